@@ -1,0 +1,47 @@
+# make demo    a model running, hybridized and not
+# make test    lint, types and tests;  PYTEST_ARGS="-k fold" narrows it
+# make lint    lint and types alone
+# make clean   removes everything that make made
+#
+# All of it happens in .venv, which is made with $(PYTHON) and sees nothing of what else is installed.
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+TYPECHECK := build/typecheck/gluonjit
+
+# Either would put foreign packages in front of the venv's own.
+unexport PYTHONPATH
+unexport PYTHONHOME
+
+.PHONY: demo test lint clean
+
+demo: $(VENV)/stamp
+	$(BIN)/python examples/demo.py
+
+test: lint
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 $(PYTEST_ARGS)
+
+lint: $(VENV)/stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	mkdir -p $(TYPECHECK)
+	ln -sfn $(CURDIR)/frontend/* $(TYPECHECK)/
+	ln -sfn $(CURDIR)/ir $(CURDIR)/passes $(CURDIR)/codegen $(CURDIR)/runtime $(TYPECHECK)/
+	find build/typecheck -xtype l -delete
+	$(BIN)/mypy
+
+# The install is editable, so only pyproject.toml (dependencies, package roots) makes it out of date.
+$(VENV)/stamp: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo 'gluonjit needs Python 3.10 or newer; choose one: make PYTHON=python3.12 ...'; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo '$(PYTHON) cannot make a virtual environment; on Debian: apt install make python3-venv'; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist gluonjit.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

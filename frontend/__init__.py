@@ -1,0 +1,1 @@
+"""Gluon 1.x models as native CPU code."""

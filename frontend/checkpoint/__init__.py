@@ -1,0 +1,1 @@
+"""Reading and writing the files that MXNet wrote: -symbol.json and .params."""

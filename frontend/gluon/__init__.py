@@ -1,0 +1,1 @@
+"""Gluon: blocks, parameters, layers and losses."""

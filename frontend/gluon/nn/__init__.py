@@ -1,0 +1,1 @@
+"""Gluon's neural network layers."""

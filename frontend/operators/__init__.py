@@ -1,0 +1,1 @@
+"""MXNet's operators, each expanded into primitives."""

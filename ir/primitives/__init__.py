@@ -1,0 +1,1 @@
+"""The primitives that graphs are made of."""
