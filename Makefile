@@ -24,13 +24,13 @@ test: lint
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 $(PYTEST_ARGS)
 
 lint: $(VENV)/stamp
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
 	mkdir -p $(TYPECHECK)
-	ln -sfn $(CURDIR)/frontend/* $(TYPECHECK)/
-	ln -sfn $(CURDIR)/ir $(CURDIR)/passes $(CURDIR)/codegen $(CURDIR)/runtime $(TYPECHECK)/
+	ln -sfn "$(CURDIR)"/frontend/* $(TYPECHECK)/
+	ln -sfn "$(CURDIR)"/ir "$(CURDIR)"/passes "$(CURDIR)"/codegen "$(CURDIR)"/runtime $(TYPECHECK)/
 	find build/typecheck -xtype l -delete
-	$(BIN)/mypy
+	$(BIN)/python -m mypy
 
 # The install is editable, so only pyproject.toml (dependencies, package roots) makes it out of date.
 $(VENV)/stamp: pyproject.toml
