@@ -34,10 +34,9 @@ lint: $(VENV)/stamp
 
 # The install is editable, so only pyproject.toml (dependencies, package roots) makes it out of date.
 $(VENV)/stamp: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
-	  { echo 'gluonjit needs Python 3.10 or newer; choose one: make PYTHON=python3.12 ...'; exit 1; }
-	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
-	  { echo '$(PYTHON) cannot make a virtual environment; on Debian: apt install make python3-venv'; exit 1; }
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
+	  { echo '$(PYTHON) is not a Python >= 3.10 that can make virtual environments.'; \
+	    echo 'On Debian: apt install make python3-venv; or name another: make PYTHON=python3.12 ...'; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@touch $@
