@@ -1,0 +1,167 @@
+"""Attribute types of MXNet's operators, parsed from Python values and from the strings of `symbol.json` alike.
+
+MXNet keeps every attribute as the string of the Python value that was passed (`"(1, 1)"`, `"True"`, `"1e-05"`), and
+accepts several spellings when it reads them back; `parse` accepts the same.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir import types
+from gluonjit.ir.opdef import REQUIRED
+
+
+@dataclass(frozen=True)
+class Attr:
+    """One attribute: how to parse it, its default (REQUIRED when there is none), and what the documentation says.
+
+    `kind` is MXNet's name for the type, as its error messages print it.
+    """
+
+    kind: str
+    convert: Callable[[Any], Any]
+    default: Any = REQUIRED
+    choices: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    doc: str = ""
+
+    def parse(self, value: Any) -> Any:
+        """`value` in canonical Python form. Raises ValueError when it has not this attribute's form."""
+        if isinstance(value, np.generic):
+            value = value.item()
+        result = self.convert(value)
+        if result is not None and not isinstance(result, tuple):
+            if self.low is not None and result < self.low or self.high is not None and result > self.high:
+                raise ValueError(f"{value!r} is out of range [{self.low}, {self.high}]")
+        return result
+
+
+def _none(value: Any) -> bool:
+    return value is None or isinstance(value, str) and value.strip() == "None"
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, (int, str)):
+        text = str(value).strip()
+        if text in ("True", "False"):
+            return int(text == "True")
+        return int(text.rstrip("L"))
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    raise ValueError(f"expect int, got {value!r}")
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, str) and value.strip() in ("True", "False"):
+        return float(value.strip() == "True")
+    return float(value)
+
+
+def _bool(value: Any) -> bool:
+    if isinstance(value, str):
+        text = value.strip().lower()
+        if text in ("true", "1"):
+            return True
+        if text in ("false", "0"):
+            return False
+        raise ValueError(f"expect boolean, got {value!r}")
+    if isinstance(value, (bool, int, float)):
+        return bool(value)
+    raise ValueError(f"expect boolean, got {value!r}")
+
+
+def _sequence(value: Any, item: Callable[[Any], Any]) -> tuple[Any, ...]:
+    if isinstance(value, str):
+        text = value.strip()
+        if text[:1] in "([":
+            text = text[1:-1] if text[-1:] in ")]" else text[1:]
+        value = [part for part in (p.strip() for p in text.split(",")) if part]
+        return tuple(None if _none(v) else item(v) for v in value)
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return tuple(None if v is None else item(v.item() if isinstance(v, np.generic) else v) for v in value)
+    return (item(value),)
+
+
+def integer(default: Any = REQUIRED, *, low: float | None = None, high: float | None = None, doc: str = "") -> Attr:
+    return Attr("int", _int, default, low=low, high=high, doc=doc)
+
+
+def number(default: Any = REQUIRED, *, low: float | None = None, high: float | None = None, doc: str = "") -> Attr:
+    return Attr("float", _float, default, low=low, high=high, doc=doc)
+
+
+def boolean(default: Any = REQUIRED, *, doc: str = "") -> Attr:
+    return Attr("boolean", _bool, default, doc=doc)
+
+
+def string(default: Any = REQUIRED, *, doc: str = "") -> Attr:
+    return Attr("string", str, default, doc=doc)
+
+
+def enum(choices: tuple[str, ...], default: Any = REQUIRED, *, doc: str = "") -> Attr:
+    """One of `choices`; the operator's error lists them (as MXNet's does)."""
+
+    def convert(value: Any) -> str:
+        if str(value) not in choices:
+            raise ValueError(f"valid values are: {{{', '.join(map(repr, sorted(choices)))}}}")
+        return str(value)
+
+    return Attr(f"{{{', '.join(map(repr, choices))}}}", convert, default, choices=choices, doc=doc)
+
+
+def shape(default: Any = REQUIRED, *, doc: str = "") -> Attr:
+    """A tuple of ints (an int means a 1-tuple); entries may be None where an operator's meaning has it."""
+    return Attr("Shape(tuple)", lambda v: _sequence(v, _int), default, doc=doc)
+
+
+def numbers(default: Any = REQUIRED, *, doc: str = "") -> Attr:
+    return Attr("tuple of <float>", lambda v: _sequence(v, _float), default, doc=doc)
+
+
+def dtype(default: Any = REQUIRED, *, doc: str = "") -> Attr:
+    """A `DType`; MXNet spells it as NumPy name."""
+
+    def convert(value: Any) -> types.DType:
+        try:
+            return types.dtype(value.strip() if isinstance(value, str) else value)
+        except types.IRError as e:
+            raise ValueError(str(e)) from e
+
+    return Attr("dtype", convert, default, doc=doc)
+
+
+def optional(attr: Attr, default: Any = None) -> Attr:
+    """The same attribute, where None is a value too."""
+
+    def convert(value: Any) -> Any:
+        return None if _none(value) else attr.convert(value)
+
+    return Attr(f"{attr.kind} or None", convert, default, attr.choices, attr.low, attr.high, attr.doc)
+
+
+def axes(default: Any = (), *, doc: str = "") -> Attr:
+    """Axes of a reduction: None, an int or a tuple. Canonical: None (all axes) or a tuple; MXNet's `()` means all."""
+
+    def convert(value: Any) -> Any:
+        if _none(value):
+            return None
+        return _sequence(value, _int) or None
+
+    return Attr("Shape or None", convert, default, doc=doc)
+
+
+def literal(text: str) -> Any:
+    """A Python literal out of a file; ValueError when it is none. Never evaluates code."""
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as e:
+        raise ValueError(f"not a literal: {text[:80]!r}") from e

@@ -1,0 +1,338 @@
+"""Graphs of the compiler: immutable SSA.
+
+`Builder.emit` alone makes an Op, and infers its result types; passes build new graphs (`rewrite`) and never change
+one. A region (the body of a fused group, loop or branch) is a Graph whose inputs are the op's operands in order, so
+that what it captures is explicit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir import opdef
+from gluonjit.ir.types import IRError, TensorType, dtype, type_of
+
+LEVELS = ("traced", "expanded", "legal", "fused", "planned")
+"""What a graph may hold, in pipeline order; the verifier enforces it (`ir/verify.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """Where in the user's program an op comes from. Never part of an op's meaning: CSE ignores it."""
+
+    file: str = ""
+    line: int = 0
+    block: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.file else ""
+        return f"{place} ({self.block})" if place and self.block else place or self.block
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """An SSA value: graph input or op result. `name` is a hint for the printer; identity is the object.
+
+    `offset` is its byte offset in the arena, given by `plan-memory`; None for what lives elsewhere.
+    """
+
+    name: str
+    type: TensorType
+    offset: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+    @property
+    def size(self) -> int:
+        return self.type.size
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    name: str
+    operands: tuple[Value, ...]
+    attrs: Mapping[str, Any]
+    results: tuple[Value, ...]
+    regions: tuple[Graph, ...] = ()
+    loc: Loc | None = None
+
+    @property
+    def result(self) -> Value:
+        if len(self.results) != 1:
+            raise IRError(f"{self.name} has {len(self.results)} results, not one")
+        return self.results[0]
+
+    @property
+    def definition(self) -> opdef.OpDef:
+        return opdef.lookup(self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """`updates` pairs an input with the value it holds after the call (state, such as BatchNorm's statistics)."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    ops: tuple[Op, ...]
+    outputs: tuple[Value, ...]
+    updates: tuple[tuple[Value, Value], ...] = ()
+    level: str = "expanded"
+    attrs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """Facts about the whole graph (`arena` bytes after plan-memory, `training`, …)."""
+
+    @cached_property
+    def producers(self) -> Mapping[Value, Op]:
+        """The op that makes each op result."""
+        return MappingProxyType({r: op for op in self.ops for r in op.results})
+
+    @cached_property
+    def uses(self) -> Mapping[Value, tuple[Op, ...]]:
+        """The ops that read each value, in order, one entry per op."""
+        table: dict[Value, list[Op]] = {}
+        for op in self.ops:
+            for v in dict.fromkeys(op.operands):
+                table.setdefault(v, []).append(op)
+        return MappingProxyType({v: tuple(ops) for v, ops in table.items()})
+
+    @property
+    def results(self) -> tuple[Value, ...]:
+        """Every value that leaves the graph: outputs, then updated states."""
+        return (*self.outputs, *(new for _, new in self.updates))
+
+    def with_level(self, level: str) -> Graph:
+        return replace(self, level=level)
+
+    def with_attrs(self, **attrs: Any) -> Graph:
+        return replace(self, attrs=MappingProxyType({**self.attrs, **attrs}))
+
+    def __str__(self) -> str:
+        from gluonjit.ir.text import print_graph
+
+        return print_graph(self)
+
+
+class Emitter:
+    """What an expansion is written over: `b.add(x, y)`, `b.reduce(x, op='sum', axes=(1,))`.
+
+    `Builder` records ops, `eager.Eager` (runtime) computes them on ndarrays at once. Both offer
+
+    * one method per primitive: operands positional, attributes by keyword; returns the value, or a tuple of them;
+    * `constant(value, dtype)`;
+    * `random_bits(shape=, dtype=)`, whose key and stream the emitter supplies in program order;
+    * `training`: whether operators such as Dropout are in training mode;
+    * values with `.shape` and `.dtype` (use `ir.types.dtype_of`, for ndarrays have NumPy's dtype).
+    """
+
+    training: bool = False
+
+    def emit(self, name: str, operands: Sequence[Any], attrs: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    def constant(self, value: Any, dtype: Any = None) -> Any:
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def call(*operands: Any, **attrs: Any) -> Any:
+            results = self.emit(name, operands, attrs)
+            return results[0] if len(results) == 1 else results
+
+        # Kept on the instance: the next use of the primitive costs a plain attribute read.
+        self.__dict__[name] = call
+        return call
+
+
+class Builder(Emitter):
+    """Makes a graph op by op. `loc`, while set, is given to every op emitted without one."""
+
+    def __init__(self, name: str = "graph", level: str = "expanded", training: bool = False) -> None:
+        self.name = name
+        self.level = level
+        self.training = training
+        self.loc: Loc | None = None
+        self.stream = 0
+        """The random stream that the next `random_bits` takes."""
+        self.key: Value | None = None
+        """The graph input (seed, counter) of type i64[2] behind `random_bits`; made on first use."""
+        self._inputs: list[Value] = []
+        self._ops: list[Op] = []
+        self._updates: list[tuple[Value, Value]] = []
+
+    def input(self, name: str, type: TensorType) -> Value:
+        value = Value(name, type)
+        self._inputs.append(value)
+        return value
+
+    def emit(
+        self,
+        name: str,
+        operands: Sequence[Value],
+        attrs: Mapping[str, Any] | None = None,
+        regions: Sequence[Graph] = (),
+        loc: Loc | None = None,
+        result_names: Sequence[str] = (),
+    ) -> tuple[Value, ...]:
+        """Appends an op and returns its results. Raises IRError when operands or attributes do not fit."""
+        definition = opdef.lookup(name)
+        canonical = definition.canonical_attrs(attrs or {})
+        try:
+            types = definition.infer([v.type for v in operands], canonical, regions)
+        except IRError as e:
+            place = loc or self.loc
+            signature = ", ".join(str(v.type) for v in operands)
+            raise IRError(f"{name}({signature}): {e}" + (f"\n  at {place}" if place else "")) from e
+        results = tuple(Value(result_names[k] if k < len(result_names) else "", t) for k, t in enumerate(types))
+        op = Op(
+            name,
+            tuple(operands),
+            MappingProxyType(canonical),
+            results,
+            tuple(regions),
+            loc or self.loc,
+        )
+        self._ops.append(op)
+        return results
+
+    def constant(self, value: Any, dtype_: Any = None) -> Value:
+        array = np.asarray(value, dtype(dtype_).numpy if dtype_ is not None else None)
+        type_of(array)  # rejects element types the IR does not have
+        if array.flags.writeable or not array.flags.c_contiguous:
+            array = np.array(array, order="C")
+            array.setflags(write=False)
+        return self.emit("constant", (), {"value": array})[0]
+
+    def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> Value:  # type: ignore[override]
+        if self.key is None:
+            self.key = self.input("rng_key", TensorType(_I64, (2,)))
+        attrs = {"shape": tuple(shape), "dtype": dtype, "stream": self.stream}
+        self.stream += 1
+        return self.emit("random_bits", (self.key,), attrs)[0]
+
+    def update(self, state: Value, new: Value) -> None:
+        """States that input `state` holds `new` after the call. The last of several wins."""
+        if state.type != new.type:
+            raise IRError(f"state {state.name} has type {state.type} and cannot become {new.type}")
+        self._updates = [(s, v) for s, v in self._updates if s is not state] + [(state, new)]
+
+    def build(self, outputs: Sequence[Value], attrs: Mapping[str, Any] | None = None) -> Graph:
+        return Graph(
+            self.name,
+            tuple(self._inputs),
+            tuple(self._ops),
+            tuple(outputs),
+            tuple(self._updates),
+            self.level,
+            MappingProxyType(dict(attrs or {})),
+        )
+
+
+_I64 = dtype("i64")
+
+Rule = Callable[[Builder, Op, tuple[Value, ...]], "Sequence[Value] | None"]
+"""`rule(builder, op, operands)`: the values that replace the op's results, or None to keep it as it is.
+
+`operands` are the op's operands in the new graph. A rule may emit any number of ops through the builder, whose `loc`
+is the op's.
+"""
+
+
+def rewrite(graph: Graph, rule: Rule, *, level: str | None = None) -> Graph:
+    """A new graph in which `rule` has been asked for every op, in order. Dead ops stay; `dce` removes them."""
+    b = Builder(graph.name, level or graph.level)
+    env: dict[Value, Value] = {}
+    for v in graph.inputs:
+        env[v] = b.input(v.name, v.type)
+    b.key = next((env[v] for v in graph.inputs if v.name == "rng_key"), None)
+    changed = level is not None and level != graph.level
+    for op in graph.ops:
+        b.loc = op.loc
+        operands = tuple(env[v] for v in op.operands)
+        new = rule(b, op, operands)
+        if new is None:
+            new = reemit(b, op, operands)
+        else:
+            changed = True
+            if len(new) != len(op.results):
+                raise IRError(f"a rewrite of {op.name} gave {len(new)} values for {len(op.results)} results")
+            for old, value in zip(op.results, new, strict=True):
+                if old.type != value.type:
+                    raise IRError(f"a rewrite of {op.name} changed its type from {old.type} to {value.type}")
+        env.update(zip(op.results, new, strict=True))
+    if not changed:
+        return graph
+    for state, value in graph.updates:
+        b.update(env[state], env[value])
+    return replace(b.build([env[v] for v in graph.outputs]), attrs=graph.attrs)
+
+
+def reemit(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
+    """Copies `op` into `b` over new operands, keeping attributes, regions, location and result names.
+
+    Skips inference when the operand types are unchanged, which is what makes a rewrite cheap.
+    """
+    if all(old.type == new.type for old, new in zip(op.operands, operands, strict=True)):
+        results = tuple(Value(r.name, r.type, r.offset) for r in op.results)
+        b._ops.append(Op(op.name, tuple(operands), op.attrs, results, op.regions, op.loc))
+        return results
+    return b.emit(op.name, operands, op.attrs, op.regions, op.loc, [r.name for r in op.results])
+
+
+def subgraph(
+    name: str, ops: Iterable[Op], inputs: Sequence[Value], outputs: Sequence[Value], level: str
+) -> Graph:
+    """A graph of copies of `ops` (in program order), whose inputs stand for `inputs`: the body of a region."""
+    b = Builder(name, level)
+    env = {v: b.input(v.name, v.type) for v in inputs}
+    for op in ops:
+        env.update(zip(op.results, reemit(b, op, [env[v] for v in op.operands]), strict=True))
+    return b.build([env[v] for v in outputs])
+
+
+def evaluate(graph: Graph, inputs: Sequence[Any]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Runs the graph op by op on ndarrays through each primitive's `eval`: the reference for everything else.
+
+    Returns (outputs, updated states). Raises IRError when an input does not have the declared type.
+    """
+    if len(inputs) != len(graph.inputs):
+        raise IRError(f"@{graph.name} takes {len(graph.inputs)} inputs, got {len(inputs)}")
+    env: dict[Value, np.ndarray] = {}
+    for v, x in zip(graph.inputs, inputs, strict=True):
+        x = np.asarray(x)
+        if type_of(x) != v.type:
+            raise IRError(f"input %{v.name} of @{graph.name} is {v.type}, got {type_of(x)}")
+        env[v] = x
+    for op in graph.ops:
+        env.update(zip(op.results, evaluate_op(op, [env[v] for v in op.operands]), strict=True))
+    return [env[v] for v in graph.outputs], [env[v] for _, v in graph.updates]
+
+
+def evaluate_op(op: Op, operands: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    definition = op.definition
+    if not isinstance(definition, opdef.Primitive):
+        raise IRError(f"{op.name} is not a primitive; run the pass `expand` first")
+    attrs = {k: v for k, v in op.attrs.items() if not k.startswith(".")}
+    if definition.region_count:
+        attrs["regions"] = op.regions
+    # NumPy warns where IEEE has an answer (1/0, log(-1)); the answer is what is wanted.
+    with np.errstate(all="ignore"):
+        out = definition.eval(*operands, **attrs)
+    out = out if isinstance(out, tuple) else (out,)
+    return tuple(np.asarray(x, dtype=r.type.dtype.numpy) for x, r in zip(out, op.results, strict=True))

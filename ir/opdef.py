@@ -1,0 +1,155 @@
+"""What an operator *is*: one definition per name, in one registry that printer, parser, verifier and passes share.
+
+Two vocabularies live in it. `Primitive`s (`ir/primitives/`) are what passes and codegen understand. Front ends add
+their own subclasses of `OpDef` whose `expand` turns an op into primitives; `ir` never imports them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gluonjit.ir.types import DType, IRError, TensorType
+
+if TYPE_CHECKING:
+    from gluonjit.ir.graph import Graph
+
+REQUIRED: Any = object()
+"""Default of an attribute that must be given."""
+
+
+class OpDef:
+    """An operator's definition.
+
+    `infer(types, attrs, regions)` gives the result types, or raises IRError when operands or attributes do not fit.
+    `pure` is False for what must not be merged, dropped or reordered (random numbers).
+    """
+
+    name: str
+    level: str  # the vocabulary it belongs to: 'operator' (expanded away by `expand`), 'primitive' or 'structural'
+    pure: bool = True
+
+    def canonical_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """`attrs` with defaults filled in and values in canonical form; raises IRError for unknown or missing ones."""
+        raise NotImplementedError
+
+    def infer(
+        self, types: Sequence[TensorType], attrs: Mapping[str, Any], regions: Sequence[Graph]
+    ) -> tuple[TensorType, ...]:
+        raise NotImplementedError
+
+
+@dataclass(eq=False)
+class Primitive(OpDef):
+    """A primitive, stated in one place.
+
+    * `infer(*types, **attrs)` → a TensorType (or a tuple of them).
+    * `eval(*arrays, **attrs)` → ndarray (or a tuple): the NumPy reference. Result dtype and shape must be `infer`'s.
+    * `element(s, i, *operands, **attrs)`: the scalar of the result at index `i` (a tuple of index expressions), over
+      a handler `s`; each operand is a function from an index tuple to a scalar. None for primitives that only a
+      kernel in `codegen/` can compute. `ir/primitives/__init__` documents the handler.
+    * `elementwise`: result[i] depends on operand[i] alone; such a primitive may broadcast until `legalize-broadcast`.
+    """
+
+    name: str
+    infer_types: Callable[..., Any]
+    eval: Callable[..., Any]
+    element: Callable[..., Any] | None = None
+    attr_defaults: dict[str, Any] = field(default_factory=dict)
+    elementwise: bool = False
+    pure: bool = True
+    region_count: int = 0
+    doc: str = ""
+    level: str = "primitive"
+
+    def canonical_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        for key in attrs:
+            if key not in self.attr_defaults and not key.startswith("."):
+                raise IRError(f"{self.name} has no attribute {key!r}{did_you_mean(key, self.attr_defaults)}")
+        out = {}
+        for key, default in self.attr_defaults.items():
+            value = attrs.get(key, default)
+            if value is REQUIRED:
+                raise IRError(f"{self.name} needs the attribute {key!r}")
+            out[key] = canonical(value)
+        # Attributes that start with a dot are annotations of later passes (kernel, tile, …): any operator may carry them.
+        out.update((k, canonical(v)) for k, v in attrs.items() if k.startswith("."))
+        return out
+
+    def infer(
+        self, types: Sequence[TensorType], attrs: Mapping[str, Any], regions: Sequence[Graph]
+    ) -> tuple[TensorType, ...]:
+        own = {k: v for k, v in attrs.items() if not k.startswith(".")}
+        if self.region_count:
+            own["regions"] = tuple(regions)
+        try:
+            result = self.infer_types(*types, **own)
+        except TypeError as e:
+            if e.__traceback__ is not None and e.__traceback__.tb_next is None:  # the call itself: operand count
+                raise IRError(f"{self.name} does not take {len(types)} operand(s)") from e
+            raise
+        return result if isinstance(result, tuple) else (result,)
+
+
+def canonical(value: Any) -> Any:
+    """One form per attribute value, so that equal ones compare equal: tuples for lists, Python numbers for NumPy's."""
+    if isinstance(value, (list, tuple)):
+        return tuple(canonical(v) for v in value)
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def attr_key(value: Any) -> Any:
+    """A hashable key that is equal exactly for equal attribute values: arrays by content, floats by bit pattern."""
+    if isinstance(value, np.ndarray):
+        return ("ndarray", value.dtype.str, str(value.dtype), value.shape, value.tobytes())
+    if isinstance(value, tuple):
+        return tuple(attr_key(v) for v in value)
+    if isinstance(value, float):
+        return ("float", np.float64(value).tobytes())
+    if isinstance(value, (DType, TensorType)):
+        return value
+    return (type(value).__name__, value)
+
+
+REGISTRY: dict[str, OpDef] = {}
+
+
+def register(op: OpDef, name: str) -> OpDef:
+    """Makes `op` known in the IR as `name`; IRError when the name is taken."""
+    if name in REGISTRY:
+        raise IRError(f"operator {name!r} is declared twice")
+    REGISTRY[name] = op
+    return op
+
+
+def primitive(name: str, *, infer: Callable[..., Any], eval: Callable[..., Any], **kwargs: Any) -> Primitive:
+    """Declares a primitive. Keyword `attrs` maps each attribute to its default (or REQUIRED)."""
+    kwargs["attr_defaults"] = kwargs.pop("attrs", {})
+    op = Primitive(name=name, infer_types=infer, eval=eval, **kwargs)
+    register(op, name)
+    return op
+
+
+def lookup(name: str) -> OpDef:
+    """The definition of `name`; IRError with a suggestion when there is none."""
+    import gluonjit.ir.primitives  # noqa: F401  (declares the primitives on first use)
+
+    try:
+        return REGISTRY[name]
+    except KeyError:
+        raise IRError(f"unknown operator {name!r}{did_you_mean(name, REGISTRY)}") from None
+
+
+def did_you_mean(name: str, known: Any) -> str:
+    """`; did you mean 'x'?` when a known name is near, else the list when it is short, else nothing."""
+    names = [str(k) for k in known]
+    near = difflib.get_close_matches(name, names, 1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; known: {', '.join(names)}" if 0 < len(names) <= 12 else ""

@@ -1,0 +1,149 @@
+"""Element types and tensor types.
+
+A `DType` names an element type once for the whole compiler (`f32`, `bool`, …) and carries its NumPy counterpart.
+A `TensorType` is a dtype and a static shape; `()` is a 0-d tensor, and a dimension may be 0.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+
+class IRError(Exception):
+    """Something is wrong with a graph or with what was asked of it; the message says what, where and what to do."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DType:
+    """An element type. There is one object per type, so `is` compares.
+
+    `kind` is `f` (float), `i` (signed), `u` (unsigned) or `b` (bool); `bits` is the width in memory, except for bool,
+    which takes a byte (0 or 1) there and says 1.
+    """
+
+    name: str
+    numpy: np.dtype
+    kind: str
+    bits: int
+
+    @property
+    def itemsize(self) -> int:
+        return self.numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "f"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in "iu"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dtype, (self.name,)
+
+
+F16 = DType("f16", np.dtype(np.float16), "f", 16)
+BF16 = DType("bf16", np.dtype(ml_dtypes.bfloat16), "f", 16)
+F32 = DType("f32", np.dtype(np.float32), "f", 32)
+F64 = DType("f64", np.dtype(np.float64), "f", 64)
+I8 = DType("i8", np.dtype(np.int8), "i", 8)
+U8 = DType("u8", np.dtype(np.uint8), "u", 8)
+I32 = DType("i32", np.dtype(np.int32), "i", 32)
+I64 = DType("i64", np.dtype(np.int64), "i", 64)
+BOOL = DType("bool", np.dtype(np.bool_), "b", 1)
+
+DTYPES: dict[str, DType] = {d.name: d for d in (F16, BF16, F32, F64, I8, U8, I32, I64, BOOL)}
+_BY_NUMPY: dict[np.dtype, DType] = {d.numpy: d for d in DTYPES.values()}
+
+
+def dtype(spec: Any) -> DType:
+    """The `DType` that `spec` means: a DType, its name, or anything `np.dtype` takes. Raises IRError for others."""
+    if isinstance(spec, DType):
+        return spec
+    if isinstance(spec, str):
+        if spec in DTYPES:
+            return DTYPES[spec]
+        if spec == "bfloat16":
+            return BF16
+    try:
+        return _BY_NUMPY[np.dtype(spec)]
+    except (KeyError, TypeError):
+        pass
+    near = difflib.get_close_matches(str(spec), [*DTYPES, *map(str, _BY_NUMPY)], 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"supported are {', '.join(DTYPES)}"
+    raise IRError(f"unsupported element type {spec!r}; {hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A dtype and a static shape. Prints as `f32[2,3]`; 0-d as `f32[]`."""
+
+    dtype: DType
+    shape: tuple[int, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def with_shape(self, shape: tuple[int, ...]) -> TensorType:
+        return TensorType(self.dtype, tuple(shape))
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        return TensorType(dtype, self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+    __repr__ = __str__
+
+
+def tensor(spec: Any, *shape: int) -> TensorType:
+    """`tensor('f32', 2, 3)` is `f32[2,3]`."""
+    return TensorType(dtype(spec), shape)
+
+
+def type_of(x: Any) -> TensorType:
+    """The tensor type of an ndarray, NumPy scalar, or of anything that has a `.type` (a Value)."""
+    own = getattr(x, "type", None)
+    if isinstance(own, TensorType):
+        return own
+    return TensorType(dtype(x.dtype), tuple(x.shape))
+
+
+def dtype_of(x: Any) -> DType:
+    """The element type of a Value, an ndarray or a NumPy scalar."""
+    return dtype(x.dtype)
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """NumPy's broadcasting rule; raises IRError that names the shapes."""
+    rank = max(map(len, shapes), default=0)
+    out = [1] * rank
+    for shape in shapes:
+        for axis, n in enumerate(shape, rank - len(shape)):
+            if n != 1:
+                if out[axis] not in (1, n):
+                    raise IRError("operands could not be broadcast together with shapes " + " ".join(map(str, shapes)))
+                out[axis] = n
+    return tuple(out)

@@ -1,0 +1,28 @@
+"""Write counters: how a compiled call notices that a parameter, or any captured array, has new contents.
+
+A `Storage` is shared by an array and all its views. Whoever writes through any of them calls `wrote`. Compiled code
+keeps packed copies of what it derived from a storage (see the pass `hoist`); before a call it compares one global
+counter, and only if that moved, the counters of the storages it *watches*.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+EPOCH = np.zeros(1, np.int64)
+"""Moves with every write to a watched storage. Its address is baked into the native entry, so it is never replaced."""
+
+
+class Storage:
+    """The identity of a piece of memory; `version` counts writes, `watched` says that compiled code depends on it."""
+
+    __slots__ = ("__weakref__", "version", "watched")
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.watched = False
+
+    def wrote(self) -> None:
+        self.version += 1
+        if self.watched:
+            EPOCH[0] += 1
