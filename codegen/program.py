@@ -1,0 +1,216 @@
+"""A planned graph as one LLVM module: a function per kernel, and one that calls them in order.
+
+The graph's function `@main(ptr table, i64 thread, i64 nthreads)` finds every buffer through its table: inputs,
+results (outputs, then updated states), prepared values, constants, arena — `Layout` says where. Each `prepare` op
+becomes a function of its own with a table of its own. Kernels whose text would be equal are shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gluonjit.codegen.target import Target
+from gluonjit.ir.graph import Graph, Op, Value
+from gluonjit.ir.types import IRError, TensorType
+
+
+@dataclass
+class Layout:
+    """What each word of a native function's table points to."""
+
+    input_types: tuple[TensorType, ...]
+    result_types: tuple[TensorType, ...]
+    arena: int
+    """Bytes."""
+    constants: tuple[np.ndarray, ...]
+    prepared: int = 0
+
+    @property
+    def input_slots(self) -> range:
+        return range(len(self.input_types))
+
+    @property
+    def result_slots(self) -> range:
+        return range(self.input_slots.stop, self.input_slots.stop + len(self.result_types))
+
+    @property
+    def prepared_slots(self) -> range:
+        return range(self.result_slots.stop, self.result_slots.stop + self.prepared)
+
+    @property
+    def constant_slots(self) -> range:
+        return range(self.prepared_slots.stop, self.prepared_slots.stop + len(self.constants))
+
+    @property
+    def arena_slot(self) -> int:
+        return self.constant_slots.stop
+
+    @property
+    def size(self) -> int:
+        """Number of words."""
+        return self.arena_slot + 1
+
+
+@dataclass
+class Prepare:
+    """One component of what depends on parameters alone."""
+
+    name: str
+    layout: Layout
+    inputs: tuple[int, ...]
+    """Which of the main function's inputs it takes."""
+    slots: tuple[int, ...]
+    """Where the main function's table holds its results."""
+
+
+@dataclass
+class Program:
+    text: str
+    main: Layout
+    n_outputs: int
+    """How many of the results are outputs; the rest are updated states."""
+    prepares: tuple[Prepare, ...] = ()
+    kernels: Mapping[str, int] = field(default_factory=dict)
+    """Kernel name → how often it is called."""
+
+
+def lower_program(graph: Graph, target: Target) -> Program:
+    """Lowers a graph of level `planned`. Raises IRError for another level or an op without a kernel."""
+    if graph.level != "planned":
+        raise IRError(f"code is generated from level 'planned'; @{graph.name} is at {graph.level!r}")
+    lowering = _Lowering(target)
+    main = lowering.function("main", graph)
+    return Program(
+        lowering.module.text(),
+        main,
+        len(graph.outputs),
+        tuple(lowering.prepares),
+        dict(lowering.calls),
+    )
+
+
+class _Lowering:
+    def __init__(self, target: Target) -> None:
+        from gluonjit.codegen.llvm import Module
+
+        self.target = target
+        self.module = Module(target)
+        self.prepares: list[Prepare] = []
+        self.calls: dict[str, int] = {}
+        self._kernels: dict[str, str] = {}
+
+    def function(self, name: str, graph: Graph) -> Layout:
+        """Appends the function that calls the kernels of `graph` in order."""
+        prepares = [op for op in graph.ops if op.name == "prepare"]
+        constants = [op for op in graph.ops if op.name == "constant"]
+        layout = Layout(
+            tuple(v.type for v in graph.inputs),
+            tuple(v.type for v in graph.results),
+            int(graph.attrs.get("arena", 0)),
+            tuple(op.attrs["value"] for op in constants),
+            sum(len(op.results) for op in prepares),
+        )
+        place: dict[Value, tuple[str, int]] = {}
+        """Value → ('table', slot) or ('arena', byte offset)."""
+        place.update((v, ("table", k)) for k, v in zip(layout.input_slots, graph.inputs, strict=True))
+        place.update(
+            (r, ("table", k))
+            for k, r in zip(layout.prepared_slots, (r for op in prepares for r in op.results), strict=True)
+        )
+        place.update((op.result, ("table", k)) for k, op in zip(layout.constant_slots, constants, strict=True))
+        for slot, value in zip(layout.result_slots, graph.results, strict=True):
+            if value in place or graph.producers[value].attrs.get(".kernel") == "view":
+                raise IRError(f"result %{value.name} of @{graph.name} has no kernel of its own; plan-memory adds a copy")
+            place[value] = ("table", slot)
+
+        calls: list[tuple[str, list[tuple[str, int]]]] = []
+        for op in graph.ops:
+            if op.name == "prepare":
+                self._prepare(op, graph, place)
+            elif op.name == "constant":
+                continue
+            elif op.attrs.get(".kernel") == "view":
+                place[op.result] = place[op.operands[0]]
+            else:
+                for r in op.results:
+                    if r not in place:
+                        if r.offset is None:
+                            raise IRError(f"%{r.name} of @{graph.name} has no place in memory")
+                        place[r] = ("arena", r.offset)
+                pointers = [place[v] for v in (*op.operands, *op.results)]
+                if op.attrs.get(".scratch"):
+                    pointers.append(("arena", op.attrs[".scratch_offset"]))
+                calls.append((self.kernel(op), pointers))
+        self._emit(name, layout, calls)
+        return layout
+
+    def _prepare(self, op: Op, graph: Graph, place: Mapping[Value, tuple[str, int]]) -> None:
+        name = f"prepare_{len(self.prepares)}"
+        index = {v: k for k, v in enumerate(graph.inputs)}
+        self.prepares.append(
+            Prepare(
+                name,
+                self.function(name, op.regions[0]),
+                tuple(index[v] for v in op.operands),
+                tuple(place[r][1] for r in op.results),
+            )
+        )
+
+    def kernel(self, op: Op) -> str:
+        """The name of the function for `op`; made on first need, shared by ops that say the same."""
+        from gluonjit.ir.text import print_op_signature
+
+        key = print_op_signature(op)
+        name = self._kernels.get(key)
+        if name is None:
+            name = self._kernels[key] = f"k{len(self._kernels)}_{op.attrs.get('.kernel', op.name)}"
+            lower_kernel(name, op, self.target, self.module)
+        self.calls[name] = self.calls.get(name, 0) + 1
+        return name
+
+    def _emit(self, name: str, layout: Layout, calls: Sequence[tuple[str, list[tuple[str, int]]]]) -> None:
+        lines = [f"define void @{name}(ptr %table, i64 %thread, i64 %nthreads) nounwind {{"]
+        width = max((len(pointers) for _, pointers in calls), default=0)
+        lines.append(f"  %own = alloca ptr, i64 {max(width, 1)}, align 8")
+        slots = {k for _, pointers in calls for where, k in pointers if where == "table"} | {layout.arena_slot}
+        for slot in sorted(slots):
+            lines.append(f"  %t{slot}.p = getelementptr ptr, ptr %table, i64 {slot}")
+            lines.append(f"  %t{slot} = load ptr, ptr %t{slot}.p, align 8")
+        offsets = sorted({k for _, pointers in calls for where, k in pointers if where == "arena"})
+        for offset in offsets:
+            lines.append(f"  %a{offset} = getelementptr i8, ptr %t{layout.arena_slot}, i64 {offset}")
+        for k in range(1, width):
+            lines.append(f"  %own{k} = getelementptr ptr, ptr %own, i64 {k}")
+        for function, pointers in calls:
+            for k, (where, at) in enumerate(pointers):
+                value = f"%t{at}" if where == "table" else f"%a{at}"
+                lines.append(f"  store ptr {value}, ptr {f'%own{k}' if k else '%own'}, align 8")
+            lines.append(f"  call void @{function}(ptr %own, i64 %thread, i64 %nthreads)")
+        lines += ["  ret void", "}"]
+        self.module.add("\n".join(lines))
+
+
+def lower_kernel(name: str, op: Op, target: Target, module: object) -> None:
+    """Appends the kernel that `select` chose for `op` to the module."""
+    kind = op.attrs.get(".kernel")
+    if kind in ("loops", "copy"):
+        from gluonjit.codegen.loops import lower_loops
+
+        lower_loops(name, op.regions[0], op.attrs, target, module)
+    elif kind == "matmul":
+        from gluonjit.codegen.matmul import lower_matmul
+
+        lower_matmul(name, op.regions[0], op.attrs, target, module)
+    elif kind == "conv":
+        from gluonjit.codegen.conv import lower_conv
+
+        lower_conv(name, op.regions[0], op.attrs, target, module)
+    elif kind == "sequential":
+        from gluonjit.codegen.sequential import lower_sequential
+
+        lower_sequential(name, op, target, module)
+    else:
+        raise IRError(f"{op.name} has no kernel ({kind!r}); run the pass `select` first")

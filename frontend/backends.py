@@ -1,0 +1,61 @@
+"""Backends by name: what `net.hybridize(backend=…)` and `optimize_for` compile with."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from gluonjit.base import MXNetError
+from gluonjit.ir.graph import Graph
+from gluonjit.runtime.compiler import Backend, Callee
+
+DEFAULT = "llvm"
+
+_backends: dict[str, Backend] = {}
+
+
+def register_backend(name: str, backend: Backend) -> None:
+    """Makes `net.hybridize(backend=name)` compile with `backend(graph, options)`.
+
+    `graph` is the traced `ir.Graph`, `options` the dict given as `backend_opts`; the result has a method
+    `run(inputs, versions)` (`runtime.compiler.Callee`). A second registration of a name replaces the first.
+
+    >>> def traced(graph, options):
+    ...     print(graph)
+    ...     return gluonjit.runtime.compiler.Reference(graph)
+    >>> gluonjit.register_backend("show", traced)
+    """
+    if not callable(backend):
+        raise TypeError(f"a backend is a function (graph, options) → object with run(); got {type(backend).__name__}")
+    _backends[name] = backend
+
+
+def get_backend(name: str | None) -> Backend:
+    """The backend called `name` (None: the default); MXNetError that lists them for an unknown one."""
+    try:
+        return _backends[name or DEFAULT]
+    except KeyError:
+        near = difflib.get_close_matches(str(name), _backends, 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise MXNetError(
+            f"Backend {name!r} is not registered; {hint}registered are {', '.join(sorted(_backends))}. "
+            "gluonjit.register_backend adds one."
+        ) from None
+
+
+def _llvm(graph: Graph, options: dict[str, Any]) -> Callee:
+    from gluonjit.runtime.compiler import compile_graph
+
+    return compile_graph(graph)
+
+
+def _numpy(graph: Graph, options: dict[str, Any]) -> Callee:
+    from gluonjit.runtime.compiler import Reference
+
+    return Reference(graph)
+
+
+register_backend("llvm", _llvm)
+register_backend("numpy", _numpy)
+# What MXNet calls its own CPU library; whoever asked for it wants the fast one.
+register_backend("MKLDNN", _llvm)

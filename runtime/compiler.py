@@ -1,0 +1,67 @@
+"""From a graph to something that can be called: run the pipeline, generate code, load it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from gluonjit.ir.graph import Graph, evaluate
+
+if TYPE_CHECKING:
+    from gluonjit.codegen.target import Target
+    from gluonjit.runtime.executable import Executable
+
+PIPELINE = (
+    "expand, legalize-broadcast, simplify, fold, cse, dce, layout, simplify, cse, dce, fuse, select, hoist, plan-memory"
+)
+"""The passes of the backend `llvm`, in order. `docs/passes.md` says why in this one."""
+
+REFERENCE_PIPELINE = "expand"
+"""The passes of the backend `numpy`."""
+
+
+class Callee(Protocol):
+    """What a backend makes of a graph."""
+
+    def run(
+        self, inputs: Sequence[np.ndarray], versions: Sequence[Hashable] | None = None
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """(outputs, updated states) for inputs of the graph's types; see `Executable.run`."""
+
+
+def compile_graph(
+    graph: Graph, *, target: Target | None = None, after: Callable[..., None] | None = None
+) -> Executable:
+    """Compiles a graph of any level before `planned` to native code."""
+    from gluonjit.codegen import llvm
+    from gluonjit.codegen.program import lower_program
+    from gluonjit.codegen.target import host
+    from gluonjit.passes import run_passes
+    from gluonjit.runtime.executable import Executable
+
+    target = target or host()
+    planned = run_passes(graph, PIPELINE, target=target, after=after)
+    program = lower_program(planned, target)
+    return Executable(program, llvm.load(llvm.compile_module(program.text, target)))
+
+
+class Reference:
+    """The backend `numpy`: evaluates the expanded graph op by op."""
+
+    def __init__(self, graph: Graph, after: Callable[..., None] | None = None) -> None:
+        from gluonjit.passes import run_passes
+
+        self.graph = run_passes(graph, REFERENCE_PIPELINE, after=after)
+
+    def run(
+        self, inputs: Sequence[np.ndarray], versions: Sequence[Hashable] | None = None
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        outputs, updates = evaluate(self.graph, inputs)
+        # Hybridized outputs never alias inputs, nor each other.
+        return [np.array(x) for x in outputs], [np.array(x) for x in updates]
+
+
+Backend = Callable[[Graph, dict[str, Any]], Callee]
+"""`backend(graph, options)` compiles a traced graph."""

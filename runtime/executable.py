@@ -1,0 +1,127 @@
+"""A compiled graph that can be called with ndarrays.
+
+The graph's native function takes one table of pointers (`codegen.program.Layout` says what sits where). This class
+checks the arguments, keeps the prepared values (packed weights …) up to date, lends an arena and makes the call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit.codegen.program import Layout, Program
+from gluonjit.ir.types import IRError, TensorType, type_of
+from gluonjit.runtime import native
+from gluonjit.runtime.memory import ArenaPool, aligned_array
+
+
+class NativeFunction:
+    """One native function with its layout: constants and arena are bound here, the rest at each call."""
+
+    def __init__(self, layout: Layout, address: int, keep: Any) -> None:
+        self.layout = layout
+        self.address = address
+        self._keep = keep
+        """The engine and its code; they must outlive every pointer handed out."""
+        self.arenas = ArenaPool(layout.arena)
+        self.constants = [native.aligned_copy(c) for c in layout.constants]
+        self.template = np.zeros(layout.size, np.int64)
+        for slot, constant in zip(layout.constant_slots, self.constants, strict=True):
+            self.template[slot] = constant.ctypes.data
+
+    def call(self, pointers: dict[int, int]) -> None:
+        """Runs on this thread; `pointers` maps table slots to addresses. Gives up the GIL meanwhile."""
+        table = self.template.copy()
+        for slot, pointer in pointers.items():
+            table[slot] = pointer
+        arena = self.arenas.take()
+        table[self.layout.arena_slot] = arena.ctypes.data
+        try:
+            native.run(self.address, table.ctypes.data)
+        finally:
+            self.arenas.put(arena)
+
+
+class Prepared:
+    """The results of one `prepare` component, and the versions of the inputs they were computed from."""
+
+    def __init__(self, function: NativeFunction, inputs: Sequence[int], slots: Sequence[int]) -> None:
+        self.function = function
+        self.inputs = tuple(inputs)
+        """Indices of the main graph's inputs that it reads."""
+        self.slots = tuple(slots)
+        """Where its results sit in the main function's table."""
+        self.results: list[np.ndarray] = []
+        self.seen: tuple[Hashable, ...] | None = None
+
+    def refresh(self, inputs: Sequence[np.ndarray], versions: Sequence[Hashable] | None) -> bool:
+        """Computes the results anew unless `versions` (None: unknown) says that nothing changed; True if it did."""
+        now = tuple(versions[k] for k in self.inputs) if versions is not None else None
+        if now is not None and now == self.seen:
+            return False
+        layout = self.function.layout
+        # New buffers: a call on another thread may still be reading the old ones.
+        results = [aligned_array(t.shape, t.dtype.numpy) for t in layout.result_types]
+        pointers = {slot: inputs[k].ctypes.data for slot, k in zip(layout.input_slots, self.inputs, strict=True)}
+        pointers.update((s, r.ctypes.data) for s, r in zip(layout.result_slots, results, strict=True))
+        self.function.call(pointers)
+        self.results, self.seen = results, now
+        return True
+
+
+class Executable:
+    """Call it with `run(inputs)`. One object serves any number of threads."""
+
+    def __init__(self, program: Program, loaded: Any) -> None:
+        self.program = program
+        self.input_types: tuple[TensorType, ...] = program.main.input_types
+        self.result_types: tuple[TensorType, ...] = program.main.result_types
+        self.n_outputs = program.n_outputs
+        self.main = NativeFunction(program.main, loaded.address("main"), loaded)
+        self.prepared = [
+            Prepared(NativeFunction(p.layout, loaded.address(p.name), loaded), p.inputs, p.slots)
+            for p in program.prepares
+        ]
+        self._lock = threading.Lock()
+
+    def run(
+        self, inputs: Sequence[np.ndarray], versions: Sequence[Hashable] | None = None
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """(outputs, updated states), all new arrays.
+
+        `versions[k]` changes whenever input k may have new contents; without it every prepared value is computed
+        anew. Raises IRError when an input has not the type the graph was compiled for.
+        """
+        arrays = self.check(inputs)
+        pointers = dict(enumerate(a.ctypes.data for a in arrays))
+        held = self.refresh(arrays, versions)
+        pointers.update((slot, r.ctypes.data) for slot, r in held.items())
+        results = [np.empty(t.shape, t.dtype.numpy) for t in self.result_types]
+        pointers.update((s, r.ctypes.data) for s, r in zip(self.main.layout.result_slots, results, strict=True))
+        self.main.call(pointers)
+        return results[: self.n_outputs], results[self.n_outputs :]
+
+    def refresh(
+        self, inputs: Sequence[np.ndarray], versions: Sequence[Hashable] | None = None
+    ) -> dict[int, np.ndarray]:
+        """Prepared values by their slot in the main table, brought up to date."""
+        with self._lock:
+            held = {}
+            for p in self.prepared:
+                p.refresh(inputs, versions)
+                held.update(zip(p.slots, p.results, strict=True))
+            return held
+
+    def check(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The inputs, C-contiguous and aligned; IRError when count, shape or dtype is not the compiled one."""
+        if len(inputs) != len(self.input_types):
+            raise IRError(f"takes {len(self.input_types)} inputs, got {len(inputs)}")
+        arrays = []
+        for k, (x, want) in enumerate(zip(inputs, self.input_types, strict=True)):
+            if x.shape != want.shape or x.dtype != want.dtype.numpy:
+                raise IRError(f"input {k} is {want}, got {type_of(x)}")
+            arrays.append(np.require(x, requirements=["C", "A"]))
+        return arrays

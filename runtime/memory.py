@@ -1,0 +1,38 @@
+"""Buffers for native code: aligned, and given out to one call at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+ALIGNMENT = 64
+"""Bytes: a cache line, and the widest vector in use."""
+
+
+def aligned_empty(nbytes: int) -> np.ndarray:
+    """Uninitialised bytes (u8), the first on an ALIGNMENT boundary."""
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    skip = -raw.ctypes.data % ALIGNMENT
+    return raw[skip : skip + nbytes]
+
+
+def aligned_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An uninitialised C-contiguous array on an ALIGNMENT boundary."""
+    n = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    return aligned_empty(n).view(dtype).reshape(shape)
+
+
+class ArenaPool:
+    """Arenas of one size. A call takes one and puts it back; as many exist as calls ever ran at once."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self._free: list[np.ndarray] = []
+
+    def take(self) -> np.ndarray:
+        try:
+            return self._free.pop()  # atomic: two threads never get the same one
+        except IndexError:
+            return aligned_empty(self.nbytes)
+
+    def put(self, arena: np.ndarray) -> None:
+        self._free.append(arena)

@@ -1,0 +1,172 @@
+"""The process's one copy of the native entry (`codegen.entry`), and what it needs to know of CPython and NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gluonjit.codegen.entry import Field, entry_module
+from gluonjit.ir.types import TensorType
+from gluonjit.runtime.memory import aligned_array
+from gluonjit.runtime.storage import EPOCH
+
+if TYPE_CHECKING:
+    from gluonjit.runtime.executable import Executable
+
+MODE = np.zeros(1, np.int64)
+"""Counts the threads in a mode that the fast path does not serve (training, recording). Never replaced."""
+
+_METH_FASTCALL = 0x0080
+_PYARRAY_EMPTY = 184  # index in NumPy's C API table (numpy/__multiarray_api.h), stable since NumPy 1.0
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+class _Entry:
+    def __init__(self) -> None:
+        from gluonjit.codegen import llvm, target
+
+        host = target.host()
+        self.loaded = llvm.load(llvm.compile_module(entry_module(host), host))
+        run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self.run = run(self.loaded.address("run"))
+        self.method = _MethodDef(b"gluonjit_call", self.loaded.address("fast"), _METH_FASTCALL, None)
+        self.new_function = ctypes.pythonapi.PyCFunction_NewEx
+        self.new_function.restype = ctypes.py_object
+        self.new_function.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+
+
+_lock = threading.Lock()
+_entry: _Entry | None = None
+
+
+def entry() -> _Entry:
+    """The entry module, compiled on first use."""
+    global _entry
+    if _entry is None:
+        with _lock:
+            if _entry is None:
+                _entry = _Entry()
+    return _entry
+
+
+def run(function: int, table: int, thread: int = 0, nthreads: int = 1) -> None:
+    """Calls the native function at address `function` with denormals flushed; the GIL is released meanwhile."""
+    entry().run(function, table, thread, nthreads)
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    copy = aligned_array(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+class Record(np.ndarray):
+    """The int64 words that `@fast` reads as its `self` (`codegen.entry.Field`), and whatever they point to."""
+
+    keep: tuple[Any, ...]
+
+
+@functools.cache
+def _member_offset(cls: type, slot: str) -> int:
+    """Byte offset of a `__slots__` member, out of its descriptor (PyMemberDescrObject.d_member->offset)."""
+    member = ctypes.c_void_p.from_address(id(cls.__dict__[slot]) + 40).value
+    return ctypes.c_ssize_t.from_address(member + 16).value  # type: ignore[operator]
+
+
+@functools.cache
+def _numpy_api(index: int) -> int:
+    try:
+        from numpy._core._multiarray_umath import _ARRAY_API
+    except ImportError:  # NumPy 1.26
+        from numpy.core._multiarray_umath import _ARRAY_API  # type: ignore[no-redef]
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype = ctypes.c_void_p
+    get.argtypes = (ctypes.py_object, ctypes.c_char_p)
+    return ctypes.c_void_p.from_address(get(_ARRAY_API, None) + 8 * index).value  # type: ignore[return-value]
+
+
+def _python(name: str) -> int:
+    return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+
+
+def _spec(types: Sequence[TensorType], slots: Sequence[int] | None = None) -> np.ndarray:
+    words: list[int] = []
+    for k, t in enumerate(types):
+        words += [id(t.dtype.numpy), t.rank, *([slots[k]] if slots is not None else []), *t.shape]
+    return np.array([*words, 0], np.int64)
+
+
+def fast_call(
+    executable: Executable,
+    n_args: int,
+    rest: Sequence[np.ndarray],
+    held: dict[int, np.ndarray],
+    epoch: int,
+    wrapper: type,
+    fallback: Callable[..., Any],
+    bare: bool,
+) -> Callable[..., Any]:
+    """A Python callable that runs `executable` natively on `n_args` wrapped arrays, or calls `fallback`.
+
+    `rest` are the graph's remaining inputs (parameters, captured arrays), `held` its prepared values by table slot,
+    both as of `epoch`; `wrapper` is NDArray; `bare` says that the single result is returned as it is, else a list.
+    """
+    main = executable.main
+    layout = main.layout
+    table = main.template.copy()
+    for slot, array in enumerate(rest, n_args):
+        table[slot] = array.ctypes.data
+    for slot, array in held.items():
+        table[slot] = array.ctypes.data
+    arena = main.arenas.take()
+    inputs = _spec(executable.input_types[:n_args])
+    outputs = _spec(executable.result_types, layout.result_slots)
+    words = {
+        Field.FALLBACK: id(fallback),
+        Field.VECTORCALL: _python("PyObject_Vectorcall"),
+        Field.N_ARGS: n_args,
+        Field.WRAPPER_TYPE: id(wrapper),
+        Field.ARRAY_SLOT: _member_offset(wrapper, "_array"),
+        Field.ARRAY_TYPE: id(np.ndarray),
+        Field.EPOCH: EPOCH.ctypes.data,
+        Field.EPOCH_SEEN: epoch,
+        Field.MODE: MODE.ctypes.data,
+        Field.ARENA: arena.ctypes.data,
+        Field.FUNCTION: main.address,
+        Field.N_OUTPUTS: len(executable.result_types),
+        Field.N_TABLE: layout.size,
+        Field.TABLE: table.ctypes.data,
+        Field.ARENA_SLOT: layout.arena_slot,
+        Field.INPUTS: inputs.ctypes.data,
+        Field.OUTPUTS: outputs.ctypes.data,
+        Field.NEW_ARRAY: _numpy_api(_PYARRAY_EMPTY),
+        Field.SAVE_THREAD: _python("PyEval_SaveThread"),
+        Field.RESTORE_THREAD: _python("PyEval_RestoreThread"),
+        Field.ALLOC: _python("PyType_GenericAlloc"),
+        Field.INCREF: _python("Py_IncRef"),
+        Field.DECREF: _python("Py_DecRef"),
+        Field.NONE: id(None),
+        Field.NONE_SLOT_A: _member_offset(wrapper, "_storage"),
+        Field.NONE_SLOT_B: _member_offset(wrapper, "_grad_state"),
+        Field.NEW_LIST: 0 if bare else _python("PyList_New"),
+        Field.LIST_ITEMS: 24,  # PyListObject: ob_base 16, ob_size 8, ob_item
+    }
+    record = np.zeros(Field.COUNT, np.int64).view(Record)
+    for field, word in words.items():
+        record[field] = word
+    record.keep = (executable, tuple(rest), tuple(held.values()), arena, table, inputs, outputs, fallback, wrapper)
+    native = entry()
+    return native.new_function(ctypes.byref(native.method), record, None)
