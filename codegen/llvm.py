@@ -1,0 +1,486 @@
+"""LLVM IR as text, and from text to native code.
+
+Text, because writing it is ten times faster than building llvmlite's objects. `Module` and `Function` only spare the
+writer the bookkeeping: fresh names, labels, loops with their phis, declarations. Vectors are explicit, so no IR pass is
+run: parse, verify, instruction selection.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from gluonjit.codegen.target import Target
+from gluonjit.ir.types import DType, IRError
+
+KERNEL_PARAMS = (("ptr", "table"), ("i64", "thread"), ("i64", "nthreads"))
+"""Every kernel's parameters: buffers (operands, results, scratch), which thread of how many this is."""
+
+_MEMORY = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double", "u8": "i8", "bool": "i8"}
+
+
+def memory_type(dtype: DType) -> str:
+    """The LLVM type of an element in memory: bool is a byte there."""
+    return _MEMORY.get(dtype.name, dtype.name)
+
+
+def vector(n: int, type: str) -> str:
+    """`<n x type>`, or the scalar type when n is 1."""
+    return type if n == 1 else f"<{n} x {type}>"
+
+
+def float_literal(value: float, type: str = "float") -> str:
+    """A floating constant, bit-exact: LLVM writes every type's constants as the hexadecimal of a double.
+
+    `value` is rounded to `type` first, as LLVM rejects what the type cannot hold; NaN payloads are not kept.
+    """
+    if type == "float":
+        with np.errstate(over="ignore"):
+            value = float(np.float32(value))
+    elif type != "double":
+        raise IRError(f"no literals of type {type}")
+    if value != value:
+        return "0x7FF8000000000000"
+    return "0x" + struct.pack(">d", value).hex().upper()
+
+
+@functools.cache
+def _mangled(type: str) -> str:
+    """How an intrinsic's name spells a type: `<16 x float>` is `v16f32`."""
+    match = re.fullmatch(r"<(\d+) x (\w+)>", type)
+    if match:
+        return f"v{match[1]}{_mangled(match[2])}"
+    return {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}.get(type, type)
+
+
+class Module:
+    """The text of one LLVM module."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.functions: list[Function] = []
+        self._declarations: dict[str, str] = {}
+        self._constants: dict[tuple[str, bytes], str] = {}
+        self._globals: list[str] = []
+        self._metadata: list[str] = []
+
+    def function(
+        self,
+        name: str,
+        params: Sequence[tuple[str, str]] = KERNEL_PARAMS,
+        result: str = "void",
+        *,
+        linkage: str = "",
+        attributes: str = "",
+    ) -> Function:
+        """A new function; `params` are (type with attributes, name): `('ptr noalias', 'x')`."""
+        f = Function(self, name, params, result, linkage, attributes)
+        self.functions.append(f)
+        return f
+
+    def declare(self, name: str, result: str, params: Sequence[str]) -> None:
+        """Declares a function that lives elsewhere; saying it again is free."""
+        if name not in self._declarations:
+            self._declarations[name] = f"declare {result} @{name}({', '.join(params)})"
+
+    def constant(self, array: np.ndarray, align: int = 64) -> str:
+        """Puts `array`'s bytes (C order) into read-only data; the pointer to them. Equal arrays are stored once."""
+        data = np.ascontiguousarray(array).tobytes()
+        name = self._constants.get((str(array.dtype), data))
+        if name is None:
+            name = f"@const.{len(self._constants)}"
+            self._constants[str(array.dtype), data] = name
+            text = re.sub("..", r"\\\g<0>", data.hex())
+            self._globals.append(f'{name} = private unnamed_addr constant [{len(data)} x i8] c"{text}", align {align}')
+        return name
+
+    def add_global(self, text: str) -> None:
+        """Adds a line at module level: `@state = internal global i64 0`."""
+        self._globals.append(text)
+
+    def metadata(self, text: str) -> str:
+        """Adds a metadata node such as `!{}`; returns its name."""
+        self._metadata.append(text)
+        return f"!{len(self._metadata) - 1}"
+
+    def text(self) -> str:
+        parts = [f'target triple = "{self.target.triple}"', *self._globals]
+        parts += [f.text() for f in self.functions]
+        parts += self._declarations.values()
+        parts += [f"!{k} = {text}" for k, text in enumerate(self._metadata)]
+        return "\n".join(parts) + "\n"
+
+
+class Scope:
+    """A stretch of code that always runs from its top to its bottom: a function's body, or the body of a loop.
+
+    While an inner scope is open, code can still be added to an outer one (`Function.at`): it lands before the inner
+    scope, which is how loop-invariant code is placed. `label` is the basic block that is being written.
+    """
+
+    __slots__ = ("depth", "label", "lines", "parent")
+
+    def __init__(self, parent: Scope | None, label: str) -> None:
+        self.parent = parent
+        self.depth = 0 if parent is None else parent.depth + 1
+        self.lines: list[str] = []
+        self.label = label
+
+
+class Loop:
+    """An open loop: `index` is its counter, `carried` the values that came from the previous iteration.
+
+    `next` says what the next iteration gets; after the loop, `results` are the values of the last one.
+    """
+
+    def __init__(self, index: str, carried: tuple[str, ...], scope: Scope) -> None:
+        self.index = index
+        self.carried = carried
+        self.scope = scope
+        self.results: tuple[str, ...] = ()
+        self._next: tuple[str, ...] = carried
+
+    def next(self, *values: str) -> None:
+        if len(values) != len(self.carried):
+            raise IRError(f"the loop carries {len(self.carried)} values, got {len(values)}")
+        self._next = values
+
+
+class Function:
+    """Writes one function. Values are strings: `%x.7`, or literals. Integers stand for `i64` constants."""
+
+    def __init__(
+        self,
+        module: Module,
+        name: str,
+        params: Sequence[tuple[str, str]],
+        result: str,
+        linkage: str,
+        attributes: str,
+    ) -> None:
+        self.module = module
+        self.target = module.target
+        self.name = name
+        self.result = result
+        declared = ", ".join(f"{type} %{p}" for type, p in params)
+        # Where the machine has wide registers, LLVM must not think that narrow ones are better.
+        width = f'"prefer-vector-width"="{self.target.vector_bits}"'
+        self._head = " ".join(
+            filter(None, ["define", linkage, result, f"@{name}({declared})", "nounwind", width, attributes, "{"])
+        )
+        self._count = 0
+        self._allocas: list[str] = []
+        self.root = self.scope = Scope(None, "entry")
+
+    # ---- instructions
+
+    def fresh(self, hint: str = "v") -> str:
+        self._count += 1
+        return f"%{hint}.{self._count}"
+
+    def emit(self, line: str) -> None:
+        """Adds an instruction that has no result."""
+        self.scope.lines.append("  " + line)
+
+    def op(self, instruction: str, hint: str = "v") -> str:
+        """Adds an instruction; the name of its result."""
+        self._count += 1
+        name = f"%{hint}.{self._count}"
+        self.scope.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def comment(self, text: str) -> None:
+        self.scope.lines.append(f"  ; {text}")
+
+    def call(self, name: str, result: str, *args: tuple[str, Any], flags: str = "") -> str:
+        """Calls a declared or defined function; arguments are (type, value). The result's name, or ''."""
+        text = f"call {flags + ' ' if flags else ''}{result} @{name}({', '.join(f'{t} {v}' for t, v in args)})"
+        if result == "void":
+            self.emit(text)
+            return ""
+        return self.op(text)
+
+    def intrinsic(
+        self, name: str, result: str, *args: tuple[str, Any], overload: Sequence[str] | None = None, flags: str = ""
+    ) -> str:
+        """Calls an LLVM intrinsic and declares it. `overload`: the types in its name; the result's if not given."""
+        full = ".".join([name, *map(_mangled, (result,) if overload is None else overload)])
+        self.module.declare(full, result, [t for t, _ in args])
+        return self.call(full, result, *args, flags=flags)
+
+    def alloca(self, type: str, count: int = 1, align: int = 8) -> str:
+        """Stack memory for `count` of `type`, for the whole call; wherever it is asked for, it is made at the entry."""
+        name = self.fresh("stack")
+        self._allocas.append(f"  {name} = alloca {type}, i64 {count}, align {align}")
+        return name
+
+    def load(self, type: str, pointer: str, align: int | None = None) -> str:
+        return self.op(f"load {type}, ptr {pointer}" + (f", align {align}" if align else ""))
+
+    def store(self, type: str, value: Any, pointer: str, align: int | None = None) -> None:
+        self.emit(f"store {type} {value}, ptr {pointer}" + (f", align {align}" if align else ""))
+
+    def gep(self, type: str, pointer: str, index: Any) -> str:
+        """The address of element `index` (i64) of an array of `type`."""
+        return pointer if index == 0 else self.op(f"getelementptr inbounds {type}, ptr {pointer}, i64 {index}", "p")
+
+    def table(self, k: int) -> str:
+        """The k-th pointer of a kernel's table."""
+        return self.load("ptr", self.gep("ptr", "%table", k), align=8)
+
+    # ---- i64 arithmetic, for addresses and trip counts; Python integers are folded
+
+    def _integer(self, instruction: str, fold: Callable[[int, int], int], a: Any, b: Any) -> Any:
+        if isinstance(a, int) and isinstance(b, int):
+            return fold(a, b)
+        return self.op(f"{instruction} i64 {a}, {b}", "i")
+
+    def add(self, a: Any, b: Any) -> Any:
+        return a if b == 0 else b if a == 0 else self._integer("add nsw", int.__add__, a, b)
+
+    def sub(self, a: Any, b: Any) -> Any:
+        return a if b == 0 else self._integer("sub nsw", int.__sub__, a, b)
+
+    def mul(self, a: Any, b: Any) -> Any:
+        if a == 0 or b == 0:
+            return 0
+        return a if b == 1 else b if a == 1 else self._integer("mul nsw", int.__mul__, a, b)
+
+    def div(self, a: Any, b: Any) -> Any:
+        """Of non-negative integers."""
+        return a if b == 1 else self._integer("udiv", int.__floordiv__, a, b)
+
+    def mod(self, a: Any, b: Any) -> Any:
+        """Of non-negative integers."""
+        return 0 if b == 1 else self._integer("urem", int.__mod__, a, b)
+
+    def min(self, a: Any, b: Any) -> Any:
+        if isinstance(a, int) and isinstance(b, int):
+            return min(a, b)
+        return self.intrinsic("llvm.smin", "i64", ("i64", a), ("i64", b))
+
+    def max(self, a: Any, b: Any) -> Any:
+        if isinstance(a, int) and isinstance(b, int):
+            return max(a, b)
+        return self.intrinsic("llvm.smax", "i64", ("i64", a), ("i64", b))
+
+    # ---- control flow
+
+    def label(self, hint: str) -> str:
+        self._count += 1
+        return f"{hint}.{self._count}"
+
+    def begin(self, label: str) -> None:
+        """Starts a basic block. The previous one must have ended in a branch."""
+        self.scope.lines.append(f"{label}:")
+        self.scope.label = label
+
+    @contextmanager
+    def at(self, scope: Scope) -> Iterator[None]:
+        """Writes into an enclosing scope, in front of the scopes that are open inside it."""
+        saved, self.scope = self.scope, scope
+        try:
+            yield
+        finally:
+            self.scope = saved
+
+    @contextmanager
+    def for_(
+        self, start: Any, stop: Any, step: int = 1, carried: Sequence[tuple[str, str]] = (), hint: str = "i"
+    ) -> Iterator[Loop]:
+        """`for index in range(start, stop, step)`, step > 0; `carried` are (type, initial value) pairs.
+
+        Bounds are Python integers or i64 values. Unless they are integers with start < stop, the loop may run not at
+        all, and its results are then the initial values.
+        """
+        parent = self.scope
+        body, exit = self.label("loop"), self.label("exit")
+        loop = Loop(self.fresh(hint), tuple(self.fresh("carried") for _ in carried), Scope(parent, body))
+        self.scope = loop.scope
+        try:
+            yield loop
+        finally:
+            self.scope = parent
+        if isinstance(start, int) and isinstance(stop, int):
+            if start >= stop:
+                loop.results = tuple(init for _, init in carried)
+                return
+            self.emit(f"br label %{body}")
+            guarded = False
+        else:
+            self.emit(f"br i1 {self.op(f'icmp slt i64 {start}, {stop}', 'c')}, label %{body}, label %{exit}")
+            guarded = True
+        before, latch = parent.label, loop.scope.label
+        following = self.fresh(hint)
+        lines = parent.lines
+        lines.append(f"{body}:")
+        lines.append(f"  {loop.index} = phi i64 [ {start}, %{before} ], [ {following}, %{latch} ]")
+        for (type, init), name, value in zip(carried, loop.carried, loop._next, strict=True):
+            lines.append(f"  {name} = phi {type} [ {init}, %{before} ], [ {value}, %{latch} ]")
+        lines += loop.scope.lines
+        lines.append(f"  {following} = add nsw i64 {loop.index}, {step}")
+        again = self.op(f"icmp slt i64 {following}, {stop}", "c")
+        self.emit(f"br i1 {again}, label %{body}, label %{exit}")
+        self.begin(exit)
+        loop.results = loop._next
+        if guarded:
+            loop.results = tuple(
+                self.op(f"phi {type} [ {init}, %{before} ], [ {value}, %{latch} ]")
+                for (type, init), value in zip(carried, loop._next, strict=True)
+            )
+
+    @contextmanager
+    def if_(self, condition: str) -> Iterator[Scope]:
+        """Code that runs when `condition` (i1) holds."""
+        parent = self.scope
+        then, after = self.label("then"), self.label("after")
+        self.scope = inner = Scope(parent, then)
+        try:
+            yield inner
+        finally:
+            self.scope = parent
+        self.emit(f"br i1 {condition}, label %{then}, label %{after}")
+        parent.lines.append(f"{then}:")
+        parent.lines += inner.lines
+        self.emit(f"br label %{after}")
+        self.begin(after)
+
+    def ret(self, value: str = "") -> None:
+        self.emit(f"ret {self.result} {value}" if value else "ret void")
+
+    def text(self) -> str:
+        last = self.root.lines[-1].strip() if self.root.lines else ""
+        end = [] if self.result != "void" or last.startswith("ret ") else ["  ret void"]
+        return "\n".join([self._head, "entry:", *self._allocas, *self.root.lines, *end, "}"])
+
+
+# ---- from text to native code
+
+_ALWAYS_THERE = frozenset({"memcpy", "memset", "memmove"})
+"""What LLVM may call on its own account; libc has it in every process."""
+
+
+@functools.cache
+def _initialized() -> Any:
+    from llvmlite import binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    return binding
+
+
+@functools.cache
+def _all_initialized() -> Any:
+    """With every architecture that llvmlite was built for: to look at code for another machine."""
+    binding = _initialized()
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    return binding
+
+
+def _machine(target: Target) -> Any:
+    binding = _initialized()
+    if target.triple.split("-")[0] != binding.get_process_triple().split("-")[0]:
+        binding = _all_initialized()
+    # Position-independent and the small code model: constants are addressed relative to the instruction, so that an
+    # object can be stored and loaded anywhere.
+    return binding.Target.from_triple(target.triple).create_target_machine(
+        target.cpu, target.features, opt=2, reloc="pic", codemodel="small"
+    )
+
+
+def _parsed(text: str, target: Target) -> tuple[Any, Any]:
+    """(module, machine); IRError that shows the line when the text is not valid IR."""
+    binding = _initialized()
+    machine = _machine(target)
+    try:
+        module = binding.parse_assembly(text)
+        module.verify()
+    except RuntimeError as e:
+        where = re.search(r"<string>:(\d+)", str(e))
+        line = text.splitlines()[int(where[1]) - 1].strip() if where else ""
+        raise IRError(f"the generated LLVM IR is not valid: {e}" + (f"\n  {line}" if line else "")) from e
+    return module, machine
+
+
+def compile_module(text: str, target: Target) -> bytes:
+    """LLVM IR → a relocatable object for `target`. IRError when the IR is not valid."""
+    module, machine = _parsed(text, target)
+    return machine.emit_object(module)
+
+
+def assembly(text: str, target: Target) -> str:
+    """LLVM IR → assembly, to be read."""
+    module, machine = _parsed(text, target)
+    return machine.emit_assembly(module)
+
+
+def undefined_symbols(data: bytes) -> set[str]:
+    """The symbols that an ELF object expects from elsewhere (empty for other formats)."""
+    if data[:5] != b"\x7fELF\x02":
+        return set()
+    order = "<" if data[5] == 1 else ">"
+    section_table = struct.unpack_from(order + "Q", data, 0x28)[0]
+    entry_size, count = struct.unpack_from(order + "HH", data, 0x3A)
+    sections = [
+        struct.unpack_from(order + "IIQQQQII", data, section_table + k * entry_size) for k in range(count)
+    ]  # name, type, flags, address, offset, size, link, info
+    names = set()
+    for section in sections:
+        if section[1] == 2:  # SHT_SYMTAB; `link` is its string table
+            strings = sections[section[6]][4]
+            for at in range(section[4] + 24, section[4] + section[5], 24):  # the first symbol is the null one
+                name, _, _, index = struct.unpack_from(order + "IBBH", data, at)
+                if index == 0:
+                    start = strings + name
+                    names.add(data[start : data.index(b"\0", start)].decode())
+    return names
+
+
+class Loaded:
+    """Native code in memory. It must outlive every address taken from it."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def address(self, name: str) -> int:
+        """Where the function is; IRError when there is none of that name."""
+        address = self._engine.get_function_address(name)
+        if not address:
+            raise IRError(f"the object has no function {name!r}")
+        return address
+
+    def call(self, name: str, buffers: Sequence[np.ndarray], nthreads: int = 1) -> None:
+        """Runs a kernel over `buffers` (its table), one thread's share after the other's: for tests and benchmarks."""
+        table = (ctypes.c_void_p * max(1, len(buffers)))(*(b.ctypes.data for b in buffers))
+        kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(self.address(name))
+        for thread in range(nthreads):
+            kernel(ctypes.addressof(table), thread, nthreads)
+
+
+def load(data: bytes, symbols: Mapping[str, int] | None = None) -> Loaded:
+    """Links an object into the process. `symbols` maps the external names it uses to addresses.
+
+    IRError when the object needs anything else: such a name would mean that LLVM turned an instruction into a call of
+    a library function, slow at best and missing at worst.
+    """
+    binding = _initialized()
+    symbols = symbols or {}
+    unknown = undefined_symbols(data) - _ALWAYS_THERE - symbols.keys()
+    if unknown:
+        raise IRError(f"the object calls {', '.join(sorted(unknown))}, which nothing provides")
+    for name, address in symbols.items():
+        binding.add_symbol(name, address)
+    # The engine owns the machine that it is given: a shared one is freed twice.
+    machine = binding.Target.from_default_triple().create_target_machine(jit=True)
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
+    engine.add_object_file(binding.ObjectFileRef.from_data(data))
+    engine.finalize_object()
+    return Loaded(engine)

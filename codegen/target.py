@@ -1,0 +1,159 @@
+"""The machine that code is made for, and the only place that knows about AVX, NEON and their control registers.
+
+A `Target` is a value: passes and kernels read it and nothing else, so that the same target gives the same code on
+whatever machine the compiler runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gluonjit.ir.opdef import did_you_mean
+from gluonjit.ir.types import DType, IRError
+
+if TYPE_CHECKING:
+    from gluonjit.codegen.llvm import Function
+
+_CACHES = (32 << 10, 512 << 10, 8 << 20)
+"""What a named target is taken to have, and the host where the system does not tell."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """`features` is LLVM's list (`+avx2,-sse4a`), on top of what `cpu` implies. Cache sizes are bytes, as one core
+    sees them."""
+
+    triple: str
+    cpu: str
+    features: str
+    vector_bits: int
+    num_vector_registers: int
+    has_fma: bool
+    has_f16: bool
+    """Conversions between f16 and f32 are instructions; elsewhere they would be calls into the compiler's library."""
+    l1: int = _CACHES[0]
+    l2: int = _CACHES[1]
+    l3: int = _CACHES[2]
+
+    @property
+    def arch(self) -> str:
+        """`x86`, `aarch64`, or the first part of the triple."""
+        name = self.triple.split("-", 1)[0]
+        return {"x86_64": "x86", "i686": "x86", "amd64": "x86", "arm64": "aarch64"}.get(name, name)
+
+    @property
+    def has_masked_access(self) -> bool:
+        """A masked load or store of 32-bit lanes is one instruction."""
+        return self.arch == "x86" and self.vector_bits >= 256
+
+    def lanes(self, dtype: DType) -> int:
+        """How many elements of `dtype` a vector register holds, as they are computed (f16 and bf16 as f32)."""
+        return self.vector_bits // max(32 if dtype.is_float else 8, dtype.bits)
+
+    @property
+    def width(self) -> int:
+        """Lanes of the loops in `codegen/loops`: a register of f32, whatever the dtypes, so that they can mix."""
+        return self.vector_bits // 32
+
+    # Denormals cost a hundred cycles each on some machines, and nobody means them: the native entry flushes them to
+    # zero, and puts the caller's mode back when it leaves.
+
+    def flush_denormals(self, f: Function) -> str | None:
+        """Emits code that flushes denormal operands and results to zero; returns what `restore_denormals` needs."""
+        if self.arch == "x86":
+            slot = f.alloca("i32")
+            f.intrinsic("llvm.x86.sse.stmxcsr", "void", ("ptr", slot), overload=())
+            old = f.load("i32", slot)
+            f.store("i32", f.op(f"or i32 {old}, {0x8040}"), slot)  # FTZ is bit 15, DAZ bit 6
+            f.intrinsic("llvm.x86.sse.ldmxcsr", "void", ("ptr", slot), overload=())
+            return old
+        if self.arch == "aarch64":
+            old = f.intrinsic("llvm.aarch64.get.fpcr", "i64", overload=())
+            f.intrinsic("llvm.aarch64.set.fpcr", "void", ("i64", f.op(f"or i64 {old}, {1 << 24}")), overload=())
+            return old
+        return None
+
+    def restore_denormals(self, f: Function, saved: str | None) -> None:
+        if saved is None:
+            return
+        if self.arch == "x86":
+            slot = f.alloca("i32")
+            f.store("i32", saved, slot)
+            f.intrinsic("llvm.x86.sse.ldmxcsr", "void", ("ptr", slot), overload=())
+        else:
+            f.intrinsic("llvm.aarch64.set.fpcr", "void", ("i64", saved), overload=())
+
+
+_X86_64 = "x86_64-unknown-linux-gnu"
+_NAMED = {
+    "x86-64": Target(_X86_64, "x86-64", "", 128, 16, has_fma=False, has_f16=False),
+    "x86-64-v2": Target(_X86_64, "x86-64-v2", "", 128, 16, has_fma=False, has_f16=False),
+    "x86-64-v3": Target(_X86_64, "x86-64-v3", "", 256, 16, has_fma=True, has_f16=True),
+    "x86-64-v4": Target(_X86_64, "x86-64-v4", "", 512, 32, has_fma=True, has_f16=True),
+    "aarch64": Target("aarch64-unknown-linux-gnu", "generic", "", 128, 32, has_fma=True, has_f16=True),
+}
+
+
+def named(name: str) -> Target:
+    """A target by its name: `host`, or one of the architecture levels. IRError for an unknown one."""
+    if name in ("host", "native"):
+        return _host()
+    if name not in _NAMED:
+        raise IRError(f"unknown target {name!r}{did_you_mean(name, ['host', *_NAMED])}")
+    return _NAMED[name]
+
+
+def host() -> Target:
+    """The target to compile for: this machine, or what the environment variable GLUONJIT_TARGET names."""
+    return named(os.environ.get("GLUONJIT_TARGET") or "host")
+
+
+@functools.cache
+def _host() -> Target:
+    from llvmlite import binding
+
+    binding.initialize_native_target()
+    features = binding.get_host_cpu_features()
+    triple = binding.get_process_triple()
+    arch = triple.split("-", 1)[0]
+    if arch in ("x86_64", "amd64", "i686"):
+        wide = all(features.get(k) for k in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
+        bits = 512 if wide else 256 if features.get("avx2") else 128
+        registers = 32 if wide else 16 if arch != "i686" else 8
+        has_fma, has_f16 = bool(features.get("fma")), bool(features.get("f16c"))
+    else:
+        # NEON and its like: 32 registers of 128 bits, fused multiply-add, conversions from and to half.
+        bits, registers, has_fma = 128, 32, True
+        has_f16 = arch in ("aarch64", "arm64")
+    return Target(
+        triple,
+        binding.get_host_cpu_name(),
+        features.flatten(),
+        bits,
+        registers,
+        has_fma,
+        has_f16,
+        *_cache_sizes(),
+    )
+
+
+def _cache_sizes() -> tuple[int, int, int]:
+    """Bytes of the data caches of levels 1 to 3; what the system does not tell is guessed."""
+    sizes = list(_CACHES)
+    if platform.system() == "Linux":
+        for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+            try:
+                kind = (index / "type").read_text().strip()
+                level = int((index / "level").read_text())
+                text = (index / "size").read_text().strip()
+                size = int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1]]
+            except (OSError, ValueError, KeyError, IndexError):
+                continue  # a container that hides it, or a kernel that spells it in another way
+            if kind != "Instruction" and 1 <= level <= 3:
+                sizes[level - 1] = size
+    return sizes[0], sizes[1], sizes[2]

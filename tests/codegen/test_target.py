@@ -1,0 +1,59 @@
+"""Targets: what the host is, the named ones, denormals."""
+
+import ctypes
+
+import pytest
+
+from gluonjit.codegen import llvm
+from gluonjit.codegen.target import host, named
+from gluonjit.ir.types import F16, F32, F64, I8, IRError
+
+
+def test_host_has_sensible_numbers(monkeypatch):
+    monkeypatch.delenv("GLUONJIT_TARGET", raising=False)
+    t = host()
+    assert t.vector_bits in (128, 256, 512) and t.num_vector_registers in (8, 16, 32)
+    assert 8 << 10 <= t.l1 <= t.l2 <= t.l3 or t.l3 == 8 << 20
+    assert t == host() and hash(t) == hash(host())
+
+
+def test_lanes():
+    t = named("x86-64-v3")
+    assert (t.lanes(F32), t.lanes(F16), t.lanes(F64), t.lanes(I8), t.width) == (8, 8, 4, 32, 8)
+
+
+def test_the_environment_overrides(monkeypatch):
+    monkeypatch.setenv("GLUONJIT_TARGET", "x86-64-v2")
+    assert host() is named("x86-64-v2")
+    monkeypatch.setenv("GLUONJIT_TARGET", "x86-64-v33")
+    with pytest.raises(IRError, match="did you mean 'x86-64-v3'"):
+        host()
+
+
+@pytest.mark.parametrize("name", ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"])
+def test_every_named_target_generates_code(name):
+    t = named(name)
+    module = llvm.Module(t)
+    f = module.function("k")
+    t.restore_denormals(f, t.flush_denormals(f))
+    text = llvm.assembly(module.text(), t)
+    assert {"x86": "ldmxcsr", "aarch64": "FPCR"}[t.arch] in text
+
+
+def test_denormals_flush_and_come_back():
+    t = host()
+    if t.arch not in ("x86", "aarch64"):
+        pytest.skip("no control register known for this architecture")
+    module = llvm.Module(t)
+    f = module.function("f", (("double", "x"), ("ptr", "inside")), "double")
+    saved = t.flush_denormals(f)
+    f.store("double", f.op("fmul double %x, 0.5"), "%inside")
+    t.restore_denormals(f, saved)
+    # Read again from memory: the compiler may reuse the first product, which is the same expression to it.
+    f.ret(f.op(f"fmul double {f.op('fadd double %x, 0.0')}, 0.25"))
+    loaded = llvm.load(llvm.compile_module(module.text(), t))
+    inside = ctypes.c_double(1.0)
+    native = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double, ctypes.c_void_p)(loaded.address("f"))
+    smallest = 2.2250738585072014e-308
+    assert native(smallest, ctypes.addressof(inside)) == smallest / 4
+    assert inside.value == 0.0
