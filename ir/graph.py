@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any
 
@@ -174,6 +175,7 @@ class Builder(Emitter):
         """The graph input (seed, counter) of type i64[2] behind `random_bits`; made on first use."""
         self._inputs: list[Value] = []
         self._ops: list[Op] = []
+        self._producers: dict[Value, Op] = {}
         self._updates: list[tuple[Value, Value]] = []
 
     def input(self, name: str, type: TensorType) -> Value:
@@ -189,8 +191,12 @@ class Builder(Emitter):
         regions: Sequence[Graph] = (),
         loc: Loc | None = None,
         result_names: Sequence[str] = (),
+        offsets: Sequence[int | None] = (),
     ) -> tuple[Value, ...]:
-        """Appends an op and returns its results. Raises IRError when operands or attributes do not fit."""
+        """Appends an op and returns its results. Raises IRError when operands or attributes do not fit.
+
+        `result_names` and `offsets` (see `Value`) are in the order of the results and may be shorter.
+        """
         definition = opdef.lookup(name)
         canonical = definition.canonical_attrs(attrs or {})
         try:
@@ -199,7 +205,10 @@ class Builder(Emitter):
             place = loc or self.loc
             signature = ", ".join(str(v.type) for v in operands)
             raise IRError(f"{name}({signature}): {e}" + (f"\n  at {place}" if place else "")) from e
-        results = tuple(Value(result_names[k] if k < len(result_names) else "", t) for k, t in enumerate(types))
+        results = tuple(
+            Value(name or "", t, offset)
+            for name, t, offset in zip_longest(result_names[: len(types)], types, offsets[: len(types)])
+        )
         op = Op(
             name,
             tuple(operands),
@@ -208,8 +217,17 @@ class Builder(Emitter):
             tuple(regions),
             loc or self.loc,
         )
-        self._ops.append(op)
+        self._append(op)
         return results
+
+    def _append(self, op: Op) -> None:
+        self._ops.append(op)
+        for r in op.results:
+            self._producers[r] = op
+
+    def producer(self, value: Value) -> Op | None:
+        """The op that made `value`; None for an input. What a rewrite rule looks through its operands with."""
+        return self._producers.get(value)
 
     def constant(self, value: Any, dtype_: Any = None) -> Value:
         array = np.asarray(value, dtype(dtype_).numpy if dtype_ is not None else None)
@@ -275,6 +293,9 @@ def rewrite(graph: Graph, rule: Rule, *, level: str | None = None) -> Graph:
             for old, value in zip(op.results, new, strict=True):
                 if old.type != value.type:
                     raise IRError(f"a rewrite of {op.name} changed its type from {old.type} to {value.type}")
+                if old.name and not value.name:
+                    # Only a hint for the printer, on a value that this very builder made.
+                    object.__setattr__(value, "name", old.name)
         env.update(zip(op.results, new, strict=True))
     if not changed:
         return graph
@@ -290,14 +311,12 @@ def reemit(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
     """
     if all(old.type == new.type for old, new in zip(op.operands, operands, strict=True)):
         results = tuple(Value(r.name, r.type, r.offset) for r in op.results)
-        b._ops.append(Op(op.name, tuple(operands), op.attrs, results, op.regions, op.loc))
+        b._append(Op(op.name, tuple(operands), op.attrs, results, op.regions, op.loc))
         return results
     return b.emit(op.name, operands, op.attrs, op.regions, op.loc, [r.name for r in op.results])
 
 
-def subgraph(
-    name: str, ops: Iterable[Op], inputs: Sequence[Value], outputs: Sequence[Value], level: str
-) -> Graph:
+def subgraph(name: str, ops: Iterable[Op], inputs: Sequence[Value], outputs: Sequence[Value], level: str) -> Graph:
     """A graph of copies of `ops` (in program order), whose inputs stand for `inputs`: the body of a region."""
     b = Builder(name, level)
     env = {v: b.input(v.name, v.type) for v in inputs}

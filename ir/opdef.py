@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,8 @@ class OpDef:
     name: str
     level: str  # the vocabulary it belongs to: 'operator' (expanded away by `expand`), 'primitive' or 'structural'
     pure: bool = True
+    attr_defaults: Mapping[str, Any] = MappingProxyType({})
+    """Each attribute's default, or REQUIRED."""
 
     def canonical_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """`attrs` with defaults filled in and values in canonical form; raises IRError for unknown or missing ones."""
@@ -76,7 +79,7 @@ class Primitive(OpDef):
             if value is REQUIRED:
                 raise IRError(f"{self.name} needs the attribute {key!r}")
             out[key] = canonical(value)
-        # Attributes that start with a dot are annotations of later passes (kernel, tile, …): any operator may carry them.
+        # Attributes that start with a dot are annotations of later passes (kernel, tile, …): any op may carry them.
         out.update((k, canonical(v)) for k, v in attrs.items() if k.startswith("."))
         return out
 
@@ -143,6 +146,8 @@ def lookup(name: str) -> OpDef:
     try:
         return REGISTRY[name]
     except KeyError:
+        if name.startswith("mx.") and not any(known.startswith("mx.") for known in REGISTRY):
+            raise IRError(f"operator {name!r}: MXNet's vocabulary is not loaded; import gluonjit.operators") from None
         raise IRError(f"unknown operator {name!r}{did_you_mean(name, REGISTRY)}") from None
 
 

@@ -1,0 +1,382 @@
+"""Graphs from text: a hand-written parser for what `ir/printer.py` writes and people type (syntax: `ir/text.py`).
+
+Every fault of the input is a ParseError with line, column and a caret. Ops go through `Builder.emit`, so that a parsed
+graph is inferred like any other; nothing recurses except nesting in the text, which has a limit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from gluonjit.ir import array_literal
+from gluonjit.ir.graph import LEVELS, Builder, Graph, Loc, Value
+from gluonjit.ir.lexer import ParseError, fail, tokenize
+from gluonjit.ir.opdef import did_you_mean
+from gluonjit.ir.types import DTYPES, IRError, TensorType
+
+MAX_DEPTH = 64
+"""How deep tuples and regions may nest."""
+MAX_RANK = 32
+MAX_BYTES = 2**47
+"""No tensor type is larger: what a 64-bit machine can address."""
+MAX_CONSTANT_BYTES = 2**30
+"""A constant may be declared with one number, so a short text could ask for any amount of memory."""
+
+_CONSTANTS = {"True": True, "False": False, "None": None, "nan": math.nan, "inf": math.inf}
+
+
+def parse_graph(text: str, *, source: str = "<text>", folder: str | Path | None = None) -> Graph:
+    """The graph that `text` describes. Raises ParseError.
+
+    `source` is what errors call the text; constants in `file("x.npz", …)` are read from `folder`.
+    """
+    parser = _Parser(text, source, None if folder is None else Path(folder))
+    graph = parser.graph()
+    parser.expect("end", "the end of the text after the graph")
+    return graph
+
+
+class _Parser:
+    def __init__(self, text: str, source: str, folder: Path | None) -> None:
+        self.text = text
+        self.source = source
+        self.folder = folder
+        self.kinds, self.texts, self.starts = tokenize(text, source)
+        self.i = 0
+        self.depth = 0
+        self.types: dict[str, TensorType] = {}
+        self.archives: dict[str, Any] = {}
+
+    # Tokens ----------------------------------------------------------------------------------------------------------
+
+    def fail(self, message: str, token: int | None = None) -> NoReturn:
+        fail(message, self.text, self.starts[self.i if token is None else token], self.source)
+
+    def accept(self, kind: str) -> bool:
+        if self.kinds[self.i] == kind:
+            self.i += 1
+            return True
+        return False
+
+    def accept_word(self, word: str) -> bool:
+        if self.kinds[self.i] == "word" and self.texts[self.i] == word:
+            self.i += 1
+            return True
+        return False
+
+    def expect(self, kind: str, what: str = "") -> str:
+        if self.kinds[self.i] != kind:
+            self.fail_expected(what or repr(kind))
+        self.i += 1
+        return self.texts[self.i - 1]
+
+    def expect_word(self, word: str, what: str) -> None:
+        if not self.accept_word(word):
+            self.fail_expected(what)
+
+    def fail_expected(self, what: str) -> NoReturn:
+        found = "the end" if self.kinds[self.i] == "end" else repr(self.texts[self.i][:40])
+        self.fail(f"expected {what}, found {found}")
+
+    def enter(self) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self.fail(f"nested deeper than {MAX_DEPTH} levels")
+
+    # Graphs ----------------------------------------------------------------------------------------------------------
+
+    def graph(self) -> Graph:
+        self.expect_word("graph", "'graph'")
+        return self.graph_after_keyword("expanded", "graph")
+
+    def graph_after_keyword(self, outer_level: str, default_name: str) -> Graph:
+        self.enter()
+        name = default_name
+        if self.kinds[self.i] == "at":
+            name = self.unquote(self.texts[self.i][1:])
+            self.i += 1
+        scope = _Scope(Builder(name, outer_level))
+        self.expect("(", "'(' and the graph's inputs")
+        while not self.accept(")"):
+            at = self.i
+            value_name = self.expect("value", "an input such as %x: f32[2,3]")
+            self.expect(":")
+            self.define(scope, value_name, scope.b.input(self.hint(value_name), self.type()), at)
+            if self.kinds[self.i] != ")":
+                self.expect(",", "',' or ')'")
+        if self.accept_word("level"):
+            at = self.i
+            scope.b.level = self.expect("word", "a level")
+            if scope.b.level not in LEVELS:
+                self.fail(f"unknown level {scope.b.level!r}{did_you_mean(scope.b.level, LEVELS)}", at)
+        attrs: dict[str, Any] = {}
+        if self.kinds[self.i] == "{" and self.attrs_follow():
+            attrs = self.attrs()
+        self.expect("{", "'{' and the graph's ops")
+        graph = self.body(scope, attrs)
+        self.depth -= 1
+        return graph
+
+    def attrs_follow(self) -> bool:
+        """Whether the brace here opens attributes (`{key = …} {`) and not the ops."""
+        after = self.kinds[self.i + 1]
+        return (
+            after == "}"
+            and self.kinds[self.i + 2] == "{"
+            or (after in ("word", "string") and self.kinds[self.i + 2] == "=")
+        )
+
+    def body(self, scope: _Scope, attrs: dict[str, Any]) -> Graph:
+        while self.kinds[self.i] == "value":
+            self.op(scope)
+        while self.accept_word("update"):
+            at = self.i
+            state = self.use(scope)
+            self.expect("=")
+            new = self.use(scope)
+            try:
+                scope.b.update(state, new)
+            except IRError as e:
+                self.fail(str(e), at)
+        self.expect_word("return", "an op, 'update' or 'return'")
+        outputs = []
+        while self.kinds[self.i] == "value":
+            outputs.append(self.use(scope))
+            if not self.accept(","):
+                break
+        self.expect("}", "'}' after 'return'")
+        return scope.b.build(outputs, attrs)
+
+    def op(self, scope: _Scope) -> None:
+        """`%a: type @offset, %b = name(operands) {attributes} (regions) loc(...)`"""
+        results: list[tuple[str, TensorType | None, int | None, int]] = []
+        while True:
+            at = self.i
+            name = self.expect("value", "a result such as %y")
+            type_ = self.type() if self.accept(":") else None
+            offset = None
+            if self.kinds[self.i] == "at":
+                offset = self.offset()
+            results.append((name, type_, offset, at))
+            if not self.accept(","):
+                break
+        self.expect("=", "'=' after the results")
+        at = self.i
+        name = self.expect("word", "the name of an operator")
+        self.expect("(", "'(' and the operands")
+        operands = []
+        while not self.accept(")"):
+            operands.append(self.use(scope))
+            if self.kinds[self.i] != ")":
+                self.expect(",", "',' or ')'")
+        attrs: dict[str, Any] = {}
+        if self.kinds[self.i] == "{":
+            attrs = self.attrs(results[0][1] if name == "constant" else None, name == "constant")
+        regions = []
+        if self.accept("("):
+            while not self.accept(")"):
+                regions.append(self.graph_after_keyword(scope.b.level, ""))
+                if self.kinds[self.i] != ")":
+                    self.expect(",", "',' or ')' after a region")
+        loc = self.loc() if self.accept_word("loc") else None
+        try:
+            values = scope.b.emit(
+                name, operands, attrs, regions, loc, [self.hint(r[0]) for r in results], [r[2] for r in results]
+            )
+        except IRError as e:
+            self.fail(str(e), at)
+        except Exception as e:
+            # Inference may meet attributes of any type here, which nothing else lets through.
+            self.fail(f"{name}: these attributes do not fit ({e})", at)
+        if len(values) != len(results):
+            self.fail(f"{name} has {len(values)} result(s), not {len(results)}", at)
+        for (text, type_, _, place), value in zip(results, values):
+            if type_ is not None and type_ != value.type:
+                self.fail(f"{text} is declared {type_}, but {name} gives {value.type}", place)
+            self.define(scope, text, value, place)
+
+    def define(self, scope: _Scope, text: str, value: Value, at: int) -> None:
+        if text in scope.values:
+            self.fail(f"{text} is defined twice", at)
+        scope.values[text] = value
+
+    def use(self, scope: _Scope) -> Value:
+        text = self.expect("value", "a value such as %x")
+        value = scope.values.get(text)
+        if value is None:
+            self.fail(f"{text} is not defined here{did_you_mean(text, scope.values)}", self.i - 1)
+        return value
+
+    def hint(self, text: str) -> str:
+        """`%12` is how the printer shows a value without a name."""
+        return "" if text[1:].isdigit() else self.unquote(text[1:])
+
+    def unquote(self, text: str) -> str:
+        return json.loads(text) if text[0] == '"' else text
+
+    def offset(self) -> int:
+        digits = self.texts[self.i][1:]
+        if not digits.isdigit() or len(digits) > 18:
+            self.fail("expected an offset in bytes, such as @128")
+        self.i += 1
+        return int(digits)
+
+    def loc(self) -> Loc:
+        self.expect("(", '("file":line')
+        file = self.string()
+        self.expect(":")
+        line = self.integer(self.expect("number", "a line number"))
+        block = self.string() if self.accept(",") else ""
+        self.expect(")")
+        return Loc(file, line, block)
+
+    # Types and literals ----------------------------------------------------------------------------------------------
+
+    def type(self) -> TensorType:
+        if self.kinds[self.i] == "word" and self.kinds[self.i + 1] == "array":
+            self.fail("the dimensions of a type are integers >= 0, such as f32[2,3]", self.i + 1)
+        text = self.expect("type", "a type such as f32[2,3]")
+        known = self.types.get(text)
+        if known is None:
+            name, _, dims = text[:-1].partition("[")
+            if name not in DTYPES:
+                self.fail(f"unknown element type {name!r}{did_you_mean(name, DTYPES)}", self.i - 1)
+            parts = [d.strip() for d in dims.split(",")] if dims.strip() else []
+            if len(parts) > MAX_RANK:
+                self.fail(f"more than {MAX_RANK} dimensions", self.i - 1)
+            if not all(d.isdigit() and len(d) <= 18 for d in parts):
+                self.fail("a dimension must be an integer below 10**18", self.i - 1)
+            known = TensorType(DTYPES[name], tuple(map(int, parts)))
+            if known.nbytes > MAX_BYTES:
+                self.fail(f"a tensor of type {text} does not fit into memory", self.i - 1)
+            self.types[text] = known
+        return known
+
+    def attrs(self, constant_type: TensorType | None = None, constant: bool = False) -> dict[str, Any]:
+        """`{key = literal, …}`. The `value` of a constant may leave out its type, which is then `constant_type`."""
+        self.expect("{")
+        out: dict[str, Any] = {}
+        while not self.accept("}"):
+            at = self.i
+            if self.kinds[at] not in ("word", "string"):
+                self.expect("word", "the name of an attribute or '}'")
+            self.i += 1
+            key = self.unquote(self.texts[at])
+            if key in out:
+                self.fail(f"attribute {key!r} is given twice", at)
+            self.expect("=", f"'=' after {key!r}")
+            out[key] = self.constant_value(constant_type) if constant and key == "value" else self.literal()
+            if self.kinds[self.i] != "}":
+                self.expect(",", "',' or '}'")
+        return out
+
+    def literal(self) -> Any:
+        at = self.i
+        kind, text = self.kinds[at], self.texts[at]
+        if kind == "type":
+            type_ = self.type()
+            return self.array(type_) if self.kinds[self.i] in ("number", "array", "word", "ellipsis") else type_
+        self.i += 1
+        if kind == "number":
+            return self.number(text)
+        if kind == "string":
+            return self.unquote(text)
+        if kind == "word" and text in _CONSTANTS:
+            return _CONSTANTS[text]
+        if kind == "word" and text in DTYPES:
+            return DTYPES[text]
+        if kind == "(":
+            self.enter()
+            items = []
+            while not self.accept(")"):
+                items.append(self.literal())
+                if self.kinds[self.i] != ")":
+                    self.expect(",", "',' or ')'")
+            self.depth -= 1
+            return tuple(items)
+        if kind == "array":
+            self.fail("an array needs its type in front, such as f32[2] [1.0, 2.0]; a tuple has round brackets", at)
+        hint = did_you_mean(text, _CONSTANTS) if kind == "word" else ""
+        self.fail(f"expected a literal, found {text[:40]!r}{hint}", at)
+
+    def number(self, text: str) -> int | float:
+        if text.lstrip("-").isdigit():
+            return self.integer(text)
+        if text[:2] == "0x":
+            self.fail("a number in hexadecimal gives an element's bits: put its type in front", self.i - 1)
+        return float(text)
+
+    def integer(self, text: str) -> int:
+        if len(text) > 20 or not text.lstrip("-").isdigit() or not -(2**63) <= int(text) < 2**64:
+            self.fail("expected an integer of at most 64 bits", self.i - 1)
+        return int(text)
+
+    def string(self) -> str:
+        return self.unquote(self.expect("string", "a string"))
+
+    # Arrays ----------------------------------------------------------------------------------------------------------
+
+    def constant_value(self, declared: TensorType | None) -> Any:
+        """The value of a constant: with its type in front, or of the declared type, or of one that the literal shows
+        (integers i64, numbers with a point f32, True and False bool)."""
+        if self.kinds[self.i] == "type":
+            return self.array(self.type())
+        return self.array(declared)
+
+    def array(self, type_: TensorType | None) -> np.ndarray:
+        at = self.i
+        kind, text = self.kinds[at], self.texts[at]
+        self.i += 1
+        if type_ is not None and type_.nbytes > MAX_CONSTANT_BYTES:
+            self.fail(f"a constant of type {type_} is too large; the limit is {MAX_CONSTANT_BYTES} bytes", at)
+        if kind == "word" and text == "file":
+            if type_ is None:
+                self.fail("a constant in a file needs its type declared", at)
+            return self.stored(type_, at)
+        if kind == "ellipsis":
+            self.fail("this constant was left out when the graph was printed; dump it to a folder instead", at)
+        if kind in ("array", "number", "word"):
+            try:
+                result = array_literal.parse(text, type_)
+            except array_literal.LiteralError as e:
+                fail(str(e), self.text, self.starts[at] + e.position, self.source)
+            except MemoryError:
+                self.fail("not enough memory for this constant", at)
+            result.setflags(write=False)
+            return result
+        self.fail("expected a number or an array", at)
+
+    def stored(self, type_: TensorType, at: int) -> np.ndarray:
+        """`file("net.npz", "c0")`: an array of an archive beside the text."""
+        self.expect("(")
+        file = self.string()
+        self.expect(",")
+        key = self.string()
+        self.expect(")")
+        if self.folder is None:
+            self.fail("this text has no folder in which to look for the file", at)
+        # Only a name: a graph from elsewhere must not make us open files anywhere.
+        if Path(file).name != file or "\\" in file or "\0" in file:
+            self.fail(f"{file!r} is not the plain name of a file", at)
+        try:
+            if file not in self.archives:
+                self.archives[file] = np.load(self.folder / file, allow_pickle=False)
+            return array_literal.from_archive(self.archives[file][key], type_)
+        except Exception as e:  # a damaged archive raises nearly anything
+            self.fail(f"cannot read {key!r} from {self.folder / file}: {e}", at)
+
+
+class _Scope:
+    """The values that the text of one graph has defined so far, by their spelling."""
+
+    def __init__(self, b: Builder) -> None:
+        self.b = b
+        self.values: dict[str, Value] = {}
+
+
+__all__ = ["ParseError", "parse_graph"]
