@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gluonjit.ir.types import DType, IRError, TensorType
+from gluonjit.ir.types import dtype as as_dtype
 
 if TYPE_CHECKING:
     from gluonjit.ir.graph import Graph
@@ -78,7 +79,7 @@ class Primitive(OpDef):
             value = attrs.get(key, default)
             if value is REQUIRED:
                 raise IRError(f"{self.name} needs the attribute {key!r}")
-            out[key] = canonical(value)
+            out[key] = as_dtype(value) if key == "dtype" else canonical(value)
         # Attributes that start with a dot are annotations of later passes (kernel, tile, …): any op may carry them.
         out.update((k, canonical(v)) for k, v in attrs.items() if k.startswith("."))
         return out

@@ -1,0 +1,162 @@
+"""`conv`: correlation in any number of spatial axes, with padding, strides, dilations and groups.
+
+The gradients of a convolution are convolutions again: kernel dilation and stride, input dilation, negative padding
+and free layouts are what that takes. Result position r along a spatial axis sums, over taps k,
+
+    x[(r * stride + k * dilation - low) / input_dilation] * w[k]
+
+where the quotient is whole and inside the input. Float16 and bfloat16 are summed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from gluonjit.ir.opdef import REQUIRED, primitive
+from gluonjit.ir.primitives.convolution_eval import evaluate
+from gluonjit.ir.primitives.movement import both
+from gluonjit.ir.primitives.reduction import accumulator
+from gluonjit.ir.primitives.rules import NUMERIC, check_kind, check_same_dtype, ints, window_extent
+from gluonjit.ir.types import IRError, TensorType
+
+Index = Any
+
+
+class Layout(NamedTuple):
+    """Where the axes of input, weight and result are, from letters such as ('NC01', 'OI01', 'NC01')."""
+
+    input: tuple[int, ...]  # axes of N, C, then spatial 0, 1, …
+    weight: tuple[int, ...]  # axes of O, I, then spatial
+    result: tuple[int, ...]  # axes of N, C, then spatial
+
+    @staticmethod
+    def parse(letters: Sequence[str]) -> Layout:
+        if not isinstance(letters, (tuple, list)) or len(letters) != 3:
+            raise IRError(f"layout must be three strings (input, weight, result), got {letters!r}")
+        spatial = "".join(map(str, range(max(len(letters[0]) - 2, 0))))
+        axes = []
+        for text, first in zip(letters, ("NC", "OI", "NC")):
+            wanted = first + spatial
+            if not isinstance(text, str) or sorted(text) != sorted(wanted):
+                raise IRError(f"layout {text!r} must be a permutation of {wanted!r}")
+            axes.append(tuple(text.index(letter) for letter in wanted))
+        return Layout(*axes)
+
+
+def _infer(
+    x: TensorType,
+    w: TensorType,
+    stride: Any,
+    low: Any,
+    high: Any,
+    dilation: Any,
+    input_dilation: Any,
+    groups: Any,
+    layout: Any,
+) -> TensorType:
+    check_same_dtype(x, w)
+    check_kind(x, NUMERIC)
+    axes = Layout.parse(layout)
+    rank = len(axes.input)
+    if x.rank != rank or w.rank != rank:
+        raise IRError(f"layout {layout} needs operands of {rank} axes, got {x} and {w}")
+    spatial = rank - 2
+    stride, dilation = ints("stride", stride, spatial, low=1), ints("dilation", dilation, spatial, low=1)
+    low, high = ints("low", low, spatial), ints("high", high, spatial)
+    inner = ints("input_dilation", input_dilation, spatial, low=1)
+    if not isinstance(groups, int) or groups < 1:
+        raise IRError(f"groups must be an int >= 1, got {groups!r}")
+    batch, channels, *size = (x.shape[k] for k in axes.input)
+    filters, depth, *taps = (w.shape[k] for k in axes.weight)
+    if channels != depth * groups:
+        raise IRError(f"input {x} has {channels} channels, weight {w} takes {groups} group(s) of {depth}")
+    if filters % groups:
+        raise IRError(f"{filters} filters of weight {w} do not divide into {groups} groups")
+    if 0 in taps:
+        raise IRError(f"weight {w} has a spatial axis of 0")
+    extents = [
+        window_extent(
+            f"axis {axes.input[k + 2]} of {x}", size[k], taps[k], stride[k], low[k], high[k], dilation[k], inner[k]
+        )
+        for k in range(spatial)
+    ]
+    shape = [0] * rank
+    for axis, n in zip(axes.result, (batch, filters, *extents)):
+        shape[axis] = n
+    return x.with_shape(tuple(shape))
+
+
+def _element(
+    s: Any,
+    i: Index,
+    x: Any,
+    w: Any,
+    stride: Sequence[int],
+    low: Sequence[int],
+    high: Sequence[int],
+    dilation: Sequence[int],
+    input_dilation: Sequence[int],
+    groups: int,
+    layout: Sequence[str],
+) -> Any:
+    axes = Layout.parse(layout)
+    dtype = x.type.dtype
+    wide = accumulator(dtype)
+    sizes = [x.type.shape[k] for k in axes.input[2:]]
+    filters, depth, *taps = (w.type.shape[k] for k in axes.weight)
+    n, o, *position = (i[axis] for axis in axes.result)
+
+    def term(k: Index) -> Any:
+        channel, *tap = k
+        x_at: list[Any] = [None] * len(i)
+        w_at: list[Any] = [None] * len(i)
+        for axis, index in zip(axes.weight, (o, channel, *tap)):
+            w_at[axis] = index
+        x_at[axes.input[0]] = n
+        x_at[axes.input[1]] = channel if groups == 1 else o // (filters // groups) * depth + channel
+        inside = None
+        for d, size in enumerate(sizes):
+            place = position[d] * stride[d] if stride[d] > 1 else position[d]
+            if taps[d] > 1:
+                place = place + (tap[d] * dilation[d] if dilation[d] > 1 else tap[d])
+            if low[d]:
+                place = place + -low[d]
+            extent = (size - 1) * input_dilation[d] + 1 if size else 0
+            if low[d] > 0 or high[d] > 0:
+                inside = both(s, inside, s.in_range(place, 0, extent))
+            if input_dilation[d] > 1:
+                inside = both(s, inside, s.in_range(place % input_dilation[d], 0, 1))
+                place = place // input_dilation[d]
+            x_at[axes.input[d + 2]] = place
+
+        def product() -> Any:
+            a, b = x(tuple(x_at)), w(tuple(w_at))
+            return s.mul(a, b) if wide is dtype else s.mul(s.cast(a, wide), s.cast(b, wide))
+
+        return product() if inside is None else s.guarded(inside, product, s.constant(0, wide))
+
+    total = s.reduce("sum", (depth, *taps), term, wide)
+    return total if wide is dtype else s.cast(total, dtype)
+
+
+def _eval(x: Any, w: Any, layout: Sequence[str], **attrs: Any) -> Any:
+    return evaluate(x, w, Layout.parse(layout), **attrs)
+
+
+primitive(
+    "conv",
+    infer=_infer,
+    eval=_eval,
+    element=_element,
+    attrs={
+        "stride": REQUIRED,
+        "low": REQUIRED,
+        "high": REQUIRED,
+        "dilation": REQUIRED,
+        "input_dilation": REQUIRED,
+        "groups": 1,
+        "layout": ("NC01", "OI01", "NC01"),
+    },
+    doc="correlation; low and high pad each spatial axis (negative: crop); letters of layout: N C, O I, digits",
+)

@@ -1,0 +1,138 @@
+"""The NumPy convolution behind `conv`: matrix products of columns, or tap by tap when depthwise.
+
+A strided view of the padded input holds, for every result position, the elements under the window. Copied so that
+each position is a column ("im2col"), the convolution is one matrix product per group and image.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from gluonjit.ir.primitives.reduction import accumulator
+from gluonjit.ir.types import dtype_of
+
+_COLUMNS = 1 << 20  # elements of the column buffer
+_PLANES = 1 << 15  # elements of a result that are summed over all taps before the next ones: they stay in the cache
+
+
+def evaluate(
+    x: np.ndarray,
+    w: np.ndarray,
+    axes: Any,
+    stride: Sequence[int],
+    low: Sequence[int],
+    high: Sequence[int],
+    dilation: Sequence[int],
+    input_dilation: Sequence[int],
+    groups: int,
+) -> np.ndarray:
+    """`axes` is a `convolution.Layout`; the rest are the primitive's attributes."""
+    if x.dtype != w.dtype:
+        raise TypeError(f"convolution of {x.dtype} with {w.dtype}")
+    dtype = dtype_of(x)
+    wide = accumulator(dtype).numpy
+    x = x.transpose(axes.input).astype(wide, copy=False)
+    w = w.transpose(axes.weight).astype(wide, copy=False)
+    x = _padded(x, low, high, input_dilation)
+    taps = w.shape[2:]
+    out = tuple((n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], taps, stride, dilation))
+    if math.prod(taps) == 1 and all(s == 1 for s in stride):
+        y = _pointwise(x, w, groups)
+    elif groups == x.shape[1] == w.shape[0]:
+        y = _depthwise(x, w, out, stride, dilation)
+    else:
+        y = _by_columns(x, w, out, stride, dilation, groups)
+    # From N, C, spatial to the places that the result's layout gives them.
+    y = y.transpose(sorted(range(y.ndim), key=lambda k: axes.result[k]))
+    return y.astype(dtype.numpy, copy=False)
+
+
+def _padded(x: np.ndarray, low: Sequence[int], high: Sequence[int], inner: Sequence[int]) -> np.ndarray:
+    """`x` with `inner` - 1 zeros between elements and `low`/`high` more at the ends (negative: fewer elements)."""
+    if not any(low) and not any(high) and all(k == 1 for k in inner):
+        return x
+    shape, target, source = list(x.shape[:2]), [slice(None)] * 2, [slice(None)] * 2
+    for n, a, b, k in zip(x.shape[2:], low, high, inner):
+        size = ((n - 1) * k + 1 if n else 0) + a + b
+        # Element j lands on a + j * k; those with 0 <= a + j * k < size remain.
+        first = max(0, -(a // k))
+        last = min(n, (size - 1 - a) // k + 1)
+        shape.append(size)
+        source.append(slice(first, max(first, last)))
+        target.append(slice(a + first * k, max(a + (last - 1) * k + 1, a + first * k), k))
+    y = np.zeros(shape, x.dtype)
+    y[tuple(target)] = x[tuple(source)]
+    return y
+
+
+def _pointwise(x: np.ndarray, w: np.ndarray, groups: int) -> np.ndarray:
+    """Kernels of one tap: the input is its own column matrix."""
+    n, channels, *space = x.shape
+    columns = x.reshape(n, groups, channels // groups, math.prod(space))
+    filters = w.reshape(groups, w.shape[0] // groups, w.shape[1])
+    return np.matmul(filters, columns).reshape(n, w.shape[0], *space)
+
+
+def _windows(x: np.ndarray, taps: Sequence[int], out: Sequence[int], stride: Any, dilation: Any) -> np.ndarray:
+    """A view of (batch, channels, *taps, *out) into padded `x`."""
+    steps = x.strides[2:]
+    strides = (*x.strides[:2], *(s * d for s, d in zip(steps, dilation)), *(s * k for s, k in zip(steps, stride)))
+    return as_strided(x, (*x.shape[:2], *taps, *out), strides, writeable=False)
+
+
+def _depthwise(
+    x: np.ndarray, w: np.ndarray, out: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> np.ndarray:
+    """One filter per channel: a multiply-add of whole planes per tap, a few planes at a time."""
+    n, channels = x.shape[:2]
+    y = np.empty((n, channels, *out), x.dtype)
+    windows = _windows(x, w.shape[2:], out, stride, dilation)
+    step = max(1, _PLANES // max(1, math.prod(out)))
+    ones = (1,) * len(out)
+    for image, first in itertools.product(range(n), range(0, channels, step)):
+        some = slice(first, first + step)
+        total = y[image, some]
+        product = np.empty_like(total)
+        for number, tap in enumerate(itertools.product(*map(range, w.shape[2:]))):
+            plane = windows[(image, some, *tap)]
+            weight = w[(some, 0, *tap)].reshape(-1, *ones)
+            if number == 0:
+                np.multiply(plane, weight, out=total)
+            else:
+                np.multiply(plane, weight, out=product)
+                np.add(total, product, out=total)
+    return y
+
+
+def _by_columns(
+    x: np.ndarray, w: np.ndarray, out: tuple[int, ...], stride: Sequence[int], dilation: Sequence[int], groups: int
+) -> np.ndarray:
+    n, channels = x.shape[:2]
+    taps, depth, width = w.shape[2:], w.shape[1], w.shape[0] // groups
+    y = np.zeros((n, w.shape[0], *out), x.dtype)
+    terms = depth * math.prod(taps)
+    if y.size == 0 or terms == 0:
+        return y
+    filters = w.reshape(groups, width, terms)
+    windows = _windows(x, taps, out, stride, dilation)
+    # The first spatial axis is cut so that the columns stay small.
+    rows, inner = (out[0], math.prod(out[1:])) if out else (1, 1)
+    step = max(1, min(rows, _COLUMNS // (terms * inner)))
+    for image, group in itertools.product(range(n), range(groups)):
+        block = windows[image, group * depth : (group + 1) * depth]
+        result = y[image, group * width : (group + 1) * width].reshape(width, rows * inner)
+        for first in range(0, rows, step):
+            last = min(rows, first + step)
+            cut = (slice(None),) * (1 + len(taps)) + ((slice(first, last),) if out else ())
+            columns = np.ascontiguousarray(block[cut]).reshape(terms, (last - first) * inner)
+            if step >= rows:
+                np.matmul(filters[group], columns, out=result)
+            else:
+                result[:, first * inner : last * inner] = np.matmul(filters[group], columns)
+    return y

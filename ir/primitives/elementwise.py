@@ -1,0 +1,292 @@
+"""Elementwise primitives: result[i] depends on operand[i] alone.
+
+Operands broadcast as in NumPy until `legalize-broadcast` has run. Float16 and bfloat16 are computed in float32 and
+rounded once per primitive. Integers wrap; nothing here ever raises on a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.opdef import REQUIRED, primitive
+from gluonjit.ir.primitives import special
+from gluonjit.ir.primitives.rules import (
+    ANY,
+    FLOAT,
+    INTEGER,
+    LOGICAL,
+    NUMERIC,
+    broadcast,
+    check_bool,
+    check_kind,
+    check_same_dtype,
+)
+from gluonjit.ir.types import BF16, BOOL, TensorType
+from gluonjit.ir.types import dtype as as_dtype
+
+_BF16 = BF16.numpy
+_BF16_NUM = BF16.numpy.num  # dtype numbers compare in a third of the time that dtypes take
+_F32 = np.dtype(np.float32)
+_NARROW = (np.dtype(np.float16).num, _BF16_NUM)
+
+Array = Any
+Function = Callable[..., Array]
+
+
+def _array(x: Any) -> np.ndarray:
+    """NumPy's functions give scalars for 0-d operands."""
+    return x if type(x) is np.ndarray else np.asarray(x)
+
+
+def _one(ufunc: Function) -> Function:
+    """`eval` from a ufunc of one operand. NumPy rounds float16 once by itself; bfloat16 goes through float32."""
+
+    def run(x: np.ndarray) -> np.ndarray:
+        if x.dtype.num == _BF16_NUM:
+            y = ufunc(x.astype(_F32))
+            return _array(y.astype(_BF16) if y.dtype == _F32 else y)
+        return _array(ufunc(x))
+
+    return run
+
+
+def _two(ufunc: Function) -> Function:
+    """`eval` from a ufunc of two operands of one dtype; other operands are an error instead of being promoted."""
+
+    def run(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if a.dtype is not b.dtype and a.dtype != b.dtype:
+            raise TypeError(f"operands of different element types {a.dtype} and {b.dtype}")
+        if a.dtype.num == _BF16_NUM:
+            y = ufunc(a.astype(_F32), b.astype(_F32))
+            return _array(y.astype(_BF16) if y.dtype == _F32 else y)
+        return _array(ufunc(a, b))
+
+    return run
+
+
+def _composed(function: Function) -> Function:
+    """`eval` from a function made of several NumPy steps: narrow floats are widened around it, so as to round once.
+
+    The function gets at least one axis, for older NumPys promote 0-d float32 operands to float64.
+    """
+
+    def run(x: np.ndarray) -> np.ndarray:
+        wide = x.astype(_F32) if x.dtype.num in _NARROW else x
+        y = function(wide.reshape(1)).reshape(()) if wide.ndim == 0 else function(wide)
+        return y.astype(x.dtype, copy=False)
+
+    return run
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    y = np.negative(x)
+    np.exp(y, out=y)
+    np.add(y, 1, out=y)
+    return np.reciprocal(y, out=y)
+
+
+def _rsqrt(x: np.ndarray) -> np.ndarray:
+    y = np.sqrt(x)
+    return np.reciprocal(y, out=y)
+
+
+def _round(x: np.ndarray) -> np.ndarray:
+    # x - trunc(x) is exact; trunc(x + 0.5) would round 0.49999997 up.
+    whole = np.trunc(x)
+    return np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(x.dtype.type(1), x), whole)
+
+
+def _or_identity(float_eval: Function) -> Function:
+    """For roundings: integers are whole already."""
+    return lambda x: x if x.dtype.kind in "iu" else float_eval(x)
+
+
+def _sign(x: np.ndarray) -> np.ndarray:
+    return np.sign(x)
+
+
+def _truncated_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    divisor = np.where(b == 0, b.dtype.type(1), b)
+    q = np.floor_divide(a, divisor)  # INT_MIN / -1 wraps
+    if a.dtype.kind == "i":
+        q = q + ((a - q * divisor != 0) & ((a < 0) != (divisor < 0))).astype(a.dtype)
+    return np.where(b == 0, a.dtype.type(0), q)
+
+
+def _div(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return _truncated_quotient(a, b) if a.dtype.kind in "iu" else np.divide(a, b)
+
+
+def _mod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.mod(a, b)  # NumPy, too, gives 0 for an integer modulo 0
+
+
+def _pow(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind != "i":
+        return np.power(a, b)
+    zero, one = a.dtype.type(0), a.dtype.type(1)
+    y = np.power(a, np.maximum(b, zero))
+    # 1 / a**-b truncated toward 0: what is left of a negative exponent is the sign of a unit base.
+    unit = np.where(a == 1, one, np.where(a == -1, np.where(b & one, -one, one), zero))
+    return np.where(b < 0, unit, y)
+
+
+def _logical_shift_right(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    unsigned = np.dtype(f"u{a.dtype.itemsize}")
+    return _array(np.right_shift(_array(a).view(unsigned), _array(b).view(unsigned))).view(a.dtype)
+
+
+def _unary(name: str, evaluate: Function, doc: str, kinds: str = FLOAT, to_bool: bool = False) -> None:
+    def infer(x: TensorType) -> TensorType:
+        check_kind(x, kinds)
+        return x.with_dtype(BOOL) if to_bool else x
+
+    def element(s: Any, i: Any, x: Any) -> Any:
+        return getattr(s, name)(x(i))
+
+    primitive(name, infer=infer, eval=evaluate, element=element, elementwise=True, doc=doc)
+
+
+def _binary(name: str, ufunc: Function, doc: str, kinds: str = NUMERIC, to_bool: bool = False) -> None:
+    def infer(a: TensorType, b: TensorType) -> TensorType:
+        check_same_dtype(a, b)
+        if kinds != ANY:
+            check_kind(a, kinds)
+        return TensorType(BOOL if to_bool else a.dtype, broadcast(a, b))
+
+    def element(s: Any, i: Any, a: Any, b: Any) -> Any:
+        return getattr(s, name)(a(i), b(i))
+
+    primitive(name, infer=infer, eval=_two(ufunc), element=element, elementwise=True, doc=doc)
+
+
+_unary("neg", _one(np.negative), "-x; integers wrap", NUMERIC)
+_unary("abs", _one(np.absolute), "|x|; the least integer stays as it is", NUMERIC)
+_unary("sign", _one(_sign), "-1, 0 or 1; NaN for NaN", NUMERIC)
+_unary("floor", _or_identity(_one(np.floor)), "largest whole number <= x", NUMERIC)
+_unary("ceil", _or_identity(_one(np.ceil)), "smallest whole number >= x", NUMERIC)
+_unary("round", _or_identity(_composed(_round)), "nearest whole number, halves away from zero", NUMERIC)
+_unary("rint", _or_identity(_one(np.rint)), "nearest whole number, halves to even", NUMERIC)
+_unary("trunc", _or_identity(_one(np.trunc)), "x without its fraction", NUMERIC)
+_unary("not", _one(np.invert), "negation of a bool; all bits of an integer", LOGICAL)
+_unary("isnan", _one(np.isnan), "whether x is NaN", to_bool=True)
+_unary("isinf", _one(np.isinf), "whether x is an infinity", to_bool=True)
+_unary("isfinite", _one(np.isfinite), "whether x is neither NaN nor an infinity", to_bool=True)
+
+for _name, _ufunc, _doc in [
+    ("exp", np.exp, "e**x"),
+    ("expm1", np.expm1, "e**x - 1, accurate near 0"),
+    ("log", np.log, "natural logarithm"),
+    ("log1p", np.log1p, "log(1 + x), accurate near 0"),
+    ("log2", np.log2, "logarithm to base 2"),
+    ("log10", np.log10, "logarithm to base 10"),
+    ("sqrt", np.sqrt, "square root"),
+    ("cbrt", np.cbrt, "cube root, of negative numbers too"),
+    ("sin", np.sin, "sine (radians)"),
+    ("cos", np.cos, "cosine (radians)"),
+    ("tan", np.tan, "tangent (radians)"),
+    ("asin", np.arcsin, "inverse sine (radians)"),
+    ("acos", np.arccos, "inverse cosine (radians)"),
+    ("atan", np.arctan, "inverse tangent (radians)"),
+    ("sinh", np.sinh, "hyperbolic sine"),
+    ("cosh", np.cosh, "hyperbolic cosine"),
+    ("tanh", np.tanh, "hyperbolic tangent"),
+    ("asinh", np.arcsinh, "inverse hyperbolic sine"),
+    ("acosh", np.arccosh, "inverse hyperbolic cosine"),
+    ("atanh", np.arctanh, "inverse hyperbolic tangent"),
+]:
+    _unary(_name, _one(_ufunc), _doc)
+_unary("rsqrt", _composed(_rsqrt), "1 / sqrt(x)")
+_unary("sigmoid", _composed(_sigmoid), "1 / (1 + exp(-x))")
+_unary("erf", _composed(special.erf), "error function")
+_unary("erfinv", _composed(special.erfinv), "inverse of erf on [-1, 1]; NaN elsewhere")
+_unary("lgamma", _composed(special.lgamma), "log |gamma(x)|; inf at 0, -1, -2, …")
+_unary("digamma", _composed(special.digamma), "derivative of lgamma; NaN at -1, -2, …, and an infinity at 0")
+
+_binary("add", np.add, "a + b")
+_binary("sub", np.subtract, "a - b")
+_binary("mul", np.multiply, "a * b")
+_binary("div", _div, "a / b; integers truncate toward 0, and x / 0 is 0")
+_binary("mod", _mod, "a modulo b with the sign of b; integer x modulo 0 is 0")
+_binary("pow", _pow, "a**b; integers truncate toward 0, and 0 to a negative power is 0")
+_binary("maximum", np.maximum, "the larger one; NaN when either is")
+_binary("minimum", np.minimum, "the smaller one; NaN when either is")
+_binary("atan2", np.arctan2, "angle of the point (b, a) (radians)", FLOAT)
+_binary("hypot", np.hypot, "sqrt(a*a + b*b) without overflow", FLOAT)
+_binary("and", np.bitwise_and, "both; bitwise for integers", LOGICAL)
+_binary("or", np.bitwise_or, "either; bitwise for integers", LOGICAL)
+_binary("xor", np.bitwise_xor, "exactly one; bitwise for integers", LOGICAL)
+_binary("shift_left", np.left_shift, "a << b; 0 unless 0 <= b < bits", INTEGER)
+_binary("shift_right", _logical_shift_right, "a >> b, filling with zeros; 0 unless 0 <= b < bits", INTEGER)
+for _name, _ufunc, _doc in [
+    ("eq", np.equal, "a == b"),
+    ("ne", np.not_equal, "a != b; true for NaN"),
+    ("lt", np.less, "a < b"),
+    ("le", np.less_equal, "a <= b"),
+    ("gt", np.greater, "a > b"),
+    ("ge", np.greater_equal, "a >= b"),
+]:
+    _binary(_name, _ufunc, _doc, ANY, to_bool=True)
+
+
+def _infer_select(cond: TensorType, a: TensorType, b: TensorType) -> TensorType:
+    check_bool(cond, "the condition")
+    check_same_dtype(a, b)
+    return TensorType(a.dtype, broadcast(cond, a, b))
+
+
+def _eval_select(cond: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if cond.dtype != np.bool_ or a.dtype != b.dtype:
+        raise TypeError(f"select of {cond.dtype}, {a.dtype}, {b.dtype}")
+    return np.where(cond, a, b)
+
+
+def _infer_cast(x: TensorType, dtype: Any) -> TensorType:
+    return x.with_dtype(as_dtype(dtype))
+
+
+def _eval_cast(x: np.ndarray, dtype: Any) -> np.ndarray:
+    target = as_dtype(dtype)
+    if x.dtype.num == target.numpy.num:
+        return x
+    if target is BOOL:
+        return _array(x != 0)
+    if x.dtype.num == _BF16_NUM:
+        x = x.astype(_F32)
+    if x.dtype.kind == "f" and target.is_integer:
+        return _saturating(x, target.numpy)
+    return x.astype(target.numpy)
+
+
+def _saturating(x: np.ndarray, target: np.dtype) -> np.ndarray:
+    """Float to integer: truncated toward 0; what does not fit becomes the nearest that does, NaN 0."""
+    if x.dtype.num in _NARROW:  # the bounds of i32 are no float16
+        x = x.astype(_F32)
+    info = np.iinfo(target)
+    low, high = float(info.min) - 1, float(info.max) + 1  # of 32 and 64 bits: rounded, still not below min - 1
+    if x.size == 0 or (x.min() > low and x.max() < high):  # false, too, when there is a NaN
+        return x.astype(target)
+    inside = np.where((x > low) & (x < high), x, x.dtype.type(0)).astype(target)
+    return np.where(x <= low, target.type(info.min), np.where(x >= high, target.type(info.max), inside))
+
+
+primitive(
+    "select",
+    infer=_infer_select,
+    eval=_eval_select,
+    element=lambda s, i, cond, a, b: s.select(cond(i), a(i), b(i)),
+    elementwise=True,
+    doc="a where cond, else b",
+)
+primitive(
+    "cast",
+    infer=_infer_cast,
+    eval=_eval_cast,
+    element=lambda s, i, x, dtype: s.cast(x(i), as_dtype(dtype)),
+    attrs={"dtype": REQUIRED},
+    elementwise=True,
+    doc="x in another type: float to integer truncates and saturates (NaN is 0), to bool is x != 0, integers wrap",
+)

@@ -1,0 +1,157 @@
+"""Primitives that read or write at computed indices, and `sort`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.opdef import REQUIRED, primitive
+from gluonjit.ir.primitives.rules import INTEGER, NUMERIC, check_axis, check_choice, check_kind, check_same_dtype
+from gluonjit.ir.types import I64, IRError, TensorType
+
+Index = Any
+
+
+def _clipped(s: Any, value: Any, n: int) -> Any:
+    """The index that integer scalar `value` means along an axis of `n` when out-of-range ones go to the ends."""
+    wide = s.cast(value, I64)
+    return s.to_index(s.maximum(s.minimum(wide, s.constant(n - 1, I64)), s.constant(0, I64)))
+
+
+# gather ---------------------------------------------------------------------------------------------------------------
+
+
+def _infer_gather(x: TensorType, idx: TensorType, axis: Any, mode: Any) -> TensorType:
+    check_axis(axis, x)
+    check_kind(idx, INTEGER, "indices")
+    check_choice("mode", mode, ("clip", "wrap"))
+    if x.shape[axis] == 0 and idx.size:
+        raise IRError(f"cannot take {idx.size} element(s) along axis {axis} of {x}, which is empty")
+    return x.with_shape(x.shape[:axis] + idx.shape + x.shape[axis + 1 :])
+
+
+def _eval_gather(x: np.ndarray, idx: np.ndarray, axis: int, mode: str) -> np.ndarray:
+    if idx.dtype.kind not in "iu":
+        raise TypeError(f"indices of type {idx.dtype}")
+    y = np.take(x, idx, axis, mode=mode)
+    return y if type(y) is np.ndarray else np.asarray(y, x.dtype)
+
+
+def _element_gather(s: Any, i: Index, x: Any, idx: Any, axis: int, mode: str) -> Any:
+    n = x.type.shape[axis]
+    value = idx(tuple(i[axis : axis + idx.type.rank]))
+    if mode == "wrap":
+        at = s.to_index(s.mod(s.cast(value, I64), s.constant(n, I64)))
+    else:
+        at = _clipped(s, value, n)
+    return x((*i[:axis], at, *i[axis + idx.type.rank :]))
+
+
+def _infer_gather_nd(x: TensorType, idx: TensorType) -> TensorType:
+    check_index_tuples(x, idx)
+    depth = idx.shape[0]
+    if 0 in x.shape[:depth] and idx.size:
+        raise IRError(f"cannot take elements of {x}, which has none along the indexed axes")
+    return x.with_shape(idx.shape[1:] + x.shape[depth:])
+
+
+def check_index_tuples(x: TensorType, idx: TensorType) -> None:
+    """`idx[:, j…]` must be able to index the first axes of `x`."""
+    check_kind(idx, INTEGER, "indices")
+    if idx.rank < 1 or not 1 <= idx.shape[0] <= x.rank:
+        raise IRError(f"the first axis of indices {idx} must count between 1 and {x.rank} axes of {x}")
+
+
+def _eval_gather_nd(x: np.ndarray, idx: np.ndarray) -> np.ndarray:
+    at = tuple(np.clip(row, 0, n - 1) for row, n in zip(idx.astype(np.int64), x.shape))
+    y = x[at]
+    return y if type(y) is np.ndarray else np.asarray(y, x.dtype)
+
+
+def _element_gather_nd(s: Any, i: Index, x: Any, idx: Any) -> Any:
+    depth, points = idx.type.shape[0], idx.type.rank - 1
+    at = tuple(_clipped(s, idx((m, *i[:points])), x.type.shape[m]) for m in range(depth))
+    return x((*at, *i[points:]))
+
+
+# scatter_add ----------------------------------------------------------------------------------------------------------
+
+
+def _infer_scatter_add(x: TensorType, idx: TensorType, u: TensorType) -> TensorType:
+    check_same_dtype(x, u)
+    check_kind(x, NUMERIC)
+    check_index_tuples(x, idx)
+    wanted = idx.shape[1:] + x.shape[idx.shape[0] :]
+    if u.shape != wanted:
+        raise IRError(f"what is added must have shape {wanted} for indices {idx} into {x}, got {u}")
+    return x
+
+
+def _eval_scatter_add(x: np.ndarray, idx: np.ndarray, u: np.ndarray) -> np.ndarray:
+    if x.dtype != u.dtype:
+        raise TypeError(f"scatter of {u.dtype} into {x.dtype}")
+    y = x.copy()
+    depth = idx.shape[0]
+    rows = idx.reshape(depth, -1)
+    inside = np.ones(rows.shape[1], np.bool_)
+    for row, n in zip(rows, x.shape):
+        inside &= (row >= 0) & (row < n)
+    parts = u.reshape(rows.shape[1], *x.shape[depth:])
+    if not inside.all():
+        rows, parts = rows[:, inside], parts[inside]
+    np.add.at(y, tuple(rows.astype(np.int64)), parts)
+    return y
+
+
+# sort -----------------------------------------------------------------------------------------------------------------
+
+
+def _infer_sort(x: TensorType, axis: Any, descending: Any) -> tuple[TensorType, TensorType]:
+    check_axis(axis, x)
+    check_kind(x, NUMERIC)
+    if not isinstance(descending, bool):
+        raise IRError(f"descending must be True or False, got {descending!r}")
+    return x, x.with_dtype(I64)
+
+
+def _eval_sort(x: np.ndarray, axis: int, descending: bool) -> tuple[np.ndarray, np.ndarray]:
+    key = x.astype(np.float32) if x.dtype.kind == "V" else x
+    if descending:
+        # The reverse of a stable ascending sort of the reversed axis: equals stay in order, NaN comes first.
+        order = np.argsort(np.flip(key, axis), axis, kind="stable")
+        order = np.flip(x.shape[axis] - 1 - order, axis)
+    else:
+        order = np.argsort(key, axis, kind="stable")
+    order = order.astype(np.int64, copy=False)
+    return np.take_along_axis(x, order, axis), order
+
+
+primitive(
+    "gather",
+    infer=_infer_gather,
+    eval=_eval_gather,
+    element=_element_gather,
+    attrs={"axis": REQUIRED, "mode": "clip"},
+    doc="x[..., idx, ...] along one axis; indices out of range go to the nearest end or wrap around",
+)
+primitive(
+    "gather_nd",
+    infer=_infer_gather_nd,
+    eval=_eval_gather_nd,
+    element=_element_gather_nd,
+    doc="idx[:, j...] indexes the first axes of x; indices out of range go to the nearest end",
+)
+primitive(
+    "scatter_add",
+    infer=_infer_scatter_add,
+    eval=_eval_scatter_add,
+    doc="x with u added at idx, in row-major order of idx, each sum rounded; tuples out of range are dropped",
+)
+primitive(
+    "sort",
+    infer=_infer_sort,
+    eval=_eval_sort,
+    attrs={"axis": REQUIRED, "descending": False},
+    doc="values in order along an axis, and where each came from; equals keep their order, NaN is the largest",
+)

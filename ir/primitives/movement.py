@@ -1,0 +1,352 @@
+"""Primitives that move elements without computing: result elements are operand elements (or padding).
+
+An `eval` may return a view of its operand: nobody writes into a result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.opdef import REQUIRED, primitive
+from gluonjit.ir.primitives.rules import check_axes, check_axis, check_same_dtype, ints
+from gluonjit.ir.types import IRError, TensorType
+
+Index = Any  # a tuple of index expressions
+
+
+# broadcast ------------------------------------------------------------------------------------------------------------
+
+
+def broadcast_dims(rank: int, shape: Sequence[int], dims: Sequence[int] | None) -> tuple[int, ...]:
+    """The result axis of each operand axis; trailing alignment when `dims` is None."""
+    return tuple(dims) if dims is not None else tuple(range(len(shape) - rank, len(shape)))
+
+
+def _infer_broadcast(x: TensorType, shape: Any, dims: Any) -> TensorType:
+    shape = ints("shape", shape, low=0)
+    if dims is None and x.rank > len(shape):
+        raise IRError(f"{x} has more axes than the result's shape {shape}; reshape it first")
+    dims = ints("dims", broadcast_dims(x.rank, shape, dims), length=x.rank)
+    if any(not 0 <= d < len(shape) for d in dims) or any(a >= b for a, b in zip(dims, dims[1:], strict=False)):
+        raise IRError(f"dims = {dims} must be increasing axes of the result's shape {shape}; transpose first")
+    for n, d in zip(x.shape, dims, strict=True):
+        if n not in (1, shape[d]):
+            raise IRError(f"axis of {n} of {x} cannot become axis {d} of {shape}; only axes of 1 stretch")
+    return x.with_shape(shape)
+
+
+def _eval_broadcast(x: np.ndarray, shape: Sequence[int], dims: Sequence[int] | None) -> np.ndarray:
+    if dims is not None:
+        aligned = [1] * len(shape)
+        for n, d in zip(x.shape, dims, strict=True):
+            aligned[d] = n
+        x = x.reshape(aligned)
+    return np.broadcast_to(x, shape)
+
+
+def _element_broadcast(s: Any, i: Index, x: Any, shape: Sequence[int], dims: Sequence[int] | None) -> Any:
+    axes = broadcast_dims(x.type.rank, shape, dims)
+    return x(tuple(0 if n == 1 else i[d] for n, d in zip(x.type.shape, axes, strict=True)))
+
+
+# reshape and transpose ------------------------------------------------------------------------------------------------
+
+
+def _infer_reshape(x: TensorType, shape: Any) -> TensorType:
+    shape = ints("shape", shape, low=0)
+    if math.prod(shape) != x.size:
+        raise IRError(f"{x} has {x.size} elements, shape {shape} has {math.prod(shape)}")
+    return x.with_shape(shape)
+
+
+def reshape_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[range, range]]:
+    """The finest division of both shapes into runs of axes with equal sizes, in order.
+
+    (2, 3, 4) to (6, 4) is [(0..1, 0..0), (2..2, 1..1)]: indices mix inside a run only. Shapes have no axis of 0.
+    """
+    groups = []
+    a = b = 0
+    while a < len(old) or b < len(new):
+        first_a, first_b = a, b
+        left = right = 1
+        while left != right or (a == first_a and b == first_b):
+            if b >= len(new) or (a < len(old) and left <= right):
+                left *= old[a]
+                a += 1
+            else:
+                right *= new[b]
+                b += 1
+        groups.append((range(first_a, a), range(first_b, b)))
+    return groups
+
+
+def _element_reshape(s: Any, i: Index, x: Any, shape: Sequence[int]) -> Any:
+    old = x.type.shape
+    if x.type.size == 0:  # nothing to compute; any index of the right rank will do
+        return x((0,) * len(old))
+    index: list[Any] = [0] * len(old)
+    for sources, targets in reshape_groups(old, shape):
+        moving = [k for k in targets if shape[k] != 1]
+        kept = [k for k in sources if old[k] != 1]
+        if not kept:
+            continue
+        flat: Any = i[moving[0]]
+        for k in moving[1:]:
+            flat = flat * shape[k] + i[k]
+        for k in reversed(kept[1:]):
+            index[k] = flat % old[k]
+            flat = flat // old[k]
+        index[kept[0]] = flat
+    return x(tuple(index))
+
+
+def _infer_transpose(x: TensorType, perm: Any) -> TensorType:
+    perm = ints("perm", perm, length=x.rank)
+    if sorted(perm) != list(range(x.rank)):
+        raise IRError(f"perm = {perm} is not a permutation of the axes of {x}")
+    return x.with_shape(tuple(x.shape[p] for p in perm))
+
+
+def _element_transpose(s: Any, i: Index, x: Any, perm: Sequence[int]) -> Any:
+    index: list[Any] = [0] * len(perm)
+    for k, p in enumerate(perm):
+        index[p] = i[k]
+    return x(tuple(index))
+
+
+# slice, reverse, pad --------------------------------------------------------------------------------------------------
+
+
+def _infer_slice(x: TensorType, start: Any, size: Any, step: Any) -> TensorType:
+    start, size = ints("start", start, x.rank, low=0), ints("size", size, x.rank, low=0)
+    check_window(x, start, size, (1,) * x.rank if step is None else ints("step", step, x.rank, low=1))
+    return x.with_shape(size)
+
+
+def check_window(x: TensorType, start: Sequence[int], size: Sequence[int], step: Sequence[int]) -> None:
+    """start : start + size * step : step must lie in `x`."""
+    for axis, (n, first, count, by) in enumerate(zip(x.shape, start, size, step, strict=True)):
+        last = first + (count - 1) * by if count else first - 1
+        if first > n or last >= n:
+            raise IRError(f"{count} element(s) from {first} in steps of {by} leave axis {axis} of {x}")
+
+
+def _slices(start: Sequence[int], size: Sequence[int], step: Sequence[int] | None) -> tuple[slice, ...]:
+    if step is None:
+        return tuple(slice(a, a + n) for a, n in zip(start, size, strict=True))
+    # The end is one past the last element: past the array it would say nothing about `size`.
+    return tuple(slice(a, a + (n - 1) * k + 1 if n else a, k) for a, n, k in zip(start, size, step, strict=True))
+
+
+def _eval_slice(x: np.ndarray, start: Sequence[int], size: Sequence[int], step: Sequence[int] | None) -> np.ndarray:
+    y = x[_slices(start, size, step)] if x.ndim else x
+    if y.shape != tuple(size):
+        raise IndexError("slice leaves the operand")
+    return y
+
+
+def _element_slice(s: Any, i: Index, x: Any, start: Any, size: Any, step: Any) -> Any:
+    step = step or (1,) * len(start)
+    return x(tuple(k * by + first for k, first, by in zip(i, start, step, strict=True)))
+
+
+def _infer_reverse(x: TensorType, axes: Any) -> TensorType:
+    check_axes("axes", axes, x)
+    return x
+
+
+def _element_reverse(s: Any, i: Index, x: Any, axes: Sequence[int]) -> Any:
+    return x(tuple(k * -1 + (n - 1) if axis in axes else k for axis, (k, n) in enumerate(zip(i, x.type.shape))))
+
+
+def _infer_pad(x: TensorType, value: TensorType, low: Any, high: Any, interior: Any) -> TensorType:
+    check_same_dtype(x, value)
+    if value.rank:
+        raise IRError(f"the padding value must be 0-d, got {value}")
+    low, high = ints("low", low, x.rank, low=0), ints("high", high, x.rank, low=0)
+    inner = (0,) * x.rank if interior is None else ints("interior", interior, x.rank, low=0)
+    return x.with_shape(
+        tuple(a + n + max(n - 1, 0) * k + b for n, a, b, k in zip(x.shape, low, high, inner, strict=True))
+    )
+
+
+def _eval_pad(
+    x: np.ndarray, value: np.ndarray, low: Sequence[int], high: Sequence[int], interior: Sequence[int] | None
+) -> np.ndarray:
+    if x.dtype != value.dtype:
+        raise TypeError(f"pad of {x.dtype} with {value.dtype}")
+    inner = interior or (0,) * x.ndim
+    spread = [n + max(n - 1, 0) * k for n, k in zip(x.shape, inner)]
+    y = np.full([a + n + b for n, a, b in zip(spread, low, high, strict=True)], value, x.dtype)
+    y[tuple(slice(a, a + n, k + 1) for a, n, k in zip(low, spread, inner))] = x
+    return y
+
+
+def _element_pad(s: Any, i: Index, x: Any, value: Any, low: Any, high: Any, interior: Any) -> Any:
+    interior = interior or (0,) * len(low)
+    inside = None
+    index = []
+    for k, n, a, b, zeros in zip(i, x.type.shape, low, high, interior, strict=True):
+        at = k + -a if a else k
+        if a or b or (n == 0 and zeros):
+            inside = both(s, inside, s.in_range(at, 0, n + max(n - 1, 0) * zeros))
+        if zeros:
+            inside = both(s, inside, s.in_range(at % (zeros + 1), 0, 1))
+            at = at // (zeros + 1)
+        index.append(at)
+    if inside is None:
+        return x(tuple(index))
+    return s.guarded(inside, lambda: x(tuple(index)), value(()))
+
+
+def both(s: Any, a: Any, b: Any) -> Any:
+    """`a and b` over a handler, where None is no condition."""
+    return b if a is None else getattr(s, "and")(a, b)
+
+
+# concat and update_slice ----------------------------------------------------------------------------------------------
+
+
+def _infer_concat(*xs: TensorType, axis: Any) -> TensorType:
+    if not xs:
+        raise IRError("needs at least one operand")
+    first = xs[0]
+    check_axis(axis, first)
+    for x in xs[1:]:
+        check_same_dtype(first, x)
+        if x.rank != first.rank or any(m != n for k, (m, n) in enumerate(zip(first.shape, x.shape)) if k != axis):
+            raise IRError(f"{first} and {x} differ in more than the length of axis {axis}")
+    shape = list(first.shape)
+    shape[axis] = sum(x.shape[axis] for x in xs)
+    return first.with_shape(tuple(shape))
+
+
+def _eval_concat(*xs: np.ndarray, axis: int) -> np.ndarray:
+    if any(x.dtype != xs[0].dtype for x in xs):
+        raise TypeError("concat of different element types")
+    return np.concatenate(xs, axis)
+
+
+def _element_concat(s: Any, i: Index, *xs: Any, axis: int) -> Any:
+    result = s.constant(0, xs[0].type.dtype)
+    end = 0
+    for x in xs:
+        start, end = end, end + x.type.shape[axis]
+        if start == end:
+            continue
+        index = (*i[:axis], i[axis] + -start if start else i[axis], *i[axis + 1 :])
+        if end - start == sum(x.type.shape[axis] for x in xs):
+            return x(index)
+        # Every part is guarded, the last one too: `otherwise` is computed in any case, so it must not load.
+        result = s.guarded(s.in_range(i[axis], start, end), lambda x=x, index=index: x(index), result)
+    return result
+
+
+def _infer_update_slice(x: TensorType, u: TensorType, start: Any, step: Any) -> TensorType:
+    check_same_dtype(x, u)
+    if x.rank != u.rank:
+        raise IRError(f"{u} must have as many axes as {x}")
+    start = ints("start", start, x.rank, low=0)
+    check_window(x, start, u.shape, (1,) * x.rank if step is None else ints("step", step, x.rank, low=1))
+    return x
+
+
+def _eval_update_slice(x: np.ndarray, u: np.ndarray, start: Sequence[int], step: Sequence[int] | None) -> np.ndarray:
+    if x.dtype != u.dtype:
+        raise TypeError(f"update of {x.dtype} with {u.dtype}")
+    y = x.copy()
+    window = y[(*_slices(start, u.shape, step), ...)]
+    if window.shape != u.shape:
+        raise IndexError("update leaves the operand")
+    window[...] = u
+    return y
+
+
+def _element_update_slice(s: Any, i: Index, x: Any, u: Any, start: Any, step: Any) -> Any:
+    if u.type.size == 0:
+        return x(i)
+    inside = None
+    index = []
+    for k, n, m, first, by in zip(i, x.type.shape, u.type.shape, start, step or (1,) * len(start), strict=True):
+        if n == m:
+            index.append(k)
+            continue
+        at = k + -first if first else k
+        inside = both(s, inside, s.in_range(at, 0, (m - 1) * by + 1))
+        if by > 1:
+            inside = both(s, inside, s.in_range(at % by, 0, 1))
+            at = at // by
+        index.append(at)
+    if inside is None:
+        return u(tuple(index))
+    return s.guarded(inside, lambda: u(tuple(index)), x(i))
+
+
+primitive(
+    "broadcast",
+    infer=_infer_broadcast,
+    eval=_eval_broadcast,
+    element=_element_broadcast,
+    attrs={"shape": REQUIRED, "dims": None},
+    doc="operand axis k becomes result axis dims[k] (None: the trailing axes); axes of 1 stretch",
+)
+primitive(
+    "reshape",
+    infer=_infer_reshape,
+    eval=lambda x, shape: x.reshape(shape),
+    element=_element_reshape,
+    attrs={"shape": REQUIRED},
+    doc="the same elements, in row-major order, in another shape",
+)
+primitive(
+    "transpose",
+    infer=_infer_transpose,
+    eval=lambda x, perm: x.transpose(perm),
+    element=_element_transpose,
+    attrs={"perm": REQUIRED},
+    doc="result axis k is operand axis perm[k]",
+)
+primitive(
+    "slice",
+    infer=_infer_slice,
+    eval=_eval_slice,
+    element=_element_slice,
+    attrs={"start": REQUIRED, "size": REQUIRED, "step": None},
+    doc="per axis: `size` elements from `start` on, `step` apart",
+)
+primitive(
+    "reverse",
+    infer=_infer_reverse,
+    eval=lambda x, axes: np.flip(x, axes),
+    element=_element_reverse,
+    attrs={"axes": REQUIRED},
+    doc="the axes read backwards",
+)
+primitive(
+    "pad",
+    infer=_infer_pad,
+    eval=_eval_pad,
+    element=_element_pad,
+    attrs={"low": REQUIRED, "high": REQUIRED, "interior": None},
+    doc="per axis: `low` and `high` copies of the value at the ends and `interior` ones between elements",
+)
+primitive(
+    "concat",
+    infer=_infer_concat,
+    eval=_eval_concat,
+    element=_element_concat,
+    attrs={"axis": REQUIRED},
+    doc="the operands one after another along an axis",
+)
+primitive(
+    "update_slice",
+    infer=_infer_update_slice,
+    eval=_eval_update_slice,
+    element=_element_update_slice,
+    attrs={"start": REQUIRED, "step": None},
+    doc="x with x[start : start + size(u) * step : step] replaced by u",
+)

@@ -1,0 +1,111 @@
+"""`random_bits`: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+
+A counter-based generator: element k of stream t under key (seed, counter) is a pure function of those four numbers,
+so any part of a result can be computed alone, on any thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.opdef import REQUIRED, primitive
+from gluonjit.ir.primitives.rules import ints
+from gluonjit.ir.types import I32, I64, IRError, TensorType
+from gluonjit.ir.types import dtype as as_dtype
+
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+WEYL = (0x9E3779B9, 0xBB67AE85)  # added to the key after each round
+ROUNDS = 10
+_MASK = 0xFFFFFFFF
+_BLOCK = 1 << 13  # elements: the dozen 64-bit temporaries of a block stay in the L2 cache
+
+
+def philox(counter: Sequence[Any], key: Sequence[int]) -> list[np.ndarray]:
+    """The four 32-bit words (as uint64) of each counter: `counter` is four uint64 arrays of 32-bit words."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    m0, m1 = (np.uint64(m) for m in MULTIPLIERS)
+    low, half = np.uint64(_MASK), np.uint64(32)
+    for _ in range(ROUNDS):
+        p0, p1 = c0 * m0, c2 * m1
+        c0, c1 = (p1 >> half) ^ c1 ^ np.uint64(k0), p1 & low
+        c2, c3 = (p0 >> half) ^ c3 ^ np.uint64(k1), p0 & low
+        k0, k1 = (k0 + WEYL[0]) & _MASK, (k1 + WEYL[1]) & _MASK
+    return [c0, c1, c2, c3]
+
+
+def _infer(key: TensorType, shape: Any, dtype: Any, stream: Any) -> TensorType:
+    if key != TensorType(I64, (2,)):
+        raise IRError(f"the key must be i64[2] (seed, counter), got {key}")
+    if as_dtype(dtype) not in (I32, I64):
+        raise IRError(f"dtype must be i32 or i64, got {as_dtype(dtype)}; cast the bits")
+    if not isinstance(stream, int) or isinstance(stream, bool) or stream < 0:
+        raise IRError(f"stream must be an int >= 0, got {stream!r}")
+    return TensorType(as_dtype(dtype), ints("shape", shape, low=0))
+
+
+def _eval(key: np.ndarray, shape: Sequence[int], dtype: Any, stream: int) -> np.ndarray:
+    seed, counter = (int(v) & 0xFFFFFFFFFFFFFFFF for v in key)
+    counter = (counter + stream) & 0xFFFFFFFFFFFFFFFF
+    wide = as_dtype(dtype) is I64
+    size = math.prod(shape)
+    out = np.empty(size, np.uint64 if wide else np.uint32)
+    for start in range(0, size, _BLOCK):
+        index = np.arange(start, min(start + _BLOCK, size), dtype=np.uint64)
+        words = [
+            np.full_like(index, counter & _MASK),
+            np.full_like(index, counter >> 32),
+            index & np.uint64(_MASK),
+            index >> np.uint64(32),
+        ]
+        first, second, *_ = philox(words, (seed & _MASK, seed >> 32))
+        out[start : start + index.size] = second << np.uint64(32) | first if wide else first
+    return out.view(as_dtype(dtype).numpy).reshape(shape)
+
+
+def _element(s: Any, i: Any, key: Any, shape: Sequence[int], dtype: Any, stream: int) -> Any:
+    """The same over a handler: 32-bit words live in i64, whose products and logical shifts are those of u64."""
+    both, xor = getattr(s, "and"), s.xor
+    mask, half = s.constant(_MASK, I64), s.constant(32, I64)
+
+    def low(value: Any) -> Any:
+        return both(value, mask)
+
+    def high(value: Any) -> Any:
+        return s.shift_right(value, half)
+
+    flat: Any = 0
+    for k, n in zip(i, shape):
+        flat = flat * n + k
+    index = s.index_value(flat, I64)
+    seed = key((0,))
+    call = s.add(key((1,)), s.constant(stream, I64))
+    c0, c1, c2, c3 = low(call), high(call), low(index), high(index)
+    k0, k1 = low(seed), high(seed)
+    m0, m1, w0, w1 = (s.constant(v, I64) for v in (*MULTIPLIERS, *WEYL))
+    for r in range(ROUNDS):
+        if r:
+            k0, k1 = low(s.add(k0, w0)), low(s.add(k1, w1))
+        p0, p1 = s.mul(c0, m0), s.mul(c2, m1)
+        c0, c1, c2, c3 = xor(xor(high(p1), c1), k0), low(p1), xor(xor(high(p0), c3), k1), low(p0)
+    if as_dtype(dtype) is I32:
+        return s.cast(c0, I32)
+    return getattr(s, "or")(s.shift_left(c1, half), c0)
+
+
+primitive(
+    "random_bits",
+    infer=_infer,
+    eval=_eval,
+    element=_element,
+    attrs={"shape": REQUIRED, "dtype": REQUIRED, "stream": REQUIRED},
+    pure=False,
+    doc=(
+        "Philox4x32-10 words: counter words (low, high of key[1] + stream; low, high of the flat index), key words "
+        "(low, high of key[0]); i32 is word 0, i64 is word 1 above word 0"
+    ),
+)

@@ -1,0 +1,171 @@
+"""Primitives that combine the elements along axes. Float16 and bfloat16 are combined in float32 and rounded once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.opdef import REQUIRED, primitive
+from gluonjit.ir.primitives.rules import NUMERIC, check_axes, check_axis, check_bool, check_choice, check_kind
+from gluonjit.ir.types import F32, I64, DType, IRError, TensorType
+
+Index = Any
+
+_UFUNCS = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "any": np.logical_or,
+    "all": np.logical_and,
+}
+
+
+def accumulator(dtype: DType) -> DType:
+    """The type in which values of `dtype` are summed."""
+    return F32 if dtype.is_float and dtype.bits == 16 else dtype
+
+
+def identity(op: str, dtype: DType) -> float | int | bool:
+    """What a reduction gives for no elements."""
+    if op in ("max", "min"):
+        if dtype.is_float:
+            return -np.inf if op == "max" else np.inf
+        info = np.iinfo(dtype.numpy)
+        return int(info.min if op == "max" else info.max)
+    return {"sum": 0, "prod": 1, "any": False, "all": True}[op]
+
+
+def _infer_reduce(x: TensorType, op: Any, axes: Any) -> TensorType:
+    check_choice("op", op, tuple(_UFUNCS))
+    check_axes("axes", axes, x)
+    if op in ("any", "all"):
+        check_bool(x, f"the operand of {op}")
+    else:
+        check_kind(x, NUMERIC)
+    return x.with_shape(tuple(n for axis, n in enumerate(x.shape) if axis not in axes))
+
+
+_RUN = 512  # terms; longer sums along other axes than the last are made of sums of runs
+
+
+def _eval_reduce(x: np.ndarray, op: str, axes: Sequence[int]) -> np.ndarray:
+    axes = tuple(axes)
+    ufunc = _UFUNCS[op]
+    kind = x.dtype.kind
+    if (kind == "b") != (op in ("any", "all")):
+        raise TypeError(f"{op} of {x.dtype}")
+    if op in ("max", "min"):
+        if kind == "V":
+            return np.asarray(_eval_reduce(x.astype(np.float32), op, axes)).astype(x.dtype)
+        if x.size == 0:
+            start = -np.inf if op == "max" else np.inf
+            if kind != "f":
+                start = np.iinfo(x.dtype).min if op == "max" else np.iinfo(x.dtype).max
+            return np.asarray(ufunc.reduce(x, axes, initial=x.dtype.type(start)))
+        return np.asarray(ufunc.reduce(x, axes))
+    if kind in "fV":
+        if x.dtype.itemsize == 2:
+            return _sum(ufunc, x.astype(np.float32), axes).astype(x.dtype)
+        return _sum(ufunc, x, axes)
+    return np.asarray(ufunc.reduce(x, axes, dtype=x.dtype))  # NumPy would widen small integers
+
+
+def _sum(ufunc: Any, x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """A float sum (product) whose error does not grow with the number of terms.
+
+    NumPy adds pairwise along trailing axes but row by row along others, which loses a digit every hundred rows. So
+    each group of adjacent axes is summed by itself, last group first, and long groups in runs.
+    """
+    if len(axes) == x.ndim:
+        return np.asarray(ufunc.reduce(x, axes))
+    left = sorted(axes)
+    while left:
+        last = first = left.pop()
+        while left and left[-1] == first - 1:
+            first = left.pop()
+        if last == x.ndim - 1:
+            x = ufunc.reduce(x, tuple(range(first, last + 1)))
+            continue
+        x = x.reshape(*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :])
+        while x.shape[first] > _RUN:
+            whole = x.shape[first] // _RUN * _RUN
+            head, tail = np.split(x, [whole], first)
+            runs = ufunc.reduce(head.reshape(*x.shape[:first], -1, _RUN, *x.shape[first + 1 :]), first + 1)
+            x = np.concatenate([runs, ufunc.reduce(tail, first, keepdims=True)], first)
+        x = ufunc.reduce(x, first)
+    return x
+
+
+def _element_reduce(s: Any, i: Index, x: Any, op: str, axes: Sequence[int]) -> Any:
+    shape, dtype = x.type.shape, x.type.dtype
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    order = sorted(axes)
+    wide = accumulator(dtype) if op in ("sum", "prod") else dtype
+
+    def term(k: Index) -> Any:
+        at: list[Any] = [None] * len(shape)
+        for axis, index in (*zip(kept, i), *zip(order, k)):
+            at[axis] = index
+        value = x(tuple(at))
+        return value if wide is dtype else s.cast(value, wide)
+
+    total = s.reduce(op, tuple(shape[axis] for axis in order), term, wide)
+    return total if wide is dtype else s.cast(total, dtype)
+
+
+def _infer_arg_reduce(x: TensorType, op: Any, axis: Any) -> TensorType:
+    check_choice("op", op, ("argmax", "argmin"))
+    check_axis(axis, x)
+    check_kind(x, NUMERIC)
+    if x.shape[axis] == 0:
+        raise IRError(f"{op} along axis {axis} of {x} has no elements to choose from")
+    return TensorType(I64, x.shape[:axis] + x.shape[axis + 1 :])
+
+
+def _eval_arg_reduce(x: np.ndarray, op: str, axis: int) -> np.ndarray:
+    key = x.astype(np.float32) if x.dtype.kind == "V" else x
+    return np.asarray(key.argmax(axis) if op == "argmax" else key.argmin(axis), np.int64)
+
+
+def _element_arg_reduce(s: Any, i: Index, x: Any, op: str, axis: int) -> Any:
+    return s.reduce(op, (x.type.shape[axis],), lambda k: x((*i[:axis], k[0], *i[axis:])), x.type.dtype)
+
+
+def _infer_cumsum(x: TensorType, axis: Any) -> TensorType:
+    check_axis(axis, x)
+    check_kind(x, NUMERIC)
+    return x
+
+
+def _eval_cumsum(x: np.ndarray, axis: int) -> np.ndarray:
+    wide = x.astype(np.float32) if x.dtype.kind in "fV" and x.dtype.itemsize == 2 else x
+    return np.add.accumulate(wide, axis, dtype=wide.dtype).astype(x.dtype, copy=False)
+
+
+primitive(
+    "reduce",
+    infer=_infer_reduce,
+    eval=_eval_reduce,
+    element=_element_reduce,
+    attrs={"op": REQUIRED, "axes": REQUIRED},
+    doc="sum, prod, max, min, any or all over axes, which are dropped; max and min of NaN are NaN",
+)
+primitive(
+    "arg_reduce",
+    infer=_infer_arg_reduce,
+    eval=_eval_arg_reduce,
+    element=_element_arg_reduce,
+    attrs={"op": REQUIRED, "axis": REQUIRED},
+    doc="where along an axis the first largest (argmax) or smallest (argmin) element is; NaN counts as either",
+)
+primitive(
+    "cumsum",
+    infer=_infer_cumsum,
+    eval=_eval_cumsum,
+    attrs={"axis": REQUIRED},
+    doc="running sum along an axis; narrow floats are summed in float32 and rounded as they are written",
+)

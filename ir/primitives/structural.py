@@ -1,0 +1,79 @@
+"""Primitives that make values out of nothing, and the one that holds a region."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gluonjit.ir.opdef import REQUIRED, primitive
+from gluonjit.ir.primitives.rules import NUMERIC, check_axis, check_kind, ints
+from gluonjit.ir.types import IRError, TensorType, type_of
+from gluonjit.ir.types import dtype as as_dtype
+
+if TYPE_CHECKING:
+    from gluonjit.ir.graph import Graph
+
+
+def _infer_constant(value: Any) -> TensorType:
+    if not isinstance(value, np.ndarray):
+        raise IRError(f"value must be an ndarray, got {type(value).__name__}")
+    return type_of(value)
+
+
+def _infer_iota(shape: Any, axis: Any, dtype: Any) -> TensorType:
+    result = TensorType(as_dtype(dtype), ints("shape", shape, low=0))
+    check_kind(result, NUMERIC, "result")
+    check_axis(axis, result)
+    return result
+
+
+def _eval_iota(shape: tuple[int, ...], axis: int, dtype: Any) -> np.ndarray:
+    along = [1] * len(shape)
+    along[axis] = -1
+    line = np.arange(shape[axis]).astype(as_dtype(dtype).numpy)  # wraps where a small integer type ends
+    return np.broadcast_to(line.reshape(along), shape)
+
+
+def _infer_fused(*operands: TensorType, regions: tuple[Graph, ...]) -> tuple[TensorType, ...]:
+    if len(regions) != 1:
+        raise IRError(f"needs one region, got {len(regions)}")
+    (body,) = regions
+    wanted = tuple(v.type for v in body.inputs)
+    if wanted != operands:
+        raise IRError(f"the region takes ({', '.join(map(str, wanted))})")
+    if body.updates:
+        raise IRError("a region cannot update states; return their new values instead")
+    return tuple(v.type for v in body.outputs)
+
+
+def _eval_fused(*operands: np.ndarray, regions: tuple[Graph, ...]) -> tuple[np.ndarray, ...]:
+    from gluonjit.ir.graph import evaluate
+
+    return tuple(evaluate(regions[0], operands)[0])
+
+
+primitive(
+    "constant",
+    infer=_infer_constant,
+    eval=lambda value: value,
+    element=lambda s, i, value: s.array(value)(i),
+    attrs={"value": REQUIRED},
+    doc="a fixed tensor",
+)
+primitive(
+    "iota",
+    infer=_infer_iota,
+    eval=_eval_iota,
+    element=lambda s, i, shape, axis, dtype: s.index_value(i[axis], as_dtype(dtype)),
+    attrs={"shape": REQUIRED, "axis": REQUIRED, "dtype": REQUIRED},
+    doc="the index along one axis",
+)
+primitive(
+    "fused",
+    infer=_infer_fused,
+    eval=_eval_fused,
+    region_count=1,
+    level="structural",
+    doc="its region's results; the region's inputs stand for the operands",
+)
