@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from gluonjit.codegen.llvm import KERNEL_PARAMS, Module
 from gluonjit.codegen.target import Target
 
 
@@ -64,19 +65,17 @@ def _field(name: str, field: Field, type_: str = "ptr") -> str:
 
 def entry_module(target: Target) -> str:
     """LLVM text of the module that holds `@fast` and `@run`."""
-    enter, leave, declarations = target.flush_denormals()
-    return f"""
-target triple = "{target.triple}"
-{declarations}
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+    module = Module(target)
+    run = module.function("run", (("ptr", "function"), *KERNEL_PARAMS))
+    saved = target.flush_denormals(run)
+    run.emit("call void %function(ptr %table, i64 %thread, i64 %nthreads)")
+    target.restore_denormals(run, saved)
+    module.declare("llvm.memcpy.p0.p0.i64", "void", ("ptr", "ptr", "i64", "i1"))
+    module.add_global(_FAST)
+    return module.text()
 
-define void @run(ptr %function, ptr %table, i64 %thread, i64 %nthreads) nounwind {{
-{enter}
-  call void %function(ptr %table, i64 %thread, i64 %nthreads)
-{leave}
-  ret void
-}}
 
+_FAST = f"""
 define ptr @fast(ptr %self, ptr %args, i64 %nargs) nounwind {{
 entry:
   %rec.p = getelementptr i8, ptr %self, i64 16

@@ -7,13 +7,16 @@ becomes a function of its own with a table of its own. Kernels whose text would 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from gluonjit.codegen.llvm import Module
 from gluonjit.codegen.target import Target
+from gluonjit.ir.buffers import buffer_roots, is_view, result_buffers
 from gluonjit.ir.graph import Graph, Op, Value
+from gluonjit.ir.structure import op_key
 from gluonjit.ir.types import IRError, TensorType
 
 
@@ -94,13 +97,11 @@ def lower_program(graph: Graph, target: Target) -> Program:
 
 class _Lowering:
     def __init__(self, target: Target) -> None:
-        from gluonjit.codegen.llvm import Module
-
         self.target = target
         self.module = Module(target)
         self.prepares: list[Prepare] = []
         self.calls: dict[str, int] = {}
-        self._kernels: dict[str, str] = {}
+        self._kernels: dict[Hashable, str] = {}
 
     def function(self, name: str, graph: Graph) -> Layout:
         """Appends the function that calls the kernels of `graph` in order."""
@@ -121,10 +122,12 @@ class _Lowering:
             for k, r in zip(layout.prepared_slots, (r for op in prepares for r in op.results), strict=True)
         )
         place.update((op.result, ("table", k)) for k, op in zip(layout.constant_slots, constants, strict=True))
-        for slot, value in zip(layout.result_slots, graph.results, strict=True):
-            if value in place or graph.producers[value].attrs.get(".kernel") == "view":
-                raise IRError(f"result %{value.name} of @{graph.name} has no kernel of its own; plan-memory adds a copy")
-            place[value] = ("table", slot)
+        roots = buffer_roots(graph)
+        owned = result_buffers(graph, roots)
+        place.update((root, ("table", layout.result_slots[k])) for root, k in owned.items())
+        for k, value in enumerate(graph.results):
+            if owned.get(roots.get(value, value)) != k:
+                raise IRError(f"result {k} of @{graph.name} has no kernel of its own; plan-memory adds a copy")
 
         calls: list[tuple[str, list[tuple[str, int]]]] = []
         for op in graph.ops:
@@ -132,7 +135,7 @@ class _Lowering:
                 self._prepare(op, graph, place)
             elif op.name == "constant":
                 continue
-            elif op.attrs.get(".kernel") == "view":
+            elif is_view(op):
                 place[op.result] = place[op.operands[0]]
             else:
                 for r in op.results:
@@ -161,9 +164,7 @@ class _Lowering:
 
     def kernel(self, op: Op) -> str:
         """The name of the function for `op`; made on first need, shared by ops that say the same."""
-        from gluonjit.ir.text import print_op_signature
-
-        key = print_op_signature(op)
+        key = op_key(op)
         name = self._kernels.get(key)
         if name is None:
             name = self._kernels[key] = f"k{len(self._kernels)}_{op.attrs.get('.kernel', op.name)}"
@@ -172,28 +173,20 @@ class _Lowering:
         return name
 
     def _emit(self, name: str, layout: Layout, calls: Sequence[tuple[str, list[tuple[str, int]]]]) -> None:
-        lines = [f"define void @{name}(ptr %table, i64 %thread, i64 %nthreads) nounwind {{"]
-        width = max((len(pointers) for _, pointers in calls), default=0)
-        lines.append(f"  %own = alloca ptr, i64 {max(width, 1)}, align 8")
-        slots = {k for _, pointers in calls for where, k in pointers if where == "table"} | {layout.arena_slot}
-        for slot in sorted(slots):
-            lines.append(f"  %t{slot}.p = getelementptr ptr, ptr %table, i64 {slot}")
-            lines.append(f"  %t{slot} = load ptr, ptr %t{slot}.p, align 8")
-        offsets = sorted({k for _, pointers in calls for where, k in pointers if where == "arena"})
-        for offset in offsets:
-            lines.append(f"  %a{offset} = getelementptr i8, ptr %t{layout.arena_slot}, i64 {offset}")
-        for k in range(1, width):
-            lines.append(f"  %own{k} = getelementptr ptr, ptr %own, i64 {k}")
+        f = self.module.function(name)
+        own = f.alloca("ptr", max((len(pointers) for _, pointers in calls), default=1))
+        arena = f.table(layout.arena_slot)
+        address: dict[tuple[str, int], str] = {}
         for function, pointers in calls:
-            for k, (where, at) in enumerate(pointers):
-                value = f"%t{at}" if where == "table" else f"%a{at}"
-                lines.append(f"  store ptr {value}, ptr {f'%own{k}' if k else '%own'}, align 8")
-            lines.append(f"  call void @{function}(ptr %own, i64 %thread, i64 %nthreads)")
-        lines += ["  ret void", "}"]
-        self.module.add("\n".join(lines))
+            for k, place in enumerate(pointers):
+                if place not in address:
+                    where, at = place
+                    address[place] = f.table(at) if where == "table" else f.gep("i8", arena, at)
+                f.store("ptr", address[place], f.gep("ptr", own, k), align=8)
+            f.call(function, "void", ("ptr", own), ("i64", "%thread"), ("i64", "%nthreads"))
 
 
-def lower_kernel(name: str, op: Op, target: Target, module: object) -> None:
+def lower_kernel(name: str, op: Op, target: Target, module: Module) -> None:
     """Appends the kernel that `select` chose for `op` to the module."""
     kind = op.attrs.get(".kernel")
     if kind in ("loops", "copy"):

@@ -77,3 +77,11 @@ primitive(
     level="structural",
     doc="its region's results; the region's inputs stand for the operands",
 )
+primitive(
+    "prepare",
+    infer=_infer_fused,
+    eval=_eval_fused,
+    region_count=1,
+    level="structural",
+    doc="like fused, for what depends on parameters alone: run when one of them was written, not at every call",
+)

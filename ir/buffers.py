@@ -1,0 +1,73 @@
+"""Which values share memory: shared knowledge of memory planner, verifier and code generation.
+
+A *view* (an op annotated `.kernel = 'view'`) renames its operand's buffer. The buffer of a value is named by its
+*root*: the value itself, or for a view the root of its operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gluonjit.ir import opdef
+from gluonjit.ir.graph import Graph, Op, Value
+
+
+def is_view(op: Op) -> bool:
+    return op.attrs.get(".kernel") == "view"
+
+
+def buffer_roots(graph: Graph) -> dict[Value, Value]:
+    """Each view's result → the value whose buffer it renames."""
+    roots: dict[Value, Value] = {}
+    for op in graph.ops:
+        if is_view(op):
+            v = op.operands[0]
+            roots[op.result] = roots.get(v, v)
+    return roots
+
+
+def runs_kernel(op: Op) -> bool:
+    """Whether the op computes something at each call (constants, views and `prepare` do not)."""
+    return op.name not in ("constant", "prepare") and not is_view(op)
+
+
+def result_buffers(graph: Graph, roots: Mapping[Value, Value]) -> dict[Value, int]:
+    """Root → index of the graph result (outputs, then updates) whose own buffer it is written to.
+
+    The first result that names a kernel's value gets it written in place; any other result with the same root, and
+    any that is an input, a constant or a prepared value, is not in the table and needs a copy.
+    """
+    owners: dict[Value, int] = {}
+    for k, v in enumerate(graph.results):
+        root = roots.get(v, v)
+        producer = graph.producers.get(root)
+        if producer is not None and runs_kernel(producer) and root not in owners:
+            owners[root] = k
+    return owners
+
+
+def in_place_pairs(op: Op) -> list[tuple[Value, Value]]:
+    """(result, operand) pairs where the result may take the operand's memory.
+
+    True when the kernel reads each element of the operand exactly where it writes that of the result: a body of
+    elementwise primitives, in which the operand has the result's shape and is read by such primitives alone.
+    """
+    if op.attrs.get(".kernel") != "loops" or op.name != "fused":
+        return []
+    body = op.regions[0]
+    if len(body.outputs) != 1:
+        return []
+    definitions = [o.definition for o in body.ops]
+    flat = all(
+        isinstance(d, opdef.Primitive) and (d.elementwise or o.name in ("constant", "broadcast"))
+        for d, o in zip(definitions, body.ops, strict=True)
+    )
+    if not flat:
+        return []
+    moved = {v for o in body.ops if o.name == "broadcast" for v in o.operands}
+    out = body.outputs[0].type
+    return [
+        (op.results[0], outer)
+        for inner, outer in zip(body.inputs, op.operands, strict=True)
+        if inner not in moved and inner.shape == out.shape and inner.dtype.itemsize == out.dtype.itemsize
+    ]

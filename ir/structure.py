@@ -1,0 +1,39 @@
+"""When two ops, or two graphs, say the same: keys that ignore names, locations and arena offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from gluonjit.ir.graph import Graph, Op, Value
+from gluonjit.ir.opdef import attr_key
+
+
+def op_key(op: Op) -> Hashable:
+    """Equal for ops that compute the same function of their operands in the same way (annotations included, but for
+    where in the arena their scratch lies)."""
+    return (
+        op.name,
+        tuple(v.type for v in op.operands),
+        tuple(v.type for v in op.results),
+        tuple((k, attr_key(v)) for k, v in sorted(op.attrs.items()) if k != ".scratch_offset"),
+        tuple(graph_key(region) for region in op.regions),
+    )
+
+
+def graph_key(graph: Graph) -> Hashable:
+    """Equal for graphs that are the same up to names, locations and offsets."""
+    number: dict[Value, int] = {}
+    for v in graph.inputs:
+        number[v] = len(number)
+    ops = []
+    for op in graph.ops:
+        ops.append((op_key(op), tuple(number[v] for v in op.operands)))
+        for r in op.results:
+            number[r] = len(number)
+    return (
+        tuple(v.type for v in graph.inputs),
+        tuple(ops),
+        tuple(number[v] for v in graph.outputs),
+        tuple((number[s], number[v]) for s, v in graph.updates),
+        graph.level,
+    )

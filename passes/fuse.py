@@ -1,0 +1,305 @@
+"""`fuse`: groups primitives into kernels, so that intermediates stay in registers.
+
+Every op that does work becomes one `fused` op whose region is what the kernel computes. Groups grow from consumers
+to producers (ops are visited in reverse): a producer joins when all its uses lie in one group, that group can hold
+it, and computing it there costs no more than storing and reloading it would.
+
+What a group can be:
+
+* a *loop group*: elementwise ops, movement, gathers, at most one reduction on a path, computed at one root shape;
+* a *row group*: reductions over the same axes of the root shape, whose results are broadcast back over those axes
+  (softmax, LayerNorm): each row is reduced once, then written;
+* an *anchor* (dot_general, conv) with an elementwise epilogue of its result's shape.
+
+`concat`, `sort`, `cumsum` and `scatter_add` stay alone; a `reshape` outside a group renames a buffer and costs
+nothing, so it joins none. Constants of one element are copied to where they are used, uniform ones become broadcasts
+of such. The rule against recomputation: `reps` counts how often a value would be evaluated for each of its elements;
+above 1 only values that cost nothing (movement of a buffer, iota, constants) may join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gluonjit.ir import opdef
+from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
+from gluonjit.passes.manager import register_pass
+
+ANCHORS = frozenset({"dot_general", "conv"})
+ALONE = frozenset({"concat", "sort", "cumsum", "scatter_add"})
+OUTSIDE = frozenset({"constant", "prepare", "fused", "reshape"})
+REDUCTIONS = frozenset({"reduce", "arg_reduce", "reduce_window"})
+FREE = frozenset({"broadcast", "iota", "slice", "reverse", "transpose", "constant"})
+"""Evaluating these again costs index arithmetic at most."""
+
+MAX_OPS = 96
+"""Bounds register pressure and compile time of one kernel."""
+MAX_OPERANDS = 24
+
+
+@dataclass(eq=False)
+class Group:
+    """A kernel in the making. `reps[v]` says how often each element of `v` is evaluated or read."""
+
+    root: Op
+    ops: set[Op] = field(default_factory=set)
+    reps: dict[Value, float] = field(default_factory=dict)
+    anchor: Op | None = None
+    row_axes: tuple[int, ...] | None = None
+    """Axes of the root shape that the group's reductions run over, once it is a row group."""
+    reduces: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.root.results[0].shape
+
+
+@register_pass("fuse")
+def fuse(graph: Graph) -> Graph:
+    graph = _share_nothing_small(graph)
+    groups = _group(graph)
+    return _rebuild(graph, groups)
+
+
+def _share_nothing_small(graph: Graph) -> Graph:
+    """Gives every use of a one-element constant its own copy, and writes uniform constants as broadcasts of one."""
+    b = Builder(graph.name, "fused")
+    env = {v: b.input(v.name, v.type) for v in graph.inputs}
+    small: dict[Value, np.ndarray] = {}
+
+    def operand(v: Value) -> Value:
+        if v not in small:
+            return env[v]
+        scalar = b.constant(small[v].reshape(-1)[0])
+        return scalar if v.shape == () else b.emit("broadcast", [scalar], {"shape": v.shape})[0]
+
+    for op in graph.ops:
+        b.loc = op.loc
+        if op.name == "constant":
+            value = op.attrs["value"]
+            flat = value.reshape(-1)
+            # Compared as bytes: nan equals nan, and -0.0 is not 0.0.
+            if value.size and (
+                value.size == 1 or (flat.view(np.uint8).reshape(value.size, -1) == flat[:1].view(np.uint8)).all()
+            ):
+                small[op.result] = value
+                continue
+        env.update(zip(op.results, reemit(b, op, [operand(v) for v in op.operands]), strict=True))
+    for state, value in graph.updates:
+        b.update(env[state], operand(value))
+    return replace(b.build([operand(v) for v in graph.outputs]), attrs=graph.attrs)
+
+
+def _group(graph: Graph) -> dict[Op, Group]:
+    """The group of each op that belongs to one."""
+    group_of: dict[Op, Group] = {}
+    results = set(graph.results)
+    for op in reversed(graph.ops):
+        if op.name in OUTSIDE:
+            # A one-element constant (and it has one use) belongs to whoever uses it.
+            if op.name == "constant" and op.result.size == 1 and op.result not in results:
+                users = graph.uses.get(op.result, ())
+                if len(users) == 1 and users[0] in group_of:
+                    group_of[op] = group_of[users[0]]
+                    group_of[op].ops.add(op)
+            continue
+        users = {group_of.get(user) for r in op.results for user in graph.uses.get(r, ())}
+        leaves = any(r in results for r in op.results)
+        if len(users) == 1:
+            (group,) = users
+            if group is not None and _accepts(group, op, graph, leaves):
+                _join(group, op, graph)
+                group_of[op] = group
+                continue
+        group = Group(op)
+        _join(group, op, graph)
+        group_of[op] = group
+    return group_of
+
+
+def _accepts(group: Group, op: Op, graph: Graph, leaves: bool) -> bool:
+    """Whether `op`, all of whose uses lie in `group`, may be computed there."""
+    if op.name in ALONE or group.root.name in ALONE or len(op.results) != 1:
+        return False
+    if len(group.ops) >= MAX_OPS or len(_operands(group.ops | {op})) > MAX_OPERANDS:
+        return False
+    result = op.results[0]
+    reps = group.reps.get(result, 1.0)
+    if leaves and (result.shape != group.shape or reps > 1 or group.anchor is not None or op.name in ANCHORS):
+        return False
+    if op.name in ANCHORS:
+        return _accepts_anchor(group, op, graph)
+    if group.anchor is not None:
+        # Side inputs of an epilogue; what the anchor itself reads must be a buffer.
+        feeds_anchor = result in group.anchor.operands
+        return not feeds_anchor and reps <= 1 and (_elementwise(op) or op.name == "broadcast") and _movable(op, group)
+    if op.name in REDUCTIONS:
+        return _accepts_reduction(group, op, reps)
+    if op.name in FREE:
+        return reps <= 1 or not any(v in graph.producers and graph.producers[v].name not in FREE for v in op.operands)
+    if reps <= 1:
+        return True
+    # Evaluated several times per element, unless it is a row's value, computed once per row.
+    return _elementwise(op) and _row_level(group, op, graph)
+
+
+def _accepts_anchor(group: Group, op: Op, graph: Graph) -> bool:
+    """An anchor joins a group that is nothing but an elementwise epilogue of its result."""
+    if group.anchor is not None or group.reduces or group.reps.get(op.result, 1.0) > 1:
+        return False
+    if any(not (_elementwise(o) or o.name in ("broadcast", "constant")) for o in group.ops):
+        return False
+    # The accumulator is only there at its own index.
+    direct = all(_elementwise(user) for user in graph.uses[op.result])
+    return direct and op.result.shape == group.shape
+
+
+def _movable(op: Op, group: Group) -> bool:
+    return op.name == "broadcast" or op.results[0].shape == group.shape
+
+
+def _accepts_reduction(group: Group, op: Op, reps: float) -> bool:
+    source = op.operands[0]
+    if op.name == "reduce" and source.shape == group.shape and source.size:
+        if group.row_axes == op.attrs["axes"]:
+            return True
+    return reps <= 1 and not group.reduces and group.row_axes is None
+
+
+def _row_level(group: Group, op: Op, graph: Graph) -> bool:
+    """Whether `op` computes a row's value: elementwise work between a reduction over the row axes and its broadcast."""
+    return group.row_axes is not None and _reduces_rows(op, group.row_axes, group.shape, graph)
+
+
+def _reduces_rows(op: Op, axes: tuple[int, ...], shape: tuple[int, ...], graph: Graph) -> bool:
+    """Whether, upstream of `op` through elementwise ops alone, lies a reduction of `shape` over `axes`.
+
+    A value without one (say a parameter's) is better computed once elsewhere.
+    """
+    seen: set[Op] = set()
+    stack = [op]
+    while stack and len(seen) < MAX_OPS:
+        o = stack.pop()
+        if o in seen:
+            continue
+        seen.add(o)
+        if o.name == "reduce":
+            if o.attrs["axes"] == axes and o.operands[0].shape == shape:
+                return True
+        elif _elementwise(o):
+            stack.extend(graph.producers[v] for v in o.operands if v in graph.producers)
+    return False
+
+
+def _elementwise(op: Op) -> bool:
+    definition = op.definition
+    return isinstance(definition, opdef.Primitive) and definition.elementwise
+
+
+def _join(group: Group, op: Op, graph: Graph) -> None:
+    """Adds `op` and works out how often its operands will be evaluated."""
+    group.ops.add(op)
+    reps = group.reps.setdefault(op.results[0], 1.0)
+    if op.name in ANCHORS:
+        group.anchor = op
+    elif op.name in REDUCTIONS:
+        group.reduces = True
+        if op.name == "reduce" and op.attrs["axes"] == group.row_axes:
+            reps = 1.0  # once per row, whoever reads it
+    elif op.name == "broadcast" and group.row_axes is None and not group.reduces and op.result.shape == group.shape:
+        producer = graph.producers.get(op.operands[0])
+        axes = _broadcast_over(op)
+        if producer is not None and axes and group.anchor is None and _reduces_rows(producer, axes, group.shape, graph):
+            group.row_axes = axes
+    for v in op.operands:
+        factor = _FACTORS.get(op.name, _read_once)(op, v)
+        group.reps[v] = max(group.reps.get(v, 0.0), reps * factor)
+
+
+def _broadcast_over(op: Op) -> tuple[int, ...]:
+    """The axes of the result along which a broadcast repeats its operand."""
+    source, shape = op.operands[0], op.attrs["shape"]
+    dims = op.attrs["dims"]
+    if dims is None:
+        dims = tuple(range(len(shape) - source.ndim, len(shape)))
+    kept = {d for k, d in enumerate(dims) if source.shape[k] == shape[d]}
+    return tuple(a for a in range(len(shape)) if a not in kept)
+
+
+def _read_once(op: Op, v: Value) -> float:
+    return 1.0
+
+
+def _stretch(op: Op, v: Value) -> float:
+    return max(1.0, op.results[0].size / max(v.size, 1))
+
+
+def _window(op: Op, v: Value) -> float:
+    return max(1.0, float(np.prod(op.attrs["window"])))
+
+
+def _many(op: Op, v: Value) -> float:
+    return float("inf")
+
+
+_FACTORS: dict[str, Callable[[Op, Value], float]] = {
+    "broadcast": _stretch,
+    "gather": lambda op, v: _stretch(op, v) if v is op.operands[1] else float("inf"),
+    "gather_nd": lambda op, v: _stretch(op, v) if v is op.operands[1] else float("inf"),
+    "reduce_window": _window,
+    "arg_reduce": _read_once,
+    "dot_general": _many,
+    "conv": _many,
+    "sort": _many,
+    "cumsum": _many,
+    "concat": _many,
+    "scatter_add": _many,
+}
+
+
+def _operands(ops: set[Op]) -> set[Value]:
+    made = {r for op in ops for r in op.results}
+    return {v for op in ops for v in op.operands if v not in made}
+
+
+def _rebuild(graph: Graph, group_of: dict[Op, Group]) -> Graph:
+    b = Builder(graph.name, "fused")
+    env = {v: b.input(v.name, v.type) for v in graph.inputs}
+    results = set(graph.results)
+    position = {op: k for k, op in enumerate(graph.ops)}
+    for op in graph.ops:
+        group = group_of.get(op)
+        if group is None:
+            b.loc = op.loc
+            env.update(zip(op.results, reemit(b, op, [env[v] for v in op.operands]), strict=True))
+        elif group.root is op:
+            _emit_group(b, group, position, env, results)
+    for state, value in graph.updates:
+        b.update(env[state], env[value])
+    return replace(b.build([env[v] for v in graph.outputs]), attrs=graph.attrs)
+
+
+def _emit_group(
+    b: Builder, group: Group, position: dict[Op, int], env: dict[Value, Value], results: set[Value]
+) -> None:
+    ops = sorted(group.ops, key=position.__getitem__)
+    b.loc = group.root.loc
+    if group.root.name in ("sort", "cumsum", "scatter_add"):
+        new = reemit(b, group.root, [env[v] for v in group.root.operands])
+        env.update(zip(group.root.results, new, strict=True))
+        return
+    outside = _operands(group.ops)
+    operands = list(dict.fromkeys(v for op in ops for v in op.operands if v in outside))
+    outputs = [r for op in ops for r in op.results if r in results and op is not group.root]
+    outputs = [*group.root.results, *outputs]
+    body = Builder("body", "fused")
+    inner = {v: body.input(v.name, v.type) for v in operands}
+    for op in ops:
+        body.loc = op.loc
+        inner.update(zip(op.results, reemit(body, op, [inner[v] for v in op.operands]), strict=True))
+    region = body.build([inner[v] for v in outputs])
+    new = b.emit("fused", [env[v] for v in operands], {}, [region], group.root.loc, [v.name for v in outputs])
+    env.update(zip(outputs, new, strict=True))

@@ -1,0 +1,182 @@
+"""`plan-memory`: gives every intermediate a byte offset in one arena, so that values that never live together share.
+
+Two buffers *interfere* when one is written while the other is still to be read. Offsets are found greedily on the
+interference graph, the largest buffer first, each at the lowest offset that fits between its neighbours (first-fit
+decreasing; Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020). An elementwise
+kernel may write over an operand that dies in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from gluonjit.ir.buffers import buffer_roots, in_place_pairs, is_view, result_buffers, runs_kernel
+from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
+from gluonjit.passes.manager import register_pass
+
+ALIGNMENT = 64
+"""Bytes: a cache line, and the widest vector in use."""
+
+
+@dataclass(eq=False)
+class Buffer:
+    """A piece of the arena, live from the op that writes it to the last that reads it (indices into `graph.ops`)."""
+
+    size: int
+    start: int
+    end: int
+    offset: int = 0
+
+
+@register_pass("plan-memory")
+def plan_memory(graph: Graph) -> Graph:
+    """Sets `Value.offset`, `.scratch_offset`, and the graph attributes `arena` (bytes) and `arena_sum` (unshared)."""
+    graph = _plan_regions(_copy_results(graph))
+    roots = buffer_roots(graph)
+    owned = result_buffers(graph, roots)
+    last_use = _last_uses(graph, roots)
+
+    buffers: dict[Value, Buffer] = {}
+    scratch: dict[Op, Buffer] = {}
+    reuses: list[tuple[Buffer, Buffer]] = []
+    for t, op in enumerate(graph.ops):
+        if not runs_kernel(op):
+            continue
+        for r in op.results:
+            if r not in owned:
+                buffers[r] = Buffer(_align(r.type.nbytes), t, last_use.get(r, t))
+        if op.attrs.get(".scratch"):
+            scratch[op] = Buffer(_align(op.attrs[".scratch"]), t, t)
+        for r, v in in_place_pairs(op):
+            old = buffers.get(roots.get(v, v))
+            if r in buffers and old is not None and old.end == t and old.size == buffers[r].size:
+                reuses.append((old, buffers[r]))
+    every = [*buffers.values(), *scratch.values()]
+    arena = _assign(every, reuses)
+
+    offsets = {v: b.offset for v, b in buffers.items()}
+    notes = {op: {".scratch_offset": b.offset} for op, b in scratch.items()}
+    return _annotate(graph, offsets, notes).with_attrs(arena=arena, arena_sum=sum(b.size for b in every))
+
+
+def _align(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _last_uses(graph: Graph, roots: Mapping[Value, Value]) -> dict[Value, int]:
+    last: dict[Value, int] = {}
+    for t, op in enumerate(graph.ops):
+        if not is_view(op):
+            for v in op.operands:
+                last[roots.get(v, v)] = t
+    return last
+
+
+def _assign(buffers: list[Buffer], reuses: list[tuple[Buffer, Buffer]]) -> int:
+    """Sets the offsets; returns the bytes that hold them all."""
+    import networkx as nx
+
+    interference = nx.Graph()
+    interference.add_nodes_from(buffers)
+    live: list[Buffer] = []
+    for b in sorted(buffers, key=lambda b: b.start):
+        live = [other for other in live if other.end >= b.start]
+        interference.add_edges_from((b, other) for other in live)
+        live.append(b)
+    for old, new in reuses:
+        # Each may then begin where the other does; what else lives at that time still keeps both away.
+        if interference.has_edge(old, new):
+            interference.remove_edge(old, new)
+
+    arena = 0
+    placed: set[Buffer] = set()
+    for b in sorted(buffers, key=lambda b: (-b.size, b.start)):
+        taken = sorted(
+            ((n.offset, n.offset + n.size) for n in interference.neighbors(b) if n in placed and n.size),
+        )
+        partners = [o for pair in reuses if b in pair for o in pair if o is not b and o in placed]
+        b.offset = _first_fit(b.size, taken, [(p.offset, p.offset + p.size) for p in partners])
+        placed.add(b)
+        arena = max(arena, b.offset + b.size)
+    return arena
+
+
+def _first_fit(size: int, taken: list[tuple[int, int]], partners: list[tuple[int, int]]) -> int:
+    """The lowest offset outside `taken` that also meets each partner exactly or not at all."""
+    candidates = sorted(
+        {0, *(end for _, end in taken), *(start for start, _ in partners), *(end for _, end in partners)}
+    )
+    for at in candidates:
+        clear = all(at + size <= start or at >= end for start, end in taken)
+        exact = all(at == start or at + size <= start or at >= end for start, end in partners)
+        if clear and exact:
+            return at
+    raise AssertionError("the offset after the last buffer is always free")
+
+
+def _plan_regions(graph: Graph) -> Graph:
+    """Plans the bodies of `prepare` ops, each with an arena of its own."""
+    b = Builder(graph.name, "planned")
+    env = {v: b.input(v.name, v.type) for v in graph.inputs}
+    for op in graph.ops:
+        operands = [env[v] for v in op.operands]
+        b.loc = op.loc
+        if op.name == "prepare":
+            region = plan_memory(op.regions[0])
+            new = b.emit(op.name, operands, op.attrs, [region], op.loc, [r.name for r in op.results])
+        else:
+            new = reemit(b, op, operands)
+        env.update(zip(op.results, new, strict=True))
+    for state, value in graph.updates:
+        b.update(env[state], env[value])
+    return replace(b.build([env[v] for v in graph.outputs]), attrs=graph.attrs)
+
+
+def _copy_results(graph: Graph) -> Graph:
+    """Adds a copy in front of every result that no kernel writes to a buffer of its own."""
+    owned = result_buffers(graph, buffer_roots(graph))
+    roots = buffer_roots(graph)
+    missing = [k for k, v in enumerate(graph.results) if owned.get(roots.get(v, v)) != k]
+    if not missing:
+        return graph
+    b = Builder(graph.name, graph.level)
+    env = {v: b.input(v.name, v.type) for v in graph.inputs}
+    for op in graph.ops:
+        b.loc = op.loc
+        env.update(zip(op.results, reemit(b, op, [env[v] for v in op.operands]), strict=True))
+    results = [env[v] for v in graph.results]
+    for k in missing:
+        body = Builder("copy", "fused")
+        region = body.build([body.input("x", results[k].type)])
+        results[k] = b.emit("fused", [results[k]], {".kernel": "copy"}, [region])[0]
+    n = len(graph.outputs)
+    for (state, _), value in zip(graph.updates, results[n:], strict=True):
+        b.update(env[state], value)
+    return replace(b.build(results[:n]), attrs=graph.attrs)
+
+
+def _annotate(graph: Graph, offsets: Mapping[Value, int], notes: Mapping[Op, dict[str, int]]) -> Graph:
+    """The same graph with offsets on values and notes on ops."""
+    env: dict[Value, Value] = {}
+    ops = []
+    for v in graph.inputs:
+        env[v] = v
+    for op in graph.ops:
+        env.update((r, replace(r, offset=offsets.get(r))) for r in op.results)
+        ops.append(
+            replace(
+                op,
+                operands=tuple(env[v] for v in op.operands),
+                results=tuple(env[r] for r in op.results),
+                attrs=MappingProxyType({**op.attrs, **notes.get(op, {})}),
+            )
+        )
+    return replace(
+        graph,
+        ops=tuple(ops),
+        outputs=tuple(env[v] for v in graph.outputs),
+        updates=tuple((env[s], env[v]) for s, v in graph.updates),
+        level="planned",
+    )

@@ -1,0 +1,68 @@
+"""`sink-reshapes`: moves reshapes behind elementwise work and into broadcasts, where they no longer split groups.
+
+`exp(reshape(x))` becomes `reshape(exp(x))`, and a broadcast of a reshape that only adds axes of 1 becomes a broadcast
+of what was reshaped. What `keepdims` reductions leave behind disappears this way, so that `fuse` sees a row's value
+go straight from the reduction to its broadcast. Exact: the same values are computed, named by other indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gluonjit.ir import opdef
+from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.ir.primitives.movement import broadcast_dims
+from gluonjit.passes.manager import register_pass
+
+
+@register_pass("sink-reshapes")
+def sink_reshapes(graph: Graph) -> Graph:
+    """Moves reshapes towards the results, past elementwise ops and into broadcasts."""
+
+    def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        definition = op.definition
+        new: Value | None = None
+        if op.name == "broadcast":
+            new = _absorb(b, op, operands[0])
+        elif isinstance(definition, opdef.Primitive) and definition.elementwise and operands:
+            new = _sink(b, op, operands)
+        return None if new is None else [new]
+
+    return rewrite(graph, rule)
+
+
+def _absorb(b: Builder, op: Op, x: Value) -> Value | None:
+    """broadcast(reshape(v)) where the reshape only adds or drops axes of 1."""
+    reshape = b.producer(x)
+    if reshape is None or reshape.name != "reshape":
+        return None
+    source = reshape.operands[0]
+    squeezed = tuple(n for n in source.shape if n != 1)
+    if squeezed != tuple(n for n in x.shape if n != 1):
+        return None
+    axes = broadcast_dims(x.ndim, op.attrs["shape"], op.attrs["dims"])
+    dims = tuple(d for n, d in zip(x.shape, axes, strict=True) if n != 1)
+    if squeezed != source.shape:
+        source = b.reshape(source, shape=squeezed)
+    return b.broadcast(source, shape=op.attrs["shape"], dims=dims)
+
+
+def _sink(b: Builder, op: Op, operands: tuple[Value, ...]) -> Value | None:
+    """op(reshape(x), reshape(y), broadcast(scalar)) → reshape(op(x, y, broadcast(scalar)))."""
+    made = [b.producer(v) for v in operands]
+    shapes = {o.operands[0].shape for o in made if o is not None and o.name == "reshape"}
+    if len(shapes) != 1:
+        return None
+    (shape,) = shapes
+    sources = []
+    for v, o in zip(operands, made, strict=True):
+        if o is not None and o.name == "reshape":
+            sources.append(o.operands[0])
+        elif o is not None and o.name == "broadcast" and o.operands[0].size == 1:
+            scalar = o.operands[0]
+            if scalar.shape:
+                scalar = b.reshape(scalar, shape=())
+            sources.append(b.broadcast(scalar, shape=shape))
+        else:
+            return None
+    return b.reshape(b.emit(op.name, sources, op.attrs)[0], shape=op.results[0].shape)
