@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from gluonjit.ir import opdef
 from gluonjit.ir.graph import Graph, Op, Value
 
+ALIGNMENT = 64
+"""Of a place in the arena, in bytes: a cache line, and the widest vector in use."""
+
 
 def is_view(op: Op) -> bool:
     return op.attrs.get(".kernel") == "view"

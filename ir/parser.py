@@ -41,6 +41,14 @@ def parse_graph(text: str, *, source: str = "<text>", folder: str | Path | None 
     return graph
 
 
+def parse_attrs(text: str, *, source: str = "<text>") -> dict[str, Any]:
+    """Attributes in braces, `{limit = 64, name = "a"}`. Raises ParseError."""
+    parser = _Parser(text, source, None)
+    attrs = parser.attrs()
+    parser.expect("end", "the end of the text after the attributes")
+    return attrs
+
+
 class _Parser:
     def __init__(self, text: str, source: str, folder: Path | None) -> None:
         self.text = text
@@ -379,4 +387,4 @@ class _Scope:
         self.values: dict[str, Value] = {}
 
 
-__all__ = ["ParseError", "parse_graph"]
+__all__ = ["ParseError", "parse_attrs", "parse_graph"]

@@ -5,7 +5,6 @@ Printing is deterministic and does not recurse over ops, only into regions.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -53,8 +52,7 @@ class Names:
     """Unique names for the values of one graph: hints are kept, repeated ones numbered (`%y`, `%y_1`), missing ones
     counted (`%0`, `%1`). Values are named in the order in which they are first asked for."""
 
-    def __init__(self, graph: Graph, hints: bool = True) -> None:
-        self._hints = hints
+    def __init__(self, graph: Graph) -> None:
         self._texts: dict[Value, str] = {}
         self._taken: set[str] = set()
         self._suffix: dict[str, int] = {}
@@ -65,7 +63,7 @@ class Names:
     def define(self, value: Value) -> str:
         text = self._texts.get(value)
         if text is None:
-            text = self._texts[value] = self._fresh(value.name if self._hints else "")
+            text = self._texts[value] = self._fresh(value.name)
         return text
 
     def use(self, value: Value) -> str:
@@ -85,18 +83,17 @@ class Names:
 
 
 class _Printer:
-    def __init__(self, locs: bool, spill: Spill | None, elide: int | None, signature: bool = False) -> None:
+    def __init__(self, locs: bool, spill: Spill | None, elide: int | None) -> None:
         self.lines: list[str] = []
-        self.signature = signature
         self.locs = locs
         self.spill = spill
         self.elide = elide
 
     def graph(self, prefix: str, graph: Graph, indent: str, outer_level: str = "expanded") -> None:
         """Appends the graph's lines; the first starts with `prefix`, the last is the closing brace."""
-        names = Names(graph, hints=not self.signature)
+        names = Names(graph)
         head = [prefix]
-        if graph.name and not self.signature:
+        if graph.name:
             head.append("@" + (graph.name if _PLAIN_NAME.match(graph.name) else quoted(graph.name)))
         head.append("(" + ", ".join(f"{names.use(v)}: {v.type}" for v in graph.inputs) + ")")
         if graph.level != outer_level:
@@ -165,8 +162,6 @@ class _Printer:
         flat = np.ascontiguousarray(array).reshape(-1)
         if flat.size > 1 and array_literal.is_uniform(flat):
             return prefix + array_literal.element_texts(flat[:1])[0]
-        if self.signature and flat.size > 16:
-            return f"{prefix}sha256:{hashlib.sha256(array_literal.bits(flat).data).hexdigest()}"
         if self.spill is not None and flat.size > self.spill.limit:
             return f"{prefix}file({quoted(self.spill.file)}, {quoted(self.spill.key(array))})"
         if self.elide is not None and flat.size > self.elide:
@@ -178,6 +173,11 @@ class _Printer:
         return prefix + texts[0]
 
 
+def print_attrs(attrs: Mapping[str, Any]) -> str:
+    """`{limit = 64, name = "a"}`"""
+    return _Printer(False, None, None).attrs(attrs)
+
+
 def print_op(op: Op, names: Names) -> str:
     """The op's line, without regions and with big constants elided: for messages, so it never fails."""
     printer = _Printer(False, None, 16)
@@ -186,24 +186,6 @@ def print_op(op: Op, names: Names) -> str:
     except IRError:
         printer.lines = [f"{op.name}({', '.join(map(names.use, op.operands))})"]
     return printer.lines[0]
-
-
-def print_signature(graph: Graph) -> str:
-    """A text that is equal exactly for graphs that mean the same op by op: no names, no locs, big constants as hashes."""
-    printer = _Printer(False, None, None, signature=True)
-    printer.graph("graph ", graph, "")
-    return "\n".join(printer.lines)
-
-
-def print_op_signature(op: Op) -> str:
-    """`print_signature` of one op: operand and result types, attributes and regions; neither names nor offsets."""
-    printer = _Printer(False, None, None, signature=True)
-    inputs = ", ".join([str(v.type) for v in op.operands])
-    results = ", ".join([str(v.type) for v in op.results])
-    printer.lines.append(f"{op.name}({inputs}) {printer.attrs(op.attrs)} gives {results}")
-    for region in op.regions:
-        printer.graph("", region, "")
-    return "\n".join(printer.lines)
 
 
 def quoted(text: str) -> str:

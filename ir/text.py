@@ -36,20 +36,9 @@ from gluonjit.ir import array_literal
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.lexer import ParseError
 from gluonjit.ir.parser import parse_graph
-from gluonjit.ir.printer import Names, Spill, print_graph, print_op, print_op_signature, print_signature
+from gluonjit.ir.printer import Names, Spill, print_graph, print_op
 
-__all__ = [
-    "Names",
-    "ParseError",
-    "Spill",
-    "load",
-    "parse_graph",
-    "print_graph",
-    "print_op",
-    "print_op_signature",
-    "print_signature",
-    "save",
-]
+__all__ = ["Names", "ParseError", "Spill", "load", "parse_graph", "print_graph", "print_op", "save"]
 
 
 def save(graph: Graph, path: str | Path, *, locs: bool = True) -> None:

@@ -12,12 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from gluonjit.ir.buffers import buffer_roots, in_place_pairs, is_view, result_buffers, runs_kernel
+from gluonjit.ir.buffers import ALIGNMENT, buffer_roots, in_place_pairs, is_view, result_buffers, runs_kernel
 from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
 from gluonjit.passes.manager import register_pass
-
-ALIGNMENT = 64
-"""Bytes: a cache line, and the widest vector in use."""
 
 
 @dataclass(eq=False)

@@ -1,0 +1,135 @@
+"""The verifier: what must hold for every graph, whoever made it. The pass manager runs it after every pass.
+
+* Every value is defined once, and before it is used; a region sees only its own inputs.
+* Declared types are those that inference gives; regions fit their op.
+* A state that is updated is an input, at most once, by a value of its type.
+* The level (`ir.graph.LEVELS`): operators of a front end only at `traced`; from `legal` on, the operands of
+  elementwise primitives have equal shapes; ops with regions from `fused` on; `planned` adds what
+  `ir/verify_memory.py` says.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from gluonjit.ir import opdef
+from gluonjit.ir.graph import LEVELS, Graph, Op, Value
+from gluonjit.ir.printer import Names, print_op
+from gluonjit.ir.types import IRError
+
+
+class VerifyError(IRError):
+    """A graph is invalid: a pass or whoever built the graph made a mistake."""
+
+
+def verify(graph: Graph) -> None:
+    """Raises VerifyError, which shows the op's text, when `graph` is not valid."""
+    if graph.level not in LEVELS:
+        _fail(graph, None, f"unknown level {graph.level!r}{opdef.did_you_mean(graph.level, LEVELS)}")
+    level = LEVELS.index(graph.level)
+    defined: set[Value] = set()
+    for v in graph.inputs:
+        if v in defined:
+            _fail(graph, None, f"input %{v.name} is listed twice")
+        if v.offset is not None:
+            _fail(graph, None, f"input %{v.name} cannot have a place in the arena")
+        defined.add(v)
+    definitions: dict[str, opdef.OpDef] = {}
+    for op in graph.ops:
+        definition = definitions.get(op.name)
+        if definition is None:
+            definition = definitions[op.name] = _definition(graph, op, level)
+        for v in op.operands:
+            if v not in defined:
+                _fail(graph, op, _undefined(graph, v))
+        for region in op.regions:
+            _verify_region(graph, op, region, level)
+        _verify_types(graph, op, definition)
+        if level >= _LEGAL and len(op.operands) > 1 and getattr(definition, "elementwise", False):
+            first, *others = op.operands
+            if any(v.type.shape != first.type.shape for v in others):
+                _fail(graph, op, f"operands of different shapes at level {graph.level!r}")
+        for r in op.results:
+            if r in defined:
+                _fail(graph, op, "a value is defined twice")
+            defined.add(r)
+    _verify_results(graph, defined)
+    if graph.level == "planned":
+        from gluonjit.ir.verify_memory import verify_memory
+
+        verify_memory(graph, lambda op, problem: _fail(graph, op, problem))
+
+
+_LEGAL = LEVELS.index("legal")
+_FUSED = LEVELS.index("fused")
+
+
+def _definition(graph: Graph, op: Op, level: int) -> opdef.OpDef:
+    try:
+        definition = opdef.lookup(op.name)
+    except IRError as e:
+        _fail(graph, op, str(e))
+    if definition.level == "operator" and graph.level != "traced":
+        _fail(graph, op, f"a graph of level {graph.level!r} cannot hold operators of a front end")
+    if definition.level == "structural" and level < _FUSED:
+        _fail(graph, op, f"a graph of level {graph.level!r} cannot hold ops with regions; 'fused' can")
+    return definition
+
+
+def _verify_region(graph: Graph, op: Op, region: Graph, level: int) -> None:
+    if region.level in LEVELS and LEVELS.index(region.level) < min(level, _LEGAL):
+        _fail(graph, op, f"a region of level {region.level!r} in a graph of level {graph.level!r}")
+    try:
+        verify(region)
+    except VerifyError as e:
+        _fail(graph, op, f"in its region: {e}")
+
+
+def _verify_types(graph: Graph, op: Op, definition: opdef.OpDef) -> None:
+    try:
+        types = definition.infer([v.type for v in op.operands], op.attrs, op.regions)
+    except Exception as e:  # attributes of a wrong type make inference fail in any manner
+        _fail(graph, op, str(e) or type(e).__name__)
+    if len(types) != len(op.results):
+        _fail(graph, op, f"{len(op.results)} result(s) declared, but {op.name} has {len(types)}")
+    for r, inferred in zip(op.results, types):
+        if r.type != inferred:
+            _fail(graph, op, f"a result is declared {r.type}, but {op.name} gives {inferred}")
+
+
+def _verify_results(graph: Graph, defined: set[Value]) -> None:
+    for v in graph.outputs:
+        if v not in defined:
+            _fail(graph, None, f"it returns a value that is not defined: {_undefined(graph, v)}")
+    states: set[Value] = set()
+    inputs = set(graph.inputs)
+    for state, new in graph.updates:
+        if state not in inputs:
+            _fail(graph, None, f"updated state %{state.name} is not an input")
+        if state in states:
+            _fail(graph, None, f"state %{state.name} is updated twice")
+        states.add(state)
+        if new not in defined:
+            _fail(graph, None, f"the new value of state %{state.name} is not defined: {_undefined(graph, new)}")
+        if new.type != state.type:
+            _fail(graph, None, f"state %{state.name} has type {state.type}, its new value {new.type}")
+
+
+def _undefined(graph: Graph, value: Value) -> str:
+    later = value in graph.producers
+    return f"operand {value.type} is " + ("used before it is defined" if later else "not of this graph")
+
+
+def _fail(graph: Graph, op: Op | None, problem: str) -> NoReturn:
+    text = f"invalid graph @{graph.name}: {problem}"
+    if op is not None:
+        names = Names(graph)
+        for other in graph.ops:
+            if other is op:
+                break
+            for r in other.results:
+                names.define(r)
+        text += f"\n  {print_op(op, names)}"
+        if op.loc is not None:
+            text += f"\n  from {op.loc}"
+    raise VerifyError(text)

@@ -1,0 +1,190 @@
+"""The pass manager: finds passes by name, runs them in order, verifies what each makes.
+
+A pass is a function `Graph → Graph` in the file of its name (`legalize-broadcast` in `legalize_broadcast.py`):
+
+    @register_pass("fold")
+    def fold(graph: Graph, *, limit: int = 2**20) -> Graph:
+        '''Computes ops whose operands are constants.'''
+
+Keyword-only parameters are its options, which a pipeline sets with the syntax of attributes: `fold {limit = 4096}`. One
+that is called `target` gets the target that `run_passes` was given. A pass that changes nothing returns the graph that
+it got, the same object.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.opdef import did_you_mean
+from gluonjit.ir.parser import parse_attrs
+from gluonjit.ir.printer import print_attrs, print_graph
+from gluonjit.ir.text import save
+from gluonjit.ir.types import IRError
+from gluonjit.ir.verify import verify
+
+After = Callable[[str, Graph, Graph, float], None]
+"""`after(name, before, graph, seconds)`, called when a pass has run and its graph is verified."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    name: str
+    doc: str
+    """What it does, for `gluonjit passes`."""
+    run: Callable[..., Graph]
+    options: Mapping[str, Any]
+    """Names and defaults of its options."""
+    takes_target: bool
+
+
+class PassError(IRError):
+    """A pass failed, or made an invalid graph; `__cause__` says how. `before` is the graph that it got."""
+
+    def __init__(self, name: str, options: Mapping[str, Any], before: Graph, cause: Exception) -> None:
+        kind = "" if isinstance(cause, IRError) else f"{type(cause).__name__}: "
+        super().__init__(f"pass {name!r}: {kind}{cause}")
+        self.name = name
+        self.options = dict(options)
+        self.before = before
+        self.path: Path | None = None
+        """The file that holds the reproducer, if one was written."""
+
+    @property
+    def reproducer(self) -> str:
+        """A text that `gluonjit opt` and the golden tests run: the pass's name and its input."""
+        return f"// RUN: {_spelled(self.name, self.options)}\n\n" + print_graph(self.before, locs=True)
+
+    def write(self, folder: Path) -> None:
+        """Writes the reproducer to `folder` and says so in the message."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / f"failed-{self.name}.ir"
+        save(self.before, self.path)
+        body = self.path.read_text(encoding="utf-8")
+        self.path.write_text(f"// RUN: {_spelled(self.name, self.options)}\n\n{body}", encoding="utf-8")
+        self.args = (f"{self.args[0]}\nits input: {self.path}",)
+
+
+_PASSES: dict[str, Pass] = {}
+_F = TypeVar("_F", bound=Callable[..., Graph])
+
+
+def register_pass(name: str, *, doc: str = "") -> Callable[[_F], _F]:
+    """Makes the decorated function known as pass `name`. The function stays as it is and can be called."""
+
+    def declare(function: _F) -> _F:
+        if name in _PASSES:
+            raise IRError(f"pass {name!r} is declared twice")
+        parameters = inspect.signature(function).parameters
+        options = {k: p.default for k, p in parameters.items() if p.kind is p.KEYWORD_ONLY and k != "target"}
+        text = doc or inspect.getdoc(function) or ""
+        _PASSES[name] = Pass(name, text, function, options, "target" in parameters)
+        return function
+
+    return declare
+
+
+def find_pass(name: str) -> Pass:
+    """The pass called `name`, imported now if need be; IRError with a suggestion when there is none."""
+    if name not in _PASSES and re.fullmatch(r"[a-z][a-z0-9-]*", name):
+        module = name.replace("-", "_")
+        if module in _modules():
+            importlib.import_module(f"gluonjit.passes.{module}")
+    if name not in _PASSES:
+        all_passes()  # it may stand in a file of another name
+    if name not in _PASSES:
+        raise IRError(f"unknown pass {name!r}{did_you_mean(name, _PASSES)}")
+    return _PASSES[name]
+
+
+def all_passes() -> dict[str, Pass]:
+    """Every pass by name, in alphabetical order. Imports them all."""
+    for module in sorted(_modules()):
+        importlib.import_module(f"gluonjit.passes.{module}")
+    return dict(sorted(_PASSES.items()))
+
+
+def _modules() -> set[str]:
+    import gluonjit.passes
+
+    return {m.name for m in pkgutil.iter_modules(gluonjit.passes.__path__)}
+
+
+Pipeline = str | Iterable[str | tuple[str, Mapping[str, Any]]]
+"""`"expand, fold {limit = 64}"`, or a list of such items or of (name, options)."""
+
+_ITEM = re.compile(r"\s*([\w-]+)\s*(\{[^{}]*\})?\s*(?:,|\Z)", re.ASCII)
+
+
+def parse_pipeline(pipeline: Pipeline) -> list[tuple[str, dict[str, Any]]]:
+    """Names of passes with their options. Raises IRError when the text is malformed."""
+    if not isinstance(pipeline, str):
+        items: list[tuple[str, dict[str, Any]]] = []
+        for entry in pipeline:
+            items += parse_pipeline(entry) if isinstance(entry, str) else [(entry[0], dict(entry[1]))]
+        return items
+    items = []
+    position = 0
+    while pipeline[position:].strip():
+        m = _ITEM.match(pipeline, position)
+        if m is None:
+            raise IRError(f"expected passes such as 'fold, cse {{…}}', found {pipeline[position:].strip()[:40]!r}")
+        items.append((m[1], parse_attrs(m[2], source=f"options of {m[1]}") if m[2] else {}))
+        position = m.end()
+    return items
+
+
+def run_passes(
+    graph: Graph,
+    pipeline: Pipeline,
+    *,
+    after: After | None = None,
+    target: Any = None,
+    reproducers: str | Path | None = None,
+) -> Graph:
+    """Runs the passes of `pipeline` in order and verifies the graph after each.
+
+    `target` is for passes that need one. `after` is called once for each pass. Raises IRError for an unknown pass or
+    option before anything has run, and PassError when a pass fails; the graph that it failed on is then written to
+    the folder `reproducers`, if given.
+    """
+    steps = [(_check_options(find_pass(name), options, target), options) for name, options in parse_pipeline(pipeline)]
+    for step, options in steps:
+        before = graph
+        arguments = {**options, "target": target} if step.takes_target else options
+        start = time.perf_counter()
+        try:
+            graph = step.run(before, **arguments)
+            seconds = time.perf_counter() - start
+            if graph is not before:
+                verify(graph)
+        except Exception as e:
+            error = PassError(step.name, options, before, e)
+            if reproducers is not None:
+                error.write(Path(reproducers))
+            raise error from e
+        if after is not None:
+            after(step.name, before, graph, seconds)
+    return graph
+
+
+def _check_options(step: Pass, options: Mapping[str, Any], target: Any) -> Pass:
+    for key in options:
+        if key not in step.options:
+            hint = did_you_mean(key, step.options) if step.options else "; it has none"
+            raise IRError(f"pass {step.name!r} has no option {key!r}{hint}")
+    if step.takes_target and target is None:
+        raise IRError(f"pass {step.name!r} needs a target")
+    return step
+
+
+def _spelled(name: str, options: Mapping[str, Any]) -> str:
+    return f"{name} {print_attrs(options)}" if options else name
