@@ -1,0 +1,73 @@
+"""How blocks get their prefixes: `with block.name_scope():` puts the block's prefix in front of what is made inside.
+
+Outside any scope a block is numbered by the current `NameManager` (`dense0_`, `dense1_`, for the whole program);
+inside one, by the scope of the enclosing block.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from gluonjit import name as names
+from gluonjit.gluon.parameter import ParameterDict
+
+if TYPE_CHECKING:
+    from gluonjit.gluon.block import Block
+
+
+class _Open(threading.local):
+    """This thread's open scopes, innermost last, each with the name manager it installed."""
+
+    def __init__(self) -> None:
+        self.stack: list[tuple[BlockScope, names.Prefix]] = []
+
+
+_open = _Open()
+
+
+class BlockScope:
+    """What `block.name_scope()` returns: counts the children made inside it, per hint.
+
+    The counts of child blocks go on from one `with` to the next; those of operator names start anew.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+        self._counter: dict[str, int] = {}
+
+    def __enter__(self) -> BlockScope:
+        if not self._block._empty_prefix:  # a block without a prefix is transparent: the outer scope goes on
+            prefix = names.Prefix(self._block.prefix)
+            prefix.__enter__()
+            _open.stack.append((self, prefix))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if not self._block._empty_prefix:
+            _, prefix = _open.stack.pop()
+            prefix.__exit__(*exc)
+
+
+def name_block(prefix: str | None, params: ParameterDict | None, hint: str) -> tuple[str, ParameterDict]:
+    """The full prefix of a new block and its own, still empty, parameter dictionary.
+
+    `params`, when given, is the dictionary of the block to share with: its prefix is used for parameter names.
+    """
+    scope = _open.stack[-1][0] if _open.stack else None
+    if prefix is None:
+        if scope is None:
+            prefix = names.current().get(None, hint) + "_"
+        else:
+            count = scope._counter.get(hint, 0)
+            scope._counter[hint] = count + 1
+            prefix = f"{hint}{count}_"
+    if scope is None:
+        own = ParameterDict(prefix) if params is None else ParameterDict(params.prefix, params)
+        return prefix, own
+    parent = scope._block
+    if params is None:
+        own = ParameterDict(parent.params.prefix + prefix, parent.params._shared)
+    else:
+        own = ParameterDict(params.prefix, params)
+    return parent.prefix + prefix, own

@@ -1,0 +1,372 @@
+"""Convolutions and transposed convolutions in 1 to 3 dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gluonjit.base import numeric_types
+from gluonjit.gluon.block import HybridBlock
+from gluonjit.gluon.nn.activations import Activation
+
+__all__ = ["Conv1D", "Conv1DTranspose", "Conv2D", "Conv2DTranspose", "Conv3D", "Conv3DTranspose"]
+
+Size = int | Sequence[int]
+"""One number for all spatial axes, or one for each."""
+
+
+def _spatial(value: Size, rank: int, what: str) -> Sequence[int]:
+    """`value` for each of `rank` axes; a sequence is kept as it is, for repr shows it."""
+    if isinstance(value, numeric_types):
+        return (value,) * rank  # type: ignore[return-value]
+    if len(value) != rank:
+        raise AssertionError(f"{what} must be a number or a list of {rank} ints")
+    return value
+
+
+def _check_layout(layout: str, known: tuple[str, ...]) -> None:
+    if layout not in known:
+        raise AssertionError(f"Only supports {' and '.join(map(repr, known))} layout for now")
+
+
+class _Conv(HybridBlock):
+    """act(conv(x, weight) + bias) by operator `op_name`, 'Convolution' or 'Deconvolution'.
+
+    The weight is (channels, in_channels / groups, *kernel), for a transposed convolution (in_channels,
+    channels / groups, *kernel); layouts that put C last have it last in the weight, too.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: Sequence[int],
+        strides: Size,
+        padding: Size,
+        dilation: Size,
+        groups: int,
+        layout: str,
+        in_channels: int = 0,
+        activation: str | None = None,
+        use_bias: bool = True,
+        weight_initializer: Any = None,
+        bias_initializer: Any = "zeros",
+        op_name: str = "Convolution",
+        adj: Sequence[int] | None = None,
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None:
+        super().__init__(prefix=prefix, params=params)
+        rank = len(kernel_size)
+        self._channels = channels
+        self._in_channels = in_channels
+        self._op_name = op_name
+        self._kwargs: dict[str, Any] = {
+            "kernel": kernel_size,
+            "stride": _spatial(strides, rank, "strides"),
+            "dilate": _spatial(dilation, rank, "dilation"),
+            "pad": _spatial(padding, rank, "padding"),
+            "num_filter": channels,
+            "num_group": groups,
+            "no_bias": not use_bias,
+            "layout": layout,
+        }
+        if adj is not None:
+            self._kwargs["adj"] = adj
+        with self.name_scope():
+            self.weight = self.params.get(
+                "weight", shape=self._weight_shape(), init=weight_initializer, allow_deferred_init=True
+            )
+            self.bias = None
+            if use_bias:
+                self.bias = self.params.get("bias", shape=(channels,), init=bias_initializer, allow_deferred_init=True)
+            self.act = None if activation is None else Activation(activation, prefix=activation + "_")
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        """What the operator says about its weight for an input of which only the channels are known, if they are."""
+        from gluonjit import operators
+
+        operator = operators.registry.get(self._op_name)
+        layout = self._kwargs["layout"]
+        data = [0] * len(layout)
+        data[layout.index("N")] = 1
+        data[layout.index("C")] = self._in_channels
+        attrs = operator.parse(self._kwargs)
+        inputs = operator.input_names(attrs)
+        shapes = operator.complete(attrs, [tuple(data)] + [None] * (len(inputs) - 1))
+        return shapes[inputs.index("weight")]
+
+    def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+        operands = (x, weight) if bias is None else (x, weight, bias)
+        out = getattr(F, self._op_name)(*operands, name="fwd", **self._kwargs)
+        return out if self.act is None else self.act(out)
+
+    def _alias(self) -> str:
+        return "conv"
+
+    def __repr__(self) -> str:
+        kwargs = self._kwargs
+        rank = len(kwargs["kernel"])
+        outer, inner = self.weight.shape[:2]
+        text = f"{type(self).__name__}({inner or None} -> {outer}, kernel_size={kwargs['kernel']}"
+        text += f", stride={kwargs['stride']}"
+        if kwargs["pad"] != (0,) * rank:
+            text += f", padding={kwargs['pad']}"
+        if kwargs["dilate"] != (1,) * rank:
+            text += f", dilation={kwargs['dilate']}"
+        if kwargs["num_group"] != 1:
+            text += f", groups={kwargs['num_group']}"
+        if self.bias is None:
+            text += ", bias=False"
+        if self.act is not None:
+            text += f", {self.act}"
+        return text + ")"
+
+
+class Conv1D(_Conv):
+    """Convolution of (N, C, W)."""
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: Size,
+        strides: Size = 1,
+        padding: Size = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        layout: str = "NCW",
+        activation: str | None = None,
+        use_bias: bool = True,
+        weight_initializer: Any = None,
+        bias_initializer: Any = "zeros",
+        in_channels: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        _check_layout(layout, ("NCW",))
+        super().__init__(
+            channels,
+            _spatial(kernel_size, 1, "kernel_size"),
+            strides,
+            padding,
+            dilation,
+            groups,
+            layout,
+            in_channels,
+            activation,
+            use_bias,
+            weight_initializer,
+            bias_initializer,
+            **kwargs,
+        )
+
+
+class Conv2D(_Conv):
+    """Convolution of (N, C, H, W), or (N, H, W, C) with layout 'NHWC'."""
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: Size,
+        strides: Size = (1, 1),
+        padding: Size = (0, 0),
+        dilation: Size = (1, 1),
+        groups: int = 1,
+        layout: str = "NCHW",
+        activation: str | None = None,
+        use_bias: bool = True,
+        weight_initializer: Any = None,
+        bias_initializer: Any = "zeros",
+        in_channels: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        _check_layout(layout, ("NCHW", "NHWC"))
+        super().__init__(
+            channels,
+            _spatial(kernel_size, 2, "kernel_size"),
+            strides,
+            padding,
+            dilation,
+            groups,
+            layout,
+            in_channels,
+            activation,
+            use_bias,
+            weight_initializer,
+            bias_initializer,
+            **kwargs,
+        )
+
+
+class Conv3D(_Conv):
+    """Convolution of (N, C, D, H, W), or (N, D, H, W, C) with layout 'NDHWC'."""
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: Size,
+        strides: Size = (1, 1, 1),
+        padding: Size = (0, 0, 0),
+        dilation: Size = (1, 1, 1),
+        groups: int = 1,
+        layout: str = "NCDHW",
+        activation: str | None = None,
+        use_bias: bool = True,
+        weight_initializer: Any = None,
+        bias_initializer: Any = "zeros",
+        in_channels: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        _check_layout(layout, ("NCDHW", "NDHWC"))
+        super().__init__(
+            channels,
+            _spatial(kernel_size, 3, "kernel_size"),
+            strides,
+            padding,
+            dilation,
+            groups,
+            layout,
+            in_channels,
+            activation,
+            use_bias,
+            weight_initializer,
+            bias_initializer,
+            **kwargs,
+        )
+
+
+class _ConvTranspose(_Conv):
+    """The transposed convolutions: `output_padding` is added to one side of the output."""
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: Sequence[int],
+        strides: Size,
+        padding: Size,
+        output_padding: Size,
+        dilation: Size,
+        groups: int,
+        layout: str,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        adj = _spatial(output_padding, len(kernel_size), "output_padding")
+        kwargs = {"op_name": "Deconvolution", **kwargs}
+        super().__init__(channels, kernel_size, strides, padding, dilation, groups, layout, *args, adj=adj, **kwargs)
+        self.outpad = adj
+
+
+class Conv1DTranspose(_ConvTranspose):
+    """Transposed convolution of (N, C, W)."""
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: Size,
+        strides: Size = 1,
+        padding: Size = 0,
+        output_padding: Size = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        layout: str = "NCW",
+        activation: str | None = None,
+        use_bias: bool = True,
+        weight_initializer: Any = None,
+        bias_initializer: Any = "zeros",
+        in_channels: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        _check_layout(layout, ("NCW",))
+        super().__init__(
+            channels,
+            _spatial(kernel_size, 1, "kernel_size"),
+            strides,
+            padding,
+            output_padding,
+            dilation,
+            groups,
+            layout,
+            in_channels,
+            activation,
+            use_bias,
+            weight_initializer,
+            bias_initializer,
+            **kwargs,
+        )
+
+
+class Conv2DTranspose(_ConvTranspose):
+    """Transposed convolution of (N, C, H, W), or (N, H, W, C) with layout 'NHWC'."""
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: Size,
+        strides: Size = (1, 1),
+        padding: Size = (0, 0),
+        output_padding: Size = (0, 0),
+        dilation: Size = (1, 1),
+        groups: int = 1,
+        layout: str = "NCHW",
+        activation: str | None = None,
+        use_bias: bool = True,
+        weight_initializer: Any = None,
+        bias_initializer: Any = "zeros",
+        in_channels: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        _check_layout(layout, ("NCHW", "NHWC"))
+        super().__init__(
+            channels,
+            _spatial(kernel_size, 2, "kernel_size"),
+            strides,
+            padding,
+            output_padding,
+            dilation,
+            groups,
+            layout,
+            in_channels,
+            activation,
+            use_bias,
+            weight_initializer,
+            bias_initializer,
+            **kwargs,
+        )
+
+
+class Conv3DTranspose(_ConvTranspose):
+    """Transposed convolution of (N, C, D, H, W), or (N, D, H, W, C) with layout 'NDHWC'."""
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: Size,
+        strides: Size = (1, 1, 1),
+        padding: Size = (0, 0, 0),
+        output_padding: Size = (0, 0, 0),
+        dilation: Size = (1, 1, 1),
+        groups: int = 1,
+        layout: str = "NCDHW",
+        activation: str | None = None,
+        use_bias: bool = True,
+        weight_initializer: Any = None,
+        bias_initializer: Any = "zeros",
+        in_channels: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        _check_layout(layout, ("NCDHW", "NDHWC"))
+        super().__init__(
+            channels,
+            _spatial(kernel_size, 3, "kernel_size"),
+            strides,
+            padding,
+            output_padding,
+            dilation,
+            groups,
+            layout,
+            in_channels,
+            activation,
+            use_bias,
+            weight_initializer,
+            bias_initializer,
+            **kwargs,
+        )

@@ -1,0 +1,230 @@
+"""Pooling and padding layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gluonjit.base import numeric_types
+from gluonjit.gluon.block import HybridBlock
+from gluonjit.gluon.nn.conv_layers import Size, _spatial
+
+__all__ = [
+    "AvgPool1D",
+    "AvgPool2D",
+    "AvgPool3D",
+    "GlobalAvgPool1D",
+    "GlobalAvgPool2D",
+    "GlobalAvgPool3D",
+    "GlobalMaxPool1D",
+    "GlobalMaxPool2D",
+    "GlobalMaxPool3D",
+    "MaxPool1D",
+    "MaxPool2D",
+    "MaxPool3D",
+    "ReflectionPad2D",
+]
+
+_LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
+
+
+class _Pooling(HybridBlock):
+    """The operator `Pooling`. `strides=None` takes the window's size; `ceil_mode` keeps windows that overhang."""
+
+    def __init__(
+        self,
+        pool_size: Sequence[int],
+        strides: Size | None,
+        padding: Size,
+        ceil_mode: bool,
+        global_pool: bool,
+        pool_type: str,
+        layout: str,
+        count_include_pad: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        rank = len(pool_size)
+        if layout not in _LAYOUTS[rank]:
+            raise AssertionError(f"Only {' and '.join(_LAYOUTS[rank])} layouts are valid for {rank}D Pooling")
+        super().__init__(**kwargs)
+        self._kwargs: dict[str, Any] = {
+            "kernel": pool_size,
+            "stride": _spatial(pool_size if strides is None else strides, rank, "strides"),
+            "pad": _spatial(padding, rank, "padding"),
+            "global_pool": global_pool,
+            "pool_type": pool_type,
+            "layout": layout,
+            "pooling_convention": "full" if ceil_mode else "valid",
+        }
+        if count_include_pad is not None:
+            self._kwargs["count_include_pad"] = count_include_pad
+
+    def _alias(self) -> str:
+        return "pool"
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.Pooling(x, name="fwd", **self._kwargs)
+
+    def __repr__(self) -> str:
+        kwargs = self._kwargs
+        return (
+            f"{type(self).__name__}(size={kwargs['kernel']}, stride={kwargs['stride']}, padding={kwargs['pad']}, "
+            f"ceil_mode={kwargs['pooling_convention'] == 'full'}, global_pool={kwargs['global_pool']}, "
+            f"pool_type={kwargs['pool_type']}, layout={kwargs['layout']})"
+        )
+
+
+class MaxPool1D(_Pooling):
+    """Maximum over windows of (N, C, W)."""
+
+    def __init__(
+        self,
+        pool_size: Size = 2,
+        strides: Size | None = None,
+        padding: Size = 0,
+        layout: str = "NCW",
+        ceil_mode: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        window = _spatial(pool_size, 1, "pool_size")
+        super().__init__(window, strides, padding, ceil_mode, False, "max", layout, **kwargs)
+
+
+class MaxPool2D(_Pooling):
+    """Maximum over windows of (N, C, H, W)."""
+
+    def __init__(
+        self,
+        pool_size: Size = (2, 2),
+        strides: Size | None = None,
+        padding: Size = 0,
+        layout: str = "NCHW",
+        ceil_mode: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        window = _spatial(pool_size, 2, "pool_size")
+        super().__init__(window, strides, padding, ceil_mode, False, "max", layout, **kwargs)
+
+
+class MaxPool3D(_Pooling):
+    """Maximum over windows of (N, C, D, H, W)."""
+
+    def __init__(
+        self,
+        pool_size: Size = (2, 2, 2),
+        strides: Size | None = None,
+        padding: Size = 0,
+        ceil_mode: bool = False,
+        layout: str = "NCDHW",
+        **kwargs: Any,
+    ) -> None:
+        window = _spatial(pool_size, 3, "pool_size")
+        super().__init__(window, strides, padding, ceil_mode, False, "max", layout, **kwargs)
+
+
+class AvgPool1D(_Pooling):
+    """Mean over windows of (N, C, W)."""
+
+    def __init__(
+        self,
+        pool_size: Size = 2,
+        strides: Size | None = None,
+        padding: Size = 0,
+        layout: str = "NCW",
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        window = _spatial(pool_size, 1, "pool_size")
+        super().__init__(window, strides, padding, ceil_mode, False, "avg", layout, count_include_pad, **kwargs)
+
+
+class AvgPool2D(_Pooling):
+    """Mean over windows of (N, C, H, W)."""
+
+    def __init__(
+        self,
+        pool_size: Size = (2, 2),
+        strides: Size | None = None,
+        padding: Size = 0,
+        ceil_mode: bool = False,
+        layout: str = "NCHW",
+        count_include_pad: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        window = _spatial(pool_size, 2, "pool_size")
+        super().__init__(window, strides, padding, ceil_mode, False, "avg", layout, count_include_pad, **kwargs)
+
+
+class AvgPool3D(_Pooling):
+    """Mean over windows of (N, C, D, H, W)."""
+
+    def __init__(
+        self,
+        pool_size: Size = (2, 2, 2),
+        strides: Size | None = None,
+        padding: Size = 0,
+        ceil_mode: bool = False,
+        layout: str = "NCDHW",
+        count_include_pad: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        window = _spatial(pool_size, 3, "pool_size")
+        super().__init__(window, strides, padding, ceil_mode, False, "avg", layout, count_include_pad, **kwargs)
+
+
+class GlobalMaxPool1D(_Pooling):
+    """Maximum over (W,)."""
+
+    def __init__(self, layout: str = "NCW", **kwargs: Any) -> None:
+        super().__init__((1,), None, 0, True, True, "max", layout, **kwargs)
+
+
+class GlobalMaxPool2D(_Pooling):
+    """Maximum over (H, W)."""
+
+    def __init__(self, layout: str = "NCHW", **kwargs: Any) -> None:
+        super().__init__((1, 1), None, 0, True, True, "max", layout, **kwargs)
+
+
+class GlobalMaxPool3D(_Pooling):
+    """Maximum over (D, H, W)."""
+
+    def __init__(self, layout: str = "NCDHW", **kwargs: Any) -> None:
+        super().__init__((1, 1, 1), None, 0, True, True, "max", layout, **kwargs)
+
+
+class GlobalAvgPool1D(_Pooling):
+    """Mean over (W,)."""
+
+    def __init__(self, layout: str = "NCW", **kwargs: Any) -> None:
+        super().__init__((1,), None, 0, True, True, "avg", layout, **kwargs)
+
+
+class GlobalAvgPool2D(_Pooling):
+    """Mean over (H, W)."""
+
+    def __init__(self, layout: str = "NCHW", **kwargs: Any) -> None:
+        super().__init__((1, 1), None, 0, True, True, "avg", layout, **kwargs)
+
+
+class GlobalAvgPool3D(_Pooling):
+    """Mean over (D, H, W)."""
+
+    def __init__(self, layout: str = "NCDHW", **kwargs: Any) -> None:
+        super().__init__((1, 1, 1), None, 0, True, True, "avg", layout, **kwargs)
+
+
+class ReflectionPad2D(HybridBlock):
+    """Pads H and W of (N, C, H, W) by mirroring at the edge; `padding` may also be the operator's 8 numbers."""
+
+    def __init__(self, padding: Size = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if isinstance(padding, numeric_types):
+            padding = (0, 0, 0, 0, padding, padding, padding, padding)  # type: ignore[assignment]
+        if len(padding) != 8:  # type: ignore[arg-type]
+            raise AssertionError(f"padding must be a number or 8 of them, not {padding}")
+        self._padding = padding
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.pad(x, mode="reflect", pad_width=self._padding)

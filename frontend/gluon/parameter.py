@@ -1,0 +1,471 @@
+"""Parameters of blocks: a name, a shape that may not be known yet, and, once initialized, an array."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from gluonjit import context, initializer, ndarray, symbol
+from gluonjit.base import MXNetError
+from gluonjit.gluon.utils import _indent, shape_is_known
+
+__all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDict"]
+
+
+class DeferredInitializationError(MXNetError):
+    """The value of a parameter was asked for before the first forward pass told its shape."""
+
+
+def _context_list(ctx: Any) -> list[context.Context]:
+    if ctx is None:
+        return [context.current_context()]
+    return [ctx] if isinstance(ctx, context.Context) else list(ctx)
+
+
+class Parameter:
+    """A weight of a block.
+
+    * `shape`: an int, a tuple in which 0 is a dimension not known yet, or None (nothing known).
+    * `init`: initializer (object or registered name) for this parameter; None takes the one given to `initialize`.
+    * `allow_deferred_init`: `initialize` may come before the shape is known; the first forward pass then does it.
+    * `grad_req`: 'write', 'add' or 'null'; `differentiable=False` pins it to 'null'.
+    * `stype`, `grad_stype`: kept for MXNet's sake. Everything is stored densely, so only `stype='default'` has data.
+
+    All contexts share the machine's memory, hence one array serves however many contexts `initialize` was given.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        grad_req: str = "write",
+        shape: int | tuple[int, ...] | None = None,
+        dtype: Any = np.float32,
+        lr_mult: float = 1.0,
+        wd_mult: float = 1.0,
+        init: Any = None,
+        allow_deferred_init: bool = False,
+        differentiable: bool = True,
+        stype: str = "default",
+        grad_stype: str = "default",
+    ) -> None:
+        for key, value in (("grad_stype", grad_stype), ("stype", stype)):
+            if value not in ("default", "row_sparse", "csr"):
+                raise AssertionError(
+                    f"{key} for Parameter '{name}' must be one of 'default', 'row_sparse', or 'csr', but got '{value}'"
+                )
+        self.name = name
+        self.lr_mult = lr_mult
+        self.wd_mult = wd_mult
+        self.init = init
+        self._shape = (shape,) if isinstance(shape, int) else shape
+        self._dtype = dtype
+        self._stype = stype
+        self._grad_stype = grad_stype
+        self._allow_deferred_init = allow_deferred_init
+        self._differentiable = differentiable
+        self._grad_req: str | None = None
+        self._data: ndarray.NDArray | None = None
+        self._grad: ndarray.NDArray | None = None
+        self._ctx_list: list[context.Context] | None = None
+        self._deferred_init: tuple[Any, ...] = ()
+        """() or (init, contexts, default_init, value set meanwhile or None)."""
+        self._var: symbol.Symbol | None = None
+        self.grad_req = grad_req
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} {self.name} (shape={self.shape}, dtype={self.dtype})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_var": None}  # made anew on demand
+
+    @property
+    def grad_req(self) -> str:
+        return self._grad_req  # type: ignore[return-value]
+
+    @grad_req.setter
+    def grad_req(self, req: str) -> None:
+        if req not in ("write", "add", "null"):
+            raise AssertionError(f"grad_req must be one of 'write', 'add', or 'null', but got '{req}'")
+        self._grad_req = req if self._differentiable else "null"
+        if self._grad_req == "null":
+            self._grad = None
+
+    @property
+    def dtype(self) -> Any:
+        """The element type, spelled as it was given. Setting it casts."""
+        return self._dtype
+
+    @dtype.setter
+    def dtype(self, dtype: Any) -> None:
+        self.cast(dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape; 0 is a dimension not known yet, and setting it may only fill those in."""
+        return self._shape
+
+    @shape.setter
+    def shape(self, new: tuple[int, ...]) -> None:
+        old = self._shape
+        if old is not None and (len(old) != len(new) or any(o not in (-1, 0, n) for o, n in zip(old, new))):
+            raise AssertionError(f"Expected shape {new} is incompatible with given shape {old}.")
+        self._shape = new
+
+    # Initialization
+
+    def initialize(
+        self,
+        init: Any = None,
+        ctx: Any = None,
+        default_init: Any = initializer.Uniform(),  # noqa: B008 (immutable, and the signature is MXNet's)
+        force_reinit: bool = False,
+    ) -> None:
+        """Gives the parameter its first value, or notes how to, where the shape is not known yet.
+
+        `init` overrides `self.init`, which overrides `default_init`. Raises ValueError when the shape is unknown and
+        may not be deferred.
+        """
+        if self._data is not None and not force_reinit:
+            warnings.warn(
+                f"Parameter '{self.name}' is already initialized, ignoring. Set force_reinit=True to re-initialize.",
+                stacklevel=2,
+            )
+            return
+        if init is None:
+            init = default_init if self.init is None else self.init
+        known = shape_is_known(self.shape)
+        if not known and not self._allow_deferred_init:
+            raise ValueError(f"Cannot initialize Parameter '{self.name}' because it has invalid shape: {self.shape}.")
+        self._deferred_init = (init, _context_list(ctx), default_init, None)
+        if known:
+            self._finish_deferred_init()
+        else:
+            self._rebind(None)
+
+    def _finish_deferred_init(self) -> None:
+        """Does what `initialize` put off; nothing when there is nothing to do."""
+        if not self._deferred_init:
+            return
+        init, ctx_list, default_init, value = self._deferred_init
+        if not shape_is_known(self.shape):
+            raise AssertionError(
+                f"Cannot initialize Parameter '{self.name}' because it has invalid shape: {self.shape}. "
+                "Please specify in_units, in_channels, etc for `Block`s."
+            )
+        if self._stype != "default":
+            raise MXNetError(f"Parameter '{self.name}' has storage type {self._stype}: only dense arrays are supported")
+        data = ndarray.zeros(self.shape, dtype=self.dtype)
+        if value is None:
+            initializer.create(default_init)(initializer.InitDesc(self.name, {"__init__": init}), data)
+        else:
+            data[:] = value
+        self._deferred_init = ()
+        self._ctx_list = ctx_list
+        self._rebind(data)
+
+    def _rebind(self, data: ndarray.NDArray | None) -> None:
+        """Makes `data` the parameter's array."""
+        old, self._data, self._grad = self._data, data, None
+        if old is not None:
+            old._wrote()  # compiled code watches the storage it was given; this makes it look here again
+
+    def set_data(self, data: Any) -> None:
+        """Overwrites the value, in place; `data` (an NDArray, ndarray or nested list) is cast to the dtype.
+
+        Before deferred initialization has happened, the value is kept until then.
+        """
+        if not hasattr(data, "shape"):
+            data = np.asarray(data)
+        self.shape = tuple(data.shape)
+        if self._data is not None:
+            self._data[:] = data
+            return
+        if not self._deferred_init:
+            raise AssertionError(f"Parameter '{self.name}' has not been initialized")
+        self._deferred_init = (*self._deferred_init[:3], data)
+
+    def cast(self, dtype: Any) -> None:
+        """Converts value and future values to `dtype`."""
+        self._dtype = dtype
+        self._var = None
+        if self._data is not None:
+            self._rebind(self._data.astype(dtype))
+
+    def reset_ctx(self, ctx: Any) -> None:
+        """Names the contexts on which the parameter lives."""
+        if self._data is not None:
+            self._ctx_list = _context_list(ctx)
+        elif self._deferred_init:
+            init, _, default_init, data = self._deferred_init
+            self._deferred_init = (init, _context_list(ctx), default_init, data)
+        else:
+            raise ValueError(f"Cannot reset context for Parameter '{self.name}' because it has not been initialized.")
+
+    # Reading
+
+    def _missing(self) -> Exception:
+        """Why there is no value."""
+        if self._deferred_init:
+            return DeferredInitializationError(
+                f"Parameter '{self.name}' has not been initialized yet because initialization was deferred. Actual "
+                "initialization happens during the first forward pass. Please pass one batch of data through the "
+                "network before accessing Parameters. You can also avoid deferred initialization by specifying "
+                "in_units, num_features, etc., for network layers."
+            )
+        return RuntimeError(
+            f"Parameter '{self.name}' has not been initialized. Note that you should initialize parameters and create "
+            "Trainer with Block.collect_params() instead of Block.params because the later does not include Parameters "
+            "of nested child Blocks"
+        )
+
+    def _check_context(self, ctx: context.Context | None) -> None:
+        if self._data is None:
+            raise self._missing()
+        if ctx is not None and ctx not in self._ctx_list:  # type: ignore[operator]
+            raise RuntimeError(
+                f"Parameter '{self.name}' was not initialized on context {ctx}. "
+                f"It was only initialized on {self._ctx_list}."
+            )
+
+    def data(self, ctx: context.Context | None = None) -> ndarray.NDArray:
+        """The parameter's array itself: writing to it changes the parameter.
+
+        Raises DeferredInitializationError or RuntimeError while there is none, RuntimeError for a foreign context.
+        """
+        if self._stype != "default":
+            raise RuntimeError(
+                f"Cannot return a copy of Parameter '{self.name}' on ctx {ctx} via data() because its storage type is "
+                f"{self._stype}. Please use row_sparse_data() instead."
+            )
+        self._check_context(ctx)
+        return self._data  # type: ignore[return-value]
+
+    def list_data(self) -> list[ndarray.NDArray]:
+        """The array, once per context."""
+        return [self.data()] * len(self.list_ctx())
+
+    def grad(self, ctx: context.Context | None = None) -> ndarray.NDArray:
+        """The gradient buffer, which is zero until a backward pass has written to it."""
+        if self._data is not None and self._grad_req == "null":
+            raise RuntimeError(f"Cannot get gradient array for Parameter '{self.name}' because grad_req='null'")
+        self._check_context(ctx)
+        if self._grad is None:
+            self._grad = ndarray.zeros(self.shape, dtype=self.dtype)
+        return self._grad
+
+    def list_grad(self) -> list[ndarray.NDArray]:
+        """The gradient buffer, once per context."""
+        return [self.grad()] * len(self.list_ctx())
+
+    def zero_grad(self) -> None:
+        """Clears the gradient buffer, where there is one."""
+        if self._grad is not None:
+            self._grad[:] = 0
+
+    def list_ctx(self) -> list[context.Context]:
+        """The contexts given to `initialize`."""
+        if self._data is not None:
+            return self._ctx_list  # type: ignore[return-value]
+        if self._deferred_init:
+            return self._deferred_init[1]
+        raise RuntimeError(f"Parameter '{self.name}' has not been initialized")
+
+    def row_sparse_data(self, row_id: ndarray.NDArray) -> ndarray.NDArray:
+        """Rows of a 'row_sparse' parameter; always raises, for there are none."""
+        raise RuntimeError(
+            f"Cannot return a copy of Parameter {self.name} via row_sparse_data() because its storage type is "
+            f"{self._stype}. Please use data() instead."
+        )
+
+    def list_row_sparse_data(self, row_id: ndarray.NDArray) -> list[ndarray.NDArray]:
+        """Rows of a 'row_sparse' parameter; always raises, for there are none."""
+        raise RuntimeError(
+            f"Cannot return copies of Parameter '{self.name}' on all contexts via list_row_sparse_data() because its "
+            f"storage type is {self._stype}. Please use data() instead."
+        )
+
+    def var(self) -> symbol.Symbol:
+        """The variable that stands for this parameter in symbolic graphs."""
+        if self._var is None:
+            self._var = symbol.var(
+                self.name,
+                shape=self.shape,
+                dtype=self.dtype,
+                lr_mult=self.lr_mult,
+                wd_mult=self.wd_mult,
+                init=self.init,
+                stype=self._stype,
+            )
+        return self._var
+
+
+class Constant(Parameter):
+    """A parameter that training leaves alone: it starts as `value` (array-like) and has no gradient."""
+
+    def __init__(self, name: str, value: Any) -> None:
+        if not isinstance(value, ndarray.NDArray):
+            value = ndarray.array(value)
+        self.value = value
+        # In graphs the initializer appears by name, as in MXNet's files, and lives as long as the constant does.
+        self._filler = initializer.Constant(value)
+        init = f"Constant_{name}_{id(self)}"
+        initializer.register_instance(init, self._filler)
+        super().__init__(name, grad_req="null", shape=value.shape, dtype=value.dtype, init=init)
+
+    @property
+    def grad_req(self) -> str:
+        return "null"
+
+    @grad_req.setter
+    def grad_req(self, req: str) -> None:
+        if req != "null":
+            warnings.warn(
+                f'Constant parameter "{self.name}" does not support grad_req other than "null", '
+                f'and new value "{req}" is ignored.',
+                stacklevel=2,
+            )
+
+
+class ParameterDict:
+    """Parameters by full name, in the order they were made.
+
+    `get` makes them, with `prefix` in front of the name; `shared` is a dictionary that is asked before making one.
+    """
+
+    def __init__(self, prefix: str = "", shared: ParameterDict | None = None) -> None:
+        self._prefix = prefix
+        self._shared = shared
+        self._params: dict[str, Parameter] = {}
+
+    def __repr__(self) -> str:
+        name = self._prefix + " " if self._prefix else ""
+        content = "\n".join(_indent(f"  {p}", 2) for p in self.values())
+        return f"{name}(\n{content}\n)"
+
+    def __getitem__(self, key: str) -> Parameter:
+        return self._params[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._params)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._params
+
+    def items(self) -> Any:
+        return self._params.items()
+
+    def keys(self) -> Any:
+        return self._params.keys()
+
+    def values(self) -> Any:
+        return self._params.values()
+
+    @property
+    def prefix(self) -> str:
+        """What `get` puts in front of a name."""
+        return self._prefix
+
+    def _find(self, name: str) -> Parameter | None:
+        if name not in self._params and self._shared is not None and name in self._shared:
+            self._params[name] = self._shared[name]
+        return self._params.get(name)
+
+    def get(self, name: str, **kwargs: Any) -> Parameter:
+        """The parameter `prefix + name`, made with `kwargs` (see `Parameter`) if there is none.
+
+        An existing one must agree with `kwargs`, except that unknown dimensions are filled in from either side;
+        AssertionError when it does not.
+        """
+        name = self._prefix + name
+        param = self._find(name)
+        if param is None:
+            param = self._params[name] = Parameter(name, **kwargs)
+            return param
+        for key, wanted in kwargs.items():
+            stored = getattr(param, key, None)
+            if stored is None:
+                setattr(param, key, wanted)
+                continue
+            if key == "shape" and isinstance(wanted, int):
+                wanted = (wanted,)
+            if key == "shape" and wanted is not None and len(wanted) == len(stored):
+                if all(w == s or w <= 0 or s <= 0 for w, s in zip(wanted, stored)):
+                    param._shape = tuple(w if w > 0 else s for w, s in zip(wanted, stored))
+                    continue
+            elif key == "dtype" and np.dtype(wanted) == np.dtype(stored):
+                continue
+            if wanted is not None and wanted != stored:
+                raise AssertionError(
+                    f"Cannot retrieve Parameter '{name}' because desired attribute does not match with stored for "
+                    f"attribute '{key}': desired '{wanted}' vs stored '{stored}'."
+                )
+        return param
+
+    def get_constant(self, name: str, value: Any = None) -> Constant:
+        """The constant `prefix + name`, made from `value` if there is none.
+
+        KeyError when there is none and no value; AssertionError when there is one with another value.
+        """
+        name = self._prefix + name
+        param = self._find(name)
+        if param is None:
+            if value is None:
+                raise KeyError(
+                    f"No constant named '{name}'. Please specify value if you want to create a new constant."
+                )
+            param = self._params[name] = Constant(name, value)
+        elif value is not None:
+            if not isinstance(param, Constant):
+                raise AssertionError(f"Parameter '{name}' already exists but it is not a constant.")
+            value = value.asnumpy() if isinstance(value, ndarray.NDArray) else np.asarray(value)
+            if not np.array_equal(param.value.asnumpy(), value):
+                raise AssertionError(f"Constant '{name}' already exists but it's value doesn't match new value")
+        return param  # type: ignore[return-value]
+
+    def update(self, other: ParameterDict | dict[str, Parameter]) -> None:
+        """Adds the parameters of `other`; AssertionError when a different one of the same name is here."""
+        for name, param in other.items():
+            if self._params.get(name, param) is not param:
+                raise AssertionError(
+                    f"Cannot update self with other because they have different Parameters with the same name '{name}'"
+                )
+        self._params.update(other.items())
+
+    def initialize(
+        self,
+        init: Any = initializer.Uniform(),  # noqa: B008 (immutable, and the signature is MXNet's)
+        ctx: Any = None,
+        verbose: bool = False,
+        force_reinit: bool = False,
+    ) -> None:
+        """Initializes every parameter; `init` serves those that have none of their own."""
+        if verbose:
+            init = initializer.create(init).set_verbosity(verbose=verbose)
+        for param in self.values():
+            param.initialize(None, ctx, init, force_reinit=force_reinit)
+
+    def zero_grad(self) -> None:
+        """Clears every gradient buffer."""
+        for param in self.values():
+            param.zero_grad()
+
+    def reset_ctx(self, ctx: Any) -> None:
+        """Names the contexts on which the parameters live."""
+        for param in self.values():
+            param.reset_ctx(ctx)
+
+    def list_ctx(self) -> list[context.Context]:
+        """Every context that some parameter was initialized on."""
+        return _unique(c for param in self.values() for c in param.list_ctx())
+
+    def setattr(self, name: str, value: Any) -> None:
+        """Sets an attribute of every parameter: `setattr('grad_req', 'null')` freezes them."""
+        for param in self.values():
+            setattr(param, name, value)
+
+
+def _unique(items: Iterable[context.Context]) -> list[context.Context]:
+    return list(dict.fromkeys(items))

@@ -1,0 +1,92 @@
+"""The table that `block.summary(x)` prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gluonjit.gluon import structure
+from gluonjit.gluon.block import Block, HybridBlock
+from gluonjit.gluon.parameter import Parameter
+from gluonjit.gluon.utils import HookHandle
+from gluonjit.ndarray import NDArray
+
+_ROW = "{:>20}  {:>42} {:>15}"
+_WIDTH = 80
+
+
+@dataclass
+class _Layer:
+    """A row: how many numbers its own parameters hold, and how many of them train or were counted before."""
+
+    name: str
+    shape: str
+    total: int = 0
+    trainable: int = 0
+    shared: int = 0
+
+
+def _shapes(value: Any) -> Any:
+    """Shapes of the arrays in nested `value`; anything else as it is."""
+    if isinstance(value, (list, tuple)):
+        return [_shapes(item) for item in value]
+    return value.shape if isinstance(value, NDArray) else value
+
+
+def _shape_text(value: Any) -> str:
+    text = str(_shapes(value))
+    return text[1:-1] if isinstance(value, (list, tuple)) else text
+
+
+def print_summary(block: Block, inputs: tuple[Any, ...]) -> None:
+    """Runs `inputs` through `block` and prints a row for every layer called, containers of layers left out.
+
+    AssertionError for a hybridized block; RuntimeError for parameters that are not initialized.
+    """
+    from gluonjit.gluon.nn import HybridSequential, Sequential
+
+    layers = [_Layer("Input", _shape_text(inputs))]
+    counted: set[Parameter] = set()
+    handles: list[HookHandle] = []
+
+    def record(layer: Block, _: Any, outputs: Any) -> None:
+        if structure.kinds(outputs)[0]:
+            return  # a symbolic call, made to find out shapes
+        row = _Layer(f"{type(layer).__name__}-{len(layers)}", _shape_text(outputs))
+        for param in layer.params.values():
+            size = param.data().size
+            row.total += size
+            row.trainable += size if param.grad_req != "null" else 0
+            row.shared += size if param in counted else 0
+            counted.add(param)
+        layers.append(row)
+
+    def watch(layer: Block) -> None:
+        if isinstance(layer, HybridBlock) and layer._active:
+            raise AssertionError(f'"{layer.name}" must not be hybridized to print summary.')
+        if not isinstance(layer, (Sequential, HybridSequential)):
+            handles.append(layer.register_forward_hook(record))
+
+    try:
+        block.apply(watch)
+        block(*inputs)
+    finally:
+        for handle in handles:
+            handle.detach()
+
+    total = sum(row.total for row in layers)
+    trainable = sum(row.trainable for row in layers)
+    shared = sum(row.shared for row in layers)
+    print("-" * _WIDTH)
+    print(_ROW.format("Layer (type)", "Output Shape", "Param #"))
+    print("=" * _WIDTH)
+    for row in layers:
+        print(_ROW.format(row.name, row.shape, row.total))
+    print("=" * _WIDTH)
+    print("Parameters in forward computation graph, duplicate included")
+    print(f"   Total params: {total}")
+    print(f"   Trainable params: {trainable}")
+    print(f"   Non-trainable params: {total - trainable}")
+    print(f"Shared params in forward computation graph: {shared}")
+    print(f"Unique parameters in model: {total - shared}")
+    print("-" * _WIDTH)
