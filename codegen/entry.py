@@ -71,7 +71,7 @@ def entry_module(target: Target) -> str:
     run.emit("call void %function(ptr %table, i64 %thread, i64 %nthreads)")
     target.restore_denormals(run, saved)
     module.declare("llvm.memcpy.p0.p0.i64", "void", ("ptr", "ptr", "i64", "i1"))
-    module.add_global(_FAST)
+    module.add(_FAST)
     return module.text()
 
 

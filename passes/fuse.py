@@ -93,6 +93,12 @@ def _share_nothing_small(graph: Graph) -> Graph:
     return replace(b.build([operand(v) for v in graph.outputs]), attrs=graph.attrs)
 
 
+def _uniform(value: np.ndarray) -> bool:
+    """Whether all elements are the same, compared as bytes: nan equals nan, and -0.0 is not 0.0."""
+    flat = value.reshape(-1)
+    return bool((flat.view(np.uint8).reshape(flat.size, -1) == flat[:1].view(np.uint8)).all())
+
+
 def _group(graph: Graph) -> dict[Op, Group]:
     """The group of each op that belongs to one."""
     group_of: dict[Op, Group] = {}

@@ -55,7 +55,7 @@ def _sink(b: Builder, op: Op, operands: tuple[Value, ...]) -> Value | None:
         return None
     (shape,) = shapes
     sources = []
-    for v, o in zip(operands, made, strict=True):
+    for o in made:
         if o is not None and o.name == "reshape":
             sources.append(o.operands[0])
         elif o is not None and o.name == "broadcast" and o.operands[0].size == 1:
