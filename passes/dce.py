@@ -1,0 +1,30 @@
+"""`dce`: dead code elimination."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gluonjit.ir.graph import Graph, Op, Value
+from gluonjit.passes.manager import register_pass
+
+
+@register_pass("dce")
+def dce(graph: Graph) -> Graph:
+    """Removes ops whose results nothing needs: no output, no updated state, no op that stays.
+
+    Unused inputs stay, for they are the graph's signature, and so do ops that are not pure.
+    """
+    live: set[Value] = set(graph.results)
+    kept: list[Op] = []
+    for op in reversed(graph.ops):
+        if not is_pure(op) or any(r in live for r in op.results):
+            kept.append(op)
+            live.update(op.operands)
+    if len(kept) == len(graph.ops):
+        return graph
+    return replace(graph, ops=tuple(reversed(kept)))
+
+
+def is_pure(op: Op) -> bool:
+    """Whether the op may be dropped, merged and computed beforehand: neither it nor its regions draw random numbers."""
+    return op.definition.pure and all(is_pure(inner) for region in op.regions for inner in region.ops)

@@ -1,0 +1,36 @@
+"""`expand`: operators of the front end become primitives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.passes.manager import register_pass
+
+
+@register_pass("expand")
+def expand(graph: Graph) -> Graph:
+    """Replaces operators (`mx.*`) by their expansions into primitives; the graph is `expanded` then.
+
+    Operators behave as the graph attribute `training` says. Random ones draw the streams that their annotation
+    `.stream` begins with, or the next free ones; `streams` becomes the number of streams that a call uses up. The
+    input `rng_key` (i64[2]: seed, counter) is added behind the others when one is needed and none is there.
+    """
+    if graph.level != "traced":
+        return graph
+    training = bool(graph.attrs.get("training", False))
+    streams = 0
+
+    def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        nonlocal streams
+        definition = op.definition
+        if definition.level != "operator":
+            return None
+        b.training = training
+        b.stream = op.attrs.get(".stream", streams)
+        results = definition.expand_into(b, operands, op.attrs)
+        streams = max(streams, b.stream)
+        return results
+
+    expanded = rewrite(graph, rule, level="expanded")
+    return expanded.with_attrs(streams=max(streams, graph.attrs.get("streams", 0))) if streams else expanded

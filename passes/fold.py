@@ -1,0 +1,47 @@
+"""`fold`: constant folding, by the primitives' own NumPy reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gluonjit.ir.graph import Builder, Graph, Op, Value, evaluate_op, rewrite
+from gluonjit.ir.opdef import Primitive
+from gluonjit.passes.dce import is_pure
+from gluonjit.passes.manager import register_pass
+
+INDEXING = frozenset({"iota", "broadcast", "reshape", "transpose", "slice", "reverse"})
+"""Ops that cost a kernel nothing but index arithmetic."""
+
+
+@register_pass("fold")
+def fold(graph: Graph, *, limit: int = 2**20) -> Graph:
+    """Computes ops whose operands are all known, into constants of at most `limit` bytes or their operands' size.
+
+    `iota`, `broadcast` and movement of these are known, too, but stay as they are: a constant in their place would
+    have to be loaded. What is computed from them is folded. Random numbers are never known.
+    """
+    known: dict[Value, np.ndarray] = {}
+    cheap: set[Value] = set()
+    """Known values that a kernel finds by index arithmetic."""
+
+    def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        if op.name == "constant":
+            known[op.result] = op.attrs["value"]
+            return None
+        if not all(v in known for v in op.operands):
+            return None
+        if not isinstance(op.definition, Primitive) or not is_pure(op):
+            return None
+        stored = sum(v.type.nbytes for v in op.operands if v not in cheap)
+        if sum(r.type.nbytes for r in op.results) > max(limit, stored):
+            return None
+        values = evaluate_op(op, [known[v] for v in op.operands])
+        known.update(zip(op.results, values))
+        if op.name in INDEXING and (stored == 0 or op.name == "broadcast"):
+            cheap.update(op.results)
+            return None
+        return [b.constant(value) for value in values]
+
+    return rewrite(graph, rule)

@@ -1,0 +1,31 @@
+"""`legalize-broadcast`: elementwise operands of different shapes are broadcast by ops of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.ir.opdef import Primitive
+from gluonjit.ir.types import IRError
+from gluonjit.passes.manager import register_pass
+
+
+@register_pass("legalize-broadcast")
+def legalize_broadcast(graph: Graph) -> Graph:
+    """Makes NumPy's broadcasting explicit; afterwards (level `legal`) elementwise operands have the result's shape."""
+    if graph.level == "traced":
+        raise IRError(f"@{graph.name} still holds operators of the front end; run the pass `expand` first")
+    if graph.level != "expanded":
+        return graph
+
+    def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        definition = op.definition
+        if not isinstance(definition, Primitive) or not definition.elementwise:
+            return None
+        shape = op.results[0].shape
+        if all(v.shape == shape for v in operands):
+            return None
+        wide = [v if v.shape == shape else b.broadcast(v, shape=shape) for v in operands]
+        return b.emit(op.name, wide, op.attrs)
+
+    return rewrite(graph, rule, level="legal")
