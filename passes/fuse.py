@@ -103,6 +103,7 @@ def _group(graph: Graph) -> dict[Op, Group]:
     """The group of each op that belongs to one."""
     group_of: dict[Op, Group] = {}
     results = set(graph.results)
+    epilogue = _epilogue_ops(graph)
     for op in reversed(graph.ops):
         if op.name in OUTSIDE:
             # A one-element constant (and it has one use) belongs to whoever uses it.
@@ -116,7 +117,8 @@ def _group(graph: Graph) -> dict[Op, Group]:
         leaves = any(r in results for r in op.results)
         if len(users) == 1:
             (group,) = users
-            if group is not None and _accepts(group, op, graph, leaves):
+            kept = op not in epilogue or (group is not None and _is_epilogue(group))
+            if group is not None and kept and _accepts(group, op, graph, leaves):
                 _join(group, op, graph)
                 group_of[op] = group
                 continue
@@ -124,6 +126,27 @@ def _group(graph: Graph) -> dict[Op, Group]:
         _join(group, op, graph)
         group_of[op] = group
     return group_of
+
+
+def _epilogue_ops(graph: Graph) -> set[Op]:
+    """Elementwise ops that can run on an anchor's accumulators: they stay out of groups that an anchor cannot join."""
+    found: set[Op] = set()
+    for op in graph.ops:
+        if _elementwise(op):
+            for v in op.operands:
+                producer = graph.producers.get(v)
+                if producer is not None and (producer.name in ANCHORS or producer in found):
+                    if len(graph.uses[v]) == 1 and v.shape == op.results[0].shape:
+                        found.add(op)
+    return found
+
+
+def _is_epilogue(group: Group) -> bool:
+    """Whether the group is elementwise work at its root shape and nothing else, so that an anchor can join it."""
+    return all(
+        o.name in ("broadcast", "constant") or (_elementwise(o) and o.results[0].shape == group.shape)
+        for o in group.ops
+    )
 
 
 def _accepts(group: Group, op: Op, graph: Graph, leaves: bool) -> bool:
@@ -156,7 +179,7 @@ def _accepts_anchor(group: Group, op: Op, graph: Graph) -> bool:
     """An anchor joins a group that is nothing but an elementwise epilogue of its result."""
     if group.anchor is not None or group.reduces or group.reps.get(op.result, 1.0) > 1:
         return False
-    if any(not (_elementwise(o) or o.name in ("broadcast", "constant")) for o in group.ops):
+    if not _is_epilogue(group):
         return False
     # The accumulator is only there at its own index.
     direct = all(_elementwise(user) for user in graph.uses[op.result])
