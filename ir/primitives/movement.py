@@ -321,7 +321,7 @@ primitive(
 primitive(
     "reverse",
     infer=_infer_reverse,
-    eval=lambda x, axes: np.flip(x, axes),
+    eval=lambda x, axes: np.flip(x, axes) if axes else x,
     element=_element_reverse,
     attrs={"axes": REQUIRED},
     doc="the axes read backwards",

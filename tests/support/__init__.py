@@ -1,0 +1,7 @@
+"""What tests share: `from support.compare import close`.
+
+* `compare`: when two results count as equal
+* `draw`: random uses of each primitive
+* `programs`: random graphs over all primitives, with inputs
+* `scalar_handler`: `element` over plain Python numbers
+"""
