@@ -17,6 +17,10 @@ from gluonjit.ir import types
 from gluonjit.ir.opdef import REQUIRED
 
 
+class OutOfRange(ValueError):
+    """A value of the right form that the attribute does not admit; the text is MXNet's end of the sentence."""
+
+
 @dataclass(frozen=True)
 class Attr:
     """One attribute: how to parse it, its default (REQUIRED when there is none), and what the documentation says.
@@ -33,13 +37,16 @@ class Attr:
     doc: str = ""
 
     def parse(self, value: Any) -> Any:
-        """`value` in canonical Python form. Raises ValueError when it has not this attribute's form."""
+        """`value` in canonical Python form. Raises ValueError when it has not this attribute's form, or OutOfRange."""
         if isinstance(value, np.generic):
             value = value.item()
         result = self.convert(value)
         if result is not None and not isinstance(result, tuple):
-            if self.low is not None and result < self.low or self.high is not None and result > self.high:
-                raise ValueError(f"{value!r} is out of range [{self.low}, {self.high}]")
+            below = self.low is not None and result < self.low
+            if below or self.high is not None and result > self.high:
+                if self.high is None:
+                    raise OutOfRange(f"should be greater equal to {self.low}")
+                raise OutOfRange(f"exceed bound [{self.low},{self.high}]")
         return result
 
 

@@ -7,6 +7,7 @@
 
 The function *is* the operator: run on ndarrays it computes (imperative mode), run on a Builder it compiles or infers
 types. `b` is an `ir.graph.Emitter`. Adding one this way gives `mx.nd`, `mx.sym`, JSON, text form, docs and tests.
+An expansion reports what does not fit by raising `OperatorError`, in MXNet's key words where MXNet has some.
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph
 from gluonjit.ir.opdef import REQUIRED
 from gluonjit.ir.types import IRError, TensorType
-from gluonjit.operators.attributes import Attr
+from gluonjit.operators.attributes import Attr, OutOfRange
 
 Shape = tuple[int, ...]
 """A shape on the Symbol level: an entry of 0 is a dimension not known yet; None instead of a tuple knows nothing."""
+
+
+class OperatorError(MXNetError, IRError):
+    """An operator refuses its inputs or attributes: MXNetError to the user, IRError to whoever builds a graph."""
 
 
 @dataclass(eq=False)
@@ -33,7 +38,9 @@ class Operator(opdef.OpDef):
     * `inputs`: names of the inputs in order, or a function of the attributes that gives them (`no_bias` drops one);
       `variadic` operators (`concat`) take any number, and count them in the attribute `num_args`.
     * `aux`: those inputs that are auxiliary states (`moving_mean`).
-    * `outputs(attrs)`: the names of all results, hidden ones last; `visible(attrs)`: how many of them a user gets.
+    * `outputs(attrs)`: the names of all results that MXNet counts (`node_row_ptr`), hidden ones last;
+      `visible(attrs)`: how many of them a user gets. An expansion may leave out hidden results that nothing can read
+      (the workspace of max pooling).
     * `complete(attrs, shapes)`: given partial input shapes (see `Shape`), returns them with those of learnable inputs
       filled in; serves deferred initialization.
     * `backward(attrs, in_shapes, out_shapes)`: returns input shapes refined from the outputs' (`same_shape` operators
@@ -43,7 +50,7 @@ class Operator(opdef.OpDef):
     """
 
     name: str
-    expand: Callable[..., Any]
+    expand: Callable[..., Any]  # (b, *inputs, **attrs): with a first line of documentation
     inputs: tuple[str, ...] | Callable[[Mapping[str, Any]], tuple[str, ...]] = ("data",)
     attrs: dict[str, Attr] = field(default_factory=dict)
     aux: tuple[str, ...] = ()
@@ -58,10 +65,15 @@ class Operator(opdef.OpDef):
     """Why the operator cannot be traced, when it cannot (its result's shape depends on values)."""
     aliases: tuple[str, ...] = ()
     level: str = "operator"
+    _parsed: dict[Any, dict[str, Any]] = field(default_factory=dict, repr=False)
 
     @property
     def doc(self) -> str:
         return (self.expand.__doc__ or "").strip()
+
+    @property
+    def attr_defaults(self) -> dict[str, Any]:  # type: ignore[override]
+        return {key: attr.default for key, attr in self.attrs.items()}
 
     @property
     def pure(self) -> bool:  # type: ignore[override]
@@ -72,31 +84,50 @@ class Operator(opdef.OpDef):
             return tuple(f"arg{k}" for k in range(attrs["num_args"]))
         return self.inputs(attrs) if callable(self.inputs) else self.inputs
 
+    def check_arity(self, count: int, attrs: Mapping[str, Any]) -> None:
+        """Raises OperatorError unless `count` is how many inputs the operator takes with these (parsed) attributes."""
+        expected = len(self.input_names(attrs))
+        if count != expected:
+            raise OperatorError(f"Operator {self.name} expects {expected} inputs, but got {count} instead.")
+
     def parse(self, raw: Mapping[str, Any], node: str = "") -> dict[str, Any]:
-        """Attributes from Python values or strings; MXNetError in MXNet's words for a bad, missing or unknown one."""
+        """Attributes from Python values or strings; OperatorError, as MXNet words it, for a bad or missing one."""
+        key = _cache_key(raw)
+        known = self._parsed.get(key)
+        if known is None:
+            known = self._parse(raw, node)
+            if key is not None:
+                if len(self._parsed) >= 1024:  # a scalar that changes with every call must not fill the memory
+                    self._parsed.clear()
+                self._parsed[key] = known
+        return dict(known)
+
+    def _parse(self, raw: Mapping[str, Any], node: str) -> dict[str, Any]:
         shown = ", ".join([f'name="{node}"', *(f'{k}="{v}"' for k, v in sorted(raw.items()))])
         where = f"in operator {self.name}({shown})"
         out = {}
         for key, attr in self.attrs.items():
             if key not in raw:
                 if attr.default is REQUIRED:
-                    raise MXNetError(f"Required parameter {key} of {attr.kind} is not presented, {where}")
+                    raise OperatorError(f"Required parameter {key} of {attr.kind} is not presented, {where}")
                 out[key] = attr.default
                 continue
             value = raw[key]
             try:
                 out[key] = attr.parse(value)
+            except OutOfRange as e:
+                raise OperatorError(f"value {value} for Parameter {key} {e}, {where}") from e
             except (ValueError, TypeError, OverflowError) as e:
                 if attr.choices:
-                    raise MXNetError(f"Invalid Input: '{value}', {e}, {where}") from e
-                raise MXNetError(
+                    raise OperatorError(f"Invalid Input: '{value}', {e}, {where}") from e
+                raise OperatorError(
                     f"Invalid Parameter format for {key} expect {attr.kind} but value='{value}', {where}"
                 ) from e
         for key in raw:
             if key not in self.attrs and not (key.startswith("__") and key.endswith("__")):
-                raise MXNetError(
-                    f"Cannot find argument '{key}' {where}{opdef.did_you_mean(key, self.attrs)} "
-                    f"Possible Arguments: {', '.join(self.attrs) or 'none'}"
+                raise OperatorError(
+                    f"Cannot find argument '{key}', Possible Arguments: {', '.join(self.attrs) or 'none'}, "
+                    f"{where}{opdef.did_you_mean(key, self.attrs) if self.attrs else ''}"
                 )
         return out
 
@@ -105,11 +136,7 @@ class Operator(opdef.OpDef):
     def canonical_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """Parsed attributes, plus `.stream` (first random stream) and other annotations, which start with a dot."""
         notes = {k: v for k, v in attrs.items() if k.startswith(".")}
-        try:
-            parsed = self.parse({k: v for k, v in attrs.items() if not k.startswith(".")})
-        except MXNetError as e:
-            raise IRError(str(e)) from e
-        return {**parsed, **notes}
+        return {**self.parse({k: v for k, v in attrs.items() if not k.startswith(".")}), **notes}
 
     def infer(
         self, types: Sequence[TensorType], attrs: Mapping[str, Any], regions: Sequence[Graph] = ()
@@ -119,9 +146,25 @@ class Operator(opdef.OpDef):
         return tuple(v.type for v in self.expand_into(b, [b.input("", t) for t in types], attrs))
 
     def expand_into(self, b: Any, operands: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Runs the expansion over emitter `b`; always a tuple of all results, hidden ones included."""
+        """Runs the expansion over emitter `b` on parsed attributes; always a tuple of all results it computes."""
+        self.check_arity(len(operands), attrs)
         out = self.expand(b, *operands, **{k: v for k, v in attrs.items() if not k.startswith(".")})
         return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+
+
+def _cache_key(raw: Mapping[str, Any]) -> Any:
+    """A hashable key, equal only for attributes that parse alike; None when there is none (an array as a value)."""
+    parts: list[Any] = []
+    for name, value in raw.items():
+        kind = type(value)
+        # 1, True and 1.0 are equal and hash alike, and so do 0.0 and -0.0: hence the type, and the text of a zero.
+        parts += (name, kind, repr(value) if value is not None and kind is float and not value else value)
+    key = tuple(parts)
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
 
 
 OPERATORS: dict[str, Operator] = {}

@@ -1,0 +1,135 @@
+"""`Activation` and `LeakyReLU`: the nonlinearities that a layer names by a string."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from gluonjit.ir.types import F32, I32, DType, dtype_of
+from gluonjit.operators.attributes import enum, number
+from gluonjit.operators.registry import OperatorError, operator
+from gluonjit.operators.support import (
+    Shapes,
+    along,
+    first_from_output,
+    narrowed,
+    require_float,
+    require_same_dtype,
+    shape_text,
+    widened,
+)
+
+_SELU_SCALE, _SELU_ALPHA = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
+
+
+def softrelu(b: Any, x: Any) -> Any:
+    """log(1 + exp(x)) without overflow: max(x, 0) + log1p(exp(-|x|))."""
+    return b.add(b.maximum(x, b.constant(0, dtype_of(x))), b.log1p(b.exp(b.neg(b.abs(x)))))
+
+
+@operator("Activation", attrs={"act_type": enum(("relu", "sigmoid", "softrelu", "softsign", "tanh"))}, same_shape=True)
+def activation(b: Any, data: Any, *, act_type: str) -> Any:
+    """relu, sigmoid, tanh, softrelu = log(1 + exp(x)), or softsign = x / (1 + |x|)"""
+    dtype = require_float(data)
+    if act_type == "relu":
+        return b.maximum(data, b.constant(0, dtype))
+    if act_type == "sigmoid":
+        return b.sigmoid(data)
+    if act_type == "tanh":
+        return b.tanh(data)
+    if act_type == "softrelu":
+        return narrowed(b, softrelu(b, widened(b, data)), dtype)
+    return b.div(data, b.add(b.constant(1, dtype), b.abs(data)))
+
+
+def gelu(b: Any, x: Any) -> Any:
+    """x times the normal distribution's integral up to x: x (1 + erf(x / sqrt 2)) / 2."""
+    dtype = dtype_of(x)
+    integral = b.add(b.erf(b.mul(x, b.constant(math.sqrt(0.5), dtype))), b.constant(1, dtype))
+    return b.mul(b.mul(x, b.constant(0.5, dtype)), integral)
+
+
+def _scaled_below_zero(b: Any, x: Any, slope: float, dtype: DType) -> Any:
+    scaled = b.mul(x, b.constant(slope, dtype))
+    if 0 < slope <= 1:  # then the larger one is right on both sides (a slope of 0 would make NaN of infinity)
+        return b.maximum(x, scaled)
+    return b.select(b.gt(x, b.constant(0, dtype)), x, scaled)
+
+
+def _exponential_below_zero(b: Any, x: Any, alpha: float, dtype: DType) -> Any:
+    return b.select(b.gt(x, b.constant(0, dtype)), x, b.mul(b.expm1(x), b.constant(alpha, dtype)))
+
+
+def _prelu(b: Any, data: Any, gamma: Any, dtype: DType) -> Any:
+    rank = len(data.shape)
+    if gamma.shape == (1,):
+        shape: tuple[int, ...] = (1,) * rank
+    elif len(gamma.shape) == 1 and gamma.shape[0] == data.shape[min(1, rank - 1)]:
+        shape = along(min(1, rank - 1), rank, gamma.shape[0])
+    else:
+        raise OperatorError(
+            f"Cannot broadcast gamma to data. gamma: {shape_text(gamma.shape)}, data: {shape_text(data.shape)}; "
+            f"gamma holds one slope, or one per channel (axis 1)"
+        )
+    return b.select(b.gt(data, b.constant(0, dtype)), data, b.mul(data, b.reshape(gamma, shape=shape)))
+
+
+def _rrelu(b: Any, data: Any, low: float, high: float, dtype: DType) -> tuple[Any, Any]:
+    """Output and slopes; the slopes are drawn from [low, high) for each element when training, else their mean."""
+    if b.training:
+        bits = b.shift_right(b.random_bits(data.shape, I32), b.constant(8, I32))
+        share = b.mul(b.cast(bits, dtype=F32), b.constant(2.0**-24, F32))
+        slope = b.cast(b.add(b.mul(share, b.constant(high - low, F32)), b.constant(low, F32)), dtype=dtype)
+    else:
+        slope = b.broadcast(b.constant((low + high) / 2, dtype), shape=data.shape)
+    mask = b.select(b.gt(data, b.constant(0, dtype)), b.constant(1, dtype), slope)
+    return b.mul(data, mask), mask
+
+
+def _leaky_shapes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
+    """gamma has a slope per channel, unless its shape is known: (1,) is one for all."""
+    if attrs["act_type"] != "prelu" or not inputs[0] or inputs[1] and 0 not in inputs[1]:
+        return inputs
+    return [inputs[0], (inputs[0][min(1, len(inputs[0]) - 1)],)]
+
+
+def _leaky_outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
+    return ("output", "mask") if attrs["act_type"] == "rrelu" else ("output",)
+
+
+@operator(
+    "LeakyReLU",
+    inputs=lambda attrs: ("data", "gamma") if attrs["act_type"] == "prelu" else ("data",),
+    attrs={
+        "act_type": enum(("elu", "gelu", "leaky", "prelu", "rrelu", "selu"), "leaky"),
+        "slope": number(0.25),
+        "lower_bound": number(0.125),
+        "upper_bound": number(0.334),
+    },
+    outputs=_leaky_outputs,
+    complete=_leaky_shapes,
+    backward=first_from_output,
+    streams=lambda attrs, training: int(training and attrs["act_type"] == "rrelu"),
+)
+def leaky_relu(
+    b: Any, data: Any, gamma: Any = None, *, act_type: str, slope: float, lower_bound: float, upper_bound: float
+) -> Any:
+    """Rectifiers that let something through below 0: leaky, prelu, elu, selu, gelu, rrelu
+
+    leaky: slope x · prelu: gamma x · elu: slope (exp(x) - 1) · selu: elu, scaled so that layers normalize themselves ·
+    gelu: x (1 + erf(x / sqrt 2)) / 2 · rrelu: a random slope when training, else the mean one; two outputs.
+    """
+    dtype = require_float(data)
+    if act_type == "prelu":
+        require_same_dtype(data, gamma)
+        return _prelu(b, data, gamma, dtype)
+    if act_type == "leaky":
+        return _scaled_below_zero(b, data, slope, dtype)
+    if act_type == "rrelu":
+        return _rrelu(b, data, lower_bound, upper_bound, dtype)
+    if act_type == "elu":
+        return _exponential_below_zero(b, data, slope, dtype)
+    if act_type == "selu":
+        return b.mul(_exponential_below_zero(b, data, _SELU_ALPHA, dtype), b.constant(_SELU_SCALE, dtype))
+    return narrowed(b, gelu(b, widened(b, data)), dtype)

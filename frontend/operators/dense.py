@@ -1,0 +1,90 @@
+"""`FullyConnected` and `Embedding`: what a layer's weight matrix does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gluonjit.ir.types import I32, I64, dtype_of
+from gluonjit.operators.attributes import boolean, dtype, integer
+from gluonjit.operators.registry import Shape, operator
+from gluonjit.operators.support import Shapes, merge, parameters, require_same_dtype, require_shape
+
+
+def weight_inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Input names of a layer with `no_bias`."""
+    return ("data", "weight") if attrs["no_bias"] else ("data", "weight", "bias")
+
+
+def _dense_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape | None]:
+    features = data[1:] if attrs["flatten"] else data[-1:]
+    # A flattened axis that is not known leaves the product unknown, which is 0 as well.
+    return [(attrs["num_hidden"], math.prod(features)), (attrs["num_hidden"],)]
+
+
+def _dense_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+    """Leading axes pass through: the batch size of a begin state is found this way."""
+    data, out = inputs[0], outputs[0]
+    if data is None or out is None or len(data) < 2:
+        return inputs
+    known = (out[0], *(0,) * (len(data) - 1)) if attrs["flatten"] else (*out[:-1], 0)
+    return [merge(data, known), *inputs[1:]]
+
+
+@operator(
+    "FullyConnected",
+    inputs=weight_inputs,
+    attrs={"num_hidden": integer(low=1), "no_bias": boolean(False), "flatten": boolean(True)},
+    complete=parameters(_dense_parameters),
+    backward=_dense_backward,
+)
+def fully_connected(
+    b: Any, data: Any, weight: Any, bias: Any = None, *, num_hidden: int, no_bias: bool, flatten: bool
+) -> Any:
+    """data · weightᵀ + bias
+
+    data (batch, …) is flattened to (batch, k) first, or with `flatten=False` (…, k) keeps its leading axes; weight is
+    (num_hidden, k), bias (num_hidden,).
+    """
+    require_same_dtype(data, weight)
+    if flatten and len(data.shape) != 2:
+        columns = math.prod(data.shape[1:])
+        data = b.reshape(data, shape=(math.prod(data.shape[:1]), columns))
+    last = len(data.shape) - 1
+    require_shape(weight, (num_hidden, data.shape[last]), "weight")
+    out = b.dot_general(data, weight, contract=((last,), (1,)))
+    if bias is None:
+        return out
+    require_same_dtype(data, bias)
+    require_shape(bias, (num_hidden,), "bias")
+    return b.add(out, bias)
+
+
+def _embedding_shapes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
+    return [inputs[0], merge(inputs[1], (attrs["input_dim"], attrs["output_dim"]))]
+
+
+def _embedding_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+    return [inputs[0] if outputs[0] is None else merge(inputs[0], outputs[0][:-1]), inputs[1]]
+
+
+@operator(
+    "Embedding",
+    inputs=("data", "weight"),
+    attrs={
+        "input_dim": integer(low=1),
+        "output_dim": integer(low=1),
+        "dtype": dtype("float32"),
+        "sparse_grad": boolean(False),
+    },
+    complete=_embedding_shapes,
+    backward=_embedding_backward,
+)
+def embedding(b: Any, data: Any, weight: Any, *, input_dim: int, output_dim: int, **_training: Any) -> Any:
+    """Rows of weight (input_dim, output_dim) at the indices in data, which are truncated and clipped to the table"""
+    require_shape(weight, (input_dim, output_dim), "weight")
+    index = dtype_of(data)
+    if not index.is_integer:
+        data = b.cast(data, dtype=I64 if index.bits == 64 else I32)
+    return b.gather(weight, data, axis=0, mode="clip")

@@ -1,0 +1,42 @@
+"""`Dropout`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gluonjit.ir.types import I32
+from gluonjit.operators.attributes import boolean, enum, number, optional, shape
+from gluonjit.operators.registry import operator
+from gluonjit.operators.support import axis_in, require_float
+
+
+def _drops(attrs: Mapping[str, Any], training: bool) -> bool:
+    return attrs["p"] > 0 and (training or attrs["mode"] == "always")
+
+
+@operator(
+    "Dropout",
+    attrs={
+        "p": number(0.5, low=0, high=1),
+        "mode": enum(("always", "training"), "training"),
+        "axes": shape((), doc="axes along which all elements share their fate"),
+        "cudnn_off": optional(boolean(), False),
+    },
+    outputs=lambda attrs: ("output", "mask"),
+    visible=lambda attrs: 1,
+    same_shape=True,
+    streams=lambda attrs, training: int(_drops(attrs, training)),
+)
+def dropout(b: Any, data: Any, *, p: float, mode: str, axes: tuple[int, ...], cudnn_off: bool | None) -> Any:
+    """While training (or always), elements are 0 with probability p and the others are divided by 1 - p"""
+    dtype = require_float(data)
+    if not _drops({"p": p, "mode": mode}, b.training):
+        return data
+    rank = len(data.shape)
+    shared = {axis_in(axis, rank) for axis in axes}
+    bits = b.random_bits(tuple(1 if k in shared else n for k, n in enumerate(data.shape)), I32)
+    # The upper 24 bits are uniform in [0, 2**24), and so compare exactly with the probability.
+    kept = b.lt(b.shift_right(bits, b.constant(8, I32)), b.constant(round((1 - p) * 2**24), I32))
+    factor = 1 / (1 - p) if p < 1 else 0.0
+    return b.mul(data, b.select(kept, b.constant(factor, dtype), b.constant(0, dtype)))

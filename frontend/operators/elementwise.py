@@ -1,0 +1,117 @@
+"""The rest of the elementwise operators: casts, clipping, selection, and those that only gradients tell apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.types import BOOL, DType, dtype_of
+from gluonjit.operators.attributes import dtype, enum, number
+from gluonjit.operators.registry import OperatorError, operator
+from gluonjit.operators.support import (
+    Shapes,
+    convert,
+    merge,
+    require_numeric,
+    require_same_dtype,
+    require_same_shape,
+    scalar,
+    shape_text,
+)
+
+
+@operator("Cast", aliases=("cast",), attrs={"dtype": dtype()}, same_shape=True)
+def cast(b: Any, data: Any, *, dtype: DType) -> Any:
+    """The input in another element type"""
+    return convert(b, data, dtype)
+
+
+@operator("amp_cast", attrs={"dtype": dtype()}, same_shape=True)
+def amp_cast(b: Any, data: Any, *, dtype: DType) -> Any:
+    """`Cast` of floats, as mixed precision inserts it; other inputs stay as they are"""
+    return convert(b, data, dtype) if dtype_of(data).is_float else data
+
+
+def _integer_bound(bound: float, own: DType, none: int) -> int:
+    """What clips integers like the float `bound`: it truncated, within the range of `own`; `none` for NaN."""
+    if math.isnan(bound):
+        return none
+    info = np.iinfo(own.numpy)
+    return info.max if bound >= info.max else info.min if bound <= info.min else int(bound)
+
+
+@operator("clip", attrs={"a_min": number(), "a_max": number()}, same_shape=True)
+def clip(b: Any, data: Any, *, a_min: float, a_max: float) -> Any:
+    """Values limited to [a_min, a_max]; keeps NaN"""
+    own = require_numeric("clip", data)
+    if own.is_integer:
+        info = np.iinfo(own.numpy)
+        low = b.constant(_integer_bound(a_min, own, info.min), own)
+        high = b.constant(_integer_bound(a_max, own, info.max), own)
+    else:
+        low, high = scalar(b, a_min, own), scalar(b, a_max, own)
+    if a_min <= a_max:
+        return b.minimum(b.maximum(data, low), high)
+    # Bounds that cross, or a NaN, which bounds nothing: the upper one is asked first.
+    return b.select(b.gt(data, high), high, b.select(b.lt(data, low), low, data))
+
+
+def _where_shapes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
+    condition, x, y = inputs
+    branch = merge(x, y)
+    return [condition, branch, branch]
+
+
+def _where_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+    return [inputs[0], merge(inputs[1], outputs[0]), merge(inputs[2], outputs[0])]
+
+
+@operator("where", inputs=("condition", "x", "y"), complete=_where_shapes, backward=_where_backward)
+def where(b: Any, condition: Any, x: Any, y: Any) -> Any:
+    """x where the condition is nonzero, else y. A condition with one axis chooses among rows"""
+    require_same_dtype(x, y)
+    require_same_shape(x, y)
+    if condition.shape != x.shape:
+        if len(condition.shape) != 1 or not x.shape or condition.shape[0] != x.shape[0]:
+            raise OperatorError(
+                f"the condition of where must have the shape {shape_text(x.shape)} of x and y, or be a vector as long "
+                f"as their first axis, got {shape_text(condition.shape)}"
+            )
+        condition = b.reshape(condition, shape=(*condition.shape, *(1,) * (len(x.shape) - 1)))
+    chosen = condition if dtype_of(condition) is BOOL else b.cast(condition, dtype=BOOL)
+    return b.select(chosen, x, y)
+
+
+@operator("_copy", aliases=("identity",), same_shape=True)
+def copy(b: Any, data: Any) -> Any:
+    """The input itself"""
+    return data
+
+
+@operator("BlockGrad", aliases=("stop_gradient",), same_shape=True)
+def block_grad(b: Any, data: Any) -> Any:
+    """The input, through which no gradient flows"""
+    return data
+
+
+@operator("make_loss", same_shape=True)
+def make_loss(b: Any, data: Any) -> Any:
+    """The input, marked as a loss: gradients start here, at 1"""
+    return data
+
+
+@operator(
+    "MakeLoss",
+    attrs={
+        "grad_scale": number(1.0),
+        "valid_thresh": number(0.0),
+        "normalization": enum(("batch", "null", "valid"), "null"),
+    },
+    same_shape=True,
+)
+def make_scaled_loss(b: Any, data: Any, **gradient: Any) -> Any:
+    """The input, marked as a loss: gradients start here, at `grad_scale`, normalized as asked"""
+    return data

@@ -1,0 +1,301 @@
+"""Normalization layers: BatchNorm and its relatives, LayerNorm, GroupNorm, InstanceNorm, L2Normalization, LRN.
+
+All compute in at least float32; float16 data are rounded once, at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gluonjit.ir.types import BF16, F16, F32, DType, dtype_of
+from gluonjit.operators.attributes import boolean, enum, integer, number, optional, string
+from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import (
+    along,
+    axis_in,
+    first_from_output,
+    moments,
+    narrowed,
+    parameters,
+    require_float,
+    require_same_dtype,
+    require_shape,
+    type_name,
+    widened,
+)
+
+_STATISTICS = ("output", "mean", "var")
+
+
+def _visible_statistics(attrs: Mapping[str, Any]) -> int:
+    return 3 if attrs["output_mean_var"] else 1
+
+
+def _parameter_dtype(data: Any) -> DType:
+    """The element type of scales and statistics: float32 beside float16, else the data's own."""
+    dtype = require_float(data)
+    return F32 if dtype in (F16, BF16) else dtype
+
+
+def _check_parameters(data: Any, length: int, dtype: DType, **named: Any) -> None:
+    for name, x in named.items():
+        if dtype_of(x) is not dtype:
+            raise OperatorError(
+                f"This layer requires uniform type. Expected '{type_name(dtype)}' v.s. given "
+                f"'{type_name(dtype_of(x))}' at '{name}'"
+            )
+        require_shape(x, (length,), name)
+
+
+_BATCH_NORM_ATTRS = {
+    "eps": number(1e-3),
+    "momentum": number(0.9),
+    "fix_gamma": boolean(True),
+    "use_global_stats": boolean(False),
+    "output_mean_var": boolean(False),
+    "axis": integer(1),
+    "cudnn_off": boolean(False),
+    "min_calib_range": optional(number()),
+    "max_calib_range": optional(number()),
+}
+
+_BATCH_NORM_INPUTS = ("data", "gamma", "beta", "moving_mean", "moving_var")
+
+
+def _per_channel(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape | None]:
+    return [(data[axis_in(attrs.get("axis", 1), len(data), "Channel axis out of range: axis")],)] * 4
+
+
+def _batch_norm(
+    b: Any,
+    data: Any,
+    gamma: Any,
+    beta: Any,
+    moving_mean: Any,
+    moving_var: Any,
+    *,
+    eps: float,
+    fix_gamma: bool,
+    use_global_stats: bool,
+    axis: int,
+) -> tuple[Any, Any, Any]:
+    """(x - mean) / sqrt(var + eps) · gamma + beta, the mean, and 1 / sqrt(var + eps)."""
+    rank = len(data.shape)
+    axis = axis_in(axis, rank, "Channel axis out of range: axis")
+    channels, dtype = data.shape[axis], _parameter_dtype(data)
+    _check_parameters(data, channels, dtype, gamma=gamma, beta=beta, moving_mean=moving_mean, moving_var=moving_var)
+    shape = along(axis, rank, channels)
+    x = widened(b, data)
+    if b.training and not use_global_stats:
+        mean, var, centred = moments(b, x, tuple(k for k in range(rank) if k != axis))
+        mean, var = b.reshape(mean, shape=(channels,)), b.reshape(var, shape=(channels,))
+    else:
+        mean, var = moving_mean, moving_var
+        centred = b.sub(x, b.reshape(mean, shape=shape))
+    inverse = b.rsqrt(b.add(var, b.constant(eps, dtype)))
+    scale = inverse if fix_gamma else b.mul(gamma, inverse)
+    y = b.add(b.mul(centred, b.reshape(scale, shape=shape)), b.reshape(beta, shape=shape))
+    return narrowed(b, y, dtype_of(data)), mean, inverse
+
+
+_BATCH_NORM = {
+    "inputs": _BATCH_NORM_INPUTS,
+    "aux": ("moving_mean", "moving_var"),
+    "outputs": lambda attrs: _STATISTICS,
+    "visible": _visible_statistics,
+    "complete": parameters(_per_channel),
+    "backward": first_from_output,
+}
+
+
+@operator("BatchNorm", attrs=_BATCH_NORM_ATTRS, **_BATCH_NORM)
+def batch_norm(
+    b: Any,
+    *inputs: Any,
+    eps: float,
+    fix_gamma: bool,
+    use_global_stats: bool,
+    axis: int,
+    **_other: Any,
+) -> Any:
+    """Each channel centred, scaled to variance 1, then by gamma and shifted by beta
+
+    While training, mean and variance are the batch's, else (and with `use_global_stats`) moving_mean and moving_var.
+    `fix_gamma` takes gamma as 1. Outputs 2 and 3, shown with `output_mean_var`: mean and 1 / sqrt(var + eps).
+    """
+    return _batch_norm(b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=axis)
+
+
+@operator("_contrib_BatchNormWithReLU", attrs=_BATCH_NORM_ATTRS, **_BATCH_NORM)
+def batch_norm_with_relu(
+    b: Any,
+    *inputs: Any,
+    eps: float,
+    fix_gamma: bool,
+    use_global_stats: bool,
+    axis: int,
+    **_other: Any,
+) -> Any:
+    """relu(BatchNorm(x))"""
+    y, mean, inverse = _batch_norm(
+        b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=axis
+    )
+    return b.maximum(y, b.constant(0, dtype_of(y))), mean, inverse
+
+
+@operator(
+    "_contrib_SyncBatchNorm",
+    attrs={
+        **{k: _BATCH_NORM_ATTRS[k] for k in ("eps", "momentum", "fix_gamma", "use_global_stats", "output_mean_var")},
+        "ndev": integer(1, doc="devices that share statistics; there is one"),
+        "key": string(doc="names the statistics to share"),
+    },
+    **_BATCH_NORM,
+)
+def sync_batch_norm(b: Any, *inputs: Any, eps: float, fix_gamma: bool, use_global_stats: bool, **_other: Any) -> Any:
+    """`BatchNorm` over axis 1 whose statistics several devices share"""
+    return _batch_norm(b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=1)
+
+
+def _layer_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape | None]:
+    return [(data[axis_in(attrs["axis"], len(data), "Channel axis out of range: axis")],)] * 2
+
+
+@operator(
+    "LayerNorm",
+    inputs=("data", "gamma", "beta"),
+    attrs={"axis": integer(-1), "eps": number(1e-5), "output_mean_var": boolean(False)},
+    outputs=lambda attrs: ("output", "mean", "std"),
+    visible=_visible_statistics,
+    complete=parameters(_layer_parameters),
+    backward=first_from_output,
+)
+def layer_norm(b: Any, data: Any, gamma: Any, beta: Any, *, axis: int, eps: float, output_mean_var: bool) -> Any:
+    """Centred and scaled to variance 1 along one axis, then scaled by gamma and shifted by beta
+
+    Outputs 2 and 3, shown with `output_mean_var`: mean and sqrt(var + eps), with a 1 for the axis.
+    """
+    dtype, rank = require_float(data), len(data.shape)
+    axis = axis_in(axis, rank, "Channel axis out of range: axis")
+    require_same_dtype(data, gamma, beta)
+    n = data.shape[axis]
+    require_shape(gamma, (n,), "gamma")
+    require_shape(beta, (n,), "beta")
+    shape = along(axis, rank, n)
+    x = widened(b, data)
+    mean, var, centred = moments(b, x, (axis,))
+    std = b.sqrt(b.add(var, b.constant(eps, dtype_of(x))))
+    scale, shift = (b.reshape(widened(b, v), shape=shape) for v in (gamma, beta))
+    y = b.add(b.mul(b.div(centred, std), scale), shift)
+    return narrowed(b, y, dtype), narrowed(b, mean, dtype), narrowed(b, std, dtype)
+
+
+def _group_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape | None]:
+    return [(attrs["num_groups"],)] * 2
+
+
+@operator(
+    "GroupNorm",
+    inputs=("data", "gamma", "beta"),
+    attrs={"num_groups": integer(1, low=1), "eps": number(1e-5), "output_mean_var": boolean(False)},
+    outputs=lambda attrs: ("output", "mean", "std"),
+    visible=_visible_statistics,
+    complete=parameters(_group_parameters),
+    backward=first_from_output,
+)
+def group_norm(b: Any, data: Any, gamma: Any, beta: Any, *, num_groups: int, eps: float, output_mean_var: bool) -> Any:
+    """Centred and scaled to variance 1 over each group of channels of a sample, then by gamma and beta of the group
+
+    Outputs 2 and 3, shown with `output_mean_var`: mean and sqrt(var + eps), of shape (batch, num_groups).
+    """
+    dtype, rank = require_float(data), len(data.shape)
+    require_same_dtype(data, gamma, beta)
+    if rank < 3:
+        raise OperatorError(f"GroupNorm needs data of at least 3 dimensions, got {rank}")
+    batch, channels = data.shape[:2]
+    if channels % num_groups:
+        raise OperatorError(f"# of channels must be divisible by # of groups: {channels} and {num_groups}")
+    require_shape(gamma, (num_groups,), "gamma")
+    require_shape(beta, (num_groups,), "beta")
+    size = channels // num_groups * math.prod(data.shape[2:])
+    x = b.reshape(widened(b, data), shape=(batch, num_groups, size))
+    mean, var, centred = moments(b, x, (2,))
+    std = b.sqrt(b.add(var, b.constant(eps, dtype_of(x))))
+    scale, shift = (b.reshape(widened(b, v), shape=(1, num_groups, 1)) for v in (gamma, beta))
+    y = b.add(b.mul(b.div(centred, std), scale), shift)
+    mean, std = (narrowed(b, b.reshape(v, shape=(batch, num_groups)), dtype) for v in (mean, std))
+    return narrowed(b, b.reshape(y, shape=data.shape), dtype), mean, std
+
+
+@operator(
+    "InstanceNorm",
+    inputs=("data", "gamma", "beta"),
+    attrs={"eps": number(1e-3)},
+    outputs=lambda attrs: _STATISTICS,
+    visible=lambda attrs: 1,
+    complete=parameters(_per_channel),
+    backward=first_from_output,
+)
+def instance_norm(b: Any, data: Any, gamma: Any, beta: Any, *, eps: float) -> Any:
+    """Each channel of each sample centred and scaled to variance 1, then by gamma and beta of the channel"""
+    dtype, rank = require_float(data), len(data.shape)
+    require_same_dtype(data, gamma, beta)
+    if rank < 3:
+        raise OperatorError(f"InstanceNorm only supports input tensors of rank >= 3, got {rank}")
+    channels = data.shape[1]
+    require_shape(gamma, (channels,), "gamma")
+    require_shape(beta, (channels,), "beta")
+    x = widened(b, data)
+    _, var, centred = moments(b, x, tuple(range(2, rank)))
+    inverse = b.rsqrt(b.add(var, b.constant(eps, dtype_of(x))))
+    scale, shift = (b.reshape(widened(b, v), shape=along(1, rank, channels)) for v in (gamma, beta))
+    return narrowed(b, b.add(b.mul(centred, b.mul(inverse, scale)), shift), dtype)
+
+
+@operator(
+    "L2Normalization",
+    attrs={"eps": number(1e-10), "mode": enum(("channel", "instance", "spatial"), "instance")},
+    outputs=lambda attrs: ("output", "norm"),
+    visible=lambda attrs: 1,
+    same_shape=True,
+)
+def l2_normalization(b: Any, data: Any, *, eps: float, mode: str) -> Any:
+    """x / sqrt(sum x**2 + eps), the sum over a sample (`instance`), its channels, or its space (`spatial`)"""
+    dtype, rank = require_float(data), len(data.shape)
+    if mode != "instance" and rank < 3:
+        raise OperatorError(f"At least 3 dimensions required in {mode} mode, got {rank}")
+    axes = {"instance": tuple(range(1, rank)), "channel": (1,), "spatial": tuple(range(2, rank))}[mode]
+    x = widened(b, data)
+    total = b.reduce(b.mul(x, x), op="sum", axes=axes)
+    norm = b.sqrt(b.add(total, b.constant(eps, dtype_of(x))))
+    kept = tuple(1 if k in axes else n for k, n in enumerate(data.shape))
+    return narrowed(b, b.div(x, b.reshape(norm, shape=kept)), dtype)
+
+
+@operator(
+    "LRN",
+    attrs={"alpha": number(1e-4), "beta": number(0.75), "knorm": number(2.0), "nsize": integer(low=1)},
+    outputs=lambda attrs: ("output", "tmp_norm"),
+    visible=lambda attrs: 1,
+    same_shape=True,
+)
+def lrn(b: Any, data: Any, *, alpha: float, beta: float, knorm: float, nsize: int) -> Any:
+    """x (knorm + alpha / nsize · sum of x**2 over nsize neighbouring channels)**-beta"""
+    dtype = require_float(data)
+    if len(data.shape) != 4:
+        raise OperatorError(f"LRN needs data of 4 dimensions (batch, channel, y, x), got {len(data.shape)}")
+    x = widened(b, data)
+    wide = dtype_of(x)
+    before = nsize // 2
+    total = b.reduce_window(
+        b.mul(x, x),
+        op="sum",
+        window=(1, nsize, 1, 1),
+        stride=(1, 1, 1, 1),
+        low=(0, before, 0, 0),
+        high=(0, nsize - 1 - before, 0, 0),
+    )
+    base = b.add(b.mul(total, b.constant(alpha / nsize, wide)), b.constant(knorm, wide))
+    return narrowed(b, b.mul(x, b.pow(base, b.constant(-beta, wide))), dtype)

@@ -1,0 +1,86 @@
+"""Heads of symbolic models: their forward pass is plain, what makes them special is the gradient of a loss they imply.
+
+Labels do not take part in the forward pass; inference binds arrays of any content for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gluonjit.operators.attributes import boolean, enum, number
+from gluonjit.operators.registry import Shape, operator
+from gluonjit.operators.softmax import softmax_over
+from gluonjit.operators.support import first_from_output, narrowed, parameters, require_float, widened
+
+
+def _label_of_classes(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape | None]:
+    if attrs["multi_output"]:
+        return [(data[0], math.prod(data[2:]))]
+    return [data[:-1] if attrs["preserve_shape"] else data[:1]]
+
+
+@operator(
+    "SoftmaxOutput",
+    aliases=("Softmax",),
+    inputs=("data", "label"),
+    attrs={
+        "grad_scale": number(1.0),
+        "ignore_label": number(-1.0),
+        "multi_output": boolean(False),
+        "use_ignore": boolean(False),
+        "preserve_shape": boolean(False),
+        "normalization": enum(("batch", "null", "valid"), "null"),
+        "out_grad": boolean(False),
+        "smooth_alpha": number(0.0, low=0, high=1),
+    },
+    complete=parameters(_label_of_classes),
+    backward=first_from_output,
+)
+def softmax_output(b: Any, data: Any, label: Any, *, multi_output: bool, preserve_shape: bool, **_gradient: Any) -> Any:
+    """softmax, whose gradient is that of cross entropy with the label
+
+    Over all axes but the first; with `multi_output` over axis 1, with `preserve_shape` over the last axis.
+    """
+    dtype = require_float(data)
+    x = widened(b, data)
+    if multi_output:
+        y = softmax_over(b, x, 1)
+    elif preserve_shape:
+        y = softmax_over(b, x, len(data.shape) - 1)
+    else:
+        flat = b.reshape(x, shape=(data.shape[0], math.prod(data.shape[1:])))
+        y = b.reshape(softmax_over(b, flat, 1), shape=data.shape)
+    return narrowed(b, y, dtype)
+
+
+def _label_like_data(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape | None]:
+    return [data[:1] if len(data) == 2 and data[1] == 1 else data]
+
+
+_REGRESSION = {
+    "inputs": ("data", "label"),
+    "attrs": {"grad_scale": number(1.0)},
+    "complete": parameters(_label_like_data),
+    "backward": first_from_output,
+}
+
+
+@operator("LinearRegressionOutput", **_REGRESSION)
+def linear_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
+    """The data, with the gradient of the squared distance to the label"""
+    return data
+
+
+@operator("MAERegressionOutput", **_REGRESSION)
+def mae_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
+    """The data, with the gradient of the absolute distance to the label"""
+    return data
+
+
+@operator("LogisticRegressionOutput", **_REGRESSION)
+def logistic_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
+    """sigmoid, with the gradient of the logistic loss of the label"""
+    require_float(data)
+    return b.sigmoid(data)

@@ -1,0 +1,187 @@
+"""`Pooling`: a window's maximum, average, sum or norm, in 1 to 3 dimensions, channels first or last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.types import DType, dtype_of
+from gluonjit.operators.attributes import boolean, enum, integer, optional, shape
+from gluonjit.operators.registry import OperatorError, operator
+from gluonjit.operators.support import narrowed, require_float, shape_text, widened
+
+_DEFAULT_LAYOUTS = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
+
+
+def _spatial_axes(rank: int, layout: str | None) -> tuple[int, ...]:
+    if rank not in _DEFAULT_LAYOUTS:
+        raise OperatorError(f"Input data should be 3D, 4D or 5D (batch, channel, …), but it has {rank} dimensions")
+    layout = layout or _DEFAULT_LAYOUTS[rank]
+    if len(layout) != rank:
+        raise OperatorError(f"layout {layout} does not fit data of {rank} dimensions")
+    return tuple(k for k, letter in enumerate(layout) if letter not in "NC")
+
+
+def _root(b: Any, x: Any, p: int) -> Any:
+    return x if p == 1 else b.sqrt(x) if p == 2 else b.cbrt(x)
+
+
+def _power(b: Any, x: Any, p: int) -> Any:
+    return x if p == 1 else b.mul(x, x) if p == 2 else b.mul(b.mul(x, x), x)
+
+
+def _checked_power(pool_type: str, p_value: int | None) -> int:
+    if pool_type != "lp":
+        return 1
+    if p_value not in (1, 2, 3):
+        raise OperatorError(f"p value of {p_value} is not supported; pool_type='lp' needs p_value 1, 2 or 3")
+    return p_value
+
+
+def _global(b: Any, data: Any, axes: tuple[int, ...], pool_type: str, p: int) -> Any:
+    dtype = dtype_of(data)
+    kept = tuple(1 if k in axes else n for k, n in enumerate(data.shape))
+    if pool_type == "max":
+        return b.reshape(b.reduce(data, op="max", axes=axes), shape=kept)
+    x = _power(b, widened(b, data), p)
+    total = b.reshape(b.reduce(x, op="sum", axes=axes), shape=kept)
+    if pool_type == "avg":
+        count = math.prod(data.shape[k] for k in axes)
+        total = b.div(total, b.constant(count, dtype_of(x)))
+    return narrowed(b, _root(b, total, p), dtype)
+
+
+def _window_counts(n: int, out: int, k: int, stride: int, pad: int, count_pad: bool) -> np.ndarray:
+    """How many elements an average along one axis divides by, for each of `out` windows.
+
+    Padding counts if asked, but what the convention `full` lets a window hang over does not.
+    """
+    start = np.arange(out) * stride - pad
+    end = np.minimum(start + k, n + pad)
+    if not count_pad:
+        start, end = np.maximum(start, 0), np.minimum(end, n)
+    return np.maximum(end - start, 0)
+
+
+def _divisor(counts: list[np.ndarray], axes: tuple[int, ...], rank: int, dtype: DType) -> np.ndarray:
+    """Products of the counts per axis, laid along `axes`; a single number where all windows agree."""
+    if all((c == c[:1]).all() for c in counts):
+        return np.asarray(math.prod(int(c[0]) if c.size else 1 for c in counts), dtype.numpy)
+    grid = np.ones((1,) * rank, dtype.numpy)
+    for axis, c in zip(axes, counts):
+        grid = grid * c.reshape([-1 if k == axis else 1 for k in range(rank)]).astype(dtype.numpy)
+    return np.maximum(grid, 1).astype(dtype.numpy)  # a window beside the input sums to 0
+
+
+@operator(
+    "Pooling",
+    attrs={
+        "kernel": shape((), doc="extents of the window; not needed for global pooling"),
+        "pool_type": enum(("avg", "lp", "max", "sum"), "max"),
+        "global_pool": boolean(False),
+        "cudnn_off": boolean(False),
+        "pooling_convention": enum(("full", "same", "valid"), "valid"),
+        "stride": shape((), doc="default 1 along each axis"),
+        "pad": shape((), doc="default 0 along each axis"),
+        "p_value": optional(integer()),
+        "count_include_pad": optional(boolean()),
+        "layout": optional(enum(("NCDHW", "NCHW", "NCW", "NDHWC", "NHWC", "NWC"))),
+    },
+    outputs=lambda attrs: ("output", "workspace") if attrs["pool_type"] == "max" else ("output",),
+    visible=lambda attrs: 1,
+)
+def pooling(
+    b: Any,
+    data: Any,
+    *,
+    kernel: tuple[int, ...],
+    pool_type: str,
+    global_pool: bool,
+    cudnn_off: bool,
+    pooling_convention: str,
+    stride: tuple[int, ...],
+    pad: tuple[int, ...],
+    p_value: int | None,
+    count_include_pad: bool | None,
+    layout: str | None,
+) -> Any:
+    """The maximum, average, sum or p-norm of each window
+
+    `global_pool`: one window over all the space. Conventions: `valid` drops windows that do not fit, `full` lets the
+    last one hang over the end. `avg` counts padding unless `count_include_pad=False`. `lp` is (sum x**p)**(1/p).
+    """
+    own = require_float(data)
+    rank = len(data.shape)
+    axes = _spatial_axes(rank, layout)
+    p = _checked_power(pool_type, p_value)
+    if global_pool:
+        return _global(b, data, axes, pool_type, p)
+    g = _Windows(data.shape, axes, kernel, stride, pad, pooling_convention)
+    if pool_type == "max":
+        return b.reduce_window(data, op="max", **g.attrs(rank))
+    x = _power(b, widened(b, data), p)
+    total = b.reduce_window(x, op="sum", **g.attrs(rank))
+    if pool_type == "avg":
+        count_pad = count_include_pad is not False
+        counts = [
+            _window_counts(data.shape[axis], g.out[k], kernel[k], g.stride[k], g.pad[k], count_pad)
+            for k, axis in enumerate(axes)
+        ]
+        total = b.div(total, b.constant(_divisor(counts, axes, rank, dtype_of(x))))
+    return narrowed(b, _root(b, total, p), own)
+
+
+class _Windows:
+    """Window, stride and padding along the spatial axes, and how many windows there are."""
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        axes: tuple[int, ...],
+        kernel: tuple[int, ...],
+        stride: tuple[int, ...],
+        pad: tuple[int, ...],
+        convention: str,
+    ) -> None:
+        n = len(axes)
+        self.axes, self.kernel = axes, kernel
+        self.stride, self.pad = stride or (1,) * n, pad or (0,) * n
+        for name, values, low in (("kernel", kernel, 1), ("stride", self.stride, 1), ("pad", self.pad, 0)):
+            if len(values) != n:
+                raise OperatorError(
+                    f"Input data has {n} spatial dimensions, so {name} needs {n} entries, got {shape_text(values)}"
+                )
+            if any(v < low for v in values):
+                raise OperatorError(f"entries of {name} = {shape_text(values)} must be at least {low}")
+        if convention == "same":
+            raise OperatorError("pooling_convention 'same' is not supported; use 'valid' or 'full' with pad")
+        self.out, self.high = [], []
+        for k, axis in enumerate(axes):
+            padded = shape[axis] + 2 * self.pad[k]
+            if kernel[k] > padded:
+                raise OperatorError(
+                    f"kernel size ({kernel[k]}) exceeds input ({shape[axis]} padded to {padded}) along axis {axis}"
+                )
+            if self.pad[k] >= kernel[k]:
+                raise OperatorError(f"pad {shape_text(self.pad)} must be smaller than kernel {shape_text(kernel)}")
+            steps = padded - kernel[k]
+            out = (-(-steps // self.stride[k]) if convention == "full" else steps // self.stride[k]) + 1
+            self.out.append(out)
+            # What the last window hangs over comes on top of the padding.
+            self.high.append(self.pad[k] + max((out - 1) * self.stride[k] + kernel[k] - padded, 0))
+
+    def attrs(self, rank: int) -> Mapping[str, tuple[int, ...]]:
+        """`reduce_window`'s attributes, with an entry for each of `rank` axes."""
+
+        def spread(values: Any, other: int) -> tuple[int, ...]:
+            return tuple(values[self.axes.index(k)] if k in self.axes else other for k in range(rank))
+
+        return {
+            "window": spread(self.kernel, 1),
+            "stride": spread(self.stride, 1),
+            "low": spread(self.pad, 0),
+            "high": spread(self.high, 0),
+        }

@@ -1,0 +1,129 @@
+"""The softmax family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gluonjit.ir.types import F32, I64, DType, dtype_of
+from gluonjit.operators.attributes import boolean, dtype, enum, integer, number, optional
+from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import axis_in, first_from_output, narrowed, parameters, require_float, type_name
+
+_ATTRS = {
+    "axis": integer(-1),
+    "temperature": optional(number()),
+    "dtype": optional(dtype()),
+    "use_length": optional(boolean(), False),
+}
+
+
+def _kept(x: Any, axis: int) -> tuple[int, ...]:
+    return (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+
+
+def _largest(b: Any, x: Any, axis: int) -> Any:
+    return b.reshape(b.reduce(x, op="max", axes=(axis,)), shape=_kept(x, axis))
+
+
+def softmax_over(b: Any, x: Any, axis: int) -> Any:
+    """exp(x - max) over its sum: the largest exponent is 0, so that nothing overflows."""
+    e = b.exp(b.sub(x, _largest(b, x, axis)))
+    return b.div(e, b.reshape(b.reduce(e, op="sum", axes=(axis,)), shape=_kept(x, axis)))
+
+
+def log_softmax_over(b: Any, x: Any, axis: int) -> Any:
+    """x - max - log(sum(exp(x - max)))"""
+    shifted = b.sub(x, _largest(b, x, axis))
+    total = b.reduce(b.exp(shifted), op="sum", axes=(axis,))
+    return b.sub(shifted, b.reshape(b.log(total), shape=_kept(x, axis)))
+
+
+def _prepared(b: Any, data: Any, temperature: float | None, dtype: DType | None) -> tuple[Any, DType]:
+    """The exponents, in the wider of input and output type and at least float32; and the output type."""
+    own = require_float(data)
+    result = dtype or own
+    wide = max((own, result, F32), key=lambda d: d.bits)
+    x = data if own is wide else b.cast(data, dtype=wide)
+    if temperature not in (None, 1.0):
+        x = b.div(x, b.constant(temperature, wide))
+    return x, result
+
+
+def _without_length(name: str, use_length: bool | None) -> None:
+    if use_length:
+        raise OperatorError(f"{name} takes no length; use softmax(data, length, use_length=True)")
+
+
+def _length_shape(attrs: Mapping[str, Any], data: Shape) -> list[Shape | None]:
+    if not attrs["use_length"]:
+        return []
+    axis = axis_in(attrs["axis"], len(data))
+    return [(*data[:axis], *data[axis + 1 :])]
+
+
+@operator(
+    "softmax",
+    inputs=lambda attrs: ("data", "length") if attrs["use_length"] else ("data",),
+    attrs=_ATTRS,
+    complete=parameters(_length_shape),
+    backward=first_from_output,
+)
+def softmax(
+    b: Any,
+    data: Any,
+    length: Any = None,
+    *,
+    axis: int,
+    temperature: float | None,
+    dtype: DType | None,
+    use_length: bool | None,
+) -> Any:
+    """exp(x / temperature) along the axis, over its sum
+
+    With `use_length`, only the first `length` elements along the axis count, the others give 0; `length` has the
+    data's shape without the axis. `dtype` is the output's type (None: the input's).
+    """
+    x, result = _prepared(b, data, temperature, dtype)
+    axis = axis_in(axis, len(x.shape), "axis")
+    if length is None:
+        return narrowed(b, softmax_over(b, x, axis), result)
+    index = dtype_of(length)
+    if not index.is_integer:
+        raise OperatorError(f"This operation only support integer types, not {type_name(index)}")
+    rest = (*x.shape[:axis], *x.shape[axis + 1 :])
+    if tuple(length.shape) != rest:
+        raise OperatorError(f"Shape inconsistent, Provided = {list(length.shape)}, inferred shape={list(rest)}")
+    wide = dtype_of(x)
+    position = b.iota(shape=x.shape, axis=axis, dtype=I64)
+    counts = b.lt(position, b.reshape(b.cast(length, dtype=I64), shape=_kept(x, axis)))
+    y = softmax_over(b, b.select(counts, x, b.constant(float("-inf"), wide)), axis)
+    return narrowed(b, b.select(counts, y, b.constant(0, wide)), result)
+
+
+@operator("log_softmax", attrs=_ATTRS, same_shape=True)
+def log_softmax(
+    b: Any, data: Any, *, axis: int, temperature: float | None, dtype: DType | None, use_length: bool | None
+) -> Any:
+    """log(softmax(x)), computed without taking the logarithm of what underflowed"""
+    _without_length("log_softmax", use_length)
+    x, result = _prepared(b, data, temperature, dtype)
+    return narrowed(b, log_softmax_over(b, x, axis_in(axis, len(x.shape))), result)
+
+
+@operator("softmin", attrs=_ATTRS, same_shape=True)
+def softmin(
+    b: Any, data: Any, *, axis: int, temperature: float | None, dtype: DType | None, use_length: bool | None
+) -> Any:
+    """softmax(-x)"""
+    _without_length("softmin", use_length)
+    x, result = _prepared(b, data, temperature, dtype)
+    return narrowed(b, softmax_over(b, b.neg(x), axis_in(axis, len(x.shape))), result)
+
+
+@operator("SoftmaxActivation", attrs={"mode": enum(("channel", "instance"), "instance")}, same_shape=True)
+def softmax_activation(b: Any, data: Any, *, mode: str) -> Any:
+    """softmax over the last axis (`instance`) or over axis 1 (`channel`)"""
+    x, result = _prepared(b, data, None, None)
+    axis = axis_in(1, len(x.shape)) if mode == "channel" else len(x.shape) - 1
+    return narrowed(b, softmax_over(b, x, axis), result)

@@ -1,0 +1,155 @@
+"""What expansions share: MXNet's conversions, its checks with their key words, and partial shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.types import BF16, BOOL, F16, F32, I32, DType, dtype_of
+from gluonjit.operators.registry import OperatorError, Shape
+
+Shapes = list[Shape | None]
+
+
+# Element types
+
+
+def type_name(dtype: DType) -> str:
+    """MXNet's name of an element type: `float32`."""
+    return dtype.numpy.name
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """A shape as MXNet's messages print it: `[2,3]`."""
+    return f"[{','.join(map(str, shape))}]"
+
+
+def require_float(x: Any) -> DType:
+    """The element type of `x`, which must be a float type."""
+    dtype = dtype_of(x)
+    if not dtype.is_float:
+        raise OperatorError(f"This operation only support floating point types, not {type_name(dtype)}")
+    return dtype
+
+
+def require_numeric(operator: str, x: Any) -> DType:
+    """The element type of `x`, which must not be bool."""
+    dtype = dtype_of(x)
+    if dtype is BOOL:
+        raise OperatorError(f"Operator {operator} does not support boolean type; cast it first")
+    return dtype
+
+
+def require_same_dtype(*inputs: Any) -> None:
+    first = inputs[0].dtype
+    for k, x in enumerate(inputs[1:], 1):
+        if x.dtype != first:
+            expected, got = type_name(dtype_of(inputs[0])), type_name(dtype_of(x))
+            raise OperatorError(f"Incompatible attr in node at {k}-th input: expected {expected}, got {got}")
+
+
+def require_same_shape(*inputs: Any) -> None:
+    first = inputs[0].shape
+    for k, x in enumerate(inputs[1:], 1):
+        if x.shape != first:
+            raise OperatorError(
+                f"Incompatible attr in node at {k}-th input: expected {shape_text(first)}, got {shape_text(x.shape)}"
+            )
+
+
+def require_shape(x: Any, shape: Sequence[int], what: str) -> None:
+    """`x` must have the shape that the other inputs and the attributes imply for it."""
+    if tuple(x.shape) != tuple(shape):
+        raise OperatorError(
+            f"Shape inconsistent, Provided = {shape_text(x.shape)}, inferred shape={shape_text(shape)} for {what}"
+        )
+
+
+def scalar(b: Any, value: float, dtype: DType) -> Any:
+    """`value` as a 0-d constant, converted as C++ does: integers truncate toward 0, then wrap."""
+    if dtype.is_integer:
+        whole = 0 if math.isnan(value) else int(min(max(value, -(2.0**63)), 2.0**63 - 1024))
+        return b.constant(np.asarray(whole, np.int64).astype(dtype.numpy))
+    if abs(value) > 65504 and dtype is F16:  # infinity, without NumPy's warning
+        return b.constant(math.copysign(math.inf, value), dtype)
+    return b.constant(value, dtype)
+
+
+def convert(b: Any, x: Any, dtype: DType) -> Any:
+    """MXNet's cast. A float that becomes an 8-bit integer passes through 32 bits and wraps: 300.0 is 44 in uint8."""
+    if dtype.is_integer and dtype.bits == 8 and dtype_of(x).is_float:
+        x = b.cast(x, dtype=I32)
+    return b.cast(x, dtype=dtype)
+
+
+def widened(b: Any, x: Any) -> Any:
+    """float16 and bfloat16 as float32: for operators of many steps, which should round once."""
+    return b.cast(x, dtype=F32) if dtype_of(x) in (F16, BF16) else x
+
+
+def narrowed(b: Any, x: Any, dtype: DType) -> Any:
+    """Back from `widened`."""
+    return x if dtype_of(x) is dtype else b.cast(x, dtype=dtype)
+
+
+# Axes
+
+
+def axis_in(axis: int, rank: int, what: str = "axis") -> int:
+    """`axis` counted from 0; OperatorError when there is no such axis."""
+    if not -rank <= axis < rank:
+        raise OperatorError(f"{what} {axis} exceeds the input dimension of {rank}")
+    return axis % rank
+
+
+def along(axis: int, rank: int, length: int) -> tuple[int, ...]:
+    """The shape that lets a vector of `length` broadcast along `axis` of a tensor of `rank`."""
+    return tuple(length if k == axis else 1 for k in range(rank))
+
+
+def moments(b: Any, x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """Mean and (biased) variance over `axes`, which stay as 1s, and x - mean.
+
+    Two passes: subtracting the mean first keeps the variance accurate when it is small beside the mean.
+    """
+    keep = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
+    count = b.constant(max(math.prod(x.shape[k] for k in axes), 1), dtype_of(x))
+    mean = b.reshape(b.div(b.reduce(x, op="sum", axes=axes), count), shape=keep)
+    centred = b.sub(x, mean)
+    variance = b.div(b.reduce(b.mul(centred, centred), op="sum", axes=axes), count)
+    return mean, b.reshape(variance, shape=keep), centred
+
+
+# Partial shapes (`registry.Shape`), for `complete` and `backward` rules
+
+
+def merge(a: Shape | None, b: Shape | None) -> Shape | None:
+    """What two partial shapes of one tensor say together; OperatorError when they contradict each other."""
+    if a is None or b is None:
+        return b if a is None else a
+    if len(a) != len(b) or any(p != q and p and q for p, q in zip(a, b)):
+        raise OperatorError(f"Shape inconsistent, Provided = {shape_text(a)}, inferred shape={shape_text(b)}")
+    return tuple(p or q for p, q in zip(a, b))
+
+
+def first_from_output(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+    """A `backward` rule: the first input has the first output's shape."""
+    return [merge(inputs[0], outputs[0]), *inputs[1:]]
+
+
+def parameters(rule: Callable[[Mapping[str, Any], Shape], Sequence[Shape | None]]) -> Callable[..., Shapes]:
+    """A `complete` rule from `rule(attrs, data_shape)`, which gives the shapes of the inputs after the first.
+
+    It is asked once the rank of the data is known; its entries may be 0.
+    """
+
+    def complete(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
+        data = shapes[0]
+        if data is None:
+            return shapes
+        return [data, *(merge(s, r) for s, r in zip(shapes[1:], rule(attrs, data)))]
+
+    return complete

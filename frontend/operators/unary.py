@@ -1,0 +1,134 @@
+"""Functions of one element: roundings, exponentials, trigonometry, special functions.
+
+Integers go through float32 and back, truncated toward 0, except where the function is defined on integers. bool is
+refused, as in MXNet. NaN is kept except by `sign` and `logical_not`, which compare.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gluonjit.ir.types import F32, F64, dtype_of
+from gluonjit.operators.attributes import number
+from gluonjit.operators.registry import operator
+from gluonjit.operators.support import convert, require_float, require_numeric
+
+Function = Callable[[Any, Any], Any]
+
+
+def _declare(name: str, doc: str, function: Function, *, integers: bool = False, aliases: Sequence[str] = ()) -> None:
+    """`integers`: the function is defined on integers as it is."""
+
+    def expand(b: Any, data: Any) -> Any:
+        dtype = require_numeric(name, data)
+        if integers or dtype.is_float:
+            return function(b, data)
+        return convert(b, function(b, b.cast(data, dtype=F32)), dtype)
+
+    expand.__doc__ = doc
+    operator(name, aliases=aliases, same_shape=True)(expand)
+
+
+def _one(b: Any, like: Any) -> Any:
+    return b.constant(1, dtype_of(like))
+
+
+def _zero(b: Any, like: Any) -> Any:
+    return b.constant(0, dtype_of(like))
+
+
+def _sign(b: Any, x: Any) -> Any:
+    if not dtype_of(x).is_float:
+        return b.sign(x)
+    zero, dtype = _zero(b, x), dtype_of(x)
+    return b.sub(b.cast(b.gt(x, zero), dtype=dtype), b.cast(b.lt(x, zero), dtype=dtype))  # NaN is neither: 0
+
+
+def _gamma(b: Any, x: Any) -> Any:
+    """exp(log|gamma|) with the sign of gamma, in float64 since exp multiplies the error of its large argument."""
+    wide = b.cast(x, dtype=F64)
+    zero, one, two = (b.constant(v, F64) for v in (0, 1, 2))
+    magnitude = b.exp(b.lgamma(wide))
+    # Below 0 the sign alternates between the poles at the whole numbers.
+    whole = b.floor(wide)
+    sign = b.sub(one, b.mul(two, b.mod(whole, two)))
+    value = b.select(b.lt(wide, zero), b.mul(sign, magnitude), magnitude)
+    pole = b.select(b.eq(wide, zero), b.div(one, wide), b.constant(math.nan, F64))
+    return b.cast(b.select(getattr(b, "and")(b.eq(whole, wide), b.le(wide, zero)), pole, value), dtype=dtype_of(x))
+
+
+def _times(factor: float) -> Function:
+    return lambda b, x: b.mul(x, b.constant(factor, dtype_of(x)))
+
+
+# Defined on integers, too.
+_declare("abs", "|x|", lambda b, x: b.abs(x), integers=True)
+_declare("sign", "-1, 0 or 1; 0 for NaN", _sign, integers=True)
+_declare("negative", "-x", lambda b, x: b.neg(x), integers=True)
+_declare("square", "x * x", lambda b, x: b.mul(x, x), integers=True)
+_declare("relu", "max(x, 0); keeps NaN", lambda b, x: b.maximum(x, _zero(b, x)), integers=True)
+_declare("floor", "largest whole number <= x", lambda b, x: b.floor(x), integers=True)
+_declare("ceil", "smallest whole number >= x", lambda b, x: b.ceil(x), integers=True)
+_declare("round", "nearest whole number, halves away from 0", lambda b, x: b.round(x), integers=True)
+_declare("rint", "nearest whole number, halves to even", lambda b, x: b.rint(x), integers=True)
+_declare("trunc", "x without its fraction", lambda b, x: b.trunc(x), integers=True)
+_declare("fix", "nearest whole number toward 0", lambda b, x: b.trunc(x), integers=True)
+_declare(
+    "logical_not",
+    "1 where x is 0, else 0, in x's element type",
+    lambda b, x: b.cast(b.eq(x, _zero(b, x)), dtype=dtype_of(x)),
+    integers=True,
+)
+
+_declare("reciprocal", "1 / x", lambda b, x: b.div(_one(b, x), x))
+_declare("sqrt", "square root", lambda b, x: b.sqrt(x))
+_declare("rsqrt", "1 / sqrt(x)", lambda b, x: b.rsqrt(x))
+_declare("cbrt", "cube root", lambda b, x: b.cbrt(x))
+_declare("rcbrt", "1 / cbrt(x)", lambda b, x: b.div(_one(b, x), b.cbrt(x)))
+_declare("exp", "e**x", lambda b, x: b.exp(x))
+_declare("expm1", "e**x - 1, accurate near 0", lambda b, x: b.expm1(x))
+_declare("log", "natural logarithm", lambda b, x: b.log(x))
+_declare("log2", "logarithm to base 2", lambda b, x: b.log2(x))
+_declare("log10", "logarithm to base 10", lambda b, x: b.log10(x))
+_declare("log1p", "log(1 + x), accurate near 0", lambda b, x: b.log1p(x))
+_declare("sin", "sine (radians)", lambda b, x: b.sin(x))
+_declare("cos", "cosine (radians)", lambda b, x: b.cos(x))
+_declare("tan", "tangent (radians)", lambda b, x: b.tan(x))
+_declare("arcsin", "inverse sine (radians)", lambda b, x: b.asin(x))
+_declare("arccos", "inverse cosine (radians)", lambda b, x: b.acos(x))
+_declare("arctan", "inverse tangent (radians)", lambda b, x: b.atan(x))
+_declare("sinh", "hyperbolic sine", lambda b, x: b.sinh(x))
+_declare("cosh", "hyperbolic cosine", lambda b, x: b.cosh(x))
+_declare("tanh", "hyperbolic tangent", lambda b, x: b.tanh(x))
+_declare("arcsinh", "inverse hyperbolic sine", lambda b, x: b.asinh(x))
+_declare("arccosh", "inverse hyperbolic cosine", lambda b, x: b.acosh(x))
+_declare("arctanh", "inverse hyperbolic tangent", lambda b, x: b.atanh(x))
+_declare("degrees", "radians to degrees", _times(180 / math.pi))
+_declare("radians", "degrees to radians", _times(math.pi / 180))
+_declare("sigmoid", "1 / (1 + exp(-x))", lambda b, x: b.sigmoid(x))
+_declare("softsign", "x / (1 + |x|)", lambda b, x: b.div(x, b.add(_one(b, x), b.abs(x))))
+_declare("erf", "error function", lambda b, x: b.erf(x))
+_declare("erfinv", "inverse of the error function on [-1, 1]", lambda b, x: b.erfinv(x))
+_declare("gamma", "gamma function; NaN at -1, -2, …", _gamma)
+_declare("gammaln", "log |gamma(x)|", lambda b, x: b.lgamma(x))
+
+
+@operator("hard_sigmoid", attrs={"alpha": number(0.2), "beta": number(0.5)}, same_shape=True)
+def hard_sigmoid(b: Any, data: Any, *, alpha: float, beta: float) -> Any:
+    """min(max(alpha * x + beta, 0), 1)"""
+    dtype = require_float(data)
+    line = b.add(b.mul(data, b.constant(alpha, dtype)), b.constant(beta, dtype))
+    return b.minimum(b.maximum(line, b.constant(0, dtype)), b.constant(1, dtype))
+
+
+@operator("smooth_l1", aliases=("_npx_smooth_l1",), attrs={"scalar": number(1.0)}, same_shape=True)
+def smooth_l1(b: Any, data: Any, *, scalar: float) -> Any:
+    """0.5 (s x)**2 where |x| < 1 / s**2, else |x| - 0.5 / s**2"""
+    dtype = require_float(data)
+    size, square = b.abs(data), scalar * scalar
+    linear = b.sub(size, b.constant(0.5 / square if square else math.inf, dtype))
+    parabola = b.mul(b.mul(data, data), b.constant(0.5 * square, dtype))
+    limit = b.constant(1 / square if square else math.inf, dtype)
+    return b.select(b.gt(size, limit), linear, parabola)
