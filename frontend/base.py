@@ -38,3 +38,32 @@ class CheckpointError(MXNetError, ValueError):
 string_types = (str,)
 numeric_types = (float, int, np.generic)
 integer_types = (int, np.int32, np.int64)
+mx_real_t = np.float32
+
+
+class _NullType:
+    """The type of `_Null`, which stands for an attribute that was not given (None is a value)."""
+
+    def __repr__(self) -> str:
+        return "_Null"
+
+    def __reduce__(self) -> str:
+        return "_Null"
+
+
+_Null = _NullType()
+
+
+def dtype_name(dtype: object) -> str:
+    """The name MXNet stores for an element type: `np.float32`, `'f4'` and `np.dtype('float32')` are `'float32'`.
+
+    TypeError, as from `np.dtype`, for what is no element type. None means `float64`, as it does to `np.dtype`.
+    """
+    if dtype == "bfloat16":  # known to NumPy only once ml_dtypes is imported
+        return "bfloat16"
+    return np.dtype(dtype).name  # type: ignore[call-overload]
+
+
+def _as_list(obj: object) -> list:
+    """A list or tuple as list, anything else as a list of it."""
+    return list(obj) if isinstance(obj, (list, tuple)) else [obj]

@@ -1,7 +1,14 @@
-"""Imperative execution: an emitter that computes each primitive on ndarrays at once, through its NumPy `eval`."""
+"""Imperative execution: an emitter that computes each primitive on ndarrays at once, through its NumPy `eval`.
+
+NumPy warns where IEEE has an answer (1/0, log(-1)); whoever runs expansions here silences that around them, once:
+
+    with quiet():
+        out = op.expand(eager, *arrays, **attrs)
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +18,8 @@ from gluonjit.ir import opdef
 from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import IRError, dtype, type_of
 
+quiet = functools.partial(np.errstate, all="ignore")
+
 
 class Eager(Emitter):
     """`next_key()` gives the (seed, counter) array of type i64[2] for the next `random_bits`."""
@@ -19,18 +28,28 @@ class Eager(Emitter):
         self.training = training
         self._next_key = next_key
 
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """The function of primitive `name`. Kept on the instance: the next use costs a plain attribute read."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        primitive = _primitive(name)
+        evaluate, defaults = primitive.eval, primitive.attr_defaults
+        count = len(defaults)
+
+        def call(*operands: Any, **attrs: Any) -> Any:
+            try:
+                if len(attrs) == count:
+                    return evaluate(*operands, **attrs)
+                return evaluate(*operands, **{**defaults, **attrs})
+            except Exception:
+                _explain(primitive, operands, attrs)
+                raise
+
+        self.__dict__[name] = call
+        return call
+
     def emit(self, name: str, operands: Sequence[Any], attrs: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
-        primitive = opdef.lookup(name)
-        if not isinstance(primitive, opdef.Primitive):
-            raise IRError(f"{name} is not a primitive")
-        full = {**primitive.attr_defaults, **(attrs or {})}
-        try:
-            with np.errstate(all="ignore"):
-                out = primitive.eval(*operands, **full)
-        except Exception:
-            # What NumPy complains about, inference says better; if inference finds nothing, NumPy's word stands.
-            primitive.infer([type_of(x) for x in operands], primitive.canonical_attrs(attrs or {}), ())
-            raise
+        out = getattr(self, name)(*operands, **(attrs or {}))
         return out if isinstance(out, tuple) else (out,)
 
     def constant(self, value: Any, dtype_: Any = None) -> np.ndarray:
@@ -38,4 +57,16 @@ class Eager(Emitter):
 
     def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> np.ndarray:  # type: ignore[override]
         # One key per draw: the counter takes the place of the stream number that a compiled graph adds.
-        return self.emit("random_bits", (self._next_key(),), {"shape": tuple(shape), "dtype": dtype, "stream": 0})[0]
+        return _primitive("random_bits").eval(self._next_key(), shape=tuple(shape), dtype=dtype, stream=0)
+
+
+def _primitive(name: str) -> opdef.Primitive:
+    primitive = opdef.lookup(name)
+    if not isinstance(primitive, opdef.Primitive):
+        raise IRError(f"{name} is not a primitive")
+    return primitive
+
+
+def _explain(primitive: opdef.Primitive, operands: Sequence[Any], attrs: Mapping[str, Any]) -> None:
+    """What NumPy complains about, inference says better: raises its IRError, or nothing if it finds nothing."""
+    primitive.infer([type_of(x) for x in operands], primitive.canonical_attrs(attrs), ())

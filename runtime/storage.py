@@ -7,6 +7,8 @@ counter, and only if that moved, the counters of the storages it *watches*.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 EPOCH = np.zeros(1, np.int64)
@@ -14,13 +16,18 @@ EPOCH = np.zeros(1, np.int64)
 
 
 class Storage:
-    """The identity of a piece of memory; `version` counts writes, `watched` says that compiled code depends on it."""
+    """The identity of a piece of memory.
 
-    __slots__ = ("__weakref__", "version", "watched")
+    `version` counts writes, `watched` says that compiled code depends on it, and `context` is the device that the
+    front end was told to put it on (None: the first CPU, where nearly everything is).
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("__weakref__", "context", "version", "watched")
+
+    def __init__(self, context: Any = None) -> None:
         self.version = 0
         self.watched = False
+        self.context = context
 
     def wrote(self) -> None:
         self.version += 1

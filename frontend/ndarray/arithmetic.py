@@ -1,0 +1,181 @@
+"""Python's operators on arrays, and the functions `nd.add`, `nd.maximum`, … that take arrays and numbers alike.
+
+One table says which operator computes what. Imperatively both operands broadcast; a number, or a NumPy scalar, goes to
+the operator's scalar form, in which the array's element type decides.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from gluonjit.base import numeric_types
+from gluonjit.ndarray.imperative import invoke
+from gluonjit.ndarray.ndarray import NDArray
+from gluonjit.operators.registry import Operator, get
+
+__all__ = [
+    "add",
+    "divide",
+    "equal",
+    "greater",
+    "greater_equal",
+    "lesser",
+    "lesser_equal",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "maximum",
+    "minimum",
+    "modulo",
+    "multiply",
+    "not_equal",
+    "power",
+    "subtract",
+    "true_divide",
+]
+
+# function: (of two arrays, of array and number, of number and array, of two numbers)
+_TABLE: dict[str, tuple[str, str, str, Callable[[Any, Any], Any]]] = {
+    "add": ("broadcast_add", "_plus_scalar", "_plus_scalar", operator.add),
+    "subtract": ("broadcast_sub", "_minus_scalar", "_rminus_scalar", operator.sub),
+    "multiply": ("broadcast_mul", "_mul_scalar", "_mul_scalar", operator.mul),
+    "divide": ("broadcast_div", "_div_scalar", "_rdiv_scalar", operator.truediv),
+    "modulo": ("broadcast_mod", "_mod_scalar", "_rmod_scalar", operator.mod),
+    "power": ("broadcast_power", "_power_scalar", "_rpower_scalar", operator.pow),
+    "maximum": ("broadcast_maximum", "_maximum_scalar", "_maximum_scalar", lambda a, b: a if a > b else b),
+    "minimum": ("broadcast_minimum", "_minimum_scalar", "_minimum_scalar", lambda a, b: a if a < b else b),
+    "equal": ("broadcast_equal", "_equal_scalar", "_equal_scalar", lambda a, b: int(a == b)),
+    "not_equal": ("broadcast_not_equal", "_not_equal_scalar", "_not_equal_scalar", lambda a, b: int(a != b)),
+    "greater": ("broadcast_greater", "_greater_scalar", "_lesser_scalar", lambda a, b: int(a > b)),
+    "greater_equal": (
+        "broadcast_greater_equal",
+        "_greater_equal_scalar",
+        "_lesser_equal_scalar",
+        lambda a, b: int(a >= b),
+    ),
+    "lesser": ("broadcast_lesser", "_lesser_scalar", "_greater_scalar", lambda a, b: int(a < b)),
+    "lesser_equal": (
+        "broadcast_lesser_equal",
+        "_lesser_equal_scalar",
+        "_greater_equal_scalar",
+        lambda a, b: int(a <= b),
+    ),
+    "logical_and": ("broadcast_logical_and", "_logical_and_scalar", "_logical_and_scalar", lambda a, b: int(a and b)),
+    "logical_or": ("broadcast_logical_or", "_logical_or_scalar", "_logical_or_scalar", lambda a, b: int(a or b)),
+    "logical_xor": (
+        "broadcast_logical_xor",
+        "_logical_xor_scalar",
+        "_logical_xor_scalar",
+        lambda a, b: int(bool(a) != bool(b)),
+    ),
+}
+
+
+def _function(name: str) -> Callable[[Any, Any], Any]:
+    both, right_number, left_number, numbers = _TABLE[name]
+    table: dict[str, Operator] = {}
+
+    def op(key: str) -> Operator:
+        """Looked up on first use: the modules that declare operators are not needed before."""
+        if key not in table:
+            table[key] = get(key)
+        return table[key]
+
+    def function(lhs: Any, rhs: Any) -> Any:
+        if rhs.__class__ is NDArray and lhs.__class__ is NDArray:
+            return invoke(op(both), (lhs, rhs), {})
+        if isinstance(lhs, numeric_types):
+            if isinstance(rhs, numeric_types):
+                return numbers(lhs, rhs)
+            return invoke(op(left_number), (_array(rhs, "data"),), {"scalar": float(lhs)})
+        if isinstance(rhs, numeric_types):
+            return invoke(op(right_number), (_array(lhs, "data"),), {"scalar": float(rhs)})
+        if not isinstance(rhs, NDArray):
+            raise TypeError(f"type {type(rhs)} not supported")
+        return invoke(op(both), (_array(lhs, "lhs"), rhs), {})
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = "gluonjit.ndarray"
+    function.__doc__ = f"Elementwise {name.replace('_', ' ')} of arrays or numbers; shapes broadcast."
+    return function
+
+
+def _array(value: Any, argument: str) -> NDArray:
+    if not isinstance(value, NDArray):
+        raise AssertionError(f"Argument {argument} must have NDArray type, but got {value}")
+    return value
+
+
+add = _function("add")
+subtract = _function("subtract")
+multiply = _function("multiply")
+divide = true_divide = _function("divide")
+modulo = _function("modulo")
+power = _function("power")
+maximum = _function("maximum")
+minimum = _function("minimum")
+equal = _function("equal")
+not_equal = _function("not_equal")
+greater = _function("greater")
+greater_equal = _function("greater_equal")
+lesser = _function("lesser")
+lesser_equal = _function("lesser_equal")
+logical_and = _function("logical_and")
+logical_or = _function("logical_or")
+logical_xor = _function("logical_xor")
+
+
+def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda self, other: function(other, self)
+
+
+def _in_place(name: str, verb: str) -> Callable[[NDArray, Any], NDArray]:
+    both, right_number, _, _ = _TABLE[name]
+
+    def method(self: NDArray, other: Any) -> NDArray:
+        if not self.writable:
+            raise ValueError(f"trying to {verb} a readonly NDArray")
+        if isinstance(other, NDArray):
+            return invoke(get(both), (self, other), {}, self)
+        if isinstance(other, numeric_types):
+            return invoke(get(right_number), (self,), {"scalar": float(other)}, self)
+        raise TypeError(f"type {type(other)} not supported")
+
+    return method
+
+
+def _install() -> None:
+    """Python's operators, as methods of NDArray."""
+    both_ways = {
+        "add": add,
+        "sub": subtract,
+        "mul": multiply,
+        "truediv": divide,
+        "mod": modulo,
+        "pow": power,
+    }
+    methods: dict[str, Callable[..., Any]] = {
+        "__eq__": equal,
+        "__ne__": not_equal,
+        "__gt__": greater,
+        "__ge__": greater_equal,
+        "__lt__": lesser,
+        "__le__": lesser_equal,
+        "__neg__": lambda self: multiply(self, -1.0),
+        "__abs__": lambda self: self.abs(),
+        "__iadd__": _in_place("add", "add to"),
+        "__isub__": _in_place("subtract", "subtract from"),
+        "__imul__": _in_place("multiply", "multiply to"),
+        "__itruediv__": _in_place("divide", "divide from"),
+        "__imod__": _in_place("modulo", "take modulo from"),
+    }
+    for name, function in both_ways.items():
+        methods[f"__{name}__"] = function
+        methods[f"__r{name}__"] = _reflected(function)
+    for name, function in methods.items():
+        setattr(NDArray, name, function)
+
+
+_install()

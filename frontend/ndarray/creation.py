@@ -1,0 +1,243 @@
+"""Functions that make arrays other than by computing on some: `nd.array`, `nd.zeros`, `nd.arange`, …"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from gluonjit.base import MXNetError, integer_types, mx_real_t
+from gluonjit.context import Context, current_context
+from gluonjit.ndarray.ndarray import NDArray, _placed_copy, convert, element_type
+
+__all__ = [
+    "arange",
+    "array",
+    "concatenate",
+    "empty",
+    "eye",
+    "from_dlpack",
+    "from_numpy",
+    "full",
+    "histogram",
+    "linspace",
+    "moveaxis",
+    "onehot_encode",
+    "ones",
+    "split_v2",
+    "to_dlpack_for_read",
+    "to_dlpack_for_write",
+    "waitall",
+    "zeros",
+]
+
+
+def _internal() -> Any:
+    from gluonjit.ndarray import _internal
+
+    return _internal
+
+
+def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """A copy of an array or of nested lists. float32 unless `dtype` says otherwise; an NDArray keeps its type."""
+    if isinstance(source_array, NDArray):
+        source = source_array._array
+        target = source.dtype if dtype is None else element_type(dtype)
+    else:
+        target = element_type(mx_real_t if dtype is None else dtype)
+        if isinstance(source_array, np.ndarray):
+            source = source_array
+        else:
+            try:
+                source = np.array(source_array, target)
+            except (TypeError, ValueError, OverflowError) as e:
+                raise TypeError("source_array must be array like object") from e
+    return _placed_copy(convert(source, target), _context(ctx))
+
+
+def _context(ctx: Context | None) -> Context:
+    return current_context() if ctx is None else ctx
+
+
+def empty(shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None) -> NDArray:
+    """An array for others to fill; its elements are arbitrary."""
+    _dense(stype)
+    return _placed_copy(np.empty(shape, element_type(mx_real_t if dtype is None else dtype)), _context(ctx))
+
+
+def zeros(shape: Any, ctx: Any = None, dtype: Any = None, stype: str | None = None, **kwargs: Any) -> NDArray:
+    _dense(stype)
+    return _internal()._zeros(shape=shape, ctx=str(_context(ctx)), dtype=_default(dtype), **kwargs)
+
+
+def ones(shape: Any, ctx: Any = None, dtype: Any = None, **kwargs: Any) -> NDArray:
+    return _internal()._ones(shape=shape, ctx=str(_context(ctx)), dtype=_default(dtype), **kwargs)
+
+
+def full(shape: Any, val: Any, ctx: Context | None = None, dtype: Any = mx_real_t, out: Any = None) -> NDArray:
+    """An array of `shape` filled with `val`, which may be an array that broadcasts to it."""
+    out = empty(shape, ctx, dtype) if out is None else out
+    out[:] = val
+    return out
+
+
+def arange(
+    start: float,
+    stop: float | None = None,
+    step: float = 1.0,
+    repeat: int = 1,
+    infer_range: Any = None,
+    ctx: Any = None,
+    dtype: Any = mx_real_t,
+) -> NDArray:
+    """start, start + step, … below stop, each `repeat` times; one number alone is `stop`."""
+    if infer_range is not None:
+        warnings.warn("`infer_range` argument has been deprecated", DeprecationWarning, stacklevel=2)
+    return _internal()._arange(
+        start=start,
+        stop=stop,
+        step=step,
+        repeat=repeat,
+        infer_range=False,
+        dtype=_default(dtype),
+        ctx=str(_context(ctx)),
+    )
+
+
+def linspace(
+    start: float, stop: float, num: int, endpoint: bool = True, ctx: Context | None = None, dtype: Any = mx_real_t
+) -> NDArray:
+    """`num` numbers from start to stop in equal steps; without the last one unless `endpoint`."""
+    values = np.linspace(start, stop, num, endpoint)
+    return _placed_copy(convert(values, element_type(_default(dtype))), _context(ctx))
+
+
+def eye(N: int, M: int = 0, k: int = 0, ctx: Any = None, dtype: Any = None, **kwargs: Any) -> NDArray:
+    """N x M (0: N x N) with ones on the k-th diagonal."""
+    return _internal()._eye(N=N, M=M, k=k, ctx=str(_context(ctx)), dtype=_default(dtype), **kwargs)
+
+
+def _default(dtype: Any) -> Any:
+    return mx_real_t if dtype is None else dtype
+
+
+def _dense(stype: str | None) -> None:
+    if stype not in (None, "default"):
+        raise MXNetError(f"storage type {stype!r} is not supported: arrays are dense ('default')")
+
+
+def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> NDArray:
+    """An NDArray with the elements of a NumPy array, in its element type; `zero_copy` shares the memory.
+
+    Sharing makes the NumPy array read-only, as in MXNet: whoever holds it must not change it any more.
+    """
+    if not zero_copy:
+        return array(ndarray, dtype=ndarray.dtype)
+    if not ndarray.flags.c_contiguous:
+        raise ValueError("Only c-contiguous arrays are supported for zero-copy")
+    element_type(ndarray.dtype)
+    shared = ndarray.view() if ndarray.flags.writeable else ndarray.copy()
+    ndarray.flags.writeable = False
+    return NDArray._wrap(shared)
+
+
+class _Capsule:
+    """A DLPack capsule in the form that NumPy takes."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # kDLCPU
+
+
+def from_dlpack(dlpack: Any) -> NDArray:
+    """The array in a DLPack capsule, or in an object that makes one."""
+    source = dlpack if hasattr(dlpack, "__dlpack__") else _Capsule(dlpack)
+    return _placed_copy(np.from_dlpack(source), current_context())
+
+
+def to_dlpack_for_read(data: NDArray) -> Any:
+    return data.to_dlpack_for_read()
+
+
+def to_dlpack_for_write(data: NDArray) -> Any:
+    return data.to_dlpack_for_write()
+
+
+def moveaxis(tensor: NDArray, source: Any, destination: Any) -> NDArray:
+    """`tensor` with the axes `source` moved to the positions `destination`; the others keep their order."""
+    sources = _axes(source, tensor.ndim, "Source should verify 0 <= source < tensor.ndim, got {}")
+    targets = _axes(destination, tensor.ndim, "Destination should verify 0 <= destination < tensor.ndim, got {}")
+    if len(sources) != len(targets):
+        raise ValueError("`source` and `destination` arguments must have the same number of elements")
+    order = [axis for axis in range(tensor.ndim) if axis not in sources]
+    for target, axis in sorted(zip(targets, sources)):
+        order.insert(target, axis)
+    return tensor.transpose(tuple(order))
+
+
+def _axes(axes: Any, ndim: int, complaint: str) -> tuple[int, ...]:
+    axes = (axes,) if isinstance(axes, integer_types) else tuple(axes)
+    if any(not -ndim <= axis < ndim for axis in axes):
+        raise ValueError(complaint.format(axes))
+    resolved = tuple(axis % ndim for axis in axes)
+    if len(set(resolved)) != len(resolved):
+        raise ValueError(f"repeated axis in {axes}")
+    return resolved
+
+
+def concatenate(arrays: list[NDArray], axis: int = 0, always_copy: bool = True) -> NDArray:
+    """The arrays of a list joined along an axis; `nd.concat` takes them as arguments instead."""
+    from gluonjit.ndarray import concat
+
+    if not isinstance(arrays, list) or not arrays or not isinstance(arrays[0], NDArray):
+        raise AssertionError("concatenate takes a list of NDArrays that is not empty")
+    if len(arrays) == 1 and not always_copy:
+        return arrays[0]
+    return concat(*arrays, dim=axis)
+
+
+def split_v2(ary: NDArray, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
+    """Parts of `ary` along an axis: so many equal ones, or cut before each of a tuple of indices."""
+    if isinstance(indices_or_sections, int):
+        if ary.shape[axis] % indices_or_sections:
+            raise ValueError("array split does not result in an equal division")
+        size = ary.shape[axis] // indices_or_sections
+        indices = [k * size for k in range(indices_or_sections)]
+    elif isinstance(indices_or_sections, tuple):
+        indices = [0, *indices_or_sections]
+    else:
+        raise ValueError("indices_or_sections must either int or tuple of ints")
+    return _internal()._split_v2(ary, indices=tuple(indices), axis=axis, squeeze_axis=squeeze_axis)
+
+
+def histogram(a: NDArray, bins: Any = 10, range: Any = None) -> tuple[NDArray, NDArray]:
+    """Counts of the elements in each bin, and the edges of the bins."""
+    if isinstance(bins, NDArray):
+        edges = bins._array
+    elif isinstance(bins, integer_types):
+        if range is None:
+            warnings.warn("range is not specified, using numpy's result to ensure consistency with numpy", stacklevel=2)
+            counts, edges = np.histogram(a._array, bins=bins)
+            return array(counts), array(edges)
+        edges = np.linspace(range[0], range[1], bins + 1).astype(a._array.dtype)
+    else:
+        raise ValueError("bins argument should be either an integer or an NDArray")
+    counts, _ = np.histogram(a._array, bins=edges)
+    return NDArray._wrap(counts.astype(np.int64)), array(edges, dtype=edges.dtype)
+
+
+def onehot_encode(indices: NDArray, out: NDArray) -> NDArray:
+    """Row k of the matrix `out` becomes 1 at column indices[k] and 0 elsewhere. Returns `out`."""
+    rows, columns = out.shape
+    out[:] = np.arange(columns) == indices._array.astype(np.int64).reshape(rows, 1)
+    return out
+
+
+def waitall() -> None:
+    """Returns at once: calls are synchronous."""

@@ -1,0 +1,147 @@
+"""Imperative operators: runs an expansion on ndarrays and wraps what comes out.
+
+This is the path of every operator outside compiled code, so it is written for little overhead: what follows from
+operator and attributes alone is worked out once (`_Call`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit import random
+from gluonjit.autograd import modes
+from gluonjit.base import MXNetError
+from gluonjit.context import Context, placed
+from gluonjit.ir.types import IRError
+from gluonjit.ndarray.ndarray import NDArray
+from gluonjit.operators.registry import Operator
+from gluonjit.runtime.eager import Eager, quiet
+from gluonjit.runtime.storage import Storage
+
+_EAGER = {mode: Eager(mode, random.next_key) for mode in (False, True)}
+
+# Bits of ndarray.flags.num: C-contiguous, owns its data, writeable. A result with all three, and no operand itself,
+# is fresh memory in the layout that an NDArray has.
+_FRESH = 0x0001 | 0x0004 | 0x0400
+
+
+class _Call:
+    """What an operator with certain attributes amounts to: parsed attributes, number of inputs and of results."""
+
+    __slots__ = ("arity", "attrs", "context", "visible")
+
+    def __init__(self, op: Operator, raw: dict[str, Any]) -> None:
+        self.attrs = op.parse(raw)
+        self.arity = len(op.input_names(self.attrs))
+        self.visible = op.visible(self.attrs) if op.visible else len(op.outputs(self.attrs))
+        # Operators without inputs are told where to put their result.
+        self.context: Context | None = placed(raw["ctx"]) if "ctx" in op.attrs and "ctx" in raw else None
+
+
+_calls: dict[Operator, dict[Any, _Call]] = {}
+
+
+def _call(op: Operator, raw: dict[str, Any]) -> _Call:
+    """The `_Call` of these raw attributes, remembered as far as they are hashable."""
+    key: Any = ()
+    if raw:
+        # 1, True and 1.0 are one key but not one attribute, and so are 0.0 and -0.0.
+        key = tuple([(k, v.__class__, v if v or v.__class__ is not float else repr(v)) for k, v in raw.items()])
+    try:
+        return _calls[op][key]
+    except KeyError:
+        known = _calls.setdefault(op, {})
+    except TypeError:  # unhashable: a list or an array
+        return _Call(op, raw)
+    if len(known) >= 1024:  # a scalar that changes with every call must not fill the memory
+        known.clear()
+    known[key] = call = _Call(op, raw)
+    return call
+
+
+def invoke(
+    op: Operator,
+    inputs: Sequence[Any],
+    attrs: dict[str, Any],
+    out: Any = None,
+    name: Any = None,
+    attr: Any = None,
+    hint: str = "",
+) -> Any:
+    """Runs `op` on NDArrays; `attrs` are raw. Entries of `inputs` that are None were left out.
+
+    Returns the visible results, a list when there is not exactly one, in memory of their own; or writes them to
+    `out` and returns that. MXNet accepts `name=` and `attr=` here, and ignores them.
+    """
+    call = _call(op, attrs)
+    try:
+        arrays = [x._array for x in inputs]
+    except AttributeError:
+        inputs = [x for x in inputs if x is not None]
+        arrays = [x._array for x in inputs]
+    if len(arrays) != call.arity:
+        op.check_arity(len(arrays), call.attrs)
+    try:
+        with quiet():
+            results = op.expand(_EAGER[modes.training], *arrays, **call.attrs)
+    except MXNetError:
+        raise
+    except IRError as e:
+        raise MXNetError(f"Error in operator {op.name}: {e}") from e
+
+    if results.__class__ is tuple or results.__class__ is list:
+        results = list(results[: call.visible])
+    else:
+        results = [results]
+    if out is not None:
+        return _write(op, results, out)
+    context = call.context
+    if arrays:
+        storage = inputs[0]._storage
+        if storage is not None:
+            context = storage.context
+    wrapped = []
+    for k, result in enumerate(results):
+        others = [*arrays, *results[:k]] if k else arrays
+        if result.__class__ is not np.ndarray or result.flags.num & _FRESH != _FRESH:
+            result = _own(result, others)
+        else:
+            for other in others:
+                if other is result:
+                    result = result.copy()
+        x = NDArray._wrap(result)
+        if context is not None:
+            x._storage = Storage(context)
+        wrapped.append(x)
+    return wrapped[0] if len(wrapped) == 1 else wrapped
+
+
+def _own(result: Any, others: list[np.ndarray]) -> np.ndarray:
+    """`result` as writeable C-contiguous array that shares no memory with the others."""
+    array = np.ascontiguousarray(result).reshape(np.shape(result))
+    if not array.flags.writeable or any(np.may_share_memory(array, other) for other in others):
+        return array.copy()
+    return array
+
+
+def _write(op: Operator, results: list[np.ndarray], out: Any) -> Any:
+    """Writes results to `out`, an NDArray or as many as there are results, whose types must fit. Returns `out`."""
+    targets = [out] if isinstance(out, NDArray) else list(out)
+    if len(targets) != len(results):
+        raise MXNetError(f"Operator {op.name} has {len(results)} outputs, but out= gives {len(targets)}")
+    for k, (target, result) in enumerate(zip(targets, results)):
+        array = target._array
+        if array.shape != np.shape(result) or array.dtype != result.dtype:
+            raise MXNetError(
+                f"Incompatible attr in node  at {k}-th output: operator {op.name} gives "
+                f"{result.dtype}{list(np.shape(result))}, out= is {array.dtype}{list(array.shape)}"
+            )
+    if len(targets) > 1:
+        results = [_own(result, [t._array for t in targets]) for result in results]
+    for target, result in zip(targets, results):
+        target._array[...] = result
+        target._wrote()
+    return out

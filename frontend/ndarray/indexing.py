@@ -1,0 +1,317 @@
+"""What an index means: `x[key]` and `x[key] = value` by MXNet's rules, worked out on shapes alone.
+
+MXNet knows two kinds of keys. Integers, slices, None and Ellipsis are *basic*: the result shares memory with the array
+when the elements are contiguous, and is a copy otherwise. A list, tuple, range or array in the key makes it *advanced*:
+always a copy. The rules are NumPy's except that
+
+* a result is never 0-d: where NumPy drops the last axis, one of length 1 stays;
+* boolean lists and NumPy masks count as integers 0 and 1, and boolean NDArrays are refused;
+* beside an advanced index, None puts its axis where MXNet does (see `_new_axes`).
+
+`parse` needs no array: tracing uses it on shapes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gluonjit.base import MXNetError, integer_types
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Basic:
+    """Per axis of the array: `start`, `step` (may be negative) and `size`. `shape` is the result's.
+
+    `kept` is the result's shape before axes are dropped (integers) and inserted (None): it equals `size`.
+    """
+
+    start: Shape
+    size: Shape
+    step: Shape
+    shape: Shape
+    int_axes: Shape
+    new_axes: Shape
+    contiguous: bool
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """The NumPy key of the same elements, with every axis kept."""
+        return tuple(_as_slice(*parts) for parts in zip(self.start, self.size, self.step))
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """`key` (integers, slices, i32 arrays) indexes as in NumPy; then axes of length 1 go in at `new_axes`."""
+
+    key: tuple[Any, ...]
+    new_axes: Shape
+
+
+def parse(key: Any, shape: Shape) -> Basic | Advanced:
+    """The meaning of `key` on an array of `shape`. Raises what MXNet raises for a key that has none."""
+    expanded = _expand(key, shape)
+    axes = tuple(k for k in expanded if k is not None)
+    advanced = _is_advanced(axes)
+    if len(axes) > len(shape):
+        raise IndexError(f"too many indices ({len(axes)}) for array with {len(shape)} dimensions")
+    return _advanced(expanded, axes, shape) if advanced else _basic(expanded, axes, shape)
+
+
+def _expand(key: Any, shape: Shape) -> tuple[Any, ...]:
+    """`key` as a tuple that names every axis: Ellipsis and missing axes become full slices."""
+    parts: list[Any] = []
+    ellipsis = None
+    for part in key if isinstance(key, tuple) else (key,):
+        if part is Ellipsis:
+            if ellipsis is not None:
+                raise IndexError("Cannot use more than one ellipsis (`...`) for indexing")
+            ellipsis = len(parts)
+        elif isinstance(part, bool):
+            pass  # inside a tuple MXNet skips it
+        elif _is_ndarray(part):
+            parts.append(_index_array(part, len(parts), shape))
+        else:
+            parts.append(part)
+    if ellipsis is None:
+        ellipsis = len(parts)
+    missing = len(shape) - sum(part is not None for part in parts)
+    return (*parts[:ellipsis], *[slice(None)] * missing, *parts[ellipsis:])
+
+
+def _is_ndarray(part: Any) -> bool:
+    return hasattr(part, "asnumpy")
+
+
+def _index_array(index: Any, axis: int, shape: Shape) -> Any:
+    """The values of an NDArray used as an index; a 0-d one is an integer."""
+    values = index.asnumpy()
+    if values.dtype == np.bool_:
+        for k, n in enumerate(values.shape, axis):
+            if k < len(shape) and shape[k] != n:
+                raise IndexError(
+                    f"boolean index did not match indexed array along axis {k}; "
+                    f"size is {shape[k]} but corresponding boolean size is {n}"
+                )
+        raise ValueError(
+            "Cannot perform boolean indexing in legacy mode; "
+            "use nd.contrib.boolean_mask, or nd.where to keep the shape."
+        )
+    return int(values) if values.ndim == 0 else values
+
+
+def _is_advanced(axes: Sequence[Any]) -> bool:
+    advanced = False
+    for part in axes:
+        if isinstance(part, (np.ndarray, list, tuple, range)):
+            advanced = True
+        elif not isinstance(part, (slice, *integer_types)):
+            raise ValueError(f"NDArray does not support slicing with key {part} of type {type(part)}.")
+    return advanced
+
+
+def _basic(expanded: Sequence[Any], axes: Sequence[Any], shape: Shape) -> Basic:
+    start, size, step, int_axes = [], [], [], []
+    for axis, (part, n) in enumerate(zip(axes, shape)):
+        if isinstance(part, slice):
+            begin, _, stride = part.indices(n)
+            length = len(range(n)[part])
+        else:
+            if not -n <= part < n:
+                raise IndexError(f"index {part} is out of bounds for axis {axis} with size {n}")
+            begin, length, stride = int(part) % n, 1, 1
+            int_axes.append(axis)
+        start.append(begin)
+        size.append(length)
+        step.append(stride)
+    result = []
+    new_axes = []
+    remaining = iter(size)
+    for part in expanded:
+        if part is None:
+            new_axes.append(len(result))
+            result.append(1)
+        else:
+            length = next(remaining)
+            if isinstance(part, slice):
+                result.append(length)
+    return Basic(
+        tuple(start),
+        tuple(size),
+        tuple(step),
+        tuple(result) or (1,),
+        tuple(int_axes),
+        tuple(new_axes),
+        is_contiguous(size, step, shape),
+    )
+
+
+def is_contiguous(size: Sequence[int], step: Sequence[int], shape: Shape) -> bool:
+    """Whether the elements lie side by side in row-major memory; so they do when there is at most one."""
+    if math.prod(size) <= 1:
+        return True
+    partial = False  # whether an axis further right is not taken whole
+    for taken, stride, n in zip(reversed(size), reversed(step), reversed(shape)):
+        if taken > 1 and (stride != 1 or partial):
+            return False
+        partial = partial or taken < n
+    return True
+
+
+def _as_slice(start: int, size: int, step: int) -> slice:
+    stop = start + size * step
+    return slice(start, stop if stop >= 0 else None, step) if size else slice(0, 0)
+
+
+def _advanced(expanded: Sequence[Any], axes: Sequence[Any], shape: Shape) -> Advanced:
+    key: list[Any] = []
+    block: Shape = ()
+    for part, n in zip(axes, shape):
+        if not isinstance(part, slice):
+            part = np.array([part] if isinstance(part, integer_types) else _integers(part))
+            block = _broadcast(block, part.shape)
+            outside = part[(part < -n) | (part >= n)]
+            if outside.size:
+                raise IndexError(f"index {outside[0]} is out of bounds for axis {len(key)} with size {n}")
+        key.append(part)
+    return Advanced(tuple(key), _new_axes(expanded, len(block)))
+
+
+def _integers(part: Any) -> np.ndarray:
+    """An index array as MXNet converts it: to int32, fractions dropped, booleans as 0 and 1."""
+    try:
+        return np.asarray(part, np.int32) if isinstance(part, np.ndarray) else np.array(part, np.int32)
+    except (TypeError, ValueError):
+        raise TypeError("source_array must be array like object") from None
+
+
+def _broadcast(a: Shape, b: Shape) -> Shape:
+    rank = max(len(a), len(b))
+    out = []
+    for m, n in zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b):
+        if m != 1 and n != 1 and m != n:
+            raise ValueError(f"shape1={a} is not broadcastable to shape2={b}")
+        out.append(n if m == 1 else m)
+    return tuple(out)
+
+
+def _new_axes(expanded: Sequence[Any], block_rank: int) -> Shape:
+    """Where axes of length 1 go into the result of an advanced index, in the order of the Nones.
+
+    MXNet's rule, which differs from NumPy's: the axes of the adjacent index arrays count for nothing.
+    """
+    is_array = [part is not None and not isinstance(part, slice) for part in expanded]
+    where = [k for k, yes in enumerate(is_array) if yes]
+    adjacent = where == list(range(where[0], where[-1] + 1))
+    position = 0 if adjacent else block_rank
+    out = []
+    for part, yes in zip(expanded, is_array):
+        if part is None:
+            out.append(position)
+        position += not yes
+    return tuple(out)
+
+
+def first_axis(key: Any, n: int) -> tuple[int, int]:
+    """`x[start:stop]` along the first axis of length `n`, as MXNet clips it. MXNetError for start > stop."""
+    start = 0 if key.start is None else _clip(key.start, n)
+    stop = n if key.stop is None else _clip(key.stop, n)
+    if start > stop:
+        raise MXNetError(f"Check failed: begin <= end ({start} vs. {stop}) : Invalid slicing range [{start},{stop})")
+    return start, stop
+
+
+def _clip(position: int, n: int) -> int:
+    return max(position + n, 0) if position < 0 else min(position, n)
+
+
+def fit(value: np.ndarray, shape: Shape, squeeze: Sequence[int] = ()) -> np.ndarray:
+    """`value` broadcast to `shape`, for assignment: leading axes of length 1 too many are dropped.
+
+    `squeeze` are the axes that None put into the key: where the value has them, too, they go.
+    """
+    if squeeze and value.ndim > len(shape):
+        value = value.squeeze(tuple(axis for axis in squeeze if axis < value.ndim))
+    extra = value.ndim - len(shape)
+    if extra > 0:
+        lead = 0
+        while lead < extra and value.shape[lead] == 1:
+            lead += 1
+        value = value.reshape(value.shape[lead:])
+    if value.shape == shape:
+        return value
+    try:
+        return np.broadcast_to(value, shape)
+    except ValueError:
+        raise ValueError(
+            "operands could not be broadcast together with remapped shapes[original->remapped]: "
+            f"{value.shape} and requested shape {shape}"
+        ) from None
+
+
+def reshape(shape: Shape, target: Sequence[int], reverse: bool = False) -> Shape:
+    """The shape that `target` (with MXNet's codes 0, -1, -2, -3, -4) asks of an array of `shape`.
+
+    Does not compare sizes unless it has to infer a dimension, which is rounded down. MXNetError for impossible codes.
+    """
+    target = [int(n) for n in target]
+    return _reshape(shape[::-1], target[::-1])[::-1] if reverse else _reshape(shape, target)
+
+
+def _reshape(shape: Shape, target: list[int]) -> Shape:
+    out: list[int] = []
+    at = 0  # next axis of `shape`
+    unknown = None  # position in `out` to infer
+
+    def take() -> int:
+        nonlocal at
+        if at >= len(shape):
+            raise MXNetError(f"reshape to {tuple(target)}: code refers to an axis that shape {shape} does not have")
+        at += 1
+        return shape[at - 1]
+
+    k = 0
+    while k < len(target):
+        n = target[k]
+        k += 1
+        if n > 0:
+            out.append(n)
+            at += 1
+        elif n == 0:
+            out.append(take())
+        elif n == -1:
+            if unknown is not None:
+                raise MXNetError(f"reshape to {tuple(target)}: One and only one dim can be inferred")
+            unknown = len(out)
+            out.append(1)
+            at += 1
+        elif n == -2:
+            out.extend(shape[at:])
+            at = len(shape)
+        elif n == -3:
+            out.append(take() * take())
+        elif n == -4:
+            if k + 2 > len(target):
+                raise MXNetError(f"reshape to {tuple(target)}: -4 needs two numbers after it")
+            whole = take()
+            first, second = target[k : k + 2]
+            k += 2
+            if first == -1 and second == -1:
+                raise MXNetError(f"reshape to {tuple(target)}: split dims cannot both be -1")
+            first = whole // second if first == -1 and second else first
+            second = whole // first if second == -1 and first else second
+            if first * second != whole:
+                raise MXNetError(f"Split dims {first}, {second} do not divide original dim {whole}")
+            out += (first, second)
+        else:
+            raise MXNetError(f"shape dim size must be >= -1, while received {n}")
+    if unknown is not None:
+        known = math.prod(out)
+        out[unknown] = math.prod(shape) // known if known else 0
+    return tuple(out)

@@ -1,0 +1,452 @@
+"""`mx.nd.NDArray`: a NumPy array with MXNet's interface and MXNet's rules of sharing memory.
+
+These share memory with the array they come from: `x[i]`, `x[i:j]`, any basic index whose elements are contiguous,
+`reshape`, `detach`; and `as_in_context`, `astype(copy=False)`, which return the array itself where nothing changes.
+Everything else copies. An NDArray's memory is always C-contiguous.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from gluonjit import autograd, namespace
+from gluonjit.base import MXNetError, numeric_types
+from gluonjit.context import Context, cpu, placed
+from gluonjit.ir import opdef
+from gluonjit.ir.types import IRError, dtype
+from gluonjit.ndarray import indexing
+from gluonjit.runtime.storage import Storage
+
+_new = object.__new__
+_CPU = cpu(0)
+
+
+class NDArray:
+    """A multidimensional array of one element type, made by `nd.array`, `nd.zeros`, … and by operators.
+
+    `_array` holds the elements. `_storage` is the identity of that memory, shared with all views, once anybody has
+    asked for it. `_grad_state` is for gradients, of which there are none yet.
+    """
+
+    __slots__ = ("__weakref__", "_array", "_grad_state", "_storage")
+
+    __array_priority__ = 1000.0  # NumPy leaves `np.float32(2) + x` to NDArray
+
+    _array: np.ndarray
+    _storage: Storage | None
+
+    def __init__(self, array: np.ndarray) -> None:
+        """Wraps `array` without a copy if it is C-contiguous. Users call `nd.array`, which copies."""
+        self._array = np.ascontiguousarray(array).reshape(array.shape)
+        self._storage = None
+        self._grad_state = None
+
+    @staticmethod
+    def _wrap(array: np.ndarray) -> NDArray:
+        """The NDArray on a C-contiguous array that nobody else will write to."""
+        x = _new(NDArray)
+        x._array = array
+        x._storage = None
+        x._grad_state = None
+        return x
+
+    def _view(self, array: np.ndarray) -> NDArray:
+        """The NDArray on `array`, which is a view of this one's memory."""
+        x = NDArray._wrap(array)
+        x._storage = self.storage()
+        return x
+
+    def storage(self) -> Storage:
+        """The identity of this array's memory: the same object for all its views."""
+        if self._storage is None:
+            self._storage = Storage()
+        return self._storage
+
+    def _wrote(self) -> None:
+        """Every write to the elements ends here: compiled code that depends on them looks again."""
+        if self._storage is not None:
+            self._storage.wrote()
+
+    # What it is.
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._array.shape
+
+    @property
+    def ndim(self) -> int:
+        return self._array.ndim
+
+    @property
+    def size(self) -> int:
+        return self._array.size
+
+    @property
+    def dtype(self) -> type:
+        """The element type as NumPy scalar type, such as `numpy.float32`."""
+        return self._array.dtype.type
+
+    @property
+    def stype(self) -> str:
+        return "default"
+
+    @property
+    def context(self) -> Context:
+        return (self._storage.context if self._storage is not None else None) or _CPU
+
+    ctx = context
+
+    @property
+    def writable(self) -> bool:
+        return self._array.flags.writeable
+
+    @writable.setter
+    def writable(self, value: bool) -> None:
+        self._array.flags.writeable = value
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """The address of the elements."""
+        return ctypes.c_void_p(self._array.ctypes.data)
+
+    def __repr__(self) -> str:
+        return f"\n{self._array}\n<{type(self).__name__} {'x'.join(map(str, self.shape))} @{self.context}>"
+
+    def __len__(self) -> int:
+        return self._array.shape[0]
+
+    def __hash__(self) -> int:
+        return id(self) // 16
+
+    def __bool__(self) -> bool:
+        if self.size > 1:
+            raise ValueError("The truth value of an NDArray with multiple elements is ambiguous.")
+        return bool(self.size and self.asscalar())
+
+    def __float__(self) -> float:
+        if self.size != 1:
+            raise TypeError("float() argument must be a string or a real number, not 'NDArray'")
+        return float(self.asscalar())
+
+    def __int__(self) -> int:
+        if self.size != 1:
+            raise TypeError("int() argument must be a string, a bytes-like object or a real number, not 'NDArray'")
+        return int(self.asscalar())
+
+    def __index__(self) -> int:
+        if self.size != 1 or self._array.dtype.kind not in "iu":
+            raise TypeError("only integer scalar arrays can be converted to a scalar index")
+        return int(self.asscalar())
+
+    # Its elements, elsewhere.
+
+    def asnumpy(self) -> np.ndarray:
+        """A NumPy copy."""
+        return self._array.copy()
+
+    def asscalar(self) -> Any:
+        """The one element, as NumPy scalar."""
+        if self._array.size != 1:
+            raise ValueError("The current array is not a scalar")
+        return self._array.reshape(-1)[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("an NDArray gives its elements as a copy only")
+        return np.array(self._array, dtype)
+
+    def wait_to_read(self) -> None:
+        """Returns at once: calls are synchronous."""
+
+    def copy(self) -> NDArray:
+        return _placed_copy(self._array, self.context)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NDArray:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _placed_copy, (self._array, self.context)
+
+    def copyto(self, other: NDArray | Context) -> Any:
+        """Copies the elements into `other`, which has the same shape and any element type, or to a new array on a
+        context. Returns the target; False, with a warning, for the array itself."""
+        if isinstance(other, Context):
+            return _placed_copy(self._array, other)
+        if not isinstance(other, NDArray):
+            raise TypeError(f"copyto does not support type {type(other)}")
+        if other._array is self._array:
+            warnings.warn("You are attempting to copy an array to itself", RuntimeWarning, stacklevel=2)
+            return False
+        if other.shape != self.shape:
+            raise MXNetError(
+                f"Incompatible attr in node  at 0-th output: expected {list(self.shape)}, got {list(other.shape)}"
+            )
+        other._array[...] = convert(self._array, other._array.dtype)
+        other._wrote()
+        return other
+
+    def as_in_context(self, context: Context) -> NDArray:
+        return self if context == self.context else self.copyto(context)
+
+    def astype(self, dtype: Any, copy: bool = True) -> NDArray:
+        target = element_type(dtype)
+        if not copy and target == self._array.dtype:
+            return self
+        return _placed_copy(convert(self._array, target), self.context)
+
+    def detach(self) -> NDArray:
+        """The same elements, in shared memory, of which no gradient is asked."""
+        return self._view(self._array)
+
+    def tostype(self, stype: str) -> NDArray:
+        if stype == "default":
+            return self.copy()
+        if stype == "csr" and self.ndim != 2:
+            raise ValueError(f"To convert to a CSR, the NDArray should be 2 Dimensional. Current shape is {self.shape}")
+        raise MXNetError(f"storage type {stype!r} is not supported: arrays are dense ('default')")
+
+    def as_nd_ndarray(self) -> NDArray:
+        return self
+
+    def as_np_ndarray(self) -> NDArray:
+        raise MXNetError("gluonjit has the mx.nd interface only: there is no mx.np.ndarray to convert to")
+
+    def to_dlpack_for_read(self) -> Any:
+        return self._array.__dlpack__()
+
+    def to_dlpack_for_write(self) -> Any:
+        self._wrote()
+        return self._array.__dlpack__()
+
+    # Indexing.
+
+    def __getitem__(self, key: Any) -> NDArray:
+        array = self._array
+        shape = array.shape
+        if isinstance(key, indexing.integer_types):
+            # This way also `for row in x` ends: with the IndexError.
+            return self._row(key)
+        if isinstance(key, slice):
+            if key.step in (None, 1):
+                if key.start is None and key.stop is None:
+                    return self
+                start, stop = indexing.first_axis(key, shape[0])
+                return self._view(array[start:stop])
+        elif isinstance(key, tuple):
+            if not key:
+                return self
+            if len(key) == len(shape) and all(isinstance(k, indexing.integer_types) for k in key):
+                x = self
+                for k in key:
+                    x = x._row(k)
+                return x
+        meaning = indexing.parse(key, shape)
+        if isinstance(meaning, indexing.Advanced):
+            new = array[meaning.key]
+            final = list(new.shape)
+            for axis in meaning.new_axes:
+                final.insert(axis, 1)
+            return self._copied(new.reshape(final or (1,)))
+        part = array[meaning.slices].reshape(meaning.shape)
+        return self._view(part) if meaning.contiguous else self._copied(part)
+
+    def _row(self, k: int) -> NDArray:
+        n = self._array.shape[0]
+        if not -n <= k < n:
+            raise IndexError(f"index {int(k)} is out of bounds for axis 0 with size {n}")
+        k = k % n
+        if self._array.ndim == 1:
+            return self._view(self._array[k : k + 1])
+        return self._view(self._array[k])
+
+    def _copied(self, array: np.ndarray) -> NDArray:
+        """A new NDArray on the same device, with the elements of an array that may be a view of this one."""
+        x = NDArray._wrap(array.copy())
+        if self._storage is not None and self._storage.context is not None:
+            x._storage = Storage(self._storage.context)
+        return x
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        array = self._array
+        if array.ndim == 0:
+            _check_scalar_key(key)
+            if not isinstance(value, numeric_types) and getattr(value, "size", 0) != 1:
+                raise ValueError("setting an array element with a sequence.")
+            array[...] = self._elements(value).reshape(())
+        elif array.size:
+            meaning = indexing.parse(key, array.shape)
+            elements = self._elements(value)
+            if isinstance(meaning, indexing.Advanced):
+                array[meaning.key] = indexing.fit(elements, array[meaning.key].shape, meaning.new_axes)
+            else:
+                dropped = [n for k, n in enumerate(meaning.size) if k not in meaning.int_axes]
+                elements = indexing.fit(elements, tuple(dropped) or (1,), meaning.new_axes)
+                array[meaning.slices] = elements.reshape(meaning.size)
+        self._wrote()
+
+    def _elements(self, value: Any) -> np.ndarray:
+        """`value`, for assignment to this array, in its element type."""
+        if isinstance(value, NDArray):
+            value = value._array
+        elif isinstance(value, numeric_types):
+            value = np.asarray(float(value))
+        elif not isinstance(value, np.ndarray):
+            try:
+                value = np.array(value, self._array.dtype)
+            except (TypeError, ValueError):
+                raise TypeError(
+                    f"{type(self)} does not support assignment with non-array-like object {value} of type {type(value)}"
+                ) from None
+        return convert(value, self._array.dtype)
+
+    def slice_assign(self, rhs: NDArray, begin: Any, end: Any, step: Any) -> NDArray:
+        """Writes `rhs` to the box from `begin` to `end`; an entry of None means all of that axis. Returns self."""
+        box = tuple(slice(*parts) for parts in zip(begin, end, step or (None,) * len(begin)))
+        self._array[box] = convert(rhs._array, self._array.dtype).reshape(self._array[box].shape)
+        self._wrote()
+        return self
+
+    def slice_assign_scalar(self, value: float, begin: Any, end: Any, step: Any) -> NDArray:
+        """`slice_assign` of one number to all of the box."""
+        box = tuple(slice(*parts) for parts in zip(begin, end, step or (None,) * len(begin)))
+        self._array[box] = self._elements(value)
+        self._wrote()
+        return self
+
+    # Shapes.
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> NDArray:
+        """A view in another shape: `reshape(2, -1)`, `reshape((2, -1))` or `reshape(shape=…, reverse=…)`.
+
+        Codes: 0 copies a dimension, -1 is inferred, -2 copies all that remain, -3 merges two, -4 splits one into the
+        two numbers after it; `reverse` matches them from the right.
+        """
+        if len(shape) == 1 and isinstance(shape[0], (list, tuple)):
+            shape = tuple(shape[0])
+        elif not shape:
+            shape = kwargs.get("shape")  # type: ignore[assignment]
+            if not shape:
+                raise AssertionError("Shape must be provided.")
+            shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        unknown = [key for key in kwargs if key not in ("shape", "reverse")]
+        if unknown:
+            raise TypeError(
+                f"Got unknown keywords in reshape: {', '.join(unknown)}. "
+                "Accepted keyword arguments are 'shape' and 'reverse'."
+            )
+        target = indexing.reshape(self.shape, shape, kwargs.get("reverse", False))
+        if math.prod(target) != self.size:
+            raise ValueError(f"Cannot reshape array of size {self.size} into shape {shape}")
+        return self._view(self._array.reshape(target))
+
+    @property
+    def T(self) -> NDArray:
+        return self if self.ndim < 2 else _functions().transpose(self)
+
+    def flatten(self, inplace: bool = False) -> NDArray:
+        """(n, …) as (n, the rest); a copy unless `inplace`."""
+        return self.reshape((0, -1)) if inplace else _functions().flatten(self)
+
+    def expand_dims(self, axis: int, inplace: bool = False) -> NDArray:
+        """With an axis of length 1 at `axis`; a copy unless `inplace`."""
+        if not inplace:
+            return _functions().expand_dims(self, axis=axis)
+        if not -self.ndim - 1 <= axis <= self.ndim:
+            raise AssertionError(f"axis {axis} is out of range for {self.ndim}d array")
+        shape = list(self.shape)
+        shape.insert(axis + self.ndim + 1 if axis < 0 else axis, 1)
+        return self._view(self._array.reshape(shape))
+
+    def squeeze(self, axis: Any = None, inplace: bool = False) -> NDArray:
+        """Without axes of length 1, all or those given; a copy unless `inplace`."""
+        if not inplace:
+            return _functions().squeeze(self, axis=axis)
+        axes = [axis] if isinstance(axis, int) else list(axis or ())
+        if len(axes) != len(set(axes)):
+            raise AssertionError(f"axis {axes} contains duplicate which is not allowed.")
+        for k in axes:
+            if not -self.ndim <= k < self.ndim:
+                raise AssertionError(f"axis {k} is out of range for {self.ndim}d array")
+            if self.shape[k] != 1:
+                raise AssertionError(f"Squeeze target axis {k} must be size 1, got {self.shape[k]}.")
+        drop = {k % self.ndim for k in axes} if axes else {k for k, n in enumerate(self.shape) if n == 1}
+        shape = tuple(n for k, n in enumerate(self.shape) if k not in drop)
+        return self._view(self._array.reshape(shape or (1,)))
+
+    def broadcast_to(self, shape: Any) -> NDArray:
+        own = (1,) * (len(shape) - self.ndim) + self.shape
+        if len(own) != len(shape) or any(m not in (1, n) for m, n in zip(own, shape)):
+            raise ValueError(
+                "operands could not be broadcast together with remapped shapes[original->remapped]: "
+                f"{own} and requested shape {shape}"
+            )
+        return _functions().broadcast_to(self.reshape(own) if own != self.shape else self, shape=tuple(shape))
+
+    def broadcast_like(self, other: NDArray) -> NDArray:
+        return self.broadcast_to(other.shape)
+
+    def split_v2(self, *args: Any, **kwargs: Any) -> Any:
+        return _functions().split_v2(self, *args, **kwargs)
+
+    # Gradients.
+
+    def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
+        autograd.no_gradients("attach_grad")
+
+    @property
+    def grad(self) -> None:
+        return None
+
+    def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
+        autograd.no_gradients("backward")
+
+
+def _functions() -> Any:
+    from gluonjit import ndarray
+
+    return ndarray
+
+
+namespace.add_methods(NDArray, _functions)
+
+
+def _placed_copy(array: np.ndarray, context: Context) -> NDArray:
+    """A new NDArray on `context` with the elements of `array`. MXNetError for a device there is none of."""
+    device = placed(context)
+    x = NDArray._wrap(np.array(array, order="C"))
+    if device is not None:
+        x._storage = Storage(device)
+    return x
+
+
+def _check_scalar_key(key: Any) -> None:
+    if not isinstance(key, slice) and key != ():
+        raise IndexError("scalar tensor can only accept `()` and `:` as index")
+
+
+def element_type(spec: Any) -> np.dtype:
+    """The NumPy dtype that `spec` names. TypeError when it names none, MXNetError for one that arrays cannot have."""
+    try:
+        return dtype(spec).numpy
+    except IRError as e:
+        np.dtype(spec)
+        raise MXNetError(str(e)) from None
+
+
+def convert(array: np.ndarray, target: np.dtype) -> np.ndarray:
+    """`array` in element type `target`, which may be the array itself: the primitive `cast`."""
+    if array.dtype == target:
+        return array
+    if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:  # complex, object, …: NumPy's own rules
+        return array.astype(target)
+    cast = opdef.lookup("cast")
+    assert isinstance(cast, opdef.Primitive)
+    with np.errstate(all="ignore"):
+        return cast.eval(array, dtype=target)
