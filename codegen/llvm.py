@@ -101,8 +101,8 @@ class Module:
             self._globals.append(f'{name} = private unnamed_addr constant [{len(data)} x i8] c"{text}", align {align}')
         return name
 
-    def add_global(self, text: str) -> None:
-        """Adds a line at module level: `@state = internal global i64 0`."""
+    def add(self, text: str) -> None:
+        """Adds text at module level: a whole function, or `@state = internal global i64 0`."""
         self._globals.append(text)
 
     def metadata(self, text: str) -> str:
@@ -125,19 +125,22 @@ class Scope:
     scope, which is how loop-invariant code is placed. `label` is the basic block that is being written.
     """
 
-    __slots__ = ("depth", "label", "lines", "parent")
+    __slots__ = ("depth", "label", "lines", "memo", "parent")
 
     def __init__(self, parent: Scope | None, label: str) -> None:
         self.parent = parent
         self.depth = 0 if parent is None else parent.depth + 1
         self.lines: list[str] = []
         self.label = label
+        self.memo: dict[Any, Any] = {}
+        """What has been computed here, for whoever wants to compute it once (`Function.pure`)."""
 
 
 class Loop:
     """An open loop: `index` is its counter, `carried` the values that came from the previous iteration.
 
-    `next` says what the next iteration gets; after the loop, `results` are the values of the last one.
+    `next` says what the next iteration gets; after the loop, `results` are the values of the last one. A loop made by
+    `repeat` has no counter, and goes on while `again` holds.
     """
 
     def __init__(self, index: str, carried: tuple[str, ...], scope: Scope) -> None:
@@ -145,6 +148,7 @@ class Loop:
         self.carried = carried
         self.scope = scope
         self.results: tuple[str, ...] = ()
+        self.again = "false"
         self._next: tuple[str, ...] = carried
 
     def next(self, *values: str) -> None:
@@ -194,6 +198,15 @@ class Function:
         self._count += 1
         name = f"%{hint}.{self._count}"
         self.scope.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def pure(self, instruction: str, scope: Scope) -> str:
+        """The result of an instruction without side effects, computed in `scope`; the same text there is emitted once."""
+        name = scope.memo.get(instruction)
+        if name is None:
+            self._count += 1
+            name = scope.memo[instruction] = f"%v.{self._count}"
+            scope.lines.append(f"  {name} = {instruction}")
         return name
 
     def comment(self, text: str) -> None:
@@ -335,6 +348,27 @@ class Function:
                 self.op(f"phi {type} [ {init}, %{before} ], [ {value}, %{latch} ]")
                 for (type, init), value in zip(carried, loop._next, strict=True)
             )
+
+    @contextmanager
+    def repeat(self, carried: Sequence[tuple[str, str]]) -> Iterator[Loop]:
+        """Runs its body once, and again as long as `loop.again` (i1, set by the body) is true."""
+        parent = self.scope
+        body, exit = self.label("repeat"), self.label("exit")
+        loop = Loop("", tuple(self.fresh("carried") for _ in carried), Scope(parent, body))
+        self.scope = loop.scope
+        try:
+            yield loop
+        finally:
+            self.scope = parent
+        before, latch = parent.label, loop.scope.label
+        self.emit(f"br label %{body}")
+        parent.lines.append(f"{body}:")
+        for (type, init), name, value in zip(carried, loop.carried, loop._next, strict=True):
+            parent.lines.append(f"  {name} = phi {type} [ {init}, %{before} ], [ {value}, %{latch} ]")
+        parent.lines += loop.scope.lines
+        self.emit(f"br i1 {loop.again}, label %{body}, label %{exit}")
+        self.begin(exit)
+        loop.results = loop._next
 
     @contextmanager
     def if_(self, condition: str) -> Iterator[Scope]:

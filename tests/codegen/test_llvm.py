@@ -57,6 +57,27 @@ def test_code_added_to_an_outer_scope_runs_before_the_loop():
     assert integer_function(build)(5) == 5**4
 
 
+def test_repeat_runs_once_at_least():
+    def build(f):
+        with f.repeat([("i64", "%n"), ("i64", "0")]) as loop:
+            value, steps = loop.carried
+            half = f.op(f"sdiv i64 {value}, 2")
+            loop.next(half, f.add(steps, 1))
+            loop.again = f.op(f"icmp sgt i64 {half}, 0")
+        return loop.results[1]
+
+    f = integer_function(build)
+    assert [f(n) for n in (0, 1, 2, 3, 1000)] == [1, 1, 2, 2, 10]
+
+
+def test_pure_is_emitted_once_per_scope():
+    f = llvm.Module(host()).function("f")
+    assert f.pure("add i64 1, 2", f.root) == f.pure("add i64 1, 2", f.root)
+    with f.for_(0, 4) as loop:
+        inner = f.pure("add i64 1, 2", loop.scope)
+        assert inner == f.pure("add i64 1, 2", loop.scope) != f.pure("add i64 1, 2", f.root)
+
+
 def test_if():
     def build(f):
         slot = f.alloca("i64")
