@@ -100,7 +100,7 @@ def _index_array(index: Any, axis: int, shape: Shape) -> Any:
                     f"size is {shape[k]} but corresponding boolean size is {n}"
                 )
         raise ValueError(
-            "Cannot perform boolean indexing in legacy mode; "
+            "Cannot perform boolean indexing in legacy mode. Please "
             "use nd.contrib.boolean_mask, or nd.where to keep the shape."
         )
     return int(values) if values.ndim == 0 else values

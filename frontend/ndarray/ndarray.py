@@ -342,7 +342,10 @@ class NDArray:
                 "Accepted keyword arguments are 'shape' and 'reverse'."
             )
         target = indexing.reshape(self.shape, shape, kwargs.get("reverse", False))
-        if math.prod(target) != self.size:
+        size = math.prod(target)
+        if size > self.size:
+            raise MXNetError(f"Cannot reshape array of size {self.size} into shape {shape}, which is larger")
+        if size < self.size:
             raise ValueError(f"Cannot reshape array of size {self.size} into shape {shape}")
         return self._view(self._array.reshape(target))
 

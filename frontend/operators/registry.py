@@ -123,11 +123,13 @@ class Operator(opdef.OpDef):
                 raise OperatorError(
                     f"Invalid Parameter format for {key} expect {attr.kind} but value='{value}', {where}"
                 ) from e
+        if not self.attrs:
+            return out  # an operator without attributes takes any and ignores them, as MXNet's do
         for key in raw:
             if key not in self.attrs and not (key.startswith("__") and key.endswith("__")):
                 raise OperatorError(
-                    f"Cannot find argument '{key}', Possible Arguments: {', '.join(self.attrs) or 'none'}, "
-                    f"{where}{opdef.did_you_mean(key, self.attrs) if self.attrs else ''}"
+                    f"Cannot find argument '{key}', Possible Arguments: {', '.join(self.attrs)}, "
+                    f"{where}{opdef.did_you_mean(key, self.attrs)}"
                 )
         return out
 
