@@ -1,0 +1,28 @@
+"""`simplify`: algebraic identities. The rules stand in `rules_arithmetic.py` and `rules_movement.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.passes import rules_arithmetic, rules_movement  # noqa: F401  (they declare the rules)
+from gluonjit.passes.manager import register_pass
+from gluonjit.passes.rules import RULES, Simplifier
+
+
+@register_pass("simplify")
+def simplify(graph: Graph) -> Graph:
+    """Replaces ops by equal ones that are cheaper: x * 1, transposes of transposes, division by powers of two, …
+
+    Every rule is exact in IEEE arithmetic and leads to fewer or cheaper ops, so that this ends. Operands are
+    simplified before the ops that read them: one run finds all there is. What becomes unused stays for `dce`.
+    """
+
+    def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        if op.name not in RULES:
+            return None
+        simplifier = Simplifier(b)
+        value = simplifier.apply(Op(op.name, operands, op.attrs, op.results, op.regions, op.loc))
+        return None if value is None else [simplifier.settle(value)]
+
+    return rewrite(graph, rule)
