@@ -16,11 +16,13 @@ from typing import Any
 
 from gluonjit import initializer, ndarray, symbol
 from gluonjit.backends import get_backend
-from gluonjit.gluon import structure
 from gluonjit.gluon.naming import BlockScope, name_block
 from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.gluon.utils import HookHandle, _indent
 from gluonjit.ndarray import NDArray
+from gluonjit.symbol import Symbol
+from gluonjit.trace import nest
+from gluonjit.trace.state import inside
 
 __all__ = ["Block", "HybridBlock"]
 
@@ -298,7 +300,7 @@ class HybridBlock(Block):
 
         * `backend`: the name of a registered pipeline (`gluonjit.register_backend`); None is the default. Options for
           it are the remaining keywords, or a dict as `backend_opts`.
-        * `clear=False` keeps what has been compiled.
+        * `clear=False` keeps what has been compiled, if it was for the same backend and options.
         * `static_alloc`: buffers of intermediate results are kept between calls; `static_shape`: as many input shapes
           as come along are kept compiled. Both are the case anyway; they may be given as in MXNet.
         * `inline_limit`, `forward_bulk_size`, `backward_bulk_size`: how MXNet's engine groups operators. A compiled
@@ -319,11 +321,12 @@ class HybridBlock(Block):
             "forward_bulk_size": forward_bulk_size,
             "backward_bulk_size": backward_bulk_size,
         }
-        self._active = active
-        self._flags = {**flags, "backend": backend, "backend_opts": options}
+        chosen = {"backend": backend, "backend_opts": options}
         self._fast_call = None
-        if clear:
-            self._structure_changed()
+        if clear or any(self._flags.get(key) != value for key, value in chosen.items()):
+            self._drop_compiled()
+        self._active = active
+        self._flags = {**flags, **chosen}
         super().hybridize(active, backend=backend, clear=clear, backend_opts=options, **flags)
 
     def optimize_for(
@@ -353,7 +356,7 @@ class HybridBlock(Block):
             backward_bulk_size,
             **kwargs,
         )
-        self._require_tensors(*structure.kinds((x, *args)))
+        _require_tensors(x, *args)
         self._compiled_call().compile(x, *args)
 
     # Hooks end the direct way into native code; while there are any, `__call__` goes the long way.
@@ -391,16 +394,13 @@ class HybridBlock(Block):
 
     def forward(self, x: Any, *args: Any) -> Any:
         """Runs `hybrid_forward` on Symbols or NDArrays, or the code compiled from it."""
-        if type(x) is not NDArray or args:
-            has_symbol, has_array = structure.kinds((x, *args))
-            self._require_tensors(has_symbol, has_array)
-            if has_symbol:
-                params: dict[str, Any] = {name: p.var() for name, p in self._reg_params.items()}
-                with self._scope:
-                    return self.hybrid_forward(symbol, x, *args, **params)
+        if (type(x) is not NDArray or args) and _require_tensors(x, *args) is Symbol:
+            variables = {name: p.var() for name, p in self._reg_params.items()}
+            with self._scope, inside(self):
+                return self.hybrid_forward(symbol, x, *args, **variables)
         if self._active:
             return self._compiled_call()(x, *args)
-        params = {}
+        params: dict[str, Any] = {}
         for name, p in self._reg_params.items():
             params[name] = p._data
             if p._data is None:
@@ -419,19 +419,6 @@ class HybridBlock(Block):
 
             cached = self._cached = CachedCall(self, self._flags)
         return cached
-
-    @staticmethod
-    def _require_tensors(has_symbol: bool, has_array: bool) -> None:
-        if has_symbol and has_array:
-            raise ValueError(
-                "In HybridBlock, we do not support mixed NDArrays and Symbols types for the input. "
-                "Please check the type of the args.\n"
-            )
-        if not has_symbol and not has_array:
-            raise ValueError(
-                "In HybridBlock, there must be one NDArray or one Symbol in the input. "
-                "Please check the type of the args.\n"
-            )
 
     # Deferred initialization
 
@@ -456,11 +443,18 @@ class HybridBlock(Block):
         self._infer("infer_type", "dtype", args)
 
     def _infer(self, method: str, attr: str, args: tuple[Any, ...]) -> None:
-        inputs, out = self._symbolic(args)
-        arrays = [a for a in structure.flatten(args, "input")[0] if a is not None]
+        arrays, form = nest.flatten(args, lambda x: isinstance(x, NDArray), "input")
+        if not arrays:
+            raise ValueError(f"All args are None and we do not support such a case. Received args={args}")
+        names = ["data"] if len(arrays) == 1 else [f"data{k}" for k in range(len(arrays))]
+        inputs = [symbol.var(name, shape=a.shape, dtype=a.dtype) for name, a in zip(names, arrays)]
+        params = {name: p.var() for name, p in self._reg_params.items()}
+        with self._scope:
+            result = self.hybrid_forward(symbol, *nest.rebuild(form, inputs), **params)
+        out = symbol.Group(nest.flatten(result, lambda x: isinstance(x, Symbol), "output")[0])
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            known, _, aux = getattr(out, method)(**{v.name: getattr(a, attr) for v, a in zip(inputs, arrays)})
+            known, _, aux = getattr(out, method)(**{n: getattr(a, attr) for n, a in zip(names, arrays)})
         if known is None:
             raise ValueError(caught[0].message if caught else f"{method} did not get through")
         found = dict(zip(out.list_arguments(), known)) | dict(zip(out.list_auxiliary_states(), aux))
@@ -468,16 +462,24 @@ class HybridBlock(Block):
             if name in found:
                 setattr(param, attr, found[name])
 
-    def _symbolic(self, args: tuple[Any, ...]) -> tuple[list[Any], Any]:
-        """The block as a graph: its input variables (`data`, or `data0`, `data1`, …) and the group of its outputs."""
-        flat, fmt = structure.flatten(args, "input")
-        count = sum(a is not None for a in flat)
-        if count == 0:
-            raise ValueError(f"All args are None and we do not support such a case. Received args={args}")
-        names = iter(["data"] if count == 1 else [f"data{k}" for k in range(count)])
-        variables = [None if a is None else symbol.var(next(names), shape=tuple(a.shape), dtype=a.dtype) for a in flat]
-        params = {name: p.var() for name, p in self._reg_params.items()}
-        with self._scope:
-            out = self.hybrid_forward(symbol, *structure.regroup(variables, fmt), **params)
-        outputs = [o for o in structure.flatten(out, "output")[0] if o is not None]
-        return [v for v in variables if v is not None], symbol.Group(outputs)
+
+def _require_tensors(*args: Any) -> type:
+    """NDArray or Symbol, whichever is in the nested arguments; ValueError when both or none are."""
+    kinds = tensor_kinds(args)
+    if len(kinds) == 1:
+        return kinds.pop()
+    if kinds:
+        raise ValueError(
+            "In HybridBlock, we do not support mixed NDArrays and Symbols types for the input. "
+            "Please check the type of the args.\n"
+        )
+    raise ValueError(
+        "In HybridBlock, there must be one NDArray or one Symbol in the input. Please check the type of the args.\n"
+    )
+
+
+def tensor_kinds(value: Any) -> set[type]:
+    """Which of NDArray and Symbol are anywhere in nested `value`."""
+    if isinstance(value, (list, tuple)):
+        return set().union(*map(tensor_kinds, value))
+    return {kind for kind in (NDArray, Symbol) if isinstance(value, kind)}

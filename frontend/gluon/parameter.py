@@ -20,9 +20,11 @@ class DeferredInitializationError(MXNetError):
 
 
 def _context_list(ctx: Any) -> list[context.Context]:
-    if ctx is None:
-        return [context.current_context()]
-    return [ctx] if isinstance(ctx, context.Context) else list(ctx)
+    """`ctx` (None: the current one) as a list; MXNetError when there is no such memory."""
+    contexts = list(ctx) if isinstance(ctx, (list, tuple)) else [ctx or context.current_context()]
+    for c in contexts:
+        context.placed(c)
+    return contexts
 
 
 class Parameter:
@@ -157,7 +159,7 @@ class Parameter:
             )
         if self._stype != "default":
             raise MXNetError(f"Parameter '{self.name}' has storage type {self._stype}: only dense arrays are supported")
-        data = ndarray.zeros(self.shape, dtype=self.dtype)
+        data = ndarray.zeros(self.shape, ctx_list[0], self.dtype)
         if value is None:
             initializer.create(default_init)(initializer.InitDesc(self.name, {"__init__": init}), data)
         else:
@@ -253,7 +255,7 @@ class Parameter:
             raise RuntimeError(f"Cannot get gradient array for Parameter '{self.name}' because grad_req='null'")
         self._check_context(ctx)
         if self._grad is None:
-            self._grad = ndarray.zeros(self.shape, dtype=self.dtype)
+            self._grad = ndarray.zeros(self.shape, self._data.context, self.dtype)
         return self._grad
 
     def list_grad(self) -> list[ndarray.NDArray]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gluonjit.gluon import structure
-from gluonjit.gluon.block import Block, HybridBlock
+from gluonjit.gluon.block import Block, HybridBlock, tensor_kinds
 from gluonjit.gluon.parameter import Parameter
 from gluonjit.gluon.utils import HookHandle
 from gluonjit.ndarray import NDArray
+from gluonjit.symbol import Symbol
 
 _ROW = "{:>20}  {:>42} {:>15}"
 _WIDTH = 80
@@ -50,7 +50,7 @@ def print_summary(block: Block, inputs: tuple[Any, ...]) -> None:
     handles: list[HookHandle] = []
 
     def record(layer: Block, _: Any, outputs: Any) -> None:
-        if structure.kinds(outputs)[0]:
+        if Symbol in tensor_kinds(outputs):
             return  # a symbolic call, made to find out shapes
         row = _Layer(f"{type(layer).__name__}-{len(layers)}", _shape_text(outputs))
         for param in layer.params.values():

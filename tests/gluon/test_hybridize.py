@@ -1,0 +1,282 @@
+"""`hybridize` and its options, as far as blocks are concerned: the answers stay those of imperative calls."""
+
+import copy
+import warnings
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit import autograd, gluon
+from gluonjit.gluon import nn
+
+pytestmark = pytest.mark.usefixtures("fresh_names")
+
+TOLERANCE = 1e-5
+
+
+def mlp():
+    net = nn.HybridSequential()
+    net.add(nn.Dense(8, activation="relu"), nn.Dense(3))
+    net.initialize(mx.init.Xavier())
+    return net
+
+
+def close(a, b):
+    a, b = a.asnumpy(), b.asnumpy()
+    assert a.shape == b.shape and a.dtype == b.dtype
+    assert np.abs(a - b).max() <= TOLERANCE * max(np.abs(b).max(), 1e-30)
+
+
+class Counting(gluon.HybridBlock):
+    """Counts how often Python runs `hybrid_forward`."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.calls = 0
+        self.dense = nn.Dense(3, in_units=4)
+
+    def hybrid_forward(self, F, x, y=None):
+        self.calls += 1
+        return self.dense(x) if y is None else [self.dense(x), (y * 2, None)]
+
+
+@pytest.fixture
+def x():
+    mx.random.seed(5)
+    return mx.nd.random.uniform(-1, 1, shape=(2, 4))
+
+
+def test_the_answer_stays_and_python_runs_once(x):
+    net = Counting()
+    net.initialize()
+    expected = net(x)
+    net.hybridize()
+    for _ in range(3):
+        close(net(x), expected)
+    assert net.calls == 2
+    net.hybridize(False)
+    close(net(x), expected)
+    assert net.calls == 3
+
+
+def test_deferred_initialization_in_a_hybridized_block(x):
+    net = mlp()
+    net.hybridize()
+    out = net(x)
+    assert net[0].weight.shape == (8, 4)
+    net.hybridize(False)
+    close(out, net(x))
+
+
+def test_nested_inputs_and_results(x):
+    net = Counting()
+    net.initialize()
+    expected = net(x, x)
+    net.hybridize()
+    out = net(x, x)
+    assert type(out) is type(expected) and type(out[1]) is type(expected[1]) and out[1][1] is None
+    close(out[0], expected[0])
+    close(out[1][0], expected[1][0])
+    close(net(x), expected[0])  # another structure is another trace
+    close(net(x, None), expected[0])
+
+
+def test_inside_record_nothing_changes(x):
+    net = mlp()
+    expected = net(x)
+    net.hybridize()
+    with autograd.record(train_mode=False):
+        close(net(x), expected)
+    with autograd.record():
+        close(net(x), expected)
+
+
+def test_set_data_and_views_are_seen(x):
+    net = mlp()
+    net(x)
+    plain = copy.deepcopy(net)
+    net.hybridize()
+    net(x)
+    for one in (net, plain):
+        one[1].weight.set_data(mx.nd.ones((3, 8)))
+        one[0].bias.data()[2:4] = 5
+    close(net(x), plain(x))
+    for one in (net, plain):
+        one.initialize("ones", force_reinit=True)
+    close(net(x), plain(x))
+
+
+def test_structure_changes_are_seen(x):
+    net = nn.HybridSequential()
+    inner = mlp()
+    net.add(inner)
+    net.hybridize()
+    net(x)
+    inner.add(nn.Dense(2, in_units=3))
+    inner[2].initialize()
+    assert net(x).shape == (2, 2)
+    net.cast("float64")
+    assert net(x.astype("float64")).dtype == np.float64
+
+
+def test_plain_blocks_pass_it_on(x):
+    net = nn.Sequential()
+    net.add(mlp(), nn.Lambda("relu"))
+    expected = net(x)
+    net.hybridize(static_alloc=True, static_shape=True, inline_limit=4, forward_bulk_size=2, backward_bulk_size=2)
+    assert net[0]._active and net[0][0]._active
+    close(net(x), expected)
+
+
+def test_a_block_that_overrides_forward_runs_in_python(x):
+    class Own(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+            self.dense = Counting()
+
+        def forward(self, x):
+            self.calls += 1
+            return self.dense(x * float(x.asnumpy().max()))
+
+    net = Own()
+    net.initialize()
+    expected = net(x)
+    net.hybridize()
+    for _ in range(2):
+        close(net(x), expected)
+    assert (net.calls, net.dense.calls) == (3, 2)
+
+
+def test_forward_that_ends_in_the_base_class_keeps_running(x):
+    class Doubling(Counting):
+        def forward(self, x):
+            return super().forward(x * 2)
+
+    net = Doubling()
+    net.initialize()
+    expected = net(x)
+    net.hybridize()
+    for _ in range(3):
+        close(net(x), expected)
+
+
+def test_hooks_run_on_hybridized_blocks(x):
+    net = mlp()
+    net(x)
+    net.hybridize()
+    net(x)
+    shapes = []
+    handle = net.register_forward_hook(lambda block, inputs, out: shapes.append(out.shape))
+    net(x)
+    net(x)
+    handle.detach()
+    net(x)
+    assert shapes == [(2, 3), (2, 3)]
+    net.register_forward_pre_hook(lambda *_: None)
+    with pytest.warns(UserWarning, match="is being hybridized while still having forward hook/pre-hook"):
+        net.hybridize()
+
+
+def test_op_hooks(x):
+    net = mlp()
+    expected = net(x)
+    seen = []
+    net.hybridize()
+    net(x)
+    net.register_op_hook(lambda name, op, arr: seen.append((name, op, arr.shape)))
+    close(net(x), expected)
+    assert seen == [
+        ("dense0_fwd_output", "FullyConnected", (2, 8)),
+        ("dense0_relu_fwd_output", "Activation", (2, 8)),
+        ("dense1_fwd_output", "FullyConnected", (2, 3)),
+    ]
+    seen.clear()
+    net.register_op_hook(lambda name, op, arr: seen.append((name, op, arr.shape)), monitor_all=True)
+    net(x)
+    assert seen[:5] == [
+        ("dense0_fwd_data", "FullyConnected", (2, 4)),
+        ("dense0_fwd_weight", "FullyConnected", (8, 4)),
+        ("dense0_fwd_bias", "FullyConnected", (8,)),
+        ("dense0_fwd_output", "FullyConnected", (2, 8)),
+        ("dense0_relu_fwd_input0", "Activation", (2, 8)),
+    ]
+
+
+def test_backends(x):
+    net = mlp()
+    expected = net(x)
+    graphs = []
+
+    def spy(graph, options):
+        graphs.append((graph, options))
+        return mx.backends.get_backend("numpy")(graph, options)
+
+    mx.register_backend("spy", spy)
+    for backend in ("numpy", "llvm", "MKLDNN", None):
+        net.hybridize(backend=backend)
+        close(net(x), expected)
+    net.hybridize(backend="spy", backend_opts={"level": 3}, verbose=True)
+    close(net(x), expected)
+    assert [options for _, options in graphs] == [{"level": 3, "verbose": True}]
+    with pytest.raises(mx.MXNetError, match="Backend 'nump' is not registered; did you mean 'numpy'.*llvm"):
+        net.hybridize(backend="nump")
+
+
+def test_optimize_for_compiles_without_running(x):
+    built = []
+
+    def spy(graph, options):
+        built.append(options)
+        return mx.backends.get_backend("numpy")(graph, options)
+
+    mx.register_backend("spy", spy)
+    net = Counting()
+    net.initialize()
+    net.optimize_for(x, backend="spy", flag=1)
+    assert (net.calls, built) == (1, [{"flag": 1}])
+    net(x)
+    assert (net.calls, len(built)) == (1, 1)
+    with pytest.raises(ValueError, match='Must specify "backend" to optimize_for'):
+        net.optimize_for(x)
+    with pytest.raises(ValueError, match="there must be one NDArray or one Symbol"):
+        net.optimize_for(3, backend="numpy")
+
+
+def test_symbols_go_through_a_compiled_block(x):
+    net = mlp()
+    net.hybridize()
+    net(x)
+    out = net(mx.sym.var("data"))
+    assert out.list_outputs() == ["dense1_fwd_output"]
+    with pytest.raises(ValueError, match="there must be one NDArray or one Symbol"):
+        net(np.ones((2, 4), np.float32))
+
+
+def test_a_compiled_block_inside_another(x):
+    inner = mlp()
+    inner.hybridize()
+    expected = inner(x)
+    net = nn.HybridSequential()
+    net.add(inner)
+    net.hybridize()
+    close(net(x), expected)
+
+
+def test_copies_of_compiled_blocks(x):
+    net = mlp()
+    net.hybridize()
+    expected = net(x)
+    other = copy.deepcopy(net)
+    close(other(x), expected)
+    net[0].weight.set_data(net[0].weight.data() * 2)
+    close(other(x), expected)
+
+
+def test_no_warnings(x):
+    net = mlp()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        net.hybridize()
+        net(x)

@@ -1,0 +1,61 @@
+"""Models written for MXNet have MXNet's names, shapes, printed form and graph here."""
+
+import json
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit.symbol.graph import post_order
+
+pytestmark = pytest.mark.usefixtures("fresh_names")
+
+
+def pytest_generate_tests(metafunc):
+    if "case" in metafunc.fixturenames:
+        folder = metafunc.config.rootpath / "tests" / "data" / "ref"
+        metafunc.parametrize("case", sorted(p.parent.name for p in folder.glob("*/meta.json")))
+
+
+@pytest.fixture
+def built(case, root, reference_models):
+    if case not in reference_models.CASES:
+        pytest.skip("not written as Gluon code yet")
+    meta = json.loads((root / "tests" / "data" / "ref" / case / "meta.json").read_text())
+    return reference_models.CASES[case](), meta
+
+
+def test_names_shapes_and_repr(built):
+    net, meta = built
+    net.initialize()
+    net(*(mx.nd.zeros(shape, dtype=dtype) for shape, dtype in zip(meta["in_shapes"], meta["in_dtypes"])))
+    params = net.collect_params()
+    assert {n: [list(p.shape), np.dtype(p.dtype).name, p.grad_req] for n, p in params.items()} == meta["params"]
+    assert list(params.keys()) == list(meta["params"])
+    assert list(net._collect_params_with_prefix()) == meta["structured"]
+    assert repr(net) == meta["repr"]
+
+
+def test_graph(case, built, root):
+    net, meta = built
+    out = net(*map(mx.sym.var, meta["input_names"]))
+    out = mx.sym.Group(out) if isinstance(out, list) else out
+    assert out.list_arguments() == meta["list_arguments"]
+    assert out.list_auxiliary_states() == meta["list_aux"]
+    assert out.list_outputs() == meta["list_outputs"]
+    expected = json.loads((root / "tests" / "data" / "ref" / case / "model-symbol.json").read_text())["nodes"]
+    nodes = post_order(out._heads)
+    position = {node: k for k, node in enumerate(nodes)}
+    for node, wanted in zip(nodes, expected, strict=True):
+        assert node.name == wanted["name"]
+        assert (node.op.name if node.op else "null") == wanted["op"]
+        assert node.attrs == wanted.get("attrs", {})
+        assert [[position[n], k] for n, k in node.inputs] == [i[:2] for i in wanted["inputs"]]
+
+
+def test_infer_shape_completes_parameters_without_running(built):
+    net, meta = built
+    net.infer_shape(*(mx.nd.zeros(shape, dtype=dtype) for shape, dtype in zip(meta["in_shapes"], meta["in_dtypes"])))
+    assert {n: list(p.shape) for n, p in net.collect_params().items()} == {
+        n: shape for n, (shape, _, _) in meta["params"].items()
+    }
