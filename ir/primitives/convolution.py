@@ -11,6 +11,7 @@ where the quotient is whole and inside the input. Float16 and bfloat16 are summe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gluonjit.ir.opdef import REQUIRED, primitive
@@ -31,14 +32,15 @@ class Layout(NamedTuple):
     result: tuple[int, ...]  # axes of N, C, then spatial
 
     @staticmethod
-    def parse(letters: Sequence[str]) -> Layout:
-        if not isinstance(letters, (tuple, list)) or len(letters) != 3:
+    @lru_cache(maxsize=256)
+    def parse(letters: tuple[str, str, str]) -> Layout:
+        if not isinstance(letters, tuple) or not all(isinstance(text, str) for text in letters) or len(letters) != 3:
             raise IRError(f"layout must be three strings (input, weight, result), got {letters!r}")
         spatial = "".join(map(str, range(max(len(letters[0]) - 2, 0))))
         axes = []
         for text, first in zip(letters, ("NC", "OI", "NC")):
             wanted = first + spatial
-            if not isinstance(text, str) or sorted(text) != sorted(wanted):
+            if sorted(text) != sorted(wanted):
                 raise IRError(f"layout {text!r} must be a permutation of {wanted!r}")
             axes.append(tuple(text.index(letter) for letter in wanted))
         return Layout(*axes)
@@ -98,7 +100,7 @@ def _element(
     dilation: Sequence[int],
     input_dilation: Sequence[int],
     groups: int,
-    layout: Sequence[str],
+    layout: tuple[str, str, str],
 ) -> Any:
     axes = Layout.parse(layout)
     dtype = x.type.dtype
@@ -141,7 +143,7 @@ def _element(
 
 
 def _eval(x: Any, w: Any, layout: Sequence[str], **attrs: Any) -> Any:
-    return evaluate(x, w, Layout.parse(layout), **attrs)
+    return evaluate(x, w, Layout.parse(tuple(layout)), **attrs)
 
 
 primitive(

@@ -1,4 +1,4 @@
-"""The NumPy convolution behind `conv`: matrix products of columns, or tap by tap when depthwise.
+"""The NumPy convolution behind `conv`: matrix products of columns, or tap by tap when groups are single channels.
 
 A strided view of the padded input holds, for every result position, the elements under the window. Copied so that
 each position is a column ("im2col"), the convolution is one matrix product per group and image.
@@ -44,8 +44,9 @@ def evaluate(
     out = tuple((n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], taps, stride, dilation))
     if math.prod(taps) == 1 and all(s == 1 for s in stride):
         y = _pointwise(x, w, groups)
-    elif groups == x.shape[1] == w.shape[0]:
-        y = _depthwise(x, w, out, stride, dilation)
+    elif groups == x.shape[1]:
+        per_channel = w.shape[0] // groups
+        y = _depthwise(x.repeat(per_channel, 1) if per_channel > 1 else x, w, out, stride, dilation)
     else:
         y = _by_columns(x, w, out, stride, dilation, groups)
     # From N, C, spatial to the places that the result's layout gives them.

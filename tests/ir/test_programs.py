@@ -1,4 +1,4 @@
-"""The random programs that other tests feed to printer, passes and code generator are valid and cover what they claim."""
+"""The random programs that other tests give to printer, passes and code generator are valid and cover everything."""
 
 import numpy as np
 import pytest
