@@ -101,8 +101,9 @@ def _depthwise(
         total = y[image, some]
         product = np.empty_like(total)
         for number, tap in enumerate(itertools.product(*map(range, w.shape[2:]))):
-            plane = windows[(image, some, *tap)]
-            weight = w[(some, 0, *tap)].reshape(-1, *ones)
+            plane_at: Any = (image, some, *tap)
+            weight_at: Any = (some, 0, *tap)
+            plane, weight = windows[plane_at], w[weight_at].reshape(-1, *ones)
             if number == 0:
                 np.multiply(plane, weight, out=total)
             else:

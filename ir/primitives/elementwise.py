@@ -221,7 +221,7 @@ _binary("or", np.bitwise_or, "either; bitwise for integers", LOGICAL)
 _binary("xor", np.bitwise_xor, "exactly one; bitwise for integers", LOGICAL)
 _binary("shift_left", np.left_shift, "a << b; 0 unless 0 <= b < bits", INTEGER)
 _binary("shift_right", _logical_shift_right, "a >> b, filling with zeros; 0 unless 0 <= b < bits", INTEGER)
-for _name, _ufunc, _doc in [
+for _name, _compare, _doc in [
     ("eq", np.equal, "a == b"),
     ("ne", np.not_equal, "a != b; true for NaN"),
     ("lt", np.less, "a < b"),
@@ -229,7 +229,7 @@ for _name, _ufunc, _doc in [
     ("gt", np.greater, "a > b"),
     ("ge", np.greater_equal, "a >= b"),
 ]:
-    _binary(_name, _ufunc, _doc, ANY, to_bool=True)
+    _binary(_name, _compare, _doc, ANY, to_bool=True)
 
 
 def _infer_select(cond: TensorType, a: TensorType, b: TensorType) -> TensorType:

@@ -34,7 +34,7 @@ def _infer_gather(x: TensorType, idx: TensorType, axis: Any, mode: Any) -> Tenso
 def _eval_gather(x: np.ndarray, idx: np.ndarray, axis: int, mode: str) -> np.ndarray:
     if idx.dtype.kind not in "iu":
         raise TypeError(f"indices of type {idx.dtype}")
-    y = np.take(x, idx, axis, mode=mode)
+    y: Any = np.take(x, idx, axis, mode="wrap" if mode == "wrap" else "clip")
     return y if type(y) is np.ndarray else np.asarray(y, x.dtype)
 
 

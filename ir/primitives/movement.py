@@ -259,7 +259,8 @@ def _eval_update_slice(x: np.ndarray, u: np.ndarray, start: Sequence[int], step:
     if x.dtype != u.dtype:
         raise TypeError(f"update of {x.dtype} with {u.dtype}")
     y = x.copy()
-    window = y[(*_slices(start, u.shape, step), ...)]
+    at = (*_slices(start, u.shape, step), ...)  # with `...` it is a view for 0-d, too
+    window = y[at]
     if window.shape != u.shape:
         raise IndexError("update leaves the operand")
     window[...] = u

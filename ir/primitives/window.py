@@ -61,7 +61,11 @@ def _along(
 ) -> np.ndarray:
     n = x.shape[axis]
     count = (n + low + high - (taps - 1) * apart - 1) // step + 1
-    before = (slice(None),) * axis
+
+    def along(first: int, last: int, by: int) -> tuple[slice, ...]:
+        """The index of elements first, first + by, … up to `last` along the axis."""
+        return (*(slice(None),) * axis, slice(first, last + 1, by))
+
     out: np.ndarray | None = None
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     for tap in range(taps):
@@ -70,13 +74,13 @@ def _along(
         first = max(0, -(shift // step))
         last = min(count, (n - 1 - shift) // step + 1)
         if out is None and first == 0 and last >= count:
-            out = np.array(x[(*before, slice(shift, shift + (count - 1) * step + 1, step))], order="C")
+            out = np.array(x[along(shift, shift + (count - 1) * step, step)], order="C")
             continue
         if out is None:
             out = np.full(shape, nothing, x.dtype)
         if first < last:
-            part = out[(*before, slice(first, last))]
-            ufunc(part, x[(*before, slice(first * step + shift, (last - 1) * step + shift + 1, step))], out=part)
+            part = out[along(first, last - 1, 1)]
+            ufunc(part, x[along(first * step + shift, (last - 1) * step + shift, step)], out=part)
     assert out is not None  # there is at least one tap
     return out
 
