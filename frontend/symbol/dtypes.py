@@ -1,0 +1,108 @@
+"""Inference of element types on untyped symbols, with no shapes known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gluonjit.base import MXNetError
+from gluonjit.ir import types
+from gluonjit.ir.types import F16, F32, DType, IRError, TensorType
+from gluonjit.symbol.graph import TYPE_FLAGS, Entry, Node, post_order
+from gluonjit.symbol.shapes import PROBES, Shapes
+
+FREE_INPUTS = {"indices", "index", "a_indices", "condition", "sequence_length", "data_lengths", "label_lengths"}
+"""Names of inputs whose element type says nothing about the others': they select, or count."""
+
+
+def refine_types(node: Node, ins: list[DType | None], outs: list[DType | None]) -> tuple[list, list]:
+    """Element types of a node's inputs and outputs, with no shapes known.
+
+    The inputs of MXNet's operators have one common type, except those that select; so has the result, unless an
+    attribute `dtype` names it or a trial run of the operator says otherwise.
+    """
+    op, attrs = node.op, node.parsed
+    assert op is not None
+    names = op.input_names(attrs)
+    stated: DType | None = attrs.get("dtype") if isinstance(attrs.get("dtype"), DType) else None
+    wide = op.aux and ins and ins[0] is F16  # BatchNorm computes its statistics and parameters in float32
+    common: DType | None = None
+    tied = []
+    for k, name in enumerate(names):
+        if name in FREE_INPUTS or name == "data" and "weight" in names and stated is not None:  # Embedding
+            continue
+        if wide and k > 0:
+            ins = [*ins[:k], ins[k] or F32, *ins[k + 1 :]]
+            continue
+        tied.append(k)
+        if common is not None and ins[k] is not None and ins[k] is not common:
+            raise MXNetError(
+                f"Error in operator {node.name}: Incompatible attr in node {node.name} at {k}-th input: "
+                f"expected {common.numpy.name}, got {ins[k].numpy.name}"  # type: ignore[union-attr]
+            )
+        common = common or ins[k]
+    if stated is None:
+        common = common or next((t for t in outs if t is not None), None)
+    elif "weight" in names:
+        common = common or stated
+    ins = [common if k in tied else t for k, t in enumerate(ins)]
+    if all(t is not None for t in ins):
+        found = _trial(node, ins)  # type: ignore[arg-type]
+    else:
+        found = (stated or common,) * len(outs)
+    return ins, [t or f for t, f in zip(outs, (*found, *[None] * len(outs)))]
+
+
+_types: dict[Any, tuple[DType | None, ...]] = {}
+
+
+def _trial(node: Node, ins: list[DType]) -> tuple[DType | None, ...]:
+    """Result types of the operator, found on made-up shapes; those of its first input when none of them suits."""
+    op, attrs = node.op, node.parsed
+    assert op is not None
+    key = (node.key, tuple(ins))
+    if key not in _types:
+        stated = attrs.get("dtype")
+        _types[key] = (stated if isinstance(stated, DType) else ins[-1] if ins else F32,) * node.visible
+        for rank in (2, 4, 3, 5, 1):
+            shape = (PROBES[2],) * rank
+            shapes: Shapes = [shape] * len(ins)
+            try:
+                if op.complete is not None:
+                    shapes = op.complete(attrs, [shape, *[None] * (len(ins) - 1)])
+                given = [TensorType(t, shape if s is None else s) for t, s in zip(ins, shapes)]
+                _types[key] = tuple(t.dtype for t in op.infer(given, attrs))
+                break
+            except (IRError, MXNetError):
+                continue  # not an operator of this rank
+    return _types[key]
+
+
+def solve_types(heads: Sequence[Entry], known: Mapping[Node, DType | None]) -> dict[Entry, DType | None]:
+    """The element type of every entry, as far as it follows from those of the variables."""
+    order = post_order(heads)
+    table: dict[Entry, DType | None] = {}
+    for node in order:
+        if node.op is None:
+            table[node, 0] = known.get(node) or declared_type(node)
+        else:
+            table.update({(node, k): None for k in range(len(node.output_names))})
+    operators = [node for node in order if node.op is not None]
+    changed = True
+    while changed:
+        changed = False
+        for node in [*operators, *reversed(operators)]:
+            outs = [(node, k) for k in range(len(node.output_names))]
+            before = [table[e] for e in node.inputs], [table[e] for e in outs]
+            after = refine_types(node, *before)
+            if after != before:
+                changed = True
+                table.update(zip([*node.inputs, *outs], [*after[0], *after[1]]))
+    return table
+
+
+def declared_type(variable: Node) -> DType | None:
+    """The `__dtype__` of a variable (MXNet's type flag); None when it has none."""
+    flag = variable.attrs.get("__dtype__")
+    names = {str(number): name for name, number in TYPE_FLAGS.items()}
+    return types.dtype(names[flag]) if flag in names else None

@@ -1,0 +1,235 @@
+"""`Executor`: a symbol together with the arrays that it reads; runs forward only."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit import autograd, random
+from gluonjit.base import MXNetError
+from gluonjit.context import Context
+from gluonjit.ir.types import F32, TensorType, type_of
+from gluonjit.ir.types import dtype as ir_dtype
+from gluonjit.symbol.dtypes import solve_types
+from gluonjit.symbol.graph import Node, post_order, variables
+from gluonjit.symbol.infer import check_shape, known_variables
+from gluonjit.symbol.lower import lower, stream_numbers
+from gluonjit.symbol.shapes import bracketed, is_complete, solve_shapes
+
+
+class Executor:
+    """What `Symbol.bind` and `simple_bind` return.
+
+    `arg_arrays` and `aux_arrays` are in the order of `list_arguments()` and `list_auxiliary_states()`; they are read
+    in every `forward`, so writing to them is how new data and parameters get in. `outputs` are those of the last
+    `forward`.
+    """
+
+    def __init__(self, symbol: Any, ctx: Context, arg_arrays: Sequence[Any], aux_arrays: Sequence[Any]) -> None:
+        self._symbol = symbol.__copy__()
+        self._ctx = ctx
+        self._arguments, self._aux = variables(self._symbol._heads)
+        self.arg_arrays = list(arg_arrays)
+        self.aux_arrays = list(aux_arrays)
+        self.grad_arrays: list[Any] = [None] * len(self.arg_arrays)
+        self._compiled: dict[bool, Any] = {}
+        self._outputs: list[Any] | None = None
+
+    @property
+    def arg_dict(self) -> dict[str, Any]:
+        """The arguments' arrays by name."""
+        return _by_name([n.name for n in self._arguments], self.arg_arrays)
+
+    @property
+    def aux_dict(self) -> dict[str, Any]:
+        """The auxiliary states' arrays by name."""
+        return _by_name([n.name for n in self._aux], self.aux_arrays)
+
+    @property
+    def grad_dict(self) -> dict[str, Any]:
+        """None for every argument: there are no gradients yet."""
+        return _by_name([n.name for n in self._arguments], self.grad_arrays)
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The outputs of the last `forward`; zeros before the first."""
+        if self._outputs is None:
+            from gluonjit import ndarray
+
+            graph = self._graph(False)
+            self._outputs = [ndarray.zeros(v.shape, dtype=v.dtype.numpy) for v in graph.outputs]
+        return self._outputs
+
+    @property
+    def output_dict(self) -> dict[str, Any]:
+        """`outputs` by name."""
+        return _by_name(self._symbol.list_outputs(), self.outputs)
+
+    def forward(self, is_train: bool = False, **kwargs: Any) -> list[Any]:
+        """Runs the graph; keywords are copied into the arguments' arrays before."""
+        from gluonjit.ndarray import NDArray
+
+        arguments = self.arg_dict if kwargs else {}
+        for name, array in kwargs.items():
+            if not isinstance(array, (NDArray, np.ndarray)):
+                raise ValueError("only accept keyword argument of NDArrays and numpy.ndarray")
+            if name not in arguments:
+                raise TypeError(f"Unknown argument {name}")
+            if arguments[name].shape != array.shape:
+                raise ValueError(
+                    f"Shape not match! Argument {name}, need: {arguments[name].shape}, received: {array.shape}"
+                )
+            arguments[name][:] = array
+        training = bool(is_train)
+        if training not in self._compiled:
+            from gluonjit.backends import get_backend
+
+            nodes = post_order(self._symbol._heads)
+            callee = get_backend(None)(self._graph(training), {})
+            self._compiled[training] = callee, stream_numbers(nodes, training, {})[1]
+        callee, streams = self._compiled[training]
+        inputs = [x._array for x in (*self.arg_arrays, *self.aux_arrays)]
+        versions: list[Any] = [None] * len(inputs)
+        if streams:
+            inputs.append(random.reserve(streams))
+            versions.append(None)
+        outputs, _ = callee.run(inputs, versions)
+        self._outputs = [NDArray._wrap(x) for x in outputs]
+        return self._outputs
+
+    def _graph(self, training: bool) -> Any:
+        heads = self._symbol._heads
+        arrays = [*self.arg_arrays, *self.aux_arrays]
+        inputs = [((n, 0), type_of(x._array)) for n, x in zip([*self._arguments, *self._aux], arrays)]
+        return lower(self._symbol.name or "group", inputs, post_order(heads), heads, training=training)
+
+    def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
+        """Not available yet: MXNetError."""
+        autograd.no_gradients("Executor.backward")
+
+    def copy_params_from(
+        self,
+        arg_params: Mapping[str, Any],
+        aux_params: Mapping[str, Any] | None = None,
+        allow_extra_params: bool = False,
+    ) -> None:
+        """Copies arrays, by name, into those of the executor. ValueError for a name it does not have."""
+        for given, own, what in (
+            (arg_params, self.arg_dict, "arguments"),
+            (aux_params or {}, self.aux_dict, "auxiliary states"),
+        ):
+            for name, array in given.items():
+                if name in own:
+                    array.astype(own[name].dtype).copyto(own[name])
+                elif not allow_extra_params:
+                    raise ValueError(f'Find name "{name}" that is not in the {what}')
+
+    def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **kwargs: Any) -> Executor:
+        """An executor for other input shapes; arrays whose shape does not change are shared with this one.
+
+        Unless `partial_shaping`, shapes that are not given must stay; unless `allow_up_sizing`, none may grow.
+        """
+        from gluonjit import ndarray
+
+        known = known_variables(self._symbol._heads, (), kwargs, check_shape)
+        table = solve_shapes(self._symbol._heads, known)
+        arrays = []
+        for node, old in zip([*self._arguments, *self._aux], [*self.arg_arrays, *self.aux_arrays]):
+            shape = table[node, 0]
+            if not is_complete(shape) or shape == old.shape:
+                arrays.append(old)
+                continue
+            if node not in known and not partial_shaping:
+                raise MXNetError(
+                    f"Shape of unspecified arg: {node.name} changed. This can cause the new executor to not share "
+                    "parameters with the old one. Please check for error in network. If this is intended, set "
+                    "partial_shaping=True to suppress this warning."
+                )
+            new = ndarray.zeros(shape, dtype=old.dtype)
+            if new.size > old.size and not allow_up_sizing:
+                raise MXNetError(
+                    f"New shape of arg: {node.name} is larger than original. First making a big executor and then down "
+                    "sizing it is more efficient than the reverse. If you really want to up size, set "
+                    "allow_up_sizing=True to enable allocation of new arrays."
+                )
+            arrays.append(new)
+        count = len(self._arguments)
+        return Executor(self._symbol, self._ctx, arrays[:count], arrays[count:])
+
+    def debug_str(self) -> str:
+        """The graph, node by node."""
+        return self._symbol.debug_str()
+
+
+def _by_name(names: Sequence[str], arrays: Sequence[Any]) -> dict[str, Any]:
+    if len(set(names)) != len(names):
+        raise ValueError(f"Duplicate names detected, {names}")
+    return dict(zip(names, arrays))
+
+
+def bind(symbol: Any, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_states: Any) -> Executor:
+    """See `Symbol.bind`."""
+    if not isinstance(ctx, Context):
+        raise TypeError("Context type error")
+    if args_grad:
+        warnings.warn("gradients are not available yet: args_grad is left as it is", stacklevel=3)
+    arguments, aux = variables(symbol._heads)
+    arg_arrays = _arrays("args", args, [n.name for n in arguments])
+    aux_arrays = _arrays("aux_states", aux_states or [], [n.name for n in aux])
+    executor = Executor(symbol, ctx, arg_arrays, aux_arrays)
+    executor._graph(False)  # arrays that do not fit are refused here
+    return executor
+
+
+def _arrays(key: str, given: Any, names: Sequence[str]) -> list[Any]:
+    from gluonjit.ndarray import NDArray
+
+    if isinstance(given, (list, tuple)):
+        if len(given) != len(names):
+            raise ValueError(f"Length of {key} does not match the number of arguments")
+        found = list(given)
+    elif isinstance(given, Mapping):
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise ValueError(f"key `{missing[0]}` is missing in `{key}`")
+        found = [given[name] for name in names]
+    else:
+        found = [None]
+    if not all(isinstance(x, NDArray) for x in found):
+        raise TypeError("Only accept list of NDArrays or dict of str to NDArray")
+    return found
+
+
+def simple_bind(symbol: Any, ctx: Any, grad_req: Any, type_dict: Any, shapes: Mapping[str, Any]) -> Executor:
+    """See `Symbol.simple_bind`."""
+    from gluonjit import ndarray
+
+    heads = symbol._heads
+    arguments, aux = variables(heads)
+    by_name = {n.name: n for n in (*arguments, *aux)}
+    known = {by_name[k]: v for k, v in shapes.items() if k in by_name and isinstance(v, tuple)}
+    given = {by_name[k]: ir_dtype(v) for k, v in (type_dict or {}).items() if k in by_name}
+    try:
+        table = solve_shapes(heads, known)
+    except MXNetError as e:
+        listed = "".join(f"{k}: {v}\n" for k, v in shapes.items())
+        raise RuntimeError(f"simple_bind error. Arguments:\n{listed}{e}") from e
+    open_ = [n for n in (*arguments, *aux) if not is_complete(table[n, 0])]
+    if open_:
+        listed = ", ".join(f"{n.name}: {bracketed(table[n, 0])}" for n in open_)
+        raise RuntimeError(
+            "simple_bind error. InferShape pass cannot decide shapes for the following arguments (-1 means unknown "
+            f"dimensions). Please consider providing them as inputs:\n{listed}"
+        )
+    types = solve_types(heads, given)
+
+    def zeros(node: Node) -> Any:
+        shape = table[node, 0]
+        assert shape is not None
+        type = TensorType(types[node, 0] or F32, shape)
+        return ndarray.zeros(type.shape, dtype=type.dtype.numpy)
+
+    return Executor(symbol, ctx, [zeros(n) for n in arguments], [zeros(n) for n in aux])

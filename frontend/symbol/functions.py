@@ -1,0 +1,134 @@
+"""Functions of `mx.sym` that are not operators themselves: they choose one by their arguments, or fill some in.
+
+While tracing they take what their namesakes of `mx.nd` take, a context included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Number
+from typing import Any
+
+import numpy as np
+
+from gluonjit.base import dtype_name, integer_types
+from gluonjit.context import Context
+from gluonjit.operators import registry
+from gluonjit.symbol.symbol import Symbol, invoke
+from gluonjit.trace import state
+
+
+def _binary(what: str, left: Any, right: Any, numbers: Callable[[Any, Any], Any]) -> Any:
+    """`what` of two symbols, of symbol and number either way round, or of two numbers."""
+    trace = state.current_trace()
+    if trace is not None:  # an array from outside may be either
+        left, right = trace.adopt(left), trace.adopt(right)
+    if isinstance(left, Symbol):
+        return left._arithmetic(what, right)
+    if isinstance(right, Symbol) and isinstance(left, Number):
+        return right._arithmetic(what, left, reverse=True)
+    if isinstance(left, Number) and isinstance(right, Number):
+        return numbers(left, right)
+    raise TypeError(f"types ({type(left)}, {type(right)}) not supported")
+
+
+def pow(base: Any, exp: Any) -> Any:
+    """`base ** exp`, each a symbol or a number."""
+    return _binary("power", base, exp, lambda a, b: a**b)
+
+
+power = pow
+
+
+def maximum(left: Any, right: Any) -> Any:
+    """The larger one, elementwise; each a symbol or a number."""
+    return _binary("maximum", left, right, max)
+
+
+def minimum(left: Any, right: Any) -> Any:
+    """The smaller one, elementwise; each a symbol or a number."""
+    return _binary("minimum", left, right, min)
+
+
+def hypot(left: Any, right: Any) -> Any:
+    """`sqrt(left² + right²)`, elementwise; each a symbol or a number."""
+    return _binary("hypot", left, right, np.hypot)
+
+
+def _create(op: str, attrs: dict[str, Any], place: tuple[Any, ...], more: dict[str, Any]) -> Any:
+    """Runs an operator without inputs. `place` are positional arguments: a dtype, or (as in `mx.nd`) context, dtype."""
+    name, attr, out = more.pop("name", None), more.pop("attr", None), more.pop("out", None)
+    given = list(place)
+    if given and (isinstance(given[0], Context) or len(given) > 1):
+        more["ctx"] = given.pop(0)
+    if given:
+        more["dtype"] = given.pop(0)
+    if given:
+        raise TypeError(f"{op} got {len(place)} arguments after its own, which is too many")
+    dtype = more.pop("dtype", None)
+    attrs["dtype"] = "float32" if dtype is None else dtype_name(dtype)
+    if more.get("ctx") is None:
+        more.pop("ctx", None)
+    attrs.update((key, str(value) if key == "ctx" else value) for key, value in more.items())
+    return invoke(registry.get(op), (), attrs, out, name, attr, op)
+
+
+def zeros(shape: Any, *place: Any, **kwargs: Any) -> Any:
+    """`zeros(shape, dtype=None)`: filled with 0; float32 unless told otherwise."""
+    return _create("_zeros", {"shape": shape}, place, kwargs)
+
+
+def ones(shape: Any, *place: Any, **kwargs: Any) -> Any:
+    """`ones(shape, dtype=None)`: filled with 1."""
+    return _create("_ones", {"shape": shape}, place, kwargs)
+
+
+def full(shape: Any, val: float, *place: Any, **kwargs: Any) -> Any:
+    """`full(shape, val, dtype=None)`: filled with `val`."""
+    return _create("_full", {"shape": shape, "value": float(val)}, place, kwargs)
+
+
+def eye(N: int, M: int = 0, k: int = 0, *place: Any, **kwargs: Any) -> Any:
+    """`eye(N, M=0, k=0, dtype=None)`: N x M (0: N x N) with ones on the k-th diagonal."""
+    return _create("_eye", {"N": N, "M": M, "k": k}, place, kwargs)
+
+
+def arange(
+    start: float,
+    stop: float | None = None,
+    step: float = 1.0,
+    repeat: int = 1,
+    infer_range: bool = False,
+    name: str | None = None,
+    dtype: Any = None,
+    ctx: Any = None,
+) -> Any:
+    """start, start + step, … below stop, each `repeat` times; one number alone is `stop`."""
+    attrs = {"start": start, "stop": stop, "step": step, "repeat": repeat, "infer_range": bool(infer_range)}
+    return _create("_arange", attrs, (), {"name": name, "dtype": dtype, "ctx": ctx})
+
+
+def linspace(
+    start: float,
+    stop: float,
+    num: int,
+    endpoint: bool = True,
+    name: str | None = None,
+    dtype: Any = None,
+    ctx: Any = None,
+) -> Any:
+    """`num` numbers from start to stop in equal steps; without the last one unless `endpoint`."""
+    attrs = {"start": start, "stop": stop, "num": num, "endpoint": endpoint}
+    return _create("_linspace", attrs, (), {"name": name, "dtype": dtype, "ctx": ctx})
+
+
+def split_v2(ary: Symbol, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
+    """Parts along an axis: so many equal ones, or cut before each of a tuple of indices."""
+    attrs: dict[str, Any] = {"axis": axis, "squeeze_axis": squeeze_axis}
+    if isinstance(indices_or_sections, integer_types):
+        attrs.update(indices=(), sections=indices_or_sections)
+    elif isinstance(indices_or_sections, tuple):
+        attrs.update(indices=(0, *indices_or_sections), sections=0)
+    else:
+        raise ValueError("indices_or_sections must either int or tuple of ints")
+    return invoke(registry.get("_split_v2"), (ary,), attrs, hint="_split_v2")

@@ -1,0 +1,76 @@
+"""What `Symbol.infer_shape` and `Symbol.infer_type` answer, in MXNet's forms."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gluonjit.base import MXNetError, dtype_name
+from gluonjit.ir import types
+from gluonjit.operators.registry import Shape
+from gluonjit.symbol.compose import not_found
+from gluonjit.symbol.dtypes import solve_types
+from gluonjit.symbol.graph import Entry, Node, variables
+from gluonjit.symbol.shapes import is_complete, solve_shapes
+
+
+def check_shape(value: Any, what: str) -> Shape | None:
+    """A shape that the caller gives; () is an unknown rank. TypeError unless it is a tuple."""
+    if not isinstance(value, tuple):
+        raise TypeError(f"Arguments need to be shapes (tuple), but {what} is {type(value)}.")
+    return tuple(int(n) for n in value) or None
+
+
+def infer_shape(heads: Sequence[Entry], args: Sequence[Any], kwargs: Mapping[str, Any], partial: bool) -> Any:
+    """See `Symbol.infer_shape`."""
+    known = known_variables(heads, args, kwargs, check_shape)
+    table = solve_shapes(heads, known)
+    found = [[table[e] or () for e in group] for group in _groups(heads)]
+    if partial or all(map(is_complete, (s or None for group in found for s in group))):
+        return tuple(found)
+    missing = [f"{n.name}: {table[n, 0] or ()}" for n in variables(heads)[0] if not is_complete(table[n, 0])]
+    _warn("shape", "(0s in shape means unknown dimensions). ", missing)
+    return None, None, None
+
+
+def infer_type(heads: Sequence[Entry], args: Sequence[Any], kwargs: Mapping[str, Any], partial: bool) -> Any:
+    """See `Symbol.infer_type`."""
+    known = known_variables(heads, args, kwargs, lambda value, what: types.dtype(dtype_name(value)))
+    table = solve_types(heads, known)
+    found = [[t.numpy.type if (t := table[e]) else None for e in group] for group in _groups(heads)]
+    if partial or all(t is not None for group in found for t in group):
+        return tuple(found)
+    _warn("type", "", [f"{n.name}: None" for n in variables(heads)[0] if table[n, 0] is None])
+    return None, None, None
+
+
+def _groups(heads: Sequence[Entry]) -> tuple[list[Entry], list[Entry], list[Entry]]:
+    arguments, aux = variables(heads)
+    return [(n, 0) for n in arguments], list(heads), [(n, 0) for n in aux]
+
+
+def known_variables(
+    heads: Sequence[Entry], args: Sequence[Any], kwargs: Mapping[str, Any], check: Callable[[Any, str], Any]
+) -> dict[Node, Any]:
+    """What the caller knows about each variable."""
+    if args and kwargs:
+        raise ValueError("Can only specify known argument shapes either by positional or kwargs way.")
+    arguments, aux = variables(heads)
+    if len(args) > len(arguments):
+        raise MXNetError(f"{len(args)} values given for {len(arguments)} arguments")
+    known = {n: check(v, f"argument {k}") for k, (n, v) in enumerate(zip(arguments, args)) if v is not None}
+    for key, value in kwargs.items():
+        nodes = [n for n in (*arguments, *aux) if n.name == key]
+        if not nodes:
+            raise MXNetError(not_found(key, [n.name for n in arguments]))
+        known.update(dict.fromkeys(nodes, check(value, f"'{key}'")))
+    return known
+
+
+def _warn(what: str, note: str, missing: Sequence[str]) -> None:
+    listed = "\n\t".join([*missing[:10], *["..."] * (len(missing) > 10)])
+    warnings.warn(
+        f"Cannot decide {what} for the following arguments {note}Consider providing them as input:\n\t{listed}",
+        stacklevel=4,
+    )

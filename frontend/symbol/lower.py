@@ -1,0 +1,89 @@
+"""From nodes to the compiler's typed graph: every node becomes one op `mx.<operator>`, nothing is expanded yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit.base import MXNetError
+from gluonjit.ir.graph import Builder, Graph, Value
+from gluonjit.ir.types import I64, IRError, TensorType
+from gluonjit.operators.registry import OperatorError
+from gluonjit.symbol.graph import Entry, Node
+
+RNG_KEY = "rng_key"
+"""The graph input, (seed, counter) of type i64[2], that random operators draw on."""
+
+
+def stream_numbers(nodes: Iterable[Node], training: bool, modes: Mapping[Node, bool]) -> tuple[dict[Node, int], int]:
+    """The first random stream of every random operator in program order, and how many streams there are in all."""
+    first: dict[Node, int] = {}
+    count = 0
+    for node in nodes:
+        if node.op is not None and node.op.streams is not None:
+            first[node] = count
+            count += node.op.streams(node.parsed, modes.get(node, training))
+    return first, count
+
+
+def lower(
+    name: str,
+    inputs: Sequence[tuple[Entry, TensorType]],
+    nodes: Sequence[Node],
+    outputs: Sequence[Entry],
+    *,
+    training: bool,
+    updates: Sequence[tuple[Entry, Entry]] = (),
+    constants: Mapping[Node, np.ndarray] | None = None,
+    modes: Mapping[Node, bool] | None = None,
+    random_nodes: Sequence[Node] | None = None,
+) -> Graph:
+    """The graph of level `traced` for these input types. Raises MXNetError when operands do not fit.
+
+    `nodes` are those to emit, inputs before users. `modes` says which operators run in another mode than `training`.
+    `random_nodes` are all nodes that number the random streams, if these are more than are emitted.
+    """
+    constants, modes = constants or {}, modes or {}
+    streams, count = stream_numbers(nodes if random_nodes is None else random_nodes, training, modes)
+    b = Builder(name, "traced", training)
+    env: dict[Entry, Value] = {entry: b.input(entry[0].name, type) for entry, type in inputs}
+    if count:
+        b.input(RNG_KEY, TensorType(I64, (2,)))
+    for node in nodes:
+        if node.op is None:
+            if node in constants:
+                env[node, 0] = b.constant(constants[node])
+            elif (node, 0) not in env:
+                raise MXNetError(f"Unknown input to HybridBlock: {node.name}")
+            continue
+        attrs: dict[str, Any] = dict(node.parsed)
+        if node in streams:
+            attrs[".stream"] = streams[node]
+        if node in modes and modes[node] != training:
+            attrs[".training"] = modes[node]
+        results = emit(b, node, [env[e] for e in node.inputs], attrs)
+        env.update({(node, k): value for k, value in enumerate(results)})
+    for state, new in updates:
+        b.update(env[state], env[new])
+    return b.build([env[e] for e in outputs], {"training": training})
+
+
+def emit(b: Builder, node: Node, operands: Sequence[Value], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
+    """Appends the op of `node`; MXNetError that names the operator, its operands' types and the user's line."""
+    assert node.op is not None
+    try:
+        return b.emit(f"mx.{node.op.name}", operands, attrs, loc=node.loc, result_names=[node.name])
+    except IRError as e:
+        cause = e.__cause__ if isinstance(e.__cause__, IRError) else e
+        raise operator_error(node, [v.type for v in operands], cause) from e
+
+
+def operator_error(node: Node, types: Sequence[TensorType], cause: IRError) -> MXNetError:
+    """`cause`, with the node's name, operator and operand types, and the line in the user's program."""
+    from gluonjit.trace.source import quote
+
+    assert node.op is not None
+    signature = ", ".join(map(str, types))
+    return OperatorError(f"Error in operator {node.name}: {node.op.name}({signature}): {cause}{quote(node.loc)}")

@@ -1,0 +1,198 @@
+"""Shape inference on untyped symbols, in both directions.
+
+What an operator computes is stated once, in its expansion; so the result of a node whose input shapes are known comes
+from `Operator.infer`. Around it, four rules work on partial shapes (0 is an unknown dimension, None an unknown rank):
+`complete` finds learnable inputs, `backward` inputs from outputs, `same_shape` unifies all of them, and a shape with
+unknown dimensions is *probed*: the operator is inferred for several values of them, and the dimensions of the result
+that come out equal every time are known. The rules run to a fixpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gluonjit.base import MXNetError
+from gluonjit.ir.types import F32, IRError, TensorType
+from gluonjit.operators.attributes import literal
+from gluonjit.operators.registry import Operator, Shape
+from gluonjit.symbol.graph import Entry, Node, post_order
+
+PROBES = (5040, 2520, 24, 6)
+"""Values for unknown dimensions: divisible by what programs split by; large for kernels, small for clipping."""
+
+Shapes = list[Shape | None]
+
+
+# One node
+
+
+def merge(known: Shape | None, found: Shape | None) -> Shape | None:
+    """The shape that agrees with both; ValueError when there is none."""
+    if known is None or found is None:
+        return found if known is None else known
+    if len(known) != len(found) or any(k and f and k != f for k, f in zip(known, found)):
+        raise ValueError
+    return tuple(k or f for k, f in zip(known, found))
+
+
+def is_complete(shape: Shape | None) -> bool:
+    return shape is not None and 0 not in shape
+
+
+def bracketed(shape: Shape | None) -> str:
+    """`[2,3]`, as MXNet's messages print shapes; -1 for unknown dimensions."""
+    return "None" if shape is None else f"[{','.join(str(n or -1) for n in shape)}]"
+
+
+_results: dict[Any, tuple[Shape, ...] | IRError] = {}
+"""What `Operator.infer` said, by operator, attributes and input shapes."""
+
+
+def result_shapes(op: Operator, key: Any, attrs: Mapping[str, Any], shapes: Sequence[Shape]) -> tuple[Shape, ...]:
+    """Shapes of the results for complete input shapes. Shapes never depend on element types, so all are float32."""
+    entry = (key, tuple(shapes))
+    found = _results.get(entry)
+    if found is None:
+        try:
+            found = tuple(t.shape for t in op.infer([TensorType(F32, s) for s in shapes], attrs))
+        except IRError as e:
+            found = e
+        if len(_results) >= 1 << 16:
+            _results.clear()
+        _results[entry] = found
+    if isinstance(found, IRError):
+        raise found
+    return found
+
+
+def refine(node: Node, ins: Shapes, outs: Shapes) -> tuple[Shapes, Shapes]:
+    """Shapes of the inputs and outputs of one operator node after all rules; MXNetError for a contradiction.
+
+    `outs` may be longer than what the operator computes (hidden outputs that nothing reads).
+    """
+    op, attrs = node.op, node.parsed
+    assert op is not None
+    ins, outs = list(ins), list(outs)
+    try:
+        if op.complete is not None:
+            _absorb(ins, op.complete(attrs, list(ins)), _inconsistent)
+        if op.backward is not None and any(s is not None for s in outs):
+            _absorb(ins, op.backward(attrs, list(ins), list(outs)), _inconsistent)
+        if op.same_shape:
+            common: Shape | None = None
+            for k, shape in enumerate([*ins, *outs[: node.visible]]):
+                try:
+                    common = merge(common, shape)
+                except ValueError:
+                    where = f"{k}-th input" if k < len(ins) else f"{k - len(ins)}-th output"
+                    raise MXNetError(
+                        f"Incompatible attr in node {node.name} at {where}: "
+                        f"expected {bracketed(common)}, got {bracketed(shape)}"
+                    ) from None
+            ins = [common] * len(ins)
+            outs[: node.visible] = [common] * node.visible
+        if all(s is not None for s in ins):
+            _absorb(outs, _forward(node, ins), _inconsistent)  # type: ignore[arg-type]
+    except (MXNetError, IRError) as e:
+        raise MXNetError(f"Error in operator {node.name}: {e}") from e
+    return ins, outs
+
+
+def _forward(node: Node, ins: list[Shape]) -> Shapes:
+    """Result shapes from input shapes of known rank; [] when nothing can be said."""
+    op = node.op
+    assert op is not None
+    if all(0 not in s for s in ins):
+        return list(result_shapes(op, node.key, node.parsed, ins))
+    found = []
+    for probe in PROBES:
+        try:
+            found.append(result_shapes(op, node.key, node.parsed, [tuple(n or probe for n in s) for s in ins]))
+        except IRError:
+            continue  # this value does not suit the operator; another may
+    if len(found) < 2:
+        return []
+    outs: Shapes = []
+    for shapes in zip(*found):
+        if len({len(s) for s in shapes}) > 1:
+            outs.append(None)
+        else:
+            outs.append(tuple(n[0] if len(set(n)) == 1 else 0 for n in zip(*shapes)))
+    return outs
+
+
+def _absorb(shapes: Shapes, found: Sequence[Shape | None], error: Callable[[Any, Any], str]) -> None:
+    """Merges `found` into `shapes` in place."""
+    for k, shape in enumerate(found[: len(shapes)]):
+        try:
+            shapes[k] = merge(shapes[k], shape)
+        except ValueError:
+            raise MXNetError(error(shapes[k], shape)) from None
+
+
+def _inconsistent(known: Shape, found: Shape) -> str:
+    listed = ",".join(map(str, found)) + ("," if len(found) == 1 else "")
+    return f"Shape inconsistent, Provided = {bracketed(known)}, inferred shape=({listed})"
+
+
+# A graph
+
+
+def solve_shapes(heads: Sequence[Entry], known: Mapping[Node, Shape | None]) -> dict[Entry, Shape | None]:
+    """The shape of every entry, as far as it follows from those of the variables. MXNetError for a contradiction."""
+    order = post_order(heads)
+    table: dict[Entry, Shape | None] = {}
+    for node in order:
+        if node.op is None:
+            declared = declared_shape(node)
+            given = known.get(node)
+            # What the caller says goes before what the variable declares, unless the latter fills it in.
+            try:
+                table[node, 0] = merge(given, declared)
+            except ValueError:
+                table[node, 0] = given
+        else:
+            table.update({(node, k): None for k in range(len(node.output_names))})
+    settled: set[Node] = set()
+
+    def step(node: Node) -> bool:
+        ins = [table[e] for e in node.inputs]
+        outs = [table[node, k] for k in range(len(node.output_names))]
+        new_ins, new_outs = refine(node, ins, outs)
+        if all(map(is_complete, new_ins)) and all(map(is_complete, new_outs[: node.visible])):
+            settled.add(node)
+        if new_ins == ins and new_outs == outs:
+            return False
+        for entry, shape in zip(node.inputs, new_ins):
+            # An input used twice may have been refined twice.
+            table[entry] = _merge_named(node, table[entry], shape)
+        table.update({(node, k): s for k, s in enumerate(new_outs)})
+        return True
+
+    pending = [node for node in order if node.op is not None]
+    changed = True
+    while changed and pending:
+        changed = False
+        for node in [*pending, *reversed(pending)]:
+            if node not in settled:
+                changed |= step(node)
+        pending = [node for node in pending if node not in settled]
+    return table
+
+
+def _merge_named(node: Node, known: Shape | None, found: Shape | None) -> Shape | None:
+    try:
+        return merge(known, found)
+    except ValueError:
+        raise MXNetError(f"Error in operator {node.name}: {_inconsistent(known, found)}") from None  # type: ignore[arg-type]
+
+
+def declared_shape(variable: Node) -> Shape | None:
+    """The `__shape__` of a variable; None when it has none."""
+    text = variable.attrs.get("__shape__")
+    if text is None:
+        return None
+    value = literal(text)
+    shape = (value,) if isinstance(value, int) else tuple(value or ())
+    return tuple(max(n, 0) for n in shape) or None  # MXNet: () is an unknown rank, -1 an unknown dimension

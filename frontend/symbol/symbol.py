@@ -1,0 +1,533 @@
+"""`Symbol`: one or several outputs of a graph that has no values, and as a rule no types.
+
+What only arrays can do raises what MXNet raises: `NotImplementedForSymbol` for the methods that both have,
+`TypeError` for indexing, `AttributeError` for `shape` and its like. Under `hybridize()` the inputs' types are known;
+the symbols of a trace (`trace.symbol.TracedSymbol`) then do all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Number
+from typing import Any, NoReturn
+
+from gluonjit import attribute
+from gluonjit.base import MXNetError, NotImplementedForSymbol, dtype_name, numeric_types
+from gluonjit.namespace import add_methods, input_names
+from gluonjit.operators import registry
+from gluonjit.operators.registry import Operator
+from gluonjit.symbol.arithmetic import ARITHMETIC
+from gluonjit.symbol.compose import make_node, not_found
+from gluonjit.symbol.graph import (
+    STORAGE_TYPES,
+    TYPE_FLAGS,
+    Entry,
+    Node,
+    copy_graph,
+    hidden_keys,
+    post_order,
+    shown_attrs,
+    variables,
+)
+
+
+class Symbol:
+    """Outputs of a graph: `x + y`, `F.relu(x)`. Several, where an operator has several or `Group` made it."""
+
+    __slots__ = ("_heads",)
+    # NumPy scalars and arrays leave `np.float32(2) * x` to the symbol.
+    __array_priority__ = 1000.0
+    __hash__: Callable[..., int] = None  # type: ignore[assignment]  # as in MXNet: == makes a graph, so no dict key
+
+    _heads: Sequence[Entry]
+
+    def __init__(self, heads: Sequence[Entry]) -> None:
+        self._heads = heads
+
+    # What it is
+
+    @property
+    def name(self) -> str | None:
+        """The node's name; None for a group of several nodes."""
+        nodes = {node for node, _ in self._heads}
+        return nodes.pop().name if len(nodes) == 1 else None
+
+    def __repr__(self) -> str:
+        if self.name is None:
+            return f"<Symbol group [{', '.join(node.name for node, _ in self._heads)}]>"
+        return f"<Symbol {self.name}>"
+
+    def list_outputs(self) -> list[str]:
+        """The outputs' names, `<node>_output` as a rule."""
+        return [node.output_names[k] for node, k in self._heads]
+
+    def list_arguments(self) -> list[str]:
+        """The names of the variables it needs, auxiliary states left out."""
+        return [node.name for node in variables(self._heads)[0]]
+
+    def list_auxiliary_states(self) -> list[str]:
+        """The names of the variables that operators keep as state, such as running means."""
+        return [node.name for node in variables(self._heads)[1]]
+
+    def list_inputs(self) -> list[str]:
+        """The names of all variables, arguments and auxiliary states."""
+        return [node.name for node in post_order(self._heads) if node.op is None]
+
+    def get_internals(self) -> Symbol:
+        """A group of every output of every node."""
+        return Symbol([(node, k) for node in post_order(self._heads) for k in range(node.visible)])
+
+    def get_children(self) -> Symbol | None:
+        """A group of the inputs of its nodes; None when there are none."""
+        heads = dict.fromkeys(node for node, _ in self._heads)
+        inputs = [e for node in heads for e in node.inputs]
+        return Symbol(inputs) if inputs else None
+
+    # Attributes
+
+    def _single(self) -> Node | None:
+        nodes = {node for node, _ in self._heads}
+        return nodes.pop() if len(nodes) == 1 else None
+
+    def attr(self, key: str) -> str | None:
+        """The attribute as a string, or None; also None for a group."""
+        node = self._single()
+        return shown_attrs(node).get(key) if node else None
+
+    def list_attr(self, recursive: bool = False) -> dict[str, str]:
+        """The node's attributes; {} for a group."""
+        if recursive:
+            raise DeprecationWarning(
+                "Symbol.list_attr with recursive=True has been deprecated. Please use attr_dict instead."
+            )
+        node = self._single()
+        return shown_attrs(node) if node else {}
+
+    def attr_dict(self) -> dict[str, dict[str, str]]:
+        """The attributes of every node that has some, by its name."""
+        return {node.name: shown_attrs(node) for node in post_order(self._heads) if node.attrs}
+
+    def _set_attr(self, **attrs: str) -> None:
+        """Sets attributes of the node in place."""
+        if not all(isinstance(value, str) for value in attrs.values()):
+            raise ValueError("Set Attr only accepts string values")
+        node = self._single()
+        if node is None:
+            raise MXNetError("a group of symbols has no attributes")
+        changed = {**node.attrs, **hidden_keys(attrs)}
+        if node.op is not None:
+            node.parsed, node._key = node.op.parse(changed, node.name), None
+        node.attrs = changed
+
+    def debug_str(self) -> str:
+        """The graph as MXNet prints it, node by node."""
+        lines = ["Symbol Outputs:"]
+        lines += [f"\toutput[{k}]={node.name}({index})" for k, (node, index) in enumerate(self._heads)]
+        for node in post_order(self._heads):
+            if node.op is None:
+                lines.append(f"Variable:{node.name}")
+                continue
+            lines += ["-" * 20, f"Op:{node.op.name}, Name={node.name}", "Inputs:"]
+            for k, (source, index) in enumerate(node.inputs):
+                version = " version=0" if source.op is None else ""
+                lines.append(f"\targ[{k}]={source.name}({index}){version}")
+            if node.attrs:
+                lines += ["Attrs:", *(f"\t{key}={node.attrs[key]}" for key in sorted(node.attrs))]
+        return "\n".join(lines) + "\n"
+
+    # Outputs
+
+    def __len__(self) -> int:
+        return len(self._heads)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (Symbol([head]) for head in self._heads)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Output number `index`, or the output of that name; a slice gives a group."""
+        if isinstance(index, slice):
+            start = 0 if index.start is None else index.start
+            stop = len(self) if index.stop is None else index.stop
+            return Group([self[k] for k in range(start, stop, 1 if index.step is None else index.step)])
+        if isinstance(index, str):
+            found = [k for k, name in enumerate(self.list_outputs()) if name == index]
+            if len(found) > 1:
+                raise ValueError(f'There are multiple outputs with name "{index}"')
+            if not found:
+                raise ValueError(f'Cannot find output that matches name "{index}"')
+            index = found[0]
+        if not isinstance(index, int):
+            raise TypeError("Symbol only support integer index to fetch i-th output")
+        if index >= len(self):
+            raise IndexError
+        if index < 0:
+            raise MXNetError(f"Symbol only accept nonnegative index ({index} vs. {len(self)} outputs)")
+        return Symbol([self._heads[index]])
+
+    # Composition
+
+    def __call__(self, *args: Symbol, **kwargs: Any) -> Symbol:
+        """A copy of the graph in which each variable named by a keyword is replaced by the given symbol."""
+        kwargs.pop("name", None)  # accepted, and without effect on a composed graph, as in MXNet
+        if args and kwargs:
+            raise TypeError("compose only accept input Symbols either as positional or keyword arguments, not both")
+        if not all(isinstance(s, Symbol) for s in (*args, *kwargs.values())):
+            raise TypeError("Compose expect `Symbol` as arguments")
+        if args:
+            raise MXNetError("General composition only support kwargs for now")
+        arguments = [node for node in post_order(self._heads) if node.op is None]
+        names = [node.name for node in arguments]
+        for key in kwargs:
+            if key not in names:
+                raise MXNetError(not_found(key, names))
+        replace = {node: kwargs[node.name]._entry(node.name) for node in arguments if node.name in kwargs}
+        return Symbol(copy_graph(self._heads, replace))
+
+    def _entry(self, what: str) -> Entry:
+        """Its only output, as an operand; MXNetError when it has several."""
+        if len(self._heads) != 1:
+            raise MXNetError(f"Keyword Argument {what} is a tuple, single value is required")
+        return self._heads[0]
+
+    def __copy__(self) -> Symbol:
+        return Symbol(copy_graph(self._heads))
+
+    def __deepcopy__(self, memo: Any) -> Symbol:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        order = post_order(self._heads)
+        number = {node: k for k, node in enumerate(order)}
+        rows = [
+            (node.op.name if node.op else None, node.name, node.attrs, [(number[n], k) for n, k in node.inputs])
+            for node in order
+        ]
+        return _unpickle, (rows, [(number[node], k) for node, k in self._heads])
+
+    # Types
+
+    def infer_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """(argument shapes, output shapes, auxiliary shapes), or Nones when something stays unknown.
+
+        Shapes of arguments are given in order or by name; 0 is a dimension to be found. Raises MXNetError when they
+        contradict each other.
+        """
+        from gluonjit.symbol import infer
+
+        return infer.infer_shape(self._heads, args, kwargs, partial=False)
+
+    def infer_shape_partial(self, *args: Any, **kwargs: Any) -> Any:
+        """Like `infer_shape`, giving what could be found: 0 for unknown dimensions, () for unknown ranks."""
+        from gluonjit.symbol import infer
+
+        return infer.infer_shape(self._heads, args, kwargs, partial=True)
+
+    def infer_type(self, *args: Any, **kwargs: Any) -> Any:
+        """(argument dtypes, output dtypes, auxiliary dtypes), or Nones when something stays unknown."""
+        from gluonjit.symbol import infer
+
+        return infer.infer_type(self._heads, args, kwargs, partial=False)
+
+    def infer_type_partial(self, *args: Any, **kwargs: Any) -> Any:
+        """Like `infer_type`, with None where nothing could be found."""
+        from gluonjit.symbol import infer
+
+        return infer.infer_type(self._heads, args, kwargs, partial=True)
+
+    # Execution
+
+    def bind(
+        self,
+        ctx: Any,
+        args: Any,
+        args_grad: Any = None,
+        grad_req: Any = "write",
+        aux_states: Any = None,
+        group2ctx: Any = None,
+        shared_exec: Any = None,
+    ) -> Any:
+        """An `Executor` over the given arrays: a list in the order of `list_arguments()`, or a dict by name."""
+        from gluonjit.symbol import executor
+
+        return executor.bind(self, ctx, args, args_grad, grad_req, aux_states)
+
+    def simple_bind(
+        self,
+        ctx: Any,
+        grad_req: Any = "write",
+        type_dict: Any = None,
+        stype_dict: Any = None,
+        group2ctx: Any = None,
+        shared_arg_names: Any = None,
+        shared_exec: Any = None,
+        shared_buffer: Any = None,
+        **shapes: Any,
+    ) -> Any:
+        """An `Executor` over new arrays of zeros, whose shapes follow from those given."""
+        from gluonjit.symbol import executor
+
+        return executor.simple_bind(self, ctx, grad_req, type_dict, shapes)
+
+    def eval(self, ctx: Any = None, **kwargs: Any) -> list[Any]:
+        """The outputs for the given arrays, one for every argument."""
+        from gluonjit.context import current_context
+
+        return self.bind(current_context() if ctx is None else ctx, kwargs).forward()
+
+    # Methods whose signature differs from the operator's
+
+    def reshape(self, *args: Any, **kwargs: Any) -> Any:
+        """`x.reshape((2, 3))` or `x.reshape(shape=(2, 3))`; codes 0, -1, -2, -3, -4 as in `F.reshape`."""
+        return _functions().reshape(self, *args, **kwargs)
+
+    def astype(self, *args: Any, **kwargs: Any) -> Any:
+        """`F.cast`."""
+        return _functions().cast(self, *args, **kwargs)
+
+    def flatten(self, inplace: bool = False, **kwargs: Any) -> Any:
+        """Keeps the first axis and joins the others."""
+        return _functions().flatten(self, **kwargs)
+
+    def expand_dims(self, axis: int, inplace: bool = False, **kwargs: Any) -> Any:
+        """Inserts an axis of size 1."""
+        return _functions().expand_dims(self, axis=axis, **kwargs)
+
+    def squeeze(self, axis: Any = None, inplace: bool = False, **kwargs: Any) -> Any:
+        """Drops axes of size 1: the given ones, or all."""
+        return _functions().squeeze(self, axis=axis, **kwargs)
+
+    def broadcast_to(self, *args: Any, **kwargs: Any) -> Any:
+        """Repeats axes of size 1 up to the given shape."""
+        return _functions().broadcast_to(self, *args, **kwargs)
+
+    def broadcast_like(self, *args: Any, **kwargs: Any) -> Any:
+        """Repeats axes of size 1 up to the shape of another symbol."""
+        return _functions().broadcast_like(self, *args, **kwargs)
+
+    def split_v2(self, *args: Any, **kwargs: Any) -> Any:
+        """Splits along an axis, evenly or at given indices."""
+        return _functions().split_v2(self, *args, **kwargs)
+
+    def as_nd_ndarray(self) -> Symbol:
+        """Itself."""
+        return self
+
+    # Arithmetic
+
+    def __add__(self, other: Any) -> Any:
+        return self._arithmetic("add", other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._arithmetic("add", other)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._arithmetic("sub", other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._arithmetic("sub", other, reverse=True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._arithmetic("mul", other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._arithmetic("mul", other)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._arithmetic("div", other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._arithmetic("div", other, reverse=True)
+
+    __div__, __rdiv__ = __truediv__, __rtruediv__
+
+    def __mod__(self, other: Any) -> Any:
+        return self._arithmetic("mod", other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._arithmetic("mod", other, reverse=True)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._arithmetic("power", other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._arithmetic("power", other, reverse=True)
+
+    def __neg__(self) -> Any:
+        return self._arithmetic("mul", -1.0)
+
+    def __abs__(self) -> Any:
+        return _functions().abs(self)
+
+    def __eq__(self, other: Any) -> Any:  # type: ignore[override]
+        return self._arithmetic("equal", other, numeric_types)
+
+    def __ne__(self, other: Any) -> Any:  # type: ignore[override]
+        return self._arithmetic("not_equal", other, numeric_types)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._arithmetic("greater", other, numeric_types)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._arithmetic("greater_equal", other, numeric_types)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._arithmetic("lesser", other, numeric_types)
+
+    def __le__(self, other: Any) -> Any:
+        return self._arithmetic("lesser_equal", other, numeric_types)
+
+    def _arithmetic(self, what: str, other: Any, numbers: Any = Number, reverse: bool = False) -> Any:
+        """The node for `self <what> other`, or for `other <what> self` with a number; TypeError for other types."""
+        sign = ARITHMETIC[what]
+        if isinstance(other, Symbol):
+            return other._arithmetic(what, self) if reverse else _apply(sign.both, sign.both_hint, (self, other))
+        if isinstance(other, numbers):
+            op, hint = (sign.reverse, sign.reverse_hint) if reverse else (sign.scalar, sign.scalar_hint)
+            return _apply(op, hint, (self,), {"scalar": other})
+        raise TypeError(f"type {type(other)} not supported")
+
+    # What only arrays can do
+
+    def __bool__(self) -> bool:
+        raise NotImplementedForSymbol(self.__bool__, "bool")
+
+    __nonzero__ = __bool__
+
+    def __iadd__(self, other: Any) -> NoReturn:
+        raise NotImplementedForSymbol(self.__iadd__, "+=", other, 1)
+
+    def __isub__(self, other: Any) -> NoReturn:
+        raise NotImplementedForSymbol(self.__isub__, "-=", other)
+
+    def __imul__(self, other: Any) -> NoReturn:
+        raise NotImplementedForSymbol(self.__imul__, "*=", other)
+
+    def __itruediv__(self, other: Any) -> NoReturn:
+        raise NotImplementedForSymbol(self.__itruediv__, "/=", other)
+
+    def wait_to_read(self) -> NoReturn:
+        raise NotImplementedForSymbol(self.wait_to_read, None)
+
+    def asnumpy(self) -> NoReturn:
+        raise NotImplementedForSymbol(self.asnumpy, None)
+
+    def asscalar(self) -> NoReturn:
+        raise NotImplementedForSymbol(self.asscalar, None)
+
+    def copy(self) -> NoReturn:
+        raise NotImplementedForSymbol(self.copy, None)
+
+    def as_in_context(self) -> NoReturn:
+        raise NotImplementedForSymbol(self.as_in_context, None)
+
+    def detach(self) -> NoReturn:
+        raise NotImplementedForSymbol(self.detach, None)
+
+    def backward(self) -> NoReturn:
+        raise NotImplementedForSymbol(self.backward, None)
+
+
+def _functions() -> Any:
+    """The package with the operator functions."""
+    import gluonjit.symbol
+
+    return gluonjit.symbol
+
+
+add_methods(Symbol, _functions)
+
+
+def _apply(op: str, hint: str, operands: Sequence[Symbol], attrs: Mapping[str, Any] | None = None) -> Any:
+    return invoke(registry.get(op), operands, attrs or {}, hint=hint)
+
+
+def invoke(
+    op: Operator,
+    operands: Sequence[Symbol | None],
+    attrs: Mapping[str, Any],
+    out: Any = None,
+    name: str | None = None,
+    attr: Mapping[str, str] | None = None,
+    hint: str | None = None,
+) -> Any:
+    """What a function of `mx.sym` does: appends a node, to the running trace when one is concerned.
+
+    `operands` are in the order of the signature, None where one was left out; those of a variadic operator may also
+    be in `attrs`, by name. `out` is for traces; MXNet's symbols ignore it.
+    """
+    from gluonjit.trace import state
+
+    trace = state.current_trace()
+    if trace is not None and trace.concerns(operands):
+        return trace.invoke(op, operands, attrs, out=out, name=name, attr=attr, hint=hint)
+    by_name = {key: value for key, value in attrs.items() if isinstance(value, Symbol)}
+    if by_name:
+        if operands:
+            raise TypeError(
+                "Operators with variable length input can only accept input Symbols either as positional or keyword "
+                "arguments, not both"
+            )
+        attrs = {key: value for key, value in attrs.items() if key not in by_name}
+    if op.variadic:
+        given = by_name or {f"arg{k}": s for k, s in enumerate(operands)}
+    else:
+        given = {**dict(zip(input_names(op), operands)), **by_name}
+    entries = {key: s._entry(key) for key, s in given.items() if s is not None}
+    node = make_node(op, entries, attrs, name=name, attr=attr, hint=hint)
+    return Symbol([(node, k) for k in range(node.visible)])
+
+
+def var(
+    name: str,
+    attr: Mapping[str, str] | None = None,
+    shape: Any = None,
+    lr_mult: float | None = None,
+    wd_mult: float | None = None,
+    dtype: Any = None,
+    init: Any = None,
+    stype: str | None = None,
+    **kwargs: Any,
+) -> Symbol:
+    """A variable. `shape` (0: unknown dimension), `dtype`, `init` … are kept as attributes `__shape__`, …"""
+    if not isinstance(name, str):
+        raise TypeError("Expect a string for variable `name`")
+    attrs: dict[str, str] = attribute.current().get(attr)
+    if not all(isinstance(value, str) for value in attrs.values()):
+        raise ValueError("Set Attr only accepts string values")
+    if shape is not None:
+        attrs["__shape__"] = str(tuple(shape) if isinstance(shape, (list, tuple)) else shape)
+    if lr_mult is not None:
+        attrs["__lr_mult__"] = str(lr_mult)
+    if wd_mult is not None:
+        attrs["__wd_mult__"] = str(wd_mult)
+    if dtype is not None:
+        attrs["__dtype__"] = str(TYPE_FLAGS[dtype_name(dtype)])
+    if init is not None:
+        attrs["__init__"] = init if isinstance(init, str) else init.dumps()
+    if stype is not None:
+        attrs["__storage_type__"] = str(STORAGE_TYPES[stype])
+    for key, value in kwargs.items():
+        if not (key.startswith("__") and key.endswith("__")):
+            raise ValueError(
+                f"Attribute name={key} is not supported. Additional attributes must start and end with double "
+                "underscores, e.g, __yourattr__"
+            )
+        attrs[key] = str(value)
+    return Symbol([(Node(None, name, hidden_keys(attrs)), 0)])
+
+
+Variable = var
+
+
+def Group(symbols: Sequence[Symbol]) -> Symbol:
+    """One symbol with the outputs of all of `symbols`."""
+    if not symbols or not all(isinstance(s, Symbol) for s in symbols):
+        raise TypeError("Expected a list of symbols as input")
+    return Symbol([head for s in symbols for head in s._heads])
+
+
+def _unpickle(rows: Sequence[tuple[Any, ...]], heads: Sequence[tuple[int, int]]) -> Symbol:
+    nodes: list[Node] = []
+    for op, name, attrs, inputs in rows:
+        nodes.append(Node(op and registry.get(op), name, attrs, [(nodes[n], k) for n, k in inputs]))
+    return Symbol([(nodes[n], k) for n, k in heads])

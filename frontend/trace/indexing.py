@@ -1,0 +1,192 @@
+"""`x[key]` and `x[key] = value` while tracing.
+
+What a key means is worked out on shapes by `ndarray.indexing`, as imperatively. A basic key is a `slice`, or a view
+where NDArray has one. A constant index array becomes a gather from the flattened array, for the positions are known;
+an index that is itself an array of the trace becomes `take`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gluonjit.ndarray.indexing import Advanced, Basic, first_axis, fit, parse
+from gluonjit.symbol.graph import Entry
+from gluonjit.symbol.symbol import Symbol
+from gluonjit.trace.memory import pin, read, reshaped, write
+
+if TYPE_CHECKING:
+    from gluonjit.trace.symbol import TracedSymbol
+
+Shape = tuple[int, ...]
+
+
+def get(x: TracedSymbol, key: Any) -> Any:
+    """`x[key]`: a view when the elements are contiguous and the key basic, else a copy."""
+    recorder = x._recorder
+    shape = x.shape
+    if key == () if isinstance(key, tuple) else key is Ellipsis or _is_whole(key):
+        return x
+    arrays = _traced_parts(key)
+    if arrays:
+        return _take(x, key)
+    if isinstance(key, slice) and key.step in (None, 1) and shape:
+        start, stop = first_axis(key, shape[0])
+        key = slice(start, stop)
+    meaning = parse(key, shape)
+    if isinstance(meaning, Advanced):
+        positions = _positions(meaning, shape)
+        return recorder.fresh(_gather(x, positions))
+    entry = reshaped(recorder, _sliced(x, meaning), meaning.shape)
+    if not meaning.contiguous:
+        return recorder.fresh(entry)
+    return x.view(_flat(meaning.start, shape), meaning.shape, entry)
+
+
+def put(x: TracedSymbol, key: Any, value: Any) -> None:
+    """`x[key] = value`, for x and all views of its memory; the value is cast and broadcast."""
+    recorder = x._recorder
+    shape = x.shape
+    if x._type.size == 0:
+        return
+    if _traced_parts(key):
+        recorder.refuse(
+            "assignment at positions that are not known while tracing cannot be compiled",
+            "F.where(mask, value, x), or F.contrib.index_copy(x, index, value)",
+        )
+    meaning = parse(() if key is Ellipsis else key, shape)
+    if isinstance(meaning, Advanced):
+        positions = _positions(meaning, shape)
+        new = _fitted(x, value, positions.shape, ())
+        flat = reshaped(recorder, read(x), (math.prod(shape),))
+        # Take from old and new elements one after the other; of several writes to a place the last one counts.
+        source = np.arange(math.prod(shape))
+        source[positions.reshape(-1)] = math.prod(shape) + np.arange(positions.size)
+        both = recorder.emit("Concat", [flat, reshaped(recorder, new, (positions.size,))], {"dim": 0})[0]
+        taken = recorder.emit("take", [both, read(recorder.constant(source.reshape(shape)))], {"axis": 0})[0]
+        write(x, taken)
+        return
+    kept = tuple(n for axis, n in enumerate(meaning.size) if axis not in meaning.int_axes) or (1,)
+    if 0 in meaning.size:
+        return
+    new = reshaped(recorder, _fitted(x, value, kept, meaning.new_axes), meaning.size)
+    if meaning.size == shape and all(step > 0 for step in meaning.step):
+        write(x, new)
+    elif meaning.contiguous:
+        write(x.view(_flat(meaning.start, shape), meaning.size), new)
+    else:
+        pin(recorder, read(x))
+        write(x, recorder.emit("_slice_assign", [read(x), new], _bounds(meaning))[0])
+
+
+def _is_whole(key: Any) -> bool:
+    return isinstance(key, slice) and key == slice(None)
+
+
+def _traced_parts(key: Any) -> list[Any]:
+    """The parts of a key that are arrays whose values are not known."""
+    from gluonjit.ndarray import NDArray
+
+    return [part for part in (key if isinstance(key, tuple) else (key,)) if isinstance(part, (Symbol, NDArray))]
+
+
+def _flat(start: Sequence[int], shape: Shape) -> int:
+    """The position of element `start` in row-major order."""
+    offset = 0
+    for begin, n in zip(start, shape):
+        offset = offset * n + begin
+    return offset
+
+
+def _bounds(meaning: Basic) -> dict[str, Any]:
+    """begin, end and step of `slice` and its like; None is an end beyond the first element."""
+    ends = [b + n * s for b, n, s in zip(meaning.start, meaning.size, meaning.step)]
+    return {"begin": meaning.start, "end": tuple(e if e >= 0 else None for e in ends), "step": meaning.step}
+
+
+def _sliced(x: TracedSymbol, meaning: Basic) -> Entry:
+    """The elements of a basic key, with every axis kept."""
+    recorder, entry = x._recorder, read(x)
+    shape = x._type.shape
+    cut = [axis for axis, n in enumerate(shape) if (meaning.size[axis], meaning.step[axis]) != (n, 1)]
+    if not cut:
+        return entry
+    if 0 in meaning.size:
+        return read(recorder.constant(np.zeros(meaning.size, x._type.dtype.numpy)))
+    if len(cut) == 1 and meaning.step[cut[0]] == 1:
+        (axis,) = cut
+        begin = meaning.start[axis]
+        attrs = {"axis": axis, "begin": begin, "end": begin + meaning.size[axis]}
+        return recorder.emit("slice_axis", [entry], attrs)[0]
+    attrs = _bounds(meaning)
+    if all(step == 1 for step in meaning.step):
+        del attrs["step"]
+    return recorder.emit("slice", [entry], attrs)[0]
+
+
+def _positions(meaning: Advanced, shape: Shape) -> np.ndarray:
+    """Row-major positions of the elements that an advanced key means, in the result's shape."""
+    positions = np.arange(math.prod(shape)).reshape(shape)[meaning.key]
+    for axis in meaning.new_axes:
+        positions = np.expand_dims(positions, axis)
+    return positions if positions.ndim else positions.reshape(1)
+
+
+def _gather(x: TracedSymbol, positions: np.ndarray) -> Entry:
+    recorder = x._recorder
+    flat = reshaped(recorder, read(x), (x._type.size,))
+    return recorder.emit("take", [flat, read(recorder.constant(positions))], {"axis": 0})[0]
+
+
+def _take(x: TracedSymbol, key: Any) -> Any:
+    """`x[key]` with an index array whose values are not known: along one axis, the other axes being basic."""
+    recorder = x._recorder
+    parts = key if isinstance(key, tuple) else (key,)
+    arrays = [k for k, part in enumerate(parts) if isinstance(part, Symbol) or hasattr(part, "asnumpy")]
+    if len(arrays) > 1 or any(not isinstance(p, slice) for k, p in enumerate(parts) if k not in arrays):
+        recorder.refuse(
+            "an index that mixes arrays of unknown values with other indices cannot be compiled",
+            "F.take(x, index, axis=…), F.pick or F.gather_nd",
+        )
+    (axis,) = arrays
+    rest = tuple(slice(None) if k == axis else part for k, part in enumerate(parts))
+    source = get(x, rest) if len(parts) > 1 else x
+    index = recorder.lift(parts[axis])
+    if index._type.dtype.kind == "b":
+        recorder.refuse("the shape of x[mask] depends on the values of the mask", "F.where(mask, x, other)")
+    whole = index if index._type.dtype.is_integer else index.astype("int32")  # fractions are dropped
+    attrs = {"axis": axis, "mode": "wrap"}  # negative positions count from the end
+    return recorder.fresh(recorder.emit("take", [read(source), read(whole)], attrs)[0])
+
+
+def _fitted(x: TracedSymbol, value: Any, shape: Shape, squeeze: Sequence[int]) -> Entry:
+    """`value` as an entry of x's element type and of `shape`: cast and broadcast, leading axes of length 1 dropped."""
+    from gluonjit.ndarray import NDArray
+
+    recorder = x._recorder
+    dtype = x._type.dtype
+    if not isinstance(value, (Symbol, NDArray)):
+        with np.errstate(all="ignore"):
+            value = recorder.constant(np.asarray(value).astype(dtype.numpy))
+    entry = read(recorder.lift(value))
+    if recorder.types[entry].dtype is not dtype:
+        entry = recorder.emit("Cast", [entry], {"dtype": dtype.numpy.name})[0]
+    own = recorder.types[entry].shape
+    if own == shape:
+        return entry
+    pin(recorder, entry)
+    # The rule is `fit`'s; on a stand-in that takes no memory it says what becomes of the axes, or that nothing fits.
+    stand_in = np.broadcast_to(np.zeros((), np.int8), own)
+    fit(stand_in, shape, squeeze)
+    trailing = own
+    if squeeze and len(trailing) > len(shape):
+        trailing = tuple(n for axis, n in enumerate(trailing) if axis not in squeeze)
+    while len(trailing) > len(shape):
+        trailing = trailing[1:]
+    entry = reshaped(recorder, entry, (1,) * (len(shape) - len(trailing)) + trailing)
+    return (
+        entry if recorder.types[entry].shape == shape else recorder.emit("broadcast_to", [entry], {"shape": shape})[0]
+    )

@@ -1,0 +1,107 @@
+"""Memory while tracing: writes become functional updates, and views see them.
+
+A `Cell` is the memory of one array; it holds an entry of the graph, its value now. A symbol is a handle: a cell, an
+offset and a shape, for all views in MXNet are contiguous. Writing through a handle gives its cell a new value, in which
+the handle's elements are replaced; other handles of the cell notice by its version, and read their elements anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gluonjit.symbol.graph import Entry
+
+if TYPE_CHECKING:
+    from gluonjit.trace.recorder import Recorder
+    from gluonjit.trace.symbol import TracedSymbol
+
+Shape = tuple[int, ...]
+
+
+class Cell:
+    """`entry` is the value of the whole memory, `version` the number of writes so far."""
+
+    __slots__ = ("entry", "version")
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.version = 0
+
+
+def read(handle: TracedSymbol) -> Entry:
+    """The handle's elements now."""
+    cell = handle._cell
+    if handle._seen is None or handle._seen[0] != cell.version:
+        handle._seen = (cell.version, _extract(handle))
+    return handle._seen[1]
+
+
+def _extract(handle: TracedSymbol) -> Entry:
+    recorder, cell = handle._recorder, handle._cell
+    root = recorder.types.get(cell.entry)
+    if root is None or handle._shape is None or root.shape == handle._shape:
+        return cell.entry
+    size = math.prod(handle._shape)
+    if size == root.size:
+        return reshaped(recorder, cell.entry, handle._shape)
+    rows = _rows(root.shape, handle._offset, size)
+    if rows is not None:
+        part = recorder.emit("slice_axis", [cell.entry], {"axis": 0, "begin": rows[0], "end": rows[1]})[0]
+    else:
+        flat = reshaped(recorder, cell.entry, (root.size,))
+        end = handle._offset + size
+        part = recorder.emit("slice_axis", [flat], {"axis": 0, "begin": handle._offset, "end": end})[0]
+    pin(recorder, cell.entry)
+    return reshaped(recorder, part, handle._shape)
+
+
+def write(handle: TracedSymbol, value: Entry) -> None:
+    """Replaces the handle's elements by `value`, which has its shape and element type."""
+    recorder, cell = handle._recorder, handle._cell
+    root = recorder.types[cell.entry]
+    shape = recorder.types[value].shape
+    size = math.prod(shape)
+    if size == root.size:
+        cell.entry = reshaped(recorder, value, root.shape)
+    else:
+        pin(recorder, cell.entry)
+        rows = _rows(root.shape, handle._offset, size)
+        if rows is not None:
+            whole, span, within = cell.entry, rows, (rows[1] - rows[0], *root.shape[1:])
+        else:
+            whole = reshaped(recorder, cell.entry, (root.size,))
+            span, within = (handle._offset, handle._offset + size), (size,)
+        attrs = {"begin": (span[0],), "end": (span[1],)}
+        new = recorder.emit("_slice_assign", [whole, reshaped(recorder, value, within)], attrs)[0]
+        cell.entry = reshaped(recorder, new, root.shape)
+    cell.version += 1
+    handle._seen = (cell.version, value)
+
+
+def _rows(shape: Shape, offset: int, size: int) -> tuple[int, int] | None:
+    """The range along the first axis that [offset, offset + size) is; None when it cuts through a row."""
+    row = math.prod(shape[1:])
+    if not shape or not row or offset % row or size % row:
+        return None
+    return offset // row, (offset + size) // row
+
+
+def reshaped(recorder: Recorder, entry: Entry, shape: Sequence[int]) -> Entry:
+    """`entry` with this shape of equal size."""
+    known = recorder.types[entry].shape
+    if known == tuple(shape):
+        return entry
+    # `Reshape` reads 0 as "keep"; so an empty axis is inferred instead.
+    codes = tuple(shape)
+    if 0 in codes:
+        k = codes.index(0)
+        codes = (*codes[:k], -1, *codes[k + 1 :])
+    pin(recorder, entry)
+    return recorder.emit("Reshape", [entry], {"shape": codes})[0]
+
+
+def pin(recorder: Recorder, entry: Entry) -> None:
+    """Notes that the graph now depends on the shape of `entry`."""
+    recorder.facts["shape", entry] = recorder.types[entry].shape

@@ -1,0 +1,52 @@
+"""Nested arguments and results: lists and tuples of arrays (and Nones), flattened and rebuilt as they were.
+
+A *form* is the nesting with every array replaced by None's counterpart: `ARRAY` for an array, None for None, and a
+tuple (kind, forms…) for a sequence, where kind is its class. Forms are hashable and compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+ARRAY = "array"
+
+
+def flatten(value: Any, is_leaf: Callable[[Any], bool], what: str) -> tuple[list[Any], Any]:
+    """The leaves of `value` in order, and its form.
+
+    `what` ('input' or 'output') is for the ValueError about anything that is no leaf, None, list or tuple.
+    """
+    leaves: list[Any] = []
+    return leaves, _flatten(value, is_leaf, what, leaves)
+
+
+def _flatten(value: Any, is_leaf: Callable[[Any], bool], what: str, leaves: list[Any]) -> Any:
+    if is_leaf(value):
+        leaves.append(value)
+        return ARRAY
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return (type(value), *(_flatten(item, is_leaf, what, leaves) for item in value))
+    raise ValueError(
+        f"When hybridized, the input of HybridBlock {what} must be (nested) list of Symbol or NDArray, "
+        f"but got {value} of type {type(value)}"
+    )
+
+
+def rebuild(form: Any, leaves: Sequence[Any]) -> Any:
+    """The value with this form and these leaves."""
+    return _rebuild(form, iter(leaves))
+
+
+def _rebuild(form: Any, leaves: Iterator[Any]) -> Any:
+    if form is None:
+        return None
+    if form == ARRAY:
+        return next(leaves)
+    kind, *parts = form
+    items = [_rebuild(part, leaves) for part in parts]
+    if hasattr(kind, "_fields"):  # a named tuple
+        return kind(*items)
+    return items if kind is list else kind(items)

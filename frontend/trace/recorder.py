@@ -1,0 +1,338 @@
+"""A running trace: the typed graph that `hybrid_forward` makes while it runs on `TracedSymbol`s.
+
+Every operator applied is a node here, in program order, with the type of each output. What the program learns of
+types (a shape, a length, which of two operators `+` means) is noted as a *fact*; another signature may use the same
+graph as long as the facts hold for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from gluonjit import autograd
+from gluonjit.base import MXNetError, TraceError
+from gluonjit.context import current_context
+from gluonjit.ir.types import IRError, TensorType, dtype, type_of
+from gluonjit.operators import registry
+from gluonjit.operators.registry import Operator, Shape
+from gluonjit.symbol.compose import make_node
+from gluonjit.symbol.graph import Entry, Node
+from gluonjit.symbol.lower import operator_error
+from gluonjit.symbol.shapes import is_complete, merge, refine
+from gluonjit.symbol.symbol import Symbol
+from gluonjit.trace import state
+from gluonjit.trace.memory import Cell, read, write
+from gluonjit.trace.source import quote, user_loc
+
+if TYPE_CHECKING:
+    from gluonjit.gluon.block import HybridBlock
+    from gluonjit.gluon.parameter import Parameter
+    from gluonjit.ndarray import NDArray
+    from gluonjit.trace.symbol import TracedSymbol
+
+FACTS = {
+    "shape": lambda t: t.shape,
+    "dtype": lambda t: t.dtype,
+    "ndim": lambda t: t.rank,
+    "size": lambda t: t.size,
+    "len": lambda t: t.shape[0] if t.shape else None,
+}
+"""What a program can ask of one array's type."""
+
+SAME_SHAPE = "same shape"
+"""The fact about two arrays: whether their shapes are equal."""
+
+
+class Recorder:
+    """What `current_trace()` gives while a trace runs.
+
+    `training` is the mode it was started in. `nodes` are the operators in program order; `types` the types of all
+    entries, except those that hang on a parameter whose shape is not known yet: these are in `partial`.
+    """
+
+    def __init__(self, block: HybridBlock, training: bool) -> None:
+        self.block = block
+        self.training = training
+        self.nodes: list[Node] = []
+        self.modes: dict[Node, bool] = {}
+        self.types: dict[Entry, TensorType] = {}
+        self.partial: dict[Entry, Shape | None] = {}
+        self.unsettled: list[Node] = []
+        self.facts: dict[tuple[Any, ...], Any] = {}
+        self.mode_fact = False
+        """Whether the program asked for the mode."""
+        self.context = current_context()
+        self.blocks: list[str] = []
+        self.inputs: dict[Cell, tuple[Entry, Any]] = {}
+        """Cells from outside: the variable, and what it stands for (argument's position, Parameter or NDArray)."""
+        self.constants: dict[Node, np.ndarray] = {}
+        self._parameters: dict[Parameter, TracedSymbol] = {}
+        self._captured: dict[Any, TracedSymbol] = {}
+        self._owners: dict[int, Parameter] | None = None
+
+    # Inputs
+
+    def _input(self, name: str, type: TensorType | None, origin: Any, node: Node | None = None) -> TracedSymbol:
+        from gluonjit.trace.symbol import TracedSymbol
+
+        node = node or Node(None, name, {})
+        if type is not None:
+            self.types[node, 0] = type
+        cell = Cell((node, 0))
+        self.inputs[cell] = (cell.entry, origin)
+        return TracedSymbol(self, cell, 0, type.shape if type else None)
+
+    def argument(self, name: str, position: int, x: NDArray) -> TracedSymbol:
+        """Argument number `position` of the traced call."""
+        return self._input(name, type_of(x._array), position)
+
+    def parameter(self, param: Parameter) -> TracedSymbol:
+        """The variable of a gluon parameter; the same one each time."""
+        found = self._parameters.get(param)
+        if found is None:
+            (entry,) = param.var()._heads
+            shape = tuple(param.shape or ())
+            if param._data is not None:
+                type = type_of(param._data._array)
+            else:
+                type = TensorType(dtype(param.dtype), shape) if is_complete(shape or None) else None
+            found = self._input(param.name, type, param, entry[0])
+            if type is None:
+                self.partial[entry] = shape or None
+            self._parameters[param] = found
+        return found
+
+    def capture(self, x: NDArray) -> TracedSymbol:
+        """An array from outside: an input of the graph, by reference; a parameter's array is that parameter."""
+        if self._owners is None:
+            self._owners = {id(p._data): p for p in self.block.collect_params().values() if p._data is not None}
+        if id(x) in self._owners:
+            return self.parameter(self._owners[id(x)])
+        array = x._array
+        # Views of the same elements are the same input, so that a write to one is seen by the other.
+        key = (array.__array_interface__["data"][0], array.shape, array.dtype) if array.size else id(x)
+        found = self._captured.get(key)
+        if found is None:
+            found = self._input(f"captured{len(self._captured)}", type_of(array), x)
+            self._captured[key] = found
+        return found
+
+    def constant(self, value: np.ndarray) -> TracedSymbol:
+        """An array that the program makes anew in every call, always with this value."""
+        from gluonjit.trace.symbol import TracedSymbol
+
+        node = Node(None, f"constant{len(self.constants)}", {}, loc=self.loc())
+        array = np.array(value, order="C")
+        array.setflags(write=False)
+        self.constants[node] = array
+        self.types[node, 0] = type_of(array)
+        return TracedSymbol(self, Cell((node, 0)), 0, array.shape)
+
+    def lift(self, value: Any) -> TracedSymbol:
+        """`value` — a symbol of this trace, an NDArray, or a parameter's variable — as a symbol of this trace."""
+        from gluonjit.ndarray import NDArray
+        from gluonjit.trace.symbol import TracedSymbol
+
+        if isinstance(value, TracedSymbol):
+            if value._recorder is not self:
+                raise MXNetError(
+                    f"{value!r} was made by an earlier call of hybrid_forward; symbols live only while it is traced. "
+                    "Return the array instead of keeping it on the block."
+                )
+            return value
+        if isinstance(value, NDArray):
+            return self.capture(value)
+        for param in self.block.collect_params().values():
+            if param._var is not None and param._var._heads == value._heads:
+                return self.parameter(param)
+        raise MXNetError(f"Unknown input to HybridBlock: {', '.join(value.list_inputs())}")
+
+    def adopt(self, value: Any) -> Any:
+        """An array from outside as symbol of this trace; anything else as it is."""
+        from gluonjit.ndarray import NDArray
+
+        return self.capture(value) if isinstance(value, NDArray) else value
+
+    # Blocks
+
+    def call(self, block: HybridBlock, args: Sequence[Any]) -> Any:
+        """`block(*args)` as part of this trace: its `hybrid_forward` on symbols."""
+        import gluonjit.symbol
+        from gluonjit.ndarray import NDArray
+        from gluonjit.trace import nest
+
+        leaves, form = nest.flatten(tuple(args), lambda v: isinstance(v, (Symbol, NDArray)), "input")
+        params = {name: self.parameter(p) for name, p in block._reg_params.items()}
+        with state.inside(block), block.name_scope():
+            return block.hybrid_forward(gluonjit.symbol, *nest.rebuild(form, [self.lift(x) for x in leaves]), **params)
+
+    # Operators
+
+    def loc(self) -> Any:
+        return user_loc(self.blocks[-1] if self.blocks else "")
+
+    def concerns(self, operands: Sequence[Any]) -> bool:
+        """Whether an operator on these belongs into the trace, and not into an untyped graph beside it."""
+        from gluonjit.trace.symbol import TracedSymbol
+
+        given = [x for x in operands if x is not None]
+        return not given or any(isinstance(x, TracedSymbol) or not isinstance(x, Symbol) for x in given)
+
+    def invoke(
+        self,
+        op: Operator,
+        operands: Sequence[Any],
+        attrs: Mapping[str, Any],
+        out: Any = None,
+        name: str | None = None,
+        attr: Mapping[str, str] | None = None,
+        hint: str | None = None,
+    ) -> Any:
+        """Runs an operator on arrays of the trace, as `mx.nd` would: its visible results, or `out` with them in it."""
+        if op.imperative_only:
+            self.refuse(f"{op.name} cannot be compiled: {op.imperative_only}")
+        by_name = {key: value for key, value in attrs.items() if isinstance(value, Symbol)}
+        attrs = {key: value for key, value in attrs.items() if key not in by_name}
+        given = [*operands, *by_name.values()]
+        entries = [read(self.lift(x)) for x in given if x is not None]
+        results = self.emit(op, entries, attrs, name=name, attr=attr, hint=hint)
+        if out is not None:
+            targets = list(out) if isinstance(out, (list, tuple)) else [out]
+            if len(targets) != len(results):
+                raise MXNetError(f"Operator {op.name} has {len(results)} outputs, but out= gives {len(targets)}")
+            for k, (target, entry) in enumerate(zip(targets, results)):
+                handle = self.lift(target)
+                wanted = self.types[read(handle)]
+                if wanted != self.types[entry]:
+                    raise MXNetError(
+                        f"Incompatible attr in node at {k}-th output: operator {op.name} gives {self.types[entry]}, "
+                        f"out= is {wanted}"
+                    )
+                write(handle, entry)
+            return out
+        symbols = [self.fresh(entry) for entry in results]
+        return symbols[0] if len(symbols) == 1 else symbols
+
+    def fresh(self, entry: Entry) -> TracedSymbol:
+        """The array of memory of its own that holds `entry`."""
+        from gluonjit.trace.symbol import TracedSymbol
+
+        type = self.types.get(entry)
+        return TracedSymbol(self, Cell(entry), 0, type.shape if type else None)
+
+    def emit(
+        self,
+        op: Operator | str,
+        entries: Sequence[Entry],
+        attrs: Mapping[str, Any],
+        *,
+        name: str | None = None,
+        attr: Mapping[str, str] | None = None,
+        hint: str | None = None,
+    ) -> list[Entry]:
+        """Appends a node; its visible outputs. Raises MXNetError when the operands do not fit."""
+        if isinstance(op, str):
+            op = registry.get(op)
+        node = make_node(op, entries, attrs, name=name, attr=attr, hint=hint, loc=self.loc(), fill=False)
+        self.nodes.append(node)
+        mode = autograd.is_training()
+        if mode != self.training:
+            # `with autograd.train_mode():` around this operator. In another mode the program may do otherwise.
+            self.modes[node] = mode
+            self.mode_fact = True
+        if any(e not in self.types for e in node.inputs):
+            self.unsettled.append(node)
+            self.partial.update({(node, k): None for k in range(len(node.output_names))})
+            self._settle()
+        else:
+            self._infer(node)
+        return [(node, k) for k in range(node.visible)]
+
+    def _infer(self, node: Node) -> None:
+        """Sets the types of the outputs, those of the inputs being known."""
+        assert node.op is not None
+        types = [self.types[e] for e in node.inputs]
+        try:
+            results = node.op.infer(types, node.parsed)
+        except IRError as e:
+            raise operator_error(node, types, e) from e
+        for k, type in enumerate(results):
+            self.types[node, k] = type
+            self.partial.pop((node, k), None)
+
+    def _settle(self) -> None:
+        """Refines the shapes that are still open, from all operators that touch them, until nothing changes."""
+        changed = True
+        while changed:
+            changed = False
+            for node in list(self.unsettled):
+                outs = [(node, k) for k in range(len(node.output_names))]
+                before = [self._shape(e) for e in node.inputs], [self._shape(e) for e in outs]
+                after = refine(node, *before)
+                for entry, shape in zip([*node.inputs, *outs], [*after[0], *after[1]]):
+                    if entry in self.partial and shape != self.partial[entry]:
+                        changed = True
+                        self.partial[entry] = shape = merge(self.partial[entry], shape)
+                        if entry[0].op is None and is_complete(shape):
+                            self._complete(entry, shape)
+                if all(e in self.types for e in node.inputs):
+                    changed = True
+                    self.unsettled.remove(node)
+                    self._infer(node)
+
+    def _shape(self, entry: Entry) -> Shape | None:
+        return self.types[entry].shape if entry in self.types else self.partial[entry]
+
+    def _complete(self, entry: Entry, shape: Any) -> None:
+        """A parameter's shape has been found."""
+        del self.partial[entry]
+        (param,) = [origin for e, origin in self.inputs.values() if e == entry]
+        self.types[entry] = TensorType(dtype(param.dtype), shape)
+
+    def deferred(self) -> dict[Parameter, Shape]:
+        """The parameters without data, and the shapes found for them; MXNetError when one stays unknown."""
+        found = {}
+        for param, handle in self._parameters.items():
+            if param._data is None:
+                entry, _ = self.inputs[handle._cell]
+                if entry in self.partial:
+                    raise MXNetError(
+                        f"The shape of parameter {param.name} cannot be inferred: {param.shape}, 0 means unknown"
+                    )
+                found[param] = self.types[entry].shape
+        return found
+
+    # Facts
+
+    def type(self, handle: TracedSymbol) -> TensorType:
+        """The type of an array, without noting that anyone asked. TraceError while it hangs on an open parameter."""
+        entry = read(handle)
+        if entry not in self.types:
+            self.refuse(
+                f"the shape of {handle!r} is not known here: it depends on a deferred parameter",
+                "give the layer its input size (in_units, in_channels, …), or call the block once before hybridize()",
+            )
+        return self.types[entry]
+
+    def ask(self, kind: str, handle: TracedSymbol) -> Any:
+        """A fact about an array's type, noted."""
+        type = self.type(handle)
+        value = FACTS[kind](type)
+        self.facts[kind, read(handle)] = value
+        return value
+
+    def same_shape(self, a: TracedSymbol, b: TracedSymbol) -> bool:
+        """Whether the shapes are equal, noted if so; what is done for different shapes is right for equal ones, too."""
+        x, y = self._shape(read(a)), self._shape(read(b))
+        equal = x == y or not (is_complete(x) and is_complete(y))
+        if equal:
+            self.facts[SAME_SHAPE, read(a), read(b)] = True
+        return equal
+
+    def refuse(self, what: str, instead: str = "") -> NoReturn:
+        """Raises the TraceError about something that cannot be compiled, with the user's line."""
+        advice = f"\n  write instead: {instead}" if instead else ""
+        raise TraceError(f"{what}{quote(self.loc())}{advice}")

@@ -1,0 +1,34 @@
+"""The user's place in the program: the innermost frame outside this package."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from types import FrameType
+
+from gluonjit.ir.graph import Loc
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame that is not gluonjit's own."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module != "gluonjit" and not module.startswith("gluonjit."):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def user_loc(block: str = "") -> Loc:
+    """Where the user is now."""
+    frame = user_frame()
+    return Loc(frame.f_code.co_filename, frame.f_lineno, block) if frame else Loc(block=block)
+
+
+def quote(loc: Loc | None) -> str:
+    """`\\n  at file:line (block)\\n    source text`, as far as known: the end of an error message."""
+    if loc is None or not str(loc):
+        return ""
+    text = linecache.getline(loc.file, loc.line).strip() if loc.file else ""
+    return f"\n  at {loc}" + (f"\n    {text}" if text else "")

@@ -1,0 +1,307 @@
+"""`TracedSymbol`: a symbol whose type is known, so that it does whatever an NDArray does.
+
+It prints as a symbol and records instead of computing; apart from that, its methods mean what NDArray's mean,
+in-place operators, views and indexing included. What needs a value raises TraceError.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from numbers import Number
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from gluonjit.base import MXNetError, dtype_name, numeric_types
+from gluonjit.ir.types import TensorType
+from gluonjit.ir.types import dtype as ir_dtype
+from gluonjit.operators import registry
+from gluonjit.symbol.arithmetic import ARITHMETIC
+from gluonjit.symbol.graph import Entry
+from gluonjit.symbol.symbol import Symbol
+from gluonjit.trace import indexing
+from gluonjit.trace.memory import Cell, read
+
+if TYPE_CHECKING:
+    from gluonjit.trace.recorder import Recorder
+
+USE_WHERE = (
+    "F.where(condition, a, b), or F.contrib.cond; or leave this block as it is with block.hybridize(active=False)"
+)
+
+
+class TracedSymbol(Symbol):
+    """A handle on memory of a running trace: a cell, an offset in elements and a shape (see `memory`).
+
+    `_seen` is the cell's version at the last reading, and what was read.
+    """
+
+    __slots__ = ("_cell", "_offset", "_recorder", "_seen", "_shape")
+    __hash__ = object.__hash__
+
+    def __init__(self, recorder: Recorder, cell: Cell, offset: int, shape: tuple[int, ...] | None) -> None:
+        self._recorder = recorder
+        self._cell = cell
+        self._offset = offset
+        self._shape = shape
+        self._seen: tuple[int, Entry] | None = None
+
+    @property
+    def _heads(self) -> Sequence[Entry]:  # type: ignore[override]
+        return [read(self)]
+
+    @property
+    def _type(self) -> TensorType:
+        """Its type, without noting that it was asked for."""
+        return self._recorder.type(self)
+
+    # Facts about its type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._recorder.ask("shape", self)
+
+    @property
+    def dtype(self) -> Any:
+        """The element type, as NDArray gives it: a NumPy scalar type."""
+        return self._recorder.ask("dtype", self).numpy.type
+
+    @property
+    def ndim(self) -> int:
+        return self._recorder.ask("ndim", self)
+
+    @property
+    def size(self) -> int:
+        return self._recorder.ask("size", self)
+
+    @property
+    def context(self) -> Any:
+        return self._recorder.context
+
+    ctx = context
+
+    @property
+    def stype(self) -> str:
+        return "default"
+
+    @property
+    def writable(self) -> bool:
+        return True
+
+    @property
+    def grad(self) -> None:
+        return None
+
+    def __len__(self) -> int:
+        return self._recorder.ask("len", self)
+
+    # Indexing
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[k] for k in range(len(self)))
+
+    def __getitem__(self, key: Any) -> Any:
+        return indexing.get(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        indexing.put(self, key, value)
+
+    # Views and copies
+
+    def view(self, offset: int, shape: tuple[int, ...], entry: Entry | None = None) -> TracedSymbol:
+        """A handle on elements [offset, …) of this one, which have the value `entry` now, if that is known."""
+        handle = TracedSymbol(self._recorder, self._cell, self._offset + offset, shape)
+        if entry is not None:
+            handle._seen = (self._cell.version, entry)
+        return handle
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> TracedSymbol:
+        """A view with another shape; codes 0, -1, -2, -3, -4, and `reverse=True`, as in `F.reshape`."""
+        if len(shape) == 1 and isinstance(shape[0], (list, tuple)):
+            shape = tuple(shape[0])
+        elif not shape:
+            given = kwargs.get("shape")
+            if given is None:
+                raise AssertionError("Shape must be provided.")
+            shape = (given,) if isinstance(given, int) else tuple(given)
+        unknown = [key for key in kwargs if key not in ("shape", "reverse")]
+        if unknown:
+            raise TypeError(
+                f"Got unknown keywords in reshape: {', '.join(unknown)}. Accepted keyword arguments are 'shape' and "
+                "'reverse'."
+            )
+        codes = tuple(int(n) for n in shape)
+        attrs: dict[str, Any] = {"shape": codes}
+        if kwargs.get("reverse"):
+            attrs["reverse"] = True
+        before = self._type
+        try:
+            entry = self._recorder.emit("Reshape", [read(self)], attrs, hint="reshape")[0]
+        except MXNetError as e:
+            raise ValueError(f"Cannot reshape array of size {before.size} into shape {shape}") from e
+        after = self._recorder.types[entry].shape
+        if math.prod(after) != before.size:
+            raise ValueError(f"Cannot reshape array of size {before.size} into shape {shape}")
+        return self.view(0, after, entry)
+
+    def flatten(self, inplace: bool = False, **kwargs: Any) -> Any:
+        """Keeps the first axis and joins the others; a view when `inplace`."""
+        return self.reshape((0, -1)) if inplace else super().flatten(**kwargs)
+
+    def expand_dims(self, axis: int, inplace: bool = False, **kwargs: Any) -> Any:
+        """Inserts an axis of size 1; a view when `inplace`."""
+        if not inplace:
+            return super().expand_dims(axis, **kwargs)
+        shape = list(self.shape)
+        shape.insert(axis + len(shape) + 1 if axis < 0 else axis, 1)
+        return self.reshape(shape)
+
+    def squeeze(self, axis: Any = None, inplace: bool = False, **kwargs: Any) -> Any:
+        """Drops axes of size 1; a view when `inplace`."""
+        result = super().squeeze(axis, **kwargs)
+        return self.reshape(result.shape) if inplace else result
+
+    def detach(self) -> TracedSymbol:  # type: ignore[override]
+        """A view that gradients do not pass."""
+        entry = self._recorder.emit("BlockGrad", [read(self)], {})[0]
+        return self.view(0, self._type.shape, entry)
+
+    def as_in_context(self, context: Any) -> TracedSymbol:  # type: ignore[override]
+        """Itself: there is one memory."""
+        return self
+
+    as_in_ctx = as_in_context
+
+    def tostype(self, stype: str) -> TracedSymbol:
+        """A copy; only dense arrays exist."""
+        if stype != "default":
+            raise MXNetError(f"storage type {stype} is not supported: only dense arrays are")
+        return self.copy()
+
+    def copy(self) -> TracedSymbol:  # type: ignore[override]
+        """An array of its own with the same elements."""
+        return self._recorder.fresh(read(self))
+
+    __copy__ = copy  # type: ignore[assignment]
+
+    def __deepcopy__(self, memo: Any) -> TracedSymbol:
+        return self.copy()
+
+    def copyto(self, other: Any) -> Any:
+        """Writes its elements to `other`, an array; with a context, a copy."""
+        from gluonjit.context import Context
+
+        if isinstance(other, Context):
+            return self.copy()
+        target = self._recorder.lift(other)
+        target[:] = self
+        return other
+
+    def astype(self, dtype: Any, copy: bool = True, **kwargs: Any) -> TracedSymbol:
+        """Converted to `dtype`; itself when that changes nothing and `copy` is False."""
+        name = dtype_name(dtype)
+        if not copy and self.dtype == ir_dtype(name).numpy.type:
+            return self
+        return self._recorder.fresh(self._recorder.emit("Cast", [read(self)], {"dtype": name}, hint="cast")[0])
+
+    def wait_to_read(self) -> None:  # type: ignore[override]
+        """Nothing: calls are synchronous."""
+
+    @property
+    def T(self) -> Any:
+        """The array with its axes reversed, as a copy."""
+        return self.transpose() if self.ndim > 1 else self
+
+    # Arithmetic
+
+    def _arithmetic(self, what: str, other: Any, numbers: Any = Number, reverse: bool = False) -> Any:
+        """As `mx.nd`: arrays of different shapes broadcast. Equal shapes give the node that MXNet's symbols make."""
+        operands, op, hint, attrs = self._sign(what, other, numbers, reverse)
+        return self._recorder.invoke(registry.get(op), operands, attrs, hint=hint)
+
+    def _sign(self, what: str, other: Any, numbers: Any, reverse: bool) -> tuple[list[Any], str, str, dict[str, Any]]:
+        """(operands, operator, name hint, attributes) of `self <what> other`."""
+        from gluonjit.ndarray import NDArray
+
+        sign = ARITHMETIC[what]
+        if isinstance(other, (Symbol, NDArray)):
+            left, right = self, self._recorder.lift(other)
+            if reverse:
+                left, right = right, left
+            if self._recorder.same_shape(left, right):
+                return [left, right], sign.both, sign.both_hint, {}
+            return [left, right], f"broadcast_{what}", f"broadcast_{what}", {}
+        if isinstance(other, numbers):
+            op, hint = (sign.reverse, sign.reverse_hint) if reverse else (sign.scalar, sign.scalar_hint)
+            return [self], op, hint, {"scalar": other}
+        raise TypeError(f"type {type(other)} not supported")
+
+    def _in_place(self, what: str, other: Any) -> TracedSymbol:
+        operands, op, hint, attrs = self._sign(what, other, numeric_types, False)
+        self._recorder.invoke(registry.get(op), operands, attrs, out=self, hint=hint)
+        return self
+
+    def __iadd__(self, other: Any) -> TracedSymbol:  # type: ignore[override,misc]
+        return self._in_place("add", other)
+
+    def __isub__(self, other: Any) -> TracedSymbol:  # type: ignore[override,misc]
+        return self._in_place("sub", other)
+
+    def __imul__(self, other: Any) -> TracedSymbol:  # type: ignore[override,misc]
+        return self._in_place("mul", other)
+
+    def __itruediv__(self, other: Any) -> TracedSymbol:  # type: ignore[override,misc]
+        return self._in_place("div", other)
+
+    __idiv__ = __itruediv__
+
+    def __imod__(self, other: Any) -> TracedSymbol:
+        return self._in_place("mod", other)
+
+    # What needs a value
+
+    def __bool__(self) -> bool:
+        if self.size == 0:
+            return False
+        if self.size > 1:
+            raise ValueError("The truth value of an NDArray with multiple elements is ambiguous.")
+        self._recorder.refuse(
+            "`if`, `while`, `and`, `or` and `not` on the value of an array cannot be compiled: the value is not known "
+            "while tracing",
+            USE_WHERE,
+        )
+
+    def _value(self, what: str) -> NoReturn:
+        self._recorder.refuse(
+            f"{what} cannot be compiled: the value of {self!r} is not known while tracing",
+            "operators of F on the array itself; or call this outside the hybridized block",
+        )
+
+    def __float__(self) -> NoReturn:
+        self._value("float(x)")
+
+    def __int__(self) -> NoReturn:
+        self._value("int(x)")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        self._value("the conversion to a NumPy array")
+
+    def asnumpy(self) -> NoReturn:
+        self._value("asnumpy()")
+
+    def asscalar(self) -> NoReturn:
+        self._value("asscalar()")
+
+    def to_dlpack_for_read(self) -> NoReturn:
+        self._value("to_dlpack_for_read()")
+
+    def to_dlpack_for_write(self) -> NoReturn:
+        self._value("to_dlpack_for_write()")
+
+    def __reduce__(self) -> NoReturn:
+        self._value("pickling")
+
+    def attach_grad(self, *args: Any, **kwargs: Any) -> NoReturn:
+        self._recorder.refuse("attach_grad() inside a hybridized block cannot be compiled")
+
+    def backward(self, *args: Any, **kwargs: Any) -> NoReturn:
+        self._recorder.refuse("backward() inside a hybridized block cannot be compiled")

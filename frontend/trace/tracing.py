@@ -1,0 +1,211 @@
+"""`trace(block, args)`: runs `hybrid_forward` once on symbols whose types are known; a `Trace` is what is left of it.
+
+The graph of a trace is untyped: `Trace.graph` types it for any signature for which the recorded facts hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gluonjit import autograd
+from gluonjit.base import TraceError
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.types import IRError, TensorType, dtype, type_of
+from gluonjit.ndarray import NDArray
+from gluonjit.symbol.graph import Entry, post_order
+from gluonjit.symbol.lower import lower, stream_numbers
+from gluonjit.symbol.symbol import Symbol
+from gluonjit.trace import nest, state
+from gluonjit.trace.memory import read
+from gluonjit.trace.recorder import FACTS, SAME_SHAPE, Recorder
+
+if TYPE_CHECKING:
+    from gluonjit.gluon.block import HybridBlock
+    from gluonjit.gluon.parameter import Parameter
+
+
+def flatten(args: Any) -> tuple[list[NDArray], Any]:
+    """The arrays in the arguments of a call, and the arguments' form (hashable, see `nest`).
+
+    ValueError for anything that is no NDArray, None, list or tuple.
+    """
+    return nest.flatten(args, lambda value: isinstance(value, NDArray), "input")
+
+
+class Trace:
+    """The graph that `hybrid_forward` made, and what must hold for it to serve another signature.
+
+    * `symbol`: all outputs, as an untyped Symbol.
+    * Graph inputs in order: the arguments' arrays; `params` (gluon Parameters); `captured` (NDArrays, by reference);
+      and, if operators draw random numbers, the key.
+    * `writes`: positions among these inputs of the arrays that the program writes to, in the order of the graph's
+      `updates`. When there are any, `alias_pattern` of a call's arrays must equal `aliases`.
+    * `form` is the arguments' (see `flatten`), `out_form` the result's; `rebuild` makes a result from output arrays.
+    * `facts`: what the program asked of types; `training` the mode it ran in, which is a fact if `mode_fact`.
+    """
+
+    def __init__(
+        self, recorder: Recorder, form: Any, inputs: Sequence[Entry], outputs: Sequence[Entry], out_form: Any
+    ) -> None:
+        self.name = recorder.block.name or "net"
+        self.form = form
+        self.out_form = out_form
+        self.outputs = list(outputs)
+        self.symbol = Symbol(self.outputs)
+        self.facts: Mapping[tuple[Any, ...], Any] = recorder.facts
+        self.training = recorder.training
+        self.mode_fact = recorder.mode_fact
+        self.constants = recorder.constants
+        self._modes = recorder.modes
+        self._program = recorder.nodes
+        written = [(entry, cell.entry) for cell, (entry, _) in recorder.inputs.items() if cell.entry != entry]
+        # Operators whose result nothing uses are dropped here; random ones among them still count their streams.
+        live = set(post_order([*outputs, *(new for _, new in written)]))
+        self._nodes = [n for n in live if n.op is None] + [n for n in recorder.nodes if n in live]
+        needed = live | {entry[0] for entry, _ in written} | {e[0] for fact in self.facts for e in fact[1:]}
+        held = [
+            (entry, origin)
+            for entry, origin in recorder.inputs.values()
+            if not isinstance(origin, int) and entry[0] in needed
+        ]
+        self._params = [(e, origin) for e, origin in held if not isinstance(origin, NDArray)]
+        self._captured = [(e, origin) for e, origin in held if isinstance(origin, NDArray)]
+        self._inputs = [*inputs, *(e for e, _ in self._params), *(e for e, _ in self._captured)]
+        self._updates = sorted(written, key=lambda update: self._inputs.index(update[0]))
+        self.params: list[Parameter] = [param for _, param in self._params]
+        self.captured: list[NDArray] = [x for _, x in self._captured]
+        self.writes = [self._inputs.index(e) for e, _ in self._updates]
+        self.aliases: tuple[int, ...] = ()
+
+    def rebuild(self, outputs: Sequence[Any]) -> Any:
+        """The result of the call: `outputs` nested as `hybrid_forward` returned them."""
+        return nest.rebuild(self.out_form, outputs)
+
+    def input_types(self, types: Sequence[TensorType]) -> list[TensorType]:
+        """The types of all graph inputs but the random key, given those of the arguments."""
+        held = [type_of(p._data._array) if p._data is not None else _declared(p) for p in self.params]
+        return [*types, *held, *(type_of(x._array) for x in self.captured)]
+
+    def holds(self, types: Sequence[TensorType], training: bool) -> bool:
+        """Whether the same graph is right for arguments of these types, in this mode.
+
+        Types are inferred anew on the untyped graph, and compared with what the program saw of them.
+        """
+        if self.mode_fact and training != self.training:
+            return False
+        if not self.facts:
+            return True
+        table = dict(zip(self._inputs, self.input_types(types)))
+        table.update({(node, 0): type_of(value) for node, value in self.constants.items()})
+        wanted = post_order(e for fact in self.facts for e in fact[1:])
+        for node in wanted:
+            if node.op is None:
+                continue
+            try:
+                results = node.op.infer([table[e] for e in node.inputs], node.parsed)
+            except IRError:
+                return False  # tracing anew says what is wrong, at the user's line
+            table.update({(node, k): t for k, t in enumerate(results)})
+        return all(_fact(fact, table) == value for fact, value in self.facts.items())
+
+    def streams(self, training: bool) -> int:
+        """How many random streams a call consumes."""
+        return stream_numbers(self._program, training, self._modes)[1]
+
+    def graph(self, types: Sequence[TensorType], training: bool) -> Graph:
+        """The graph of level `traced` for arguments of these types. MXNetError when an operator does not fit them."""
+        return lower(
+            self.name,
+            list(zip(self._inputs, self.input_types(types))),
+            self._nodes,
+            self.outputs,
+            training=training,
+            updates=self._updates,
+            constants=self.constants,
+            modes=self._modes,
+            random_nodes=self._program,
+        )
+
+
+def _declared(param: Parameter) -> TensorType:
+    return TensorType(dtype(param.dtype), tuple(param.shape or ()))
+
+
+def _fact(fact: tuple[Any, ...], table: Mapping[Entry, TensorType]) -> Any:
+    kind, *entries = fact
+    if kind == SAME_SHAPE:
+        a, b = (table[e].shape for e in entries)
+        return a == b
+    return FACTS[kind](table[entries[0]])
+
+
+def alias_pattern(arrays: Sequence[Any]) -> tuple[int, ...]:
+    """For each ndarray, the position of the first one that is the same memory.
+
+    TraceError when two share memory without being the same: then a write to one would half reach the other.
+    """
+    pattern: list[int] = []
+    for k, x in enumerate(arrays):
+        for j in dict.fromkeys(pattern):
+            y = arrays[j]
+            if not np.may_share_memory(x, y):
+                continue
+            if (
+                x.shape == y.shape
+                and x.dtype == y.dtype
+                and x.__array_interface__["data"] == y.__array_interface__["data"]
+            ):
+                pattern.append(j)
+                break
+            raise TraceError(
+                f"inputs {j} and {k} of a hybridized block that writes to its inputs overlap in memory; pass copies"
+            )
+        else:
+            pattern.append(k)
+    return tuple(pattern)
+
+
+def _memory(x: np.ndarray) -> tuple[Any, ...]:
+    return x.__array_interface__["data"][0], x.shape, x.dtype
+
+
+def trace(block: HybridBlock, args: Sequence[Any]) -> Trace:
+    """Runs `block.hybrid_forward` on symbols that stand for `args` (NDArrays, nested, with Nones).
+
+    Parameters whose initialization was deferred are initialized, for their shapes are known then. Raises TraceError
+    for what cannot be compiled, MXNetError where an operator does not fit its operands, and whatever the program
+    raises itself.
+    """
+    leaves, form = flatten(tuple(args))
+    if not leaves:
+        raise ValueError(f"All args are None and we do not support such a case. Received args={tuple(args)}")
+    found = _trace(block, leaves, form, tuple(range(len(leaves))))
+    if found.writes:
+        # Arguments that are one array must be one input, or a write through one would not be seen through the other.
+        pattern = alias_pattern([x._array for x in (*leaves, *found.captured)])
+        if pattern[: len(leaves)] != tuple(range(len(leaves))):
+            found = _trace(block, leaves, form, pattern[: len(leaves)])
+        found.aliases = pattern
+    return found
+
+
+def _trace(block: HybridBlock, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int]) -> Trace:
+    recorder = Recorder(block, autograd.is_training())
+    names = ["data"] if len(leaves) == 1 else [f"data{k}" for k in range(len(leaves))]
+    with state.tracing(recorder):
+        symbols = [recorder.argument(name, k, x) for k, (name, x) in enumerate(zip(names, leaves))]
+        inputs = [s._cell.entry for s in symbols]
+        result = recorder.call(block, nest.rebuild(form, [symbols[k] for k in pattern]))
+        if result is None:
+            raise TypeError("Expected a list of symbols as input")
+        flat, out_form = nest.flatten(result, lambda value: isinstance(value, (Symbol, NDArray)), "output")
+        if not flat:
+            raise TypeError("Expected a list of symbols as input")
+        outputs = [read(recorder.lift(value)) for value in flat]
+    for param, shape in recorder.deferred().items():
+        param.shape = shape
+        param._finish_deferred_init()
+    return Trace(recorder, form, inputs, outputs, out_form)
