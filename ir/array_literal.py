@@ -172,7 +172,7 @@ def is_uniform(flat: np.ndarray) -> bool:
 
 
 def element_texts(flat: np.ndarray) -> list[str]:
-    """A literal for each element, the shortest that reads back to the same bits."""
+    """A literal for each element, a short one that reads back to the same bits."""
     kind = dtype_of(flat)
     if not kind.is_float:
         return [repr(x) for x in flat.tolist()]
@@ -183,8 +183,9 @@ def element_texts(flat: np.ndarray) -> list[str]:
         with np.errstate(all="ignore"):
             back = np.array(short, np.float64).astype(flat.dtype)
         same = (bits(back) == bits(flat)).tolist()
-        texts = [s if ok else e for s, e, ok in zip(short, exact, same)]
-        texts = [t + ".0" if t.lstrip("-").isdigit() else t for t in texts]
+        short = [t + ".0" if t.lstrip("-").isdigit() else t for t in short]
+        # NumPy's text of an f16 may be longer than all its digits: 3.277e+04 for 32768.0.
+        texts = [s if ok and len(s) < len(e) else e for s, e, ok in zip(short, exact, same)]
     for k in np.flatnonzero(np.isnan(flat)).tolist():
         pattern = int(bits(flat)[k])
         names = {quiet_nan(kind, False): "nan", quiet_nan(kind, True): "-nan"}

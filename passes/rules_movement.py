@@ -236,19 +236,12 @@ def updates(b: Simplifier, op: Op) -> Value | None:
 
 
 @rule("reduce")
-def reductions(b: Simplifier, op: Op) -> Value | None:
-    """Over axes of 1: the one element, reshaped. Of a reduction that rounds nothing (max, min, any, all; sum and prod
-    of integers): one over all axes."""
-    x, axes, kind = op.operands[0], op.attrs["axes"], op.attrs["op"]
-    if all(x.shape[axis] == 1 for axis in axes):
+def nothing_to_reduce(b: Simplifier, op: Op) -> Value | None:
+    """Over axes of 1: the one element, reshaped."""
+    x = op.operands[0]
+    if all(x.shape[axis] == 1 for axis in op.attrs["axes"]):
         return b.reshape(x, shape=op.result.shape)
-    inner = made_by(b, x, "reduce")
-    if inner is None or inner.attrs["op"] != kind or kind in ("sum", "prod") and x.dtype.is_float:
-        return None
-    source = inner.operands[0]
-    kept = [axis for axis in range(source.ndim) if axis not in inner.attrs["axes"]]
-    every = sorted({*inner.attrs["axes"], *(kept[axis] for axis in axes)})
-    return b.reduce(source, op=kind, axes=tuple(every))
+    return None
 
 
 @rule("cumsum", "reduce_window")

@@ -1,0 +1,95 @@
+"""What can watch a pipeline: callbacks for `run_passes(…, after=…)`. `both(a, b)` joins them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.text import print_graph, save
+from gluonjit.passes.manager import After
+
+ELIDE = 64
+"""Elements of a constant beyond which it is not shown to people."""
+
+
+def both(*callbacks: After) -> After:
+    """One callback that calls all of them in order."""
+
+    def after(name: str, before: Graph, graph: Graph, seconds: float) -> None:
+        for callback in callbacks:
+            callback(name, before, graph, seconds)
+
+    return after
+
+
+class PrintAfterAll:
+    """Prints the graph after each pass; with `diff`, only what the pass has changed."""
+
+    def __init__(self, stream: TextIO, diff: bool = False) -> None:
+        self.stream = stream
+        self.diff = diff
+
+    def __call__(self, name: str, before: Graph, graph: Graph, seconds: float) -> None:
+        print(f"// After {name}", end="", file=self.stream)
+        if graph is before:
+            print(": nothing changed\n", file=self.stream)
+        elif self.diff:
+            print(file=self.stream)
+            print(*diff(before, graph), "", sep="\n", file=self.stream)
+        else:
+            print(file=self.stream)
+            print(print_graph(graph, elide=ELIDE), file=self.stream)
+
+
+def diff(before: Graph, after: Graph, context: int = 2) -> Iterator[str]:
+    """The lines of a unified diff. Lines that differ in the numbers of unnamed values alone count as equal."""
+    old, new = (print_graph(g, elide=ELIDE).splitlines() for g in (before, after))
+    masked = [[re.sub(r"%\d+", "%", line) for line in lines] for lines in (old, new)]
+    matcher = difflib.SequenceMatcher(None, *masked, autojunk=False)
+    for group in matcher.get_grouped_opcodes(context):
+        yield "@@"
+        for tag, a, b, c, d in group:
+            if tag == "equal":
+                yield from (f"  {line}" for line in new[c:d])
+            else:
+                yield from (f"- {line}" for line in old[a:b])
+                yield from (f"+ {line}" for line in new[c:d])
+
+
+class Timing:
+    """Collects how long each pass took and what it did to the number of ops; `str` is the table."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, int, int, float]] = []
+
+    def __call__(self, name: str, before: Graph, graph: Graph, seconds: float) -> None:
+        self.rows.append((name, len(before.ops), len(graph.ops), seconds))
+
+    def __str__(self) -> str:
+        total = sum(row[3] for row in self.rows)
+        width = max((len(row[0]) for row in self.rows), default=0)
+        width = max(width, len("total"))
+        lines = [f"{'pass':<{width}}  {'ops':>13}  {'ms':>8}"]
+        for name, before, after, seconds in self.rows:
+            lines.append(f"{name:<{width}}  {before:>5} -> {after:>4}  {seconds * 1e3:>8.2f}")
+        return "\n".join([*lines, f"{'total':<{width}}  {'':>13}  {total * 1e3:>8.2f}"])
+
+
+class DumpFolder:
+    """Writes the graph after each pass to `NN-name.ir`, the first one's input to `00-input.ir`; big constants go to an
+    `.npz` beside it."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.count = 0
+
+    def __call__(self, name: str, before: Graph, graph: Graph, seconds: float) -> None:
+        if self.count == 0:
+            save(before, self.folder / "00-input.ir")
+        self.count += 1
+        save(graph, self.folder / f"{self.count:02}-{name}.ir")
