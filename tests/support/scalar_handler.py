@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir import opdef
+from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import BF16, BOOL, F16, F32, F64, I64, DType, TensorType, type_of
 
 
@@ -414,3 +415,21 @@ def interpret(name: str, arrays: Sequence[np.ndarray], attrs: dict[str, Any]) ->
         assert value.dtype is type.dtype, f"{name}: element is {value.dtype}, type says {type}"
         result[index] = value.value
     return result
+
+
+def interpret_graph(graph: Graph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Outputs, then updated states, of a graph of primitives; those without `element` by their `eval`."""
+    env = dict(zip(graph.inputs, inputs))
+    for op in graph.ops:
+        operands = [env[v] for v in op.operands]
+        definition = op.definition
+        assert isinstance(definition, opdef.Primitive)
+        if op.regions:
+            results = interpret_graph(op.regions[0], operands)
+        elif definition.element is not None:
+            results = [interpret(op.name, operands, dict(op.attrs))]
+        else:
+            out = definition.eval(*operands, **op.attrs)
+            results = list(out) if isinstance(out, tuple) else [out]
+        env.update(zip(op.results, results))
+    return [env[v] for v in graph.results]
