@@ -418,8 +418,6 @@ DRAWERS: dict[str, Drawer] = {
 }
 """Every primitive but `fused`, whose region is a program of its own (see `programs`)."""
 
-MAX_ELEMENTS = 4000
-
 
 def draw(name: str, rng: random.Random, first: TensorType | None = None) -> Case:
     """A random use of primitive `name`, its first operand of type `first` if given (Unfit when it cannot be)."""
