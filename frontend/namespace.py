@@ -75,17 +75,21 @@ def populate(package: dict[str, Any], flavour: Flavour) -> None:
     """
     from gluonjit.sampling import samplers
 
+    made: dict[str, Callable[..., Any]] = {}
     for name in SUBMODULES:
         module = types.ModuleType(f"{flavour.package}.{name}", f"`{flavour.package}.{name}`: operators.")
-        _resolve_lazily(module.__dict__, name, flavour)
+        _resolve_lazily(module.__dict__, name, flavour, made)
         sys.modules[module.__name__] = module
         package[name] = module
     package["random"].__dict__.update(samplers(flavour, package["_internal"]))
-    _resolve_lazily(package, "op", flavour)
+    _resolve_lazily(package, "op", flavour, made)
 
 
-def _resolve_lazily(namespace: dict[str, Any], place: str, flavour: Flavour) -> None:
-    """PEP 562: a name the module lacks is looked for among the operators that belong in `place`, then kept."""
+def _resolve_lazily(namespace: dict[str, Any], place: str, flavour: Flavour, made: dict[str, Any]) -> None:
+    """PEP 562: a name the module lacks is looked for among the operators that belong in `place`, then kept.
+
+    `made` holds the functions made so far, by the operators' full names: `nd.relu` and `nd.op.relu` are one.
+    """
     module = namespace["__name__"]
 
     def __getattr__(name: str) -> Any:
@@ -97,9 +101,10 @@ def _resolve_lazily(namespace: dict[str, Any], place: str, flavour: Flavour) -> 
             full = _full_name(place, name)
             op = _operators().get(full)
             if op is not None and place_of(full) == (place, name):
-                function = make_function(op, name, module, flavour)
-                namespace[name] = function
-                return function
+                if full not in made:
+                    made[full] = make_function(op, name, module, flavour)
+                namespace[name] = made[full]
+                return made[full]
             near = did_you_mean(name, __dir__())
         else:
             near = ""

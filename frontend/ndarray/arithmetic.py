@@ -127,10 +127,6 @@ logical_or = _function("logical_or")
 logical_xor = _function("logical_xor")
 
 
-def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda self, other: function(other, self)
-
-
 def _in_place(name: str, verb: str) -> Callable[[NDArray, Any], NDArray]:
     both, right_number, _, _ = _TABLE[name]
 
@@ -148,15 +144,19 @@ def _in_place(name: str, verb: str) -> Callable[[NDArray, Any], NDArray]:
 
 def _install() -> None:
     """Python's operators, as methods of NDArray."""
-    both_ways = {
-        "add": add,
-        "sub": subtract,
-        "mul": multiply,
-        "truediv": divide,
-        "mod": modulo,
-        "pow": power,
-    }
     methods: dict[str, Callable[..., Any]] = {
+        "__add__": add,
+        "__radd__": add,
+        "__sub__": subtract,
+        "__rsub__": lambda self, other: subtract(other, self),
+        "__mul__": multiply,
+        "__rmul__": multiply,
+        "__truediv__": divide,
+        "__rtruediv__": lambda self, other: divide(other, self),
+        "__mod__": modulo,
+        "__rmod__": lambda self, other: modulo(other, self),
+        "__pow__": power,
+        "__rpow__": lambda self, other: power(other, self),
         "__eq__": equal,
         "__ne__": not_equal,
         "__gt__": greater,
@@ -171,9 +171,6 @@ def _install() -> None:
         "__itruediv__": _in_place("divide", "divide from"),
         "__imod__": _in_place("modulo", "take modulo from"),
     }
-    for name, function in both_ways.items():
-        methods[f"__{name}__"] = function
-        methods[f"__r{name}__"] = _reflected(function)
     for name, function in methods.items():
         setattr(NDArray, name, function)
 

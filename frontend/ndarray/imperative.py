@@ -46,14 +46,17 @@ _calls: dict[Operator, dict[Any, _Call]] = {}
 
 def _call(op: Operator, raw: dict[str, Any]) -> _Call:
     """The `_Call` of these raw attributes, remembered as far as they are hashable."""
+    known = _calls.get(op)
+    if known is None:
+        known = _calls[op] = {}
     key: Any = ()
     if raw:
         # 1, True and 1.0 are one key but not one attribute, and so are 0.0 and -0.0.
-        key = tuple([(k, v.__class__, v if v or v.__class__ is not float else repr(v)) for k, v in raw.items()])
+        key = tuple([(k, v.__class__, repr(v) if v.__class__ is float and not v else v) for k, v in raw.items()])
     try:
-        return _calls[op][key]
+        return known[key]
     except KeyError:
-        known = _calls.setdefault(op, {})
+        pass
     except TypeError:  # unhashable: a list or an array
         return _Call(op, raw)
     if len(known) >= 1024:  # a scalar that changes with every call must not fill the memory
