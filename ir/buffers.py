@@ -49,28 +49,31 @@ def result_buffers(graph: Graph, roots: Mapping[Value, Value]) -> dict[Value, in
     return owners
 
 
-def in_place_pairs(op: Op) -> list[tuple[Value, Value]]:
-    """(result, operand) pairs where the result may take the operand's memory.
+def in_place_pairs(op: Op, roots: Mapping[Value, Value]) -> list[tuple[Value, Value]]:
+    """(result, root of an operand) pairs where the result may take the operand's memory.
 
     True when the kernel reads each element of the operand exactly where it writes that of the result: a body of
-    elementwise primitives, in which the operand has the result's shape and is read by such primitives alone.
+    elementwise primitives, in which the operand has the result's shape and is read by such primitives alone, and
+    under one name (a view may be read at another index than it is written).
     """
     if op.attrs.get(".kernel") != "loops" or op.name != "fused":
         return []
     body = op.regions[0]
     if len(body.outputs) != 1:
         return []
-    definitions = [o.definition for o in body.ops]
-    flat = all(
-        isinstance(d, opdef.Primitive) and (d.elementwise or o.name in ("constant", "broadcast"))
-        for d, o in zip(definitions, body.ops, strict=True)
-    )
-    if not flat:
-        return []
+    for o in body.ops:
+        definition = o.definition
+        elementwise = isinstance(definition, opdef.Primitive) and definition.elementwise
+        if not elementwise and o.name not in ("constant", "broadcast"):
+            return []
     moved = {v for o in body.ops if o.name == "broadcast" for v in o.operands}
     out = body.outputs[0].type
+    read = [roots.get(v, v) for v in op.operands]
     return [
-        (op.results[0], outer)
-        for inner, outer in zip(body.inputs, op.operands, strict=True)
-        if inner not in moved and inner.shape == out.shape and inner.dtype.itemsize == out.dtype.itemsize
+        (op.results[0], root)
+        for inner, root in zip(body.inputs, read, strict=True)
+        if inner not in moved
+        and inner.shape == out.shape
+        and inner.dtype.itemsize == out.dtype.itemsize
+        and read.count(root) == 1
     ]

@@ -40,11 +40,10 @@ def verify_memory(graph: Graph, fail: Fail) -> None:
                 fail(op, "a result has no place in the arena")
             if r not in placed and r.offset is not None:
                 fail(op, "a result that does not live in the arena has an offset")
-        in_place = {r: roots.get(v, v) for r, v in in_place_pairs(op)}
-        for r in placed:
-            over = in_place.get(r)
-            if over is not None and over.offset == r.offset and last_use.get(over) == t:
+        for r, over in in_place_pairs(op, roots):
+            if r in placed and over.offset == r.offset and last_use.get(over) == t:
                 arena.remove(over)
+        for r in placed:
             if problem := arena.add(r, r.offset or 0, r.type.nbytes):
                 fail(op, problem)
             dying.setdefault(last_use.get(r, t), []).append(r)

@@ -29,7 +29,9 @@ from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
 from gluonjit.passes.manager import register_pass
 
 ANCHORS = frozenset({"dot_general", "conv"})
-ALONE = frozenset({"concat", "sort", "cumsum", "scatter_add"})
+LONE = frozenset({"sort", "cumsum", "scatter_add"})
+"""These have no scalar definition: they are kernels by themselves, without a region."""
+ALONE = LONE | {"concat"}
 OUTSIDE = frozenset({"constant", "prepare", "fused", "reshape"})
 REDUCTIONS = frozenset({"reduce", "arg_reduce", "reduce_window"})
 FREE = frozenset({"broadcast", "iota", "slice", "reverse", "transpose", "constant"})
@@ -109,7 +111,7 @@ def _group(graph: Graph) -> dict[Op, Group]:
             # A one-element constant (and it has one use) belongs to whoever uses it.
             if op.name == "constant" and op.result.size == 1 and op.result not in results:
                 users = graph.uses.get(op.result, ())
-                if len(users) == 1 and users[0] in group_of:
+                if len(users) == 1 and users[0] in group_of and users[0].name not in LONE:
                     group_of[op] = group_of[users[0]]
                     group_of[op].ops.add(op)
             continue
@@ -316,7 +318,7 @@ def _emit_group(
 ) -> None:
     ops = sorted(group.ops, key=position.__getitem__)
     b.loc = group.root.loc
-    if group.root.name in ("sort", "cumsum", "scatter_add"):
+    if group.root.name in LONE:
         new = reemit(b, group.root, [env[v] for v in group.root.operands])
         env.update(zip(group.root.results, new, strict=True))
         return

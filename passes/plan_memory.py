@@ -46,9 +46,9 @@ def plan_memory(graph: Graph) -> Graph:
                 buffers[r] = Buffer(_align(r.type.nbytes), t, last_use.get(r, t))
         if op.attrs.get(".scratch"):
             scratch[op] = Buffer(_align(op.attrs[".scratch"]), t, t)
-        for r, v in in_place_pairs(op):
-            old = buffers.get(roots.get(v, v))
-            if r in buffers and old is not None and old.end == t and old.size == buffers[r].size:
+        for r, root in in_place_pairs(op, roots):
+            old = buffers.get(root)
+            if r in buffers and old is not None and old.end == t:
                 reuses.append((old, buffers[r]))
     every = [*buffers.values(), *scratch.values()]
     arena = _assign(every, reuses)
