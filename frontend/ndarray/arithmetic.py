@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from gluonjit.base import numeric_types
@@ -73,28 +74,25 @@ _TABLE: dict[str, tuple[str, str, str, Callable[[Any, Any], Any]]] = {
 }
 
 
+@cache
+def _op(name: str) -> Operator:
+    """Looked up on first use: until then, the modules that declare operators need not be imported."""
+    return get(name)
+
+
 def _function(name: str) -> Callable[[Any, Any], Any]:
     both, right_number, left_number, numbers = _TABLE[name]
-    table: dict[str, Operator] = {}
-
-    def op(key: str) -> Operator:
-        """Looked up on first use: the modules that declare operators are not needed before."""
-        if key not in table:
-            table[key] = get(key)
-        return table[key]
 
     def function(lhs: Any, rhs: Any) -> Any:
-        if rhs.__class__ is NDArray and lhs.__class__ is NDArray:
-            return invoke(op(both), (lhs, rhs), {})
         if isinstance(lhs, numeric_types):
             if isinstance(rhs, numeric_types):
                 return numbers(lhs, rhs)
-            return invoke(op(left_number), (_array(rhs, "data"),), {"scalar": float(lhs)})
+            return invoke(_op(left_number), (_array(rhs, "data"),), {"scalar": float(lhs)})
         if isinstance(rhs, numeric_types):
-            return invoke(op(right_number), (_array(lhs, "data"),), {"scalar": float(rhs)})
+            return invoke(_op(right_number), (_array(lhs, "data"),), {"scalar": float(rhs)})
         if not isinstance(rhs, NDArray):
             raise TypeError(f"type {type(rhs)} not supported")
-        return invoke(op(both), (_array(lhs, "lhs"), rhs), {})
+        return invoke(_op(both), (_array(lhs, "lhs"), rhs), {})
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "gluonjit.ndarray"
@@ -127,52 +125,76 @@ logical_or = _function("logical_or")
 logical_xor = _function("logical_xor")
 
 
+def _operator(name: str) -> Callable[[NDArray, Any], Any]:
+    """The function as method, for `x + other`."""
+    both, right_number, _, _ = _TABLE[name]
+
+    def method(self: NDArray, other: Any) -> Any:
+        if other.__class__ is NDArray:
+            return invoke(_op(both), (self, other), {})
+        if isinstance(other, numeric_types):
+            return invoke(_op(right_number), (self,), {"scalar": float(other)})
+        if _is_symbol(other):
+            return NotImplemented  # an array beside a symbol, in a block that is being traced: the symbol's business
+        raise TypeError(f"type {type(other)} not supported")
+
+    return method
+
+
+def _reflected(name: str) -> Callable[[NDArray, Any], Any]:
+    """The function as method, for `other - x`."""
+    function = globals()[name]
+    return lambda self, other: function(other, self)
+
+
 def _in_place(name: str, verb: str) -> Callable[[NDArray, Any], NDArray]:
+    """The function as method, for `x += other`."""
     both, right_number, _, _ = _TABLE[name]
 
     def method(self: NDArray, other: Any) -> NDArray:
         if not self.writable:
             raise ValueError(f"trying to {verb} a readonly NDArray")
         if isinstance(other, NDArray):
-            return invoke(get(both), (self, other), {}, self)
+            return invoke(_op(both), (self, other), {}, self)
         if isinstance(other, numeric_types):
-            return invoke(get(right_number), (self,), {"scalar": float(other)}, self)
+            return invoke(_op(right_number), (self,), {"scalar": float(other)}, self)
         raise TypeError(f"type {type(other)} not supported")
 
     return method
 
 
-def _install() -> None:
-    """Python's operators, as methods of NDArray."""
-    methods: dict[str, Callable[..., Any]] = {
-        "__add__": add,
-        "__radd__": add,
-        "__sub__": subtract,
-        "__rsub__": lambda self, other: subtract(other, self),
-        "__mul__": multiply,
-        "__rmul__": multiply,
-        "__truediv__": divide,
-        "__rtruediv__": lambda self, other: divide(other, self),
-        "__mod__": modulo,
-        "__rmod__": lambda self, other: modulo(other, self),
-        "__pow__": power,
-        "__rpow__": lambda self, other: power(other, self),
-        "__eq__": equal,
-        "__ne__": not_equal,
-        "__gt__": greater,
-        "__ge__": greater_equal,
-        "__lt__": lesser,
-        "__le__": lesser_equal,
-        "__neg__": lambda self: multiply(self, -1.0),
-        "__abs__": lambda self: self.abs(),
-        "__iadd__": _in_place("add", "add to"),
-        "__isub__": _in_place("subtract", "subtract from"),
-        "__imul__": _in_place("multiply", "multiply to"),
-        "__itruediv__": _in_place("divide", "divide from"),
-        "__imod__": _in_place("modulo", "take modulo from"),
-    }
-    for name, function in methods.items():
-        setattr(NDArray, name, function)
+def _is_symbol(value: Any) -> bool:
+    from gluonjit.symbol.symbol import Symbol
+
+    return isinstance(value, Symbol)
 
 
-_install()
+_METHODS = {
+    "__add__": _operator("add"),
+    "__radd__": _operator("add"),
+    "__iadd__": _in_place("add", "add to"),
+    "__sub__": _operator("subtract"),
+    "__rsub__": _reflected("subtract"),
+    "__isub__": _in_place("subtract", "subtract from"),
+    "__mul__": _operator("multiply"),
+    "__rmul__": _operator("multiply"),
+    "__imul__": _in_place("multiply", "multiply to"),
+    "__truediv__": _operator("divide"),
+    "__rtruediv__": _reflected("divide"),
+    "__itruediv__": _in_place("divide", "divide from"),
+    "__mod__": _operator("modulo"),
+    "__rmod__": _reflected("modulo"),
+    "__imod__": _in_place("modulo", "take modulo from"),
+    "__pow__": _operator("power"),
+    "__rpow__": _reflected("power"),
+    "__eq__": _operator("equal"),
+    "__ne__": _operator("not_equal"),
+    "__gt__": _operator("greater"),
+    "__ge__": _operator("greater_equal"),
+    "__lt__": _operator("lesser"),
+    "__le__": _operator("lesser_equal"),
+    "__neg__": lambda self: multiply(self, -1.0),
+    "__abs__": lambda self: self.abs(),
+}
+for _name, _method in _METHODS.items():
+    setattr(NDArray, _name, _method)
