@@ -51,8 +51,10 @@ def gelu(b: Any, x: Any) -> Any:
 
 
 def _scaled_below_zero(b: Any, x: Any, slope: float, dtype: DType) -> Any:
+    if slope == 0:  # infinity times 0 would be NaN
+        return b.maximum(x, b.constant(0, dtype))
     scaled = b.mul(x, b.constant(slope, dtype))
-    if 0 < slope <= 1:  # then the larger one is right on both sides (a slope of 0 would make NaN of infinity)
+    if 0 < slope <= 1:  # then the larger one is right on both sides
         return b.maximum(x, scaled)
     return b.select(b.gt(x, b.constant(0, dtype)), x, scaled)
 

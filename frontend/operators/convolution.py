@@ -46,7 +46,7 @@ class Geometry:
             raise OperatorError(f"{self.n}D convolution is not supported: kernel = {shape_text(self.kernel)}")
         self.layout = attrs["layout"] or _DEFAULT_LAYOUTS[self.n]
         if rank != self.n + 2:
-            order = self.layout.lower().replace("n", "batch-").replace("c", "num_filter-").rstrip("-")
+            order = "-".join({"N": "batch", "C": "num_filter"}.get(axis, axis.lower()) for axis in self.layout)
             raise OperatorError(
                 f"Input data should be {self.n + 2}D in {order} for kernel = {shape_text(self.kernel)}, "
                 f"but it has {rank} dimensions"

@@ -12,13 +12,15 @@ from typing import Any
 from gluonjit.operators.attributes import boolean, enum, number
 from gluonjit.operators.registry import Shape, operator
 from gluonjit.operators.softmax import softmax_over
-from gluonjit.operators.support import first_from_output, narrowed, parameters, require_float, widened
+from gluonjit.operators.support import Shapes, first_from_output, merge, narrowed, parameters, require_float, widened
 
 
-def _label_of_classes(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape | None]:
-    if attrs["multi_output"]:
-        return [(data[0], math.prod(data[2:]))]
-    return [data[:-1] if attrs["preserve_shape"] else data[:1]]
+def _label_of_classes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
+    """A class for each distribution; with `multi_output`, other shapes of as many labels are as good."""
+    data, label = inputs
+    if data is None or label is not None and attrs["multi_output"]:
+        return inputs
+    return [data, (data[0], math.prod(data[2:])) if attrs["multi_output"] else merge(label, data[:-1])]
 
 
 @operator(
@@ -35,7 +37,7 @@ def _label_of_classes(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape |
         "out_grad": boolean(False),
         "smooth_alpha": number(0.0, low=0, high=1),
     },
-    complete=parameters(_label_of_classes),
+    complete=_label_of_classes,
     backward=first_from_output,
 )
 def softmax_output(b: Any, data: Any, label: Any, *, multi_output: bool, preserve_shape: bool, **_gradient: Any) -> Any:

@@ -46,6 +46,13 @@ def _sign(b: Any, x: Any) -> Any:
     return b.sub(b.cast(b.gt(x, zero), dtype=dtype), b.cast(b.lt(x, zero), dtype=dtype))  # NaN is neither: 0
 
 
+def _rint(b: Any, x: Any) -> Any:
+    if not dtype_of(x).is_float:
+        return x
+    below = b.floor(x)
+    return b.select(b.le(b.sub(x, below), b.constant(0.5, dtype_of(x))), below, b.ceil(x))
+
+
 def _gamma(b: Any, x: Any) -> Any:
     """exp(log|gamma|) with the sign of gamma, in float64 since exp multiplies the error of its large argument."""
     wide = b.cast(x, dtype=F64)
@@ -72,7 +79,7 @@ _declare("relu", "max(x, 0); keeps NaN", lambda b, x: b.maximum(x, _zero(b, x)),
 _declare("floor", "largest whole number <= x", lambda b, x: b.floor(x), integers=True)
 _declare("ceil", "smallest whole number >= x", lambda b, x: b.ceil(x), integers=True)
 _declare("round", "nearest whole number, halves away from 0", lambda b, x: b.round(x), integers=True)
-_declare("rint", "nearest whole number, halves to even", lambda b, x: b.rint(x), integers=True)
+_declare("rint", "nearest whole number, halves downward", _rint, integers=True)
 _declare("trunc", "x without its fraction", lambda b, x: b.trunc(x), integers=True)
 _declare("fix", "nearest whole number toward 0", lambda b, x: b.trunc(x), integers=True)
 _declare(

@@ -1,0 +1,317 @@
+"""Operators behind layers: what they refuse, laws that they obey, and shapes that they complete."""
+
+import numpy as np
+import pytest
+
+from gluonjit.base import MXNetError
+from gluonjit.operators.registry import get
+from support.compare import difference
+
+from .running import KEY, run_eager
+from .samples import floats
+
+
+def one(operator, *inputs, training=False, **attrs):
+    return run_eager(operator, inputs, attrs, training)[0]
+
+
+def ones(*shape, dtype=np.float32):
+    return np.ones(shape, dtype)
+
+
+REFUSED = [
+    (
+        "FullyConnected",
+        [(2, 4), (5, 3)],
+        {"num_hidden": 5, "no_bias": True},
+        r"Provided = \[5,3\], inferred shape=\[5,4\]",
+    ),
+    ("FullyConnected", [(2, 4), (5, 4), (4,)], {"num_hidden": 5}, r"inferred shape=\[5\] for bias"),
+    ("Embedding", [(2,), (5, 2)], {"input_dim": 4, "output_dim": 2}, r"Provided = \[5,2\], inferred shape=\[4,2\]"),
+    ("Convolution", [(1, 4), (3, 4, 3, 3)], {}, "Input data should be 4D in batch-num_filter-h-w"),
+    ("Convolution", [(1, 4, 5, 5), (3, 2, 3, 3)], {}, r"inferred shape=\[3,4,3,3\]"),
+    ("Convolution", [(1, 4, 2, 5), (3, 4, 3, 3)], {}, "kernel size exceed input"),
+    ("Convolution", [(1, 3, 5, 5), (3, 1, 3, 3)], {"num_group": 2}, "num_filter = 3 must be divisible by num_group"),
+    ("Convolution", [(1, 4, 5, 5), (3, 1, 3, 3)], {"num_group": 3}, "input channels = 4 must be divisible"),
+    ("Convolution", [(1, 4, 5, 5), (3, 4, 3, 3)], {"stride": (2,)}, r"set to \[3,3\] while stride is \[2\]"),
+    ("Convolution", [(1, 4, 5, 5), (3, 4, 3, 3)], {"stride": (0, 1)}, r"incorrect stride size: \[0,1\]"),
+    ("Convolution", [(1, 4, 5, 5), (3, 4, 3, 3)], {"layout": "NCW"}, "layout NCW does not fit"),
+    ("Deconvolution", [(1, 2, 3, 3), (2, 3, 3, 3)], {"stride": (2, 2), "adj": (2, 1)}, "must be smaller than stride"),
+    ("Deconvolution", [(1, 2, 3, 3), (2, 3, 3, 3)], {"target_shape": (9, 9)}, "too big target shape"),
+    ("Pooling", [(1, 2, 3)], {"kernel": (2, 2)}, "1 spatial dimensions, so kernel needs 1 entries"),
+    ("Pooling", [(2, 3)], {"kernel": (2,)}, "Input data should be 3D, 4D or 5D"),
+    ("Pooling", [(1, 2, 3, 3)], {"kernel": (4, 4)}, r"kernel size \(4\) exceeds input \(3 padded to 3\)"),
+    ("Pooling", [(1, 2, 3, 3)], {"kernel": (2, 2), "pad": (2, 2)}, "must be smaller than kernel"),
+    ("Pooling", [(1, 2, 3, 3)], {"kernel": (2, 2), "pool_type": "lp"}, "p value of None is not supported"),
+    ("Pooling", [(1, 2, 4)], {"kernel": (2,), "pooling_convention": "same"}, "'same' is not supported"),
+    ("BatchNorm", [(2, 3), (2,), (2,), (2,), (2,)], {}, r"inferred shape=\[3\] for gamma"),
+    ("BatchNorm", [(2, 3), (3,), (3,), (3,), (3,)], {"axis": 2}, "Channel axis out of range"),
+    ("LayerNorm", [(2, 3, 4), (3,), (3,)], {}, r"Provided = \[3\], inferred shape=\[4\]"),
+    ("GroupNorm", [(2, 4), (2,), (2,)], {"num_groups": 2}, "at least 3 dimensions"),
+    ("GroupNorm", [(2, 4, 3), (3,), (3,)], {"num_groups": 3}, "# of channels must be divisible by # of groups"),
+    ("InstanceNorm", [(2, 4), (4,), (4,)], {}, "only supports input tensors of rank >= 3"),
+    ("L2Normalization", [(2, 4)], {"mode": "channel"}, "3 dimensions required in channel mode"),
+    ("LRN", [(2, 4, 3)], {"nsize": 3}, "LRN needs data of 4 dimensions"),
+    ("LeakyReLU", [(2, 3, 4), (4,)], {"act_type": "prelu"}, "Cannot broadcast gamma to data"),
+    ("softmax", [(2, 3)], {"axis": 5}, "axis 5 exceeds the input dimension of 2"),
+    ("softmax", [(2, 3), (2,)], {"use_length": True}, "only support integer types, not float32"),
+    ("log_softmax", [(2, 3)], {"use_length": True}, "log_softmax takes no length"),
+]
+
+
+@pytest.mark.parametrize(("operator", "shapes", "attrs", "message"), REFUSED)
+def test_refused(operator, shapes, attrs, message):
+    if operator in ("Convolution", "Deconvolution"):
+        attrs = {"kernel": (3, 3), "num_filter": 3, "no_bias": True, **attrs}
+    with pytest.raises(MXNetError, match=message):
+        one(operator, *(ones(*s) for s in shapes), **attrs)
+
+
+@pytest.mark.parametrize("operator", ["Activation", "softmax", "Dropout", "Pooling", "BatchNorm", "L2Normalization"])
+def test_integers_are_refused(operator):
+    attrs = {"Activation": {"act_type": "relu"}, "Pooling": {"kernel": (2,)}}.get(operator, {})
+    x = np.ones((2, 3, 4), np.int32)
+    parameters = [ones(3)] * 4 if operator == "BatchNorm" else []
+    with pytest.raises(MXNetError, match="only support floating point types, not int32"):
+        one(operator, x, *parameters, **attrs)
+
+
+def test_batch_norm_wants_float32_parameters_beside_float16():
+    x = ones(2, 3, dtype=np.float16)
+    assert one("BatchNorm", x, *[ones(3)] * 4).dtype == np.float16
+    with pytest.raises(MXNetError, match="requires uniform type. Expected 'float32' v.s. given 'float16' at 'gamma'"):
+        one("BatchNorm", x, *[ones(3, dtype=np.float16)] * 4)
+
+
+# Laws
+
+
+def channels_last(x):
+    return np.ascontiguousarray(np.moveaxis(x, 1, -1))
+
+
+CONVOLUTIONS = [
+    {"kernel": (3, 2), "stride": (2, 1), "pad": (1, 1), "dilate": (1, 2), "num_group": 1},
+    {"kernel": (2, 3), "stride": (1, 3), "pad": (0, 2), "dilate": (2, 1), "num_group": 2},
+]
+
+
+@pytest.mark.parametrize("attrs", CONVOLUTIONS)
+def test_channels_last_is_a_transposition(attrs):
+    rng = np.random.RandomState(0)
+    x, w, c = floats(rng, 2, 4, 7, 8), floats(rng, 6, 4 // attrs["num_group"], *attrs["kernel"]), floats(rng, 6)
+    expected = one("Convolution", x, w, c, num_filter=6, **attrs)
+    got = one("Convolution", channels_last(x), channels_last(w), c, num_filter=6, layout="NHWC", **attrs)
+    assert difference(got, channels_last(expected)) < 1e-6
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("attrs", CONVOLUTIONS)
+def test_deconvolution_is_the_adjoint_of_convolution(attrs, layout):
+    """<conv(x, w), y> = <x, deconv(y, w)> for all x and y: the same w has its channel axes in the other roles."""
+    rng = np.random.RandomState(1)
+    x, w = floats(rng, 2, 4, 7, 8, dtype="float64"), floats(rng, 6, 4 // attrs["num_group"], *attrs["kernel"])
+    w = w.astype("float64")
+    if layout == "NHWC":
+        x, w = channels_last(x), channels_last(w)
+    y = one("Convolution", x, w, num_filter=6, no_bias=True, layout=layout, **attrs)
+    space = [1, 2] if layout == "NHWC" else [2, 3]
+    back = one(
+        "Deconvolution",
+        other := floats(rng, *y.shape, dtype="float64"),
+        w,
+        num_filter=4,
+        layout=layout,
+        adj=[  # what the floor of the convolution's extent leaves over
+            (x.shape[axis] + 2 * p - d * (k - 1) - 1) % s
+            for axis, p, d, k, s in zip(space, attrs["pad"], attrs["dilate"], attrs["kernel"], attrs["stride"])
+        ],
+        **attrs,
+    )
+    assert back.shape == x.shape
+    assert np.sum(y * other) == pytest.approx(np.sum(x * back), rel=1e-12)
+
+
+def test_softmax_length_ignores_what_is_beyond():
+    rng = np.random.RandomState(2)
+    x, length = floats(rng, 4, 6), np.array([0, 1, 3, 6], np.int32)
+    y = one("softmax", x, length, use_length=True)
+    x[1, 1:], x[2, 3:] = np.nan, np.inf
+    assert np.array_equal(one("softmax", x, length, use_length=True), y)
+    assert np.allclose(y.sum(axis=1), [0, 1, 1, 1])
+
+
+def test_variance_survives_a_large_mean():
+    """Of the kind that one pass over the squares loses: all digits are in the deviation."""
+    rng = np.random.RandomState(3)
+    x = floats(rng, 8, 3, 16) + np.float32(1000)
+    wide = x.astype(np.float64)
+    mean, var = wide.mean(axis=(0, 2), keepdims=True), wide.var(axis=(0, 2), keepdims=True)
+    y = one("BatchNorm", x, *[ones(3)] * 4, training=True, eps=1e-5)
+    # Centred around the mean as float32 has it, which is off by up to 3e-5 here.
+    assert difference(y, ((wide - mean) / np.sqrt(var + 1e-5) + 1).astype(np.float32)) < 5e-5
+
+
+def test_softmax_of_huge_numbers():
+    x = np.array([[1e30, 0, -1e30], [88, 89, 90]], np.float32)
+    assert np.isfinite(one("softmax", x)).all()
+    assert one("log_softmax", x)[0].tolist() == pytest.approx([0, -1e30, -2e30])
+
+
+# Random operators
+
+
+def test_dropout_keeps_the_expectation():
+    x = ones(200, 200)
+    y = one("Dropout", x, training=True, p=0.3)
+    assert set(np.unique(y)) == {0, np.float32(1 / 0.7)}
+    assert y.mean() == pytest.approx(1, abs=0.02)
+    assert np.array_equal(one("Dropout", x, training=True, p=0.3), y), "one key, one mask"
+    assert np.array_equal(one("Dropout", x, p=0.3), x), "nothing is dropped outside of training"
+
+
+def test_dropout_shares_along_axes():
+    y = one("Dropout", ones(6, 5, 7), mode="always", axes=(0, -1))
+    assert (y == y[:1, :, :1]).all() and len(np.unique(y)) == 2
+
+
+def test_dropout_of_everything():
+    assert not one("Dropout", ones(9), training=True, p=1).any()
+
+
+def test_rrelu_draws_its_slopes():
+    x = -ones(100, 100)
+    out, mask = run_eager("LeakyReLU", [x], {"act_type": "rrelu", "lower_bound": 0.1, "upper_bound": 0.5}, True)
+    assert np.array_equal(out, -mask) and 0.1 <= mask.min() and mask.max() < 0.5
+    assert mask.mean() == pytest.approx(0.3, abs=0.01) and len(np.unique(mask)) > 9000
+    out, mask = run_eager("LeakyReLU", [x], {"act_type": "rrelu", "lower_bound": 0.1, "upper_bound": 0.5})
+    assert np.allclose(mask, 0.3) and np.allclose(out, -0.3)
+
+
+@pytest.mark.parametrize(
+    ("operator", "attrs", "inference", "training"),
+    [
+        ("Dropout", {}, 0, 1),
+        ("Dropout", {"p": 0}, 0, 0),
+        ("Dropout", {"mode": "always"}, 1, 1),
+        ("LeakyReLU", {"act_type": "rrelu"}, 0, 1),
+        ("LeakyReLU", {}, 0, 0),
+    ],
+)
+def test_streams_are_those_drawn(operator, attrs, inference, training):
+    from gluonjit.runtime.eager import Eager
+
+    op = get(operator)
+    for mode, expected in ((False, inference), (True, training)):
+        keys = []
+
+        def next_key(keys=keys):
+            keys.append(1)
+            return np.array(KEY)
+
+        op.expand_into(Eager(mode, next_key), [ones(2, 3)], op.parse(attrs))
+        assert len(keys) == expected == op.streams(op.parse(attrs), mode)
+
+
+# Shapes on the Symbol level, as MXNet completes them
+
+
+COMPLETED = [
+    ("FullyConnected", {"num_hidden": 5}, [(2, 3, 4), None, None], [(2, 3, 4), (5, 12), (5,)]),
+    ("FullyConnected", {"num_hidden": 5}, [(0, 3, 4), (5, 0), None], [(0, 3, 4), (5, 12), (5,)]),
+    ("FullyConnected", {"num_hidden": 5, "flatten": False}, [(2, 0, 4), None, None], [(2, 0, 4), (5, 4), (5,)]),
+    ("FullyConnected", {"num_hidden": 5}, [None, (5, 7), None], [None, (5, 7), None]),
+    (
+        "Convolution",
+        {"kernel": (3, 3), "num_filter": 5},
+        [(2, 3, 0, 9), None, None],
+        [(2, 3, 0, 9), (5, 3, 3, 3), (5,)],
+    ),
+    (
+        "Convolution",
+        {"kernel": (3, 3), "num_filter": 6, "num_group": 3, "layout": "NHWC"},
+        [(2, 9, 9, 3), None, None],
+        [(2, 9, 9, 3), (6, 3, 3, 1), (6,)],
+    ),
+    (
+        "Deconvolution",
+        {"kernel": (3, 3), "num_filter": 6, "num_group": 3, "no_bias": False},
+        [(2, 3, 9, 9), None, None],
+        [(2, 3, 9, 9), (3, 2, 3, 3), (6,)],
+    ),
+    ("BatchNorm", {}, [(0, 3, 9, 9), *[None] * 4], [(0, 3, 9, 9), *[(3,)] * 4]),
+    ("BatchNorm", {"axis": -1}, [(0, 3, 0, 9), *[None] * 4], [(0, 3, 0, 9), *[(9,)] * 4]),
+    ("LayerNorm", {}, [(2, 3, 4), None, None], [(2, 3, 4), (4,), (4,)]),
+    ("GroupNorm", {"num_groups": 2}, [(2, 4, 4), None, None], [(2, 4, 4), (2,), (2,)]),
+    ("InstanceNorm", {}, [(2, 4, 5), None, None], [(2, 4, 5), (4,), (4,)]),
+    ("LeakyReLU", {"act_type": "prelu"}, [(2, 3, 4), None], [(2, 3, 4), (3,)]),
+    ("LeakyReLU", {"act_type": "prelu"}, [(2, 3, 4), (1,)], [(2, 3, 4), (1,)]),
+    ("Embedding", {"input_dim": 4, "output_dim": 3}, [None, None], [None, (4, 3)]),
+    ("SoftmaxOutput", {}, [(2, 4), None], [(2, 4), (2,)]),
+    ("SoftmaxOutput", {"multi_output": True}, [(2, 4, 5, 6), None], [(2, 4, 5, 6), (2, 30)]),
+    ("SoftmaxOutput", {"preserve_shape": True}, [(2, 4, 5), None], [(2, 4, 5), (2, 4)]),
+    ("LinearRegressionOutput", {}, [(2, 1), None], [(2, 1), (2,)]),
+    ("LinearRegressionOutput", {}, [(2, 4), None], [(2, 4), (2, 4)]),
+    ("softmax", {"use_length": True}, [(2, 4), None], [(2, 4), (2,)]),
+    ("where", {}, [None, (2, 0), (0, 4)], [None, (2, 4), (2, 4)]),
+]
+
+
+@pytest.mark.parametrize(("operator", "attrs", "before", "after"), COMPLETED)
+def test_complete(operator, attrs, before, after):
+    op = get(operator)
+    assert op.complete(op.parse(attrs), before) == after
+
+
+@pytest.mark.parametrize(
+    ("operator", "attrs", "inputs", "output", "refined"),
+    [
+        ("FullyConnected", {"num_hidden": 5}, [(0, 3)], (4, 5), (4, 3)),
+        ("FullyConnected", {"num_hidden": 5, "flatten": False}, [(0, 0, 3)], (4, 2, 5), (4, 2, 3)),
+        ("Convolution", {"kernel": (3, 3), "num_filter": 5}, [(0, 3, 5, 0)], (2, 5, 3, 3), (2, 3, 5, 5)),
+        ("Convolution", {"kernel": (3,), "num_filter": 5, "stride": (2,)}, [(0, 3, 0)], (2, 5, 3), (2, 3, 0)),
+        ("Deconvolution", {"kernel": (3,), "num_filter": 5}, [(0, 3, 0)], (2, 5, 3), (2, 3, 0)),
+        ("BatchNorm", {}, [None], (2, 3, 4), (2, 3, 4)),
+        ("Embedding", {"input_dim": 4, "output_dim": 3}, [None], (2, 5, 3), (2, 5)),
+    ],
+)
+def test_backward(operator, attrs, inputs, output, refined):
+    op = get(operator)
+    parsed = op.parse(attrs)
+    rest = [None] * (len(op.input_names(parsed)) - 1)
+    assert op.backward(parsed, [*inputs, *rest], [output]) == [refined, *rest]
+
+
+def test_contradicting_shapes():
+    op = get("FullyConnected")
+    with pytest.raises(MXNetError, match=r"Shape inconsistent, Provided = \[5,7\], inferred shape=\[5,12\]"):
+        op.complete(op.parse({"num_hidden": 5}), [(2, 3, 4), (5, 7), None])
+
+
+def test_results_that_mxnet_counts():
+    """`node_row_ptr` of symbol files counts hidden results."""
+    counts = {
+        name: len(get(name).outputs(get(name).parse(attrs)))
+        for name, attrs in [
+            ("BatchNorm", {}),
+            ("LayerNorm", {}),
+            ("GroupNorm", {}),
+            ("InstanceNorm", {}),
+            ("Dropout", {}),
+            ("L2Normalization", {}),
+            ("LRN", {"nsize": 3}),
+            ("Pooling", {"kernel": (2, 2)}),
+            ("LeakyReLU", {}),
+            ("softmax", {}),
+        ]
+    }
+    assert list(counts.values()) == [3, 3, 3, 3, 2, 2, 2, 2, 1, 1]
+    pooling, leaky = get("Pooling"), get("LeakyReLU")
+    assert len(pooling.outputs(pooling.parse({"pool_type": "avg"}))) == 1
+    assert len(leaky.outputs(leaky.parse({"act_type": "rrelu"}))) == 2
+
+
+def test_embedding_beyond_the_table():
+    table = floats(np.random.RandomState(4), 4, 2)
+    index = np.array([-3, 0, 3, 9])
+    assert np.array_equal(one("Embedding", index, table, input_dim=4, output_dim=2), table[[0, 0, 3, 3]])

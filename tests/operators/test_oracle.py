@@ -1,0 +1,61 @@
+"""Every operator against what real MXNet 1.9.1 computed for the same inputs (`tests/oracle/record.py`)."""
+
+import numpy as np
+import pytest
+
+from support.compare import difference
+
+from . import samples
+from .running import run_case
+
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10}
+"""Of max|y|. float16: one unit of the last place, where MXNet rounds inside of an operator and we at its end."""
+
+LOOSER = {
+    # In float64, MXNet still has these attributes and factors as float32: the eighth digit differs.
+    ("degrees", "float64"): 1e-7,
+    ("radians", "float64"): 1e-7,
+    ("hard_sigmoid", "float64"): 1e-7,
+    ("LeakyReLU", "float64"): 1e-7,
+    ("BatchNorm", "float64"): 1e-10,
+    # Its variance takes one pass over the squares, which cancels when the mean is large.
+    ("BatchNorm", "batch_norm_far_from_zero"): 1e-4,
+    # It computes in the input's type even when a wider result is asked for.
+    ("softmax", "softmax_float16"): 2.0**-10,
+    ("log_softmax", "softmax_float16"): 2.0**-10,
+    ("softmin", "softmax_float16"): 2.0**-10,
+}
+"""Where MXNet is the less exact one, by operator and element type or name of the sample."""
+
+
+@pytest.fixture(scope="module")
+def recorded(root):
+    files = [np.load(path) for path in sorted((root / "tests" / "data").glob("operators-*.npz"))]
+    return {name: file for file in files for name in file.files}
+
+
+def fetch(recorded, name):
+    return recorded[name][name]
+
+
+@pytest.mark.parametrize("operator", samples.operators())
+def test_equals_mxnet(operator, recorded):
+    asked = 0
+    for case in samples.cases(operator):
+        if not case.oracle:
+            continue
+        asked += 1
+        where = f"{operator}/{case.number}"
+        assert f"{where}/inputs" in recorded, f"{case} is not recorded: run tests/oracle/record.py"
+        assert fetch(recorded, f"{where}/inputs") == case.checksum(), f"the inputs of {case} are not those recorded"
+        results = run_case(case)
+        count = sum(name.startswith(f"{where}/") for name in recorded) - 1
+        for k in range(count):
+            expected, got = fetch(recorded, f"{where}/{k}"), results[k]
+            assert (got.dtype, got.shape) == (expected.dtype, expected.shape), f"{case} {case.attrs}: result {k}"
+            dtype = expected.dtype.name
+            allowed = LOOSER.get((operator, dtype)) or LOOSER.get((operator, case.sample.build.__name__))
+            allowed = allowed or TOLERANCE.get(dtype, 0)
+            error = difference(got, expected)
+            assert error <= allowed, f"{case} {case.attrs}: result {k} is off by {error:.2g}\n{got}\nMXNet:\n{expected}"
+    assert asked >= 3 or not any(case.oracle for case in samples.cases(operator)), f"{asked} cases are too few"

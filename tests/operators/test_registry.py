@@ -1,0 +1,179 @@
+"""Every operator, however it is run, gives one answer; and what is declared about it is true."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from gluonjit.base import MXNetError
+from gluonjit.ir.graph import evaluate
+from gluonjit.ir.types import IRError, dtype_of, type_of
+from gluonjit.operators import registry
+from gluonjit.operators.attributes import boolean, dtype, integer, number, optional, shape
+from gluonjit.operators.registry import OPERATORS, OperatorError
+from gluonjit.passes import run_passes
+from support.compare import difference, tolerance
+
+from . import samples
+from .running import can_compile, graph_of, run_case, run_compiled, run_eager, with_key
+
+DECLARED = sorted({op.name for op in OPERATORS.values()})
+
+
+def agree(operator, case, got, expected):
+    assert len(got) == len(expected)
+    for k, (a, b) in enumerate(zip(got, expected)):
+        a = np.asarray(a)
+        assert a.dtype == b.dtype and a.shape == b.shape, f"{case}: result {k}"
+        assert difference(a, b) <= tolerance(dtype_of(b)), f"{case} {case.attrs}: result {k}\n{a}\n{b}"
+
+
+def by_mode(operator):
+    """The cases, in lists of one mode each: training is a property of a graph."""
+    ordered = sorted(samples.cases(operator), key=lambda case: case.training)
+    return [list(group) for _, group in itertools.groupby(ordered, key=lambda case: case.training)]
+
+
+def test_every_operator_has_samples():
+    assert sorted({registry.get(name).name for name in samples.operators()}) == DECLARED
+
+
+@pytest.mark.parametrize("operator", samples.operators())
+def test_graph_equals_eager(operator):
+    for cases in by_mode(operator):
+        traced, inputs = graph_of(cases)
+        expanded = run_passes(traced, "expand")
+        outputs, _ = evaluate(expanded, with_key(expanded, inputs))
+        outputs = iter(outputs)
+        for case in cases:
+            expected = run_case(case)
+            agree(operator, case, [next(outputs) for _ in expected], expected)
+        assert next(outputs, None) is None
+        assert [type_of(y) for y in evaluate(expanded, with_key(expanded, inputs))[0]] == [
+            v.type for v in traced.outputs
+        ]
+
+
+@pytest.mark.skipif(not can_compile(), reason="code generation is not there yet")
+@pytest.mark.parametrize("operator", samples.operators())
+def test_compiled_equals_eager(operator):
+    for cases in by_mode(operator):
+        traced, inputs = graph_of(cases)
+        expanded = run_passes(traced, "expand")
+        outputs = iter(run_compiled(expanded, with_key(expanded, inputs)))
+        for case in cases:
+            expected = run_case(case)
+            agree(operator, case, [next(outputs) for _ in expected], expected)
+
+
+@pytest.mark.parametrize("operator", samples.operators())
+def test_declaration(operator):
+    op = registry.get(operator)
+    assert op.doc and not op.doc.splitlines()[0].endswith("."), "documentation starts with a line that is no sentence"
+    for case in samples.cases(operator):
+        attrs = op.parse(case.attrs)
+        # JSON files hold strings: they mean what the Python values mean.
+        assert op.parse({k: str(v) for k, v in case.attrs.items()}) == attrs
+        assert len(op.input_names(attrs)) == len(case.inputs)
+        results = run_case(case)
+        names, visible = op.outputs(attrs), op.visible(attrs) if op.visible else len(op.outputs(attrs))
+        assert visible <= len(results) <= len(names)
+        shapes = [tuple(x.shape) for x in case.inputs]
+        if op.same_shape:
+            assert {y.shape for y in results[:visible]} <= set(shapes)
+        if op.complete and all(shapes) and not any(0 in s for s in shapes):
+            # Knowing the data alone is enough, and knowing all changes nothing.
+            assert op.complete(attrs, shapes) == shapes
+        if op.backward:
+            assert op.backward(attrs, shapes, [y.shape for y in results]) == shapes
+
+
+def test_wrong_number_of_inputs():
+    x = np.ones((2, 3), np.float32)
+    with pytest.raises(MXNetError, match="Operator FullyConnected expects 3 inputs, but got 2 instead"):
+        run_eager("FullyConnected", [x, x], {"num_hidden": 2})
+
+
+@pytest.mark.parametrize(
+    ("operator", "attrs", "message"),
+    [
+        ("Activation", {"act_type": "foo"}, "Invalid Input: 'foo', valid values are: {'relu', 'sigmoid', 'softrelu'"),
+        (
+            "FullyConnected",
+            {"no_bias": True},
+            "Required parameter num_hidden of int is not presented, in operator",
+        ),
+        ("FullyConnected", {"num_hidden": "abc"}, "Invalid Parameter format for num_hidden expect int but value='abc'"),
+        ("FullyConnected", {"num_hidden": 0}, "value 0 for Parameter num_hidden should be greater equal to 1"),
+        ("Dropout", {"p": 1.5}, r"value 1.5 for Parameter p exceed bound \[0,1\]"),
+        ("Dropout", {"rate": 0.5}, "Cannot find argument 'rate', Possible Arguments: p, mode, axes"),
+        ("Convolution", {"kernel": 3, "num_filter": 1, "num_filters": 1}, "did you mean 'num_filter'"),
+    ],
+)
+def test_attribute_errors(operator, attrs, message):
+    with pytest.raises(MXNetError, match=message) as e:
+        registry.get(operator).parse(attrs)
+    assert isinstance(e.value, IRError), "graph builders catch it, too"
+
+
+def test_unknown_operator():
+    with pytest.raises(MXNetError, match="Operator Convolutoin is not registered; did you mean 'Convolution'"):
+        registry.get("Convolutoin")
+
+
+def test_declared_twice():
+    with pytest.raises((MXNetError, IRError), match="declared twice"):
+        registry.operator("relu")(lambda b, data: data)
+
+
+@pytest.mark.parametrize(
+    ("attr", "value", "expected"),
+    [
+        (integer(), "3", 3),
+        (integer(), "7L", 7),
+        (integer(), True, 1),
+        (integer(), np.int64(4), 4),
+        (number(), "1e-05", 1e-5),
+        (number(), "-inf", -np.inf),
+        (boolean(), "True", True),
+        (boolean(), "0", False),
+        (boolean(), 1, True),
+        (shape(), "(3, 3)", (3, 3)),
+        (shape(), "[3,3]", (3, 3)),
+        (shape(), "( 3, 3L)", (3, 3)),
+        (shape(), "(2,)", (2,)),
+        (shape(), 5, (5,)),
+        (shape(), "()", ()),
+        (shape(), "(1, None)", (1, None)),
+        (optional(integer()), "None", None),
+        (optional(number()), None, None),
+        (dtype(), "float16", dtype_of(np.zeros(1, np.float16))),
+        (dtype(), np.int32, dtype_of(np.zeros(1, np.int32))),
+    ],
+)
+def test_attribute_spellings(attr, value, expected):
+    parsed = attr.parse(value)
+    assert parsed == expected and type(parsed) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("attr", "value"),
+    [(integer(), 1.5), (integer(), "x"), (boolean(), "yes"), (shape(), "(a,)"), (dtype(), "int16"), (number(), None)],
+)
+def test_attribute_nonsense(attr, value):
+    with pytest.raises((ValueError, TypeError)):
+        attr.parse(value)
+
+
+def test_parsing_remembers_without_confusing_values():
+    op = OPERATORS["_plus_scalar"]
+    zeros = [np.copysign(1, op.parse({"scalar": s})["scalar"]) for s in (0.0, -0.0, 0.0)]
+    assert zeros == [1, -1, 1]
+    first = op.parse({"scalar": 1})
+    first["scalar"] = 99
+    assert op.parse({"scalar": 1})["scalar"] == 1.0, "a caller's changes stay with the caller"
+    assert op.parse({"scalar": np.array(3.0)})["scalar"] == 3.0, "values that cannot be remembered are parsed as well"
+
+
+def test_operator_error_is_both():
+    assert issubclass(OperatorError, MXNetError) and issubclass(OperatorError, IRError)
