@@ -244,7 +244,7 @@ def signature(op: Operator, flavour: Flavour) -> inspect.Signature:
     rest = kind("kwargs", kind.VAR_KEYWORD)
     if op.variadic:
         return inspect.Signature([kind("data", kind.VAR_POSITIONAL), rest])
-    named = [(name, None) for name in input_names(op)]
+    named: list[tuple[str, Any]] = [(name, None) for name in input_names(op)]
     named += [(name, _Null) for name in op.attrs]
     named += [(name, None) for name in flavour.tail]
     return inspect.Signature([*(kind(n, kind.POSITIONAL_OR_KEYWORD, default=d) for n, d in named), rest])

@@ -59,4 +59,4 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(ndarray.random, name)
     except AttributeError as e:
-        raise AttributeError(str(e).replace(ndarray.random.__name__, __name__)) from None
+        raise AttributeError(str(e).replace("gluonjit.ndarray.random", __name__)) from None

@@ -60,8 +60,8 @@ def samplers(flavour: Flavour, internal: Any) -> dict[str, Callable[..., Any]]:
         def function(*args: Any, **kwargs: Any) -> Any:
             given = signature.bind(*args, **kwargs)
             given.apply_defaults()
-            *values, more = given.arguments.values()
-            return draw(name, values[: len(own)], *values[len(own) :], more)
+            *parameters, shape, dtype, ctx, out, more = given.arguments.values()
+            return draw(name, parameters, shape, dtype, ctx, out, more)
 
         function.__name__ = name
         function.__doc__ = doc

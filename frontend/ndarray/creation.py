@@ -9,7 +9,7 @@ import numpy as np
 
 from gluonjit.base import MXNetError, integer_types, mx_real_t
 from gluonjit.context import Context, current_context
-from gluonjit.ndarray.ndarray import NDArray, _placed_copy, convert, element_type
+from gluonjit.ndarray.ndarray import NDArray, _functions, _placed_copy, convert, element_type
 
 __all__ = [
     "arange",
@@ -34,9 +34,7 @@ __all__ = [
 
 
 def _internal() -> Any:
-    from gluonjit.ndarray import _internal
-
-    return _internal
+    return _functions()._internal
 
 
 def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
@@ -193,13 +191,11 @@ def _axes(axes: Any, ndim: int, complaint: str) -> tuple[int, ...]:
 
 def concatenate(arrays: list[NDArray], axis: int = 0, always_copy: bool = True) -> NDArray:
     """The arrays of a list joined along an axis; `nd.concat` takes them as arguments instead."""
-    from gluonjit.ndarray import concat
-
     if not isinstance(arrays, list) or not arrays or not isinstance(arrays[0], NDArray):
         raise AssertionError("concatenate takes a list of NDArrays that is not empty")
     if len(arrays) == 1 and not always_copy:
         return arrays[0]
-    return concat(*arrays, dim=axis)
+    return _functions().concat(*arrays, dim=axis)
 
 
 def split_v2(ary: NDArray, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:

@@ -130,7 +130,7 @@ def _basic(expanded: Sequence[Any], axes: Sequence[Any], shape: Shape) -> Basic:
         start.append(begin)
         size.append(length)
         step.append(stride)
-    result = []
+    result: list[int] = []
     new_axes = []
     remaining = iter(size)
     for part in expanded:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +39,11 @@ class NDArray:
 
     _array: np.ndarray
     _storage: Storage | None
+    _grad_state: Any
+
+    if TYPE_CHECKING:  # the methods that `namespace.add_methods` and `arithmetic` give it
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, array: np.ndarray) -> None:
         """Wraps `array` without a copy if it is C-contiguous. Users call `nd.array`, which copies."""
@@ -232,7 +237,7 @@ class NDArray:
         shape = array.shape
         if isinstance(key, indexing.integer_types):
             # This way also `for row in x` ends: with the IndexError.
-            return self._row(key)
+            return self._row(int(key))
         if isinstance(key, slice):
             if key.step in (None, 1):
                 if key.start is None and key.stop is None:
@@ -245,7 +250,7 @@ class NDArray:
             if len(key) == len(shape) and all(isinstance(k, indexing.integer_types) for k in key):
                 x = self
                 for k in key:
-                    x = x._row(k)
+                    x = x._row(int(k))
                 return x
         meaning = indexing.parse(key, shape)
         if isinstance(meaning, indexing.Advanced):
@@ -260,8 +265,8 @@ class NDArray:
     def _row(self, k: int) -> NDArray:
         n = self._array.shape[0]
         if not -n <= k < n:
-            raise IndexError(f"index {int(k)} is out of bounds for axis 0 with size {n}")
-        k = k % n
+            raise IndexError(f"index {k} is out of bounds for axis 0 with size {n}")
+        k %= n
         if self._array.ndim == 1:
             return self._view(self._array[k : k + 1])
         return self._view(self._array[k])
