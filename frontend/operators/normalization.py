@@ -86,16 +86,18 @@ def _batch_norm(
     axis = axis_in(axis, rank, "Channel axis out of range: axis")
     channels, dtype = data.shape[axis], _parameter_dtype(data)
     _check_parameters(data, channels, dtype, gamma=gamma, beta=beta, moving_mean=moving_mean, moving_var=moving_var)
-    shape = along(axis, rank, channels)
     x = widened(b, data)
-    if b.training and not use_global_stats:
+    by_batch = b.training and not use_global_stats
+    if by_batch:
         mean, var, centred = moments(b, x, tuple(k for k in range(rank) if k != axis))
         mean, var = b.reshape(mean, shape=(channels,)), b.reshape(var, shape=(channels,))
     else:
         mean, var = moving_mean, moving_var
-        centred = b.sub(x, b.reshape(mean, shape=shape))
     inverse = b.rsqrt(b.add(var, b.constant(eps, dtype)))
     scale = inverse if fix_gamma else b.mul(gamma, inverse)
+    if not by_batch:  # all but one product and one sum depend on parameters alone
+        centred, beta = x, b.sub(beta, b.mul(mean, scale))
+    shape = along(axis, rank, channels)
     y = b.add(b.mul(centred, b.reshape(scale, shape=shape)), b.reshape(beta, shape=shape))
     return narrowed(b, y, dtype_of(data)), mean, inverse
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from ml_dtypes import finfo
 
 from gluonjit.ir.types import DType, dtype_of
 from gluonjit.operators.attributes import boolean, enum, integer, optional, shape
@@ -52,18 +53,6 @@ def _global(b: Any, data: Any, axes: tuple[int, ...], pool_type: str, p: int) ->
         count = math.prod(data.shape[k] for k in axes)
         total = b.div(total, b.constant(count, dtype_of(x)))
     return narrowed(b, _root(b, total, p), dtype)
-
-
-def _window_counts(n: int, out: int, k: int, stride: int, pad: int, count_pad: bool) -> np.ndarray:
-    """How many elements an average along one axis divides by, for each of `out` windows.
-
-    Padding counts if asked, but what the convention `full` lets a window hang over does not.
-    """
-    start = np.arange(out) * stride - pad
-    end = np.minimum(start + k, n + pad)
-    if not count_pad:
-        start, end = np.maximum(start, 0), np.minimum(end, n)
-    return np.maximum(end - start, 0)
 
 
 def _divisor(counts: list[np.ndarray], axes: tuple[int, ...], rank: int, dtype: DType) -> np.ndarray:
@@ -121,15 +110,16 @@ def pooling(
         return _global(b, data, axes, pool_type, p)
     g = _Windows(data.shape, axes, kernel, stride, pad, pooling_convention)
     if pool_type == "max":
-        return b.reduce_window(data, op="max", **g.attrs(rank))
+        y = b.reduce_window(data, op="max", **g.attrs(rank))
+        if any((g.counts(k, data.shape[axis], False) == 0).any() for k, axis in enumerate(axes)):
+            # A window beside the input has no maximum; MXNet starts from the least finite number.
+            y = b.maximum(y, b.constant(float(finfo(own.numpy).min), own))
+        return y
     x = _power(b, widened(b, data), p)
     total = b.reduce_window(x, op="sum", **g.attrs(rank))
     if pool_type == "avg":
         count_pad = count_include_pad is not False
-        counts = [
-            _window_counts(data.shape[axis], g.out[k], kernel[k], g.stride[k], g.pad[k], count_pad)
-            for k, axis in enumerate(axes)
-        ]
+        counts = [g.counts(k, data.shape[axis], count_pad) for k, axis in enumerate(axes)]
         total = b.div(total, b.constant(_divisor(counts, axes, rank, dtype_of(x))))
     return narrowed(b, _root(b, total, p), own)
 
@@ -172,6 +162,17 @@ class _Windows:
             self.out.append(out)
             # What the last window hangs over comes on top of the padding.
             self.high.append(self.pad[k] + max((out - 1) * self.stride[k] + kernel[k] - padded, 0))
+
+    def counts(self, k: int, n: int, padding: bool) -> np.ndarray:
+        """How many of the `n` elements along spatial axis `k` each window holds.
+
+        Padding counts if asked, but what the convention `full` lets a window hang over does not.
+        """
+        start = np.arange(self.out[k]) * self.stride[k] - self.pad[k]
+        end = np.minimum(start + self.kernel[k], n + self.pad[k])
+        if not padding:
+            start, end = np.maximum(start, 0), np.minimum(end, n)
+        return np.maximum(end - start, 0)
 
     def attrs(self, rank: int) -> Mapping[str, tuple[int, ...]]:
         """`reduce_window`'s attributes, with an entry for each of `rank` axes."""

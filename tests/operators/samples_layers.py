@@ -215,6 +215,19 @@ def pool_full_window_beside_the_input(rng):
     return [floats(rng, 1, 1, 3, 3)], attrs
 
 
+for _kind in ("max", "sum"):
+
+    @sample("Pooling")
+    def pool_full_windows_in_the_padding(rng, kind=_kind):
+        attrs = {"kernel": (2, 2), "stride": (2, 2), "pad": (1, 1), "pooling_convention": "full", "pool_type": kind}
+        return [floats(rng, 1, 2, 5, 6)], attrs
+
+    @sample("Pooling")
+    def pool_full_volumes_in_the_padding(rng, kind=_kind):
+        attrs = {"kernel": (2,) * 3, "stride": (2,) * 3, "pad": (1,) * 3, "pooling_convention": "full"}
+        return [floats(rng, 1, 2, 3, 4, 5, dtype="float64")], {**attrs, "pool_type": kind}
+
+
 @sample("Pooling", oracle=False)
 def pool_float16(rng):
     return pool(rng, floats(rng, 1, 2, 5, 5, dtype="float16"), kernel=(2, 2))
