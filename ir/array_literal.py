@@ -176,21 +176,27 @@ def element_texts(flat: np.ndarray) -> list[str]:
     kind = dtype_of(flat)
     if not kind.is_float:
         return [repr(x) for x in flat.tolist()]
-    exact = [repr(x) for x in flat.astype(np.float64).tolist()]
-    texts = exact
+    with np.errstate(all="ignore"):  # NaN with odd bits
+        wide = flat.astype(np.float64)
+    texts = [repr(x) for x in wide.tolist()]
     if kind.name != "f64":
-        short = [str(x) for x in flat]
         with np.errstate(all="ignore"):
+            # NumPy knows the shortest text of an f32; 16 bits have at most 5 digits.
+            short = [str(x) if kind.bits == 32 else _few_digits(float(x), flat.dtype) for x in flat]
             back = np.array(short, np.float64).astype(flat.dtype)
         same = (bits(back) == bits(flat)).tolist()
-        short = [t + ".0" if t.lstrip("-").isdigit() else t for t in short]
-        # NumPy's text of an f16 may be longer than all its digits: 3.277e+04 for 32768.0.
-        texts = [s if ok and len(s) < len(e) else e for s, e, ok in zip(short, exact, same)]
-    for k in np.flatnonzero(np.isnan(flat)).tolist():
+        texts = [s if ok and len(s) < len(e) else e for s, e, ok in zip(short, texts, same)]
+    for k in np.flatnonzero(np.isnan(wide)).tolist():
         pattern = int(bits(flat)[k])
         names = {quiet_nan(kind, False): "nan", quiet_nan(kind, True): "-nan"}
         texts[k] = names.get(pattern) or hex(pattern)
     return texts
+
+
+def _few_digits(x: float, kind: np.dtype) -> str:
+    digits = next((n for n in range(1, 5) if kind.type(float(f"{x:.{n}g}")) == x), 5)
+    text = f"{x:.{digits}g}"
+    return text + ".0" if text.lstrip("-").isdigit() else text
 
 
 def to_archive(array: np.ndarray) -> np.ndarray:
