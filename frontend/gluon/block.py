@@ -22,7 +22,7 @@ from gluonjit.gluon.utils import HookHandle, _indent
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
 from gluonjit.trace import nest
-from gluonjit.trace.state import inside
+from gluonjit.trace.state import running
 
 __all__ = ["Block", "HybridBlock"]
 
@@ -394,9 +394,12 @@ class HybridBlock(Block):
 
     def forward(self, x: Any, *args: Any) -> Any:
         """Runs `hybrid_forward` on Symbols or NDArrays, or the code compiled from it."""
+        recorder = running.trace
+        if recorder is not None:
+            return recorder.call(self, (x, *args))
         if (type(x) is not NDArray or args) and _require_tensors(x, *args) is Symbol:
             variables = {name: p.var() for name, p in self._reg_params.items()}
-            with self._scope, inside(self):
+            with self._scope:
                 return self.hybrid_forward(symbol, x, *args, **variables)
         if self._active:
             return self._compiled_call()(x, *args)

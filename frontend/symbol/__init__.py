@@ -3,51 +3,21 @@
 from typing import Any as _Any
 
 from gluonjit.namespace import Flavour, populate
-from gluonjit.symbol.executor import Executor
-from gluonjit.symbol.functions import (
-    arange,
-    eye,
-    full,
-    hypot,
-    linspace,
-    maximum,
-    minimum,
-    ones,
-    pow,
-    power,
-    split_v2,
-    zeros,
-)
-from gluonjit.symbol.symbol import Group, Symbol, Variable, invoke, var
-from gluonjit.trace import state as _state
-
-__all__ = [
-    "Executor",
-    "Group",
-    "Symbol",
-    "Variable",
-    "arange",
-    "eye",
-    "full",
-    "hypot",
-    "invoke",
-    "linspace",
-    "maximum",
-    "minimum",
-    "ones",
-    "pow",
-    "power",
-    "split_v2",
-    "var",
-    "zeros",
-]
+from gluonjit.symbol.executor import Executor as Executor
+from gluonjit.symbol.functions import *  # noqa: F403
+from gluonjit.symbol.symbol import Group as Group
+from gluonjit.symbol.symbol import Symbol as Symbol
+from gluonjit.symbol.symbol import Variable as Variable
+from gluonjit.symbol.symbol import invoke as invoke
+from gluonjit.symbol.symbol import var as var
+from gluonjit.trace.state import running as _running
 
 
 def _adopt(value: _Any) -> _Any:
     """While tracing, an array from outside may be an operand."""
     from gluonjit.ndarray import NDArray
 
-    trace = _state.current_trace()
+    trace = _running.trace
     return trace.capture(value) if trace is not None and isinstance(value, NDArray) else None
 
 

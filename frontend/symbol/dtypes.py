@@ -8,8 +8,9 @@ from typing import Any
 from gluonjit.base import MXNetError
 from gluonjit.ir import types
 from gluonjit.ir.types import F16, F32, DType, IRError, TensorType
+from gluonjit.operators.support import Shapes
 from gluonjit.symbol.graph import TYPE_FLAGS, Entry, Node, post_order
-from gluonjit.symbol.shapes import PROBES, Shapes
+from gluonjit.symbol.shapes import PROBES
 
 FREE_INPUTS = {"indices", "index", "a_indices", "condition", "sequence_length", "data_lengths", "label_lengths"}
 """Names of inputs whose element type says nothing about the others': they select, or count."""
@@ -24,7 +25,7 @@ def refine_types(node: Node, ins: list[DType | None], outs: list[DType | None]) 
     op, attrs = node.op, node.parsed
     assert op is not None
     names = op.input_names(attrs)
-    stated: DType | None = attrs.get("dtype") if isinstance(attrs.get("dtype"), DType) else None
+    stated = _stated(attrs)
     wide = op.aux and ins and ins[0] is F16  # BatchNorm computes its statistics and parameters in float32
     common: DType | None = None
     tied = []
@@ -53,6 +54,12 @@ def refine_types(node: Node, ins: list[DType | None], outs: list[DType | None]) 
     return ins, [t or f for t, f in zip(outs, (*found, *[None] * len(outs)))]
 
 
+def _stated(attrs: Mapping[str, Any]) -> DType | None:
+    """The attribute `dtype`, where an operator has one and it says something."""
+    value = attrs.get("dtype")
+    return None if value is None else types.dtype(value)
+
+
 _types: dict[Any, tuple[DType | None, ...]] = {}
 
 
@@ -62,8 +69,7 @@ def _trial(node: Node, ins: list[DType]) -> tuple[DType | None, ...]:
     assert op is not None
     key = (node.key, tuple(ins))
     if key not in _types:
-        stated = attrs.get("dtype")
-        _types[key] = (stated if isinstance(stated, DType) else ins[-1] if ins else F32,) * node.visible
+        _types[key] = (_stated(attrs) or (ins[-1] if ins else F32),) * node.visible
         for rank in (2, 4, 3, 5, 1):
             shape = (PROBES[2],) * rank
             shapes: Shapes = [shape] * len(ins)

@@ -15,12 +15,27 @@ from gluonjit.base import dtype_name, integer_types
 from gluonjit.context import Context
 from gluonjit.operators import registry
 from gluonjit.symbol.symbol import Symbol, invoke
-from gluonjit.trace import state
+from gluonjit.trace.state import current_trace
+
+__all__ = [
+    "arange",
+    "eye",
+    "full",
+    "hypot",
+    "linspace",
+    "maximum",
+    "minimum",
+    "ones",
+    "pow",
+    "power",
+    "split_v2",
+    "zeros",
+]
 
 
 def _binary(what: str, left: Any, right: Any, numbers: Callable[[Any, Any], Any]) -> Any:
     """`what` of two symbols, of symbol and number either way round, or of two numbers."""
-    trace = state.current_trace()
+    trace = current_trace()
     if trace is not None:  # an array from outside may be either
         left, right = trace.adopt(left), trace.adopt(right)
     if isinstance(left, Symbol):

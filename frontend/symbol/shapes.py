@@ -9,31 +9,21 @@ that come out equal every time are known. The rules run to a fixpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.ir.types import F32, IRError, TensorType
 from gluonjit.operators.attributes import literal
-from gluonjit.operators.registry import Operator, Shape
+from gluonjit.operators.registry import Operator, OperatorError, Shape
+from gluonjit.operators.support import Shapes, merge
 from gluonjit.symbol.graph import Entry, Node, post_order
 
 PROBES = (5040, 2520, 24, 6)
 """Values for unknown dimensions: divisible by what programs split by; large for kernels, small for clipping."""
 
-Shapes = list[Shape | None]
-
 
 # One node
-
-
-def merge(known: Shape | None, found: Shape | None) -> Shape | None:
-    """The shape that agrees with both; ValueError when there is none."""
-    if known is None or found is None:
-        return found if known is None else known
-    if len(known) != len(found) or any(k and f and k != f for k, f in zip(known, found)):
-        raise ValueError
-    return tuple(k or f for k, f in zip(known, found))
 
 
 def is_complete(shape: Shape | None) -> bool:
@@ -76,15 +66,15 @@ def refine(node: Node, ins: Shapes, outs: Shapes) -> tuple[Shapes, Shapes]:
     ins, outs = list(ins), list(outs)
     try:
         if op.complete is not None:
-            _absorb(ins, op.complete(attrs, list(ins)), _inconsistent)
+            ins = list(map(merge, ins, op.complete(attrs, list(ins))))
         if op.backward is not None and any(s is not None for s in outs):
-            _absorb(ins, op.backward(attrs, list(ins), list(outs)), _inconsistent)
+            ins = list(map(merge, ins, op.backward(attrs, list(ins), list(outs))))
         if op.same_shape:
             common: Shape | None = None
             for k, shape in enumerate([*ins, *outs[: node.visible]]):
                 try:
                     common = merge(common, shape)
-                except ValueError:
+                except OperatorError:
                     where = f"{k}-th input" if k < len(ins) else f"{k - len(ins)}-th output"
                     raise MXNetError(
                         f"Incompatible attr in node {node.name} at {where}: "
@@ -93,7 +83,8 @@ def refine(node: Node, ins: Shapes, outs: Shapes) -> tuple[Shapes, Shapes]:
             ins = [common] * len(ins)
             outs[: node.visible] = [common] * node.visible
         if all(s is not None for s in ins):
-            _absorb(outs, _forward(node, ins), _inconsistent)  # type: ignore[arg-type]
+            found = _forward(node, ins)  # type: ignore[arg-type]
+            outs[: len(found)] = map(merge, outs, found)
     except (MXNetError, IRError) as e:
         raise MXNetError(f"Error in operator {node.name}: {e}") from e
     return ins, outs
@@ -122,20 +113,6 @@ def _forward(node: Node, ins: list[Shape]) -> Shapes:
     return outs
 
 
-def _absorb(shapes: Shapes, found: Sequence[Shape | None], error: Callable[[Any, Any], str]) -> None:
-    """Merges `found` into `shapes` in place."""
-    for k, shape in enumerate(found[: len(shapes)]):
-        try:
-            shapes[k] = merge(shapes[k], shape)
-        except ValueError:
-            raise MXNetError(error(shapes[k], shape)) from None
-
-
-def _inconsistent(known: Shape, found: Shape) -> str:
-    listed = ",".join(map(str, found)) + ("," if len(found) == 1 else "")
-    return f"Shape inconsistent, Provided = {bracketed(known)}, inferred shape=({listed})"
-
-
 # A graph
 
 
@@ -150,7 +127,7 @@ def solve_shapes(heads: Sequence[Entry], known: Mapping[Node, Shape | None]) -> 
             # What the caller says goes before what the variable declares, unless the latter fills it in.
             try:
                 table[node, 0] = merge(given, declared)
-            except ValueError:
+            except OperatorError:
                 table[node, 0] = given
         else:
             table.update({(node, k): None for k in range(len(node.output_names))})
@@ -165,8 +142,10 @@ def solve_shapes(heads: Sequence[Entry], known: Mapping[Node, Shape | None]) -> 
         if new_ins == ins and new_outs == outs:
             return False
         for entry, shape in zip(node.inputs, new_ins):
-            # An input used twice may have been refined twice.
-            table[entry] = _merge_named(node, table[entry], shape)
+            try:
+                table[entry] = merge(table[entry], shape)  # an input used twice may have been refined twice
+            except OperatorError as e:
+                raise MXNetError(f"Error in operator {node.name}: {e}") from e
         table.update({(node, k): s for k, s in enumerate(new_outs)})
         return True
 
@@ -179,13 +158,6 @@ def solve_shapes(heads: Sequence[Entry], known: Mapping[Node, Shape | None]) -> 
                 changed |= step(node)
         pending = [node for node in pending if node not in settled]
     return table
-
-
-def _merge_named(node: Node, known: Shape | None, found: Shape | None) -> Shape | None:
-    try:
-        return merge(known, found)
-    except ValueError:
-        raise MXNetError(f"Error in operator {node.name}: {_inconsistent(known, found)}") from None  # type: ignore[arg-type]
 
 
 def declared_shape(variable: Node) -> Shape | None:

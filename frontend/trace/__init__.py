@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from gluonjit.trace.state import current_trace
 
 if TYPE_CHECKING:
-    from gluonjit.trace.tracing import Trace, alias_pattern, flatten, trace
+    from gluonjit.trace.tracing import Trace, alias_pattern, flatten, parameter_shapes, trace
 
-__all__ = ["Trace", "alias_pattern", "current_trace", "flatten", "trace"]
+__all__ = ["Trace", "alias_pattern", "current_trace", "flatten", "parameter_shapes", "trace"]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,12 +18,12 @@ from gluonjit.context import current_context
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator, Shape
+from gluonjit.operators.support import merge
 from gluonjit.symbol.compose import make_node
 from gluonjit.symbol.graph import Entry, Node
 from gluonjit.symbol.lower import operator_error
-from gluonjit.symbol.shapes import is_complete, merge, refine
+from gluonjit.symbol.shapes import is_complete, refine
 from gluonjit.symbol.symbol import Symbol
-from gluonjit.trace import state
 from gluonjit.trace.memory import Cell, read, write
 from gluonjit.trace.source import quote, user_loc
 
@@ -166,8 +166,13 @@ class Recorder:
 
         leaves, form = nest.flatten(tuple(args), lambda v: isinstance(v, (Symbol, NDArray)), "input")
         params = {name: self.parameter(p) for name, p in block._reg_params.items()}
-        with state.inside(block), block.name_scope():
-            return block.hybrid_forward(gluonjit.symbol, *nest.rebuild(form, [self.lift(x) for x in leaves]), **params)
+        symbols = nest.rebuild(form, [self.lift(x) for x in leaves])
+        self.blocks.append(block.name)
+        try:
+            with block.name_scope():
+                return block.hybrid_forward(gluonjit.symbol, *symbols, **params)
+        finally:
+            self.blocks.pop()
 
     # Operators
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gluonjit.runtime import mode
 
 if TYPE_CHECKING:
     from gluonjit.trace.recorder import Recorder
@@ -28,21 +30,9 @@ def current_trace() -> Recorder | None:
 def tracing(trace: Recorder) -> Iterator[None]:
     """Makes `trace` the running one."""
     before, running.trace = running.trace, trace
+    mode.change(1)
     try:
         yield
     finally:
+        mode.change(-1)
         running.trace = before
-
-
-@contextmanager
-def inside(block: Any) -> Iterator[None]:
-    """Notes, while tracing, that what follows belongs to `block` (it appears in `loc`)."""
-    trace = running.trace
-    if trace is None:
-        yield
-        return
-    trace.blocks.append(block.name)
-    try:
-        yield
-    finally:
-        trace.blocks.pop()

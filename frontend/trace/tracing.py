@@ -193,19 +193,42 @@ def trace(block: HybridBlock, args: Sequence[Any]) -> Trace:
 
 
 def _trace(block: HybridBlock, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int]) -> Trace:
-    recorder = Recorder(block, autograd.is_training())
-    names = ["data"] if len(leaves) == 1 else [f"data{k}" for k in range(len(leaves))]
+    recorder, inputs, result = _record(block, leaves, form, pattern)
+    if result is None:
+        raise TypeError("Expected a list of symbols as input")
+    flat, out_form = nest.flatten(result, lambda value: isinstance(value, (Symbol, NDArray)), "output")
+    if not flat:
+        raise TypeError("Expected a list of symbols as input")
     with state.tracing(recorder):
-        symbols = [recorder.argument(name, k, x) for k, (name, x) in enumerate(zip(names, leaves))]
-        inputs = [s._cell.entry for s in symbols]
-        result = recorder.call(block, nest.rebuild(form, [symbols[k] for k in pattern]))
-        if result is None:
-            raise TypeError("Expected a list of symbols as input")
-        flat, out_form = nest.flatten(result, lambda value: isinstance(value, (Symbol, NDArray)), "output")
-        if not flat:
-            raise TypeError("Expected a list of symbols as input")
         outputs = [read(recorder.lift(value)) for value in flat]
     for param, shape in recorder.deferred().items():
         param.shape = shape
         param._finish_deferred_init()
     return Trace(recorder, form, inputs, outputs, out_form)
+
+
+def _record(
+    block: HybridBlock, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int]
+) -> tuple[Recorder, list[Entry], Any]:
+    """Runs the program; argument k is the array number pattern[k]. Gives (recorder, arguments' variables, result)."""
+    recorder = Recorder(block, autograd.is_training())
+    names = ["data"] if len(leaves) == 1 else [f"data{k}" for k in range(len(leaves))]
+    _forget_fast_calls(block)
+    with state.tracing(recorder):
+        symbols = [recorder.argument(name, k, x) for k, (name, x) in enumerate(zip(names, leaves))]
+        result = recorder.call(block, nest.rebuild(form, [symbols[k] for k in pattern]))
+    return recorder, [s._cell.entry for s in symbols], result
+
+
+def _forget_fast_calls(block: Any) -> None:
+    """Has blocks that were compiled on their own look, at their next call, whether a trace is running."""
+    block._fast_call = None
+    for child in block._children.values():
+        _forget_fast_calls(child)
+
+
+def parameter_shapes(block: HybridBlock, args: Sequence[Any]) -> dict[Parameter, tuple[int, ...]]:
+    """The shapes that the parameters without data must have for arguments like `args`."""
+    leaves, form = flatten(tuple(args))
+    recorder, _, _ = _record(block, leaves, form, range(len(leaves)))
+    return recorder.deferred()
