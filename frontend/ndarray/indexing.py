@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +24,7 @@ from gluonjit.base import MXNetError, integer_types
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Basic:
+class Basic(NamedTuple):
     """Per axis of the array: `start`, `step` (may be negative) and `size`. `shape` is the result's.
 
     `kept` is the result's shape before axes are dropped (integers) and inserted (None): it equals `size`.
@@ -46,8 +44,7 @@ class Basic:
         return tuple(_as_slice(*parts) for parts in zip(self.start, self.size, self.step))
 
 
-@dataclass(frozen=True)
-class Advanced:
+class Advanced(NamedTuple):
     """`key` (integers, slices, i32 arrays) indexes as in NumPy; then axes of length 1 go in at `new_axes`."""
 
     key: tuple[Any, ...]

@@ -288,7 +288,9 @@ class NDArray:
         elif array.size:
             meaning = indexing.parse(key, array.shape)
             elements = self._elements(value)
-            if isinstance(meaning, indexing.Advanced):
+            if elements.ndim == 0:
+                array[meaning.key if isinstance(meaning, indexing.Advanced) else meaning.slices] = elements
+            elif isinstance(meaning, indexing.Advanced):
                 array[meaning.key] = indexing.fit(elements, array[meaning.key].shape, meaning.new_axes)
             else:
                 dropped = [n for k, n in enumerate(meaning.size) if k not in meaning.int_axes]
