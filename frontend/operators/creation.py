@@ -1,0 +1,199 @@
+"""Operators that make tensors out of attributes, or of another tensor's shape, and diagonals."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gluonjit.ir.types import F32, F64, I64, DType, dtype_of
+from gluonjit.operators.attributes import boolean, dtype, integer, number, optional, shape, string
+from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import axis_in, convert, require_numeric, scalar, shape_text
+
+_FLOATS_AND_INTEGERS = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")
+_CTX = string("", doc="where the result is to be")
+_PLACED = {"shape": shape(()), "ctx": _CTX, "dtype": dtype(F32, among=(*_FLOATS_AND_INTEGERS, "bool"))}
+
+
+def filled(b: Any, value: float, shape: Shape, dtype: DType) -> Any:
+    """A tensor of equal elements."""
+    return b.broadcast(scalar(b, value, dtype), shape=tuple(shape))
+
+
+@operator("_zeros", inputs=(), attrs=_PLACED)
+def zeros(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
+    """Zeros"""
+    return filled(b, 0, shape, dtype)
+
+
+@operator("_ones", inputs=(), attrs=_PLACED)
+def ones(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
+    """Ones"""
+    return filled(b, 1, shape, dtype)
+
+
+@operator("_full", inputs=(), attrs={**_PLACED, "value": number()})
+def full(b: Any, *, shape: Shape, ctx: str, dtype: DType, value: float) -> Any:
+    """The same number everywhere"""
+    return filled(b, value, shape, dtype)
+
+
+@operator("zeros_like", same_shape=True)
+def zeros_like(b: Any, data: Any) -> Any:
+    """Zeros in the data's shape and element type"""
+    return filled(b, 0, data.shape, dtype_of(data))
+
+
+@operator("ones_like", same_shape=True)
+def ones_like(b: Any, data: Any) -> Any:
+    """Ones in the data's shape and element type"""
+    return filled(b, 1, data.shape, dtype_of(data))
+
+
+# Ranges
+
+
+def progression(b: Any, start: float, step: float, n: int, dtype: DType, repeat: int = 1) -> Any:
+    """start, start + step, … as vector of `n`, each of them `repeat` times; start and step are converted first."""
+    if n == 0:
+        return filled(b, 0, (0,), dtype)
+    if repeat == 1:
+        x = b.iota(shape=(n,), axis=0, dtype=dtype)
+    else:
+        rows = -(-n // repeat)
+        x = b.reshape(b.iota(shape=(rows, repeat), axis=0, dtype=dtype), shape=(rows * repeat,))
+        if rows * repeat != n:
+            x = b.slice(x, start=(0,), size=(n,))
+    if step != 1:
+        x = b.mul(x, scalar(b, step, dtype))
+    return b.add(x, scalar(b, start, dtype)) if start else x
+
+
+@operator(
+    "_arange",
+    inputs=(),
+    attrs={
+        "start": number(),
+        "stop": optional(number(), None),
+        "step": number(1.0),
+        "repeat": integer(1, low=1, doc="how often each number comes"),
+        "infer_range": boolean(False),
+        "ctx": _CTX,
+        "dtype": dtype(F32, among=_FLOATS_AND_INTEGERS),
+    },
+)
+def arange(
+    b: Any, *, start: float, stop: float | None, step: float, repeat: int, infer_range: bool, ctx: str, dtype: DType
+) -> Any:
+    """start, start + step, … below stop; a single number is the stop, and the start is 0"""
+    if stop is None:
+        if infer_range:
+            raise OperatorError("Operator _arange inferring shapes failed: infer_range needs a stop here")
+        start, stop = 0.0, start
+    if step == 0:
+        raise OperatorError("Range does not support step=0, received 0")
+    if (start < stop) != (step > 0) or start == stop:
+        raise OperatorError(f"Invalid range (start, stop, step) = ({start:g},{stop:g},{step:g})")
+    return progression(b, start, step, math.ceil((stop - start) / step) * repeat, dtype, repeat)
+
+
+@operator(
+    "_linspace",
+    inputs=(),
+    attrs={
+        "start": number(),
+        "stop": number(),
+        "num": integer(low=0),
+        "endpoint": boolean(True, doc="whether the last number is the stop"),
+        "ctx": _CTX,
+        "dtype": dtype(F32, among=_FLOATS_AND_INTEGERS),
+    },
+)
+def linspace(b: Any, *, start: float, stop: float, num: int, endpoint: bool, ctx: str, dtype: DType) -> Any:
+    """`num` numbers, evenly spaced between start and stop"""
+    gaps = num - 1 if endpoint else num
+    x = progression(b, start, (stop - start) / gaps if gaps > 0 else 0.0, num, F64)
+    return convert(b, x, dtype) if dtype is not F64 else x
+
+
+@operator(
+    "_contrib_arange_like",
+    attrs={
+        "start": number(0.0),
+        "step": number(1.0),
+        "repeat": integer(1, low=1),
+        "ctx": _CTX,
+        "axis": optional(integer(), None),
+    },
+)
+def arange_like(b: Any, data: Any, *, start: float, step: float, repeat: int, ctx: str, axis: int | None) -> Any:
+    """start, start + step, … as many as the data has elements, in its shape; or as long as its axis, as vector"""
+    own = require_numeric("arange_like", data)
+    old = tuple(data.shape)
+    if axis is None:
+        return b.reshape(progression(b, start, step, math.prod(old), own, repeat), shape=old)
+    return progression(b, start, step, old[axis_in(axis, len(old))], own, repeat)
+
+
+# Diagonals
+
+
+@operator(
+    "_eye",
+    inputs=(),
+    attrs={
+        "N": integer(doc="rows"),
+        "M": integer(0, doc="columns; 0 means as many as rows"),
+        "k": integer(0, doc="which diagonal; positive ones lie above the main one"),
+        "ctx": _CTX,
+        "dtype": dtype(F32, among=tuple(n for n in _FLOATS_AND_INTEGERS if n != "bfloat16")),
+    },
+)
+def eye(b: Any, *, N: int, M: int, k: int, ctx: str, dtype: DType) -> Any:
+    """Ones on a diagonal, zeros elsewhere"""
+    if N < 0 or M < 0:
+        raise OperatorError(f"eye needs positive dimensions, got {N} x {M}")
+    row = b.iota(shape=(N, 1), axis=0, dtype=I64)
+    column = b.iota(shape=(1, M or N), axis=1, dtype=I64)
+    return b.cast(b.eq(column, b.add(row, b.constant(k, I64))), dtype=dtype)
+
+
+def diagonal(b: Any, x: Any, k: int) -> Any:
+    """Diagonal `k` of the matrices in the last two axes, as last axis."""
+    *lead, rows, columns = x.shape
+    first, room = (k, min(rows, columns - k)) if k >= 0 else (-k * columns, min(rows + k, columns))
+    count = max(room, 0)
+    flat = b.reshape(x, shape=(*lead, rows * columns))
+    start = (*(0 for _ in lead), first if count else 0)
+    return b.slice(flat, start=start, size=(*lead, count), step=(*(1 for _ in lead), columns + 1))
+
+
+def from_diagonal(b: Any, x: Any, k: int) -> Any:
+    """Square matrices with the last axis of `x` on diagonal `k` and zeros elsewhere."""
+    *lead, n = x.shape
+    side = n + abs(k)
+    if n == 0:
+        return filled(b, 0, (*lead, side, side), dtype_of(x))
+    # In row-major order, successive elements of a diagonal are side + 1 places apart.
+    low = k if k >= 0 else -k * side
+    high = side * side - low - ((n - 1) * (side + 1) + 1)
+    none = tuple(0 for _ in lead)
+    flat = b.pad(x, b.constant(0, dtype_of(x)), low=(*none, low), high=(*none, high), interior=(*none, side))
+    return b.reshape(flat, shape=(*lead, side, side))
+
+
+@operator("diag", attrs={"k": integer(0), "axis1": integer(0), "axis2": integer(1)})
+def diag(b: Any, data: Any, *, k: int, axis1: int, axis2: int) -> Any:
+    """A diagonal of the matrices in two axes, as last axis; of a vector, the matrix with that diagonal"""
+    require_numeric("diag", data)
+    rank = len(data.shape)
+    if rank == 0:
+        raise OperatorError("diag needs an array of at least one axis")
+    if rank == 1:
+        return from_diagonal(b, data, k)
+    first, second = axis_in(axis1, rank), axis_in(axis2, rank)
+    if first == second:
+        raise OperatorError(f"axis1 and axis2 cannot refer to the same axis {axis1} of {shape_text(data.shape)}")
+    rest = [a for a in range(rank) if a not in (first, second)]
+    perm = (*rest, first, second)
+    return diagonal(b, data if perm == tuple(range(rank)) else b.transpose(data, perm=perm), k)

@@ -1,0 +1,82 @@
+"""Sorting. Equal elements keep their order; NaN counts as the largest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from gluonjit.ir.types import F32, I64, DType, dtype_of
+from gluonjit.operators.attributes import boolean, dtype, enum, integer, optional
+from gluonjit.operators.joining import part
+from gluonjit.operators.registry import OperatorError, operator
+from gluonjit.operators.support import convert, require_numeric
+
+_AXIS = {"axis": optional(integer(), -1)}
+_INDEX_TYPE = dtype(F32, among=("float16", "float32", "float64", "int32", "int64", "uint8"), doc="of the positions")
+
+
+def _line(b: Any, name: str, data: Any, axis: int | None) -> tuple[Any, int]:
+    """What is to be sorted, and along which axis; without one, everything in a row."""
+    require_numeric(name, data)
+    if axis is None:
+        return b.reshape(data, shape=(math.prod(data.shape),)), 0
+    rank = len(data.shape)
+    if not -rank <= axis < rank:
+        raise OperatorError(f"Invalid axis! axis should be between 0 and {rank}, found axis={axis}")
+    return data, axis % rank
+
+
+@operator(
+    "sort",
+    attrs={**_AXIS, "is_ascend": boolean(True)},
+    outputs=lambda attrs: ("output0", "output1"),
+    visible=lambda attrs: 1,
+)
+def sort(b: Any, data: Any, *, axis: int | None, is_ascend: bool) -> Any:
+    """The elements in order along the axis; without an axis, of the flattened tensor"""
+    x, axis = _line(b, "sort", data, axis)
+    return b.sort(x, axis=axis, descending=not is_ascend)[0]
+
+
+@operator("argsort", attrs={**_AXIS, "is_ascend": boolean(True), "dtype": _INDEX_TYPE})
+def argsort(b: Any, data: Any, *, axis: int | None, is_ascend: bool, dtype: DType) -> Any:
+    """Where each element of the sorted tensor came from"""
+    x, axis = _line(b, "argsort", data, axis)
+    return convert(b, b.sort(x, axis=axis, descending=not is_ascend)[1], dtype)
+
+
+def _topk_outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
+    return ("output0", "output1") if attrs["ret_typ"] in ("both", "value") else ("output",)
+
+
+@operator(
+    "topk",
+    attrs={
+        **_AXIS,
+        "k": integer(1, doc="how many; all when less than 1"),
+        "ret_typ": enum(("value", "indices", "mask", "both"), "indices"),
+        "is_ascend": boolean(False, doc="the smallest instead"),
+        "dtype": _INDEX_TYPE,
+    },
+    outputs=_topk_outputs,
+    visible=lambda attrs: 2 if attrs["ret_typ"] == "both" else 1,
+)
+def topk(b: Any, data: Any, *, axis: int | None, k: int, ret_typ: str, is_ascend: bool, dtype: DType) -> Any:
+    """The k largest elements along the axis, in order: their values, positions, both, or a mask of them"""
+    x, axis = _line(b, "topk", data, axis)
+    n = x.shape[axis]
+    if k > n:
+        raise OperatorError(f"k must be smaller than {n}, get k = {k}")
+    count = k if k >= 1 else n
+    values, positions = b.sort(x, axis=axis, descending=not is_ascend)
+    if ret_typ == "mask":
+        # Sorting the positions inverts the permutation: `rank` is the place of each element in the order.
+        rank = b.sort(positions, axis=axis, descending=False)[1]
+        mask = b.cast(b.lt(rank, b.constant(count, I64)), dtype=dtype_of(data))
+        return b.reshape(mask, shape=tuple(data.shape))
+    values = part(b, values, axis, 0, count)
+    if ret_typ == "value":
+        return values
+    positions = convert(b, part(b, positions, axis, 0, count), dtype)
+    return positions if ret_typ == "indices" else (values, positions)

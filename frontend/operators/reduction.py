@@ -1,0 +1,212 @@
+"""Reductions, and the positions of extremes.
+
+`axis` is None or () (all axes), a number or a tuple; `exclude` turns it round; `keepdims` leaves axes of length 1.
+MXNet has no 0-d tensors: what is reduced completely has shape (1,).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gluonjit.ir.types import BOOL, F16, F32, F64, DType, dtype_of
+from gluonjit.operators.attributes import axes, boolean, dtype, integer, optional
+from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import axis_in, convert, narrowed, require_numeric, shape_text, widened
+from gluonjit.operators.support import moments as central_moments
+
+_ATTRS = {
+    "axis": axes(None, doc="axes to reduce; None or () means all"),
+    "keepdims": boolean(False, doc="whether reduced axes stay, with length 1"),
+    "exclude": boolean(False, doc="reduce the axes that are not in `axis`"),
+}
+
+
+def reduced_axes(shape: Sequence[int], axis: Shape | None, exclude: bool = False) -> tuple[int, ...]:
+    """The axes that `axis` means, in order, counted from 0."""
+    rank = len(shape)
+    if not axis:
+        return tuple(range(rank))
+    chosen = sorted(a + rank if a < 0 else a for a in axis)
+    for a in chosen:
+        if not 0 <= a < rank:
+            raise OperatorError(
+                f"Reduction axis {a if a >= 0 else a - rank} Exceeds input dimensions {shape_text(shape)}"
+            )
+    if len(set(chosen)) != len(chosen):
+        raise OperatorError(f"Reduction axes have duplicates {shape_text(chosen)}")
+    return tuple(a for a in range(rank) if a not in chosen) if exclude else tuple(chosen)
+
+
+def finished(b: Any, y: Any, shape: Sequence[int], gone: Sequence[int], keepdims: bool) -> Any:
+    """`y`, from which the axes `gone` of `shape` were reduced away, in the shape that MXNet gives it."""
+    if keepdims:
+        new = tuple(1 if axis in gone else n for axis, n in enumerate(shape))
+    else:
+        new = tuple(y.shape) or (1,)
+    return y if new == tuple(y.shape) else b.reshape(y, shape=new)
+
+
+_OF_BOOL = {"sum": "any", "prod": "all", "max": "any", "min": "all"}
+
+
+def _reduce(b: Any, x: Any, op: str, gone: tuple[int, ...]) -> Any:
+    if dtype_of(x) is BOOL:
+        op = _OF_BOOL[op]
+    return b.reduce(x, op=op, axes=gone)
+
+
+def _sum(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
+    return _reduce(b, x, "sum", gone)
+
+
+def _mean(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
+    total = _reduce(b, widened(b, x), "sum", gone)
+    own = dtype_of(x)
+    if own is BOOL:
+        return total
+    # Of integers, the sum wraps and the quotient is truncated; of nothing, it is 0 / 0.
+    count = b.constant(math.prod(x.shape[axis] for axis in gone), dtype_of(total))
+    return narrowed(b, b.div(total, count), own)
+
+
+def _but_nan(op: str, neutral: int) -> Callable[..., Any]:
+    def function(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
+        if dtype_of(x).is_float:
+            x = b.select(b.isnan(x), b.constant(neutral, dtype_of(x)), x)
+        return _reduce(b, x, op, gone)
+
+    return function
+
+
+def _declare(name: str, doc: str, function: Callable[..., Any], aliases: tuple[str, ...] = ()) -> None:
+    def expand(b: Any, data: Any, *, axis: Shape | None, keepdims: bool, exclude: bool) -> Any:
+        gone = reduced_axes(data.shape, axis, exclude)
+        return finished(b, function(b, data, gone), data.shape, gone, keepdims)
+
+    expand.__doc__ = doc
+    operator(name, aliases=aliases, attrs=_ATTRS)(expand)
+
+
+_declare("sum", "The sum over axes", _sum, ("sum_axis",))
+_declare("mean", "The mean over axes", _mean)
+_declare("prod", "The product over axes", lambda b, x, gone: _reduce(b, x, "prod", gone))
+_declare(
+    "max",
+    "The largest element over axes; NaN when there is one",
+    lambda b, x, gone: _reduce(b, x, "max", gone),
+    ("max_axis",),
+)
+_declare(
+    "min",
+    "The smallest element over axes; NaN when there is one",
+    lambda b, x, gone: _reduce(b, x, "min", gone),
+    ("min_axis",),
+)
+_declare("nansum", "The sum over axes, where NaN counts as 0", _but_nan("sum", 0))
+_declare("nanprod", "The product over axes, where NaN counts as 1", _but_nan("prod", 1))
+
+
+@operator(
+    "norm",
+    attrs={
+        "ord": integer(2, doc="1 or 2"),
+        "axis": axes(None),
+        "out_dtype": optional(dtype(among=("float16", "float32", "float64", "int32", "int64", "int8"))),
+        "keepdims": boolean(False),
+    },
+)
+def norm(b: Any, data: Any, *, ord: int, axis: Shape | None, out_dtype: DType | None, keepdims: bool) -> Any:
+    """sum(|x|) for ord 1, sqrt(sum(x * x)) for ord 2, over axes"""
+    own = require_numeric("norm", data)
+    gone = reduced_axes(data.shape, axis)
+    if ord == 1:
+        y = b.reduce(b.abs(data), op="sum", axes=gone)
+    elif ord == 2:
+        # Squares leave the range of a type long before their root does; twice as wide a type holds them.
+        x = data if own is F64 else b.cast(data, dtype=F32 if own is F16 else F64)
+        y = b.sqrt(b.reduce(b.mul(x, x), op="sum", axes=gone))
+    else:
+        raise OperatorError("norm only supports ord=1 and ord=2")
+    y = finished(b, y, data.shape, gone, keepdims)
+    return narrowed(b, y, out_dtype or own)
+
+
+@operator(
+    "moments",
+    attrs={"axes": axes(None, doc="axes to reduce; must be given"), "keepdims": boolean(False)},
+    outputs=lambda attrs: ("output0", "output1"),
+)
+def moments(b: Any, data: Any, *, axes: Shape | None, keepdims: bool) -> Any:
+    """Mean and variance (divided by the count) over axes"""
+    own = require_numeric("moments", data)
+    if not axes:
+        raise OperatorError(
+            "Empty axes is not supported, if you would like to do global moments, please pass all axes to axes argument"
+        )
+    gone = reduced_axes(data.shape, axes)
+    mean, variance, _ = central_moments(b, widened(b, data), gone)
+    kept = tuple(1 if axis in gone else n for axis, n in enumerate(data.shape))
+    left = tuple(n for axis, n in enumerate(data.shape) if axis not in gone) or (1,)
+    return tuple(narrowed(b, b.reshape(y, shape=kept if keepdims else left), own) for y in (mean, variance))
+
+
+# Positions
+
+
+def _position(b: Any, data: Any, op: str, axis: int | None, keepdims: bool) -> Any:
+    own = require_numeric(op, data)
+    shape = tuple(data.shape)
+    if axis is None:
+        flat = b.reshape(data, shape=(math.prod(shape),))
+        y, gone = b.arg_reduce(flat, op=op, axis=0), tuple(range(len(shape)))
+    else:
+        axis = axis_in(axis, len(shape))
+        y, gone = b.arg_reduce(data, op=op, axis=axis), (axis,)
+    return finished(b, b.cast(y, dtype=own), shape, gone, keepdims)
+
+
+_POSITION = {"axis": optional(integer(), None), "keepdims": boolean(False)}
+
+
+@operator("argmax", attrs=_POSITION)
+def argmax(b: Any, data: Any, *, axis: int | None, keepdims: bool) -> Any:
+    """Where the (first) largest element is along the axis, in the data's element type"""
+    return _position(b, data, "argmax", axis, keepdims)
+
+
+@operator("argmin", attrs=_POSITION)
+def argmin(b: Any, data: Any, *, axis: int | None, keepdims: bool) -> Any:
+    """Where the (first) smallest element is along the axis, in the data's element type"""
+    return _position(b, data, "argmin", axis, keepdims)
+
+
+@operator("argmax_channel")
+def argmax_channel(b: Any, data: Any) -> Any:
+    """Where the (first) largest element is along axis 1, in the data's element type"""
+    return _position(b, data, "argmax", 1, False)
+
+
+# Running sums
+
+
+@operator(
+    "_np_cumsum",
+    aliases=("cumsum",),
+    inputs=("a",),
+    attrs={
+        "axis": optional(integer(), None),
+        "dtype": optional(dtype(among=("float16", "float32", "float64", "int32", "int64", "int8"))),
+    },
+)
+def cumsum(b: Any, a: Any, *, axis: int | None, dtype: DType | None) -> Any:
+    """Running sums along the axis; without an axis, of the flattened tensor"""
+    own = require_numeric("cumsum", a)
+    if axis is None:
+        a, axis = b.reshape(a, shape=(math.prod(a.shape),)), 0
+    rank = len(a.shape)
+    if not -rank <= axis < rank:
+        raise OperatorError(f"axis value {axis} out of range for {shape_text(a.shape)}")
+    x = a if dtype in (None, own) else convert(b, a, dtype)
+    return b.cumsum(x, axis=axis % rank)

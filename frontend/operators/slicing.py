@@ -1,0 +1,288 @@
+"""Operators that take (or replace) a regular part of a tensor: slices, crops, padding, reversal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gluonjit.ir.opdef import REQUIRED
+from gluonjit.ir.types import dtype_of
+from gluonjit.operators.attributes import boolean, enum, integer, number, optional, shape
+from gluonjit.operators.joining import part
+from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import (
+    Shapes,
+    axis_in,
+    first_from_output,
+    merge,
+    require_float,
+    require_same_dtype,
+    require_shape,
+    scalar,
+    shape_text,
+)
+
+# Slices
+
+
+class Window(NamedTuple):
+    """What a slice takes: per axis `size` of them from `start` on, `step` > 0 apart, then `flipped` axes turned."""
+
+    start: Shape
+    size: Shape
+    step: Shape
+    flipped: Shape
+
+
+def window(old: Sequence[int], begin: Shape, end: Shape, step: Shape) -> Window:
+    """What MXNet's `begin`, `end` and `step` select; their entries may be None, as in Python's slices."""
+    if len(begin) > len(old):
+        raise OperatorError(
+            f"Slicing axis exceeds data dimensions: begin={tuple(begin)} for an array of shape {shape_text(old)}"
+        )
+    if len(begin) != len(end):
+        raise OperatorError("begin and end must have the same length")
+    if step and len(step) != len(begin):
+        raise OperatorError("step and begin must have the same length")
+    start, size, stride, flipped = [], [], [], []
+    for axis, n in enumerate(old):
+        key = slice(None)
+        if axis < len(begin):
+            if step and step[axis] == 0:
+                raise OperatorError(f"slice op step[{axis}] cannot be 0")
+            key = slice(begin[axis], end[axis], step[axis] if step else None)
+        taken = range(n)[key]
+        if taken.step < 0:
+            flipped.append(axis)
+            taken = taken[::-1]
+        start.append(taken.start if taken else 0)
+        size.append(len(taken))
+        stride.append(taken.step)
+    return Window(tuple(start), tuple(size), tuple(stride), tuple(flipped))
+
+
+def _steps(w: Window) -> Shape | None:
+    """The steps as the primitives have them: None for all 1."""
+    return None if all(k == 1 for k in w.step) else w.step
+
+
+_RANGE = {
+    "begin": shape(doc="per axis; None: from the end that the step leads away from"),
+    "end": shape(doc="per axis, exclusive; None: to the other end"),
+    "step": shape((), doc="per axis, not 0; negative ones read backwards"),
+}
+
+
+@operator("slice", aliases=("crop",), attrs=_RANGE)
+def slice_(b: Any, data: Any, *, begin: Shape, end: Shape, step: Shape) -> Any:
+    """data[begin:end:step] on the first axes"""
+    w = window(data.shape, begin, end, step)
+    if w.size == tuple(data.shape) and not w.flipped:
+        return data
+    y = b.slice(data, start=w.start, size=w.size, step=_steps(w))
+    return b.reverse(y, axes=w.flipped) if w.flipped else y
+
+
+def _replaced(b: Any, x: Any, w: Window, new: Any) -> Any:
+    """`x` with its elements at `w` replaced by `new`."""
+    if 0 in w.size:
+        return x
+    if w.flipped:
+        new = b.reverse(new, axes=w.flipped)
+    return b.update_slice(x, new, start=w.start, step=_steps(w))
+
+
+@operator(
+    "_slice_assign",
+    aliases=("_crop_assign",),
+    inputs=("lhs", "rhs"),
+    attrs=_RANGE,
+    backward=first_from_output,
+)
+def slice_assign(b: Any, lhs: Any, rhs: Any, *, begin: Shape, end: Shape, step: Shape) -> Any:
+    """lhs with lhs[begin:end:step] replaced by rhs, which has that slice's shape"""
+    require_same_dtype(lhs, rhs)
+    w = window(lhs.shape, begin, end, step)
+    require_shape(rhs, w.size, "rhs")
+    return _replaced(b, lhs, w, rhs)
+
+
+@operator(
+    "_slice_assign_scalar",
+    aliases=("_crop_assign_scalar",),
+    attrs={"scalar": number(0.0), **_RANGE},
+    same_shape=True,
+)
+def slice_assign_scalar(b: Any, data: Any, *, scalar: float, begin: Shape, end: Shape, step: Shape) -> Any:
+    """data with data[begin:end:step] set to a number"""
+    w = window(data.shape, begin, end, step)
+    value = b.broadcast(_constant(b, scalar, dtype_of(data)), shape=w.size)
+    return _replaced(b, data, w, value)
+
+
+_constant = scalar
+
+
+def _but_axis(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+    """A `backward` rule: the data has the output's shape, except along the axis that is cut."""
+    out = outputs[0]
+    if not out:
+        return inputs
+    axis = axis_in(attrs["axis"], len(out))
+    return [merge(inputs[0], (*out[:axis], 0, *out[axis + 1 :]))]
+
+
+@operator(
+    "slice_axis",
+    attrs={
+        "axis": integer(),
+        "begin": integer(),
+        "end": optional(integer(doc="exclusive; None: to the end"), REQUIRED),
+    },
+    backward=_but_axis,
+)
+def slice_axis(b: Any, data: Any, *, axis: int, begin: int, end: int | None) -> Any:
+    """data[begin:end] along one axis; negative numbers count from the end"""
+    rank = len(data.shape)
+    if not -rank <= axis < rank:
+        raise OperatorError(
+            "Transformed axis must be smaller than the source ndim and larger than zero! "
+            f"Recieved axis={axis}, src_ndim={rank}, transformed axis={axis + rank if axis < 0 else axis}"
+        )
+    axis %= rank
+    n = data.shape[axis]
+    start = begin + n if begin < 0 else begin
+    stop = n if end is None else end + n if end < 0 else end
+    if start < 0:
+        raise OperatorError(f"Invalid begin for begin={begin} as axis_size is {n}")
+    if not 0 <= stop <= n:
+        raise OperatorError(f"Invalid end for end={end} as axis_size is {n}")
+    if start >= stop and n:
+        raise OperatorError(f"Invalid begin, end, get begin={begin}, end={end}")
+    return part(b, data, axis, start, stop)
+
+
+@operator(
+    "slice_like",
+    inputs=("data", "shape_like"),
+    attrs={"axes": shape((), doc="the axes to cut; () means all")},
+)
+def slice_like(b: Any, data: Any, shape_like: Any, *, axes: Shape) -> Any:
+    """The front part of the data that is as long as `shape_like` along the given axes"""
+    old, like = tuple(data.shape), tuple(shape_like.shape)
+    size = list(old)
+    if not axes:
+        if len(old) != len(like):
+            raise OperatorError(
+                "By default slice_axis performs slice on all axes, but ndim mismatch for inputs: "
+                f"{len(old)} vs. {len(like)}"
+            )
+        axes = tuple(range(len(old)))
+    for a in axes:
+        for which, rank in (("first", len(old)), ("second", len(like))):
+            if not -rank <= a < rank:
+                raise OperatorError(f"Slice axis: {a} exceeds {which} input: {rank}")
+        if like[a] > old[a]:
+            raise OperatorError(f"Slice axis {a} with size {like[a]} exceeds limit of input with size {old[a]}")
+        size[a] = like[a]
+    return b.slice(data, start=(0,) * len(old), size=tuple(size)) if tuple(size) != old else data
+
+
+@operator(
+    "Crop",
+    variadic=True,
+    attrs={
+        "num_args": integer(low=1, high=2),
+        "offset": shape((0, 0), doc="(y, x) of the corner"),
+        "h_w": shape((0, 0), doc="height and width, where no second input gives them"),
+        "center_crop": boolean(False, doc="take the middle, whatever the offset"),
+    },
+)
+def crop(
+    b: Any, data: Any, crop_like: Any = None, *, num_args: int, offset: Shape, h_w: Shape, center_crop: bool
+) -> Any:
+    """A rectangle out of each NCHW image, as large as the second input or as `h_w`"""
+    if len(data.shape) != 4 or crop_like is not None and len(crop_like.shape) != 4:
+        raise OperatorError("Input data should be 4D in batch-channel-y-x")
+    size = tuple(crop_like.shape[2:]) if crop_like is not None else tuple(h_w)
+    room = [n - m for n, m in zip(data.shape[2:], size)]
+    for k, what in enumerate(("height", "width")):
+        if size[k] < 1:
+            raise OperatorError(f"the crop {what}(h_w[{k}]) should be larger than 1")
+        if room[k] < 0:
+            raise OperatorError(f"the crop {what} {size[k]} exceeds that of the data, {data.shape[2 + k]}")
+        if not center_crop and not 0 <= offset[k] <= room[k]:
+            raise OperatorError(f"offset[{k}] should be less than the residual space of {what}")
+    corner = tuple(r // 2 for r in room) if center_crop else tuple(offset)
+    return b.slice(data, start=(0, 0, *corner), size=(*data.shape[:2], *size))
+
+
+# Padding
+
+
+def _ends(b: Any, x: Any, axis: int, low: int, high: int, mode: str) -> Any:
+    """`x` longer by `low` and `high` elements along one axis: copies of its ends, or its mirror image."""
+    n = x.shape[axis]
+    parts = [x]
+    for count, at_low in ((low, True), (high, False)):
+        if not count:
+            continue
+        if mode == "edge":
+            edge = part(b, x, axis, 0, 1) if at_low else part(b, x, axis, n - 1, n)
+            piece = b.broadcast(edge, shape=(*x.shape[:axis], count, *x.shape[axis + 1 :]))
+        else:
+            # The mirror stands on the outermost element, which is not repeated.
+            image = part(b, x, axis, 1, count + 1) if at_low else part(b, x, axis, n - 1 - count, n - 1)
+            piece = b.reverse(image, axes=(axis,))
+        parts.insert(0 if at_low else len(parts), piece)
+    return b.concat(*parts, axis=axis) if len(parts) > 1 else x
+
+
+@operator(
+    "Pad",
+    aliases=("pad",),
+    attrs={
+        "mode": enum(("constant", "edge", "reflect")),
+        "pad_width": shape(doc="per axis: how much before, how much after"),
+        "constant_value": number(0.0),
+    },
+)
+def pad(b: Any, data: Any, *, mode: str, pad_width: Shape, constant_value: float) -> Any:
+    """More elements around the spatial axes of a 4-D or 5-D tensor: a constant, the edge or the mirror image"""
+    rank = len(data.shape)
+    if rank not in (4, 5):
+        raise OperatorError("Current implementation only supports 4-D or 5-D input.")
+    if len(pad_width) != 2 * rank:
+        raise OperatorError("Input shape vs padding spec mismatch.")
+    if any(pad_width[:4]):
+        raise OperatorError("Current implementation expects padding on the first two axes to be zero.")
+    if min(pad_width) < 0:
+        raise OperatorError(f"pad_width must not be negative, got {tuple(pad_width)}")
+    dtype = require_float(data)
+    low, high = tuple(pad_width[::2]), tuple(pad_width[1::2])
+    if mode == "constant":
+        return b.pad(data, scalar(b, constant_value, dtype), low=low, high=high)
+    y = data
+    for axis in range(2, rank):
+        n = data.shape[axis]
+        if mode == "reflect" and max(low[axis], high[axis]) >= max(n, 1):
+            raise OperatorError(
+                "Current implementation of reflection padding only supports padding sizes smaller than the input size."
+            )
+        if n == 0 and low[axis] + high[axis]:
+            raise OperatorError(f"axis {axis} of {shape_text(data.shape)} is empty and has no edge to copy")
+        y = _ends(b, y, axis, low[axis], high[axis], mode)
+    return y
+
+
+# Reversal
+
+
+@operator("reverse", aliases=("flip",), attrs={"axis": shape()}, same_shape=True)
+def reverse(b: Any, data: Any, *, axis: Shape) -> Any:
+    """The given axes read backwards"""
+    rank = len(data.shape)
+    axes = [axis_in(a, rank) for a in axis]
+    # An axis named twice is turned twice.
+    odd = tuple(sorted(a for a in set(axes) if axes.count(a) % 2))
+    return b.reverse(data, axes=odd) if odd else data
