@@ -81,7 +81,7 @@ def _bool(value: Any) -> bool:
         if text in ("false", "0"):
             return False
         raise ValueError(f"expect boolean, got {value!r}")
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, (bool, int)) and value in (0, 1):
         return bool(value)
     raise ValueError(f"expect boolean, got {value!r}")
 
@@ -134,16 +134,21 @@ def numbers(default: Any = REQUIRED, *, doc: str = "") -> Attr:
     return Attr("tuple of <float>", lambda v: _sequence(v, _float), default, doc=doc)
 
 
-def dtype(default: Any = REQUIRED, *, doc: str = "") -> Attr:
-    """A `DType`; MXNet spells it as NumPy name."""
+def dtype(default: Any = REQUIRED, *, among: tuple[str, ...] = (), doc: str = "") -> Attr:
+    """A `DType`; MXNet spells it as NumPy name. `among` limits it to the types of those names."""
+
+    valid = f"valid values are: {{{', '.join(map(repr, sorted(among)))}}}" if among else ""
 
     def convert(value: Any) -> types.DType:
         try:
-            return types.dtype(value.strip() if isinstance(value, str) else value)
+            result = types.dtype(value.strip() if isinstance(value, str) else value)
         except types.IRError as e:
-            raise ValueError(str(e)) from e
+            raise ValueError(valid or str(e)) from e
+        if among and result.numpy.name not in among:
+            raise ValueError(valid)
+        return result
 
-    return Attr("dtype", convert, default, doc=doc)
+    return Attr("dtype", convert, convert(default) if isinstance(default, str) else default, choices=among, doc=doc)
 
 
 def optional(attr: Attr, default: Any = None) -> Attr:

@@ -102,7 +102,7 @@ def _batch_norm(
     return narrowed(b, y, dtype_of(data)), mean, inverse
 
 
-_BATCH_NORM = {
+_BATCH_NORM: dict[str, Any] = {
     "inputs": _BATCH_NORM_INPUTS,
     "aux": ("moving_mean", "moving_var"),
     "outputs": lambda attrs: _STATISTICS,

@@ -9,10 +9,21 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gluonjit.ir.types import I32, dtype_of
 from gluonjit.operators.attributes import boolean, enum, number
-from gluonjit.operators.registry import Shape, operator
+from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.softmax import softmax_over
-from gluonjit.operators.support import Shapes, first_from_output, merge, narrowed, parameters, require_float, widened
+from gluonjit.operators.support import (
+    Shapes,
+    first_from_output,
+    merge,
+    narrowed,
+    parameters,
+    require_float,
+    require_same_dtype,
+    require_shape,
+    widened,
+)
 
 
 def _label_of_classes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
@@ -61,7 +72,7 @@ def _label_like_data(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape | 
     return [data[:1] if len(data) == 2 and data[1] == 1 else data]
 
 
-_REGRESSION = {
+_REGRESSION: dict[str, Any] = {
     "inputs": ("data", "label"),
     "attrs": {"grad_scale": number(1.0)},
     "complete": parameters(_label_like_data),
@@ -86,3 +97,24 @@ def logistic_regression_output(b: Any, data: Any, label: Any, *, grad_scale: flo
     """sigmoid, with the gradient of the logistic loss of the label"""
     require_float(data)
     return b.sigmoid(data)
+
+
+@operator("softmax_cross_entropy", inputs=("data", "label"), complete=parameters(lambda attrs, data: [data[:1]]))
+def softmax_cross_entropy(b: Any, data: Any, label: Any) -> Any:
+    """Sum over the batch of -log(softmax(data)) at the label, as a tensor of shape (1,)
+
+    data (batch, classes), label (batch,); probabilities below 1e-8 count as 1e-8.
+    """
+    dtype = require_float(data)
+    require_same_dtype(data, label)
+    if len(data.shape) != 2:
+        raise OperatorError(f"softmax_cross_entropy needs data of 2 dimensions, got {len(data.shape)}")
+    require_shape(label, data.shape[:1], "label")
+    x = widened(b, data)
+    wide = dtype_of(x)
+    log = b.log(b.maximum(softmax_over(b, x, 1), b.constant(1e-8, wide)))
+    at_label = b.eq(
+        b.iota(shape=data.shape, axis=1, dtype=I32), b.reshape(b.cast(label, dtype=I32), shape=(data.shape[0], 1))
+    )
+    total = b.reduce(b.select(at_label, log, b.constant(0, wide)), op="sum", axes=(0, 1))
+    return narrowed(b, b.reshape(b.neg(total), shape=(1,)), dtype)

@@ -580,3 +580,13 @@ def regression(rng):
 @sample("LinearRegressionOutput", "MAERegressionOutput", "LogisticRegressionOutput")
 def regression_of_a_column(rng):
     return [floats(rng, 4, 1), floats(rng, 4)], {"grad_scale": 0.5}
+
+
+@sample("softmax_cross_entropy")
+def softmax_cross_entropy(rng):
+    return [floats(rng, 6, 4), integers(rng, 6, dtype="float32", low=0, high=4)], {}
+
+
+@sample("softmax_cross_entropy")
+def softmax_cross_entropy_of_the_impossible(rng):
+    return [floats(rng, 6, 3, low=-99, high=99), integers(rng, 6, dtype="float32", low=0, high=3)], {}
