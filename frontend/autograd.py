@@ -10,6 +10,7 @@ import threading
 from typing import Any, NoReturn
 
 from gluonjit.base import MXNetError
+from gluonjit.runtime import mode
 
 
 class _Modes(threading.local):
@@ -31,7 +32,10 @@ def is_recording() -> bool:
 
 def set_training(train_mode: bool) -> bool:
     """Sets the mode and returns the one before."""
-    before, modes.training = modes.training, bool(train_mode)
+    before = modes.training
+    if before != bool(train_mode):
+        modes.training = bool(train_mode)
+        mode.change(1 if train_mode else -1)
     return before
 
 
@@ -54,10 +58,11 @@ class _Scope:
         if recording is not None:
             modes.recording = bool(recording)
         if training is not None:
-            modes.training = bool(training)
+            set_training(training)
 
     def __exit__(self, *exception: Any) -> None:
-        modes.recording, modes.training = self._before.pop()
+        modes.recording, training = self._before.pop()
+        set_training(training)
 
 
 def record(train_mode: bool = True) -> _Scope:

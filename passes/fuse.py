@@ -61,6 +61,7 @@ class Group:
 
 @register_pass("fuse")
 def fuse(graph: Graph) -> Graph:
+    """Groups primitives into kernels, so that intermediates stay in registers; the graph is `fused` then."""
     graph = _share_nothing_small(graph)
     groups = _group(graph)
     return _rebuild(graph, groups)

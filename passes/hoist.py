@@ -15,7 +15,10 @@ from gluonjit.passes.manager import register_pass
 
 @register_pass("hoist")
 def hoist(graph: Graph) -> Graph:
-    """Needs the graph attribute `params`: the indices of the inputs that change rarely."""
+    """Moves what depends on parameters and constants alone into `prepare` ops.
+
+    Needs the graph attribute `params`: the indices of the inputs that change rarely.
+    """
     params = {graph.inputs[k] for k in graph.attrs.get("params", ())}
     fixed: set[Value] = set(params)
     hoisted: list[Op] = []

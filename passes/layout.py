@@ -17,6 +17,7 @@ from gluonjit.passes.manager import register_pass
 
 @register_pass("layout")
 def layout(graph: Graph) -> Graph:
+    """Has convolutions and what lies between them run channels-last, by transposes at the borders."""
     if not any(op.name == "conv" for op in graph.ops):
         return graph
     b = Builder(graph.name, graph.level)

@@ -29,7 +29,9 @@ class Buffer:
 
 @register_pass("plan-memory")
 def plan_memory(graph: Graph) -> Graph:
-    """Sets `Value.offset`, `.scratch_offset`, and the graph attributes `arena` (bytes) and `arena_sum` (unshared)."""
+    """Gives every intermediate a place in one arena; the graph is `planned` then.
+
+    Sets `Value.offset`, `.scratch_offset`, and the graph attributes `arena` (bytes) and `arena_sum` (unshared)."""
     graph = _plan_regions(_copy_results(graph))
     roots = buffer_roots(graph)
     owned = result_buffers(graph, roots)

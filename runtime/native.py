@@ -13,13 +13,11 @@ import numpy as np
 from gluonjit.codegen.entry import Field, entry_module
 from gluonjit.ir.types import TensorType
 from gluonjit.runtime.memory import aligned_array
+from gluonjit.runtime.mode import MODE
 from gluonjit.runtime.storage import EPOCH
 
 if TYPE_CHECKING:
     from gluonjit.runtime.executable import Executable
-
-MODE = np.zeros(1, np.int64)
-"""Counts the threads in a mode that the fast path does not serve (training, recording). Never replaced."""
 
 _METH_FASTCALL = 0x0080
 _PYARRAY_EMPTY = 184  # index in NumPy's C API table (numpy/__multiarray_api.h), stable since NumPy 1.0

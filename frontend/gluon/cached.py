@@ -16,11 +16,17 @@ import numpy as np
 
 from gluonjit import autograd, random
 from gluonjit.backends import get_backend
+from gluonjit.gluon.monitor import run_monitored
+from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import TensorType, type_of
 from gluonjit.ndarray import NDArray
 from gluonjit.runtime.compiler import Callee
+from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.native import fast_call
 from gluonjit.runtime.storage import EPOCH
-from gluonjit.trace import Trace, flatten, trace
+from gluonjit.trace import Trace, alias_pattern, flatten, trace
+from gluonjit.trace.nest import ARRAY
+from gluonjit.trace.state import running
 
 if TYPE_CHECKING:
     from gluonjit.gluon.block import HybridBlock
@@ -31,7 +37,11 @@ class Compiled:
     """One signature of one trace."""
 
     trace: Trace
+    graph: Graph
+    """Level `traced`."""
     callee: Callee
+    types: list[TensorType]
+    """Of all graph inputs but the random key."""
     streams: int
     """Random streams that a call consumes."""
 
@@ -44,36 +54,66 @@ class CachedCall:
         self.backend = get_backend(flags.get("backend"))
         self.options = dict(flags.get("backend_opts") or {})
         self.traces: list[Trace] = []
-        self.compiled: dict[Hashable, Compiled] = {}
+        self._compiled: dict[Hashable, Compiled] = {}
         self._lock = threading.RLock()
 
     def __call__(self, *args: Any) -> Any:
+        if running.trace is not None:  # a native entry that another thread installed meanwhile led here
+            return running.trace.call(self.block, args)
         leaves, form = flatten(args)
-        types = tuple(type_of(x._array) for x in leaves)
-        training = autograd.is_training()
-        key = (form, types, training)
-        compiled = self.compiled.get(key)
-        if compiled is None:
-            with self._lock:
-                compiled = self.compiled.get(key)
-                if compiled is None:
-                    compiled = self.compiled[key] = self._compile(args, types, training)
-        return self._run(compiled, leaves)
+        return self._run(self._find(args, leaves, form), leaves)
 
-    def _compile(self, args: Sequence[Any], types: tuple[TensorType, ...], training: bool) -> Compiled:
-        _, form = flatten(args)
-        found = next((t for t in self.traces if t.form == form and t.holds(types, training)), None)
-        if found is None:
-            found = trace(self.block, args)
-            self.traces.append(found)
-        self.block._finish_deferred(found.params, args)
-        graph = found.graph(types, training)
-        return Compiled(found, self.backend(graph, self.options), found.streams(training))
+    def compile(self, *args: Any) -> Compiled:
+        """Traces and compiles for arguments like `args`, without running."""
+        leaves, form = flatten(args)
+        return self._find(args, leaves, form)
+
+    def _find(self, args: Sequence[Any], leaves: Sequence[NDArray], form: Any) -> Compiled:
+        types = [type_of(x._array) for x in leaves]
+        training = autograd.is_training()
+        key = (form, tuple(types), training)
+        found = self._compiled.get(key)
+        if found is not None and self._fits(found, leaves):
+            return found
+        with self._lock:
+            known = next((t for t in self.traces if t.form == form and self._serves(t, types, training, leaves)), None)
+            if known is None:
+                known = trace(self.block, args)
+                self.traces.append(known)
+            graph = known.graph(types, training)
+            callee = self.backend(self._with_params(graph, known, len(leaves)), self.options)
+            found = Compiled(known, graph, callee, known.input_types(types), known.streams(training))
+            self._compiled[key] = found
+            return found
+
+    def _fits(self, found: Compiled, leaves: Sequence[NDArray]) -> bool:
+        """Whether what the arguments do not tell is still as it was: parameters' types, sharing of memory."""
+        held = self._held(found.trace)
+        types = found.types[len(leaves) :]
+        same = all(x._array.shape == t.shape and x._array.dtype == t.dtype.numpy for x, t in zip(held, types))
+        return same and self._same_aliases(found.trace, leaves)
+
+    def _serves(self, known: Trace, types: Sequence[TensorType], training: bool, leaves: Sequence[NDArray]) -> bool:
+        return known.holds(types, training) and self._same_aliases(known, leaves)
+
+    @staticmethod
+    def _same_aliases(known: Trace, leaves: Sequence[NDArray]) -> bool:
+        return not known.writes or alias_pattern([x._array for x in (*leaves, *known.captured)]) == known.aliases
+
+    @staticmethod
+    def _held(known: Trace) -> list[NDArray]:
+        return [*(p.data() for p in known.params), *known.captured]
+
+    @staticmethod
+    def _with_params(graph: Graph, known: Trace, n_args: int) -> Graph:
+        """Tells the compiler which inputs change rarely: those that the program does not write itself."""
+        rarely = range(n_args, n_args + len(known.params) + len(known.captured))
+        return graph.with_attrs(params=tuple(k for k in rarely if k not in known.writes))
 
     def _run(self, compiled: Compiled, leaves: Sequence[NDArray]) -> Any:
-        found = compiled.trace
+        known = compiled.trace
         epoch = int(EPOCH[0])  # read before the versions: a write in between is seen by the next call
-        held = [*(p.data() for p in found.params), *found.captured]
+        held = self._held(known)
         versions: list[Hashable] = [None] * len(leaves)
         for x in held:
             storage = x.storage()
@@ -83,12 +123,43 @@ class CachedCall:
         if compiled.streams:
             inputs.append(random.reserve(compiled.streams))
             versions.append(None)
-        if self._fast_applies(compiled, leaves):
-            fast = self._fast(compiled, inputs, versions, epoch, len(leaves))
-            self.block._fast_call = fast
+        if self.block._callback is not None:
+            run_monitored(compiled.graph, inputs, self.block._callback, self.block._monitor_all)
         outputs, updates = compiled.callee.run(inputs, versions)
-        for k, new in zip(found.writes, updates, strict=True):
+        for k, new in zip(known.writes, updates, strict=True):
             target = (*leaves, *held)[k]
             np.copyto(target._array, new)
             target._wrote()
-        return found.rebuild([NDArray._wrap(x) for x in outputs])
+        self._install(compiled, inputs, versions, epoch, len(leaves))
+        return known.rebuild([NDArray._wrap(x) for x in outputs])
+
+    def _install(
+        self, compiled: Compiled, inputs: list[np.ndarray], versions: list[Hashable], epoch: int, n_args: int
+    ) -> None:
+        """Lets the next call with this signature go straight to native code, where that means the same."""
+        known, callee = compiled.trace, compiled.callee
+        bare = known.out_form == ARRAY
+        flat = known.form == (tuple, *[ARRAY] * n_args) and (
+            bare or known.out_form == (list, *[ARRAY] * callee_size(callee))
+        )
+        simple = isinstance(callee, Executable) and flat and not known.writes and not compiled.streams
+        if not simple or autograd.is_training() or not self.block._calls_only_compiled_code():
+            return
+        ready = callee.check(inputs)
+        prepared = callee.refresh(ready, versions)
+        fast = fast_call(callee, n_args, ready[n_args:], prepared, epoch, NDArray, self, bare)
+        if self.block._cached is self:  # else the block has changed meanwhile
+            self.block._fast_call = fast
+
+
+def callee_size(callee: Callee) -> int:
+    """How many outputs a compiled graph has; -1 when it does not tell."""
+    return callee.n_outputs if isinstance(callee, Executable) else -1
+
+
+def trace_call(block: HybridBlock, args: Sequence[Any]) -> Graph:
+    """The graph (level `traced`) that a hybridized call of `block` with `args` would compile."""
+    leaves, _ = flatten(tuple(args))
+    known = trace(block, args)
+    graph = known.graph([type_of(x._array) for x in leaves], autograd.is_training())
+    return CachedCall._with_params(graph, known, len(leaves))

@@ -1,0 +1,50 @@
+"""The command line: `gluonjit COMMAND`, or `python -m gluonjit COMMAND`.
+
+Exit status: 0 done; 1 the user's model, graph or file is at fault (one `error:` message on standard error); 2 the
+command line itself is wrong; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from gluonjit.base import MXNetError
+from gluonjit.ir.types import IRError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status."""
+    parser = make_parser()
+    arguments = parser.parse_args(argv)
+    try:
+        arguments.run(arguments)
+        sys.stdout.flush()
+    except (IRError, MXNetError, OSError, UnicodeDecodeError) as e:
+        if isinstance(e, BrokenPipeError):
+            # The reader (`| head`) has seen enough. What is still buffered must not fail again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        print(f"error: {e}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    from gluonjit._version import version
+    from gluonjit.cli import bench, dump, opt, reports, run
+
+    parser = argparse.ArgumentParser(
+        prog="gluonjit",
+        description="Compiles Gluon models and compiler graphs to native code, and shows every step.",
+        epilog="example: gluonjit dump examples/lenet.py:net --input 16x1x28x28 --stage optimized",
+    )
+    parser.add_argument("--version", action="version", version=f"gluonjit {version}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for module in (dump, opt, run, bench, reports):
+        module.add_commands(commands)
+    return parser

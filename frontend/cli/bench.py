@@ -1,0 +1,80 @@
+"""`gluonjit bench`: what a call costs, imperative and hybridized, in turn in one run."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gluonjit.cli.loading import INPUT_HELP, example_inputs, input_type, load_block, load_python
+
+
+def add_commands(commands: Any) -> None:
+    p = commands.add_parser(
+        "bench",
+        help="time a block, imperative and hybridized",
+        description="Times calls of a block from Python, imperative and hybridized, in turn in one run: the median of "
+        "the rounds, the best, and the median ratio to the first line.",
+        epilog="example: gluonjit bench examples/mlp.py:net --input 1x512 --against examples/mlp.py:in_numpy",
+    )
+    p.add_argument("model", metavar="FILE.py:NAME", help="a block, or a function that returns one")
+    p.add_argument("--input", type=input_type, action="append", default=[], metavar="SHAPE", help=INPUT_HELP)
+    p.add_argument(
+        "--against",
+        metavar="FILE.py:NAME",
+        help="a function of the block that returns a function of ndarrays doing the same work; timed as well",
+    )
+    p.add_argument("--rounds", type=int, default=15, help="how often each is timed (default: %(default)s)")
+    p.add_argument("--seconds", type=float, default=0.1, help="length of one timing (default: %(default)s)")
+    p.add_argument("--seed", type=int, default=0, help="of the inputs' values (default: %(default)s)")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    block = load_block(arguments.model)
+    inputs = example_inputs(arguments.input, arguments.seed)
+    block(*inputs)  # completes deferred parameters
+    contenders: dict[str, Callable[[], Any]] = {"imperative": lambda: block.forward(*inputs)}
+    if arguments.against:
+        other = load_python(arguments.against)(block)
+        arrays = [x.asnumpy() for x in inputs]
+        contenders[arguments.against.rpartition(":")[2]] = lambda: other(*arrays)
+    compiled = load_block(arguments.model)
+    start = time.perf_counter()
+    compiled.hybridize()
+    compiled(*inputs)
+    first = time.perf_counter() - start
+    contenders["hybridized"] = lambda: compiled(*inputs)
+
+    times = measure(contenders, arguments.rounds, arguments.seconds)
+    print(f"first hybridized call, compiling included: {first:.3f} s")
+    baseline = times["imperative"]
+    print(f"{'':12} {'µs (median)':>12} {'best':>10} {'× faster':>10}")
+    for name, samples in times.items():
+        ratio = statistics.median(b / s for b, s in zip(baseline, samples, strict=True))
+        print(f"{name:12} {statistics.median(samples):12.2f} {min(samples):10.2f} {ratio:10.1f}")
+
+
+def measure(contenders: dict[str, Callable[[], Any]], rounds: int, seconds: float) -> dict[str, list[float]]:
+    """µs per call of each contender, one sample per round; the contenders take turns within a round."""
+    counts = {}
+    for name, call in contenders.items():
+        call()
+        start = time.perf_counter()
+        call()
+        counts[name] = max(1, int(seconds / max(time.perf_counter() - start, 1e-7)))
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, call in contenders.items():
+            times[name].append(_per_call(call, counts[name]))
+    return times
+
+
+def _per_call(call: Callable[[], Any], count: int) -> float:
+    turns = range(count)
+    start = time.perf_counter()
+    for _ in turns:
+        call()
+    return (time.perf_counter() - start) / count * 1e6

@@ -1,0 +1,110 @@
+"""What commands are given: a block or function out of a Python file, a graph out of a text file, inputs.
+
+`FILE.py` is the user's own program and is run as Python; nothing else that is read here is ever executed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import runpy
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.opdef import did_you_mean
+from gluonjit.ir.types import IRError, TensorType, dtype
+
+INPUT_HELP = "shape of an input, such as 1x3x224x224, 8x16:int32 or scalar; repeat for several inputs"
+
+
+def input_type(text: str) -> TensorType:
+    """The type that `1x3x224x224` or `8x16:int32` names; for argparse."""
+    shape, _, element = text.partition(":")
+    if shape != "scalar" and not re.fullmatch(r"\d+(x\d+)*", shape, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write it as 1x3x224x224, or 8x16:int32")
+    try:
+        element_type = dtype(element or "f32")
+    except IRError as e:
+        raise argparse.ArgumentTypeError(str(e)) from e
+    return TensorType(element_type, () if shape == "scalar" else tuple(map(int, shape.split("x"))))
+
+
+def random_input(type: TensorType, rng: np.random.Generator) -> np.ndarray:
+    """Standard normal floats, integers from 0 to 9, or booleans."""
+    if type.dtype.is_float:
+        return rng.standard_normal(type.shape).astype(type.dtype.numpy)
+    high = 2 if type.dtype.kind == "b" else 10
+    return rng.integers(0, high, type.shape).astype(type.dtype.numpy)
+
+
+def is_python(path: str) -> bool:
+    """Whether the argument names something in a Python file: `FILE.py:NAME` or `FILE.py`."""
+    return path.partition(":")[0].endswith(".py")
+
+
+def load_python(reference: str) -> Any:
+    """The object that `FILE.py:NAME` names. Raises IRError that says what the file has instead."""
+    file, _, name = reference.partition(":")
+    path = Path(file)
+    if not path.is_file():
+        raise IRError(f"there is no file {file}")
+    sys.path.insert(0, str(path.resolve().parent))  # as `python FILE.py` has it
+    try:
+        names = runpy.run_path(file, run_name="gluonjit_model")
+    except (Exception, SystemExit) as e:
+        raise IRError(f"{file} failed{_user_line(e, file)}: {type(e).__name__}: {e}") from e
+    finally:
+        sys.path.pop(0)
+    public = [k for k in names if not k.startswith("_")]
+    if not name:
+        raise IRError(f"say which name of {file}: {file}:NAME, one of {', '.join(public)}")
+    if name not in names:
+        raise IRError(f"{file} defines no {name!r}{did_you_mean(name, public)}")
+    return names[name]
+
+
+def _user_line(error: BaseException, file: str) -> str:
+    """` at line N` for the innermost line of `file` in the traceback."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == Path(file).name]
+    return f" at line {lines[-1]}" if lines else ""
+
+
+def load_block(reference: str) -> Any:
+    """The initialized block that `FILE.py:NAME` names: a block, or a function without arguments that returns one."""
+    from gluonjit.gluon import Block
+
+    found = load_python(reference)
+    block = found() if callable(found) and not isinstance(found, Block) else found
+    if not isinstance(block, Block):
+        raise IRError(f"{reference} is a {type(block).__name__}, not a gluon Block, nor a function that returns one")
+    if any(p._data is None and not p._deferred_init for p in block.collect_params().values()):
+        block.initialize()
+    return block
+
+
+def example_inputs(types: Sequence[TensorType], seed: int) -> list[Any]:
+    from gluonjit import nd
+
+    if not types:
+        raise IRError("say what the block is called with: --input 1x3x224x224 (repeat for several inputs)")
+    rng = np.random.default_rng(seed)
+    return [nd.NDArray._wrap(random_input(t, rng)) for t in types]
+
+
+def read_text(path: str) -> str:
+    """The file's text; `-` is standard input."""
+    return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+
+
+def load_graph(path: str) -> Graph:
+    """The graph in a text file. Its constants may lie in an `.npz` beside it."""
+    import gluonjit.operators  # noqa: F401  (a graph of level `traced` names MXNet's operators)
+    from gluonjit.ir.text import load, parse_graph
+
+    return parse_graph(read_text(path), source="<stdin>") if path == "-" else load(path)

@@ -1,0 +1,92 @@
+"""`gluonjit ops`, `passes` and `doctor`: what there is to use, and what it runs on."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from importlib import metadata
+from typing import Any
+
+from gluonjit.ir.opdef import REQUIRED
+
+
+def add_commands(commands: Any) -> None:
+    p = commands.add_parser(
+        "ops",
+        help="list MXNet's operators, or describe one",
+        description="Lists the operators of MXNet that are there, or describes one of them.",
+        epilog="example: gluonjit ops Convolution",
+    )
+    p.add_argument("name", nargs="?", metavar="NAME", help="an operator's name or alias")
+    p.set_defaults(run=_ops)
+    p = commands.add_parser(
+        "passes",
+        help="list the compiler's passes",
+        description="Lists the compiler's passes and the pipelines made of them.",
+        epilog="example: gluonjit passes",
+    )
+    p.set_defaults(run=_passes)
+    p = commands.add_parser(
+        "doctor",
+        help="show versions, CPU features and settings",
+        description="Shows versions, CPU features and settings: what a bug report should say.",
+        epilog="example: gluonjit doctor",
+    )
+    p.set_defaults(run=_doctor)
+
+
+def _ops(arguments: argparse.Namespace) -> None:
+    from gluonjit.operators import registry
+
+    if arguments.name is None:
+        registry.get("identity")  # declares them all
+        for name in sorted({op.name for op in registry.OPERATORS.values()}):
+            op = registry.OPERATORS[name]
+            print(f"{name:32} {op.doc.splitlines()[0] if op.doc else ''}")
+        return
+    op = registry.get(arguments.name)
+    print(op.name + (f"  (also {', '.join(op.aliases)})" if op.aliases else ""))
+    print(f"\n{op.doc}\n" if op.doc else "")
+    inputs = "any number, counted by num_args" if op.variadic else ""
+    if not inputs:
+        every = {k: a.default for k, a in op.attrs.items()}
+        inputs = ", ".join(op.inputs(every) if callable(op.inputs) else op.inputs)
+    print(f"inputs: {inputs or 'none'}")
+    for key, attr in op.attrs.items():
+        default = "required" if attr.default is REQUIRED else f"default {attr.default!r}"
+        print(f"  {key} : {attr.kind}, {default}{'. ' + attr.doc if attr.doc else ''}")
+
+
+def _passes(arguments: argparse.Namespace) -> None:
+    from gluonjit.passes import all_passes, find_pass
+    from gluonjit.runtime.compiler import PIPELINE, REFERENCE_PIPELINE
+
+    for step in map(find_pass, all_passes()):
+        options = "".join(f" {{{k} = {v!r}}}" for k, v in step.options.items())
+        print(f"{step.name + options:28} {step.doc.splitlines()[0] if step.doc else ''}")
+    print(f"\nbackend llvm:  {PIPELINE}\nbackend numpy: {REFERENCE_PIPELINE}")
+
+
+def _doctor(arguments: argparse.Namespace) -> None:
+    from gluonjit._version import version
+    from gluonjit.codegen.target import host
+
+    rows = [("gluonjit", version), ("Python", sys.version.split()[0])]
+    for package in ("numpy", "llvmlite", "networkx", "ml_dtypes"):
+        rows.append((package, metadata.version(package)))
+    from llvmlite import binding
+
+    rows.append(("LLVM", ".".join(map(str, binding.llvm_version_info))))
+    rows.append(("system", platform.platform()))
+    target = host()
+    rows += [
+        ("CPU", target.cpu),
+        ("vector registers", f"{target.num_vector_registers} of {target.vector_bits} bits"),
+        ("caches", ", ".join(f"{n >> 10} KiB" for n in (target.l1, target.l2, target.l3))),
+        ("features", " ".join(f[1:] for f in target.features.split(",") if f.startswith("+"))),
+        ("object cache", "none (every process compiles anew)"),
+        ("threads", "1"),
+    ]
+    for name, value in rows:
+        print(f"{name:18} {value}")

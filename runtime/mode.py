@@ -1,0 +1,22 @@
+"""A counter that keeps calls off the native fast path.
+
+It counts the threads that are in training mode, and the traces that are running: what a call means then depends on
+more than its arguments, which the native entry alone looks at.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+MODE = np.zeros(1, np.int64)
+"""Nonzero: no fast path. Its address is baked into the native entry, so it is never replaced."""
+
+_lock = threading.Lock()
+
+
+def change(by: int) -> None:
+    """Adds `by` (1 or -1) to the counter."""
+    with _lock:
+        MODE[0] += by
