@@ -12,6 +12,7 @@ An expansion reports what does not fit by raising `OperatorError`, in MXNet's ke
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,7 +70,7 @@ class Operator(opdef.OpDef):
 
     @property
     def doc(self) -> str:
-        return (self.expand.__doc__ or "").strip()
+        return inspect.cleandoc(self.expand.__doc__ or "")
 
     @property
     def attr_defaults(self) -> dict[str, Any]:  # type: ignore[override]
