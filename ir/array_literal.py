@@ -27,7 +27,7 @@ def parse(text: str, type_: TensorType | None) -> np.ndarray:
 
     A single number stands for an array of equal elements, `[]` for any array without elements.
     """
-    items, places, shape = _structure(text, type_)
+    items, places, shape = _structure(text)
     splat = shape is None
     if type_ is None:
         type_ = TensorType(_dtype_of(items), shape or ())
@@ -39,7 +39,7 @@ def parse(text: str, type_: TensorType | None) -> np.ndarray:
     return flat.reshape(type_.shape)
 
 
-def _structure(text: str, type_: TensorType | None) -> tuple[list[str], list[int], tuple[int, ...] | None]:
+def _structure(text: str) -> tuple[list[str], list[int], tuple[int, ...] | None]:
     """Element texts with their positions, and the shape that the brackets spell; None for a number without any."""
     if text[0] != "[":
         return [text], [0], None
