@@ -83,6 +83,10 @@ def populate(package: dict[str, Any], flavour: Flavour) -> None:
         package[name] = module
     package["random"].__dict__.update(samplers(flavour, package["_internal"]))
     _resolve_lazily(package, "op", flavour, made)
+    # The small sub-modules are filled at once: programs look for names in their `__dict__`.
+    for name in SUBMODULES[2:]:
+        for function in operators_in(name):
+            getattr(package[name], function)
 
 
 def _resolve_lazily(namespace: dict[str, Any], place: str, flavour: Flavour, made: dict[str, Any]) -> None:

@@ -104,11 +104,12 @@ def arange(
 
 
 def linspace(
-    start: float, stop: float, num: int, endpoint: bool = True, ctx: Context | None = None, dtype: Any = mx_real_t
+    start: float, stop: float, num: int, endpoint: bool = True, ctx: Any = None, dtype: Any = mx_real_t
 ) -> NDArray:
     """`num` numbers from start to stop in equal steps; without the last one unless `endpoint`."""
-    values = np.linspace(start, stop, num, endpoint)
-    return _placed_copy(convert(values, element_type(_default(dtype))), _context(ctx))
+    return _internal()._linspace(
+        start=start, stop=stop, num=num, endpoint=endpoint, dtype=_default(dtype), ctx=str(_context(ctx))
+    )
 
 
 def eye(N: int, M: int = 0, k: int = 0, ctx: Any = None, dtype: Any = None, **kwargs: Any) -> NDArray:

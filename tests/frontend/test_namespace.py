@@ -59,6 +59,11 @@ def test_every_operator_is_found_and_documented():
             assert names == [*namespace.input_names(op), *op.attrs, "out", "name", "kwargs"]
 
 
+def test_small_modules_list_their_functions():
+    assert "div_sqrt_dim" in nd.contrib.__dict__
+    assert "gemm2" in nd.linalg.__dict__
+
+
 def test_internal_functions_are_only_in_internal(x):
     same(nd._internal._plus_scalar(x, 2), x.asnumpy() + 2)
     same(nd._internal._plus_scalar(x, scalar=2), x.asnumpy() + 2)
