@@ -475,7 +475,8 @@ class FusedRNN(Initializer):
         # What is left of `size` without the biases, h2h weights and the upper layers' i2h weights is the first i2h.
         upper = (self._num_layers - 1) * (h * directions + h + 2)
         first = size // (per_direction * directions) - upper - h - 2
-        weights, biases = [], []
+        weights: list[tuple[str, tuple[int, ...]]] = []
+        biases: list[tuple[str, tuple[int, ...]]] = []
         for layer in range(self._num_layers):
             for direction in self._directions:
                 for kind, width in (("i2h", h * directions if layer else first), ("h2h", h)):

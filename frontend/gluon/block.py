@@ -11,7 +11,7 @@ import re
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from gluonjit import initializer, ndarray, symbol
@@ -21,7 +21,7 @@ from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.gluon.utils import HookHandle, _indent
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
-from gluonjit.trace import nest
+from gluonjit.trace import nest, parameter_shapes
 from gluonjit.trace.state import running
 
 __all__ = ["Block", "HybridBlock"]
@@ -74,7 +74,7 @@ class Block:
 
     # Compiled code, weak references and what else belongs to one object alone is left out of copies.
 
-    _UNCOPIED = ("_parents",)
+    _UNCOPIED: tuple[str, ...] = ("_parents",)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in self._UNCOPIED}
@@ -261,7 +261,7 @@ class HybridBlock(Block):
     _UNCOPIED = (*Block._UNCOPIED, "_cached", "_fast_call")
 
     # Both are set on the instance by `gluon.cached.CachedCall`, and dropped whenever they no longer fit.
-    _cached: Callable[..., Any] | None = None
+    _cached: Any = None
     """The compiled call: takes the arguments of `forward` that hold NDArrays."""
     _fast_call: Callable[..., Any] | None = None
     """The native entry behind `_cached`, set while a call means nothing but to run compiled code."""
@@ -407,7 +407,7 @@ class HybridBlock(Block):
         for name, p in self._reg_params.items():
             params[name] = p._data
             if p._data is None:
-                self._finish_deferred(self.params.values(), (x, *args))
+                self._finish_deferred_init(x, *args)
                 params[name] = p.data()
         return self.hybrid_forward(ndarray, x, *args, **params)
 
@@ -425,15 +425,21 @@ class HybridBlock(Block):
 
     # Deferred initialization
 
-    def _finish_deferred(self, params: Iterable[Parameter], args: tuple[Any, ...]) -> None:
-        """Initializes those of `params` that wait for shapes, which inputs like `args` to this block determine."""
-        waiting = [p for p in params if p._data is None and p._deferred_init]
-        if not waiting:
-            return
+    def _finish_deferred_init(self, *args: Any) -> None:
+        """Initializes this block's own parameters that wait for shapes, which inputs like `args` determine.
+
+        A trace finds them where every operator's result follows from its inputs; inference on the untyped graph goes
+        backwards, too, but not through a program that asks for shapes.
+        """
+        waiting = [p for p in self.params.values() if p._data is None and p._deferred_init]
         try:
-            self.infer_shape(*args)
+            for param, shape in parameter_shapes(self, args).items():
+                param.shape = shape
         except Exception as e:
-            raise ValueError(f"Deferred initialization failed because shape cannot be inferred. {e}") from e
+            try:
+                self.infer_shape(*args)
+            except Exception:
+                raise ValueError(f"Deferred initialization failed because shape cannot be inferred. {e}") from e
         for param in waiting:
             param._finish_deferred_init()
 

@@ -105,8 +105,8 @@ class Parameter:
         self.cast(dtype)
 
     @property
-    def shape(self) -> tuple[int, ...] | None:
-        """The shape; 0 is a dimension not known yet, and setting it may only fill those in."""
+    def shape(self) -> Any:
+        """The shape, or None; 0 is a dimension not known yet, and setting it may only fill those in."""
         return self._shape
 
     @shape.setter
@@ -223,7 +223,8 @@ class Parameter:
             "of nested child Blocks"
         )
 
-    def _check_context(self, ctx: context.Context | None) -> None:
+    def _on(self, ctx: context.Context | None) -> ndarray.NDArray:
+        """The array, which must exist and be on `ctx` (None: anywhere)."""
         if self._data is None:
             raise self._missing()
         if ctx is not None and ctx not in self._ctx_list:  # type: ignore[operator]
@@ -231,6 +232,7 @@ class Parameter:
                 f"Parameter '{self.name}' was not initialized on context {ctx}. "
                 f"It was only initialized on {self._ctx_list}."
             )
+        return self._data
 
     def data(self, ctx: context.Context | None = None) -> ndarray.NDArray:
         """The parameter's array itself: writing to it changes the parameter.
@@ -242,8 +244,7 @@ class Parameter:
                 f"Cannot return a copy of Parameter '{self.name}' on ctx {ctx} via data() because its storage type is "
                 f"{self._stype}. Please use row_sparse_data() instead."
             )
-        self._check_context(ctx)
-        return self._data  # type: ignore[return-value]
+        return self._on(ctx)
 
     def list_data(self) -> list[ndarray.NDArray]:
         """The array, once per context."""
@@ -253,9 +254,9 @@ class Parameter:
         """The gradient buffer, which is zero until a backward pass has written to it."""
         if self._data is not None and self._grad_req == "null":
             raise RuntimeError(f"Cannot get gradient array for Parameter '{self.name}' because grad_req='null'")
-        self._check_context(ctx)
+        data = self._on(ctx)
         if self._grad is None:
-            self._grad = ndarray.zeros(self.shape, self._data.context, self.dtype)
+            self._grad = ndarray.zeros(self.shape, data.context, self.dtype)
         return self._grad
 
     def list_grad(self) -> list[ndarray.NDArray]:

@@ -101,7 +101,7 @@ class HybridLambda(HybridBlock):
         if isinstance(function, str):
             if not (hasattr(ndarray, function) and hasattr(symbol, function)):
                 raise AssertionError(f"Function name {function} is not found in symbol/ndarray.")
-            self._func = _Named(function)
+            self._func: Callable[..., Any] = _Named(function)
             self._func_name = function
         elif callable(function):
             self._func = function

@@ -92,8 +92,8 @@ class _Conv(HybridBlock):
         data[layout.index("C")] = self._in_channels
         attrs = operator.parse(self._kwargs)
         inputs = operator.input_names(attrs)
-        shapes = operator.complete(attrs, [tuple(data)] + [None] * (len(inputs) - 1))
-        return shapes[inputs.index("weight")]
+        shapes = operator.complete(attrs, [tuple(data)] + [None] * (len(inputs) - 1))  # type: ignore[misc]
+        return shapes[inputs.index("weight")]  # type: ignore[return-value]
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any = None) -> Any:
         operands = (x, weight) if bias is None else (x, weight, bias)
@@ -249,10 +249,9 @@ class _ConvTranspose(_Conv):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        adj = _spatial(output_padding, len(kernel_size), "output_padding")
-        kwargs = {"op_name": "Deconvolution", **kwargs}
-        super().__init__(channels, kernel_size, strides, padding, dilation, groups, layout, *args, adj=adj, **kwargs)
-        self.outpad = adj
+        self.outpad = _spatial(output_padding, len(kernel_size), "output_padding")
+        kwargs = {"op_name": "Deconvolution", "adj": self.outpad, **kwargs}
+        super().__init__(channels, kernel_size, strides, padding, dilation, groups, layout, *args, **kwargs)
 
 
 class Conv1DTranspose(_ConvTranspose):
