@@ -17,6 +17,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ After = Callable[[str, Graph, Graph, float], None]
 class Pass:
     name: str
     doc: str
-    """What it does, for `gluonjit passes`."""
+    """What it does, for `gluonjit passes`: the function's documentation, or else its file's."""
     run: Callable[..., Graph]
     options: Mapping[str, Any]
     """Names and defaults of its options."""
@@ -85,7 +86,7 @@ def register_pass(name: str, *, doc: str = "") -> Callable[[_F], _F]:
             raise IRError(f"pass {name!r} is declared twice")
         parameters = inspect.signature(function).parameters
         options = {k: p.default for k, p in parameters.items() if p.kind is p.KEYWORD_ONLY and k != "target"}
-        text = doc or inspect.getdoc(function) or ""
+        text = doc or inspect.getdoc(function) or (sys.modules[function.__module__].__doc__ or "").strip()
         _PASSES[name] = Pass(name, text, function, options, "target" in parameters)
         return function
 
