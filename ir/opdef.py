@@ -46,6 +46,10 @@ class OpDef:
     ) -> tuple[TensorType, ...]:
         raise NotImplementedError
 
+    def expand_into(self, b: Any, operands: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Computes the results over the emitter `b` by primitives; what level 'operator' has and others have not."""
+        raise NotImplementedError
+
 
 @dataclass(eq=False)
 class Primitive(OpDef):

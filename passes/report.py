@@ -48,9 +48,9 @@ class PrintAfterAll:
 def diff(before: Graph, after: Graph, context: int = 2) -> Iterator[str]:
     """The lines of a unified diff. Lines that differ in the numbers of unnamed values alone count as equal."""
     old, new = (print_graph(g, elide=ELIDE).splitlines() for g in (before, after))
-    masked = [[re.sub(r"%\d+", "%", line) for line in lines] for lines in (old, new)]
+    masked_old, masked_new = ([re.sub(r"%\d+", "%", line) for line in lines] for lines in (old, new))
     # `autojunk` keeps long graphs from taking seconds, at the price of diffs that may be larger than need be.
-    matcher = difflib.SequenceMatcher(None, *masked, autojunk=len(new) > 1000)
+    matcher = difflib.SequenceMatcher(None, masked_old, masked_new, autojunk=len(new) > 1000)
     for group in matcher.get_grouped_opcodes(context):
         yield "@@"
         for tag, a, b, c, d in group:
