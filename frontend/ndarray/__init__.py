@@ -7,10 +7,19 @@ from gluonjit.ndarray.arithmetic import *  # noqa: F403
 from gluonjit.ndarray.creation import *  # noqa: F403
 from gluonjit.ndarray.imperative import invoke
 from gluonjit.ndarray.ndarray import NDArray
+from gluonjit.trace.state import running
 
 if TYPE_CHECKING:  # what `populate` makes
 
     def __getattr__(name: str) -> Any: ...
 
 
-populate(globals(), Flavour(__name__, NDArray, invoke, imperative=True))
+
+def _adopt(value: Any) -> Any:
+    """In a block that is being traced, symbols are arrays."""
+    from gluonjit.symbol.symbol import Symbol
+
+    return value if running.trace is not None and isinstance(value, Symbol) else None
+
+
+populate(globals(), Flavour(__name__, NDArray, invoke, imperative=True, adopt=_adopt))

@@ -15,6 +15,7 @@ from gluonjit.base import numeric_types
 from gluonjit.ndarray.imperative import invoke
 from gluonjit.ndarray.ndarray import NDArray
 from gluonjit.operators.registry import Operator, get
+from gluonjit.trace.state import running
 
 __all__ = [
     "add",
@@ -90,7 +91,7 @@ def _function(name: str) -> Callable[[Any, Any], Any]:
             return invoke(_op(left_number), (_array(rhs, "data"),), {"scalar": float(lhs)})
         if isinstance(rhs, numeric_types):
             return invoke(_op(right_number), (_array(lhs, "data"),), {"scalar": float(rhs)})
-        if not isinstance(rhs, NDArray):
+        if not _is_operand(rhs):
             raise TypeError(f"type {type(rhs)} not supported")
         return invoke(_op(both), (_array(lhs, "lhs"), rhs), {})
 
@@ -101,7 +102,7 @@ def _function(name: str) -> Callable[[Any, Any], Any]:
 
 
 def _array(value: Any, argument: str) -> NDArray:
-    if not isinstance(value, NDArray):
+    if not _is_operand(value):
         raise AssertionError(f"Argument {argument} must have NDArray type, but got {value}")
     return value
 
@@ -154,13 +155,18 @@ def _in_place(name: str, verb: str) -> Callable[[NDArray, Any], NDArray]:
     def method(self: NDArray, other: Any) -> NDArray:
         if not self.writable:
             raise ValueError(f"trying to {verb} a readonly NDArray")
-        if isinstance(other, NDArray):
+        if _is_operand(other):
             return invoke(_op(both), (self, other), {}, self)
         if isinstance(other, numeric_types):
             return invoke(_op(right_number), (self,), {"scalar": float(other)}, self)
         raise TypeError(f"type {type(other)} not supported")
 
     return method
+
+
+def _is_operand(value: Any) -> bool:
+    """Whether it is an array; in a block that is being traced, symbols are arrays."""
+    return isinstance(value, NDArray) or running.trace is not None and _is_symbol(value)
 
 
 def _is_symbol(value: Any) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from gluonjit.base import MXNetError, integer_types, mx_real_t
 from gluonjit.context import Context, current_context
 from gluonjit.ndarray.ndarray import NDArray, _functions, _placed_copy, convert, element_type
+from gluonjit.trace.state import running
 
 __all__ = [
     "arange",
@@ -39,6 +40,8 @@ def _internal() -> Any:
 
 def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
     """A copy of an array or of nested lists. float32 unless `dtype` says otherwise; an NDArray keeps its type."""
+    if running.trace is not None and hasattr(source_array, "asnumpy"):
+        return source_array.copy() if dtype is None else source_array.astype(dtype)
     if isinstance(source_array, NDArray):
         source = source_array._array
         target = source.dtype if dtype is None else element_type(dtype)
@@ -192,7 +195,7 @@ def _axes(axes: Any, ndim: int, complaint: str) -> tuple[int, ...]:
 
 def concatenate(arrays: list[NDArray], axis: int = 0, always_copy: bool = True) -> NDArray:
     """The arrays of a list joined along an axis; `nd.concat` takes them as arguments instead."""
-    if not isinstance(arrays, list) or not arrays or not isinstance(arrays[0], NDArray):
+    if not isinstance(arrays, list) or not arrays or not hasattr(arrays[0], "asnumpy"):
         raise AssertionError("concatenate takes a list of NDArrays that is not empty")
     if len(arrays) == 1 and not always_copy:
         return arrays[0]

@@ -20,6 +20,7 @@ from gluonjit.ndarray.ndarray import NDArray
 from gluonjit.operators.registry import Operator
 from gluonjit.runtime.eager import Eager, quiet
 from gluonjit.runtime.storage import Storage
+from gluonjit.trace.state import running
 
 _EAGER = {mode: Eager(mode, random.next_key) for mode in (False, True)}
 
@@ -77,8 +78,11 @@ def invoke(
     """Runs `op` on NDArrays; `attrs` are raw. Entries of `inputs` that are None were left out.
 
     Returns the visible results, a list when there is not exactly one, in memory of their own; or writes them to
-    `out` and returns that. MXNet accepts `name=` and `attr=` here, and ignores them.
+    `out` and returns that. MXNet accepts `name=` and `attr=` here, and ignores them. While a trace runs, the operator
+    becomes part of it.
     """
+    if running.trace is not None:
+        return running.trace.invoke(op, inputs, attrs, out, name, attr, hint)
     call = _call(op, attrs)
     try:
         arrays = [x._array for x in inputs]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,15 @@ from gluonjit import autograd, namespace
 from gluonjit.base import MXNetError, numeric_types
 from gluonjit.context import Context, cpu, placed
 from gluonjit.ir import opdef
-from gluonjit.ir.types import IRError, dtype
+from gluonjit.ir.types import DTYPES, IRError, dtype
 from gluonjit.ndarray import indexing
+from gluonjit.runtime.eager import quiet
 from gluonjit.runtime.storage import Storage
+from gluonjit.trace.state import recorded, running
 
 _new = object.__new__
 _CPU = cpu(0)
+_making_storage = threading.Lock()
 
 
 class NDArray:
@@ -68,9 +72,13 @@ class NDArray:
 
     def storage(self) -> Storage:
         """The identity of this array's memory: the same object for all its views."""
-        if self._storage is None:
-            self._storage = Storage()
-        return self._storage
+        storage = self._storage
+        if storage is None:
+            with _making_storage:  # or two threads that take views at once would each make one
+                storage = self._storage
+                if storage is None:
+                    storage = self._storage = Storage()
+        return storage
 
     def _wrote(self) -> None:
         """Every write to the elements ends here: compiled code that depends on them looks again."""
@@ -128,21 +136,25 @@ class NDArray:
     def __hash__(self) -> int:
         return id(self) // 16
 
+    @recorded
     def __bool__(self) -> bool:
         if self.size > 1:
             raise ValueError("The truth value of an NDArray with multiple elements is ambiguous.")
         return bool(self.size and self.asscalar())
 
+    @recorded
     def __float__(self) -> float:
         if self.size != 1:
             raise TypeError("float() argument must be a string or a real number, not 'NDArray'")
         return float(self.asscalar())
 
+    @recorded
     def __int__(self) -> int:
         if self.size != 1:
             raise TypeError("int() argument must be a string, a bytes-like object or a real number, not 'NDArray'")
         return int(self.asscalar())
 
+    @recorded
     def __index__(self) -> int:
         if self.size != 1 or self._array.dtype.kind not in "iu":
             raise TypeError("only integer scalar arrays can be converted to a scalar index")
@@ -150,16 +162,19 @@ class NDArray:
 
     # Its elements, elsewhere.
 
+    @recorded
     def asnumpy(self) -> np.ndarray:
         """A NumPy copy."""
         return self._array.copy()
 
+    @recorded
     def asscalar(self) -> Any:
         """The one element, as NumPy scalar."""
         if self._array.size != 1:
             raise ValueError("The current array is not a scalar")
         return self._array.reshape(-1)[0]
 
+    @recorded
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("an NDArray gives its elements as a copy only")
@@ -168,6 +183,7 @@ class NDArray:
     def wait_to_read(self) -> None:
         """Returns at once: calls are synchronous."""
 
+    @recorded
     def copy(self) -> NDArray:
         return _placed_copy(self._array, self.context)
 
@@ -179,6 +195,7 @@ class NDArray:
     def __reduce__(self) -> tuple[Any, ...]:
         return _placed_copy, (self._array, self.context)
 
+    @recorded
     def copyto(self, other: NDArray | Context) -> Any:
         """Copies the elements into `other`, which has the same shape and any element type, or to a new array on a
         context. Returns the target; False, with a warning, for the array itself."""
@@ -200,16 +217,19 @@ class NDArray:
     def as_in_context(self, context: Context) -> NDArray:
         return self if context == self.context else self.copyto(context)
 
+    @recorded
     def astype(self, dtype: Any, copy: bool = True) -> NDArray:
         target = element_type(dtype)
         if not copy and target == self._array.dtype:
             return self
         return _placed_copy(convert(self._array, target), self.context)
 
+    @recorded
     def detach(self) -> NDArray:
         """The same elements, in shared memory, of which no gradient is asked."""
         return self._view(self._array)
 
+    @recorded
     def tostype(self, stype: str) -> NDArray:
         if stype == "default":
             return self.copy()
@@ -223,9 +243,11 @@ class NDArray:
     def as_np_ndarray(self) -> NDArray:
         raise MXNetError("gluonjit has the mx.nd interface only: there is no mx.np.ndarray to convert to")
 
+    @recorded
     def to_dlpack_for_read(self) -> Any:
         return self._array.__dlpack__()
 
+    @recorded
     def to_dlpack_for_write(self) -> Any:
         self._wrote()
         return self._array.__dlpack__()
@@ -233,6 +255,8 @@ class NDArray:
     # Indexing.
 
     def __getitem__(self, key: Any) -> NDArray:
+        if running.trace is not None:
+            return running.trace.capture(self)[key]
         array = self._array
         shape = array.shape
         if isinstance(key, indexing.integer_types):
@@ -279,6 +303,9 @@ class NDArray:
         return x
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if running.trace is not None:
+            running.trace.capture(self)[key] = value
+            return
         array = self._array
         if array.ndim == 0:
             _check_scalar_key(key)
@@ -313,6 +340,7 @@ class NDArray:
                 ) from None
         return convert(value, self._array.dtype)
 
+    @recorded
     def slice_assign(self, rhs: NDArray, begin: Any, end: Any, step: Any) -> NDArray:
         """Writes `rhs` to the box from `begin` to `end`; an entry of None means all of that axis. Returns self."""
         box = tuple(slice(*parts) for parts in zip(begin, end, step or (None,) * len(begin)))
@@ -320,6 +348,7 @@ class NDArray:
         self._wrote()
         return self
 
+    @recorded
     def slice_assign_scalar(self, value: float, begin: Any, end: Any, step: Any) -> NDArray:
         """`slice_assign` of one number to all of the box."""
         box = tuple(slice(*parts) for parts in zip(begin, end, step or (None,) * len(begin)))
@@ -329,6 +358,7 @@ class NDArray:
 
     # Shapes.
 
+    @recorded
     def reshape(self, *shape: Any, **kwargs: Any) -> NDArray:
         """A view in another shape: `reshape(2, -1)`, `reshape((2, -1))` or `reshape(shape=…, reverse=…)`.
 
@@ -430,6 +460,8 @@ namespace.add_methods(NDArray, _functions)
 def _placed_copy(array: np.ndarray, context: Context) -> NDArray:
     """A new NDArray on `context` with the elements of `array`. MXNetError for a device there is none of."""
     device = placed(context)
+    if running.trace is not None:
+        return running.trace.constant(array)
     x = NDArray._wrap(np.array(array, order="C"))
     if device is not None:
         x._storage = Storage(device)
@@ -439,6 +471,9 @@ def _placed_copy(array: np.ndarray, context: Context) -> NDArray:
 def _check_scalar_key(key: Any) -> None:
     if not isinstance(key, slice) and key != ():
         raise IndexError("scalar tensor can only accept `()` and `:` as index")
+
+
+_ELEMENT_TYPES = {d.numpy for d in DTYPES.values()}
 
 
 def element_type(spec: Any) -> np.dtype:
@@ -454,9 +489,7 @@ def convert(array: np.ndarray, target: np.dtype) -> np.ndarray:
     """`array` in element type `target`, which may be the array itself: the primitive `cast`."""
     if array.dtype == target:
         return array
-    if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:  # complex, object, …: NumPy's own rules
-        return array.astype(target)
-    cast = opdef.lookup("cast")
-    assert isinstance(cast, opdef.Primitive)
-    with np.errstate(all="ignore"):
-        return cast.eval(array, dtype=target)
+    with quiet():
+        if array.dtype not in _ELEMENT_TYPES:  # int16, complex, object, …: NumPy's own rules
+            return array.astype(target)
+        return opdef.lookup("cast").eval(array, dtype=target)  # type: ignore[attr-defined]

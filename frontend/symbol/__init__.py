@@ -22,3 +22,17 @@ def _adopt(value: _Any) -> _Any:
 
 
 populate(globals(), Flavour(__name__, Symbol, invoke, imperative=False, adopt=_adopt))
+
+_of_symbols = globals()["__getattr__"]
+
+
+def __getattr__(name: str) -> _Any:
+    """While tracing, what only `mx.nd` has (`F.array`, `F.moveaxis`) works, too."""
+    try:
+        return _of_symbols(name)
+    except AttributeError:
+        from gluonjit import ndarray
+
+        if _running.trace is None or not hasattr(ndarray, name):
+            raise
+        return getattr(ndarray, name)

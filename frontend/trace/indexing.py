@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gluonjit.base import numeric_types
 from gluonjit.ndarray.indexing import Advanced, Basic, first_axis, fit, parse
 from gluonjit.symbol.graph import Entry
 from gluonjit.symbol.symbol import Symbol
@@ -69,9 +70,14 @@ def put(x: TracedSymbol, key: Any, value: Any) -> None:
         taken = recorder.emit("take", [both, read(recorder.constant(source.reshape(shape)))], {"axis": 0})[0]
         write(x, taken)
         return
-    kept = tuple(n for axis, n in enumerate(meaning.size) if axis not in meaning.int_axes) or (1,)
     if 0 in meaning.size:
         return
+    if isinstance(value, numeric_types):
+        attrs = {**_bounds(meaning), "scalar": float(value)}
+        pin(recorder, read(x))
+        write(x, recorder.emit("_slice_assign_scalar", [read(x)], attrs)[0])
+        return
+    kept = tuple(n for axis, n in enumerate(meaning.size) if axis not in meaning.int_axes) or (1,)
     new = reshaped(recorder, _fitted(x, value, kept, meaning.new_axes), meaning.size)
     if meaning.size == shape and all(step > 0 for step in meaning.step):
         write(x, new)
@@ -104,7 +110,10 @@ def _flat(start: Sequence[int], shape: Shape) -> int:
 def _bounds(meaning: Basic) -> dict[str, Any]:
     """begin, end and step of `slice` and its like; None is an end beyond the first element."""
     ends = [b + n * s for b, n, s in zip(meaning.start, meaning.size, meaning.step)]
-    return {"begin": meaning.start, "end": tuple(e if e >= 0 else None for e in ends), "step": meaning.step}
+    attrs: dict[str, Any] = {"begin": meaning.start, "end": tuple(e if e >= 0 else None for e in ends)}
+    if any(step != 1 for step in meaning.step):
+        attrs["step"] = meaning.step
+    return attrs
 
 
 def _sliced(x: TracedSymbol, meaning: Basic) -> Entry:
@@ -122,8 +131,6 @@ def _sliced(x: TracedSymbol, meaning: Basic) -> Entry:
         attrs = {"axis": axis, "begin": begin, "end": begin + meaning.size[axis]}
         return recorder.emit("slice_axis", [entry], attrs)[0]
     attrs = _bounds(meaning)
-    if all(step == 1 for step in meaning.step):
-        del attrs["step"]
     return recorder.emit("slice", [entry], attrs)[0]
 
 
@@ -164,13 +171,12 @@ def _take(x: TracedSymbol, key: Any) -> Any:
 
 def _fitted(x: TracedSymbol, value: Any, shape: Shape, squeeze: Sequence[int]) -> Entry:
     """`value` as an entry of x's element type and of `shape`: cast and broadcast, leading axes of length 1 dropped."""
-    from gluonjit.ndarray import NDArray
+    from gluonjit.ndarray.ndarray import NDArray, convert
 
     recorder = x._recorder
     dtype = x._type.dtype
     if not isinstance(value, (Symbol, NDArray)):
-        with np.errstate(all="ignore"):
-            value = recorder.constant(np.asarray(value).astype(dtype.numpy))
+        value = recorder.constant(convert(np.asarray(value), dtype.numpy))
     entry = read(recorder.lift(value))
     if recorder.types[entry].dtype is not dtype:
         entry = recorder.emit("Cast", [entry], {"dtype": dtype.numpy.name})[0]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 from gluonjit.runtime import mode
 
@@ -36,3 +37,17 @@ def tracing(trace: Recorder) -> Iterator[None]:
     finally:
         mode.change(-1)
         running.trace = before
+
+
+def recorded(method: Callable[..., Any]) -> Callable[..., Any]:
+    """An NDArray method that belongs to the running trace, if there is one: the array is then an input of the graph."""
+    name = method.__name__
+
+    @wraps(method)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        trace = running.trace
+        if trace is None:
+            return method(self, *args, **kwargs)
+        return getattr(trace.capture(self), name)(*args, **kwargs)
+
+    return wrapper

@@ -285,11 +285,26 @@ class TracedSymbol(Symbol):
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._value("the conversion to a NumPy array")
 
+    @property
+    def _array(self) -> NoReturn:
+        """Where an NDArray has its elements: functions written for those arrive here."""
+        self._value("this function")
+
+    def slice_assign(self, rhs: Any, begin: Any, end: Any, step: Any = None) -> TracedSymbol:
+        """Writes `rhs` to the box from `begin` to `end`. Returns itself."""
+        self[tuple(slice(*parts) for parts in zip(begin, end, step or (None,) * len(begin)))] = rhs
+        return self
+
+    slice_assign_scalar = slice_assign
+
     def asnumpy(self) -> NoReturn:
         self._value("asnumpy()")
 
     def asscalar(self) -> NoReturn:
         self._value("asscalar()")
+
+    def __index__(self) -> NoReturn:
+        self._value("an array as index of a Python sequence")
 
     def to_dlpack_for_read(self) -> NoReturn:
         self._value("to_dlpack_for_read()")
