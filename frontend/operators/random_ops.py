@@ -1,0 +1,339 @@
+"""The random operators: each distribution under MXNet's three forms.
+
+* `_random_X`: parameters are numbers, the shape is an attribute;
+* `_random_X_like`: parameters are numbers, shape and element type are those of `data`;
+* `_sample_X`: parameters are tensors of one shape S, each element of which gives a sample of shape `shape`: S + shape.
+
+Numbers are computed in float32, or in float64 where that is asked for, and converted to the result's type at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.types import BF16, F32, F64, I32, I64, DType, dtype_of
+from gluonjit.operators import random_draws as draws
+from gluonjit.operators.attributes import Attr, boolean, dtype, integer, number, optional, shape, string
+from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import convert, require_float, require_same_shape, shape_text
+
+Draw = Callable[..., Any]
+"""`draw(b, *parameters, shape=, dtype=)`, with parameters as tensors of `dtype` that broadcast to `shape`."""
+
+_CTX = string("", doc="where the result is to be")
+_DTYPE = optional(dtype(among=("float16", "float32", "float64"), doc="of the result; None is float32"))
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """`parameters`: those of the `_random_` forms; `tensors`: the names of the inputs of the `_sample_` form.
+
+    `check(*numbers)` gives what is wrong with parameters that are numbers, or nothing; `streams` is how many the
+    draw takes. `bounded`: the parameters are bounds, low and high, of which no result may reach the latter.
+    """
+
+    name: str
+    doc: str
+    draw: Draw
+    parameters: dict[str, Attr]
+    tensors: tuple[str, ...]
+    check: Callable[..., str | None]
+    streams: int = 1
+    bounded: bool = False
+
+
+def _working_type(result: DType) -> DType:
+    return F64 if result is F64 else F32
+
+
+def _largest_below(high: float, low: float, dtype: DType) -> float:
+    """The largest number of a type that is less than `high`, or `low` when that is larger."""
+    kind = dtype.numpy.type
+    nearest = kind(high)
+    return max(float(np.nextafter(nearest, kind(-np.inf)) if nearest >= high else nearest), low)
+
+
+def _from_numbers(b: Any, d: Distribution, parameters: Mapping[str, float], shape: Shape, result: DType) -> Any:
+    wrong = d.check(*parameters.values())
+    if wrong:
+        raise OperatorError(wrong)
+    work = _working_type(result)
+    numbers = [b.constant(p, work) for p in parameters.values()]
+    y = d.draw(b, *numbers, shape=shape, dtype=work)
+    y = b.broadcast(y, shape=shape) if tuple(y.shape) != shape else y
+    y = convert(b, y, result) if result is not work else y
+    if d.bounded and result.kind == "f" and result is not BF16:
+        # Scaling and rounding may have hit the end of the interval.
+        low, high = parameters.values()
+        y = b.minimum(y, b.constant(_largest_below(high, low, result), result))
+    return y
+
+
+def _declare(d: Distribution) -> None:
+    def random(b: Any, *, shape: Shape | None, ctx: str, dtype: DType | None, **parameters: float) -> Any:
+        return _from_numbers(b, d, parameters, _required(shape, f"_random_{d.name}"), dtype or F32)
+
+    def like(b: Any, data: Any, **parameters: float) -> Any:
+        return _from_numbers(b, d, parameters, tuple(data.shape), dtype_of(data))
+
+    def sample(b: Any, *tensors: Any, shape: Shape, dtype: DType | None) -> Any:
+        require_same_shape(*tensors)
+        result = dtype or F32
+        work = _working_type(result)
+        own = tuple(tensors[0].shape)
+        whole = own + shape
+        spread = own + (1,) * len(shape)
+        inputs = [x if dtype_of(x) is work else b.cast(x, dtype=work) for x in tensors]
+        y = d.draw(b, *(b.reshape(x, shape=spread) for x in inputs), shape=whole, dtype=work)
+        return y if result is work else b.cast(y, dtype=result)
+
+    def streams(attrs: Mapping[str, Any], training: bool) -> int:
+        return d.streams
+
+    random.__doc__ = d.doc
+    like.__doc__ = f"{d.doc}, in the shape and element type of the data"
+    sample.__doc__ = f"{d.doc}: for each element of the parameters a tensor of shape `shape`"
+    plain = (f"random_{d.name}", d.name) if d.name in ("uniform", "normal") else (f"random_{d.name}",)
+    placed = {"shape": optional(shape(), None), "ctx": _CTX, "dtype": _DTYPE}
+    operator(f"_random_{d.name}", aliases=plain, inputs=(), attrs={**d.parameters, **placed}, streams=streams)(random)
+    operator(f"_random_{d.name}_like", attrs=d.parameters, streams=streams, same_shape=True)(like)
+    operator(
+        f"_sample_{d.name}",
+        aliases=(f"sample_{d.name}",),
+        inputs=d.tensors,
+        attrs={"shape": shape(()), "dtype": _DTYPE},
+        streams=streams,
+    )(sample)
+
+
+def _required(shape: Shape | None, name: str) -> Shape:
+    if shape is None:
+        raise OperatorError(f"Operator {name} inferring shapes failed: it needs the attribute shape")
+    return tuple(shape)
+
+
+# Distributions
+
+
+def _uniform(b: Any, low: Any, high: Any, *, shape: Shape, dtype: DType) -> Any:
+    return b.add(b.mul(draws.uniform(b, shape, dtype), b.sub(high, low)), low)
+
+
+def _normal(b: Any, loc: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
+    return b.add(b.mul(draws.normal(b, shape, dtype), scale), loc)
+
+
+def _exponential(b: Any, lam: Any, *, shape: Shape, dtype: DType) -> Any:
+    return b.div(draws.exponential(b, shape, dtype), lam)
+
+
+def _gamma(b: Any, alpha: Any, beta: Any, *, shape: Shape, dtype: DType) -> Any:
+    return b.mul(draws.gamma(b, alpha, shape, dtype), beta)
+
+
+def _poisson(b: Any, lam: Any, *, shape: Shape, dtype: DType) -> Any:
+    return b.cast(draws.poisson(b, b.cast(lam, dtype=F64), shape), dtype=dtype)
+
+
+def _poisson_of_gamma(b: Any, alpha: Any, scale: Any, shape: Shape, dtype: DType) -> Any:
+    """Poisson numbers whose means are gamma distributed, which is what negative binomial ones are."""
+    mean = b.mul(draws.gamma(b, alpha, shape, dtype), scale)
+    return _poisson(b, mean, shape=shape, dtype=dtype)
+
+
+def _negative_binomial(b: Any, k: Any, p: Any, *, shape: Shape, dtype: DType) -> Any:
+    odds = b.div(b.sub(b.constant(1, dtype), p), p)
+    return _poisson_of_gamma(b, k, odds, shape, dtype)
+
+
+def _generalized_negative_binomial(b: Any, mu: Any, alpha: Any, *, shape: Shape, dtype: DType) -> Any:
+    zero, one = b.constant(0, dtype), b.constant(1, dtype)
+    certain = b.eq(alpha, zero)  # no dispersion: the mean is mu itself
+    dispersion = b.select(certain, one, alpha)
+    mean = b.mul(draws.gamma(b, b.div(one, dispersion), shape, dtype), b.mul(mu, dispersion))
+    return _poisson(b, b.select(certain, mu, mean), shape=shape, dtype=dtype)
+
+
+def _check_uniform(low: float, high: float) -> str | None:
+    return None if high >= low else "low must be less or equal to high in uniform distribution"
+
+
+def _check_normal(loc: float, scale: float) -> str | None:
+    return None if scale > 0 else "scale parameter in gaussian has to be positive"
+
+
+def _check_exponential(lam: float) -> str | None:
+    return None if lam > 0 else "lambda parameter in exponential distribution has to be positive"
+
+
+def _check_gamma(alpha: float, beta: float) -> str | None:
+    if alpha <= 0:
+        return "alpha parameter in gamma distribution has to be positive"
+    return None if beta > 0 else "beta parameter in gamma distribution has to be positive"
+
+
+def _check_poisson(lam: float) -> str | None:
+    return None if lam >= 0 else "lambda parameter in poisson distribution has to be non-negative"
+
+
+def _check_negative_binomial(k: float, p: float) -> str | None:
+    if k < 0:
+        return "k parameter in negative binomial distribution has to be non-negative"
+    return None if 0 < p <= 1 else "p parameter in negative binomial distribution has to be in (0, 1]"
+
+
+def _check_generalized(mu: float, alpha: float) -> str | None:
+    if mu < 0:
+        return "mu parameter in generalized negative binomial distribution has to be non-negative"
+    if alpha < 0:
+        return "alpha parameter in generalized negative binomial distribution has to be non-negative"
+    return None
+
+
+for _distribution in (
+    Distribution(
+        "uniform",
+        "Uniform over [low, high)",
+        _uniform,
+        {"low": number(0.0), "high": number(1.0)},
+        ("low", "high"),
+        _check_uniform,
+        bounded=True,
+    ),
+    Distribution(
+        "normal",
+        "Normal with mean `loc` and standard deviation `scale`",
+        _normal,
+        {"loc": number(0.0), "scale": number(1.0)},
+        ("mu", "sigma"),
+        _check_normal,
+    ),
+    Distribution(
+        "exponential",
+        "Exponential with rate `lam`, that is with mean 1 / lam",
+        _exponential,
+        {"lam": number(1.0)},
+        ("lam",),
+        _check_exponential,
+    ),
+    Distribution(
+        "gamma",
+        "Gamma with shape parameter `alpha` and scale `beta`",
+        _gamma,
+        {"alpha": number(1.0), "beta": number(1.0)},
+        ("alpha", "beta"),
+        _check_gamma,
+        streams=draws.GAMMA_STREAMS,
+    ),
+    Distribution(
+        "poisson",
+        "Poisson with mean `lam`",
+        _poisson,
+        {"lam": number(1.0)},
+        ("lam",),
+        _check_poisson,
+        streams=2,
+    ),
+    Distribution(
+        "negative_binomial",
+        "How many trials fail before the `k`-th success, when each succeeds with probability `p`",
+        _negative_binomial,
+        {"k": integer(1), "p": number(1.0)},
+        ("k", "p"),
+        _check_negative_binomial,
+        streams=draws.GAMMA_STREAMS + 2,
+    ),
+    Distribution(
+        "generalized_negative_binomial",
+        "Negative binomial with mean `mu` and variance mu + alpha * mu**2",
+        _generalized_negative_binomial,
+        {"mu": number(1.0), "alpha": number(1.0)},
+        ("mu", "alpha"),
+        _check_generalized,
+        streams=draws.GAMMA_STREAMS + 2,
+    ),
+):
+    _declare(_distribution)
+
+
+# Whole numbers, choices, permutations
+
+
+def _one_stream(attrs: Mapping[str, Any], training: bool) -> int:
+    return 1
+
+
+@operator(
+    "_random_randint",
+    aliases=("random_randint",),
+    inputs=(),
+    attrs={
+        "low": integer(),
+        "high": integer(),
+        "shape": optional(shape(), None),
+        "ctx": _CTX,
+        "dtype": optional(dtype(among=("int32", "int64"), doc="None is int32")),
+    },
+    streams=_one_stream,
+)
+def randint(b: Any, *, low: int, high: int, shape: Shape | None, ctx: str, dtype: DType | None) -> Any:
+    """Whole numbers, uniform over low … high - 1"""
+    if high <= low:
+        raise OperatorError(
+            "low must be less or equal to high in uniform distribution, and there must be a number between"
+        )
+    if high - low >= 2**63:
+        raise OperatorError(f"randint knows ranges of less than 2**63 numbers, got {low} … {high}")
+    # 63 bits modulo the range favour no number by more than range / 2**63.
+    bits = b.shift_right(b.random_bits(_required(shape, "_random_randint"), I64), b.constant(1, I64))
+    y = b.add(b.mod(bits, b.constant(high - low, I64)), b.constant(low, I64))
+    return y if dtype is I64 else b.cast(y, dtype=I32)
+
+
+@operator(
+    "_sample_multinomial",
+    aliases=("sample_multinomial",),
+    attrs={
+        "shape": shape((), doc="of the draws per distribution"),
+        "get_prob": boolean(False, doc="also give the logarithm of each draw's probability"),
+        "dtype": dtype(I32, among=("float16", "float32", "float64", "int32", "uint8")),
+    },
+    outputs=lambda attrs: ("output0", "output1") if attrs["get_prob"] else ("output",),
+    streams=_one_stream,
+)
+def multinomial(b: Any, data: Any, *, shape: Shape, get_prob: bool, dtype: DType) -> Any:
+    """Indices drawn with the probabilities that the last axis of the data holds"""
+    own = require_float(data)
+    old = tuple(data.shape)
+    if not old or old[-1] == 0:
+        raise OperatorError(f"multinomial needs probabilities along the last axis, got {shape_text(old)}")
+    rows, choices, each = math.prod(old[:-1]), old[-1], math.prod(shape)
+    work = _working_type(own)
+    chances = b.reshape(data if own is work else b.cast(data, dtype=work), shape=(rows, choices))
+    u = draws.uniform(b, (rows, each, 1), work)
+    below = b.le(b.reshape(b.cumsum(chances, axis=1), shape=(rows, 1, choices)), u)
+    index = b.reduce(b.cast(below, dtype=I32), op="sum", axes=(2,))
+    index = b.minimum(index, b.constant(choices - 1, I32))  # probabilities whose sum is less than u
+    result = old[:-1] + tuple(shape) or (1,)
+    drawn = convert(b, b.reshape(index, shape=result), dtype)
+    if not get_prob:
+        return drawn
+    place = (1, rows, each)
+    where = b.concat(b.iota(shape=place, axis=1, dtype=I32), b.reshape(index, shape=place), axis=0)
+    likelihood = b.log(b.gather_nd(chances, where))
+    likelihood = b.reshape(likelihood, shape=result)
+    return drawn, likelihood if own is work else b.cast(likelihood, dtype=own)
+
+
+@operator("_shuffle", aliases=("shuffle",), same_shape=True, streams=_one_stream)
+def shuffle(b: Any, data: Any) -> Any:
+    """The data with its first axis in random order"""
+    if not data.shape:
+        raise OperatorError("shuffle needs an array of at least one axis")
+    order = b.sort(b.random_bits((data.shape[0],), I64), axis=0)[1]
+    return b.gather(data, order, axis=0) if data.shape[0] else data

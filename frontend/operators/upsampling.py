@@ -1,0 +1,82 @@
+"""`UpSampling`: images enlarged by a whole factor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gluonjit.operators.attributes import enum, integer
+from gluonjit.operators.broadcasting import repeated
+from gluonjit.operators.convolution import deconvolution
+from gluonjit.operators.registry import OperatorError, operator
+from gluonjit.operators.support import require_float, require_same_dtype, shape_text
+
+
+@operator(
+    "UpSampling",
+    variadic=True,
+    attrs={
+        "scale": integer(low=1, doc="factor for height and width"),
+        "num_filter": integer(0, low=0, doc="channels, where the mode is bilinear"),
+        "sample_type": enum(("bilinear", "nearest")),
+        "multi_input_mode": enum(("concat", "sum"), "concat", doc="how several enlarged inputs are joined"),
+        "num_args": integer(low=1),
+        "workspace": integer(512, low=0, doc="has no meaning here"),
+    },
+)
+def upsampling(
+    b: Any,
+    *data: Any,
+    scale: int,
+    num_filter: int,
+    sample_type: str,
+    multi_input_mode: str,
+    num_args: int,
+    workspace: int,
+) -> Any:
+    """NCHW images enlarged `scale` times, by repeating pixels or, with weights as second input, by interpolation
+
+    `nearest` takes several inputs, enlarges each to the size that the first one gets, and joins them along the
+    channels or adds them. `bilinear` is a `Deconvolution` of each channel; what it interpolates lies in the weights.
+    """
+    require_same_dtype(*data)
+    for x in data:
+        if len(x.shape) != 4:
+            raise OperatorError(
+                f"UpSamplingNearest: Input data should be 4D in (batch, channel, y, x), got {shape_text(x.shape)}"
+            )
+    if sample_type == "bilinear":
+        return _bilinear(b, data, scale, num_filter)
+    size = tuple(n * scale for n in data[0].shape[2:])
+    parts = []
+    for x in data:
+        factors = [n // m if m else 1 for n, m in zip(size, x.shape[2:])]
+        if any(m * f != n for m, f, n in zip(x.shape[2:], factors, size)):
+            raise OperatorError(
+                f"inputs of UpSampling must divide {shape_text(size)} evenly, got {shape_text(x.shape)}"
+            )
+        parts.append(repeated(b, x, (1, 1, *factors)))
+    if multi_input_mode == "concat":
+        return b.concat(*parts, axis=1) if num_args > 1 else parts[0]
+    total = parts[0]
+    for x in parts[1:]:
+        if x.shape != total.shape:
+            raise OperatorError("Number of channels of the inputs of UpSampling must be equal to add them")
+        total = b.add(total, x)
+    return total
+
+
+def _bilinear(b: Any, data: tuple[Any, ...], scale: int, channels: int) -> Any:
+    if len(data) != 2:
+        raise OperatorError("bilinear UpSampling takes data and weight: num_args=2")
+    require_float(data[0])
+    side = 2 * scale - scale % 2
+    attrs = deconvolution.parse(
+        {
+            "kernel": (side, side),
+            "stride": (scale, scale),
+            "pad": (scale // 2, scale // 2),
+            "num_filter": channels,
+            "num_group": channels,
+        }
+    )
+    return deconvolution.expand_into(b, data, attrs)[0]
