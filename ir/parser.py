@@ -145,6 +145,9 @@ class _Parser:
         while self.accept_word("update"):
             at = self.i
             state = self.use(scope)
+            if state in scope.updated:
+                self.fail(f"{self.texts[at]} is updated twice", at)
+            scope.updated.add(state)
             self.expect("=")
             new = self.use(scope)
             try:
@@ -385,6 +388,7 @@ class _Scope:
     def __init__(self, b: Builder) -> None:
         self.b = b
         self.values: dict[str, Value] = {}
+        self.updated: set[Value] = set()
 
 
 __all__ = ["ParseError", "parse_attrs", "parse_graph"]

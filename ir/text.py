@@ -1,15 +1,16 @@
 """The text form of graphs: its syntax, and dumps in files. `ir/printer.py` writes it, `ir/parser.py` reads it.
 
-    graph @net(%x: f32[2,3], %s: f32[3]) level planned {arena = 64, training = False} {
+    graph @net(%x: f32[2,3], %s: f32[3]) level planned {arena = 192, training = False} {
       %0: f32[] = constant() {value = 0.5} loc("model.py":12, "net0_dense0")
       %1: f32[2,3] @0 = broadcast(%0) {shape = (2, 3)}
-      %y: f32[2,3] = fused(%x, %1) (@body(%a: f32[2,3], %b: f32[2,3]) {
+      %y: f32[2,3] = fused(%x, %1) (@body(%a: f32[2,3], %b: f32[2,3]) level legal {
         %0: f32[2,3] = mul(%a, %b)
         return %0
       })
-      %v: f32[2,3] @32, %i: i64[2,3] = sort(%y) {axis = 1}
+      %v: f32[2,3] @64, %i: i64[2,3] @128 = sort(%y) {axis = 1}
+      %new: f32[3] = reduce(%v) {op = "sum", axes = (0,)}
       update %s = %new
-      return %y, %v
+      return %y, %i
     }
 
 * `graph`, name, inputs; then, unless they are `expanded` and empty, the level and facts about the whole graph.

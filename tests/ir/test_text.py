@@ -2,6 +2,7 @@
 
 import random
 import re
+import textwrap
 
 import ml_dtypes
 import numpy as np
@@ -41,6 +42,16 @@ def test_everything_prints_as_it_was_read():
     assert fused.attrs[".tile"] == (4, 8) and fused.attrs[".unroll"] is None
     assert fused.regions[0].level == "legal" and fused.regions[0].name == "body"
     assert graph.updates == ((graph.inputs[1], graph.inputs[1]),)
+
+
+def test_the_documented_examples(root):
+    from gluonjit.ir import text
+
+    example = re.search(r"(?ms)^    graph .*?^    }$", text.__doc__)[0]
+    assert print_graph(parse_graph(example), locs=True) == textwrap.dedent(example) + "\n"
+    document = (root / "docs" / "ir.md").read_text()
+    example = re.search(r"(?ms)^graph @net.*?^}$", document)[0]
+    assert print_graph(parse_graph(example), locs=True) == example + "\n"
 
 
 def test_locations_print_on_demand_only():
@@ -301,6 +312,7 @@ G = "graph @g(%x: f32[2], %i: i64[]) {\n"
         (G + '  %y = exp(%x) {.a = "\\q"}\n  return', 2, 22, "bad string"),
         (G + "  %y @x = exp(%x)\n", 2, 6, "expected an offset in bytes, such as @128"),
         (G + "  update %x = %i\n  return }", 2, 10, "state x has type f32[2] and cannot become i64[]"),
+        (G + "  update %x = %x\n  update %x = %x\n  return }", 3, 10, "%x is updated twice"),
         (G + "  return %x\n  %y = exp(%x)\n}", 3, 3, "expected '}' after 'return', found '%y'"),
         (G + "  exp(%x)\n", 2, 3, "expected an op, 'update' or 'return', found 'exp'"),
         (
