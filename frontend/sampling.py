@@ -45,8 +45,8 @@ def samplers(flavour: Flavour, internal: Any) -> dict[str, Callable[..., Any]]:
             more["out"] = out
         if by_array:
             return getattr(internal, f"_sample_{name}")(*parameters, shape=shape, dtype=dtype, **more)
-        if shape is _Null and out is None:
-            shape = 1
+        if shape is _Null:
+            shape = 1 if out is None else out.shape
         if ctx is not None or flavour.imperative:
             more["ctx"] = str(ctx or current_context())
         return getattr(internal, f"_random_{name}")(*parameters, shape=shape, dtype=dtype, **more)
