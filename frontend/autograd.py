@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from gluonjit.base import MXNetError
 from gluonjit.runtime import mode
+from gluonjit.trace.state import running
 
 
 class _Modes(threading.local):
@@ -23,6 +24,8 @@ modes = _Modes()
 
 
 def is_training() -> bool:
+    if running.trace is not None:
+        running.trace.mode_fact = True
     return modes.training
 
 

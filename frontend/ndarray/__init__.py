@@ -14,7 +14,6 @@ if TYPE_CHECKING:  # what `populate` makes
     def __getattr__(name: str) -> Any: ...
 
 
-
 def _adopt(value: Any) -> Any:
     """In a block that is being traced, symbols are arrays."""
     from gluonjit.symbol.symbol import Symbol

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gluonjit import autograd, namespace
+from gluonjit import autograd, namespace, random
 from gluonjit.base import MXNetError, numeric_types
 from gluonjit.context import Context, cpu, placed
-from gluonjit.ir import opdef
 from gluonjit.ir.types import DTYPES, IRError, dtype
 from gluonjit.ndarray import indexing
-from gluonjit.runtime.eager import quiet
+from gluonjit.runtime.eager import Eager, quiet
 from gluonjit.runtime.storage import Storage
 from gluonjit.trace.state import recorded, running
 
@@ -474,6 +473,7 @@ def _check_scalar_key(key: Any) -> None:
 
 
 _ELEMENT_TYPES = {d.numpy for d in DTYPES.values()}
+_eager = Eager(False, random.next_key)
 
 
 def element_type(spec: Any) -> np.dtype:
@@ -486,10 +486,12 @@ def element_type(spec: Any) -> np.dtype:
 
 
 def convert(array: np.ndarray, target: np.dtype) -> np.ndarray:
-    """`array` in element type `target`, which may be the array itself: the primitive `cast`."""
+    """`array` in element type `target`, which may be the array itself: what the operator `Cast` does."""
     if array.dtype == target:
         return array
     with quiet():
         if array.dtype not in _ELEMENT_TYPES:  # int16, complex, object, …: NumPy's own rules
             return array.astype(target)
-        return opdef.lookup("cast").eval(array, dtype=target)  # type: ignore[attr-defined]
+        from gluonjit.operators.support import convert as cast
+
+        return cast(_eager, array, dtype(target))

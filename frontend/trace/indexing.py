@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gluonjit.base import numeric_types
+from gluonjit.ir.types import I32, broadcast_shapes
 from gluonjit.ndarray.indexing import Advanced, Basic, first_axis, fit, parse
 from gluonjit.symbol.graph import Entry
 from gluonjit.symbol.symbol import Symbol
@@ -54,10 +55,8 @@ def put(x: TracedSymbol, key: Any, value: Any) -> None:
     if x._type.size == 0:
         return
     if _traced_parts(key):
-        recorder.refuse(
-            "assignment at positions that are not known while tracing cannot be compiled",
-            "F.where(mask, value, x), or F.contrib.index_copy(x, index, value)",
-        )
+        _scatter(x, key, value)
+        return
     meaning = parse(() if key is Ellipsis else key, shape)
     if isinstance(meaning, Advanced):
         positions = _positions(meaning, shape)
@@ -149,24 +148,57 @@ def _gather(x: TracedSymbol, positions: np.ndarray) -> Entry:
 
 
 def _take(x: TracedSymbol, key: Any) -> Any:
-    """`x[key]` with an index array whose values are not known: along one axis, the other axes being basic."""
+    """`x[key]` with index arrays whose values are not known: one of them and slices, or several for the first axes."""
     recorder = x._recorder
     parts = key if isinstance(key, tuple) else (key,)
-    arrays = [k for k, part in enumerate(parts) if isinstance(part, Symbol) or hasattr(part, "asnumpy")]
-    if len(arrays) > 1 or any(not isinstance(p, slice) for k, p in enumerate(parts) if k not in arrays):
+    slices = [k for k, part in enumerate(parts) if isinstance(part, slice)]
+    if len(slices) < len(parts) - 1:
+        return recorder.fresh(recorder.emit("gather_nd", [read(x), _tuples(x, parts)], {})[0])
+    (axis,) = {*range(len(parts))} - {*slices}
+    rest = tuple(slice(None) if k == axis else part for k, part in enumerate(parts))
+    source = get(x, rest) if slices else x
+    attrs = {"axis": axis, "mode": "wrap"}  # negative positions count from the end
+    return recorder.fresh(recorder.emit("take", [read(source), _index(x, parts[axis])], attrs)[0])
+
+
+def _scatter(x: TracedSymbol, key: Any, value: Any) -> None:
+    """`x[key] = value` for index arrays whose values are not known, for the first axes."""
+    recorder = x._recorder
+    shape = x.shape
+    parts = key if isinstance(key, tuple) else (key,)
+    while _is_whole(parts[-1]):
+        parts = parts[:-1]
+    tuples = _tuples(x, parts)
+    new = _fitted(x, value, recorder.types[tuples].shape[1:] + shape[len(parts) :], ())
+    write(x, recorder.emit("_scatter_set_nd", [read(x), new, tuples], {"shape": shape})[0])
+
+
+def _tuples(x: TracedSymbol, parts: Sequence[Any]) -> Entry:
+    """Index arrays for the first axes, broadcast together, as `gather_nd` takes them: along a new first axis."""
+    recorder = x._recorder
+    if any(part is None or part is Ellipsis or isinstance(part, slice) for part in parts):
         recorder.refuse(
-            "an index that mixes arrays of unknown values with other indices cannot be compiled",
+            "an index that mixes arrays of unknown values with slices in this way cannot be compiled",
             "F.take(x, index, axis=…), F.pick or F.gather_nd",
         )
-    (axis,) = arrays
-    rest = tuple(slice(None) if k == axis else part for k, part in enumerate(parts))
-    source = get(x, rest) if len(parts) > 1 else x
-    index = recorder.lift(parts[axis])
-    if index._type.dtype.kind == "b":
-        recorder.refuse("the shape of x[mask] depends on the values of the mask", "F.where(mask, x, other)")
-    whole = index if index._type.dtype.is_integer else index.astype("int32")  # fractions are dropped
-    attrs = {"axis": axis, "mode": "wrap"}  # negative positions count from the end
-    return recorder.fresh(recorder.emit("take", [read(source), read(whole)], attrs)[0])
+    indices = [_index(x, part) for part in parts]
+    shape = broadcast_shapes(*(recorder.types[e].shape for e in indices))
+    indices = [_fitted(recorder.fresh(e), recorder.fresh(e), shape, ()) for e in indices]
+    return recorder.emit("stack", indices, {"axis": 0})[0]
+
+
+def _index(x: TracedSymbol, part: Any) -> Entry:
+    """One index array, as int32: fractions are dropped."""
+    from gluonjit.ndarray import NDArray
+
+    recorder = x._recorder
+    if not isinstance(part, (Symbol, NDArray)):
+        return read(recorder.constant(np.atleast_1d(np.asarray(part, np.int32))))
+    entry = read(recorder.lift(part))
+    dtype = recorder.types[entry].dtype
+    if dtype.kind == "b":
+        recorder.refuse("x[mask] cannot be compiled: its shape depends on the mask", "F.where(mask, x, other)")
+    return entry if dtype is I32 else recorder.emit("Cast", [entry], {"dtype": "int32"})[0]
 
 
 def _fitted(x: TracedSymbol, value: Any, shape: Shape, squeeze: Sequence[int]) -> Entry:

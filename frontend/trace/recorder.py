@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from gluonjit import autograd
+from gluonjit.autograd import modes
 from gluonjit.base import MXNetError, TraceError
 from gluonjit.context import current_context
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
@@ -88,6 +88,10 @@ class Recorder:
     def argument(self, name: str, position: int, x: NDArray) -> TracedSymbol:
         """Argument number `position` of the traced call."""
         return self._input(name, type_of(x._array), position)
+
+    def variable(self, handle: TracedSymbol) -> Entry:
+        """The variable behind an array from outside, which holds its value before the call."""
+        return self.inputs[handle._cell][0]
 
     def parameter(self, param: Parameter) -> TracedSymbol:
         """The variable of a gluon parameter; the same one each time."""
@@ -243,7 +247,7 @@ class Recorder:
             op = registry.get(op)
         node = make_node(op, entries, attrs, name=name, attr=attr, hint=hint, loc=self.loc(), fill=False)
         self.nodes.append(node)
-        mode = autograd.is_training()
+        mode = modes.training
         if mode != self.training:
             # `with autograd.train_mode():` around this operator. In another mode the program may do otherwise.
             self.modes[node] = mode
@@ -302,7 +306,7 @@ class Recorder:
         found = {}
         for param, handle in self._parameters.items():
             if param._data is None:
-                entry, _ = self.inputs[handle._cell]
+                entry = self.variable(handle)
                 if entry in self.partial:
                     raise MXNetError(
                         f"The shape of parameter {param.name} cannot be inferred: {param.shape}, 0 means unknown"
@@ -331,10 +335,11 @@ class Recorder:
 
     def same_shape(self, a: TracedSymbol, b: TracedSymbol) -> bool:
         """Whether the shapes are equal, noted if so; what is done for different shapes is right for equal ones, too."""
-        x, y = self._shape(read(a)), self._shape(read(b))
-        equal = x == y or not (is_complete(x) and is_complete(y))
+        x, y = read(a), read(b)
+        # A shape that is not known yet will be found from this: symbols of one shape is what MXNet means by `+`.
+        equal = x in self.partial or y in self.partial or self.types[x].shape == self.types[y].shape
         if equal:
-            self.facts[SAME_SHAPE, read(a), read(b)] = True
+            self.facts[SAME_SHAPE, x, y] = True
         return equal
 
     def refuse(self, what: str, instead: str = "") -> NoReturn:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gluonjit import autograd
+from gluonjit.autograd import modes
 from gluonjit.base import TraceError
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
@@ -211,20 +211,28 @@ def _record(
     block: HybridBlock, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int]
 ) -> tuple[Recorder, list[Entry], Any]:
     """Runs the program; argument k is the array number pattern[k]. Gives (recorder, arguments' variables, result)."""
-    recorder = Recorder(block, autograd.is_training())
+    recorder = Recorder(block, modes.training)
     names = ["data"] if len(leaves) == 1 else [f"data{k}" for k in range(len(leaves))]
-    _forget_fast_calls(block)
+    blocks = _family(block)
+    for b in blocks:
+        b._fast_call = None  # a block compiled on its own looks at its next call whether a trace is running
+    kept = [(b, name, x) for b in blocks for name, x in vars(b).items() if isinstance(x, NDArray)]
     with state.tracing(recorder):
         symbols = [recorder.argument(name, k, x) for k, (name, x) in enumerate(zip(names, leaves))]
         result = recorder.call(block, nest.rebuild(form, [symbols[k] for k in pattern]))
-    return recorder, [s._cell.entry for s in symbols], result
+    for b, name, x in kept:
+        if vars(b).get(name) is not x:
+            b.__dict__[name] = x
+            raise TraceError(
+                f"{b.name} replaces its array self.{name} in hybrid_forward: compiled code would do so once, not in "
+                f"every call\n  write instead: self.{name}[:] = ..., which changes the array itself"
+            )
+    return recorder, [recorder.variable(s) for s in symbols], result
 
 
-def _forget_fast_calls(block: Any) -> None:
-    """Has blocks that were compiled on their own look, at their next call, whether a trace is running."""
-    block._fast_call = None
-    for child in block._children.values():
-        _forget_fast_calls(child)
+def _family(block: Any) -> list[Any]:
+    """The block and all blocks inside it."""
+    return [block, *(b for child in block._children.values() for b in _family(child))]
 
 
 def parameter_shapes(block: HybridBlock, args: Sequence[Any]) -> dict[Parameter, tuple[int, ...]]:
