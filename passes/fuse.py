@@ -111,9 +111,9 @@ def _group(graph: Graph) -> dict[Op, Group]:
         if op.name in OUTSIDE:
             # A one-element constant (and it has one use) belongs to whoever uses it.
             if op.name == "constant" and op.result.size == 1 and op.result not in results:
-                users = graph.uses.get(op.result, ())
-                if len(users) == 1 and users[0] in group_of and users[0].name not in LONE:
-                    group_of[op] = group_of[users[0]]
+                readers = graph.uses.get(op.result, ())
+                if len(readers) == 1 and readers[0] in group_of and readers[0].name not in LONE:
+                    group_of[op] = group_of[readers[0]]
                     group_of[op].ops.add(op)
             continue
         users = {group_of.get(user) for r in op.results for user in graph.uses.get(r, ())}

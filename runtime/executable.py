@@ -109,7 +109,7 @@ class Executable:
     ) -> dict[int, np.ndarray]:
         """Prepared values by their slot in the main table, brought up to date."""
         with self._lock:
-            held = {}
+            held: dict[int, np.ndarray] = {}
             for p in self.prepared:
                 p.refresh(inputs, versions)
                 held.update(zip(p.slots, p.results, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -86,14 +87,12 @@ def _member_offset(cls: type, slot: str) -> int:
 
 @functools.cache
 def _numpy_api(index: int) -> int:
-    try:
-        from numpy._core._multiarray_umath import _ARRAY_API
-    except ImportError:  # NumPy 1.26
-        from numpy.core._multiarray_umath import _ARRAY_API  # type: ignore[no-redef]
+    core = "numpy._core" if int(np.__version__.partition(".")[0]) >= 2 else "numpy.core"
+    capsule = importlib.import_module(f"{core}._multiarray_umath")._ARRAY_API
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype = ctypes.c_void_p
     get.argtypes = (ctypes.py_object, ctypes.c_char_p)
-    return ctypes.c_void_p.from_address(get(_ARRAY_API, None) + 8 * index).value  # type: ignore[return-value]
+    return ctypes.c_void_p.from_address(get(capsule, None) + 8 * index).value  # type: ignore[return-value]
 
 
 def _python(name: str) -> int:

@@ -138,23 +138,20 @@ class CachedCall:
     ) -> None:
         """Lets the next call with this signature go straight to native code, where that means the same."""
         known, callee = compiled.trace, compiled.callee
+        if not isinstance(callee, Executable):
+            return
         bare = known.out_form == ARRAY
-        flat = known.form == (tuple, *[ARRAY] * n_args) and (
-            bare or known.out_form == (list, *[ARRAY] * callee_size(callee))
-        )
-        simple = isinstance(callee, Executable) and flat and not known.writes and not compiled.streams
-        if not simple or autograd.is_training() or not self.block._calls_only_compiled_code():
+        nested = known.out_form != (list, *[ARRAY] * callee.n_outputs)
+        flat = known.form == (tuple, *[ARRAY] * n_args) and (bare or not nested)
+        if not flat or known.writes or compiled.streams:
+            return
+        if autograd.is_training() or not self.block._calls_only_compiled_code():
             return
         ready = callee.check(inputs)
         prepared = callee.refresh(ready, versions)
         fast = fast_call(callee, n_args, ready[n_args:], prepared, epoch, NDArray, self, bare)
         if self.block._cached is self:  # else the block has changed meanwhile
             self.block._fast_call = fast
-
-
-def callee_size(callee: Callee) -> int:
-    """How many outputs a compiled graph has; -1 when it does not tell."""
-    return callee.n_outputs if isinstance(callee, Executable) else -1
 
 
 def trace_call(block: HybridBlock, args: Sequence[Any]) -> Graph:
