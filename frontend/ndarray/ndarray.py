@@ -20,6 +20,7 @@ from gluonjit.base import MXNetError, numeric_types
 from gluonjit.context import Context, cpu, placed
 from gluonjit.ir.types import DTYPES, IRError, dtype
 from gluonjit.ndarray import indexing
+from gluonjit.operators.shape import decode_shape
 from gluonjit.runtime.eager import Eager, quiet
 from gluonjit.runtime.storage import Storage
 from gluonjit.trace.state import recorded, running
@@ -377,7 +378,7 @@ class NDArray:
                 f"Got unknown keywords in reshape: {', '.join(unknown)}. "
                 "Accepted keyword arguments are 'shape' and 'reverse'."
             )
-        target = indexing.reshape(self.shape, shape, kwargs.get("reverse", False))
+        target = decode_shape(self.shape, shape, kwargs.get("reverse", False))
         size = math.prod(target)
         if size > self.size:
             raise MXNetError(f"Cannot reshape array of size {self.size} into shape {shape}, which is larger")

@@ -1,0 +1,388 @@
+"""Operators that give the same elements another shape or order of axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gluonjit.ir.types import I64
+from gluonjit.operators.attributes import boolean, integer, optional, shape
+from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import Shapes, merge, shape_text
+
+# Reshape
+
+
+def resolve_shape(old: Sequence[int], codes: Sequence[int], reverse: bool = False) -> Shape:
+    """The shape that MXNet's reshape codes mean for a tensor of shape `old`, with as many elements."""
+    new = decode_shape(old, codes, reverse)
+    if math.prod(new) != math.prod(old):
+        # MXNet lets this pass and reads or writes beyond the array.
+        raise OperatorError(f"Cannot reshape array of size {math.prod(old)} into shape {tuple(codes)}")
+    return new
+
+
+def decode_shape(old: Sequence[int], codes: Sequence[int], reverse: bool = False) -> Shape:
+    """The shape that MXNet's reshape codes mean; whether it has as many elements as `old` is the caller's question.
+
+    0 keeps the dimension, -1 is what is left of the elements, -2 keeps all remaining dimensions, -3 multiplies two of
+    them, -4 splits one into the two that follow (one of which may be -1). `reverse` reads both from the right.
+    """
+    dims, todo = list(old), list(codes)
+    if reverse:
+        dims.reverse()
+        todo.reverse()
+    out: list[int] = []
+    source = 0  # the dimension of `old` that the next code is about
+    inferred = None
+
+    def take(count: int) -> list[int]:
+        nonlocal source
+        if source + count > len(dims):
+            raise OperatorError(
+                f"Check failed: src_idx < dshape_len ({source + count - 1} vs. {len(dims)}) : "
+                f"reshape {tuple(codes)} asks for more dimensions than {shape_text(old)} has"
+            )
+        source += count
+        return dims[source - count : source]
+
+    while todo:
+        code = todo.pop(0)
+        if code == 0:
+            out += take(1)
+        elif code == -1:
+            if inferred is not None:
+                raise OperatorError("One and only one dim can be inferred")
+            inferred = len(out)
+            out.append(1)
+            source += 1
+        elif code == -2:
+            out += take(max(len(dims) - source, 0))
+        elif code == -3:
+            out.append(math.prod(take(2)))
+        elif code == -4:
+            (whole,) = take(1)
+            if len(todo) < 2:
+                raise OperatorError("Check failed: i + 2 < params_len : -4 must be followed by two dimensions")
+            out += _split(whole, todo.pop(0), todo.pop(0))
+        elif code > 0:
+            out.append(code)
+            source += 1
+        else:
+            raise OperatorError(f"shape dim size must be >= -1, while received {code}")
+    if inferred is not None:
+        rest = math.prod(out)
+        out[inferred] = math.prod(dims) // rest if rest else 0
+    return tuple(reversed(out) if reverse else out)
+
+
+def _split(whole: int, first: int, second: int) -> list[int]:
+    if first == second == -1:
+        raise OperatorError("Split dims cannot both be -1.")
+    known = [first, second]
+    if -1 in known:
+        other = second if first == -1 else first
+        known[known.index(-1)] = whole // other if other > 0 else 0
+    if math.prod(known) != whole or min(known) < 0:
+        raise OperatorError(f"Split dims {first}, {second} do not divide original dim {whole}")
+    return known
+
+
+def _resolve_target(old: Sequence[int], target: Sequence[int], keep_highest: bool) -> Shape:
+    """The shape that the attributes of old graphs mean: one 0 in `target` is what is left of the elements."""
+    out = list(target)
+    if keep_highest and out and old:
+        out[0] = old[0]
+    unknown = [k for k, n in enumerate(out) if n == 0]
+    size = math.prod(old)
+    if len(unknown) == 1:
+        rest = math.prod(n for n in out if n)
+        out[unknown[0]] = size // rest
+    if math.prod(out) != size:
+        raise OperatorError(f"Cannot reshape array of size {size} into shape {tuple(target)}")
+    return tuple(out)
+
+
+def _last_unknown(known: Shape | None, size: int) -> Shape | None:
+    """`known` with its only unknown dimension filled in from the number of elements."""
+    if known is None or known.count(0) != 1:
+        return known
+    rest = math.prod(n for n in known if n)
+    return known if size % rest else tuple(n or size // rest for n in known)
+
+
+def _from_size(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+    """A `backward` rule: the input has as many elements as the output."""
+    out = outputs[0]
+    if out is None or 0 in out:
+        return inputs
+    return [_last_unknown(inputs[0], math.prod(out)), *inputs[1:]]
+
+
+@operator(
+    "Reshape",
+    aliases=("reshape",),
+    attrs={
+        "shape": shape((), doc="0, -1, -2, -3 and -4 have a meaning of their own"),
+        "reverse": boolean(False, doc="whether to read both shapes from the right"),
+        "target_shape": shape((), doc="deprecated: 0 is the dimension to infer"),
+        "keep_highest": boolean(False, doc="deprecated: keeps the first dimension beside target_shape"),
+    },
+    backward=_from_size,
+)
+def reshape(b: Any, data: Any, *, shape: Shape, reverse: bool, target_shape: Shape, keep_highest: bool) -> Any:
+    """The same elements in another shape
+
+    In `shape`, 0 keeps the dimension, -1 is inferred, -2 keeps all that remain, -3 merges two and -4 splits one into
+    the two numbers after it.
+    """
+    old = tuple(data.shape)
+    if target_shape and not shape:
+        return b.reshape(data, shape=_resolve_target(old, target_shape, keep_highest))
+    return b.reshape(data, shape=resolve_shape(old, shape, reverse))
+
+
+def _rows_from_output(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+    data, out = inputs[0], outputs[0]
+    if data is None or out is None:
+        return inputs
+    return [merge(data, (out[0], *data[1:]))]
+
+
+@operator("Flatten", aliases=("flatten",), backward=_rows_from_output)
+def flatten(b: Any, data: Any) -> Any:
+    """All axes but the first as one"""
+    old = data.shape
+    if len(old) == 2:
+        return data
+    return b.reshape(data, shape=(*old[:1], math.prod(old[1:])))
+
+
+def _part_of(rank: int, first: int | None, last: int | None, side: str) -> tuple[int, int]:
+    """The axes from `first` up to `last` (None: all); negative ones count from the end."""
+    start = 0 if first is None else first + rank * (first < 0)
+    stop = rank if last is None else last + rank * (last < 0)
+    if start < 0:
+        raise OperatorError(f"Check failed: Invalid begin for {side}_begin={first}")
+    if stop > rank:
+        raise OperatorError(f"Check failed: Invalid end for {side}_end={last}")
+    if start >= stop:
+        raise OperatorError(f"Invalid begin, end, get {side}_begin={first}, {side}_end={last}")
+    return start, stop
+
+
+@operator(
+    "reshape_like",
+    inputs=("lhs", "rhs"),
+    attrs={k: optional(integer()) for k in ("lhs_begin", "lhs_end", "rhs_begin", "rhs_end")},
+)
+def reshape_like(
+    b: Any,
+    lhs: Any,
+    rhs: Any,
+    *,
+    lhs_begin: int | None,
+    lhs_end: int | None,
+    rhs_begin: int | None,
+    rhs_end: int | None,
+) -> Any:
+    """lhs in the shape of rhs; or lhs with its axes [lhs_begin, lhs_end) replaced by those [rhs_begin, rhs_end)"""
+    mine, other = tuple(lhs.shape), tuple(rhs.shape)
+    if (lhs_begin, lhs_end, rhs_begin, rhs_end) == (None,) * 4:
+        new = other
+    else:
+        start, stop = _part_of(len(mine), lhs_begin, lhs_end, "lhs")
+        first, last = _part_of(len(other), rhs_begin, rhs_end, "rhs")
+        new = mine[:start] + other[first:last] + mine[stop:]
+    if math.prod(new) != math.prod(mine):
+        raise OperatorError(
+            f"Cannot reshape lhs with shape {shape_text(mine)} to new shape {shape_text(new)} "
+            "because they have different size."
+        )
+    return b.reshape(lhs, shape=new)
+
+
+# Order of axes
+
+
+def _permuted(x: Shape | None, perm: Sequence[int]) -> Shape | None:
+    return None if x is None or len(x) != len(perm) else tuple(x[p] for p in perm)
+
+
+def _transpose_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+    out = outputs[0]
+    if out is None:
+        return inputs
+    rank = len(out)
+    perm = [a % rank for a in attrs["axes"]] if attrs["axes"] else range(rank)[::-1]
+    inverse = sorted(range(rank), key=list(perm).__getitem__)
+    return [merge(inputs[0], _permuted(out, inverse))]
+
+
+@operator(
+    "transpose",
+    attrs={"axes": shape((), doc="result axis k is data axis axes[k]; () reverses all")},
+    backward=_transpose_backward,
+)
+def transpose(b: Any, data: Any, *, axes: Shape) -> Any:
+    """The axes in another order"""
+    rank = len(data.shape)
+    if not axes:
+        return b.transpose(data, perm=tuple(range(rank))[::-1])
+    if len(axes) != rank:
+        raise OperatorError(
+            f"Check failed: std::max(shp.ndim(), out_shp.ndim()) == param.axes.ndim() ({rank} vs. {len(axes)}) : "
+            f"transpose of {shape_text(data.shape)} needs {rank} axes"
+        )
+    perm = tuple(a + rank if a < 0 else a for a in axes)
+    if sorted(perm) != list(range(rank)):
+        raise OperatorError(f"axes {tuple(axes)} are not a permutation of those of {shape_text(data.shape)}")
+    return b.transpose(data, perm=perm)
+
+
+def _swap(rank: int, dim1: int, dim2: int) -> tuple[int, ...]:
+    perm = list(range(rank))
+    for name, axis in (("axis1", dim1), ("axis2", dim2)):
+        if not -rank <= axis < rank:
+            raise OperatorError(f"{name}: axis {axis} is out of bounds for array of ndim {rank}")
+    perm[dim1], perm[dim2] = perm[dim2], perm[dim1]
+    return tuple(perm)
+
+
+def _swap_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+    out = outputs[0]
+    return inputs if out is None else [merge(inputs[0], _permuted(out, _swap(len(out), attrs["dim1"], attrs["dim2"])))]
+
+
+@operator(
+    "SwapAxis",
+    aliases=("swapaxes",),
+    attrs={"dim1": integer(0), "dim2": integer(0)},
+    backward=_swap_backward,
+)
+def swap_axis(b: Any, data: Any, *, dim1: int, dim2: int) -> Any:
+    """Two axes exchanged"""
+    return b.transpose(data, perm=_swap(len(data.shape), dim1, dim2))
+
+
+# Axes of 1
+
+
+def _new_axis(rank: int, axis: int) -> int:
+    if not -rank - 1 <= axis <= rank:
+        raise OperatorError(f"axis must be in the range [{-rank}, {rank}] ({axis} provided)")
+    return axis + rank + 1 if axis < 0 else axis
+
+
+def _expand_dims_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+    out = outputs[0]
+    if not out:
+        return inputs
+    axis = _new_axis(len(out) - 1, attrs["axis"])
+    return [merge(inputs[0], (*out[:axis], *out[axis + 1 :]))]
+
+
+@operator("expand_dims", attrs={"axis": integer()}, backward=_expand_dims_backward)
+def expand_dims(b: Any, data: Any, *, axis: int) -> Any:
+    """A new axis of length 1 at the given place"""
+    old = tuple(data.shape)
+    axis = _new_axis(len(old), axis)
+    return b.reshape(data, shape=(*old[:axis], 1, *old[axis:]))
+
+
+def _squeezed_axes(old: Sequence[int], axis: Shape | None) -> set[int]:
+    rank = len(old)
+    if axis is None:
+        return {k for k, n in enumerate(old) if n == 1}
+    chosen = set()
+    for a in axis:
+        if not -rank <= a < rank:
+            raise OperatorError(f"axis {a} is out of bounds for array of dimension {rank}")
+        if old[a] not in (0, 1):
+            raise OperatorError(f"cannot select an axis to squeeze out which has size={old[a]} not equal to one")
+        if a % rank in chosen:
+            raise OperatorError("duplicate value in axis")
+        chosen.add(a % rank)
+    return chosen
+
+
+def _squeeze_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+    data, out = inputs[0], outputs[0]
+    if data is None or out is None or attrs["axis"] is None:
+        return inputs
+    gone = _squeezed_axes(data, attrs["axis"])
+    if len(data) - len(gone) != len(out):
+        return inputs
+    rest = iter(out)
+    return [merge(data, tuple(1 if k in gone else next(rest) for k in range(len(data))))]
+
+
+@operator(
+    "squeeze",
+    attrs={"axis": optional(shape(), None)},
+    backward=_squeeze_backward,
+)
+def squeeze(b: Any, data: Any, *, axis: Shape | None) -> Any:
+    """Without the given axes of length 1, or without all of them; at least one axis stays"""
+    old = tuple(data.shape)
+    gone = _squeezed_axes(old, axis)
+    if any(old[k] != 1 for k in gone):
+        raise OperatorError("cannot select an axis to squeeze out which has size=0 not equal to one")
+    return b.reshape(data, shape=tuple(n for k, n in enumerate(old) if k not in gone) or (1,))
+
+
+# Blocks of pixels
+
+
+def _block_axes(data: Any, block: int, what: str) -> tuple[int, int, int, int]:
+    if len(data.shape) != 4:
+        raise OperatorError(f"Operation {what} requires exactly 4D tensor")
+    if block <= 0:
+        raise OperatorError("block_size must be a positive integer value")
+    return tuple(data.shape)  # type: ignore[return-value]
+
+
+@operator("depth_to_space", attrs={"block_size": integer()})
+def depth_to_space(b: Any, data: Any, *, block_size: int) -> Any:
+    """Channels moved into blocks of pixels: [N, s*s*C, H, W] becomes [N, C, s*H, s*W]"""
+    n, c, h, w = _block_axes(data, block_size, "Depth To Space")
+    s = block_size
+    if c % (s * s):
+        raise OperatorError(
+            "Cannot perform Depth To Space operation on the specified tensor. "
+            "Dimension:1(depth dimension) should be a multiple of 'block^2'"
+        )
+    c //= s * s
+    blocks = b.transpose(b.reshape(data, shape=(n, s, s, c, h, w)), perm=(0, 3, 4, 1, 5, 2))
+    return b.reshape(blocks, shape=(n, c, h * s, w * s))
+
+
+@operator("space_to_depth", attrs={"block_size": integer()})
+def space_to_depth(b: Any, data: Any, *, block_size: int) -> Any:
+    """Blocks of pixels moved into channels: [N, C, s*H, s*W] becomes [N, s*s*C, H, W]"""
+    n, c, h, w = _block_axes(data, block_size, "Space To Depth")
+    s = block_size
+    for axis, (size, name) in enumerate(((h, "1st"), (w, "2nd")), 2):
+        if size % s:
+            raise OperatorError(
+                "Cannot perform Space To Depth operation on the specified tensor. "
+                f"Dimension:{axis}({name} space dimension) should be a multiple of 'block'"
+            )
+    blocks = b.transpose(b.reshape(data, shape=(n, c, h // s, s, w // s, s)), perm=(0, 3, 5, 1, 2, 4))
+    return b.reshape(blocks, shape=(n, c * s * s, h // s, w // s))
+
+
+# The shape as data
+
+
+@operator("shape_array")
+def shape_array(b: Any, data: Any) -> Any:
+    """The shape, as int64"""
+    return b.constant(tuple(data.shape), I64)
+
+
+@operator("size_array")
+def size_array(b: Any, data: Any) -> Any:
+    """The number of elements, as int64 in shape (1,)"""
+    return b.constant((math.prod(data.shape),), I64)
