@@ -1,0 +1,168 @@
+"""The command line, as a user types it."""
+
+import io
+import subprocess
+import sys
+
+import pytest
+
+from gluonjit.cli import main
+
+SUM = """graph @sum() {
+  %a: f32[] = constant() {value = 1} %b: f32[] = constant() {value = 2} %c = add(%a, %b)
+  %d: f32[] = constant() {value = 3} %e: f32[] = constant() {value = 4} %f = add(%d, %e)
+  %g = add(%c, %f) return %g }
+"""
+
+MODEL = """
+import gluonjit as mx
+from gluonjit.gluon import nn
+
+class Scale(mx.gluon.HybridBlock):
+    def hybrid_forward(self, F, x):
+        return F.tanh(x * 2)
+
+def net():
+    block = nn.HybridSequential(prefix="net_")
+    with block.name_scope():
+        block.add(nn.Dense(3, activation="relu"), Scale())
+    block.initialize(mx.init.Xavier())
+    return block
+
+scale = Scale()
+number = 3
+"""
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """Runs a command in an empty folder that holds model.py; gives (status, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(MODEL)
+
+    def run(*arguments, stdin=""):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        try:
+            status = main(arguments)
+        except SystemExit as e:
+            status = e.code
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run
+
+
+def test_constants_fold(run):
+    status, out, _ = run("opt", "-", "-p", "fold,dce", stdin=SUM)
+    assert status == 0
+    assert out.count("constant") == 1 and "value = 10.0" in out and "add" not in out
+
+
+def test_opt_reports(run, tmp_path):
+    (tmp_path / "g.ir").write_text(SUM)
+    status, out, err = run(
+        "opt", "g.ir", "-p", "fold,dce", "--print-after-all", "--diff", "--timing", "--dump-dir", "d"
+    )
+    assert status == 0
+    assert "// After fold" in err and "+ " in err and "total" in err
+    assert sorted(p.name for p in (tmp_path / "d").iterdir()) == ["00-input.ir", "01-fold.ir", "02-dce.ir"]
+    again, text, _ = run("opt", "d/02-dce.ir", "-p", "dce")
+    assert again == 0 and text == out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "words"),
+    [
+        (("opt", "-", "-p", "fold"), "graph @g( {", ("<stdin>:1:11", "^")),
+        (("opt", "-", "-p", "fold"), "graph @g() { %a = ad(%b) return %a }", ("error:",)),
+        (("opt", "-", "-p", "fould"), SUM, ("did you mean 'fold'",)),
+        (("opt", "missing.ir", "-p", "fold"), "", ("missing.ir",)),
+        (("dump", "missing.py:net", "--input", "1x3"), "", ("there is no file missing.py",)),
+        (("dump", "model.py:nett", "--input", "1x3"), "", ("did you mean 'net'",)),
+        (("dump", "model.py", "--input", "1x3"), "", ("model.py:NAME",)),
+        (("dump", "model.py:number", "--input", "1x3"), "", ("not a gluon Block",)),
+        (("dump", "model.py:net"), "", ("--input",)),
+        (("ops", "Convolutoin"), "", ("Convolution",)),
+    ],
+)
+def test_mistakes_are_one_error(run, arguments, stdin, words):
+    status, out, err = run(*arguments, stdin=stdin)
+    assert status == 1 and out == ""
+    assert err.startswith("error: ") and "Traceback" not in err
+    assert all(word in err for word in words), err
+
+
+@pytest.mark.parametrize("arguments", [(), ("frobnicate",), ("opt", "-"), ("dump", "model.py:net", "--input", "3by4")])
+def test_wrong_usage_is_status_2(run, arguments):
+    status, _, err = run(*arguments)
+    assert status == 2 and "usage:" in err
+
+
+def test_a_failing_model_names_its_line(run, tmp_path):
+    (tmp_path / "bad.py").write_text("x = 1\ny = x / 0\n")
+    status, _, err = run("dump", "bad.py:net", "--input", "1x3")
+    assert status == 1 and "bad.py failed at line 2: ZeroDivisionError" in err
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        ("trace", ("level traced", "mx.FullyConnected", "mx.tanh")),
+        ("expanded", ("dot_general", "tanh")),
+        ("optimized", ("level planned", "prepare", "fused")),
+        ("llvm", ("define void @main", "target triple")),
+        ("asm", ("main:",)),
+    ],
+)
+def test_every_stage(run, stage, words):
+    status, out, err = run("dump", "model.py:net", "--input", "2x5", "--stage", stage)
+    assert status == 0, err
+    assert all(word in out for word in words)
+
+
+def test_a_printed_stage_is_input_again(run, tmp_path):
+    _, out, _ = run("trace", "model.py:scale", "--input", "2x5")
+    (tmp_path / "traced.ir").write_text(out)
+    status, _, err = run("opt", "traced.ir", "-p", "expand, legalize-broadcast")
+    assert status == 0, err
+
+
+def test_run_compares_with_the_reference(run, tmp_path):
+    (tmp_path / "g.ir").write_text(
+        "graph @g(%x: f32[3,4]) { %y = exp(%x) %z = reduce(%y) {op = 'sum', axes = (1,)} return %z }".replace("'", '"')
+    )
+    for arguments in (("run", "g.ir", "--random", "7"), ("run", "model.py:net", "--input", "2x5")):
+        status, out, err = run(*arguments)
+        assert status == 0, err
+        assert float(out.rsplit(" ", 1)[1]) <= 1e-5
+
+
+def test_bench_times_both_modes(run):
+    status, out, err = run("bench", "model.py:net", "--input", "2x5", "--rounds", "3", "--seconds", "0.001")
+    assert status == 0, err
+    assert "imperative" in out and "hybridized" in out
+
+
+def test_reports(run):
+    assert "Convolution" in run("ops")[1]
+    assert "num_filter : int, required" in run("ops", "Convolution")[1]
+    assert "plan-memory" in run("passes")[1]
+    assert "LLVM" in run("doctor")[1]
+
+
+@pytest.mark.parametrize("command", ["trace", "dump", "opt", "run", "bench", "ops", "passes", "doctor"])
+def test_help_has_an_example(run, command):
+    status, out, _ = run(command, "--help")
+    assert status == 0 and "example:" in out
+
+
+def test_the_module_runs():
+    done = subprocess.run([sys.executable, "-m", "gluonjit", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("gluonjit ")
+
+
+def test_a_closed_pipe_is_no_error():
+    text = subprocess.run(
+        f"{sys.executable} -m gluonjit ops | head -1", shell=True, capture_output=True, text=True, check=True
+    )
+    assert text.stdout and not text.stderr
