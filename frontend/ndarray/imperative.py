@@ -11,18 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit import random
 from gluonjit.autograd import modes
 from gluonjit.base import MXNetError
 from gluonjit.context import Context, placed
 from gluonjit.ir.types import IRError
-from gluonjit.ndarray.ndarray import NDArray
-from gluonjit.operators.registry import Operator
-from gluonjit.runtime.eager import Eager, quiet
+from gluonjit.ndarray.ndarray import EAGER, NDArray
+from gluonjit.operators.registry import Operator, cache_key
+from gluonjit.runtime.eager import quiet
 from gluonjit.runtime.storage import Storage
 from gluonjit.trace.state import running
-
-_EAGER = {mode: Eager(mode, random.next_key) for mode in (False, True)}
 
 # Bits of ndarray.flags.num: C-contiguous, owns its data, writeable. A result with all three, and no operand itself,
 # is fresh memory in the layout that an NDArray has.
@@ -50,16 +47,13 @@ def _call(op: Operator, raw: dict[str, Any]) -> _Call:
     known = _calls.get(op)
     if known is None:
         known = _calls[op] = {}
-    key: Any = ()
-    if raw:
-        # 1, True and 1.0 are one key but not one attribute, and so are 0.0 and -0.0.
-        key = tuple([(k, v.__class__, repr(v) if v.__class__ is float and not v else v) for k, v in raw.items()])
+    key = cache_key(raw)
+    if key is None:
+        return _Call(op, raw)
     try:
         return known[key]
     except KeyError:
         pass
-    except TypeError:  # unhashable: a list or an array
-        return _Call(op, raw)
     if len(known) >= 1024:  # a scalar that changes with every call must not fill the memory
         known.clear()
     known[key] = call = _Call(op, raw)
@@ -93,7 +87,7 @@ def invoke(
         op.check_arity(len(arrays), call.attrs)
     try:
         with quiet():
-            results = op.expand(_EAGER[modes.training], *arrays, **call.attrs)
+            results = op.expand(EAGER[modes.training], *arrays, **call.attrs)
     except MXNetError:
         raise
     except IRError as e:

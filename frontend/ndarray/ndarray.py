@@ -29,6 +29,9 @@ _new = object.__new__
 _CPU = cpu(0)
 _making_storage = threading.Lock()
 
+EAGER = {training: Eager(training, random.next_key) for training in (False, True)}
+"""What runs expansions on arrays, for each mode."""
+
 
 class NDArray:
     """A multidimensional array of one element type, made by `nd.array`, `nd.zeros`, … and by operators.
@@ -457,8 +460,11 @@ def _functions() -> Any:
 namespace.add_methods(NDArray, _functions)
 
 
-def _placed_copy(array: np.ndarray, context: Context) -> NDArray:
-    """A new NDArray on `context` with the elements of `array`. MXNetError for a device there is none of."""
+def _placed_copy(array: np.ndarray, context: Context) -> Any:
+    """A new NDArray on `context` with the elements of `array`; while a trace runs, a constant of that trace.
+
+    MXNetError for a device there is none of.
+    """
     device = placed(context)
     if running.trace is not None:
         return running.trace.constant(array)
@@ -474,7 +480,6 @@ def _check_scalar_key(key: Any) -> None:
 
 
 _ELEMENT_TYPES = {d.numpy for d in DTYPES.values()}
-_eager = Eager(False, random.next_key)
 
 
 def element_type(spec: Any) -> np.dtype:
@@ -495,4 +500,4 @@ def convert(array: np.ndarray, target: np.dtype) -> np.ndarray:
             return array.astype(target)
         from gluonjit.operators.support import convert as cast
 
-        return cast(_eager, array, dtype(target))
+        return cast(EAGER[False], array, dtype(target))

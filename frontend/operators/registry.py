@@ -93,7 +93,7 @@ class Operator(opdef.OpDef):
 
     def parse(self, raw: Mapping[str, Any], node: str = "") -> dict[str, Any]:
         """Attributes from Python values or strings; OperatorError, as MXNet words it, for a bad or missing one."""
-        key = _cache_key(raw)
+        key = cache_key(raw)
         known = self._parsed.get(key)
         if known is None:
             known = self._parse(raw, node)
@@ -155,14 +155,12 @@ class Operator(opdef.OpDef):
         return tuple(out) if isinstance(out, (tuple, list)) else (out,)
 
 
-def _cache_key(raw: Mapping[str, Any]) -> Any:
+def cache_key(raw: Mapping[str, Any]) -> Any:
     """A hashable key, equal only for attributes that parse alike; None when there is none (an array as a value)."""
-    parts: list[Any] = []
-    for name, value in raw.items():
-        kind = type(value)
-        # 1, True and 1.0 are equal and hash alike, and so do 0.0 and -0.0: hence the type, and the text of a zero.
-        parts += (name, kind, repr(value) if value is not None and kind is float and not value else value)
-    key = tuple(parts)
+    if not raw:
+        return ()
+    # 1, True and 1.0 are equal and hash alike, and so do 0.0 and -0.0: hence the type, and the text of a zero.
+    key = tuple([(k, v.__class__, repr(v) if v.__class__ is float and not v else v) for k, v in raw.items()])
     try:
         hash(key)
     except TypeError:
