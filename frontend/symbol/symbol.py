@@ -469,10 +469,11 @@ def invoke(
             )
         attrs = {key: value for key, value in attrs.items() if key not in by_name}
     if op.variadic:
-        given = by_name or {f"arg{k}": s for k, s in enumerate(operands)}
+        keys = [f"arg{k}" for k in range(len(operands))]
     else:
-        given = {**dict(zip(input_names(op), operands)), **by_name}
-    entries = {key: s._entry(key) for key, s in given.items() if s is not None}
+        keys = list(input_names(op))
+    given = [*zip(keys, operands), *by_name.items()]
+    entries = {key: s._entry(key) for key, s in given if s is not None}
     node = make_node(op, entries, attrs, name=name, attr=attr, hint=hint)
     return Symbol([(node, k) for k in range(node.visible)])
 

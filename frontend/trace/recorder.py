@@ -14,7 +14,7 @@ import numpy as np
 
 from gluonjit.autograd import modes
 from gluonjit.base import MXNetError, TraceError
-from gluonjit.context import current_context
+from gluonjit.context import Context
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator, Shape
@@ -49,13 +49,15 @@ SAME_SHAPE = "same shape"
 class Recorder:
     """What `current_trace()` gives while a trace runs.
 
-    `training` is the mode it was started in. `nodes` are the operators in program order; `types` the types of all
-    entries, except those that hang on a parameter whose shape is not known yet: these are in `partial`.
+    `training` and `context` are the mode it was started in and its arguments' device. `nodes` are the operators in
+    program order; `types` the types of all entries, except those that hang on a parameter whose shape is not known
+    yet: these are in `partial`.
     """
 
-    def __init__(self, block: HybridBlock, training: bool) -> None:
+    def __init__(self, block: HybridBlock, training: bool, context: Context) -> None:
         self.block = block
         self.training = training
+        self.context = context
         self.nodes: list[Node] = []
         self.modes: dict[Node, bool] = {}
         self.types: dict[Entry, TensorType] = {}
@@ -64,7 +66,6 @@ class Recorder:
         self.facts: dict[tuple[Any, ...], Any] = {}
         self.mode_fact = False
         """Whether the program asked for the mode."""
-        self.context = current_context()
         self.blocks: list[str] = []
         self.inputs: dict[Cell, tuple[Entry, Any]] = {}
         """Cells from outside: the variable, and what it stands for (argument's position, Parameter or NDArray)."""
@@ -99,10 +100,11 @@ class Recorder:
         if found is None:
             (entry,) = param.var()._heads
             shape = tuple(param.shape or ())
+            type: TensorType | None = None
             if param._data is not None:
                 type = type_of(param._data._array)
-            else:
-                type = TensorType(dtype(param.dtype), shape) if is_complete(shape or None) else None
+            elif is_complete(shape or None):
+                type = TensorType(dtype(param.dtype), shape)
             found = self._input(param.name, type, param, entry[0])
             if type is None:
                 self.partial[entry] = shape or None
@@ -247,11 +249,8 @@ class Recorder:
             op = registry.get(op)
         node = make_node(op, entries, attrs, name=name, attr=attr, hint=hint, loc=self.loc(), fill=False)
         self.nodes.append(node)
-        mode = modes.training
-        if mode != self.training:
-            # `with autograd.train_mode():` around this operator. In another mode the program may do otherwise.
-            self.modes[node] = mode
-            self.mode_fact = True
+        if modes.training != self.training:  # `with autograd.train_mode():` around this operator
+            self.modes[node] = modes.training
         if any(e not in self.types for e in node.inputs):
             self.unsettled.append(node)
             self.partial.update({(node, k): None for k in range(len(node.output_names))})

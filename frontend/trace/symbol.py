@@ -209,7 +209,9 @@ class TracedSymbol(Symbol):
     @property
     def T(self) -> Any:
         """The array with its axes reversed, as a copy."""
-        return self.transpose() if self.ndim > 1 else self
+        if self.ndim <= 1:
+            return self
+        return self._recorder.fresh(self._recorder.emit("transpose", [read(self)], {})[0])
 
     # Arithmetic
 

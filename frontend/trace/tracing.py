@@ -211,7 +211,7 @@ def _record(
     block: HybridBlock, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int]
 ) -> tuple[Recorder, list[Entry], Any]:
     """Runs the program; argument k is the array number pattern[k]. Gives (recorder, arguments' variables, result)."""
-    recorder = Recorder(block, modes.training)
+    recorder = Recorder(block, modes.training, leaves[0].context)
     names = ["data"] if len(leaves) == 1 else [f"data{k}" for k in range(len(leaves))]
     blocks = _family(block)
     for b in blocks:
@@ -238,5 +238,7 @@ def _family(block: Any) -> list[Any]:
 def parameter_shapes(block: HybridBlock, args: Sequence[Any]) -> dict[Parameter, tuple[int, ...]]:
     """The shapes that the parameters without data must have for arguments like `args`."""
     leaves, form = flatten(tuple(args))
+    if not leaves:
+        raise ValueError(f"All args are None and we do not support such a case. Received args={tuple(args)}")
     recorder, _, _ = _record(block, leaves, form, range(len(leaves)))
     return recorder.deferred()

@@ -186,6 +186,14 @@ def test_the_mode_is_a_fact_when_asked_for():
     assert found.holds([f32(2, 3)], False) and not found.holds([f32(2, 3)], True)
 
 
+def test_setting_the_mode_is_a_fact_too():
+    def program(F, x):
+        with mx.autograd.predict_mode():
+            return F.Dropout(x, p=0.5)
+
+    assert not trace(block_of(program), [nd.ones((2, 3))]).holds([f32(2, 3)], True)
+
+
 def test_a_signature_that_does_not_fit_is_traced_anew_to_say_why():
     found = trace(block_of(lambda F, x: F.dot(x, F.ones((3, 2))) * x.shape[0]), [nd.ones((2, 3))])
     assert not found.holds([f32(2, 4)], False)

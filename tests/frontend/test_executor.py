@@ -1,0 +1,109 @@
+"""`bind`, `simple_bind`, `eval`: symbols run forward over arrays."""
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit import nd, sym
+
+
+@pytest.fixture
+def fc():
+    return sym.FullyConnected(sym.var("x"), num_hidden=4, name="fc")
+
+
+def test_eval():
+    x, y = sym.var("x"), sym.var("y")
+    ones = nd.ones((2, 3))
+    (out,) = (x + y * 2).eval(x=ones, y=ones)
+    assert out.asnumpy().tolist() == [[3.0] * 3] * 2
+    a, b = sym.Group([x, sym.exp(x)]).eval(ctx=mx.cpu(), x=ones)
+    np.testing.assert_allclose(b.asnumpy(), np.exp(a.asnumpy()), rtol=1e-6)
+
+
+def test_simple_bind_makes_arrays_of_the_inferred_shapes(fc):
+    executor = fc.simple_bind(mx.cpu(), x=(2, 3), type_dict={"x": "float64"})
+    assert {k: (v.shape, v.dtype) for k, v in executor.arg_dict.items()} == {
+        "x": ((2, 3), np.float64),
+        "fc_weight": ((4, 3), np.float64),
+        "fc_bias": ((4,), np.float64),
+    }
+    assert executor.outputs[0].shape == (2, 4)
+    with pytest.raises(RuntimeError, match=r"simple_bind error[\s\S]*fc_bias: None"):
+        fc.simple_bind(mx.cpu())
+
+
+def test_forward_reads_the_arrays_each_time(fc):
+    executor = fc.simple_bind(mx.cpu(), x=(2, 3))
+    executor.copy_params_from({"fc_weight": nd.ones((4, 3)), "fc_bias": nd.ones((4,)) * 0.5})
+    assert executor.forward(x=nd.ones((2, 3)))[0].asnumpy().tolist() == [[3.5] * 4] * 2
+    executor.arg_dict["x"][:] = 2
+    executor.arg_dict["fc_weight"][0] = 0
+    assert executor.forward()[0].asnumpy().tolist() == [[0.5, 6.5, 6.5, 6.5]] * 2
+    assert executor.output_dict["fc_output"] is executor.outputs[0]
+
+
+def test_forward_with_numpy_and_wrong_arguments(fc):
+    executor = fc.simple_bind(mx.cpu(), x=(2, 3))
+    executor.forward(x=np.ones((2, 3)))
+    with pytest.raises(ValueError, match=r"Shape not match! Argument x, need: \(2, 3\), received: \(2, 4\)"):
+        executor.forward(x=nd.ones((2, 4)))
+    with pytest.raises(TypeError, match="Unknown argument z"):
+        executor.forward(z=nd.ones((2, 4)))
+    with pytest.raises(ValueError, match="only accept keyword argument of NDArrays"):
+        executor.forward(x=3)
+    with pytest.raises(ValueError, match='Find name "foo" that is not in the arguments'):
+        executor.copy_params_from({"foo": nd.ones((1,))})
+    with pytest.raises(mx.MXNetError, match="gradients are not available yet"):
+        executor.backward()
+
+
+def test_bind_by_order_or_name():
+    s = sym.var("x") + sym.var("y")
+    ones = nd.ones((2, 3))
+    assert s.bind(mx.cpu(), [ones, ones]).forward()[0].asnumpy().sum() == 12
+    assert s.bind(mx.cpu(), {"y": ones, "x": ones}).forward()[0].asnumpy().sum() == 12
+    with pytest.raises(ValueError, match="Length of args does not match"):
+        s.bind(mx.cpu(), [ones])
+    with pytest.raises(ValueError, match="key `y` is missing in `args`"):
+        s.bind(mx.cpu(), {"x": ones})
+    with pytest.raises(TypeError, match="Only accept list of NDArrays"):
+        s.bind(mx.cpu(), [ones, 1])
+    with pytest.raises(TypeError, match="Context type error"):
+        s.bind(1, [ones, ones])
+    with pytest.raises(mx.MXNetError, match=r"Error in operator .*elemwise_add\(f32\[2,3\], f32\[2,1\]\)"):
+        s.bind(mx.cpu(), [ones, nd.ones((2, 1))])
+
+
+def test_auxiliary_states_and_modes():
+    bn = sym.BatchNorm(sym.var("x"), fix_gamma=False, eps=0, name="bn")
+    x = nd.array([[1, 2], [3, 6]])
+    args = {"x": x, "bn_gamma": nd.ones((2,)), "bn_beta": nd.zeros((2,))}
+    states = {"bn_moving_mean": nd.array([1, 2]), "bn_moving_var": nd.array([4, 4])}
+    executor = bn.bind(mx.cpu(), args, aux_states=states)
+    assert list(executor.aux_dict) == ["bn_moving_mean", "bn_moving_var"]
+    np.testing.assert_allclose(executor.forward()[0].asnumpy(), [[0, 0], [1, 2]], atol=1e-6)
+    np.testing.assert_allclose(executor.forward(is_train=True)[0].asnumpy(), [[-1, -1], [1, 1]], rtol=1e-6)
+
+
+def test_random_operators_go_on_from_call_to_call():
+    executor = sym.random.uniform(shape=(3,)).bind(mx.cpu(), {})
+    mx.random.seed(3)
+    first, second = executor.forward()[0].asnumpy(), executor.forward()[0].asnumpy()
+    assert (first != second).all()
+    mx.random.seed(3)
+    np.testing.assert_array_equal(nd.random.uniform(shape=(3,)).asnumpy(), first)
+
+
+def test_reshape_shares_what_stays(fc):
+    executor = fc.simple_bind(mx.cpu(), x=(2, 3))
+    executor.arg_dict["fc_bias"][:] = 1
+    smaller = executor.reshape(x=(1, 3))
+    assert smaller.arg_dict["fc_weight"] is executor.arg_dict["fc_weight"]
+    assert smaller.forward()[0].asnumpy().tolist() == [[1.0] * 4]
+    with pytest.raises(mx.MXNetError, match="allow_up_sizing"):
+        executor.reshape(x=(5, 3))
+    assert executor.reshape(allow_up_sizing=True, x=(5, 3)).outputs[0].shape == (5, 4)
+    with pytest.raises(mx.MXNetError, match="partial_shaping"):
+        executor.reshape(x=(1, 2))
+    assert executor.reshape(partial_shaping=True, x=(1, 2)).arg_dict["fc_weight"].shape == (4, 2)
