@@ -1,0 +1,195 @@
+"""Transcendental functions as straight-line code over values, for any number of lanes.
+
+`FUNCTIONS` maps a primitive's name to a function of the handler and its operands, f32 or f64. What models spend time
+in has f32 code of its own here; the rest is computed in f64 (`vecmath_f64`) and rounded. Polynomials are minimax fits
+made by `benchmarks/minimax.py`; errors (in units of the last place, against exact values) are measured by
+tests/codegen/test_vecmath.py: at most 2 for exp, log and tanh, at most 4 for the others.
+
+f32 operands or results below 1.2e-38 may count as zero, as they do in compiled code at large.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from gluonjit.codegen import vecmath_f64 as f64
+from gluonjit.codegen.number import Num, fma, polynomial, where
+from gluonjit.codegen.values import Val
+from gluonjit.ir.types import F32, F64, I32
+
+INF, NAN = math.inf, math.nan
+
+# Adding 1.5·2²³ rounds a float to an integer and leaves that integer in the low bits of the sum.
+_MAGIC = 12582912.0
+_LOG2E = 1.4426950408889634
+# ln 2 in two parts; the first has 15 bits, so that its product with an exponent is exact.
+_LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860682030941723e-6
+_LEAST = 2.0**-126
+_EXP_HIGHEST, _EXP_LOWEST = 88.72283172607422, -87.3365478515625
+
+# (e^r - 1 - r) / r² for |r| <= ln 2 / 2, weighted for e^r and for e^r - 1: 3e-9 and 1.3e-8.
+_EXP = (0.499999935, 0.166665207, 0.0416683875, 0.0083687103, 0.00138146083)
+_EXPM1 = (0.500000006, 0.16666543, 0.0416662824, 0.00836657826, 0.00139464207)
+# The latter for -0.35 <= r <= ln 2: 5e-9.
+_EXPM1_UP = (0.499999975, 0.166666948, 0.0416675947, 0.00832741722, 0.00138579567, 0.000229891315)
+# (log(1 + f) - f + f²/2) / f³ for sqrt(1/2) <= 1 + f <= sqrt(2): 6e-9 of the logarithm.
+_LOG = (
+    0.333333167,
+    -0.250008105,
+    0.200022858,
+    -0.166245519,
+    0.141812018,
+    -0.13128785,
+    0.128815882,
+    -0.0785945674,
+)
+# erf(x)/x in x² for |x| <= 1: 6e-9. -log(1 - erf x) for 1 <= x <= 3.93, beyond which erf is 1: 1.4e-9 of erf.
+_ERF_CENTRE = (
+    1.12837917,
+    -0.376126258,
+    0.112835851,
+    -0.0268538108,
+    0.00518832552,
+    -0.000801017456,
+    7.85379843e-5,
+)
+_ERFC_LOG = (0.000353697393, 1.12704013, 0.638225523, 0.103037505, -0.0218053849, 0.0029396243, -0.000185575781)
+_ERF_END = 3.93
+# (sin x - x)/x³ and (cos x - 1 + x²/2)/x⁴ in x² for |x| <= π/4: 4e-9 and 1e-10.
+_SIN = (-0.166666549, 0.00833217812, -0.000195172966)
+_COS = (0.0416666469, -0.00138873675, 2.44384464e-5)
+
+
+def _reduced(x: Num) -> tuple[Num, Num]:
+    """(t, r) with x = n ln 2 + r and |r| <= ln 2 / 2, where t holds n in its low bits."""
+    t = fma(x, _LOG2E, _MAGIC)
+    n = t - _MAGIC
+    return t, fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, x))
+
+
+def exp_in_range(x: Num) -> Num:
+    """exp where neither it overflows nor falls below the least normal number."""
+    t, r = _reduced(x)
+    y = fma(polynomial(r, _EXP), r * r, r) + 1.0
+    return (y.bits() + (t.bits() << 23)).as_float()  # the product with 2**n: n is added to the exponent
+
+
+def exp(x: Num) -> Num:
+    y = exp_in_range(x)
+    return where(x > _EXP_HIGHEST, INF, where(x < _EXP_LOWEST, 0.0, y))
+
+
+def expm1(x: Num) -> Num:
+    # Half of the scale above, so that it does not overflow before the result does.
+    t, r = _reduced(x.maximum(-17.5))
+    p = fma(polynomial(r, _EXPM1), r * r, r)
+    half = ((t.bits() << 23) + 0x3F000000).as_float()
+    y = fma(p, half, half - 0.5)
+    y = y + y
+    return where(x > _EXP_HIGHEST, INF, where(x.equals(0.0), x, y))
+
+
+def sigmoid(x: Num) -> Num:
+    return 1.0 / (exp_in_range((-x).minimum(88.0).maximum(-87.0)) + 1.0)  # beyond, the result is 0 or 1
+
+
+def tanh(x: Num) -> Num:
+    """m / (m + 2) with m = e^2|x| - 1. Where x is small, m = e^-2|x| - 1, which rounds by half as much."""
+    y = abs(x).minimum(9.02)
+    y = y + y
+    # Reduced to 0 <= r <= ln 2: then the sum of 2ⁿ (e^r - 1) and 2ⁿ - 1 never cancels.
+    t = fma(y - 0.34657, _LOG2E, _MAGIC)
+    n = t - _MAGIC
+    r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, y))
+    r = where(y < 0.34, -r, r)
+    p = fma(polynomial(r, _EXPM1_UP), r * r, r)
+    scale = ((t.bits() << 23) + 0x3F800000).as_float()
+    y = fma(p, scale, scale - 1.0)
+    return (y / (y + 2.0)).with_sign_of(x)
+
+
+def _split(x: Num) -> tuple[Num, Num]:
+    """(e, f) with x = 2**e (1 + f) and sqrt(1/2) <= 1 + f < sqrt(2); e as an i32. For normal, positive x."""
+    root = 0x3F3504F3  # sqrt(1/2)
+    i = x.bits() - root
+    return i.sar(23), ((i & 0x7FFFFF) + root).as_float() - 1.0
+
+
+def _log_series(f: Num, more: Num | float) -> Num:
+    """log(1 + f) - f, plus `more`, which is small against the result."""
+    u = f * f
+    return fma(u, -0.5, fma(f * u, polynomial(f, _LOG), more))
+
+
+def _log_edges(x: Num, y: Num) -> Num:
+    y = where(x < _LEAST, where(x < 0.0, x.of(NAN), -INF), y)
+    return where(x < INF, y, x)  # NaN, too, comes back as it is
+
+
+def log(x: Num) -> Num:
+    n, f = _split(x)
+    e = n.to(F32)
+    return _log_edges(x, fma(e, _LN2_HIGH, f + _log_series(f, e * _LN2_LOW)))
+
+
+def log1p(x: Num) -> Num:
+    u = x + 1.0
+    # What the sum rounded away is added to the fraction, scaled like it.
+    b = u - 1.0
+    lost = (1.0 - (u - b)) + (x - b)
+    n, f = _split(u)
+    f = fma(lost, ((127 - n.minimum(126)) << 23).as_float(), f)
+    e = n.to(F32)
+    y = fma(e, _LN2_HIGH, f + _log_series(f, e * _LN2_LOW))
+    y = where(x.equals(0.0), x, y)
+    y = where(x > -1.0, y, where(x.equals(-1.0), x.of(-INF), NAN))
+    return where(x < INF, y, where(x.equals(INF), x.of(INF), NAN))
+
+
+def erf(x: Num) -> Num:
+    y = abs(x).minimum(_ERF_END)
+    tail = 1.0 - exp_in_range(-polynomial(y, _ERFC_LOG))
+    return where(y < 1.0, x * polynomial(x * x, _ERF_CENTRE), tail.with_sign_of(x))
+
+
+def _sine(x: Num, quarter: int) -> Num:
+    """sin(x + quarter · π/2), by its part in [-π/4, π/4] and the quarter turn that this lies in."""
+    r, q = f64.quarters(x.to(F64))
+    r = r.to(F32)
+    q = Num(q.s, q.s.cast(q.v, I32)) + quarter
+    u = r * r
+    sine = fma(r * u, polynomial(u, _SIN), r)
+    cosine = fma(u * u, polynomial(u, _COS), fma(u, -0.5, 1.0))
+    y = where((q & 1).equals(0), sine, cosine)
+    return (y.bits() ^ ((q & 2) << 30)).as_float()
+
+
+def sin(x: Num) -> Num:
+    return where(x.equals(0.0), x, _sine(x, 0))
+
+
+def cos(x: Num) -> Num:
+    return _sine(x, 1)
+
+
+_F32: dict[str, Callable[..., Num]] = {f.__name__: f for f in (exp, expm1, log, log1p, tanh, sigmoid, erf, sin, cos)}
+
+
+def _function(name: str) -> Callable[..., Val]:
+    narrow = _F32.get(name)
+    wide = f64.FUNCTIONS[name]
+
+    def apply(s: Any, *args: Val) -> Val:
+        x = [Num(s, a) for a in args]
+        if args[0].dtype is F64:
+            return wide(*x).v
+        if narrow is not None:
+            return narrow(*x).v
+        return wide(*(v.to(F64) for v in x)).to(F32).v
+
+    return apply
+
+
+FUNCTIONS: dict[str, Callable[..., Val]] = {name: _function(name) for name in f64.FUNCTIONS}
