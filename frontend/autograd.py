@@ -24,9 +24,14 @@ modes = _Modes()
 
 
 def is_training() -> bool:
+    _note()
+    return modes.training
+
+
+def _note() -> None:
+    """A program that asks for a mode or sets one may do otherwise in another mode: a running trace must know."""
     if running.trace is not None:
         running.trace.mode_fact = True
-    return modes.training
 
 
 def is_recording() -> bool:
@@ -35,6 +40,7 @@ def is_recording() -> bool:
 
 def set_training(train_mode: bool) -> bool:
     """Sets the mode and returns the one before."""
+    _note()
     before = modes.training
     if before != bool(train_mode):
         modes.training = bool(train_mode)

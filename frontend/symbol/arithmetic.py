@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from numbers import Number
+from typing import Any, NamedTuple
+
+from gluonjit.base import numeric_types
 
 
 class Sign(NamedTuple):
@@ -38,3 +41,78 @@ ARITHMETIC = {
     },
 }
 """By the name of the broadcasting operator without `broadcast_`."""
+
+
+class SignMethods:
+    """Python's operators, as methods that ask `_arithmetic(what, other, numbers, reverse)` for the result.
+
+    `numbers` are the types of numbers that may be beside a symbol (MXNet's comparisons take fewer); `reverse` means
+    `other <what> self`.
+    """
+
+    __slots__ = ()
+
+    def _arithmetic(self, what: str, other: Any, numbers: Any = Number, reverse: bool = False) -> Any:
+        raise NotImplementedError
+
+    def __add__(self, other: Any) -> Any:
+        return self._arithmetic("add", other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._arithmetic("add", other)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._arithmetic("sub", other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._arithmetic("sub", other, reverse=True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._arithmetic("mul", other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._arithmetic("mul", other)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._arithmetic("div", other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._arithmetic("div", other, reverse=True)
+
+    __div__, __rdiv__ = __truediv__, __rtruediv__
+
+    def __mod__(self, other: Any) -> Any:
+        return self._arithmetic("mod", other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._arithmetic("mod", other, reverse=True)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._arithmetic("power", other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._arithmetic("power", other, reverse=True)
+
+    def __neg__(self) -> Any:
+        return self._arithmetic("mul", -1.0)
+
+    def __abs__(self) -> Any:
+        return self.abs()  # type: ignore[attr-defined]
+
+    def __eq__(self, other: Any) -> Any:  # type: ignore[override]
+        return self._arithmetic("equal", other, numeric_types)
+
+    def __ne__(self, other: Any) -> Any:  # type: ignore[override]
+        return self._arithmetic("not_equal", other, numeric_types)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._arithmetic("greater", other, numeric_types)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._arithmetic("greater_equal", other, numeric_types)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._arithmetic("lesser", other, numeric_types)
+
+    def __le__(self, other: Any) -> Any:
+        return self._arithmetic("lesser_equal", other, numeric_types)

@@ -12,11 +12,11 @@ from numbers import Number
 from typing import Any, NoReturn
 
 from gluonjit import attribute
-from gluonjit.base import MXNetError, NotImplementedForSymbol, dtype_name, numeric_types
+from gluonjit.base import MXNetError, NotImplementedForSymbol, dtype_name
 from gluonjit.namespace import add_methods, input_names
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator
-from gluonjit.symbol.arithmetic import ARITHMETIC
+from gluonjit.symbol.arithmetic import ARITHMETIC, SignMethods
 from gluonjit.symbol.compose import make_node, not_found
 from gluonjit.symbol.graph import (
     STORAGE_TYPES,
@@ -31,7 +31,7 @@ from gluonjit.symbol.graph import (
 )
 
 
-class Symbol:
+class Symbol(SignMethods):
     """Outputs of a graph: `x + y`, `F.relu(x)`. Several, where an operator has several or `Group` made it."""
 
     __slots__ = ("_heads",)
@@ -312,69 +312,7 @@ class Symbol:
         """Itself."""
         return self
 
-    # Arithmetic
-
-    def __add__(self, other: Any) -> Any:
-        return self._arithmetic("add", other)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._arithmetic("add", other)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._arithmetic("sub", other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._arithmetic("sub", other, reverse=True)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._arithmetic("mul", other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._arithmetic("mul", other)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._arithmetic("div", other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._arithmetic("div", other, reverse=True)
-
-    __div__, __rdiv__ = __truediv__, __rtruediv__
-
-    def __mod__(self, other: Any) -> Any:
-        return self._arithmetic("mod", other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return self._arithmetic("mod", other, reverse=True)
-
-    def __pow__(self, other: Any) -> Any:
-        return self._arithmetic("power", other)
-
-    def __rpow__(self, other: Any) -> Any:
-        return self._arithmetic("power", other, reverse=True)
-
-    def __neg__(self) -> Any:
-        return self._arithmetic("mul", -1.0)
-
-    def __abs__(self) -> Any:
-        return _functions().abs(self)
-
-    def __eq__(self, other: Any) -> Any:  # type: ignore[override]
-        return self._arithmetic("equal", other, numeric_types)
-
-    def __ne__(self, other: Any) -> Any:  # type: ignore[override]
-        return self._arithmetic("not_equal", other, numeric_types)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._arithmetic("greater", other, numeric_types)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._arithmetic("greater_equal", other, numeric_types)
-
-    def __lt__(self, other: Any) -> Any:
-        return self._arithmetic("lesser", other, numeric_types)
-
-    def __le__(self, other: Any) -> Any:
-        return self._arithmetic("lesser_equal", other, numeric_types)
+    # Arithmetic, whose signs `SignMethods` has
 
     def _arithmetic(self, what: str, other: Any, numbers: Any = Number, reverse: bool = False) -> Any:
         """The node for `self <what> other`, or for `other <what> self` with a number; TypeError for other types."""
