@@ -1,6 +1,8 @@
 """`select`: decides, for an explicit target, which kernel computes each op, and writes it down as `.kernel`.
 
-Code generation decides nothing, so that a test of this pass never depends on the machine that runs it.
+Code generation decides nothing, so that a test of this pass never depends on the machine that runs it. A group around
+a matrix product or convolution is brought into the form of the kernel that computes it, with tile sizes and packed
+weights (`select_matmul`, `select_conv`); everything else is loops, a kernel that cannot be fused, or a view.
 """
 
 from __future__ import annotations
@@ -9,18 +11,28 @@ from typing import Any
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.passes.manager import register_pass
+from gluonjit.passes.select_matmul import select_dot, split
 
 SEQUENTIAL = frozenset({"sort", "cumsum", "scatter_add"})
+_SELECTORS = {"dot_general": select_dot}
 
 
 @register_pass("select")
 def select(graph: Graph, *, target: Any) -> Graph:
+    """Annotates each op with its kernel; the graph attribute `params` tells which weights are worth packing."""
+    fixed = _hoistable(graph)
+
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
+        if ".kernel" in op.attrs:
+            return None
         if op.name == "reshape":
             kernel = "view"
         elif op.name in SEQUENTIAL:
             kernel = "sequential"
-        elif op.name == "fused" and ".kernel" not in op.attrs:
+        elif op.name == "fused":
+            made = _with_anchor(b, op, operands, fixed, target)
+            if made is not None:
+                return (made,)
             kernel = "loops"
         else:
             return None
@@ -28,3 +40,29 @@ def select(graph: Graph, *, target: Any) -> Graph:
         return b.emit(op.name, operands, {**op.attrs, ".kernel": kernel}, op.regions, op.loc, names)
 
     return rewrite(graph, rule)
+
+
+def _with_anchor(b: Builder, op: Op, operands: tuple[Value, ...], fixed: set[Value], target: Any) -> Value | None:
+    body = op.regions[0]
+    anchors = [o for o in body.ops if o.name in _SELECTORS]
+    if len(anchors) != 1:
+        return None
+    (anchor,) = anchors
+    selector = _SELECTORS[anchor.name]
+
+    def kernel(op: Op) -> Value | None:
+        return selector(b, op, operands, fixed.__contains__, target)
+
+    made = kernel(op)
+    if made is None and body.outputs[0] is not anchor.result:
+        made = split(b, op, operands, anchor, kernel)
+    return made
+
+
+def _hoistable(graph: Graph) -> set[Value]:
+    """The values that depend on parameters and constants alone: computed once, not at every call."""
+    fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
+    for op in graph.ops:
+        if op.definition.pure and all(v in fixed for v in op.operands):
+            fixed.update(op.results)
+    return fixed

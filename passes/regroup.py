@@ -1,0 +1,139 @@
+"""The body of a kernel with an anchor, written again over a result whose axes are merged.
+
+A matrix product wants [batch…, M, N] where the graph has any number of free axes. Axes are merged by views outside of
+the kernel, and the epilogue is restated: elementwise ops simply have another shape, and a broadcast operand keeps what
+it has of each merged axis: all of it, or nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gluonjit.ir import opdef
+from gluonjit.ir.graph import Builder, Graph, Op, Value
+from gluonjit.ir.primitives.movement import broadcast_dims
+from gluonjit.ir.types import F32, F64, I32, I64
+
+Groups = Sequence[tuple[int, ...]]
+"""For each new axis, the old axes that it merges (none: an axis of 1)."""
+
+SIDE_TYPES = frozenset({F32, F64, I32, I64})
+"""Element types of an epilogue's buffers: those that registers hold as memory does."""
+
+
+@dataclass(frozen=True)
+class SideInput:
+    """Input `index` of the old body, as input of the new one: of `shape`, broadcast along `dims` unless None."""
+
+    index: int
+    shape: tuple[int, ...]
+    dims: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What follows the anchor. `sides` names, by value of the old body, the buffers that it reads."""
+
+    ops: tuple[Op, ...]
+    shape: tuple[int, ...]
+    sides: dict[Value, SideInput]
+    output: Value
+
+
+def view(b: Builder, x: Value, shape: Sequence[int]) -> Value:
+    """`x` under another shape: renames its buffer, costs nothing."""
+    if x.shape == tuple(shape):
+        return x
+    return b.emit("reshape", [x], {"shape": tuple(shape), ".kernel": "view"})[0]
+
+
+def merged_shape(shape: Sequence[int], groups: Groups) -> tuple[int, ...]:
+    return tuple(math.prod(shape[d] for d in group) for group in groups)
+
+
+def regroup(body: Graph, anchor: Op, groups: Groups) -> Epilogue | None:
+    """The epilogue over merged axes; None when it holds something that a kernel's epilogue cannot compute."""
+    shape = anchor.result.shape
+    inputs = {v: k for k, v in enumerate(body.inputs)}
+    sides: dict[Value, SideInput] = {}
+    ops = tuple(op for op in body.ops if op is not anchor)
+    produced = {op.result for op in ops if len(op.results) == 1}
+    if len(body.outputs) != 1 or body.outputs[0].shape != shape or body.outputs[0].dtype not in SIDE_TYPES:
+        return None
+    if body.outputs[0] is not anchor.result and body.outputs[0] not in produced:
+        return None
+    for op in ops:
+        definition = op.definition
+        if op.name == "constant":
+            if op.result.size != 1:
+                return None
+        elif op.name == "broadcast":
+            x = op.operands[0]
+            if op.result.shape != shape:
+                return None
+            if x in inputs:
+                side = _merged_broadcast(inputs[x], x, op, groups)
+                if side is None:
+                    return None
+                sides[op.result] = side
+            elif x.size != 1:
+                return None
+        elif not (isinstance(definition, opdef.Primitive) and definition.elementwise and op.result.shape == shape):
+            return None
+        else:
+            for x in op.operands:
+                if x in inputs:
+                    if x.shape != shape or x.dtype not in SIDE_TYPES:
+                        return None
+                    sides[x] = SideInput(inputs[x], merged_shape(shape, groups), None)
+    return Epilogue(ops, merged_shape(shape, groups), sides, body.outputs[0])
+
+
+def _merged_broadcast(index: int, x: Value, op: Op, groups: Groups) -> SideInput | None:
+    shape = op.result.shape
+    dims = broadcast_dims(x.ndim, shape, op.attrs["dims"])
+    present = [d for d, n in zip(dims, x.shape, strict=True) if n != 1]
+    if x.dtype not in SIDE_TYPES:
+        return None
+    kept: list[tuple[int, int]] = []
+    for axis, group in enumerate(groups):
+        mine = [d for d in group if d in present]
+        if mine:
+            if mine != [d for d in group if shape[d] != 1]:
+                return None
+            kept.append((axis, math.prod(shape[d] for d in mine)))
+    return SideInput(index, tuple(n for _, n in kept), tuple(axis for axis, _ in kept))
+
+
+def side_operands(b: Builder, epilogue: Epilogue, operands: Sequence[Value]) -> list[Value]:
+    """The buffers that the epilogue reads, in its shapes, in the order of `epilogue.sides`."""
+    return [view(b, operands[side.index], side.shape) for side in epilogue.sides.values()]
+
+
+def write_epilogue(body: Builder, epilogue: Epilogue, anchor: Op, result: Value, names: Sequence[str]) -> Value:
+    """Emits the epilogue after `result`, the anchor's in its new shape; declares its buffers as inputs of `body`."""
+    env: dict[Value, Value] = {anchor.result: result}
+    for (old, side), name in zip(epilogue.sides.items(), names, strict=True):
+        inner = body.input(name, old.type.with_shape(side.shape))
+        if side.dims is not None:
+            inner = body.broadcast(inner, shape=epilogue.shape, dims=side.dims)
+        env[old] = inner
+    for op in epilogue.ops:
+        if op.result in epilogue.sides:
+            continue
+        body.loc = op.loc
+        if op.name == "constant":
+            new = body.constant(op.attrs["value"].reshape(()))
+        elif op.name == "broadcast":
+            new = env[op.operands[0]]
+        else:
+            operands = [_stretched(body, env[v], epilogue.shape) for v in op.operands]
+            new = body.emit(op.name, operands, op.attrs)[0]
+        env[op.result] = new
+    return _stretched(body, env[epilogue.output], epilogue.shape)
+
+
+def _stretched(body: Builder, x: Value, shape: tuple[int, ...]) -> Value:
+    return x if x.shape == shape else body.broadcast(x, shape=shape, dims=())
