@@ -128,7 +128,7 @@ def poisson_of_large_mean(b: Any, mean: Any, shape: Shape) -> Any:
     s = b.maximum(b.div(w, b.sqrt(mean)), number(-1.41))
     half_square = b.mul(b.mul(s, s), number(0.5))
     near_one = _polynomial(b, s, (1, 1, 1 / 6, -1 / 72, 1 / 270))
-    r = near_one
+    r = b.maximum(near_one, number(1e-3))
     for _ in range(2):  # Newton
         log_r = b.log(r)
         excess = b.sub(b.add(b.sub(number(1), r), b.mul(r, log_r)), half_square)

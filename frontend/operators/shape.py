@@ -58,7 +58,8 @@ def decode_shape(old: Sequence[int], codes: Sequence[int], reverse: bool = False
             out.append(1)
             source += 1
         elif code == -2:
-            out += take(max(len(dims) - source, 0))
+            out += dims[source:]
+            source = max(source, len(dims))
         elif code == -3:
             out.append(math.prod(take(2)))
         elif code == -4:
