@@ -125,7 +125,7 @@ class Initializer:
         self._init_zero(name, arr)
 
     def _init_quantized_weight(self, name: str, arr: NDArray) -> None:
-        arr[:] = np.rint(_uniform(-127, 127, arr.shape).asnumpy()).astype(np.int8)
+        arr[:] = np.rint(_uniform(-127, 127, arr).asnumpy()).astype(np.int8)
 
     def _init_quantized_bias(self, name: str, arr: NDArray) -> None:
         self._init_zero(name, arr)
@@ -249,12 +249,16 @@ def create(initializer: Any, *args: Any, **kwargs: Any) -> Initializer:
 # Sources of numbers.
 
 
-def _uniform(low: float, high: float, shape: Sequence[int]) -> NDArray:
-    return ndarray.random.uniform(low, high, shape=tuple(shape))
+def _uniform(low: float, high: float, like: NDArray, shape: Sequence[int] | None = None) -> NDArray:
+    """Uniform numbers for an array like `like`, drawn in float64 for a float64 one and in float32 for all others."""
+    dtype = "float64" if like.dtype == np.float64 else "float32"
+    return ndarray.random.uniform(low, high, shape=like.shape if shape is None else shape, dtype=dtype)
 
 
-def _normal(sigma: float, shape: Sequence[int]) -> NDArray:
-    return ndarray.random.normal(0.0, sigma, shape=tuple(shape))
+def _normal(sigma: float, like: NDArray, shape: Sequence[int] | None = None) -> NDArray:
+    """Normal numbers with mean 0, as `_uniform`."""
+    dtype = "float64" if like.dtype == np.float64 else "float32"
+    return ndarray.random.normal(0.0, sigma, shape=like.shape if shape is None else shape, dtype=dtype)
 
 
 def _bilinear(shape: Sequence[int]) -> np.ndarray:
@@ -328,7 +332,7 @@ class Uniform(Initializer):
         self.scale = scale
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
-        arr[:] = _uniform(-self.scale, self.scale, arr.shape)
+        arr[:] = _uniform(-self.scale, self.scale, arr)
 
 
 @register
@@ -340,7 +344,7 @@ class Normal(Initializer):
         self.sigma = sigma
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
-        arr[:] = _normal(self.sigma, arr.shape)
+        arr[:] = _normal(self.sigma, arr)
 
 
 @register
@@ -355,9 +359,9 @@ class Orthogonal(Initializer):
     def _init_weight(self, name: str, arr: NDArray) -> None:
         flat = (arr.shape[0], math.prod(arr.shape[1:]))
         if self.rand_type == "uniform":
-            random = _uniform(-1.0, 1.0, flat)
+            random = _uniform(-1.0, 1.0, arr, flat)
         elif self.rand_type == "normal":
-            random = _normal(1.0, flat)
+            random = _normal(1.0, arr, flat)
         else:
             raise ValueError(f"Unknown random type {self.rand_type!r}: 'uniform' and 'normal' are known")
         u, _, v = np.linalg.svd(random.asnumpy(), full_matrices=False)
@@ -389,9 +393,9 @@ class Xavier(Initializer):
             raise ValueError("Incorrect factor type")
         scale = math.sqrt(self.magnitude / factors[self.factor_type])
         if self.rnd_type == "uniform":
-            arr[:] = _uniform(-scale, scale, shape)
+            arr[:] = _uniform(-scale, scale, arr)
         elif self.rnd_type == "gaussian":
-            arr[:] = _normal(scale, shape)
+            arr[:] = _normal(scale, arr)
         else:
             raise ValueError("Unknown random type")
 

@@ -407,7 +407,8 @@ class HybridBlock(Block):
         for name, p in self._reg_params.items():
             params[name] = p._data
             if p._data is None:
-                self._finish_deferred_init(x, *args)
+                if p._deferred_init:
+                    self._finish_deferred_init(x, *args)
                 params[name] = p.data()
         return self.hybrid_forward(ndarray, x, *args, **params)
 

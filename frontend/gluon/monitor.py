@@ -33,7 +33,7 @@ def run_monitored(graph: Graph, inputs: Sequence[np.ndarray], callback: Callable
         values.update(zip(op.results, results, strict=True))
         names = operator.outputs(op.attrs)
         visible = operator.visible(op.attrs) if operator.visible else len(names)
-        shown = list(zip(names, results, strict=True))[:visible]
+        shown = list(zip(names, results))[:visible]  # an expansion may leave out hidden results
         if monitor_all:
             shown = [*zip(operator.input_names(op.attrs), operands, strict=True), *shown]
         for name, x in shown:

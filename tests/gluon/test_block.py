@@ -250,8 +250,10 @@ def test_symbols_and_arrays_do_not_mix():
 
 
 def test_uninitialized():
+    net = nn.Dense(2)
     with pytest.raises(RuntimeError, match="Parameter 'dense0_weight' has not been initialized. Note that"):
-        nn.Dense(2)(mx.nd.ones((1, 2)))
+        net(mx.nd.ones((1, 2)))
+    assert net.weight.shape == (2, 0)
 
 
 def test_deferred_initialization():
@@ -263,6 +265,36 @@ def test_deferred_initialization():
     assert net.d.weight.shape == (2, 3) and net.seq[0].weight.shape == (2, 2)
     # 3 ones per unit, then sums of 2 units twice; times w (ones), times k.
     np.testing.assert_array_equal(out.asnumpy(), [[24, 48]])
+
+
+def test_deferred_initialization_of_a_block_that_asks_for_shapes():
+    class Asking(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.w = self.params.get("w", shape=(2, 0), init="ones", allow_deferred_init=True)
+
+        def hybrid_forward(self, F, x, w):
+            return F.FullyConnected(x.reshape((x.shape[0], -1)), w, no_bias=True, num_hidden=2)
+
+    net = Asking()
+    net.initialize()
+    assert net(mx.nd.ones((3, 2, 2))).asnumpy().tolist() == [[4, 4]] * 3
+
+
+def test_deferred_initialization_backwards():
+    class Backwards(gluon.HybridBlock):
+        """What `w` is multiplied with, alone does not tell its shape."""
+
+        def __init__(self):
+            super().__init__()
+            self.w = self.params.get("w", shape=(0, 0), init="ones", allow_deferred_init=True)
+
+        def hybrid_forward(self, F, x, w):
+            return F.elemwise_mul(F.relu(w), x)
+
+    net = Backwards()
+    net.initialize()
+    assert net(mx.nd.ones((3, 2))).shape == net.w.shape == (3, 2)
 
 
 def test_deferred_initialization_that_cannot_be():
