@@ -123,6 +123,7 @@ def _sliced(x: TracedSymbol, meaning: Basic) -> Entry:
     if not cut:
         return entry
     if 0 in meaning.size:
+        recorder.note("dtype", entry)
         return read(recorder.constant(np.zeros(meaning.size, x._type.dtype.numpy)))
     if len(cut) == 1 and meaning.step[cut[0]] == 1:
         (axis,) = cut
@@ -195,7 +196,7 @@ def _index(x: TracedSymbol, part: Any) -> Entry:
     if not isinstance(part, (Symbol, NDArray)):
         return read(recorder.constant(np.atleast_1d(np.asarray(part, np.int32))))
     entry = read(recorder.lift(part))
-    dtype = recorder.types[entry].dtype
+    dtype = recorder.note("dtype", entry)
     if dtype.kind == "b":
         recorder.refuse("x[mask] cannot be compiled: its shape depends on the mask", "F.where(mask, x, other)")
     return entry if dtype is I32 else recorder.emit("Cast", [entry], {"dtype": "int32"})[0]
@@ -206,11 +207,11 @@ def _fitted(x: TracedSymbol, value: Any, shape: Shape, squeeze: Sequence[int]) -
     from gluonjit.ndarray.ndarray import NDArray, convert
 
     recorder = x._recorder
-    dtype = x._type.dtype
+    dtype = recorder.ask("dtype", x)
     if not isinstance(value, (Symbol, NDArray)):
         value = recorder.constant(convert(np.asarray(value), dtype.numpy))
     entry = read(recorder.lift(value))
-    if recorder.types[entry].dtype is not dtype:
+    if recorder.note("dtype", entry) is not dtype:
         entry = recorder.emit("Cast", [entry], {"dtype": dtype.numpy.name})[0]
     own = recorder.types[entry].shape
     if own == shape:

@@ -64,6 +64,8 @@ def write(handle: TracedSymbol, value: Entry) -> None:
     shape = recorder.types[value].shape
     size = math.prod(shape)
     if size == root.size:
+        if shape != root.shape:
+            pin(recorder, cell.entry)
         cell.entry = reshaped(recorder, value, root.shape)
     else:
         pin(recorder, cell.entry)
@@ -104,4 +106,4 @@ def reshaped(recorder: Recorder, entry: Entry, shape: Sequence[int]) -> Entry:
 
 def pin(recorder: Recorder, entry: Entry) -> None:
     """Notes that the graph now depends on the shape of `entry`."""
-    recorder.facts["shape", entry] = recorder.types[entry].shape
+    recorder.note("shape", entry)

@@ -15,35 +15,24 @@ import numpy as np
 from gluonjit.autograd import modes
 from gluonjit.base import MXNetError, TraceError
 from gluonjit.context import Context
-from gluonjit.ir.types import IRError, TensorType, dtype, type_of
+from gluonjit.ir.types import TensorType, dtype, type_of
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator, Shape
-from gluonjit.operators.support import merge
 from gluonjit.symbol.compose import make_node
 from gluonjit.symbol.graph import Entry, Node
-from gluonjit.symbol.lower import operator_error
-from gluonjit.symbol.shapes import is_complete, refine
+from gluonjit.symbol.shapes import is_complete
 from gluonjit.symbol.symbol import Symbol
+from gluonjit.trace import facts
+from gluonjit.trace.facts import Fact
 from gluonjit.trace.memory import Cell, read, write
 from gluonjit.trace.source import quote, user_loc
+from gluonjit.trace.typetable import TypeTable
 
 if TYPE_CHECKING:
     from gluonjit.gluon.block import HybridBlock
     from gluonjit.gluon.parameter import Parameter
     from gluonjit.ndarray import NDArray
     from gluonjit.trace.symbol import TracedSymbol
-
-FACTS = {
-    "shape": lambda t: t.shape,
-    "dtype": lambda t: t.dtype,
-    "ndim": lambda t: t.rank,
-    "size": lambda t: t.size,
-    "len": lambda t: t.shape[0] if t.shape else None,
-}
-"""What a program can ask of one array's type."""
-
-SAME_SHAPE = "same shape"
-"""The fact about two arrays: whether their shapes are equal."""
 
 
 class Recorder:
@@ -60,10 +49,12 @@ class Recorder:
         self.context = context
         self.nodes: list[Node] = []
         self.modes: dict[Node, bool] = {}
-        self.types: dict[Entry, TensorType] = {}
-        self.partial: dict[Entry, Shape | None] = {}
-        self.unsettled: list[Node] = []
-        self.facts: dict[tuple[Any, ...], Any] = {}
+        self._assumed: list[tuple[Entry, Entry]] = []
+        """Pairs of arrays taken to have one shape before it was known."""
+        self._table = TypeTable(self._found)
+        self.types = self._table.types
+        self.partial = self._table.partial
+        self.facts: dict[Fact, Any] = {}
         self.mode_fact = False
         """Whether the program asked for the mode."""
         self.blocks: list[str] = []
@@ -216,11 +207,10 @@ class Recorder:
                 raise MXNetError(f"Operator {op.name} has {len(results)} outputs, but out= gives {len(targets)}")
             for k, (target, entry) in enumerate(zip(targets, results)):
                 handle = self.lift(target)
-                wanted = self.types[read(handle)]
-                if wanted != self.types[entry]:
+                wanted, got = self.type(handle), self.type(self.fresh(entry))
+                if not self.note("same type", entry, read(handle)):
                     raise MXNetError(
-                        f"Incompatible attr in node at {k}-th output: operator {op.name} gives {self.types[entry]}, "
-                        f"out= is {wanted}"
+                        f"Incompatible attr in node at {k}-th output: operator {op.name} gives {got}, out= is {wanted}"
                     )
                 write(handle, entry)
             return out
@@ -251,54 +241,13 @@ class Recorder:
         self.nodes.append(node)
         if modes.training != self.training:  # `with autograd.train_mode():` around this operator
             self.modes[node] = modes.training
-        if any(e not in self.types for e in node.inputs):
-            self.unsettled.append(node)
-            self.partial.update({(node, k): None for k in range(len(node.output_names))})
-            self._settle()
-        else:
-            self._infer(node)
+        self._table.add(node)
         return [(node, k) for k in range(node.visible)]
 
-    def _infer(self, node: Node) -> None:
-        """Sets the types of the outputs, those of the inputs being known."""
-        assert node.op is not None
-        types = [self.types[e] for e in node.inputs]
-        try:
-            results = node.op.infer(types, node.parsed)
-        except IRError as e:
-            raise operator_error(node, types, e) from e
-        for k, type in enumerate(results):
-            self.types[node, k] = type
-            self.partial.pop((node, k), None)
-
-    def _settle(self) -> None:
-        """Refines the shapes that are still open, from all operators that touch them, until nothing changes."""
-        changed = True
-        while changed:
-            changed = False
-            for node in list(self.unsettled):
-                outs = [(node, k) for k in range(len(node.output_names))]
-                before = [self._shape(e) for e in node.inputs], [self._shape(e) for e in outs]
-                after = refine(node, *before)
-                for entry, shape in zip([*node.inputs, *outs], [*after[0], *after[1]]):
-                    if entry in self.partial and shape != self.partial[entry]:
-                        changed = True
-                        self.partial[entry] = shape = merge(self.partial[entry], shape)
-                        if entry[0].op is None and is_complete(shape):
-                            self._complete(entry, shape)
-                if all(e in self.types for e in node.inputs):
-                    changed = True
-                    self.unsettled.remove(node)
-                    self._infer(node)
-
-    def _shape(self, entry: Entry) -> Shape | None:
-        return self.types[entry].shape if entry in self.types else self.partial[entry]
-
-    def _complete(self, entry: Entry, shape: Any) -> None:
-        """A parameter's shape has been found."""
-        del self.partial[entry]
-        (param,) = [origin for e, origin in self.inputs.values() if e == entry]
-        self.types[entry] = TensorType(dtype(param.dtype), shape)
+    def _found(self, entry: Entry, shape: Shape) -> TensorType:
+        """The type of the parameter behind a variable, now that its shape is known."""
+        (param,) = [origin for variable, origin in self.inputs.values() if variable == entry]
+        return TensorType(dtype(param.dtype), shape)
 
     def deferred(self) -> dict[Parameter, Shape]:
         """The parameters without data, and the shapes found for them; MXNetError when one stays unknown."""
@@ -311,9 +260,17 @@ class Recorder:
                         f"The shape of parameter {param.name} cannot be inferred: {param.shape}, 0 means unknown"
                     )
                 found[param] = self.types[entry].shape
+        for pair in self._assumed:
+            self.note("same shape", *pair)
         return found
 
     # Facts
+
+    def note(self, kind: str, *entries: Entry) -> Any:
+        """What `kind` of fact holds of these entries; the graph depends on it from now on."""
+        fact = (kind, *entries)
+        self.facts[fact] = seen = facts.value(fact, self.types)
+        return seen
 
     def type(self, handle: TracedSymbol) -> TensorType:
         """The type of an array, without noting that anyone asked. TraceError while it hangs on an open parameter."""
@@ -326,19 +283,19 @@ class Recorder:
         return self.types[entry]
 
     def ask(self, kind: str, handle: TracedSymbol) -> Any:
-        """A fact about an array's type, noted."""
-        type = self.type(handle)
-        value = FACTS[kind](type)
-        self.facts[kind, read(handle)] = value
-        return value
+        """A fact about an array's type, for the program to see."""
+        self.type(handle)
+        return self.note(kind, read(handle))
 
     def same_shape(self, a: TracedSymbol, b: TracedSymbol) -> bool:
         """Whether the shapes are equal, noted if so; what is done for different shapes is right for equal ones, too."""
         x, y = read(a), read(b)
-        # A shape that is not known yet will be found from this: symbols of one shape is what MXNet means by `+`.
-        equal = x in self.partial or y in self.partial or self.types[x].shape == self.types[y].shape
+        if x in self.partial or y in self.partial:
+            self._assumed.append((x, y))
+            return True  # shapes are found from this: symbols of one shape is what MXNet means by `+`
+        equal = self.types[x].shape == self.types[y].shape
         if equal:
-            self.facts[SAME_SHAPE, x, y] = True
+            self.note("same shape", x, y)
         return equal
 
     def refuse(self, what: str, instead: str = "") -> NoReturn:

@@ -141,6 +141,8 @@ class TracedSymbol(Symbol):
         after = self._recorder.types[entry].shape
         if math.prod(after) != before.size:
             raise ValueError(f"Cannot reshape array of size {before.size} into shape {shape}")
+        if after == before.shape:
+            self._recorder.ask("shape", self)  # in another shape, this view would be another
         return self.view(0, after, entry)
 
     def flatten(self, inplace: bool = False, **kwargs: Any) -> Any:

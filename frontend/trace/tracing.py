@@ -18,9 +18,9 @@ from gluonjit.ndarray import NDArray
 from gluonjit.symbol.graph import Entry, post_order
 from gluonjit.symbol.lower import lower, stream_numbers
 from gluonjit.symbol.symbol import Symbol
-from gluonjit.trace import nest, state
+from gluonjit.trace import facts, nest, state
 from gluonjit.trace.memory import read
-from gluonjit.trace.recorder import FACTS, SAME_SHAPE, Recorder
+from gluonjit.trace.recorder import Recorder
 
 if TYPE_CHECKING:
     from gluonjit.gluon.block import HybridBlock
@@ -55,7 +55,7 @@ class Trace:
         self.out_form = out_form
         self.outputs = list(outputs)
         self.symbol = Symbol(self.outputs)
-        self.facts: Mapping[tuple[Any, ...], Any] = recorder.facts
+        self.facts: Mapping[facts.Fact, Any] = recorder.facts
         self.training = recorder.training
         self.mode_fact = recorder.mode_fact
         self.constants = recorder.constants
@@ -109,7 +109,7 @@ class Trace:
             except IRError:
                 return False  # tracing anew says what is wrong, at the user's line
             table.update({(node, k): t for k, t in enumerate(results)})
-        return all(_fact(fact, table) == value for fact, value in self.facts.items())
+        return all(facts.value(fact, table) == seen for fact, seen in self.facts.items())
 
     def streams(self, training: bool) -> int:
         """How many random streams a call consumes."""
@@ -132,14 +132,6 @@ class Trace:
 
 def _declared(param: Parameter) -> TensorType:
     return TensorType(dtype(param.dtype), tuple(param.shape or ()))
-
-
-def _fact(fact: tuple[Any, ...], table: Mapping[Entry, TensorType]) -> Any:
-    kind, *entries = fact
-    if kind == SAME_SHAPE:
-        a, b = (table[e].shape for e in entries)
-        return a == b
-    return FACTS[kind](table[entries[0]])
 
 
 def alias_pattern(arrays: Sequence[Any]) -> tuple[int, ...]:

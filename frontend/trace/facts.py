@@ -1,0 +1,32 @@
+"""Facts: what a program, while traced, has seen of types. A graph serves those signatures for which all still hold.
+
+A fact is a kind and the entries it is about, mapped to the value seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gluonjit.ir.types import TensorType
+from gluonjit.symbol.graph import Entry
+
+Fact = tuple[Any, ...]
+"""(kind, entry, …)"""
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "shape": lambda t: t.shape,
+    "dtype": lambda t: t.dtype,
+    "ndim": lambda t: t.rank,
+    "size": lambda t: t.size,
+    "len": lambda t: t.shape[0] if t.shape else None,
+    "same shape": lambda a, b: a.shape == b.shape,
+    "same type": lambda a, b: a == b,
+}
+"""What can be seen, as functions of the entries' types."""
+
+
+def value(fact: Fact, types: Mapping[Entry, TensorType]) -> Any:
+    """What the program would see, were the types these."""
+    kind, *entries = fact
+    return KINDS[kind](*(types[e] for e in entries))

@@ -1,0 +1,69 @@
+"""The types of a graph that grows node by node, some of which hang on parameters whose shapes are not known yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gluonjit.ir.types import IRError, TensorType
+from gluonjit.operators.registry import Shape
+from gluonjit.operators.support import merge
+from gluonjit.symbol.graph import Entry, Node
+from gluonjit.symbol.lower import operator_error
+from gluonjit.symbol.shapes import is_complete, refine
+
+
+class TypeTable:
+    """`types` has every entry whose type is known; the others are in `partial`, with what is known of their shapes.
+
+    An operator on a partial entry refines it: `FullyConnected` says what shape its weight must have, backwards through
+    the operators that the weight has come through. `found(entry, shape)` gives the type of a variable thus completed.
+    """
+
+    def __init__(self, found: Callable[[Entry, Shape], TensorType]) -> None:
+        self.types: dict[Entry, TensorType] = {}
+        self.partial: dict[Entry, Shape | None] = {}
+        self._unsettled: list[Node] = []
+        self._found = found
+
+    def add(self, node: Node) -> None:
+        """Types the outputs of a node, as far as they follow. MXNetError when its operands do not fit."""
+        if all(e in self.types for e in node.inputs):
+            self._infer(node)
+            return
+        self._unsettled.append(node)
+        self.partial.update({(node, k): None for k in range(len(node.output_names))})
+        self._settle()
+
+    def _infer(self, node: Node) -> None:
+        assert node.op is not None
+        types = [self.types[e] for e in node.inputs]
+        try:
+            results = node.op.infer(types, node.parsed)
+        except IRError as e:
+            raise operator_error(node, types, e) from e
+        for k, type in enumerate(results):
+            self.types[node, k] = type
+            self.partial.pop((node, k), None)
+
+    def _settle(self) -> None:
+        """Applies the operators on open entries until nothing changes."""
+        changed = True
+        while changed:
+            changed = False
+            for node in list(self._unsettled):
+                outs = [(node, k) for k in range(len(node.output_names))]
+                shapes = refine(node, [self._shape(e) for e in node.inputs], [self._shape(e) for e in outs])
+                for entry, shape in zip([*node.inputs, *outs], [*shapes[0], *shapes[1]]):
+                    if entry in self.partial and shape != self.partial[entry]:
+                        changed = True
+                        self.partial[entry] = shape = merge(self.partial[entry], shape)
+                        if entry[0].op is None and shape is not None and is_complete(shape):
+                            del self.partial[entry]
+                            self.types[entry] = self._found(entry, shape)
+                if all(e in self.types for e in node.inputs):
+                    changed = True
+                    self._unsettled.remove(node)
+                    self._infer(node)
+
+    def _shape(self, entry: Entry) -> Shape | None:
+        return self.types[entry].shape if entry in self.types else self.partial[entry]
