@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from gluonjit.base import MXNetError
+from gluonjit.ir.graph import evaluate
+from gluonjit.ir.types import tensor
 from gluonjit.operators import registry
+from gluonjit.passes import run_passes
 
 from .running import run_eager
 
@@ -104,8 +107,6 @@ def test_element_types(operator):
 
 
 def test_take_raise_is_imperative_only():
-    from gluonjit.ir.types import tensor
-
     (y,) = run_eager("take", [array(4, 3), array(2)], {"mode": "raise"})
     assert y.tolist() == [[0, 1, 2], [3, 4, 5]]
     op = registry.get("take")
@@ -204,3 +205,17 @@ def test_sequences_of_odd_lengths():
 
 def test_full_converts_as_c_does():
     assert run_eager("_full", [], {"shape": (1,), "value": -3.7, "dtype": "uint8"})[0].tolist() == [253]
+
+
+def test_dimensions_that_the_users_of_a_source_know():
+    import gluonjit as mx
+    from gluonjit.symbol.graph import post_order
+    from gluonjit.symbol.lower import lower
+
+    x = mx.sym.var("x")
+    state = mx.sym.split(mx.sym.transpose(mx.sym.zeros((0, 6)) + 1), num_outputs=2, axis=0)[1]
+    y = (state.reshape((3, -1)) + x) * mx.sym.ones((0, 0))
+    assert y.infer_shape(x=(3, 4))[1] == [(3, 4)]
+    graph = lower("g", [(x._heads[0], tensor("f32", 3, 4))], post_order(y._heads), y._heads, training=False)
+    outputs, _ = evaluate(run_passes(graph, "expand"), [np.ones((3, 4), np.float32)])
+    assert outputs[0].tolist() == [[2] * 4] * 3
