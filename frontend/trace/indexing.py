@@ -214,9 +214,9 @@ def _fitted(x: TracedSymbol, value: Any, shape: Shape, squeeze: Sequence[int]) -
     if recorder.note("dtype", entry) is not dtype:
         entry = recorder.emit("Cast", [entry], {"dtype": dtype.numpy.name})[0]
     own = recorder.types[entry].shape
+    pin(recorder, entry)
     if own == shape:
         return entry
-    pin(recorder, entry)
     # The rule is `fit`'s; on a stand-in that takes no memory it says what becomes of the axes, or that nothing fits.
     stand_in = np.broadcast_to(np.zeros((), np.int8), own)
     fit(stand_in, shape, squeeze)

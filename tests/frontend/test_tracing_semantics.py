@@ -282,6 +282,42 @@ def test_writes(text):
     check(program, X)
 
 
+PAIRS = [
+    ((2, 3), (2, 3)),
+    ((2, 3), (1, 3)),
+    ((2, 3), (3,)),
+    ((1, 3), (2, 3)),
+    ((4, 3), (3,)),
+    ((3,), (3,)),
+    ((2, 3, 3), (3,)),
+]
+
+
+@pytest.mark.parametrize("text", ["x = x + y", "x += y", "x[0] = y[0]", "x[:] = y", "F.broadcast_mul(x, y, out=x)"])
+@pytest.mark.parametrize("traced_with", PAIRS[:4], ids=str)
+def test_a_trace_of_two_arrays_on_others(text, traced_with):
+    code = compile(text, "<statement>", "exec")
+
+    def program(F, x, y):
+        names = {"F": F, "x": x, "y": y}
+        exec(code, names)
+        return names["x"] * 1
+
+    def arrays(shapes):
+        return [np.arange(1, 1 + np.prod(s), dtype=np.float32).reshape(s) for s in shapes]
+
+    try:
+        found = trace(block_of(program), [nd.array(a) for a in arrays(traced_with)])
+    except (mx.MXNetError, ValueError):
+        with pytest.raises((mx.MXNetError, ValueError)):
+            program(nd, *(nd.array(a) for a in arrays(traced_with)))
+        return
+    served = [shapes for shapes in PAIRS if found.holds([type_of(a) for a in arrays(shapes)], False)]
+    assert traced_with in served
+    for shapes in served:
+        compare(program, found, arrays(shapes))
+
+
 def test_a_write_reaches_a_view_that_the_caller_passed():
     base = nd.array(CUBE)
     block = block_of(lambda F, x: x.__setitem__(0, 0) or x + 1)
