@@ -1,0 +1,61 @@
+"""Writing a file so that a crash or a full disk leaves the old one whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterable
+from typing import Any
+
+from gluonjit.base import MXNetError
+
+
+def write(path: str | os.PathLike[str], chunks: Iterable[Any]) -> None:
+    """Makes `path` a file of these chunks (anything with a buffer), or leaves what was there.
+
+    The chunks go to a temporary file in the same folder, which then takes the name over; an existing file keeps its
+    permissions, and a symbolic link keeps pointing to the file that is replaced. What is not a regular file (a pipe, a
+    device) is written directly. MXNetError when the system refuses.
+    """
+    target = os.path.realpath(path)
+    try:
+        if os.path.exists(target) and not os.path.isfile(target):
+            with open(target, "wb") as file:
+                file.writelines(chunks)
+        else:
+            _replace(target, chunks)
+    except OSError as e:
+        raise MXNetError(f"cannot write {os.fspath(path)}: {e.strerror or e}") from e
+
+
+def _replace(target: str, chunks: Iterable[Any]) -> None:
+    folder, name = os.path.split(target)
+    # Shortened: with what is added, a long name would be too long for the file system.
+    temporary = os.path.join(folder, f".{name[:64]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    # Not `tempfile`: its files are for their owner alone, while here the user's umask has the say.
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.writelines(chunks)
+            file.flush()
+            os.fsync(file.fileno())
+        if os.path.exists(target):
+            os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: str) -> None:
+    """Makes the renaming itself durable, where folders can be synchronised."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,57 @@
+"""`nd.save`, `nd.load` and `nd.load_frombuffer`: arrays in MXNet's `.params` files."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ndarray.ndarray import NDArray
+
+__all__ = ["load", "load_frombuffer", "save"]
+
+Arrays = dict[str, NDArray] | list[NDArray]
+
+
+def save(fname: str | os.PathLike[str], data: Any) -> None:
+    """Writes an NDArray, a list of them or a dict of them by name; an existing file is replaced at once."""
+    from gluonjit.checkpoint import params
+
+    if isinstance(data, NDArray):
+        data = [data]
+    if not isinstance(data, (dict, list)):
+        raise ValueError("data needs to either be a NDArray, dict of str, NDArray pairs or a list of NDarrays.")
+    names, arrays = (data.keys(), data.values()) if isinstance(data, dict) else ((), data)
+    if not all(isinstance(x, str) for x in names) or not all(isinstance(x, NDArray) for x in arrays):
+        raise TypeError("save only accept dict str->NDArray or list of NDArray")
+    plain = [x._array for x in arrays]
+    params.write(fname, dict(zip(names, plain)) if isinstance(data, dict) else plain)
+
+
+def load(fname: str | os.PathLike[str]) -> Arrays:
+    """The arrays of a file that `save` or MXNet wrote: a list, or a dict if they have names.
+
+    Sparse arrays come as dense ones. Raises CheckpointError for a malformed file, MXNetError for one that cannot be
+    read.
+    """
+    from gluonjit.checkpoint import params
+
+    if not isinstance(fname, (str, os.PathLike)):
+        raise TypeError("fname required to be a string")
+    return _wrapped(params.read(fname))
+
+
+def load_frombuffer(buf: bytes | str) -> Arrays:
+    """`load` for the contents of a file."""
+    from gluonjit.checkpoint import params
+
+    if not isinstance(buf, (str, bytes)):
+        raise TypeError("buf required to be a string or bytes")
+    return _wrapped(params.parse(buf.encode() if isinstance(buf, str) else buf, "<buffer>"))
+
+
+def _wrapped(arrays: dict[str, np.ndarray] | list[np.ndarray]) -> Arrays:
+    if isinstance(arrays, dict):
+        return {name: NDArray._wrap(x) for name, x in arrays.items()}
+    return [NDArray._wrap(x) for x in arrays]
