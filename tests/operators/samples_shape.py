@@ -1,4 +1,4 @@
-"""Samples of the operators that reshape, reorder, repeat, join, cut and pad."""
+"""Samples of the operators that reshape, reorder, repeat, join, cut, pad and resize."""
 
 import numpy as np
 
@@ -414,3 +414,56 @@ def reverse(rng):
 @sample("reverse")
 def reverse_integers(rng):
     return [integers(rng, 5, 2, dtype="uint8")], {"axis": 0}
+
+
+# Resizing
+
+
+@sample("_contrib_BilinearResize2D")
+def bilinear_resize(rng):
+    height, width = (int(n) for n in rng.randint(1, 9, 2))
+    return [floats(rng, 2, 3, 4, 5)], {"height": height, "width": width, "align_corners": bool(rng.randint(2))}
+
+
+@sample("_contrib_BilinearResize2D")
+def bilinear_resize_by_factors(rng):
+    mode = ["size", "odd_scale"][rng.randint(2)]
+    return [floats(rng, 1, 2, 3, 4)], {"scale_height": 2.5, "scale_width": 0.5, "mode": mode}
+
+
+@sample("_contrib_BilinearResize2D")
+def bilinear_resize_like(rng):
+    return [floats(rng, 1, 2, 3, 4), floats(rng, 1, 1, 5, 7)], {"mode": "like"}
+
+
+@sample("_contrib_BilinearResize2D")
+def bilinear_resize_rounded(rng):
+    mode = ["to_even_down", "to_even_up", "to_odd_down", "to_odd_up"][rng.randint(4)]
+    return [floats(rng, 1, 2, 5, 4)], {"mode": mode}
+
+
+@sample("_contrib_BilinearResize2D")
+def bilinear_resize_float16(rng):
+    return [floats(rng, 1, 2, 3, 4, dtype="float16")], {"height": 5, "width": 3}
+
+
+@sample("_contrib_AdaptiveAvgPooling2D")
+def adaptive_pooling(rng):
+    return [floats(rng, 2, 3, 5, 7)], {"output_size": tuple(int(n) for n in rng.randint(1, 9, 2))}
+
+
+@sample("_contrib_AdaptiveAvgPooling2D")
+def adaptive_pooling_even(rng):
+    return [floats(rng, 2, 3, 4, 6)], {"output_size": (2, 3)}
+
+
+@sample("_contrib_AdaptiveAvgPooling2D")
+def adaptive_pooling_to_one(rng):
+    return [floats(rng, 2, 3, 7, 7, dtype="float64")], {}
+
+
+@sample("_contrib_AdaptiveAvgPooling2D")
+def adaptive_pooling_with_infinity(rng):
+    data = floats(rng, 1, 2, 5, 5)
+    data[0, 0, 0, 0] = np.inf
+    return [data], {"output_size": 3}

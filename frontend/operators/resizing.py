@@ -1,0 +1,147 @@
+"""Operators that bring NCHW feature maps to a given size: bilinear interpolation and adaptive average pooling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.types import I32, dtype_of
+from gluonjit.operators.attributes import boolean, enum, integer, number, optional, shape
+from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import along, narrowed, require_float, shape_text, widened
+
+
+def _spatial(x: Any, what: str) -> tuple[int, int]:
+    if len(x.shape) != 4:
+        raise OperatorError(f"{what} should be 4D in (batch, channel, y, x), got {shape_text(x.shape)}")
+    return x.shape[2], x.shape[3]
+
+
+# Bilinear interpolation
+
+_ROUNDED: dict[str, Callable[[int], int]] = {
+    "to_even_down": lambda n: n - n % 2,
+    "to_even_up": lambda n: n + n % 2,
+    "to_odd_down": lambda n: n - 1 + n % 2,
+    "to_odd_up": lambda n: n + 1 - n % 2,
+}
+
+
+def _extent(mode: str, n: int, size: int, scale: float | None, like: int | None) -> int:
+    """The new length of an axis of `n`."""
+    if like is not None:
+        return like
+    if mode == "odd_scale":
+        if scale is None:
+            raise OperatorError("mode='odd_scale' of BilinearResize2D needs scale_height and scale_width")
+        return int(n * scale) if n % 2 == 0 else int((n - 1) * scale) + 1
+    if mode == "size":
+        return size if scale is None else int(n * scale)
+    return _ROUNDED[mode](n)
+
+
+def _interpolated(b: Any, x: Any, axis: int, size: int, align_corners: bool) -> Any:
+    """`x` with one axis resampled to `size` points.
+
+    With aligned corners the first and last points of both grids coincide; without, their outer edges do.
+    """
+    n = x.shape[axis]
+    if n == size:
+        return x
+    points = np.arange(size, dtype=np.float64)
+    if align_corners:
+        place = points * ((n - 1) / (size - 1) if size > 1 else 0.0)
+    else:
+        place = np.maximum((points + 0.5) * (n / size) - 0.5, 0)
+    left = np.minimum(place.astype(np.int64), n - 1)
+    right = np.minimum(left + 1, n - 1)
+    dtype = dtype_of(x)
+    weight = (place - left).reshape(along(axis, len(x.shape), size))
+    low = b.mul(b.gather(x, b.constant(left, I32), axis=axis), b.constant(1 - weight, dtype))
+    return b.add(low, b.mul(b.gather(x, b.constant(right, I32), axis=axis), b.constant(weight, dtype)))
+
+
+@operator(
+    "_contrib_BilinearResize2D",
+    inputs=lambda attrs: ("data", "like") if attrs["mode"] == "like" else ("data",),
+    attrs={
+        "height": integer(1, low=1),
+        "width": integer(1, low=1),
+        "scale_height": optional(number(doc="replaces height, as factor")),
+        "scale_width": optional(number(doc="replaces width, as factor")),
+        "mode": enum(("size", "odd_scale", "like", *_ROUNDED), "size", doc="where the new size comes from"),
+        "align_corners": boolean(True),
+    },
+)
+def bilinear_resize(
+    b: Any,
+    data: Any,
+    like: Any = None,
+    *,
+    height: int,
+    width: int,
+    scale_height: float | None,
+    scale_width: float | None,
+    mode: str,
+    align_corners: bool,
+) -> Any:
+    """Images of another size, by bilinear interpolation"""
+    own = require_float(data)
+    old = _spatial(data, "Input data of BilinearResize2D")
+    other = (None, None) if like is None else _spatial(like, "like of BilinearResize2D")
+    new = [_extent(mode, *given) for given in zip(old, (height, width), (scale_height, scale_width), other)]
+    if min(new) < 1 or min(old) < 1:
+        raise OperatorError(f"BilinearResize2D cannot make {new[0]} x {new[1]} pixels of {old[0]} x {old[1]}")
+    x = widened(b, data)
+    for axis in (3, 2):
+        x = _interpolated(b, x, axis, new[axis - 2], align_corners)
+    return narrowed(b, x, own)
+
+
+# Adaptive average pooling
+
+
+def _summed(b: Any, x: Any, axis: int, size: int) -> tuple[Any, np.ndarray]:
+    """Sums over `size` windows that cover an axis, in its place, and how many elements each window has.
+
+    Window k reaches from floor(k n / size) to ceil((k + 1) n / size); windows overlap where size does not divide n.
+    """
+    shape, n = tuple(x.shape), x.shape[axis]
+    k = np.arange(size)
+    start, stop = k * n // size, -(-(k + 1) * n // size)
+    count = stop - start
+    longest = int(count.max())
+    if size == n:
+        return x, count
+    if n % size == 0:
+        windows = b.reshape(x, shape=(*shape[:axis], size, longest, *shape[axis + 1 :]))
+        return b.reduce(windows, op="sum", axes=(axis + 1,)), count
+    offset = np.arange(longest)
+    windows = b.gather(x, b.constant(start[:, None] + offset, I32), axis=axis)
+    inside = (offset < count[:, None]).reshape(size, longest, *(1,) * (len(shape) - 1 - axis))
+    windows = b.select(b.constant(inside), windows, b.constant(0, dtype_of(x)))
+    return b.reduce(windows, op="sum", axes=(axis + 1,)), count
+
+
+@operator(
+    "_contrib_AdaptiveAvgPooling2D",
+    attrs={"output_size": shape((), doc="height and width, or one number for both; () is 1")},
+)
+def adaptive_average_pooling(b: Any, data: Any, *, output_size: Shape) -> Any:
+    """Means over windows that cover the image, as many as the output has pixels"""
+    own = require_float(data)
+    old = _spatial(data, "Input data of AdaptiveAvgPooling2D")
+    sizes = tuple(output_size) * 2 if len(output_size) == 1 else tuple(output_size) if len(output_size) == 2 else (1, 1)
+    if min(sizes) < 1 or min(old) < 1:
+        raise OperatorError(f"AdaptiveAvgPooling2D cannot make {sizes[0]} x {sizes[1]} pixels of {old[0]} x {old[1]}")
+    x = widened(b, data)
+    dtype = dtype_of(x)
+    if sizes == (1, 1):
+        mean = b.div(b.reduce(x, op="sum", axes=(2, 3)), b.constant(math.prod(old), dtype))
+        return narrowed(b, b.reshape(mean, shape=(*data.shape[:2], 1, 1)), own)
+    x, columns = _summed(b, x, 3, sizes[1])
+    x, rows = _summed(b, x, 2, sizes[0])
+    return narrowed(b, b.div(x, b.constant(rows[:, None] * columns, dtype)), own)
