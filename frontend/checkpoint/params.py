@@ -2,7 +2,7 @@
 
 All numbers are little-endian, nothing is aligned:
 
-    file:    u64 0x112 · u64 reserved · u64 count · records · u64 names (count; 0: a list) · names as (u64 length, bytes)
+    file:    u64 0x112 · u64 reserved · u64 count · records · u64 names (count; 0: a list) · names (u64 length, bytes)
     V2, V3:  u32 magic · i32 storage · [storage shape] · shape · context · type · [aux types and shapes] · data · [aux]
     V1:      u32 magic · shape · context · type · data
     V0:      u32 rank · rank × u32 · context · type · data

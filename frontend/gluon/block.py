@@ -160,6 +160,35 @@ class Block:
         """Initializes all parameters; `init` serves those that have no initializer of their own."""
         self.collect_params().initialize(init, ctx, verbose, force_reinit)
 
+    def save_parameters(self, filename: Any, deduplicate: bool = False) -> None:
+        """Writes all parameters to a `.params` file, by structured name; see `load_parameters`.
+
+        A parameter that several children share is written for each of them, or once if `deduplicate`.
+        """
+        from gluonjit.checkpoint import parameters
+
+        parameters.save_parameters(self, filename, deduplicate)
+
+    def load_parameters(
+        self,
+        filename: Any,
+        ctx: Any = None,
+        allow_missing: bool = False,
+        ignore_extra: bool = False,
+        cast_dtype: bool = False,
+        dtype_source: str = "current",
+    ) -> None:
+        """Reads the parameters that `save_parameters` wrote; initializes those that are not yet.
+
+        * `allow_missing`: parameters that the file lacks stay as they are, instead of an AssertionError.
+        * `ignore_extra`: arrays that the block lacks are skipped, instead of a ValueError.
+        * `cast_dtype`: where element types differ, those of the parameters (`dtype_source='current'`) or of the file
+          (`'saved'`) are taken, instead of an AssertionError.
+        """
+        from gluonjit.checkpoint import parameters
+
+        parameters.load_parameters(self, filename, ctx, allow_missing, ignore_extra, cast_dtype, dtype_source)
+
     def cast(self, dtype: Any) -> None:
         """Converts parameters, here and in the children, to another element type."""
         for child in self._children.values():
