@@ -83,15 +83,16 @@ def along_axis(b: Any, x: Any, index: Any, axis: int) -> Any:
     """One element of each line along `axis`, at `index`, which has the shape of `x` without that axis. Clips."""
     shape = tuple(x.shape)
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    kind = dtype_of(index)
-    kind = kind if kind is I64 else I32
-    lines = (1, outer, inner)
-    where = [
-        b.iota(shape=lines, axis=1, dtype=kind),
-        b.reshape(index if dtype_of(index) is kind else b.cast(index, dtype=kind), shape=lines),
-        b.iota(shape=lines, axis=2, dtype=kind),
-    ]
-    picked = b.gather_nd(b.reshape(x, shape=(outer, shape[axis], inner)), b.concat(*where, axis=0))
+    own = dtype_of(index)
+    kind = own if own is I64 else I32
+    index = index if own is kind else b.cast(index, dtype=kind)
+    # Where the axis is the last one, two indices do.
+    lines, blocks = ((outer, inner), (outer, shape[axis], inner)) if inner != 1 else ((outer,), (outer, shape[axis]))
+    row = (1, *lines)
+    where = [b.iota(shape=row, axis=1, dtype=kind), b.reshape(index, shape=row)]
+    if inner != 1:
+        where.append(b.iota(shape=row, axis=2, dtype=kind))
+    picked = b.gather_nd(b.reshape(x, shape=blocks), b.concat(*where, axis=0))
     return b.reshape(picked, shape=shape[:axis] + shape[axis + 1 :])
 
 

@@ -65,7 +65,6 @@ def _from_numbers(b: Any, d: Distribution, parameters: Mapping[str, float], shap
     work = _working_type(result)
     numbers = [b.constant(p, work) for p in parameters.values()]
     y = d.draw(b, *numbers, shape=shape, dtype=work)
-    y = b.broadcast(y, shape=shape) if tuple(y.shape) != shape else y
     y = convert(b, y, result) if result is not work else y
     if d.bounded and result.kind == "f" and result is not BF16:
         # Scaling and rounding may have hit the end of the interval.
