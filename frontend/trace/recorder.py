@@ -22,7 +22,7 @@ from gluonjit.symbol.compose import make_node
 from gluonjit.symbol.graph import Entry, Node
 from gluonjit.symbol.shapes import is_complete
 from gluonjit.symbol.symbol import Symbol
-from gluonjit.trace import facts
+from gluonjit.trace import facts, state
 from gluonjit.trace.facts import Fact
 from gluonjit.trace.memory import Cell, read, write
 from gluonjit.trace.source import quote, user_loc
@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     from gluonjit.gluon.parameter import Parameter
     from gluonjit.ndarray import NDArray
     from gluonjit.trace.symbol import TracedSymbol
+
+
+OUTLIVED = (
+    "a symbol was kept from an earlier call of hybrid_forward; symbols live only while it is traced. "
+    "Return the array instead of keeping it on the block"
+)
 
 
 class Recorder:
@@ -128,46 +134,40 @@ class Recorder:
         self.types[node, 0] = type_of(array)
         return TracedSymbol(self, Cell((node, 0)), 0, array.shape)
 
-    def lift(self, value: Any) -> TracedSymbol:
-        """`value` — a symbol of this trace, an NDArray, or a parameter's variable — as a symbol of this trace."""
+    def adopt(self, value: Any) -> Any:
+        """An NDArray, or a parameter's variable, as symbol of this trace; anything else as it is."""
         from gluonjit.ndarray import NDArray
-        from gluonjit.trace.symbol import TracedSymbol
 
-        if isinstance(value, TracedSymbol):
-            if value._recorder is not self:
-                raise MXNetError(
-                    f"{value!r} was made by an earlier call of hybrid_forward; symbols live only while it is traced. "
-                    "Return the array instead of keeping it on the block."
-                )
-            return value
         if isinstance(value, NDArray):
             return self.capture(value)
-        for param in self.block.collect_params().values():
-            if param._var is not None and param._var._heads == value._heads:
-                return self.parameter(param)
-        raise MXNetError(f"Unknown input to HybridBlock: {', '.join(value.list_inputs())}")
+        if type(value) is Symbol:
+            for param in self.block.collect_params().values():
+                if param._var is not None and param._var._heads == value._heads:
+                    return self.parameter(param)
+        return value
 
-    def adopt(self, value: Any) -> Any:
-        """An array from outside as symbol of this trace; anything else as it is."""
-        from gluonjit.ndarray import NDArray
+    def lift(self, value: Any) -> TracedSymbol:
+        """`value` as symbol of this trace; MXNetError for a symbol that does not belong here."""
+        from gluonjit.trace.symbol import TracedSymbol
 
-        return self.capture(value) if isinstance(value, NDArray) else value
+        value = self.adopt(value)
+        if not isinstance(value, TracedSymbol):
+            raise MXNetError(f"Unknown input to HybridBlock: {', '.join(value.list_inputs())}")
+        if value._recorder is not self:
+            raise MXNetError(OUTLIVED)
+        return value
 
     # Blocks
 
     def call(self, block: HybridBlock, args: Sequence[Any]) -> Any:
-        """`block(*args)` as part of this trace: its `hybrid_forward` on symbols."""
+        """`block(*args)` as part of this trace: its `hybrid_forward` on symbols. Other arguments pass as they are."""
         import gluonjit.symbol
-        from gluonjit.ndarray import NDArray
-        from gluonjit.trace import nest
 
-        leaves, form = nest.flatten(tuple(args), lambda v: isinstance(v, (Symbol, NDArray)), "input")
         params = {name: self.parameter(p) for name, p in block._reg_params.items()}
-        symbols = nest.rebuild(form, [self.lift(x) for x in leaves])
         self.blocks.append(block.name)
         try:
             with block.name_scope():
-                return block.hybrid_forward(gluonjit.symbol, *symbols, **params)
+                return block.hybrid_forward(gluonjit.symbol, *map(self.adopt, args), **params)
         finally:
             self.blocks.pop()
 
@@ -235,6 +235,8 @@ class Recorder:
         hint: str | None = None,
     ) -> list[Entry]:
         """Appends a node; its visible outputs. Raises MXNetError when the operands do not fit."""
+        if state.running.trace is not self:
+            raise MXNetError(OUTLIVED)
         if isinstance(op, str):
             op = registry.get(op)
         node = make_node(op, entries, attrs, name=name, attr=attr, hint=hint, loc=self.loc(), fill=False)

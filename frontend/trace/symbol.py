@@ -218,11 +218,11 @@ class TracedSymbol(Symbol):
     # Arithmetic
 
     def _arithmetic(self, what: str, other: Any, numbers: Any = Number, reverse: bool = False) -> Any:
-        """As `mx.nd`: arrays of different shapes broadcast. Equal shapes give the node that MXNet's symbols make."""
-        operands, op, hint, attrs = self._sign(what, other, numbers, reverse)
+        """As `mx.nd`: different shapes broadcast, numbers are NDArray's. Equal shapes give MXNet's symbolic node."""
+        operands, op, hint, attrs = self._sign(what, other, reverse)
         return self._recorder.invoke(registry.get(op), operands, attrs, hint=hint)
 
-    def _sign(self, what: str, other: Any, numbers: Any, reverse: bool) -> tuple[list[Any], str, str, dict[str, Any]]:
+    def _sign(self, what: str, other: Any, reverse: bool = False) -> tuple[list[Any], str, str, dict[str, Any]]:
         """(operands, operator, name hint, attributes) of `self <what> other`."""
         from gluonjit.ndarray import NDArray
 
@@ -234,13 +234,13 @@ class TracedSymbol(Symbol):
             if self._recorder.same_shape(left, right):
                 return [left, right], sign.both, sign.both_hint, {}
             return [left, right], f"broadcast_{what}", f"broadcast_{what}", {}
-        if isinstance(other, numbers):
+        if isinstance(other, numeric_types):
             op, hint = (sign.reverse, sign.reverse_hint) if reverse else (sign.scalar, sign.scalar_hint)
             return [self], op, hint, {"scalar": other}
         raise TypeError(f"type {type(other)} not supported")
 
     def _in_place(self, what: str, other: Any) -> TracedSymbol:
-        operands, op, hint, attrs = self._sign(what, other, numeric_types, False)
+        operands, op, hint, attrs = self._sign(what, other)
         self._recorder.invoke(registry.get(op), operands, attrs, out=self, hint=hint)
         return self
 

@@ -113,7 +113,7 @@ EXPRESSIONS = [
     "1 - x / 2 + 3 % x + 2 ** x - (x >= 2) + (3 > x)",
     "np.float32(2) * x + np.float64(1.5)",
     "-x + abs(x - 3)",
-    "x + True",
+    "x + True + np.bool_(True) + np.int64(3)",
     # indexing
     "x[0]",
     "x[-1]",
@@ -485,8 +485,11 @@ def test_replacing_an_array_of_the_block_is_refused():
 def test_a_symbol_kept_from_an_earlier_trace_is_refused():
     kept = []
     trace(block_of(lambda F, x: kept.append(x) or x + 1), [nd.array(X)])
-    with pytest.raises(mx.MXNetError, match="made by an earlier call of hybrid_forward"):
+    with pytest.raises(mx.MXNetError, match="kept from an earlier call of hybrid_forward"):
         trace(block_of(lambda F, x: x + kept[0]), [nd.array(X)])
+    with pytest.raises(mx.MXNetError, match="kept from an earlier call of hybrid_forward"):
+        kept[0] + 1
+    assert repr(kept[0]) == "<Symbol data>" and kept[0].shape == (2, 3)
 
 
 # Random numbers
