@@ -23,6 +23,10 @@ LEVELS = ("traced", "expanded", "legal", "fused", "planned")
 """What a graph may hold, in pipeline order; the verifier enforces it (`ir/verify.py`)."""
 
 
+RNG_KEY = "rng_key"
+"""The name of the value that random operators draw on: an input of the graph, or what a loop's body makes of one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loc:
     """Where in the user's program an op comes from. Never part of an op's meaning: CSE ignores it."""
@@ -172,7 +176,7 @@ class Builder(Emitter):
         self.stream = 0
         """The random stream that the next `random_bits` takes."""
         self.key: Value | None = None
-        """The graph input (seed, counter) of type i64[2] behind `random_bits`; made on first use."""
+        """The value (seed, counter) of type i64[2] behind `random_bits`; made on first use, as a graph input."""
         self._inputs: list[Value] = []
         self._ops: list[Op] = []
         self._producers: dict[Value, Op] = {}
@@ -239,7 +243,7 @@ class Builder(Emitter):
 
     def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> Value:  # type: ignore[override]
         if self.key is None:
-            self.key = self.input("rng_key", TensorType(_I64, (2,)))
+            self.key = self.input(RNG_KEY, TensorType(_I64, (2,)))
         attrs = {"shape": tuple(shape), "dtype": dtype, "stream": self.stream}
         self.stream += 1
         return self.emit("random_bits", (self.key,), attrs)[0]
@@ -278,7 +282,7 @@ def rewrite(graph: Graph, rule: Rule, *, level: str | None = None) -> Graph:
     env: dict[Value, Value] = {}
     for v in graph.inputs:
         env[v] = b.input(v.name, v.type)
-    b.key = next((env[v] for v in graph.inputs if v.name == "rng_key"), None)
+    b.key = next((env[v] for v in graph.inputs if v.name == RNG_KEY), None)
     changed = level is not None and level != graph.level
     for op in graph.ops:
         b.loc = op.loc
@@ -297,6 +301,8 @@ def rewrite(graph: Graph, rule: Rule, *, level: str | None = None) -> Graph:
                     # Only a hint for the printer, on a value that this very builder made.
                     object.__setattr__(value, "name", old.name)
         env.update(zip(op.results, new, strict=True))
+        if op.results and op.results[0].name == RNG_KEY:
+            b.key = new[0]
     if not changed:
         return graph
     for state, value in graph.updates:

@@ -20,7 +20,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -163,7 +163,7 @@ def run_passes(
         arguments = {**options, "target": target} if step.takes_target else options
         start = time.perf_counter()
         try:
-            graph = step.run(before, **arguments)
+            graph = _run(step, before, arguments)
             seconds = time.perf_counter() - start
             if graph is not before:
                 verify(graph)
@@ -175,6 +175,23 @@ def run_passes(
         if after is not None:
             after(step.name, before, graph, seconds)
     return graph
+
+
+def _run(step: Pass, graph: Graph, arguments: Mapping[str, Any]) -> Graph:
+    """The pass on the graph, after it has run on the bodies of the graph's loops and branches.
+
+    The regions of `fused` and `prepare` are not among these: passes make them, and know what they hold.
+    """
+    ops = []
+    for op in graph.ops:
+        if op.regions and op.definition.level == "control":
+            regions = tuple(_run(step, body, arguments) for body in op.regions)
+            if any(new is not old for new, old in zip(regions, op.regions)):
+                op = replace(op, regions=regions)
+        ops.append(op)
+    if any(new is not old for new, old in zip(ops, graph.ops)):
+        graph = replace(graph, ops=tuple(ops))
+    return step.run(graph, **arguments)
 
 
 def _check_options(step: Pass, options: Mapping[str, Any], target: Any) -> Pass:

@@ -1,0 +1,141 @@
+"""Primitives that run their regions several times, or one of them: `loop` and `branch`.
+
+`loop(carried…, scanned…, captured…) {carried = C, scanned = S, trip = T} (body[, condition])`
+
+    state = carried
+    for i in range(T):
+        if condition and not condition(i, state…, captured…): break
+        state…, row… = body(i, state…, x[i] for x in scanned…, captured…)
+        rows[i] = row…
+    results: state…, rows…
+
+`i` is an i64[]. Every scanned operand has T rows; the body sees one of them. The rows of iterations that did not run
+are 0. The condition, an optional second region, gives a bool[].
+
+`branch(condition: bool[], captured…) (then, otherwise)`: the results of one region; both take the captured operands.
+
+Codegen runs a body as a graph of its own, planned and called in a loop (or behind a conditional jump): what it carries
+lives in two buffers that change roles, rows are read and written in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gluonjit.ir.opdef import REQUIRED, primitive
+from gluonjit.ir.types import BOOL, I64, IRError, TensorType
+
+if TYPE_CHECKING:
+    from gluonjit.ir.graph import Graph
+
+_BOOL = TensorType(BOOL)
+INDEX = TensorType(I64)
+"""The type of a body's first input, the number of the iteration."""
+
+
+def _count(name: str, value: Any, most: int | None = None) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise IRError(f"{name} must be an int >= 0, got {value!r}")
+    if most is not None and value > most:
+        raise IRError(f"{name} = {value}, but there are {most} operands left")
+    return value
+
+
+def _check_region(what: str, region: Graph, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+    """The result types of a region, which must take `inputs`."""
+    given = tuple(v.type for v in region.inputs)
+    if given != tuple(inputs):
+        raise IRError(f"the {what} takes ({', '.join(map(str, given))}), not ({', '.join(map(str, inputs))})")
+    if region.updates:
+        raise IRError(f"the {what} cannot update states; return their new values instead")
+    return tuple(v.type for v in region.outputs)
+
+
+def _infer_loop(
+    *operands: TensorType, carried: Any, scanned: Any, trip: Any, regions: tuple[Graph, ...]
+) -> tuple[TensorType, ...]:
+    if len(regions) not in (1, 2):
+        raise IRError(f"needs a body and perhaps a condition, got {len(regions)} regions")
+    split = _count("carried", carried, len(operands))
+    end = split + _count("scanned", scanned, len(operands) - split)
+    _count("trip", trip)
+    state, rows, captured = operands[:split], operands[split:end], operands[end:]
+    for x in rows:
+        if not x.shape or x.shape[0] != trip:
+            raise IRError(f"scanned operand {x} must have a row for each of {trip} iterations")
+    items = tuple(x.with_shape(x.shape[1:]) for x in rows)
+    results = _check_region("body", regions[0], (INDEX, *state, *items, *captured))
+    if results[:split] != state:
+        raise IRError(
+            f"the body must give back what is carried, ({', '.join(map(str, state))}), before its rows; it gives "
+            f"({', '.join(map(str, results))})"
+        )
+    if len(regions) == 2:
+        decision = _check_region("condition", regions[1], (INDEX, *state, *captured))
+        if decision != (_BOOL,):
+            raise IRError(f"the condition must give a bool[], got ({', '.join(map(str, decision))})")
+    return (*state, *(t.with_shape((trip, *t.shape)) for t in results[split:]))
+
+
+def _eval_loop(
+    *operands: np.ndarray, carried: int, scanned: int, trip: int, regions: tuple[Graph, ...]
+) -> tuple[np.ndarray, ...]:
+    from gluonjit.ir.graph import evaluate
+
+    body, *condition = regions
+    end = carried + scanned
+    state, rows, captured = list(operands[:carried]), operands[carried:end], operands[end:]
+    out = [np.zeros((trip, *v.type.shape), v.type.dtype.numpy) for v in body.outputs[carried:]]
+    for k in range(trip):
+        index = np.asarray(k, np.int64)
+        if condition and not evaluate(condition[0], [index, *state, *captured])[0][0]:
+            break
+        results, _ = evaluate(body, [index, *state, *(np.asarray(x[k]) for x in rows), *captured])
+        state = results[:carried]
+        for whole, row in zip(out, results[carried:]):
+            whole[k] = row
+    return (*state, *out)
+
+
+def _infer_branch(condition: TensorType, *captured: TensorType, regions: tuple[Graph, ...]) -> tuple[TensorType, ...]:
+    if len(regions) != 2:
+        raise IRError(f"needs two regions, got {len(regions)}")
+    if condition != _BOOL:
+        raise IRError(f"the condition must be a bool[], got {condition}")
+    then, otherwise = (
+        _check_region(name, region, captured) for name, region in zip(("first region", "second region"), regions)
+    )
+    if then != otherwise:
+        raise IRError(
+            f"the regions must give the same types; they give ({', '.join(map(str, then))}) and "
+            f"({', '.join(map(str, otherwise))})"
+        )
+    return then
+
+
+def _eval_branch(condition: np.ndarray, *captured: np.ndarray, regions: tuple[Graph, ...]) -> tuple[np.ndarray, ...]:
+    from gluonjit.ir.graph import evaluate
+
+    return tuple(evaluate(regions[0] if condition else regions[1], captured)[0])
+
+
+primitive(
+    "loop",
+    infer=_infer_loop,
+    eval=_eval_loop,
+    attrs={"carried": 0, "scanned": 0, "trip": REQUIRED},
+    region_count=1,
+    level="control",
+    doc="runs its body at most `trip` times; results are what is carried at the end, and the rows of all iterations",
+)
+primitive(
+    "branch",
+    infer=_infer_branch,
+    eval=_eval_branch,
+    region_count=2,
+    level="control",
+    doc="the results of the first region if the condition holds, else of the second",
+)

@@ -1,0 +1,157 @@
+"""`loop` and `branch`: what they compute, how they print, what they refuse, and passes inside of them."""
+
+import numpy as np
+import pytest
+
+from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.text import parse_graph, print_graph
+from gluonjit.ir.types import IRError, tensor
+from gluonjit.ir.verify import VerifyError, verify
+from gluonjit.passes import run_passes
+
+ACCUMULATE = """\
+graph @net(%h: f32[2], %xs: f32[3,2], %w: f32[2]) {
+  %last: f32[2], %all: f32[3,2] = loop(%h, %xs, %w) {carried = 1, scanned = 1, trip = 3} (@body(%i: i64[], %h: f32[2], \
+%x: f32[2], %w: f32[2]) {
+    %0: f32[2] = mul(%x, %w)
+    %next: f32[2] = add(%h, %0)
+    return %next, %0
+  })
+  return %last, %all
+}
+"""
+
+# Powers of 2 below a limit: 1, 2, 4, …
+POWERS = """\
+graph @powers(%limit: i64[]) {
+  %one: i64[] = constant() {value = 1}
+  %last: i64[], %rows: i64[6] = loop(%one, %limit) {carried = 1, trip = 6} (@body(%i: i64[], %p: i64[], \
+%limit: i64[]) {
+    %next: i64[] = add(%p, %p)
+    return %next, %p
+  }, @condition(%i: i64[], %p: i64[], %limit: i64[]) {
+    %go: bool[] = lt(%p, %limit)
+    return %go
+  })
+  return %last, %rows
+}
+"""
+
+BRANCH = """\
+graph @net(%c: bool[], %x: f32[2]) {
+  %y: f32[2] = branch(%c, %x) (@then(%x: f32[2]) {
+    %0: f32[2] = neg(%x)
+    return %0
+  }, @otherwise(%x: f32[2]) {
+    return %x
+  })
+  return %y
+}
+"""
+
+
+def f32(*values):
+    return np.array(values, np.float32)
+
+
+def test_loop():
+    graph = parse_graph(ACCUMULATE)
+    xs = np.arange(6, dtype=np.float32).reshape(3, 2)
+    (last, rows), _ = evaluate(graph, [f32(10, 20), xs, f32(1, -1)])
+    np.testing.assert_array_equal(rows, xs * [1, -1])
+    np.testing.assert_array_equal(last, [10 + 6, 20 - 9])
+
+
+@pytest.mark.parametrize(
+    ("limit", "last", "rows"), [(5, 8, [1, 2, 4, 0, 0, 0]), (1, 1, [0] * 6), (99, 64, [1, 2, 4, 8, 16, 32])]
+)
+def test_loop_with_condition(limit, last, rows):
+    (got, all_rows), _ = evaluate(parse_graph(POWERS), [np.array(limit)])
+    assert got == last and all_rows.tolist() == rows
+
+
+def test_loop_without_iterations():
+    graph = parse_graph(ACCUMULATE.replace("trip = 3", "trip = 0").replace("[3,2]", "[0,2]"))
+    (last, rows), _ = evaluate(graph, [f32(1, 2), np.zeros((0, 2), np.float32), f32(1, 1)])
+    assert last.tolist() == [1, 2] and rows.shape == (0, 2)
+
+
+def test_branch():
+    graph = parse_graph(BRANCH)
+    for condition, want in ((True, [-1, -2]), (False, [1, 2])):
+        assert evaluate(graph, [np.array(condition), f32(1, 2)])[0][0].tolist() == want
+
+
+@pytest.mark.parametrize("text", [ACCUMULATE, POWERS, BRANCH])
+def test_text(text):
+    graph = parse_graph(text)
+    verify(graph)
+    assert print_graph(graph) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "message"),
+    [
+        (ACCUMULATE, "trip = 3", "trip = 4", "must have a row for each of 4 iterations"),
+        (ACCUMULATE, "trip = 3", "trip = -1", "trip must be an int >= 0"),
+        (ACCUMULATE, "carried = 1", "carried = 4", "carried = 4, but there are 3 operands left"),
+        (ACCUMULATE, "return %next, %0", "return", "the body must give back what is carried"),
+        (ACCUMULATE, "%i: i64[]", "%i: i32[]", "the body takes"),
+        (POWERS, "return %go", "return %p", "the condition must give a bool"),
+        (
+            POWERS,
+            "return %next, %p",
+            "return %next, %p\n  }, @a() {\n    return",
+            "needs a body and perhaps a condition",
+        ),
+        (BRANCH, "    return %x\n", "    return\n", "the regions must give the same types"),
+        (BRANCH, "%c: bool[]", "%c: i64[]", "the condition must be a bool"),
+    ],
+)
+def test_refused(text, old, new, message):
+    assert old in text
+    with pytest.raises(IRError, match=message):
+        verify(parse_graph(text.replace(old, new)))
+
+
+def test_passes_run_inside():
+    wasteful = ACCUMULATE.replace(
+        "%next: f32[2] = add(%h, %0)",
+        "%one: f32[] = constant() {value = 1}\n %1: f32[2] = mul(%0, %one)\n %2: f32[2] = mul(%x, %w)\n"
+        "%dead: f32[2] = exp(%x)\n %next: f32[2] = add(%h, %2)",
+    )
+    graph = parse_graph(wasteful)
+    optimised = run_passes(graph, "legalize-broadcast, simplify, cse, dce")
+    (loop,) = optimised.ops
+    assert optimised.level == "legal" and loop.regions[0].level == "legal"
+    assert [op.name for op in loop.regions[0].ops] == ["mul", "add"]
+    assert run_passes(optimised, "simplify, cse, dce") is optimised
+
+
+def test_a_body_of_a_lower_level_is_invalid():
+    lower = ACCUMULATE.replace("{\n    %0", "level traced {\n    %0")
+    with pytest.raises(VerifyError, match="a region of level 'traced' in a graph of level 'expanded'"):
+        verify(parse_graph(lower))
+
+
+def test_random_numbers_in_a_body():
+    """The value %rng_key of a body is what operators draw on; here it moves on by one with each iteration."""
+    import gluonjit.operators  # noqa: F401
+
+    body = Builder("body", "traced")
+    index, x, seed = (
+        body.input("i", tensor("i64")),
+        body.input("x", tensor("f32", 1000)),
+        body.input("s", tensor("i64", 2)),
+    )
+    step = body.mul(body.broadcast(index, shape=(2,)), body.constant([0, 1], "i64"))
+    body.emit("add", (seed, step), result_names=["rng_key"])
+    (y,) = body.emit("mx.Dropout", (x,), {"p": 0.5, "mode": "always"})
+    b = Builder("net", "traced")
+    ones, seed = b.input("x", tensor("f32", 1000)), b.input("rng_key", tensor("i64", 2))
+    rows = b.emit("loop", (ones, seed), {"trip": 2}, [body.build([y])])
+    graph = run_passes(b.build(rows), "expand, dce")
+    (rows,), _ = evaluate(graph, [np.ones(1000, np.float32), np.array([3, 0])])
+    assert 300 < rows[0].astype(bool).sum() < 700 and (rows[0] != rows[1]).any()
+    (again,), _ = evaluate(graph, [np.ones(1000, np.float32), np.array([3, 1])])
+    np.testing.assert_array_equal(again[0], rows[1])
