@@ -11,10 +11,11 @@ from typing import Any
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.passes.manager import register_pass
+from gluonjit.passes.select_conv import select_conv
 from gluonjit.passes.select_matmul import select_dot, split
 
 SEQUENTIAL = frozenset({"sort", "cumsum", "scatter_add"})
-_SELECTORS = {"dot_general": select_dot}
+_SELECTORS = {"dot_general": select_dot, "conv": select_conv}
 
 
 @register_pass("select")

@@ -45,8 +45,8 @@ def term_cycles(rows: int, vectors: int, target: Any) -> float:
     return max(multiply_adds / _UNITS, (rows + vectors) / _UNITS, weights / _STREAM)
 
 
-def register_tile(m: int, n: int, k: int, repeats: int, itemsize: int, target: Any) -> tuple[int, int]:
-    """(rows, columns) of the tile for an [m, n] result, computed `repeats` times, of sums of k terms."""
+def register_tile(m: int, n: int, k: int, itemsize: int, target: Any) -> tuple[int, int]:
+    """(rows, columns) of the tile for an [m, n] result of sums of k terms."""
     width = lanes(target, itemsize)
     needed = -(-n // width)
     best: tuple[float, int, int] | None = None
@@ -80,3 +80,29 @@ def tasks_block(tiles: int, tile_bytes: int, others: int, target: Any) -> int:
     while block > 1 and others * -(-tiles // block) < _TASKS:
         block = -(-block // 2)
     return -(-tiles // -(-tiles // block))
+
+
+class DepthwiseTile(NamedTuple):
+    rows: int
+    pixels: int
+    block: int
+    """Row tiles per task."""
+    vectors: int
+    """Vectors of channels per task."""
+
+
+def depthwise_tile(
+    images: int, rows: int, pixels: int, channels: int, row_taps: int, itemsize: int, target: Any
+) -> DepthwiseTile:
+    """For `images` results of `rows` × `pixels` × `channels`; `row_taps` filter taps along a column."""
+    # Two rows share the input rows between them. Half of the registers accumulate, the rest hold inputs and weights.
+    height = 2 if rows > 1 and row_taps > 1 else 1
+    most = max(1, min(8, target.num_vector_registers // 2 // height))
+    width = -(-pixels // -(-pixels // most))
+    vectors = -(-channels // lanes(target, itemsize))
+    tiles = -(-rows // height)
+    block = 1
+    while images * -(-tiles // (2 * block)) >= 4 * _TASKS:
+        block *= 2
+    parts = min(vectors, max(1, -(-_TASKS // (images * -(-tiles // block)))))
+    return DepthwiseTile(height, width, block, -(-vectors // parts))

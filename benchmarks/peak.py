@@ -1,0 +1,89 @@
+"""The rate of multiply-adds that this machine can do: `python -m benchmarks.peak`.
+
+A loop on registers alone, with as many independent chains as registers allow: no kernel can be faster. Clocks change with
+load and heat, so a benchmark measures this beside its kernels, in turn with them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from gluonjit.codegen import llvm
+from gluonjit.codegen.target import Target, host
+from gluonjit.codegen.tiles import Tile
+from gluonjit.ir.types import F32
+
+_LOOPS = 20_000
+_UNROLLED = 4
+
+
+class Native:
+    """A kernel `k` of a module over fixed buffers. Calling it runs it `n` times in a native loop, and takes seconds."""
+
+    def __init__(self, module: llvm.Module, buffers: Sequence[np.ndarray], flop: float) -> None:
+        f = module.function("repeated", (("ptr", "table"), ("i64", "n")))
+        with f.for_(0, "%n"):
+            f.call("k", "void", ("ptr", "%table"), ("i64", 0), ("i64", 1))
+        self.flop = flop
+        self.buffers = list(buffers)
+        start = time.perf_counter()
+        text = module.text()
+        self.text_lines = text.count("\n")
+        data = llvm.compile_module(text, module.target)
+        self.compile_seconds = time.perf_counter() - start
+        self._loaded = llvm.load(data)
+        self._table = (ctypes.c_void_p * len(buffers))(*(b.ctypes.data for b in buffers))
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+        self._function = function(self._loaded.address("repeated"))
+
+    def __call__(self, n: int) -> float:
+        start = time.perf_counter()
+        self._function(ctypes.addressof(self._table), n)
+        return time.perf_counter() - start
+
+
+def peak(target: Target) -> Native:
+    """The kernel of nothing but multiply-adds."""
+    module = llvm.Module(target)
+    f = module.function("k")
+    tile = Tile(f, F32, 1)
+    x, y = (tile.splat(f.load("float", f.gep("float", f.table(0), k))) for k in range(2))
+    chains = target.num_vector_registers - 4
+    with f.for_(0, _LOOPS, 1, [(tile.vector, x)] * chains) as loop:
+        sums = list(loop.carried)
+        for _ in range(_UNROLLED):
+            sums = [tile.multiply_add(s, x, y) for s in sums]
+        loop.next(*sums)
+    total = loop.results[0]
+    for s in loop.results[1:]:
+        total = f.op(f"fadd {tile.vector} {total}, {s}")
+    f.store(tile.vector, total, f.table(1), 4)
+    # Factor and summand keep the sums near 1.
+    buffers = [np.array([0.5, 0.5], np.float32), np.zeros(tile.lanes, np.float32)]
+    return Native(module, buffers, 2.0 * tile.lanes * chains * _UNROLLED * _LOOPS)
+
+
+def interleaved(kernels: Sequence[Callable[[int], float]], rounds: int = 15, slice: float = 2e-3) -> list[float]:
+    """Median seconds of each, measured in turns of about `slice` seconds so that all see the same clocks."""
+    counts = [max(1, int(slice / min(k(1) for _ in range(3)))) for k in kernels]
+    times: list[list[float]] = [[] for _ in kernels]
+    for _ in range(rounds):
+        for k, n, t in zip(kernels, counts, times):
+            t.append(k(n) / n)
+    return [statistics.median(t) for t in times]
+
+
+def main() -> None:
+    target = host()
+    kernel = peak(target)
+    (seconds,) = interleaved([kernel])
+    print(f"{target.cpu}, {target.vector_bits}-bit vectors: {kernel.flop / seconds / 1e9:.0f} GFLOP/s on one core")
+
+
+if __name__ == "__main__":
+    main()

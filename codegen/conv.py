@@ -1,0 +1,223 @@
+"""Direct convolution, channels last: `.kernel = 'conv'`.
+
+    y[n, o…, c] = Σ over taps t… and input channels i of x[n, o·stride + t·dilation - low, i] · w[t…, i, c]
+
+A register tile is some neighbouring pixels along the last spatial axis by a panel of output channels. The weights are
+packed like a matrix product's: [P, taps…, I, nr], or [G, P, …] for groups. Padding is never read: along the last axis
+it is known for each tile which taps touch which pixels, so that only tiles at the border differ; along the other axes
+the range of taps is computed for each row. Where neighbouring taps touch the same pixels, taps and channels lie one
+after the other in x as in w, and are summed in one loop.
+
+`.tile` = (pixels and channels of a register tile, rows of pixels per task); `.packed` = which operand is packed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from gluonjit.codegen.epilogue import Epilogue, find_anchor, row_major
+from gluonjit.codegen.llvm import Function, Module
+from gluonjit.codegen.matmul import panel_variants, share, unravel
+from gluonjit.codegen.target import Target
+from gluonjit.codegen.tiles import Rows, Tile
+from gluonjit.ir.graph import Graph
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial axis."""
+
+    size: int
+    out: int
+    taps: int
+    stride: int
+    low: int
+    dilation: int
+
+    def at(self, o: int, tap: int) -> int:
+        """The input position that `tap` of output position `o` reads, inside or not."""
+        return o * self.stride + tap * self.dilation - self.low
+
+    def reads(self, o: int, tap: int) -> bool:
+        return 0 <= self.at(o, tap) < self.size
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether some tap of some output position is outside."""
+        return self.low > 0 or self.at(self.out - 1, self.taps - 1) >= self.size
+
+    def tap_range(self, f: Function, o: Any) -> tuple[Any, Any]:
+        """[first, last) of the taps that read something for output position `o` (i64)."""
+        if not self.is_padded:
+            return 0, self.taps
+        start = f.sub(f.mul(o, self.stride), self.low)
+        before = f.max(f.sub(0, start), 0)
+        after = f.max(f.sub(self.size, start), 0)
+        first = f.div(f.add(before, self.dilation - 1), self.dilation)
+        last = f.div(f.add(after, self.dilation - 1), self.dilation)
+        return first, f.min(last, self.taps)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Taps [first, last) along the last axis, which read something for the pixels `active` of a tile."""
+
+    first: int
+    last: int
+    active: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the code of a tile depends on: its pixels, and what they read."""
+
+    pixels: int
+    segments: tuple[Segment, ...]
+
+
+def tile_kinds(axis: Axis, pixels: int, merge: bool) -> list[tuple[Kind, int, int]]:
+    """(kind, first tile, number of tiles) for runs of equal tiles along the axis. `merge`: taps may be joined."""
+    kinds = []
+    for start in range(0, axis.out, pixels):
+        count = min(pixels, axis.out - start)
+        segments: list[Segment] = []
+        for tap in range(axis.taps):
+            active = tuple(c for c in range(count) if axis.reads(start + c, tap))
+            if segments and merge and segments[-1].active == active and segments[-1].last == tap:
+                segments[-1] = Segment(segments[-1].first, tap + 1, active)
+            elif active:
+                segments.append(Segment(tap, tap + 1, active))
+        kinds.append(Kind(count, tuple(segments)))
+    runs, first = [], 0
+    for kind, group in groupby(kinds):
+        n = len(list(group))
+        runs.append((kind, first, n))
+        first += n
+    return runs
+
+
+def lower_conv(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
+    """Appends the kernel to the module."""
+    _Direct(module.function(name), body, attrs).write()
+
+
+def spatial_axes(anchor: Any) -> list[Axis]:
+    x, w = anchor.operands
+    y, a = anchor.result, anchor.attrs
+    return [
+        Axis(x.shape[k + 1], y.shape[k + 1], w.shape[k], a["stride"][k], a["low"][k], a["dilation"][k])
+        for k in range(x.ndim - 2)
+    ]
+
+
+class _Direct:
+    def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any]) -> None:
+        self.f = f
+        anchor = find_anchor(body)
+        x, w = anchor.operands[0], body.inputs[attrs[".packed"]]
+        self.dtype = x.dtype
+        self.pixels, self.columns, self.block = attrs[".tile"]
+        *self.outer, self.axis = spatial_axes(anchor)
+        self.groups = anchor.attrs["groups"]
+        self.images, self.channels = x.shape[0], x.shape[-1]
+        self.depth = self.channels // self.groups
+        self.filters = anchor.result.shape[-1] // self.groups
+        self.x_strides = row_major(x.shape)
+        self.w_strides = row_major(w.shape)[-3 - len(self.outer) :]
+        self.panels = w.shape[0 if self.groups == 1 else 1]
+        self.panel_size = math.prod(w.shape[-3 - len(self.outer) :])
+        self.x, self.w = f.table(body.inputs.index(x)), f.table(attrs[".packed"])
+        self.epilogue = Epilogue(f, body, anchor)
+        merge = self.groups == 1 and self.axis.dilation == 1
+        self.kinds = tile_kinds(self.axis, self.pixels, merge)
+        self.prefetch = self.panel_size * self.dtype.itemsize > f.target.l1
+        self.scalar = Tile(f, self.dtype, 1).scalar
+
+    def write(self) -> None:
+        f = self.f
+        rows = math.prod(axis.out for axis in self.outer)
+        blocks = -(-rows // self.block)
+        first, last = share(f, self.images * blocks * self.groups * self.panels)
+        with f.for_(first, last, hint="task") as task:
+            image, block, group, panel = unravel(f, task.index, [self.images, blocks, self.groups, self.panels])
+            w = f.gep(self.scalar, self.w, f.mul(f.add(f.mul(group, self.panels), panel), self.panel_size))
+            start = f.mul(block, self.block)
+            for tile in panel_variants(f, self.dtype, self.filters, self.columns, panel):
+                with f.for_(start, f.min(f.add(start, self.block), rows), hint="row") as row:
+                    at = unravel(f, row.index, [axis.out for axis in self.outer])
+                    channel = f.add(f.mul(group, self.filters), f.mul(panel, self.columns))
+                    source = f.add(f.mul(image, self.x_strides[0]), f.mul(group, self.depth))
+                    self._row(tile, image, at, channel, source, w)
+
+    def _row(self, tile: Tile, image: Any, at: Sequence[Any], channel: Any, source: Any, w: str) -> None:
+        """One row of pixels: output positions `at` along the outer axes; `source` is the offset of image and group."""
+        f = self.f
+        for kind, first, count in self.kinds:
+            with each(f, first, count) as index:
+                pixel = f.mul(index, self.pixels)
+                acc = self._sum(tile, kind, at, [], pixel, source, w, tile.zeros(kind.pixels))
+                self.epilogue.write(tile, acc, [image, *at, pixel, channel])
+
+    def _sum(
+        self,
+        tile: Tile,
+        kind: Kind,
+        at: Sequence[Any],
+        taps: list[Any],
+        pixel: Any,
+        source: Any,
+        w: str,
+        acc: Rows,
+    ) -> Rows:
+        """acc + the sum over the taps of those outer axes that `taps` says nothing of."""
+        f = self.f
+        if len(taps) < len(self.outer):
+            axis = self.outer[len(taps)]
+            first, last = axis.tap_range(f, at[len(taps)])
+            if (first, last) == (0, 1):
+                return self._sum(tile, kind, at, [*taps, 0], pixel, source, w, acc)
+            flat = [(tile.vector, v) for row in acc for v in row]
+            with f.for_(first, last, 1, flat, "tap") as loop:
+                it = iter(loop.carried)
+                inner = [[next(it) for _ in row] for row in acc]
+                inner = self._sum(tile, kind, at, [*taps, loop.index], pixel, source, w, inner)
+                loop.next(*(v for row in inner for v in row))
+            it = iter(loop.results)
+            return [[next(it) for _ in row] for row in acc]
+        for axis, o, tap, step, w_step in zip(self.outer, at, taps, self.x_strides[1:], self.w_strides):
+            position = f.add(f.mul(o, axis.stride), f.sub(f.mul(tap, axis.dilation), axis.low))
+            source = f.add(source, f.mul(position, step))
+            w = f.gep(self.scalar, w, f.mul(tap, w_step))
+        for segment in kind.segments:
+            # The pointer is that of the first pixel that reads anything, so as to lie inside of x.
+            one = segment.active[0]
+            step = self.axis.stride * self.channels
+            offset = (one * self.axis.stride + segment.first * self.axis.dilation - self.axis.low) * self.channels
+            x = f.gep(self.scalar, self.x, f.add(f.add(source, f.mul(pixel, step)), offset))
+            acc = tile.contract(
+                acc,
+                x,
+                [(r - one) * step for r in range(kind.pixels)],
+                f.gep(self.scalar, w, segment.first * self.w_strides[-3]),
+                (segment.last - segment.first) * self.depth,
+                w_step=self.columns,
+                aligned=True,
+                prefetch=self.prefetch,
+                active=segment.active,
+            )
+        return acc
+
+
+@contextmanager
+def each(f: Function, first: int, count: int) -> Iterator[Any]:
+    """A loop over [first, first + count), or no loop for a single one."""
+    if count == 1:
+        yield first
+    else:
+        with f.for_(first, first + count, hint="tile") as loop:
+            yield loop.index

@@ -1,0 +1,155 @@
+"""Convolutions in the form of their kernels: channels last, weights packed into panels of output channels.
+
+* A 1×1 convolution that moves nothing, and one whose window is the whole input, are matrix products.
+* A depthwise one keeps its weights; it is vectorised over channels, whose values it never mixes.
+* Everything else gets packed weights [P, taps…, I, nr], or [G, P, taps…, I, nr] for groups.
+
+Axes of 1 that the convolution does nothing to are dropped first, so that a kernel's rows of pixels are long.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gluonjit.ir.graph import Builder, Op, Value
+from gluonjit.passes import tiling
+from gluonjit.passes.regroup import Groups, regroup, side_operands, view, write_epilogue
+from gluonjit.passes.select_matmul import FLOATS, emit_product, moved
+
+_PER_AXIS = ("stride", "low", "high", "dilation", "input_dilation")
+
+
+def select_conv(
+    b: Builder, op: Op, operands: Sequence[Value], hoistable: Callable[[Value], bool], target: Any
+) -> Value | None:
+    """Emits the kernel for a body around a `conv`; None when it must be left to other kernels."""
+    body = op.regions[0]
+    anchor = next(o for o in body.ops if o.name == "conv")
+    x, w = anchor.operands
+    attrs = anchor.attrs
+    spatial = "".join(map(str, range(x.ndim - 2)))
+    if attrs["layout"] != (f"N{spatial}C", f"{spatial}IO", f"N{spatial}C") or not spatial:
+        return None
+    if x.dtype not in FLOATS or 0 in x.shape or 0 in w.shape or 0 in anchor.result.shape:
+        return None
+    if any(d != 1 for d in attrs["input_dilation"]) or x not in body.inputs or w not in body.inputs:
+        return None
+    outer_x, outer_w = (operands[body.inputs.index(v)] for v in (x, w))
+
+    if attrs["groups"] == 1 and (_is_pointwise(anchor) or _covers_input(anchor)):
+        epilogue = regroup(body, anchor, [tuple(range(x.ndim - 1)), (x.ndim - 1,)])
+        if epilogue is not None:
+            n = w.shape[-1]
+            k = w.size // n
+            m = anchor.result.size // n
+            fixed = hoistable(op.operands[body.inputs.index(w)])
+            left = view(b, outer_x, (m, k))
+            return emit_product(b, op, anchor, epilogue, left, outer_w, range(w.ndim), n, fixed, operands, target)
+
+    kept = _working_axes(anchor)
+    epilogue = regroup(body, anchor, _merged(kept, x.ndim))
+    if epilogue is None:
+        return None
+    attrs = {**attrs, **{name: tuple(attrs[name][k] for k in kept) for name in _PER_AXIS}}
+    letters = "".join(map(str, range(len(kept))))
+    attrs["layout"] = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
+    left = view(b, outer_x, (x.shape[0], *(x.shape[k + 1] for k in kept), x.shape[-1]))
+    right = view(b, outer_w, (*(w.shape[k] for k in kept), *w.shape[-2:]))
+
+    inner = Builder("body", "fused")
+    inner.loc = anchor.loc
+    data = inner.input("x", left.type)
+    if attrs["groups"] > 1 and right.shape[-2] == 1 and right.shape[-1] == left.shape[-1] and len(kept) <= 2:
+        weight = inner.input("w", right.type)
+        images, *outer, pixels, channels = epilogue.shape
+        shape = (images, math.prod(outer), pixels, channels)
+        tile = tiling.depthwise_tile(*shape, right.shape[0] if outer else 1, x.dtype.itemsize, target)
+        notes: dict[str, Any] = {".kernel": "depthwise", ".tile": tile}
+    else:
+        notes, right = _pack(b, left, right, attrs["groups"], epilogue.shape, target)
+        weight = _unpack(inner, inner.input("w", right.type), attrs["groups"], w.shape[-1])
+    result = inner.emit("conv", [data, weight], attrs)[0]
+    names = [body.inputs[side.index].name for side in epilogue.sides.values()]
+    out = write_epilogue(inner, epilogue, anchor, result, names)
+    sides = side_operands(b, epilogue, operands)
+    y = b.emit("fused", [left, right, *sides], notes, [inner.build([out])], op.loc)[0]
+    return view(b, y, op.results[0].shape)
+
+
+def _is_pointwise(anchor: Op) -> bool:
+    """Whether each pixel of the result is a product with that pixel of the input."""
+    x, w = anchor.operands
+    ones = set(w.shape[:-2]) | set(anchor.attrs["stride"]) == {1}
+    return ones and not any(anchor.attrs["low"]) and anchor.result.shape[:-1] == x.shape[:-1]
+
+
+def _covers_input(anchor: Op) -> bool:
+    """Whether the one window is the whole input."""
+    x, w = anchor.operands
+    whole = w.shape[:-2] == x.shape[1:-1] and set(anchor.result.shape[1:-1]) == {1}
+    return whole and set(anchor.attrs["dilation"]) == {1} and not any(anchor.attrs["low"])
+
+
+def _working_axes(anchor: Op) -> list[int]:
+    """The spatial axes along which the convolution does anything; at least one."""
+    x, w = anchor.operands
+    sizes = zip(x.shape[1:-1], w.shape, anchor.result.shape[1:-1], anchor.attrs["low"])
+    kept = [k for k, (n, taps, out, low) in enumerate(sizes) if (n, taps, out, low) != (1, 1, 1, 0)]
+    return kept or [x.ndim - 3]
+
+
+def _merged(kept: Sequence[int], rank: int) -> Groups:
+    """Groups of result axes for the kept spatial axes; dropped ones go with the axis before them."""
+    groups: list[tuple[int, ...]] = [(0,)]
+    for k in range(rank - 2):
+        if k in kept:
+            groups.append((k + 1,))
+        else:
+            groups[-1] = (*groups[-1], k + 1)
+    return [*groups, (rank - 1,)]
+
+
+def _pack(
+    b: Builder, x: Value, w: Value, groups: int, out: tuple[int, ...], target: Any
+) -> tuple[dict[str, Any], Value]:
+    """Annotations of the kernel, and the packed weights."""
+    *taps, depth, filters = w.shape
+    per_group = filters // groups
+    terms = math.prod(taps) * depth
+    *rows, width = out[1:-1]
+    count, images = math.prod(rows), out[0]
+    pixels, columns = tiling.register_tile(width, per_group, terms, x.dtype.itemsize, target)
+    panels = -(-per_group // columns)
+    row_bytes = x.size // images // max(count, 1) * x.dtype.itemsize
+    block = tiling.tasks_block(count, row_bytes, images * groups * panels, target)
+    axes = len(taps)
+
+    def write(body: Builder, v: Value) -> Value:
+        lead = (*taps, depth)
+        if groups > 1:
+            lead = (*lead, groups)
+            v = body.reshape(v, shape=(*lead, per_group))
+        if per_group % columns:
+            none = (0,) * len(lead)
+            zero = body.constant(0, v.dtype)
+            v = body.pad(v, zero, low=(*none, 0), high=(*none, panels * columns - per_group))
+        v = body.reshape(v, shape=(*lead, panels, columns))
+        first = (axes + 1, axes + 2) if groups > 1 else (axes + 1,)
+        return body.transpose(v, perm=(*first, *range(axes + 1), v.ndim - 1))
+
+    return {".kernel": "conv", ".tile": (pixels, columns, block), ".packed": 1}, moved(b, w, write, "pack")
+
+
+def _unpack(body: Builder, w: Value, groups: int, filters: int) -> Value:
+    """The inverse of the packing: [taps…, I, O]."""
+    lead = 2 if groups > 1 else 1
+    middle = w.shape[lead:-1]
+    panels, columns = w.shape[lead - 1], w.shape[-1]
+    v = body.transpose(w, perm=(*range(lead, w.ndim - 1), *range(lead), w.ndim - 1))
+    shape = (*middle, *([groups] if groups > 1 else []), panels * columns)
+    v = body.reshape(v, shape=shape)
+    if panels * columns != filters // groups:
+        v = body.slice(v, start=(0,) * v.ndim, size=(*shape[:-1], filters // groups))
+    return v if groups == 1 else body.reshape(v, shape=(*middle, filters))
