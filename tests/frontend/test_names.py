@@ -2,8 +2,9 @@
 
 import threading
 
-import gluonjit as mx
 import pytest
+
+import gluonjit as mx
 from gluonjit import sym
 
 
