@@ -1,4 +1,4 @@
-"""The random operators: each distribution under MXNet's three forms.
+"""Random numbers: each distribution under MXNet's three forms.
 
 * `_random_X`: parameters are numbers, the shape is an attribute;
 * `_random_X_like`: parameters are numbers, shape and element type are those of `data`;
@@ -9,23 +9,22 @@ Numbers are computed in float32, or in float64 where that is asked for, and conv
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.types import BF16, F32, F64, I32, I64, DType, dtype_of
+from gluonjit.ir.types import BF16, F32, F64, DType, dtype_of
 from gluonjit.operators import random_draws as draws
-from gluonjit.operators.attributes import Attr, boolean, dtype, integer, number, optional, shape, string
+from gluonjit.operators.attributes import Attr, dtype, integer, number, optional, shape, string
 from gluonjit.operators.registry import OperatorError, Shape, operator
-from gluonjit.operators.support import convert, require_float, require_same_shape, shape_text
+from gluonjit.operators.support import convert, require_same_shape
 
 Draw = Callable[..., Any]
 """`draw(b, *parameters, shape=, dtype=)`, with parameters as tensors of `dtype` that broadcast to `shape`."""
 
-_CTX = string("", doc="where the result is to be")
+CTX = string("", doc="where the result is to be")
 _DTYPE = optional(dtype(among=("float16", "float32", "float64"), doc="of the result; None is float32"))
 
 
@@ -47,7 +46,7 @@ class Distribution:
     bounded: bool = False
 
 
-def _working_type(result: DType) -> DType:
+def working_type(result: DType) -> DType:
     return F64 if result is F64 else F32
 
 
@@ -62,7 +61,7 @@ def _from_numbers(b: Any, d: Distribution, parameters: Mapping[str, float], shap
     wrong = d.check(*parameters.values())
     if wrong:
         raise OperatorError(wrong)
-    work = _working_type(result)
+    work = working_type(result)
     numbers = [b.constant(p, work) for p in parameters.values()]
     y = d.draw(b, *numbers, shape=shape, dtype=work)
     y = convert(b, y, result) if result is not work else y
@@ -75,7 +74,7 @@ def _from_numbers(b: Any, d: Distribution, parameters: Mapping[str, float], shap
 
 def _declare(d: Distribution) -> None:
     def random(b: Any, *, shape: Shape | None, ctx: str, dtype: DType | None, **parameters: float) -> Any:
-        return _from_numbers(b, d, parameters, _required(shape, f"_random_{d.name}"), dtype or F32)
+        return _from_numbers(b, d, parameters, required_shape(shape, f"_random_{d.name}"), dtype or F32)
 
     def like(b: Any, data: Any, **parameters: float) -> Any:
         return _from_numbers(b, d, parameters, tuple(data.shape), dtype_of(data))
@@ -83,7 +82,7 @@ def _declare(d: Distribution) -> None:
     def sample(b: Any, *tensors: Any, shape: Shape, dtype: DType | None) -> Any:
         require_same_shape(*tensors)
         result = dtype or F32
-        work = _working_type(result)
+        work = working_type(result)
         own = tuple(tensors[0].shape)
         whole = own + shape
         spread = own + (1,) * len(shape)
@@ -98,7 +97,7 @@ def _declare(d: Distribution) -> None:
     like.__doc__ = f"{d.doc}, in the shape and element type of the data"
     sample.__doc__ = f"{d.doc}: for each element of the parameters a tensor of shape `shape`"
     plain = (f"random_{d.name}", d.name) if d.name in ("uniform", "normal") else (f"random_{d.name}",)
-    placed = {"shape": optional(shape(), None), "ctx": _CTX, "dtype": _DTYPE}
+    placed = {"shape": optional(shape(), None), "ctx": CTX, "dtype": _DTYPE}
     operator(f"_random_{d.name}", aliases=plain, inputs=(), attrs={**d.parameters, **placed}, streams=streams)(random)
     operator(f"_random_{d.name}_like", attrs=d.parameters, streams=streams, same_shape=True)(like)
     operator(
@@ -110,7 +109,7 @@ def _declare(d: Distribution) -> None:
     )(sample)
 
 
-def _required(shape: Shape | None, name: str) -> Shape:
+def required_shape(shape: Shape | None, name: str) -> Shape:
     if shape is None:
         raise OperatorError(f"Operator {name} inferring shapes failed: it needs the attribute shape")
     return tuple(shape)
@@ -258,81 +257,3 @@ for _distribution in (
     ),
 ):
     _declare(_distribution)
-
-
-# Whole numbers, choices, permutations
-
-
-def _one_stream(attrs: Mapping[str, Any], training: bool) -> int:
-    return 1
-
-
-@operator(
-    "_random_randint",
-    aliases=("random_randint",),
-    inputs=(),
-    attrs={
-        "low": integer(),
-        "high": integer(),
-        "shape": optional(shape(), None),
-        "ctx": _CTX,
-        "dtype": optional(dtype(among=("int32", "int64"), doc="None is int32")),
-    },
-    streams=_one_stream,
-)
-def randint(b: Any, *, low: int, high: int, shape: Shape | None, ctx: str, dtype: DType | None) -> Any:
-    """Whole numbers, uniform over low … high - 1"""
-    if high <= low:
-        raise OperatorError(
-            "low must be less or equal to high in uniform distribution, and there must be a number between"
-        )
-    if high - low >= 2**63:
-        raise OperatorError(f"randint knows ranges of less than 2**63 numbers, got {low} … {high}")
-    # 63 bits modulo the range favour no number by more than range / 2**63.
-    bits = b.shift_right(b.random_bits(_required(shape, "_random_randint"), I64), b.constant(1, I64))
-    y = b.add(b.mod(bits, b.constant(high - low, I64)), b.constant(low, I64))
-    return y if dtype is I64 else b.cast(y, dtype=I32)
-
-
-@operator(
-    "_sample_multinomial",
-    aliases=("sample_multinomial",),
-    attrs={
-        "shape": shape((), doc="of the draws per distribution"),
-        "get_prob": boolean(False, doc="also give the logarithm of each draw's probability"),
-        "dtype": dtype(I32, among=("float16", "float32", "float64", "int32", "uint8")),
-    },
-    outputs=lambda attrs: ("output0", "output1") if attrs["get_prob"] else ("output",),
-    streams=_one_stream,
-)
-def multinomial(b: Any, data: Any, *, shape: Shape, get_prob: bool, dtype: DType) -> Any:
-    """Indices drawn with the probabilities that the last axis of the data holds"""
-    own = require_float(data)
-    old = tuple(data.shape)
-    if not old or old[-1] == 0:
-        raise OperatorError(f"multinomial needs probabilities along the last axis, got {shape_text(old)}")
-    rows, choices, each = math.prod(old[:-1]), old[-1], math.prod(shape)
-    work = _working_type(own)
-    chances = b.reshape(data if own is work else b.cast(data, dtype=work), shape=(rows, choices))
-    u = draws.uniform(b, (rows, each, 1), work)
-    below = b.le(b.reshape(b.cumsum(chances, axis=1), shape=(rows, 1, choices)), u)
-    index = b.reduce(b.cast(below, dtype=I32), op="sum", axes=(2,))
-    index = b.minimum(index, b.constant(choices - 1, I32))  # probabilities whose sum is less than u
-    result = old[:-1] + tuple(shape) or (1,)
-    drawn = convert(b, b.reshape(index, shape=result), dtype)
-    if not get_prob:
-        return drawn
-    place = (1, rows, each)
-    where = b.concat(b.iota(shape=place, axis=1, dtype=I32), b.reshape(index, shape=place), axis=0)
-    likelihood = b.log(b.gather_nd(chances, where))
-    likelihood = b.reshape(likelihood, shape=result)
-    return drawn, likelihood if own is work else b.cast(likelihood, dtype=own)
-
-
-@operator("_shuffle", aliases=("shuffle",), same_shape=True, streams=_one_stream)
-def shuffle(b: Any, data: Any) -> Any:
-    """The data with its first axis in random order"""
-    if not data.shape:
-        raise OperatorError("shuffle needs an array of at least one axis")
-    order = b.sort(b.random_bits((data.shape[0],), I64), axis=0)[1]
-    return b.gather(data, order, axis=0) if data.shape[0] else data

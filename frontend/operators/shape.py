@@ -1,4 +1,4 @@
-"""Operators that give the same elements another shape or order of axes."""
+"""Operators that give the same elements another shape, and those that tell the shape."""
 
 from __future__ import annotations
 
@@ -204,69 +204,6 @@ def reshape_like(
     return b.reshape(lhs, shape=new)
 
 
-# Order of axes
-
-
-def _permuted(x: Shape | None, perm: Sequence[int]) -> Shape | None:
-    return None if x is None or len(x) != len(perm) else tuple(x[p] for p in perm)
-
-
-def _transpose_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
-    out = outputs[0]
-    if out is None:
-        return inputs
-    rank = len(out)
-    perm = [a % rank for a in attrs["axes"]] if attrs["axes"] else range(rank)[::-1]
-    inverse = sorted(range(rank), key=list(perm).__getitem__)
-    return [merge(inputs[0], _permuted(out, inverse))]
-
-
-@operator(
-    "transpose",
-    attrs={"axes": shape((), doc="result axis k is data axis axes[k]; () reverses all")},
-    backward=_transpose_backward,
-)
-def transpose(b: Any, data: Any, *, axes: Shape) -> Any:
-    """The axes in another order"""
-    rank = len(data.shape)
-    if not axes:
-        return b.transpose(data, perm=tuple(range(rank))[::-1])
-    if len(axes) != rank:
-        raise OperatorError(
-            f"Check failed: std::max(shp.ndim(), out_shp.ndim()) == param.axes.ndim() ({rank} vs. {len(axes)}) : "
-            f"transpose of {shape_text(data.shape)} needs {rank} axes"
-        )
-    perm = tuple(a + rank if a < 0 else a for a in axes)
-    if sorted(perm) != list(range(rank)):
-        raise OperatorError(f"axes {tuple(axes)} are not a permutation of those of {shape_text(data.shape)}")
-    return b.transpose(data, perm=perm)
-
-
-def _swap(rank: int, dim1: int, dim2: int) -> tuple[int, ...]:
-    perm = list(range(rank))
-    for name, axis in (("axis1", dim1), ("axis2", dim2)):
-        if not -rank <= axis < rank:
-            raise OperatorError(f"{name}: axis {axis} is out of bounds for array of ndim {rank}")
-    perm[dim1], perm[dim2] = perm[dim2], perm[dim1]
-    return tuple(perm)
-
-
-def _swap_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
-    out = outputs[0]
-    return inputs if out is None else [merge(inputs[0], _permuted(out, _swap(len(out), attrs["dim1"], attrs["dim2"])))]
-
-
-@operator(
-    "SwapAxis",
-    aliases=("swapaxes",),
-    attrs={"dim1": integer(0), "dim2": integer(0)},
-    backward=_swap_backward,
-)
-def swap_axis(b: Any, data: Any, *, dim1: int, dim2: int) -> Any:
-    """Two axes exchanged"""
-    return b.transpose(data, perm=_swap(len(data.shape), dim1, dim2))
-
-
 # Axes of 1
 
 
@@ -331,47 +268,6 @@ def squeeze(b: Any, data: Any, *, axis: Shape | None) -> Any:
     if any(old[k] != 1 for k in gone):
         raise OperatorError("cannot select an axis to squeeze out which has size=0 not equal to one")
     return b.reshape(data, shape=tuple(n for k, n in enumerate(old) if k not in gone) or (1,))
-
-
-# Blocks of pixels
-
-
-def _block_axes(data: Any, block: int, what: str) -> tuple[int, int, int, int]:
-    if len(data.shape) != 4:
-        raise OperatorError(f"Operation {what} requires exactly 4D tensor")
-    if block <= 0:
-        raise OperatorError("block_size must be a positive integer value")
-    return tuple(data.shape)  # type: ignore[return-value]
-
-
-@operator("depth_to_space", attrs={"block_size": integer()})
-def depth_to_space(b: Any, data: Any, *, block_size: int) -> Any:
-    """Channels moved into blocks of pixels: [N, s*s*C, H, W] becomes [N, C, s*H, s*W]"""
-    n, c, h, w = _block_axes(data, block_size, "Depth To Space")
-    s = block_size
-    if c % (s * s):
-        raise OperatorError(
-            "Cannot perform Depth To Space operation on the specified tensor. "
-            "Dimension:1(depth dimension) should be a multiple of 'block^2'"
-        )
-    c //= s * s
-    blocks = b.transpose(b.reshape(data, shape=(n, s, s, c, h, w)), perm=(0, 3, 4, 1, 5, 2))
-    return b.reshape(blocks, shape=(n, c, h * s, w * s))
-
-
-@operator("space_to_depth", attrs={"block_size": integer()})
-def space_to_depth(b: Any, data: Any, *, block_size: int) -> Any:
-    """Blocks of pixels moved into channels: [N, C, s*H, s*W] becomes [N, s*s*C, H, W]"""
-    n, c, h, w = _block_axes(data, block_size, "Space To Depth")
-    s = block_size
-    for axis, (size, name) in enumerate(((h, "1st"), (w, "2nd")), 2):
-        if size % s:
-            raise OperatorError(
-                "Cannot perform Space To Depth operation on the specified tensor. "
-                f"Dimension:{axis}({name} space dimension) should be a multiple of 'block'"
-            )
-    blocks = b.transpose(b.reshape(data, shape=(n, c, h // s, s, w // s, s)), perm=(0, 3, 5, 1, 2, 4))
-    return b.reshape(blocks, shape=(n, c * s * s, h // s, w // s))
 
 
 # The shape as data

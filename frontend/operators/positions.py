@@ -1,0 +1,86 @@
+"""Operators that make indices out of shapes, compare with them, and convert them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gluonjit.ir.types import F32, I32, I64, DType, dtype_of
+from gluonjit.operators.attributes import axes, dtype, integer, number, optional, shape
+from gluonjit.operators.indexing import as_index, per_row
+from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import axis_in, scalar, shape_text
+
+
+@operator(
+    "one_hot",
+    inputs=("indices",),
+    attrs={
+        "depth": integer(doc="length of the new last axis"),
+        "on_value": number(1.0),
+        "off_value": number(0.0),
+        "dtype": dtype(F32, among=("bfloat16", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")),
+    },
+)
+def one_hot(b: Any, indices: Any, *, depth: int, on_value: float, off_value: float, dtype: DType) -> Any:
+    """`on_value` where the position along a new last axis is the index, `off_value` elsewhere"""
+    if depth < 0:
+        raise OperatorError(f"depth must not be negative, got {depth}")
+    index = as_index(b, indices)
+    wide = dtype_of(index)
+    if wide.bits < 32:  # depth may exceed what 8 bits hold
+        wide = I32
+        index = b.cast(index, dtype=wide)
+    rank = len(indices.shape)
+    position = b.iota(shape=(1,) * rank + (depth,), axis=rank, dtype=wide)
+    hit = b.eq(b.reshape(index, shape=(*indices.shape, 1)), position)
+    return b.select(hit, scalar(b, on_value, dtype), scalar(b, off_value, dtype))
+
+
+@operator("_contrib_index_array", attrs={"axes": axes(None)})
+def index_array(b: Any, data: Any, *, axes: Shape | None) -> Any:
+    """For each element its position, along a new last axis, as int64; along the given axes alone if any"""
+    old = tuple(data.shape)
+    rank = len(old)
+    chosen = range(rank) if axes is None else [axis_in(a, rank) for a in axes]
+    if not chosen:
+        raise OperatorError("index_array needs data with at least one axis")
+    parts = [b.iota(shape=(*old, 1), axis=a, dtype=I64) for a in chosen]
+    return b.concat(*parts, axis=rank)
+
+
+def _checked_sizes(shape: Shape | None, what: str) -> Shape:
+    if not shape:
+        raise OperatorError(f"{what} needs the attribute shape")
+    if any(n <= 0 for n in shape[1:]):
+        raise OperatorError(f"the dimensions of shape={tuple(shape)} after the first must be positive in {what}")
+    return shape
+
+
+@operator("_ravel_multi_index", aliases=("ravel_multi_index",), attrs={"shape": optional(shape(), None)})
+def ravel_multi_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
+    """The flat positions of the index tuples data[:, i]; the first dimension of `shape` does not matter"""
+    sizes = _checked_sizes(shape, "ravel_multi_index")
+    own = dtype_of(data)
+    if len(data.shape) < 1 or data.shape[0] != len(sizes):
+        raise OperatorError(f"data of shape {shape_text(data.shape)} must have {len(sizes)} rows, one per dimension")
+    index = b.cast(as_index(b, data), dtype=I64)
+    strides = [math.prod(sizes[k + 1 :]) for k in range(len(sizes))]
+    flat = b.reduce(b.mul(index, per_row(b, strides, index)), op="sum", axes=(0,))
+    return b.cast(b.reshape(flat, shape=tuple(data.shape[1:]) or (1,)), dtype=own)
+
+
+@operator("_unravel_index", aliases=("unravel_index",), attrs={"shape": optional(shape(), None)})
+def unravel_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
+    """The index tuples, along a new first axis, of flat positions; the first dimension of `shape` does not matter"""
+    sizes = _checked_sizes(shape, "unravel_index")
+    own = dtype_of(data)
+    rest = b.cast(as_index(b, data), dtype=I64)
+    rows = []
+    for n in reversed(sizes[1:]):
+        length = b.constant(n, I64)
+        rows.append(b.mod(rest, length))
+        rest = b.div(rest, length)
+    rows.append(rest)
+    new = (1, *data.shape)
+    return b.cast(b.concat(*(b.reshape(r, shape=new) for r in reversed(rows)), axis=0), dtype=own)

@@ -1,0 +1,102 @@
+"""Operators that write at positions given as tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gluonjit.ir.types import BOOL, I32, I64, dtype_of
+from gluonjit.operators.attributes import shape
+from gluonjit.operators.indexing import as_index, check_tuples, per_row
+from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import (
+    first_from_output,
+    require_numeric,
+    require_same_dtype,
+    require_shape,
+    shape_text,
+)
+
+
+def scattered(b: Any, x: Any, index: Any, new: Any) -> Any:
+    """`x` with `new` written at the index tuples; where several meet, the last is kept. Tuples outside are dropped.
+
+    `index` is [M, N…] of integers and `new` has the shape N… followed by x's axes after the first M. The primitive
+    `scatter_add` adds, so all but the last of equal tuples are sent outside, and what was there is blanked out first.
+    """
+    depth, count = index.shape[0], math.prod(index.shape[1:])
+    shape = tuple(x.shape)
+    heads, rest = shape[:depth], shape[depth:]
+    rows = math.prod(heads)
+    if count == 0 or 0 in shape:
+        return x
+    outside = b.constant(-1, I64)
+
+    index = b.cast(b.reshape(index, shape=(depth, count)), dtype=I64)
+    inside = b.eq(index, b.maximum(b.constant(0, I64), b.minimum(index, per_row(b, [n - 1 for n in heads], index))))
+    strides = [math.prod(heads[k + 1 :]) for k in range(depth)]
+    flat = b.reduce(b.mul(index, per_row(b, strides, index)), op="sum", axes=(0,))
+    flat = b.select(b.reduce(inside, op="all", axes=(0,)), flat, outside)
+
+    # Sorting puts equal tuples side by side and, being stable, leaves them in order.
+    ordered, order = b.sort(flat, axis=0, descending=False)
+    following = b.concat(b.slice(ordered, start=(1,), size=(count - 1,)), b.constant([-2], I64), axis=0)
+    last = b.select(b.ne(ordered, following), ordered, outside)
+    place = b.reshape(last, shape=(1, count))
+
+    own = dtype_of(x)
+    kind = I32 if own is BOOL else own  # bools are added as integers
+    parts = b.gather(b.cast(b.reshape(new, shape=(count, *rest)), dtype=kind), order, axis=0)
+    zero = b.constant(0, kind)
+    written = b.scatter_add(b.broadcast(zero, shape=(rows, *rest)), place, parts)
+    ones = b.broadcast(b.constant(1, I32), shape=(count,))
+    hit = b.cast(b.scatter_add(b.broadcast(b.constant(0, I32), shape=(rows,)), place, ones), dtype=BOOL)
+    hit = b.reshape(hit, shape=(rows, *(1,) * len(rest)))
+    return b.reshape(b.select(hit, b.cast(written, dtype=own), b.reshape(x, shape=(rows, *rest))), shape=shape)
+
+
+def _check_scatter(operator: str, data: Any, indices: Any, shape: Shape) -> None:
+    check_tuples(operator, indices, len(shape))
+    if tuple(data.shape) != (*indices.shape[1:], *shape[indices.shape[0] :]):
+        raise OperatorError(
+            f"Invalid data, indices, and output shape combination for {operator}: "
+            f"{shape_text(data.shape)}, {shape_text(indices.shape)}, {shape_text(shape)}"
+        )
+
+
+@operator("scatter_nd", inputs=("data", "indices"), attrs={"shape": shape(doc="of the result")})
+def scatter_nd(b: Any, data: Any, indices: Any, *, shape: Shape) -> Any:
+    """Zeros with `data` written at [indices[0], indices[1], …]; of several at one place the last is kept"""
+    require_numeric("scatter_nd", data)
+    _check_scatter("scatter_nd", data, indices, shape)
+    zeros = b.broadcast(b.constant(0, dtype_of(data)), shape=tuple(shape))
+    return scattered(b, zeros, as_index(b, indices), data)
+
+
+@operator(
+    "_scatter_set_nd",
+    inputs=("lhs", "rhs", "indices"),
+    attrs={"shape": shape(doc="of lhs and of the result")},
+    backward=first_from_output,
+)
+def scatter_set_nd(b: Any, lhs: Any, rhs: Any, indices: Any, *, shape: Shape) -> Any:
+    """lhs with rhs written at [indices[0], indices[1], …]"""
+    require_same_dtype(lhs, rhs)
+    require_shape(lhs, shape, "lhs")
+    _check_scatter("_scatter_set_nd", rhs, indices, shape)
+    return scattered(b, lhs, as_index(b, indices), rhs)
+
+
+@operator(
+    "_contrib_index_copy",
+    inputs=("old_tensor", "index_vector", "new_tensor"),
+    backward=first_from_output,
+)
+def index_copy(b: Any, old_tensor: Any, index_vector: Any, new_tensor: Any) -> Any:
+    """`old_tensor` with its rows at `index_vector` replaced by those of `new_tensor`"""
+    require_same_dtype(old_tensor, new_tensor)
+    if len(index_vector.shape) != 1:
+        raise OperatorError(f"index_vector must be a vector, got an array of shape {shape_text(index_vector.shape)}")
+    count = index_vector.shape[0]
+    require_shape(new_tensor, (count, *old_tensor.shape[1:]), "new_tensor")
+    return scattered(b, old_tensor, b.reshape(as_index(b, index_vector), shape=(1, count)), new_tensor)
