@@ -10,9 +10,9 @@ from gluonjit.operators.attributes import boolean, dtype, integer, number, optio
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import axis_in, convert, require_numeric, scalar, shape_text
 
-_FLOATS_AND_INTEGERS = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")
-_CTX = string("", doc="where the result is to be")
-_PLACED = {"shape": shape(()), "ctx": _CTX, "dtype": dtype(F32, among=(*_FLOATS_AND_INTEGERS, "bool"))}
+FLOATS_AND_INTEGERS = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")
+CTX = string("", doc="where the result is to be")
+_PLACED = {"shape": shape(()), "ctx": CTX, "dtype": dtype(F32, among=(*FLOATS_AND_INTEGERS, "bool"))}
 
 
 def filled(b: Any, value: float, shape: Shape, dtype: DType) -> Any:
@@ -78,8 +78,8 @@ def progression(b: Any, start: float, step: float, n: int, dtype: DType, repeat:
         "step": number(1.0),
         "repeat": integer(1, low=1, doc="how often each number comes"),
         "infer_range": boolean(False),
-        "ctx": _CTX,
-        "dtype": dtype(F32, among=_FLOATS_AND_INTEGERS),
+        "ctx": CTX,
+        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS),
     },
 )
 def arange(
@@ -105,8 +105,8 @@ def arange(
         "stop": number(),
         "num": integer(low=0),
         "endpoint": boolean(True, doc="whether the last number is the stop"),
-        "ctx": _CTX,
-        "dtype": dtype(F32, among=_FLOATS_AND_INTEGERS),
+        "ctx": CTX,
+        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS),
     },
 )
 def linspace(b: Any, *, start: float, stop: float, num: int, endpoint: bool, ctx: str, dtype: DType) -> Any:
@@ -122,7 +122,7 @@ def linspace(b: Any, *, start: float, stop: float, num: int, endpoint: bool, ctx
         "start": number(0.0),
         "step": number(1.0),
         "repeat": integer(1, low=1),
-        "ctx": _CTX,
+        "ctx": CTX,
         "axis": optional(integer(), None),
     },
 )
@@ -145,8 +145,8 @@ def arange_like(b: Any, data: Any, *, start: float, step: float, repeat: int, ct
         "N": integer(doc="rows"),
         "M": integer(0, doc="columns; 0 means as many as rows"),
         "k": integer(0, doc="which diagonal; positive ones lie above the main one"),
-        "ctx": _CTX,
-        "dtype": dtype(F32, among=tuple(n for n in _FLOATS_AND_INTEGERS if n != "bfloat16")),
+        "ctx": CTX,
+        "dtype": dtype(F32, among=tuple(n for n in FLOATS_AND_INTEGERS if n != "bfloat16")),
     },
 )
 def eye(b: Any, *, N: int, M: int, k: int, ctx: str, dtype: DType) -> Any:

@@ -1,7 +1,7 @@
 """Operators that read at positions given as tensors.
 
 MXNet's indices are often float32: their fractions are dropped. What lies outside goes to the nearest end (`clip`) or
-wraps around; nothing raises, for compiled code does not look at values either.
+wraps around (`wrap`). Only `take` has a mode that raises instead, which compiled code, blind to values, refuses.
 """
 
 from __future__ import annotations

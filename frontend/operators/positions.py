@@ -7,6 +7,7 @@ from typing import Any
 
 from gluonjit.ir.types import F32, I32, I64, DType, dtype_of
 from gluonjit.operators.attributes import axes, dtype, integer, number, optional, shape
+from gluonjit.operators.creation import FLOATS_AND_INTEGERS
 from gluonjit.operators.indexing import as_index, per_row
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import axis_in, scalar, shape_text
@@ -19,7 +20,7 @@ from gluonjit.operators.support import axis_in, scalar, shape_text
         "depth": integer(doc="length of the new last axis"),
         "on_value": number(1.0),
         "off_value": number(0.0),
-        "dtype": dtype(F32, among=("bfloat16", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")),
+        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS),
     },
 )
 def one_hot(b: Any, indices: Any, *, depth: int, on_value: float, off_value: float, dtype: DType) -> Any:

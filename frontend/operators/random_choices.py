@@ -9,7 +9,8 @@ from typing import Any
 from gluonjit.ir.types import I32, I64, DType
 from gluonjit.operators import random_draws as draws
 from gluonjit.operators.attributes import boolean, dtype, integer, optional, shape
-from gluonjit.operators.random_ops import CTX, required_shape, working_type
+from gluonjit.operators.creation import CTX
+from gluonjit.operators.random_ops import required_shape, working_type
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import convert, require_float, shape_text
 

@@ -17,14 +17,14 @@ import numpy as np
 
 from gluonjit.ir.types import BF16, F32, F64, DType, dtype_of
 from gluonjit.operators import random_draws as draws
-from gluonjit.operators.attributes import Attr, dtype, integer, number, optional, shape, string
+from gluonjit.operators.attributes import Attr, dtype, integer, number, optional, shape
+from gluonjit.operators.creation import CTX
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import convert, require_same_shape
 
 Draw = Callable[..., Any]
 """`draw(b, *parameters, shape=, dtype=)`, with parameters as tensors of `dtype` that broadcast to `shape`."""
 
-CTX = string("", doc="where the result is to be")
 _DTYPE = optional(dtype(among=("float16", "float32", "float64"), doc="of the result; None is float32"))
 
 
