@@ -76,6 +76,22 @@ def batch_take(b: Any, a: Any, indices: Any) -> Any:
     return along_axis(b, a, indices, 1)
 
 
+@operator(
+    "_contrib_boolean_mask",
+    inputs=("data", "index"),
+    attrs={"axis": integer(0)},
+    imperative_only="the length of its result depends on the values of the mask; write where(mask, data, 0), "
+    "which keeps the shape",
+)
+def boolean_mask(b: Any, data: Any, index: Any, *, axis: int) -> Any:
+    """The slices of the data along the axis for which `index`, a vector, is not 0"""
+    axis = axis_in(axis, len(data.shape))
+    require_shape(index, data.shape[axis : axis + 1], "index")
+    if not isinstance(index, np.ndarray):
+        raise OperatorError(f"boolean_mask cannot be compiled: {boolean_mask.imperative_only}")
+    return b.gather(data, np.flatnonzero(index), axis=axis)
+
+
 def along_axis(b: Any, x: Any, index: Any, axis: int) -> Any:
     """One element of each line along `axis`, at `index`, which has the shape of `x` without that axis. Clips."""
     shape = tuple(x.shape)

@@ -21,6 +21,16 @@ def take_with_bytes(rng):
     return [floats(rng, 5, 2, dtype="float64"), integers(rng, 3, dtype="uint8", high=9)], {}
 
 
+@sample("_contrib_boolean_mask")
+def boolean_mask(rng):
+    return [floats(rng, 6, 2), integers(rng, 6, dtype=["float32", "int32"][rng.randint(2)], low=-1, high=2)], {}
+
+
+@sample("_contrib_boolean_mask", oracle=False)
+def boolean_mask_of_columns(rng):
+    return [integers(rng, 2, 5), integers(rng, 5, dtype="bool")], {"axis": 1}
+
+
 @sample("batch_take")
 def batch_take(rng):
     return [floats(rng, 4, 3), integers(rng, 4, low=-2, high=5)], {}

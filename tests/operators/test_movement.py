@@ -114,6 +114,13 @@ def test_take_raise_is_imperative_only():
         op.infer([tensor("f32", 4, 3), tensor("f32", 2)], op.parse({"mode": "raise"}))
 
 
+def test_boolean_mask_is_imperative_only():
+    assert run_eager("_contrib_boolean_mask", [array(3, 2), np.zeros(3)], {})[0].shape == (0, 2)
+    op = registry.get("_contrib_boolean_mask")
+    with pytest.raises(MXNetError, match="cannot be compiled"):
+        op.infer([tensor("f32", 3, 2), tensor("f32", 3)], op.parse({}))
+
+
 @pytest.mark.parametrize(
     ("operator", "attrs", "inputs", "output", "expected"),
     [
