@@ -109,6 +109,7 @@ _BATCH_NORM: dict[str, Any] = {
     "visible": _visible_statistics,
     "complete": parameters(_per_channel),
     "backward": first_from_output,
+    "initializers": {"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
 }
 
 

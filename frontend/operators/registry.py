@@ -46,6 +46,7 @@ class Operator(opdef.OpDef):
       filled in; serves deferred initialization.
     * `backward(attrs, in_shapes, out_shapes)`: returns input shapes refined from the outputs' (`same_shape` operators
       have it built in).
+    * `initializers`: by input, the `__init__` that composing writes on a variable there that has none.
     * `streams(attrs, training)`: how many `random_bits` the expansion draws; 0 for nearly all.
     * `expand(b, *inputs, **attrs)`: into primitives.
     """
@@ -61,6 +62,7 @@ class Operator(opdef.OpDef):
     complete: Callable[[Mapping[str, Any], list[Shape | None]], list[Shape | None]] | None = None
     backward: Callable[..., list[Shape | None]] | None = None
     same_shape: bool = False
+    initializers: Mapping[str, str] = field(default_factory=dict)
     streams: Callable[[Mapping[str, Any], bool], int] | None = None
     imperative_only: str = ""
     """Why the operator cannot be traced, when it cannot (its result's shape depends on values)."""

@@ -4,6 +4,7 @@ from typing import Any as _Any
 
 from gluonjit.namespace import Flavour, populate
 from gluonjit.symbol.executor import Executor as Executor
+from gluonjit.symbol.files import *  # noqa: F403
 from gluonjit.symbol.functions import *  # noqa: F403
 from gluonjit.symbol.symbol import Group as Group
 from gluonjit.symbol.symbol import Symbol as Symbol

@@ -62,7 +62,18 @@ def make_node(
         given[key] if key in given else (Node(None, f"{name}_{key}" if name else key, attrs, loc=loc), 0)
         for key in names
     ]
-    return Node(op, name, attrs, entries, parsed, loc)
+    node = Node(op, name, attrs, entries, parsed, loc)
+    initialize_variables(node)
+    return node
+
+
+def initialize_variables(node: Node) -> None:
+    """Writes on a node's variables how the operator wants them initialized, where they do not say it themselves."""
+    if node.op is None or not node.op.initializers:
+        return
+    for name, (source, _) in zip(node.op.input_names(node.parsed), node.inputs):
+        if source.op is None and name in node.op.initializers:
+            source.attrs.setdefault("__init__", node.op.initializers[name])
 
 
 def _by_name(op: Operator, names: Sequence[str], inputs: Sequence[Entry]) -> dict[str, Entry]:

@@ -30,10 +30,11 @@ class Node:
     * `attrs`: what was passed, as MXNet would write it: strings; no defaults. User attributes are `__like_this__`.
     * `parsed`: the operator's attributes with defaults, in canonical Python form; {} for a variable.
     * `inputs`: entries, in the operator's order.
+    * `versions`: what a file says of each input besides; see `checkpoint.symbol_writer`. () if it is from no file.
     * `loc`: where in the user's program it was made, while tracing.
     """
 
-    __slots__ = ("_key", "attrs", "inputs", "loc", "name", "op", "parsed")
+    __slots__ = ("_key", "attrs", "inputs", "loc", "name", "op", "parsed", "versions")
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Node:
         inputs: Iterable[Entry] = (),
         parsed: Mapping[str, Any] | None = None,
         loc: Loc | None = None,
+        versions: tuple[int, ...] = (),
     ) -> None:
         self.op = op
         self.name = name
@@ -50,6 +52,7 @@ class Node:
         self.inputs = list(inputs)
         self.parsed: Mapping[str, Any] = parsed if parsed is not None else op.parse(attrs, name) if op else {}
         self.loc = loc
+        self.versions = versions
         self._key: Any = None
 
     @property
@@ -126,7 +129,8 @@ def copy_graph(heads: Sequence[Entry], replace: Mapping[Node, Entry] | None = No
         return replace[e[0]] if e[0] in replace else (table[e[0]], e[1])
 
     for node in post_order(heads):
-        table[node] = Node(node.op, node.name, node.attrs, map(entry, node.inputs), node.parsed, node.loc)
+        inputs = map(entry, node.inputs)
+        table[node] = Node(node.op, node.name, node.attrs, inputs, node.parsed, node.loc, node.versions)
     return [entry(e) for e in heads]
 
 

@@ -7,6 +7,7 @@ the symbols of a trace (`trace.symbol.TracedSymbol`) then do all of it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Number
 from typing import Any, NoReturn
@@ -203,6 +204,22 @@ class Symbol(SignMethods):
             for node in order
         ]
         return _unpickle, (rows, [(number[node], k) for node, k in self._heads])
+
+    # Files
+
+    def tojson(self, remove_amp_cast: bool = True) -> str:
+        """The graph as MXNet's JSON; without `amp_cast` and `amp_multicast` nodes, unless told otherwise."""
+        from gluonjit.checkpoint import symbol_writer
+
+        return symbol_writer.text(self, remove_amp_cast)
+
+    def save(self, fname: Any, remove_amp_cast: bool = True) -> None:
+        """Writes `tojson` to a file; one that exists is replaced at once."""
+        from gluonjit.checkpoint import symbol_writer
+
+        if not isinstance(fname, (str, os.PathLike)):
+            raise TypeError("fname need to be string")
+        symbol_writer.write(fname, self, remove_amp_cast)
 
     # Types
 

@@ -1,0 +1,212 @@
+"""MXNet's `-symbol.json` files to Symbols.
+
+    {"nodes": [{"op", "name", "attrs", "inputs": [[node, output, version], …]}, …],
+     "arg_nodes": [node, …], "node_row_ptr": […], "heads": [[node, output, version], …],
+     "attrs": {"mxnet_version": ["int", 10901]}}
+
+A variable's op is "null". Attributes are strings, without defaults; early versions call them `attr`, and 0.8 keeps the
+operator's own apart as `param`. `node_row_ptr`, the version of an edge and the graph's attributes may be missing. What
+a file of an early version means, `upgrade` says.
+
+A file is checked whole: keys, types, indices, heads, operators, their attributes and how many inputs they have. Inputs
+come before their users, so that no cycle is possible.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from gluonjit.base import CheckpointError, MXNetError
+from gluonjit.checkpoint import upgrade
+from gluonjit.checkpoint.upgrade import Record
+from gluonjit.operators import registry
+from gluonjit.symbol.graph import Entry, Node
+from gluonjit.symbol.symbol import Symbol
+
+MAX_BYTES = 256 << 20
+"""No graph is as large: it would have a million nodes."""
+
+GRAPH_KEYS = {"nodes": True, "arg_nodes": True, "heads": True, "node_row_ptr": False, "attrs": False}
+NODE_KEYS = {"op": True, "name": True, "inputs": True}
+NODE_KEYS |= dict.fromkeys(("attrs", "attr", "param", "control_deps", "subgraphs", "backward_source_id"), False)
+"""Known keys, and whether they are required."""
+
+
+def read(path: str | os.PathLike[str]) -> Symbol:
+    """The symbol in a file. CheckpointError for a malformed one, MXNetError for one that cannot be read."""
+    name = os.fspath(path)
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as e:
+        raise MXNetError(f"cannot read {name}: {e.strerror or e}") from e
+    return parse(data, name)
+
+
+def parse(text: str | bytes, name: str) -> Symbol:
+    """`read` for the file's contents; `name` is for messages."""
+    return _Reader(name).symbol(text)
+
+
+class _Reader:
+    """Checks a graph on its way from JSON. `where` in its methods names a part in messages."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def fail(self, where: str, found: str, expected: str) -> NoReturn:
+        raise CheckpointError(f"{self.name}: {where}: {found}; expected {expected}")
+
+    # JSON
+
+    def symbol(self, text: str | bytes) -> Symbol:
+        if len(text) > MAX_BYTES:
+            self.fail("the file", f"more than {MAX_BYTES} bytes", "a graph")
+        try:
+            decoded = text if isinstance(text, str) else str(text, "utf-8-sig")
+            # MXNet writes control characters as they are, and leaves out what follows the graph when it reads one.
+            data, _ = json.JSONDecoder(strict=False).raw_decode(decoded, len(decoded) - len(decoded.lstrip()))
+        except UnicodeDecodeError as e:
+            self.fail(f"byte {e.start}", f"not UTF-8 ({e.reason})", "text")
+        except json.JSONDecodeError as e:
+            self.fail(f"line {e.lineno}, column {e.colno}", f"not JSON ({e.msg})", "a graph")
+        except RecursionError:
+            self.fail("the file", "nested too deep", "a graph, whose lists nest three deep")
+        except ValueError as e:  # an integer with thousands of digits
+            self.fail("the file", f"not JSON ({e})", "a graph")
+        return self.graph(data)
+
+    def mapping(self, value: Any, where: str, keys: Mapping[str, bool]) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            self.fail(where, _brief(value), "an object")
+        for key in value:
+            if key not in keys:
+                self.fail(where, f"unknown key {key!r}", ", ".join(keys))
+        needed = [key for key, required in keys.items() if required]
+        for key in needed:
+            if key not in value:
+                self.fail(where, f'Missing field "{key}"', ", ".join(needed))
+        return value
+
+    def list(self, value: Any, where: str) -> list[Any]:
+        if not isinstance(value, list):
+            self.fail(where, _brief(value), "a list")
+        return value
+
+    def index(self, value: Any, where: str, end: int | None, what: str) -> int:
+        """An integer that is at least 0 and, if `end` is given, below it."""
+        if type(value) is not int or value < 0 or end is not None and value >= end:
+            limit = "" if end is None else f" below {end}"
+            self.fail(where, f"{what} {_brief(value)}", f"an integer from 0{limit}")
+        return value
+
+    def edge(self, value: Any, where: str, end: int) -> tuple[int, int, int]:
+        """(node, output, version): the node's number is below `end`."""
+        parts = self.list(value, where)
+        if len(parts) not in (2, 3):
+            self.fail(where, _brief(value), "[node, output] or [node, output, version]")
+        node = self.index(parts[0], where, end, "node")
+        output = self.index(parts[1], where, None, "output")
+        return node, output, self.index(parts[2], where, None, "version") if len(parts) == 3 else 0
+
+    # Graph
+
+    def graph(self, data: Any) -> Symbol:
+        graph = self.mapping(data, "the graph", GRAPH_KEYS)
+        nodes = self.list(graph["nodes"], "nodes")
+        records = [self.record(value, k) for k, value in enumerate(nodes)]
+        for k, value in enumerate(self.list(graph["arg_nodes"], "arg_nodes")):
+            node = self.index(value, f"arg_nodes[{k}]", len(nodes), "node")
+            if records[node].op is not None:
+                self.fail(f"arg_nodes[{k}]", records[node].title, "a variable")
+        for k, value in enumerate(self.list(graph.get("node_row_ptr", []), "node_row_ptr")):
+            self.index(value, f"node_row_ptr[{k}]", None, "position")
+        heads = self.list(graph["heads"], "heads")
+        if not heads:
+            self.fail("heads", "none", "one at least")
+        outputs = [self.edge(value, f"heads[{k}]", len(nodes)) for k, value in enumerate(heads)]
+        version = self.version(graph)
+        try:
+            upgrade.fix_attributes(records, version)
+        except MXNetError as e:
+            raise CheckpointError(f"{self.name}: {e}") from e
+        built: list[Node] = []
+        for record in records:
+            built.append(self.node(record, built, version))
+        upgrade.complete_variables(built, version)
+        return Symbol([self.entry(edge, built, f"heads[{k}]") for k, edge in enumerate(outputs)])
+
+    def version(self, graph: Mapping[str, Any]) -> int:
+        """The MXNet that wrote the file, as 10901 for 1.9.1."""
+        attrs = graph.get("attrs", {})
+        if not isinstance(attrs, dict):
+            self.fail("attrs", _brief(attrs), "an object")
+        stated = attrs.get("mxnet_version", ["int", upgrade.OLDEST])
+        if not (isinstance(stated, list) and len(stated) == 2 and stated[0] == "int" and type(stated[1]) is int):
+            self.fail("attrs", f"mxnet_version {_brief(stated)}", '["int", number]')
+        return stated[1]
+
+    def record(self, value: Any, number: int) -> Record:
+        where = f"node {number}"
+        node = self.mapping(value, where, NODE_KEYS)
+        for key in ("op", "name"):
+            if not isinstance(node[key], str):
+                self.fail(where, f"{key} {_brief(node[key])}", "a string")
+        name = node["name"]
+        where = f"{where} ({name!r})"
+        attrs: dict[str, str] = {}
+        for key in ("param", "attrs", "attr"):  # of two that say different, the last counts
+            attrs.update(self.strings(node.get(key, {}), f"{where}: {key}"))
+        for key in ("control_deps", "subgraphs"):
+            if self.list(node.get(key, []), f"{where}: {key}"):
+                self.fail(where, f"{key}, which are not supported", "none")
+        edges = self.list(node["inputs"], f"{where}: inputs")
+        inputs = [self.edge(edge, f"{where}: inputs[{k}]", number) for k, edge in enumerate(edges)]
+        if node["op"] == "null":
+            if inputs:
+                self.fail(where, f"a variable with {len(inputs)} inputs", "none")
+            return Record(number, None, name, attrs, inputs)
+        try:
+            op = registry.get(node["op"])
+        except MXNetError as e:
+            raise CheckpointError(f"{self.name}: {where}: Failed loading Op {name} of type {node['op']}: {e}") from e
+        return Record(number, op, name, attrs, inputs)
+
+    def strings(self, value: Any, where: str) -> dict[str, str]:
+        if not isinstance(value, dict):
+            self.fail(where, _brief(value), "an object")
+        for key, text in value.items():
+            if not isinstance(text, str):
+                self.fail(where, f"{key} is {_brief(text)}", "a string")
+        return value
+
+    def node(self, record: Record, built: Sequence[Node], version: int) -> Node:
+        where = record.title
+        entries = [self.entry(edge, built, f"{where}: inputs[{k}]") for k, edge in enumerate(record.inputs)]
+        if record.op is None:
+            return Node(None, record.name, record.attrs)
+        try:
+            parsed, names = record.signature()
+            if version < upgrade.WITHOUT_AUX:
+                entries += [(node, 0) for node in upgrade.missing_variables(record, names)]
+            record.op.check_arity(len(entries), parsed)
+        except MXNetError as e:
+            raise CheckpointError(f"{self.name}: {e}") from e
+        versions = (*(edge[2] for edge in record.inputs), *[0] * (len(entries) - len(record.inputs)))
+        return Node(record.op, record.name, record.attrs, entries, parsed, versions=versions)
+
+    def entry(self, edge: tuple[int, int, int], built: Sequence[Node], where: str) -> Entry:
+        source = built[edge[0]]
+        self.index(edge[1], where, source.visible, f"node {edge[0]} ({source.name!r}), output")
+        return source, edge[1]
+
+
+def _brief(value: Any) -> str:
+    """JSON of a value, shortened; of a list or object, only what it is."""
+    if isinstance(value, (list, dict)) and len(value) > 4:
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,99 @@
+"""What `-symbol.json` files of early MXNet versions mean: the changes that MXNet 1.9.1 makes when it reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gluonjit.base import MXNetError
+from gluonjit.operators.registry import Operator
+from gluonjit.symbol.compose import initialize_variables
+from gluonjit.symbol.graph import HIDDEN_KEYS, Node
+
+OLDEST = 800
+"""The version of a file that does not tell: 0.8.0, which wrote none."""
+
+CURRENT = 10901
+WITHOUT_AUX = 900
+"""Before 0.9.0, auxiliary states were no inputs."""
+
+
+MAX_PORTS = 1 << 16
+"""How many inputs or outputs an operator may claim to have: they have names, so they cost memory."""
+
+
+@dataclass
+class Record:
+    """A node as the file has it; `op` None: a variable. `inputs` are (node, output, version)."""
+
+    number: int
+    op: Operator | None
+    name: str
+    attrs: dict[str, str]
+    inputs: list[tuple[int, int, int]]
+
+    @property
+    def title(self) -> str:
+        return f"node {self.number} ({self.name!r})"
+
+    def signature(self) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """The operator's parsed attributes and the names of its inputs; MXNetError for what it does not take."""
+        assert self.op is not None
+        try:
+            parsed = self.op.parse(self.attrs, self.name)
+            for key in ("num_args", "num_outputs", "sections"):
+                if isinstance(parsed.get(key), int) and not 0 <= parsed[key] <= MAX_PORTS:
+                    raise MXNetError(f"{key} is {parsed[key]}; expected 0 to {MAX_PORTS}")
+            return parsed, self.op.input_names(parsed)
+        except MXNetError as e:
+            raise MXNetError(f"{self.title}: {e}") from e
+
+
+def fix_attributes(records: Sequence[Record], version: int) -> None:
+    """Attributes that an operator of today would refuse.
+
+    * `lr_mult` and its like become `__lr_mult__`, and an operator's `weight_lr_mult` the `__lr_mult__` of the variable
+      that is its input `weight`.
+    * Before 0.9.5, axis -1 of argmax and argmin meant all axes.
+
+    MXNetError for attributes that the operator never had.
+    """
+    if version >= CURRENT:
+        return
+    for record in records:
+        moved = {key: value for key, value in record.attrs.items() if key.endswith(HIDDEN_KEYS)}
+        if moved:
+            record.attrs = {key: value for key, value in record.attrs.items() if key not in moved}
+            names = record.signature()[1] if record.op is not None else ()
+            record.attrs |= _placed(moved, names, [records[edge[0]] for edge in record.inputs])
+        if version < 905 and record.op is not None and record.op.name in ("argmax", "argmin"):
+            if record.attrs.get("axis") == "-1":
+                del record.attrs["axis"]
+
+
+def _placed(moved: Mapping[str, str], names: Sequence[str], sources: Sequence[Record]) -> dict[str, str]:
+    """The attributes among `moved` that stay with their node, under today's names; the others go to its inputs."""
+    own = {}
+    for key, value in moved.items():
+        hidden = next(hidden for hidden in HIDDEN_KEYS if key.endswith(hidden))
+        source = dict(zip(names, sources)).get(key[: -len(hidden) - 1])
+        if source is not None and source.op is None:
+            source.attrs[f"__{hidden}__"] = value
+        else:
+            own[f"__{key}__" if key == hidden else key] = value
+    return own
+
+
+def missing_variables(record: Record, names: Sequence[str]) -> list[Node]:
+    """Variables for the inputs that an operator's node lacks at its end; they carry a copy of its attributes."""
+    prefix = f"{record.name}_" if record.name else ""
+    return [Node(None, prefix + name, record.attrs) for name in names[len(record.inputs) :]]
+
+
+def complete_variables(nodes: Sequence[Node], version: int) -> None:
+    """Since 0.9.4, composing tells variables how operators want them initialized."""
+    if version >= 904:
+        return
+    for node in nodes:
+        initialize_variables(node)

@@ -1,0 +1,33 @@
+"""`sym.load` and `sym.load_json`: graphs from MXNet's `-symbol.json` files."""
+
+from __future__ import annotations
+
+import os
+
+from gluonjit.symbol.symbol import Symbol
+
+__all__ = ["fromjson", "load", "load_json"]
+
+
+def load(fname: str | os.PathLike[str]) -> Symbol:
+    """The graph in a file that `Symbol.save` or MXNet (0.8 or later) wrote.
+
+    Raises CheckpointError for a malformed file, MXNetError for one that cannot be read.
+    """
+    from gluonjit.checkpoint import symbol_json
+
+    if not isinstance(fname, (str, os.PathLike)):
+        raise TypeError("fname need to be string")
+    return symbol_json.read(fname)
+
+
+def load_json(json_str: str) -> Symbol:
+    """`load` for the contents of a file."""
+    from gluonjit.checkpoint import symbol_json
+
+    if not isinstance(json_str, str):
+        raise TypeError("fname required to be string")
+    return symbol_json.parse(json_str, "<string>")
+
+
+fromjson = load_json
