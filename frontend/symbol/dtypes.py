@@ -12,7 +12,7 @@ from gluonjit.operators.support import Shapes
 from gluonjit.symbol.graph import TYPE_FLAGS, Entry, Node, post_order
 from gluonjit.symbol.shapes import PROBES
 
-FREE_INPUTS = {"indices", "index", "a_indices", "condition", "sequence_length", "data_lengths", "label_lengths"}
+FREE_INPUTS = set("indices index index_vector condition shape_like length sequence_length".split())
 """Names of inputs whose element type says nothing about the others': they select, or count."""
 
 
@@ -20,37 +20,34 @@ def refine_types(node: Node, ins: list[DType | None], outs: list[DType | None]) 
     """Element types of a node's inputs and outputs, with no shapes known.
 
     The inputs of MXNet's operators have one common type, except those that select; so has the result, unless an
-    attribute `dtype` names it or a trial run of the operator says otherwise.
+    attribute `dtype` names it. Once all inputs are known, a trial run of the operator has the last word.
     """
     op, attrs = node.op, node.parsed
     assert op is not None
     names = op.input_names(attrs)
     stated = _stated(attrs)
-    wide = op.aux and ins and ins[0] is F16  # BatchNorm computes its statistics and parameters in float32
-    common: DType | None = None
-    tied = []
-    for k, name in enumerate(names):
-        if name in FREE_INPUTS or name == "data" and "weight" in names and stated is not None:  # Embedding
-            continue
-        if wide and k > 0:
-            ins = [*ins[:k], ins[k] or F32, *ins[k + 1 :]]
-            continue
-        tied.append(k)
-        if common is not None and ins[k] is not None and ins[k] is not common:
-            raise MXNetError(
-                f"Error in operator {node.name}: Incompatible attr in node {node.name} at {k}-th input: "
-                f"expected {common.numpy.name}, got {ins[k].numpy.name}"  # type: ignore[union-attr]
-            )
-        common = common or ins[k]
-    if stated is None:
-        common = common or next((t for t in outs if t is not None), None)
-    elif "weight" in names:
-        common = common or stated
-    ins = [common if k in tied else t for k, t in enumerate(ins)]
-    if all(t is not None for t in ins):
-        found = _trial(node, ins)  # type: ignore[arg-type]
+    if op.aux and ins[0] is F16:  # BatchNorm computes its statistics and parameters in float32
+        ins = [ins[0], *(t or F32 for t in ins[1:])]
+    # Embedding's data are indices, whatever their name; what it looks up has the stated type.
+    looked_up = stated is not None and "weight" in names
+    tied = [k for k, name in enumerate(names) if name not in FREE_INPUTS and not (looked_up and name == "data")]
+    one = next((ins[k] for k in tied if ins[k] is not None), None)
+    if looked_up:
+        one = one or stated
+    elif stated is None:
+        one = one or next((t for t in outs if t is not None), None)
+    ins = [(t or one) if k in tied else t for k, t in enumerate(ins)]
+    if any(t is None for t in ins):
+        found: Sequence[DType | None] = (stated or one,) * len(outs)
     else:
-        found = (stated or common,) * len(outs)
+        found = _trial(node, ins)  # type: ignore[arg-type]
+        for k in tied:
+            if not found and ins[k] is not one:
+                raise MXNetError(
+                    f"Error in operator {node.name}: Incompatible attr in node {node.name} at {k}-th input: "
+                    f"expected {one.numpy.name}, got {ins[k].numpy.name}"  # type: ignore[union-attr]
+                )
+        found = found or (stated or one,) * len(outs)
     return ins, [t or f for t, f in zip(outs, (*found, *[None] * len(outs)))]
 
 
@@ -60,16 +57,16 @@ def _stated(attrs: Mapping[str, Any]) -> DType | None:
     return None if value is None else types.dtype(value)
 
 
-_types: dict[Any, tuple[DType | None, ...]] = {}
+_types: dict[Any, tuple[DType, ...]] = {}
 
 
-def _trial(node: Node, ins: list[DType]) -> tuple[DType | None, ...]:
-    """Result types of the operator, found on made-up shapes; those of its first input when none of them suits."""
+def _trial(node: Node, ins: list[DType]) -> tuple[DType, ...]:
+    """Result types of the operator, found on made-up shapes; () when none of them suits, or the types do not."""
     op, attrs = node.op, node.parsed
     assert op is not None
     key = (node.key, tuple(ins))
     if key not in _types:
-        _types[key] = (_stated(attrs) or (ins[-1] if ins else F32),) * node.visible
+        _types[key] = ()
         for rank in (2, 4, 3, 5, 1):
             shape = (PROBES[2],) * rank
             shapes: Shapes = [shape] * len(ins)

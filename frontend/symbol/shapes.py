@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.base import MXNetError
-from gluonjit.ir.types import F32, IRError, TensorType
+from gluonjit.ir.types import F32, I32, IRError, TensorType
 from gluonjit.operators.attributes import literal
 from gluonjit.operators.registry import Operator, OperatorError, Shape
 from gluonjit.operators.support import Shapes, merge
@@ -40,14 +40,22 @@ _results: dict[Any, tuple[Shape, ...] | IRError] = {}
 
 
 def result_shapes(op: Operator, key: Any, attrs: Mapping[str, Any], shapes: Sequence[Shape]) -> tuple[Shape, ...]:
-    """Shapes of the results for complete input shapes. Shapes never depend on element types, so all are float32."""
+    """Shapes of the results for complete input shapes. IRError when there are none.
+
+    Shapes never depend on element types, so they are found with all inputs float32; for the operators that want
+    integers somewhere (a softmax's lengths), with all but the first, or all, int32.
+    """
     entry = (key, tuple(shapes))
     found = _results.get(entry)
     if found is None:
-        try:
-            found = tuple(t.shape for t in op.infer([TensorType(F32, s) for s in shapes], attrs))
-        except IRError as e:
-            found = e
+        found = IRError()
+        for dtypes in ((F32, F32), (F32, I32), (I32, I32)):
+            types = [TensorType(dtypes[k > 0], s) for k, s in enumerate(shapes)]
+            try:
+                found = tuple(t.shape for t in op.infer(types, attrs))
+                break
+            except IRError as e:
+                found = e if dtypes == (F32, F32) else found
         if len(_results) >= 1 << 16:
             _results.clear()
         _results[entry] = found

@@ -136,9 +136,10 @@ def test_types_follow_the_data(x, fc):
         (lambda x, y: sym.broadcast_equal(x, y), {"x": I32}, ([I32, I32], [I32], [])),
         (lambda x, y: sym.one_hot(x, depth=3), {"x": I32}, ([I32], [F32], [])),
         (lambda x, y: sym.take(x, y), {"x": F16, "y": I32}, ([F16, I32], [F16], [])),
+        (lambda x, y: sym.reshape_like(x, y), {"x": F16, "y": I32}, ([F16, I32], [F16], [])),
         (lambda x, y: sym.zeros((2, 3), dtype="float16"), {}, ([], [F16], [])),
     ],
-    ids=["Cast", "Embedding", "BatchNorm", "comparison", "one_hot", "take", "zeros"],
+    ids=["Cast", "Embedding", "BatchNorm", "comparison", "one_hot", "take", "reshape_like", "zeros"],
 )
 def test_types_that_do_not(x, y, make, given, expected):
     assert make(x, y).infer_type(**given) == expected
