@@ -63,12 +63,12 @@ def select_conv(
     data = inner.input("x", left.type)
     if attrs["groups"] > 1 and right.shape[-2] == 1 and right.shape[-1] == left.shape[-1] and len(kept) <= 2:
         weight = inner.input("w", right.type)
-        images, *outer, pixels, channels = epilogue.shape
-        shape = (images, math.prod(outer), pixels, channels)
-        tile = tiling.depthwise_tile(*shape, right.shape[0] if outer else 1, x.dtype.itemsize, target)
-        notes: dict[str, Any] = {".kernel": "depthwise", ".tile": tile}
+        notes: dict[str, Any] = {
+            ".kernel": "depthwise",
+            ".tile": _depthwise_tile(left, right, epilogue.shape, attrs, target),
+        }
     else:
-        notes, right = _pack(b, left, right, attrs["groups"], epilogue.shape, target)
+        notes, right = _pack(b, left, right, attrs, epilogue.shape, target)
         weight = _unpack(inner, inner.input("w", right.type), attrs["groups"], w.shape[-1])
     result = inner.emit("conv", [data, weight], attrs)[0]
     names = [body.inputs[side.index].name for side in epilogue.sides.values()]
@@ -76,6 +76,14 @@ def select_conv(
     sides = side_operands(b, epilogue, operands)
     y = b.emit("fused", [left, right, *sides], notes, [inner.build([out])], op.loc)[0]
     return view(b, y, op.results[0].shape)
+
+
+def _depthwise_tile(x: Value, w: Value, out: tuple[int, ...], attrs: Any, target: Any) -> tiling.DepthwiseTile:
+    if x.ndim == 3:  # a line of pixels is an image of one row
+        sizes, taps, stride = ((1, *out[1:]), (1, x.shape[1])), 1, 1
+    else:
+        sizes, taps, stride = (out[1:], x.shape[1:3]), w.shape[0], attrs["stride"][0]
+    return tiling.depthwise_tile(*sizes, taps, stride, x.dtype.itemsize, target)  # type: ignore[arg-type]
 
 
 def _is_pointwise(anchor: Op) -> bool:
@@ -112,15 +120,17 @@ def _merged(kept: Sequence[int], rank: int) -> Groups:
 
 
 def _pack(
-    b: Builder, x: Value, w: Value, groups: int, out: tuple[int, ...], target: Any
+    b: Builder, x: Value, w: Value, attrs: Any, out: tuple[int, ...], target: Any
 ) -> tuple[dict[str, Any], Value]:
     """Annotations of the kernel, and the packed weights."""
     *taps, depth, filters = w.shape
+    groups = attrs["groups"]
     per_group = filters // groups
     terms = math.prod(taps) * depth
     *rows, width = out[1:-1]
     count, images = math.prod(rows), out[0]
-    pixels, columns = tiling.register_tile(width, per_group, terms, x.dtype.itemsize, target)
+    apart = attrs["stride"][-1] * x.shape[-1] * x.dtype.itemsize
+    pixels, columns = tiling.register_tile(width, per_group, terms, apart, x.dtype.itemsize, target)
     panels = -(-per_group // columns)
     row_bytes = x.size // images // max(count, 1) * x.dtype.itemsize
     block = tiling.tasks_block(count, row_bytes, images * groups * panels, target)

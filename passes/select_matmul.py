@@ -96,7 +96,7 @@ def emit_product(
     """
     *lead, m, k = left.shape
     batch = tuple(lead)
-    rows, columns = tiling.register_tile(m, n, k, left.dtype.itemsize, target)
+    rows, columns = tiling.register_tile(m, n, k, k * left.dtype.itemsize, left.dtype.itemsize, target)
     panels, row_tiles = -(-n // columns), -(-m // rows)
     tile_bytes = rows * k * left.dtype.itemsize
     block = tiling.tasks_block(row_tiles, tile_bytes, math.prod(batch) * panels, target)

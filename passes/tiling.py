@@ -7,19 +7,23 @@ is no fused multiply-add, a product. Among the tiles that fit, the one with the 
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 MAX_ROWS = 14
-"""Rows of activations are not packed: more of them than the ways of a cache set push each other out."""
 MAX_VECTORS = 8
 _UNITS = 2
 """Multiply-adds per cycle, and loads."""
 _STREAM = 32
 """Bytes of weights per cycle that come from the second cache."""
+_OVERLAP = 0.15
+"""The part of the streaming that does not vanish behind the multiply-adds."""
 _TILE_COST = 24
 """Cycles to begin and finish a tile."""
 _TASKS = 16
 """So many tasks are wanted at least, for threads to share."""
+_PAGE, _WAYS = 4096, 8
+"""Rows this far apart, or a multiple, share a set of the first cache, which has at least so many ways."""
 
 
 class TileShape(NamedTuple):
@@ -33,39 +37,40 @@ def lanes(target: Any, itemsize: int) -> int:
     return target.vector_bits // (8 * itemsize)
 
 
-def fits(rows: int, vectors: int, target: Any) -> bool:
-    """Whether the accumulators, one term's weights and what a multiply-add needs besides are held in registers."""
-    return rows * vectors + vectors + (1 if target.has_fma else 2) <= target.num_vector_registers
+def registers(rows: int, vectors: int, target: Any) -> int:
+    """What a tile needs: accumulators, one term's weights, a broadcast value, and a product if it is not fused."""
+    return rows * vectors + vectors + (1 if target.has_fma else 2)
 
 
 def term_cycles(rows: int, vectors: int, target: Any) -> float:
     """Estimated cycles per term of a tile."""
-    multiply_adds = rows * vectors * (1 if target.has_fma else 2)
-    weights = vectors * target.vector_bits / 8
-    return max(multiply_adds / _UNITS, (rows + vectors) / _UNITS, weights / _STREAM)
+    multiply_adds = rows * vectors * (1 if target.has_fma else 2) / _UNITS
+    if registers(rows, vectors, target) >= target.num_vector_registers - 1:
+        multiply_adds *= 1.03  # weights cannot be loaded ahead of their use
+    stream = vectors * target.vector_bits / 8 / _STREAM
+    return max(multiply_adds, (rows + vectors) / _UNITS, stream) + _OVERLAP * stream
 
 
-def register_tile(m: int, n: int, k: int, itemsize: int, target: Any) -> tuple[int, int]:
-    """(rows, columns) of the tile for an [m, n] result of sums of k terms."""
+def register_tile(m: int, n: int, k: int, row_bytes: int, itemsize: int, target: Any) -> tuple[int, int]:
+    """(rows, columns) of the tile for an [m, n] result of sums of k terms, whose rows lie `row_bytes` apart in a."""
     width = lanes(target, itemsize)
     needed = -(-n // width)
+    most_rows = min(m, _WAYS if row_bytes % _PAGE == 0 else MAX_ROWS)
     best: tuple[float, int, int] | None = None
     for vectors in range(1, min(MAX_VECTORS, needed) + 1):
-        for most in range(1, min(MAX_ROWS, m) + 1):
-            # As even as possible: 100 rows are 7 · 13 + 9, better 4 · 12 + 4 · 13 … of which rows ≤ most.
-            rows = -(-m // -(-m // most))
-            if rows != most or not fits(rows, vectors, target):
+        # As many rows per tile as go into m evenly: 100 rows are 7 · 13 + 9 at best.
+        for rows in sorted({-(-m // -(-m // most)) for most in range(1, most_rows + 1)}):
+            if registers(rows, vectors, target) > target.num_vector_registers:
                 continue
-            full, rest = divmod(needed, vectors)
-            columns = [(vectors, full), (rest, 1 if rest else 0)]
-            heights = [(rows, m // rows), (m % rows, 1 if m % rows else 0)]
+            columns = [(vectors, needed // vectors), (needed % vectors, 1)]
+            heights = [(rows, m // rows), (m % rows, 1)]
             cycles = sum(
                 p * q * (k * term_cycles(r, v, target) + _TILE_COST + r * v)
                 for v, p in columns
                 for r, q in heights
-                if p and q
+                if v and r
             )
-            if best is None or cycles < best[0] * 0.995:
+            if best is None or cycles < best[0] * 0.999:
                 best = (cycles, rows, vectors * width)
     assert best is not None, "one row of one vector always fits"
     return best[1], best[2]
@@ -92,17 +97,21 @@ class DepthwiseTile(NamedTuple):
 
 
 def depthwise_tile(
-    images: int, rows: int, pixels: int, channels: int, row_taps: int, itemsize: int, target: Any
+    out: tuple[int, int, int], size: tuple[int, int], taps: int, stride: int, itemsize: int, target: Any
 ) -> DepthwiseTile:
-    """For `images` results of `rows` × `pixels` × `channels`; `row_taps` filter taps along a column."""
-    # Two rows share the input rows between them. Half of the registers accumulate, the rest hold inputs and weights.
-    height = 2 if rows > 1 and row_taps > 1 else 1
-    most = max(1, min(8, target.num_vector_registers // 2 // height))
-    width = -(-pixels // -(-pixels // most))
-    vectors = -(-channels // lanes(target, itemsize))
+    """For a result of `out` = rows, pixels, channels from an image of `size` = rows, pixels; `taps` and `stride` are
+    those along the rows."""
+    rows, pixels, channels = out
+    vector = target.vector_bits // 8
+    # Rows of a tile share the input rows that their taps overlap in. Half of the registers accumulate, the others hold
+    # inputs and weights. Where the data come from afar, fewer bytes per result count for more than long rows.
+    cached = (math.prod(out) + math.prod(size) * channels) * itemsize <= target.l2
+    height = min(rows, 1 if taps == 1 else 2 if cached or target.num_vector_registers < 32 else 4)
+    most = target.num_vector_registers // 2 // height
+    width = -(-pixels // -(-pixels // min(most, 7)))
     tiles = -(-rows // height)
-    block = 1
-    while images * -(-tiles // (2 * block)) >= 4 * _TASKS:
-        block *= 2
-    parts = min(vectors, max(1, -(-_TASKS // (images * -(-tiles // block)))))
-    return DepthwiseTile(height, width, block, -(-vectors // parts))
+    # The input rows of one row tile should stay in the first cache until the next one needs them.
+    vectors = -(-channels * itemsize // vector)
+    row_bytes = ((height - 1) * stride + taps) * size[1] * vector
+    parts = -(-vectors // max(1, min(vectors, target.l1 // 2 // row_bytes)))
+    return DepthwiseTile(height, width, min(tiles, 4), -(-vectors // parts))
