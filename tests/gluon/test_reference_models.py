@@ -8,21 +8,20 @@ import pytest
 import gluonjit as mx
 from gluonjit.symbol.graph import post_order
 
+from .reference_models import CASES
+
 pytestmark = pytest.mark.usefixtures("fresh_names")
 
 
-def pytest_generate_tests(metafunc):
-    if "case" in metafunc.fixturenames:
-        folder = metafunc.config.rootpath / "tests" / "data" / "ref"
-        metafunc.parametrize("case", sorted(p.parent.name for p in folder.glob("*/meta.json")))
+@pytest.fixture(params=sorted(CASES))
+def case(request):
+    return request.param
 
 
 @pytest.fixture
-def built(case, root, reference_models):
-    if case not in reference_models.CASES:
-        pytest.skip("not written as Gluon code yet")
+def built(case, root):
     meta = json.loads((root / "tests" / "data" / "ref" / case / "meta.json").read_text())
-    return reference_models.CASES[case](), meta
+    return CASES[case](), meta
 
 
 def test_names_shapes_and_repr(built):
