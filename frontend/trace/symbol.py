@@ -189,12 +189,16 @@ class TracedSymbol(Symbol):
         return self.copy()
 
     def copyto(self, other: Any) -> Any:
-        """Writes its elements to `other`, an array; with a context, a copy."""
+        """Writes its elements to `other`, an array of the same shape; with a context, a copy."""
         from gluonjit.context import Context
 
         if isinstance(other, Context):
             return self.copy()
         target = self._recorder.lift(other)
+        if target.shape != self.shape:
+            raise MXNetError(
+                f"Incompatible attr in node  at 0-th output: expected {list(self.shape)}, got {list(target.shape)}"
+            )
         target[:] = self
         return other
 

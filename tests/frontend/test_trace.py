@@ -390,6 +390,7 @@ def test_arguments_that_are_no_arrays():
         ("F.FullyConnected(x, num_hidden=3)", MXNetError, "expects 3 inputs, but got 1"),
         ("x + F.ones((2, 4))", MXNetError, "broadcast"),
         ("x + F.ones((2, 3), dtype='float64')", MXNetError, "float64"),
+        ("x.copyto(F.ones((3, 3)))", MXNetError, "expected [2, 3], got [3, 3]"),
         ("F.exp(x, out=F.ones((3, 2)))", MXNetError, "out= is f32[3,2]"),
     ],
 )
