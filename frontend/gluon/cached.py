@@ -10,12 +10,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from gluonjit import autograd, random
 from gluonjit.backends import get_backend
+from gluonjit.gluon.block import Block, HybridBlock
 from gluonjit.gluon.monitor import run_monitored
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import TensorType, type_of
@@ -26,10 +28,6 @@ from gluonjit.runtime.native import fast_call
 from gluonjit.runtime.storage import EPOCH
 from gluonjit.trace import Trace, alias_pattern, flatten, trace
 from gluonjit.trace.nest import ARRAY
-from gluonjit.trace.state import running
-
-if TYPE_CHECKING:
-    from gluonjit.gluon.block import HybridBlock
 
 
 @dataclass
@@ -58,8 +56,6 @@ class CachedCall:
         self._lock = threading.RLock()
 
     def __call__(self, *args: Any) -> Any:
-        if running.trace is not None:  # a native entry that another thread installed meanwhile led here
-            return running.trace.call(self.block, args)
         leaves, form = flatten(args)
         return self._run(self._find(args, leaves, form), leaves)
 
@@ -149,7 +145,9 @@ class CachedCall:
             return
         ready = callee.check(inputs)
         prepared = callee.refresh(ready, versions)
-        fast = fast_call(callee, n_args, ready[n_args:], prepared, epoch, NDArray, self, bare)
+        # What the entry does not take goes the block's long way: symbols, other signatures, calls inside a trace.
+        otherwise = partial(Block.__call__, self.block)
+        fast = fast_call(callee, n_args, ready[n_args:], prepared, epoch, NDArray, otherwise, bare)
         if self.block._cached is self:  # else the block has changed meanwhile
             self.block._fast_call = fast
 
