@@ -3,9 +3,10 @@
 import copy
 import pickle
 
-import gluonjit as mx
 import numpy as np
 import pytest
+
+import gluonjit as mx
 from gluonjit import nd, sym
 from gluonjit.base import MXNetError, NotImplementedForSymbol
 
