@@ -92,7 +92,7 @@ class Mod(_Quotient):
 class Affine:
     """const + Σ coefficient · atom. `terms` are sorted, with no zero coefficients."""
 
-    __slots__ = ("_leaves", "const", "high", "key", "low", "terms")
+    __slots__ = ("_hash", "_leaves", "const", "high", "key", "low", "terms")
 
     def __init__(self, const: int, terms: tuple[tuple[Atom, int], ...] = ()) -> None:
         self.const = const
@@ -107,6 +107,7 @@ class Affine:
                 high += c * atom.low
         self.low, self.high = low, high
         self.key = (const, tuple([(a.key, c) for a, c in terms]))
+        self._hash = hash(self.key)
         self._leaves: frozenset[Var] | None = None
 
     @property
@@ -120,7 +121,7 @@ class Affine:
         return self is other or (isinstance(other, Affine) and self.key == other.key)
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        return self._hash
 
     def __repr__(self) -> str:
         parts = [f"{a}" if c == 1 else f"{c}*{a}" for a, c in self.terms]

@@ -201,7 +201,7 @@ class Function:
         return name
 
     def pure(self, instruction: str, scope: Scope) -> str:
-        """The result of an instruction without side effects, computed in `scope`; the same text there is emitted once."""
+        """The result of an instruction without side effects, computed in `scope`, and only once for the same text."""
         name = scope.memo.get(instruction)
         if name is None:
             self._count += 1
