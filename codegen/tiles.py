@@ -14,12 +14,14 @@ from gluonjit.ir.types import DType
 
 _CHAINS = 8
 """Multiply-adds that must be under way at a time: two units with a latency of four cycles."""
-_UNROLLED = 112
+_UNROLLED = 56
 """Multiply-adds in the body of an unrolled loop, about."""
 
 _STRIDE = 1024
 """Bytes of weights that a loop's body reads at most. Prefetchers follow an instruction whose address grows by this much
 per iteration; beyond, a matrix times a vector was measured at half the bandwidth of the L2 cache."""
+_FEW_ROWS = 4
+"""With fewer, loading weights from the second cache takes longer than the multiply-adds."""
 _AHEAD = 4096
 """Bytes between a weight and what is prefetched when it is used."""
 
@@ -112,9 +114,11 @@ class Tile:
 
         `x` and `w` are pointers, offsets and steps count elements. `aligned`: each row of w is a whole number of
         vectors that begins at a multiple of their size; else its last vector is read as far as it exists.
-        `prefetch`: fetch the weights ahead of their use, for panels that the nearest cache does not hold.
+        `prefetch`: the nearest cache does not hold the weights, fetch them ahead of their use.
         """
         active = range(len(acc)) if active is None else active
+        # A tile of few rows waits for memory anyway, and the machine's own prefetcher is better at streams.
+        prefetch = prefetch and len(active) >= _FEW_ROWS
         chains = self.chains(len(active))
         if terms < 2 * chains:
             chains = 1

@@ -11,7 +11,7 @@ import math
 from typing import Any, NamedTuple
 
 MAX_ROWS = 14
-MAX_VECTORS = 8
+MAX_VECTORS = 4
 _UNITS = 2
 """Multiply-adds per cycle, and loads."""
 _STREAM = 32
