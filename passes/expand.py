@@ -12,7 +12,7 @@ from gluonjit.passes.manager import register_pass
 def expand(graph: Graph) -> Graph:
     """Replaces operators (`mx.*`) by their expansions into primitives; the graph is `expanded` then.
 
-    Operators behave as the graph attribute `training` says. Random ones draw the streams that their annotation
+    Operators behave as the graph attribute `training` says, or their own annotation `.training`. Random ones draw the streams that their annotation
     `.stream` begins with, or the next free ones; `streams` becomes the number of streams that a call uses up. The
     input `rng_key` (i64[2]: seed, counter) is added behind the others when one is needed and none is there.
     """
@@ -26,7 +26,8 @@ def expand(graph: Graph) -> Graph:
         definition = op.definition
         if definition.level != "operator":
             return None
-        b.training = training
+        # A program may switch the mode around a single operator (`with autograd.train_mode():`).
+        b.training = bool(op.attrs.get(".training", training))
         b.stream = op.attrs.get(".stream", streams)
         results = definition.expand_into(b, operands, op.attrs)
         streams = max(streams, b.stream)
