@@ -1,13 +1,10 @@
 """What the tests of blocks share."""
 
 import importlib.util
-from pathlib import Path
 
 import pytest
 
 from gluonjit import name
-
-HERE = Path(__file__).parent
 
 
 def _load(path):
@@ -15,12 +12,6 @@ def _load(path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture(scope="session")
-def reference_models():
-    """The module beside this file."""
-    return _load(HERE / "reference_models.py")
 
 
 @pytest.fixture

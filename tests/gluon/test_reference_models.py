@@ -58,3 +58,23 @@ def test_infer_shape_completes_parameters_without_running(built):
     assert {n: list(p.shape) for n, p in net.collect_params().items()} == {
         n: shape for n, (shape, _, _) in meta["params"].items()
     }
+
+
+def test_hybridized_gives_the_imperative_answer(built):
+    net, meta = built
+    mx.random.seed(9)
+    net.initialize(mx.init.Uniform(0.5))
+    for param in net.collect_params(".*(running_mean|beta)").values():
+        param.initialize("uniform", force_reinit=True)
+    inputs = [
+        mx.nd.random.uniform(-3, 10, shape=shape).astype(dtype)
+        for shape, dtype in zip(meta["in_shapes"], meta["in_dtypes"])
+    ]
+    expected = net(*inputs)
+    net.hybridize()
+    result = net(*inputs)
+    both = [(result, expected)] if not isinstance(expected, list) else list(zip(result, expected, strict=True))
+    for out, wanted in both:
+        out, wanted = out.asnumpy(), wanted.asnumpy()
+        assert out.shape == wanted.shape and out.dtype == wanted.dtype
+        assert np.abs(out - wanted).max() <= meta["tol"] * np.abs(wanted).max()
