@@ -1,0 +1,65 @@
+"""Graphs and parameters that MXNet exported give MXNet's outputs: operator by operator, and compiled."""
+
+import importlib.util
+
+import pytest
+
+import gluonjit as mx
+from gluonjit.backends import get_backend
+from gluonjit.ir.types import type_of
+from gluonjit.symbol.graph import post_order, variables
+from gluonjit.symbol.lower import lower
+from support.compare import assert_close
+
+from .cases import NAMES, Case
+
+
+def imperatively(symbol, arrays):
+    """Every node as a call of `mx.nd`."""
+    internals = symbol.get_internals()
+    shapes = dict(zip(internals._heads, internals.infer_shape(**{name: x.shape for name, x in arrays.items()})[1]))
+    values = {}
+    for node in post_order(symbol._heads):
+        if node.op is None:
+            results = [arrays[node.name]]
+        else:
+            attrs = node.attrs
+            if not node.inputs and "shape" in attrs:  # of `_zeros` and its like it may have dimensions to be inferred
+                attrs = {**attrs, "shape": shapes[node, 0]}
+            results = mx.nd.invoke(node.op, [values[entry] for entry in node.inputs], attrs)
+            results = results if isinstance(results, list) else [results]
+        values.update({(node, k): array for k, array in enumerate(results)})
+    return [values[head].asnumpy() for head in symbol._heads]
+
+
+def evaluated(symbol, arrays):
+    """The expanded graph, primitive by primitive."""
+    leaves = [node for group in variables(symbol._heads) for node in group]
+    values = [arrays[node.name].asnumpy() for node in leaves]
+    inputs = [((node, 0), type_of(x)) for node, x in zip(leaves, values)]
+    graph = lower("case", inputs, post_order(symbol._heads), symbol._heads, training=False)
+    return get_backend("numpy")(graph, {}).run(values)[0]
+
+
+def compiled(symbol, arrays):
+    """Native code."""
+    if importlib.util.find_spec("gluonjit.codegen.loops") is None:
+        pytest.skip("there is no native code yet")
+    aux = {name: arrays[name] for name in symbol.list_auxiliary_states()}
+    args = {name: arrays[name] for name in symbol.list_arguments()}
+    return [out.asnumpy() for out in symbol.bind(mx.cpu(), args, aux_states=aux).forward()]
+
+
+@pytest.mark.parametrize("run", [imperatively, evaluated, compiled], ids=lambda run: run.__name__)
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs(name, run):
+    case = Case(name)
+    results = run(case.symbol, case.arrays)
+    assert [list(x.shape) for x in results] == case.meta["out_shapes"]
+    assert [x.dtype.name for x in results] == case.meta["out_dtypes"]
+    for what, got, expected in zip(case.meta["list_outputs"], results, case.outputs, strict=True):
+        assert_close(got, expected, what, case.meta["tol"])
+
+
+def test_all_cases_are_here():
+    assert len(NAMES) == 44
