@@ -514,11 +514,10 @@ class Load:
     """Takes values by name from `param`, a dict of arrays or the file of one; others from `default_init`."""
 
     def __init__(self, param: str | Mapping[str, NDArray], default_init: Any = None, verbose: bool = False) -> None:
-        if isinstance(param, str):
-            param = ndarray.load(param)
-        if not isinstance(param, Mapping):
-            raise AssertionError(f"Load needs named arrays, not a {type(param).__name__}")
-        self.param = {name[4:] if name.startswith(("arg:", "aux:")) else name: arr for name, arr in param.items()}
+        arrays = ndarray.load(param) if isinstance(param, str) else param
+        if not isinstance(arrays, Mapping):
+            raise AssertionError(f"Load needs named arrays, not a {type(arrays).__name__}")
+        self.param = {name[4:] if name.startswith(("arg:", "aux:")) else name: arr for name, arr in arrays.items()}
         self.default_init = default_init
         self.verbose = verbose
 

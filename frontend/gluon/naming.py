@@ -13,7 +13,7 @@ from gluonjit import name as names
 from gluonjit.gluon.parameter import ParameterDict
 
 if TYPE_CHECKING:
-    from gluonjit.gluon.block import Block
+    from gluonjit.gluon.base_block import Block
 
 
 class _Open(threading.local):
