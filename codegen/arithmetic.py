@@ -195,8 +195,18 @@ class Arithmetic(Values):
         # Half a unit less than 0.5, with the sign of a: 0.5 itself would round 0.49999997 up.
         wide = self._wide(a)
         below = self.constant(0.5 - (2.0**-25 if wide.dtype is F32 else 2.0**-54), wide.dtype)
-        half = self.intrinsic("llvm.copysign", wide.dtype, below, wide)
-        return self.retyped(self.trunc(self.add(wide, half)), a.dtype)
+        return self.retyped(self.trunc(self.add(wide, self.copysign(below, wide))), a.dtype)
+
+    def copysign(self, a: Val, sign: Val) -> Val:
+        """|a| with the sign of `sign`, both f32 or both f64.
+
+        By bits: LLVM combines its own intrinsic with later roundings to f16 into calls of its library.
+        """
+        kind = I64 if a.dtype is F64 else I32
+        most = self.constant(2 ** (kind.bits - 1) - 1, kind)
+        least = self.constant(-(2 ** (kind.bits - 1)), kind)
+        bits = [self._both(self.bitcast(v, kind), mask) for v, mask in ((a, most), (sign, least))]
+        return self.bitcast(self._or(*bits), a.dtype)
 
     # ---- tests, comparisons and logic
 

@@ -122,7 +122,7 @@ class Num:
         return self._do("maximum", x)
 
     def with_sign_of(self, x: Num) -> Num:
-        return Num(self.s, self.s.intrinsic("llvm.copysign", self.v.dtype, self.v, x.v))
+        return Num(self.s, self.s.copysign(self.v, x.v))
 
 
 def fma(a: Num, b: Any, c: Any) -> Num:

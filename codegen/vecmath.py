@@ -92,7 +92,9 @@ def expm1(x: Num) -> Num:
 
 
 def sigmoid(x: Num) -> Num:
-    return 1.0 / (exp_in_range((-x).minimum(88.0).maximum(-87.0)) + 1.0)  # beyond, the result is 0 or 1
+    y = -x
+    e = exp_in_range(y.maximum(_EXP_LOWEST))
+    return 1.0 / (where(y > _EXP_HIGHEST, INF, e) + 1.0)
 
 
 def tanh(x: Num) -> Num:
