@@ -1,7 +1,7 @@
 """The rate of multiply-adds that this machine can do: `python -m benchmarks.peak`.
 
-A loop on registers alone, with as many independent chains as registers allow: no kernel can be faster. Clocks change with
-load and heat, so a benchmark measures this beside its kernels, in turn with them.
+A loop on registers alone, with as many independent chains as registers allow: no kernel can be faster. Clocks change
+with load and heat, so a benchmark measures this beside its kernels, in turn with them.
 """
 
 from __future__ import annotations

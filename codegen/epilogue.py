@@ -21,6 +21,12 @@ from gluonjit.ir.primitives.movement import broadcast_dims
 from gluonjit.ir.types import IRError
 
 ANCHORS = ("dot_general", "conv")
+_CHEAP = frozenset(
+    "add sub mul neg abs maximum minimum select eq ne lt le gt ge and or not isnan constant broadcast cast".split()
+)
+"""An instruction or two each."""
+_INLINE = 160
+"""So many operations are written out for the accumulators of a tile; more, or costly ones, become a loop over rows."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +76,32 @@ class Epilogue:
         slot = {v: k for k, v in enumerate(body.inputs)}
         self._pointers = {s.value: f.table(slot[s.value]) for s in self.sides.values()}
         self._out = f.table(len(body.inputs))
+        self._parked = ""
 
     def write(self, tile: Tile, acc: Rows, index: Sequence[str | int]) -> None:
         """Finishes and stores a tile whose first element has result index `index` (i64 values).
 
         Its rows follow each other along the last axis but one, its columns along the last.
         """
+        f = self.f
+        if len(acc) == 1 or self._is_inline(len(acc) * tile.vectors):
+            self._write(tile, acc, index)
+            return
+        # The same code for every row: its accumulators wait on the stack.
+        if not self._parked:
+            self._parked = f.alloca(tile.vector, f.target.num_vector_registers, f.target.vector_bits // 8)
+        flat = [register for row in acc for register in row]
+        for k, register in enumerate(flat):
+            f.store(tile.vector, register, f.gep(tile.vector, self._parked, k))
+        with f.for_(0, len(acc), hint="row") as loop:
+            parked = f.gep(tile.vector, self._parked, f.mul(loop.index, tile.vectors))
+            row = [f.load(tile.vector, f.gep(tile.vector, parked, v)) for v in range(tile.vectors)]
+            self._write(tile, [row], [*index[:-2], f.add(index[-2], loop.index), index[-1]])
+
+    def _is_inline(self, registers: int) -> bool:
+        return all(op.name in _CHEAP for op in self.ops) and len(self.ops) * registers <= _INLINE
+
+    def _write(self, tile: Tile, acc: Rows, index: Sequence[str | int]) -> None:
         f = self.f
         pointers = {v: self._at(self._pointers[s.value], s, index) for v, s in self.sides.items()}
         out = self._at(self._out, Side(self.result, self.strides), index)

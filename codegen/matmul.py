@@ -1,8 +1,9 @@
 """Matrix products: `.kernel = 'matmul'`.
 
-The body multiplies a [batch…, M, K] by b, which is either [batch…, K, N] or *packed*, [batch…, P, K, nr]: its columns in
-P panels of nr, padded with zeros, so that one panel is read from front to end. `.tile` = (rows and columns of a register
-tile, row tiles per task); `.packed` = which operand is the packed one.
+The body multiplies a [batch…, M, K] by b, which is either [batch…, K, N] or *packed*, [batch…, P, K, nr]: its columns
+in P panels of nr, padded with zeros, so that one panel is read from front to end.
+
+`.tile` = (rows and columns of a register tile, row tiles per task); `.packed` = which operand is the packed one.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.passes.lift import CONTROL
 from gluonjit.passes.manager import register_pass
 from gluonjit.passes.select_conv import select_conv
 from gluonjit.passes.select_matmul import select_dot, split
@@ -30,6 +31,8 @@ def select(graph: Graph, *, target: Any) -> Graph:
             kernel = "view"
         elif op.name in SEQUENTIAL:
             kernel = "sequential"
+        elif op.name in CONTROL:
+            kernel = op.name
         elif op.name == "fused":
             made = _with_anchor(b, op, operands, fixed, target)
             if made is not None:

@@ -100,8 +100,11 @@ def emit_product(
     panels, row_tiles = -(-n // columns), -(-m // rows)
     tile_bytes = rows * k * left.dtype.itemsize
     block = tiling.tasks_block(row_tiles, tile_bytes, math.prod(batch) * panels, target)
-    # A transposition costs as much as packing; and a panel that many tiles read is worth putting together.
-    packed = fixed or not is_view(right.shape, perm) or (row_tiles > 2 and n > columns)
+    if is_view(right.shape, perm):
+        # A single panel is packed as it is. Panels that many tiles read are worth putting together at every call.
+        packed = n != columns and (fixed or (row_tiles > 2 and n > columns))
+    else:
+        packed = True  # a transposition would cost as much
 
     inner = Builder("body", "fused")
     inner.loc = anchor.loc
@@ -144,8 +147,6 @@ def pack(b: Builder, w: Value, perm: Sequence[int], batch: tuple[int, ...], k: i
         v = body.reshape(v, shape=(*batch, k, panels, columns))
         return body.transpose(v, perm=(*range(axes), axes + 1, axes, axes + 2))
 
-    if n == columns and is_view(w.shape, perm):
-        return view(b, w, (*batch, 1, k, columns))
     return moved(b, w, write, "pack")
 
 
@@ -172,12 +173,14 @@ def split(
     made = kernel(Op(op.name, op.operands, op.attrs, (anchor.result,), (alone.build([result]),), op.loc))
     if made is None:
         return None
+    following = [o for o in body.ops if o is not anchor]
+    read = {v for o in following for v in o.operands}
     rest = Builder("body", body.level)
-    inner = {v: rest.input(v.name, v.type) for v in body.inputs}
+    inner = {v: rest.input(v.name, v.type) for v in body.inputs if v in read}
     inner[anchor.result] = rest.input("product", anchor.result.type)
-    for o in body.ops:
-        if o is not anchor:
-            rest.loc = o.loc
-            inner.update(zip(o.results, rest.emit(o.name, [inner[v] for v in o.operands], o.attrs), strict=True))
+    for o in following:
+        rest.loc = o.loc
+        inner.update(zip(o.results, rest.emit(o.name, [inner[v] for v in o.operands], o.attrs), strict=True))
     region: Graph = rest.build([inner[v] for v in body.outputs])
-    return b.emit("fused", [*operands, made], {".kernel": "loops"}, [region], op.loc)[0]
+    sides = [x for v, x in zip(body.inputs, operands, strict=True) if v in read]
+    return b.emit("fused", [*sides, made], {".kernel": "loops"}, [region], op.loc)[0]

@@ -1,0 +1,189 @@
+"""Convolutions: native against NumPy."""
+
+import numpy as np
+import pytest
+
+from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.types import F32, F64, TensorType
+from gluonjit.runtime.compiler import compile_graph
+from support.compare import close, difference
+from support.kernels import TARGETS, run_selected, runnable
+
+
+def conv(
+    size,
+    channels,
+    filters,
+    taps,
+    *,
+    batch=1,
+    stride=1,
+    low=0,
+    high=0,
+    dilation=1,
+    groups=1,
+    dtype=F32,
+    epilogue="bias",
+    params=(1,),
+    input_dilation=1,
+):
+    """A channels-last convolution over `size`; numbers stand for all spatial axes."""
+    rank = len(size)
+
+    def each(v):
+        return (v,) * rank if isinstance(v, int) else tuple(v)
+
+    digits = "".join(map(str, range(rank)))
+    b = Builder("conv", "legal")
+    x = b.input("x", TensorType(dtype, (batch, *size, channels)))
+    w = b.input("w", TensorType(dtype, (*each(taps), channels // groups, filters)))
+    y = b.conv(
+        x,
+        w,
+        stride=each(stride),
+        low=each(low),
+        high=each(high),
+        dilation=each(dilation),
+        input_dilation=each(input_dilation),
+        groups=groups,
+        layout=(f"N{digits}C", f"{digits}IO", f"N{digits}C"),
+    )
+    bias = b.input("bias", TensorType(dtype, (filters,)))
+    y = b.add(y, b.broadcast(bias, shape=y.shape))
+    if epilogue == "all":
+        y = b.maximum(y, b.broadcast(b.constant(0, dtype), shape=y.shape))
+        y = b.add(y, b.input("residual", y.type))
+        gate = b.input("gate", TensorType(dtype, (batch, filters)))
+        y = b.mul(y, b.broadcast(gate, shape=y.shape, dims=(0, y.ndim - 1)))
+    return b.build([y], {"params": params})
+
+
+def check(graph, target, kernel, nthreads=2):
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in graph.inputs]
+    (expected,), _ = evaluate(graph, inputs)
+    run = run_selected(graph, inputs, target, nthreads)
+    assert [k for k in run.kernels if k != "loops"] == ([kernel] if kernel != "loops" else [])
+    assert close(run.outputs[0], expected), difference(run.outputs[0], expected)
+    assert close(evaluate(run.graph, inputs)[0][0], expected)
+    return run
+
+
+DIRECT = {
+    "3x3": conv((9, 17), 5, 20, 3, low=1, high=1),
+    "stride": conv((9, 17), 3, 40, 3, batch=2, stride=2, low=1, high=1, epilogue="all"),
+    "stem": conv((19, 19), 3, 16, 7, stride=2, low=3, high=3),
+    "one channel": conv((12, 12), 1, 20, 5),
+    "uneven": conv((9, 30), 4, 33, (3, 2), batch=2, low=(1, 0), high=(0, 1), dilation=2, epilogue="all"),
+    "padding beyond the window": conv((5, 4), 3, 7, 3, low=4, high=5),
+    "window beyond the input": conv((3, 2), 3, 7, 5, low=2, high=2),
+    "negative padding": conv((12, 13), 8, 12, 3, low=-1, high=-2),
+    "two groups": conv((9, 13), 8, 12, 3, batch=2, groups=2, low=2, high=2, dilation=2),
+    "filters of groups fill no vector": conv((6, 7), 12, 9, 3, groups=3, low=1, high=1, epilogue="all"),
+    "several filters a channel": conv((6, 7), 6, 12, 3, groups=6, low=1, high=1),
+    "1-D": conv((40,), 8, 12, 5, batch=3, low=2, high=2, epilogue="all"),
+    "1-D causal": conv((40,), 8, 12, 3, low=4, dilation=2),
+    "3-D": conv((5, 6, 7), 4, 20, 3, low=1, high=1, stride=(1, 2, 1), epilogue="all"),
+    "float64": conv((7, 6), 5, 11, 3, low=1, high=1, dtype=F64, epilogue="all"),
+    "weights are computed": conv((7, 6), 5, 11, 3, low=1, high=1, params=()),
+    "1x1 with stride": conv((5, 6), 10, 20, 1, stride=2),
+    "1x1, a gate per image": conv((5, 6), 10, 20, 1, batch=2, epilogue="all"),
+    "an axis of one": conv((1, 40), 8, 12, (1, 3), low=(0, 1), high=(0, 1)),
+}
+
+DEPTHWISE = {
+    "3x3": conv((9, 17), 20, 20, 3, groups=20, low=1, high=1),
+    "whole vectors": conv((8, 16), 64, 64, 3, batch=2, groups=64, low=1, high=1, epilogue="all"),
+    "uneven": conv((9, 16), 33, 33, (3, 5), groups=33, low=(1, 2), high=(1, 3), stride=(2, 1), epilogue="all"),
+    "dilation": conv((9, 16), 7, 7, 3, batch=2, groups=7, low=2, high=2, dilation=2, stride=(1, 2)),
+    "no padding": conv((9, 16), 48, 48, 3, groups=48, dtype=F64, epilogue="all"),
+    "1-D": conv((30,), 40, 40, 4, batch=2, groups=40, low=3, epilogue="all"),
+    "padding beyond the window": conv((3, 4), 5, 5, 3, groups=5, low=5, high=5),
+    "one column": conv((9, 1), 20, 20, 3, groups=20, low=1, high=1),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", DIRECT)
+def test_direct(name, target):
+    check(DIRECT[name], runnable(target), "conv")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_depthwise(name, target):
+    check(DEPTHWISE[name], runnable(target), "depthwise")
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [conv((5, 6), 40, 20, 1, batch=2), conv((5, 6), 10, 20, (5, 6), batch=3), conv((7,), 10, 20, 1)],
+    ids=["1x1", "the whole input", "1-D"],
+)
+def test_matrix_products(graph):
+    check(graph, runnable("host"), "matmul")
+
+
+def test_dilated_input_and_empty_batch_are_loops():
+    check(conv((4, 5), 3, 4, 3, low=2, high=2, input_dilation=2), runnable("host"), "loops")
+    check(conv((4, 5), 3, 4, 3, batch=0), runnable("host"), "loops")
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_random(seed):
+    rng = np.random.default_rng(seed)
+    rank = int(rng.integers(1, 3))
+    groups = int(rng.choice([1, 1, 2, 3]))
+    depth, per_group = (int(n) for n in rng.integers(1, 8, 2))
+    if rng.random() < 0.3:
+        groups, depth, per_group = int(rng.integers(2, 40)), 1, 1
+
+    def each(low, high):
+        return tuple(int(n) for n in rng.integers(low, high, rank))
+
+    taps, dilation = each(1, 5), each(1, 3)
+    low, high = each(-1, 4), each(-1, 4)
+    size = tuple(n + (t - 1) * d + 2 for n, t, d in zip(each(1, 30 if rank == 2 else 60), taps, dilation))
+    graph = conv(
+        size,
+        groups * depth,
+        groups * per_group,
+        taps,
+        batch=int(rng.integers(1, 3)),
+        stride=each(1, 4),
+        low=low,
+        high=high,
+        dilation=dilation,
+        groups=groups,
+        epilogue=str(rng.choice(["bias", "all"])),
+    )
+    inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+    run = run_selected(graph, inputs, runnable("host"), nthreads=3)
+    assert sum(k != "loops" for k in run.kernels) == 1
+    expected = evaluate(graph, inputs)[0][0]
+    assert close(run.outputs[0], expected), difference(run.outputs[0], expected)
+
+
+@pytest.mark.parametrize("graph", [DIRECT["stride"], DEPTHWISE["whole vectors"]], ids=["direct", "depthwise"])
+def test_every_number_of_threads_gives_the_same_bits(graph):
+    rng = np.random.default_rng(1)
+    inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+    results = {run_selected(graph, inputs, runnable("host"), t).outputs[0].tobytes() for t in (1, 2, 5, 64)}
+    assert len(results) == 1
+
+
+def test_a_network_through_the_whole_pipeline():
+    """NCHW as models write it: two convolutions, a residual, pooling."""
+    b = Builder("net", "traced")
+    x = b.input("x", TensorType(F32, (2, 3, 12, 12)))
+    w0, w1 = b.input("w0", TensorType(F32, (8, 3, 3, 3))), b.input("w1", TensorType(F32, (8, 1, 3, 3)))
+    plain = {"stride": (1, 1), "low": (1, 1), "high": (1, 1), "dilation": (1, 1), "input_dilation": (1, 1)}
+    y = b.conv(x, w0, **plain)
+    y = b.maximum(y, b.broadcast(b.constant(0, F32), shape=y.shape))
+    y = b.add(b.conv(y, w1, groups=8, **plain), y)
+    y = b.reduce(y, op="sum", axes=(2, 3))
+    graph = b.build([y], {"params": (1, 2)})
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+    (native,), _ = compile_graph(graph).run(inputs)
+    assert close(native, evaluate(graph, inputs)[0][0])

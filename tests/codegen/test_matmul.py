@@ -1,0 +1,182 @@
+"""Matrix products: native against NumPy."""
+
+import numpy as np
+import pytest
+
+from gluonjit.codegen.target import named
+from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.types import F32, F64, I32, TensorType
+from gluonjit.runtime.compiler import compile_graph
+from support.compare import close, difference
+from support.kernels import TARGETS, run_selected, runnable
+
+
+def inputs_of(graph, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in graph.inputs]
+
+
+def check(graph, target, kernels, nthreads=1):
+    """Native results equal the reference's, and so does the rewritten graph as plain primitives."""
+    inputs = inputs_of(graph)
+    expected = evaluate(graph, inputs)[0]
+    run = run_selected(graph, inputs, target, nthreads)
+    assert run.kernels == kernels
+    rewritten = evaluate(run.graph, inputs)[0]
+    for native, again, reference in zip(run.outputs, rewritten, expected):
+        assert close(native, reference), difference(native, reference)
+        assert close(again, reference)
+    return run
+
+
+def zeros(b, y, value=0):
+    return b.broadcast(b.constant(value, y.dtype), shape=y.shape)
+
+
+EPILOGUES = {
+    "none": lambda b, y: y,
+    "bias": lambda b, y: b.add(y, b.broadcast(b.input("bias", y.type.with_shape(y.shape[-1:])), shape=y.shape)),
+    "relu": lambda b, y: b.maximum(EPILOGUES["bias"](b, y), zeros(b, y)),
+    "residual": lambda b, y: b.add(EPILOGUES["relu"](b, y), b.input("residual", y.type)),
+    "rows": lambda b, y: b.mul(
+        y, b.broadcast(b.input("scale", y.type.with_shape(y.shape[:1])), shape=y.shape, dims=(0,))
+    ),
+    "scalar": lambda b, y: b.sub(y, b.broadcast(b.input("shift", y.type.with_shape(())), shape=y.shape)),
+    "compare": lambda b, y: b.select(b.gt(y, zeros(b, y)), y, b.mul(y, zeros(b, y, 0.25))),
+    "costly": lambda b, y: b.sigmoid(EPILOGUES["bias"](b, y)),
+}
+
+
+def dense(m, n, k, epilogue="none", dtype=F32, params=(1,)):
+    """FullyConnected: x [m, k] times w [n, k]."""
+    b = Builder("dense", "legal")
+    x, w = b.input("x", TensorType(dtype, (m, k))), b.input("w", TensorType(dtype, (n, k)))
+    y = EPILOGUES[epilogue](b, b.dot_general(x, w, contract=((1,), (1,))))
+    return b.build([y], {"params": params})
+
+
+SHAPES = [(1, 1, 1), (1, 2, 128), (1, 257, 64), (7, 33, 5), (14, 32, 3), (29, 70, 17), (64, 64, 64), (101, 97, 13)]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("m, n, k", SHAPES)
+def test_shapes(m, n, k, target):
+    check(dense(m, n, k, "relu"), runnable(target), ["loops", "matmul"], nthreads=3)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+def test_epilogues(epilogue, target):
+    check(dense(19, 37, 11, epilogue), runnable(target), ["loops", "matmul"])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_float64(target):
+    check(dense(19, 37, 11, "residual", F64), runnable(target), ["loops", "matmul"])
+
+
+def test_an_operand_that_is_no_parameter_is_packed_when_it_pays():
+    target = runnable("host")
+    b = Builder("product", "legal")
+    x, y = b.input("x", TensorType(F32, (3, 40))), b.input("y", TensorType(F32, (40, 50)))
+    check(b.build([b.dot_general(x, y, contract=((1,), (0,)))]), target, ["matmul"])
+    b = Builder("product", "legal")
+    x, y = b.input("x", TensorType(F32, (300, 40))), b.input("y", TensorType(F32, (40, 500)))
+    check(b.build([b.dot_general(x, y, contract=((1,), (0,)))]), target, ["loops", "matmul"])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_remainder_columns_of_an_unpacked_operand(target):
+    b = Builder("product", "legal")
+    x, y = b.input("x", TensorType(F32, (2, 3, 19))), b.input("y", TensorType(F32, (2, 19, 5)))
+    product = b.dot_general(x, y, contract=((2,), (1,)), batch=((0,), (0,)))
+    check(b.build([b.add(product, zeros(b, product, 1.5))]), runnable(target), ["matmul"], nthreads=2)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_axes(seed):
+    """Random batch, free and contracted axes in random order."""
+    rng = np.random.default_rng(seed)
+    counts = {"b": rng.integers(0, 3), "c": rng.integers(0, 3), "m": rng.integers(0, 3), "n": rng.integers(0, 3)}
+    sizes = {f"{kind}{k}": int(rng.integers(1, 6)) for kind, count in counts.items() for k in range(count)}
+    left = rng.permutation([a for a in sizes if a[0] in "bcm"]).tolist()
+    right = rng.permutation([a for a in sizes if a[0] in "bcn"]).tolist()
+    pairs = {kind: [a for a in left if a[0] == kind] for kind in "bc"}
+    b = Builder("product", "legal")
+    x = b.input("x", TensorType(F32, tuple(sizes[a] for a in left)))
+    y = b.input("y", TensorType(F32, tuple(sizes[a] for a in right)))
+    indices = {kind: tuple(tuple(side.index(a) for a in pairs[kind]) for side in (left, right)) for kind in "bc"}
+    product = b.dot_general(x, y, contract=indices["c"], batch=indices["b"])
+    shape = product.shape
+    if shape:
+        axis = int(rng.integers(len(shape)))
+        side = b.input("side", TensorType(F32, shape[axis : axis + 1]))
+        product = b.mul(product, b.broadcast(side, shape=shape, dims=(axis,)))
+    graph = b.build([product], {"params": (1,) if seed % 2 else ()})
+    inputs = inputs_of(graph)
+    run = run_selected(graph, inputs, runnable("host"), nthreads=2)
+    assert run.kernels.count("matmul") == 1
+    assert close(run.outputs[0], evaluate(graph, inputs)[0][0])
+
+
+def test_one_value_as_operand_weight_and_residual():
+    b = Builder("gram", "legal")
+    x = b.input("x", TensorType(F32, (21, 21)))
+    y = b.add(b.dot_general(x, x, contract=((1,), (1,))), x)
+    check(b.build([y]), runnable("host"), ["loops", "matmul"])
+
+
+def test_an_epilogue_over_part_of_the_rows_gets_a_kernel_of_its_own():
+    """The product's rows merge two axes, of which the other operand has one."""
+    b = Builder("positions", "legal")
+    x, w = b.input("x", TensorType(F32, (3, 5, 8))), b.input("w", TensorType(F32, (20, 8)))
+    y = b.dot_general(x, w, contract=((2,), (1,)))
+    table = b.input("table", TensorType(F32, (5, 20)))
+    y = b.add(y, b.broadcast(table, shape=y.shape, dims=(1, 2)))
+    check(b.build([y], {"params": (1,)}), runnable("host"), ["loops", "matmul", "loops"])
+
+
+def test_types_that_the_kernel_does_not_know_are_loops():
+    b = Builder("ints", "legal")
+    x, w = b.input("x", TensorType(I32, (3, 4))), b.input("w", TensorType(I32, (4, 5)))
+    run = run_selected(
+        b.build([b.dot_general(x, w, contract=((1,), (0,)))]),
+        [np.ones((3, 4), np.int32), np.ones((4, 5), np.int32)],
+        named("x86-64-v3"),
+    )
+    assert run.kernels == ["loops"]
+
+
+@pytest.mark.parametrize("m, n, k", [(0, 3, 4), (3, 0, 4), (3, 4, 0)])
+def test_empty_operands_are_loops(m, n, k):
+    check(dense(m, n, k, "bias"), named("x86-64-v3"), ["loops"])
+
+
+@pytest.mark.parametrize("m, n", [(1, 300), (150, 100)])
+def test_every_number_of_threads_gives_the_same_bits(m, n):
+    graph = dense(m, n, 33, "relu")
+    inputs = inputs_of(graph)
+    results = {run_selected(graph, inputs, runnable("host"), t).outputs[0].tobytes() for t in (1, 2, 3, 7)}
+    assert len(results) == 1
+
+
+def test_long_sums_stay_accurate():
+    graph = dense(5, 20, 20_000)
+    x, w = inputs_of(graph)
+    exact = x.astype(np.float64) @ w.astype(np.float64).T
+    native = run_selected(graph, [x, w], runnable("host")).outputs[0]
+    assert np.abs(native - exact).max() < 1e-5 * np.abs(exact).max()
+
+
+def test_a_network_through_the_whole_pipeline():
+    b = Builder("mlp", "traced")
+    h = b.input("x", TensorType(F32, (2, 40)))
+    for k, (n, m) in enumerate([(30, 40), (20, 30), (2, 20)]):
+        w = b.input(f"w{k}", TensorType(F32, (n, m)))
+        h = b.dot_general(h, w, contract=((1,), (1,)))
+        h = b.add(h, b.broadcast(b.input(f"b{k}", TensorType(F32, (n,))), shape=h.shape))
+        h = b.maximum(h, b.broadcast(b.constant(0, F32), shape=h.shape))
+    graph = b.build([h], {"params": tuple(range(1, 7))})
+    inputs = inputs_of(graph)
+    (native,), _ = compile_graph(graph).run(inputs)
+    assert close(native, evaluate(graph, inputs)[0][0])
