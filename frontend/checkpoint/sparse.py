@@ -19,7 +19,7 @@ def densify(storage: int, shape: tuple[int, ...], values: np.ndarray, aux: Seque
     * csr: in row r, column `indices[k]` is `values[k]` for `pointers[r] <= k < pointers[r + 1]`.
     """
     *pointers, indices = (x.astype(np.int64) for x in aux)  # bytes would wrap around
-    if indices.ndim != 1 or len(indices) != len(values) or not shape:
+    if not shape or indices.ndim != 1 or indices.shape != values.shape[:1]:
         raise ValueError(f"indices {indices.shape} for values {values.shape}; expected one for each of the values")
     if storage == ROW_SPARSE:
         if values.shape[1:] != shape[1:]:

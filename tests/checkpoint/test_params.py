@@ -172,6 +172,10 @@ MALFORMED = {
         "array 0: row indices from 1 to 2; expected them",
     ),
     "row shape": (sparse(1, (2, 3), (9, 4), ONES, PAIR), r"rows of shape \(3,\); expected \(4,\)"),
+    "scalar": (
+        sparse(1, (), (2, 3), np.array(1, "f4"), PAIR),
+        r"indices \(2,\) for values \(\); expected one for each",
+    ),
     "index count": (sparse(1, (2, 3), (9, 3), ONES, np.arange(3)), r"indices \(3,\) for values \(2, 3\); expected one"),
     "float indices": (sparse(1, (2, 3), (9, 3), ONES, VALUES), "the indices of array 0 are f32; expected integers"),
     "huge": (sparse(1, (2, 3), (1 << 40, 3), ONES, PAIR), "array 0 takes 13194139533312 bytes as a dense array"),

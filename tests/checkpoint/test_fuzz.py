@@ -1,0 +1,95 @@
+"""Damaged files load to something sound, or raise CheckpointError: nothing else happens.
+
+`FUZZ=20000 pytest tests/checkpoint/test_fuzz.py` tries so many of each kind instead of 2,000.
+"""
+
+import json
+import os
+import random
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit.base import CheckpointError
+from gluonjit.checkpoint import params
+from gluonjit.ir.types import dtype_of
+from gluonjit.symbol.graph import post_order
+
+from . import building, mutation
+from .early_graphs import GRAPHS
+
+ROUNDS = int(os.environ.get("FUZZ", "2000"))
+ONE = 8
+"""Tests per kind, so that several processes share the work."""
+
+
+def parameter_files(root):
+    """Small files of every version, type and storage."""
+    arrays = [np.arange(6).astype(code).reshape(2, 3) for code in building.FLAGS]
+    makers = (building.v0, building.v1, building.v2, building.v3)
+    records = [makers[k % 4](x) for k, x in enumerate(arrays)]
+    records += [building.v3(np.array(1, "f4")), building.v2(arrays[0][:0]), building.v2(np.ones(3, "u2"), flag=12)]
+    names = [f"arg:layer{k}_weight".encode() for k in range(len(records))]
+    yield building.file(records, names)
+    yield building.file(records)
+    yield building.file([building.v2(np.ones((3, 1, 2), "u1"), flag=7)], [b"b"])
+    yield (root / "tests" / "data" / "checkpoint" / "sparse.params").read_bytes()
+
+
+def seeds(part):
+    return range(part, ROUNDS, ONE)
+
+
+@pytest.mark.parametrize("part", range(ONE))
+def test_parameters(part, root):
+    files = list(parameter_files(root))
+    loaded = 0
+    for seed in seeds(part):
+        rng = random.Random(seed)
+        data = mutation.damaged(rng.choice(files), rng)
+        try:
+            arrays = params.parse(data, "fuzz")
+        except CheckpointError as e:
+            assert str(e).startswith("fuzz: byte ")
+            continue
+        loaded += 1
+        values = list(arrays.values()) if isinstance(arrays, dict) else arrays
+        assert all(dtype_of(x) and x.flags.c_contiguous and x.flags.owndata for x in values)
+        assert sum(x.nbytes for x in values) <= 2 * len(data) + (16 << 20)
+        again = params.parse(b"".join(map(bytes, params._chunks(arrays))), "again")
+        assert type(again) is type(arrays) or not values
+    assert loaded, "every file was refused: the damage is too great to test anything"
+
+
+def graph_files(root):
+    """Small graphs, of all versions."""
+    yield from (json.dumps(graph) for graph in GRAPHS.values())
+    for name in ("hybridnet_tutorial", "batchnorm", "fire"):
+        yield (root / "tests" / "data" / "ref" / name / "model-symbol.json").read_text()
+
+
+@pytest.mark.parametrize("part", range(ONE))
+def test_graphs(part, root):
+    files = list(graph_files(root))
+    loaded = 0
+    for seed in seeds(part):
+        rng = random.Random(seed)
+        text = rng.choice(files)
+        if rng.random() < 0.7:
+            text = mutation.distorted(text, rng)
+        else:
+            text = mutation.damaged(text.encode(), rng).decode(errors="replace")
+        try:
+            symbol = mx.sym.load_json(text)
+        except CheckpointError as e:
+            assert str(e).startswith("<string>: ")
+            continue
+        loaded += 1
+        for node in post_order(symbol._heads):
+            assert node.op is None or len(node.inputs) == len(node.op.input_names(node.parsed))
+            assert all(0 <= k < source.visible for source, k in node.inputs)
+        again = mx.sym.load_json(symbol.tojson())
+        assert again.list_outputs() == symbol.list_outputs()
+        assert again.list_inputs() == symbol.list_inputs()
+    assert loaded, "every file was refused: the damage is too great to test anything"
