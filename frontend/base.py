@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
 
@@ -67,3 +69,8 @@ def dtype_name(dtype: object) -> str:
 def _as_list(obj: object) -> list:
     """A list or tuple as list, anything else as a list of it."""
     return list(obj) if isinstance(obj, (list, tuple)) else [obj]
+
+
+def data_dir() -> str:
+    """The folder for models and datasets: `$MXNET_HOME`, or `~/.mxnet`."""
+    return os.getenv("MXNET_HOME") or os.path.join(os.path.expanduser("~"), ".mxnet")

@@ -1,7 +1,21 @@
-"""Gluon: blocks, parameters and layers."""
+"""Gluon: blocks, parameters, layers, losses, and models made of them."""
 
-from gluonjit.gluon import nn
+from gluonjit.gluon import contrib, loss, model_zoo, nn, rnn
 from gluonjit.gluon.block import Block, HybridBlock
 from gluonjit.gluon.parameter import Constant, DeferredInitializationError, Parameter, ParameterDict
+from gluonjit.gluon.rnn.sequences import tensor_types
 
-__all__ = ["Block", "Constant", "DeferredInitializationError", "HybridBlock", "Parameter", "ParameterDict", "nn"]
+__all__ = [
+    "Block",
+    "Constant",
+    "DeferredInitializationError",
+    "HybridBlock",
+    "Parameter",
+    "ParameterDict",
+    "contrib",
+    "loss",
+    "model_zoo",
+    "nn",
+    "rnn",
+    "tensor_types",
+]

@@ -1,0 +1,205 @@
+"""Blocks side by side, pixel shuffling, and two layers for machines that are not here."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from gluonjit import context, ndarray
+from gluonjit.gluon.block import Block, HybridBlock
+from gluonjit.gluon.nn import BatchNorm, HybridSequential, Sequential
+from gluonjit.gluon.parameter import ParameterDict
+
+__all__ = [
+    "Concurrent",
+    "HybridConcurrent",
+    "Identity",
+    "PixelShuffle1D",
+    "PixelShuffle2D",
+    "PixelShuffle3D",
+    "SparseEmbedding",
+    "SyncBatchNorm",
+]
+
+
+class Concurrent(Sequential):
+    """Gives its input to every child, and their outputs concatenated along `axis`."""
+
+    def __init__(self, axis: int = -1, prefix: str | None = None, params: ParameterDict | None = None) -> None:
+        super().__init__(prefix=prefix, params=params)
+        self.axis = axis
+
+    def forward(self, x: Any) -> Any:
+        return ndarray.concat(*(block(x) for block in self._children.values()), dim=self.axis)
+
+
+class HybridConcurrent(HybridSequential):
+    """Gives its input to every child, and their outputs concatenated along `axis`; all of them compile together."""
+
+    def __init__(self, axis: int = -1, prefix: str | None = None, params: ParameterDict | None = None) -> None:
+        super().__init__(prefix=prefix, params=params)
+        self.axis = axis
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.concat(*(block(x) for block in self._children.values()), dim=self.axis)
+
+
+class Identity(HybridBlock):
+    """Its input; for a skip connection in a `HybridConcurrent`."""
+
+    def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
+        super().__init__(prefix=prefix, params=params)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return x
+
+
+class SparseEmbedding(Block):
+    """`nn.Embedding` whose weight is stored by rows. That storage is not here: the block can be made, not called."""
+
+    def __init__(
+        self, input_dim: int, output_dim: int, dtype: Any = "float32", weight_initializer: Any = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self._kwargs = {"input_dim": input_dim, "output_dim": output_dim, "dtype": dtype, "sparse_grad": True}
+        self.weight = self.params.get(
+            "weight",
+            shape=(input_dim, output_dim),
+            init=weight_initializer,
+            dtype=dtype,
+            grad_stype="row_sparse",
+            stype="row_sparse",
+        )
+
+    def forward(self, x: Any) -> Any:
+        return ndarray.Embedding(x, self.weight.row_sparse_data(x), name="fwd", **self._kwargs)
+
+    def __repr__(self) -> str:
+        kwargs = self._kwargs
+        return f"{type(self).__name__}({kwargs['input_dim']} -> {kwargs['output_dim']}, {kwargs['dtype']})"
+
+
+class SyncBatchNorm(BatchNorm):
+    """Batch normalization over the batch of all devices: here there is one, so it is `BatchNorm`.
+
+    `num_devices` is kept for MXNet's files.
+    """
+
+    def __init__(
+        self,
+        in_channels: int = 0,
+        num_devices: int | None = None,
+        momentum: float = 0.9,
+        epsilon: float = 1e-5,
+        center: bool = True,
+        scale: bool = True,
+        use_global_stats: bool = False,
+        beta_initializer: Any = "zeros",
+        gamma_initializer: Any = "ones",
+        running_mean_initializer: Any = "zeros",
+        running_variance_initializer: Any = "ones",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            axis=1,
+            momentum=momentum,
+            epsilon=epsilon,
+            center=center,
+            scale=scale,
+            use_global_stats=use_global_stats,
+            beta_initializer=beta_initializer,
+            gamma_initializer=gamma_initializer,
+            running_mean_initializer=running_mean_initializer,
+            running_variance_initializer=running_variance_initializer,
+            in_channels=in_channels,
+            **kwargs,
+        )
+        self._kwargs = {
+            "eps": epsilon,
+            "momentum": momentum,
+            "fix_gamma": not scale,
+            "use_global_stats": use_global_stats,
+            "ndev": self._get_num_devices() if num_devices is None else num_devices,
+            "key": self.prefix,
+        }
+
+    def _get_num_devices(self) -> int:
+        warnings.warn(
+            "Caution using SyncBatchNorm: if not using all the GPUs, please mannually set num_devices",
+            UserWarning,
+            stacklevel=3,
+        )
+        return max(context.num_gpus(), 1)
+
+    def hybrid_forward(self, F: Any, x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any) -> Any:
+        return F.contrib.SyncBatchNorm(x, gamma, beta, running_mean, running_var, name="fwd", **self._kwargs)
+
+
+class _PixelShuffle(HybridBlock):
+    """Moves channels into space: (N, C·f1·f2…, …) → (N, C, … each spatial axis times its factor)."""
+
+    def __init__(self, factor: int | Sequence[int], rank: int) -> None:
+        super().__init__()
+        try:
+            self._factors = (int(factor),) * rank  # type: ignore[arg-type]
+        except TypeError:
+            self._factors = tuple(int(f) for f in factor)  # type: ignore[union-attr]
+            if len(self._factors) != rank:
+                raise AssertionError(f"wrong length {len(self._factors)}") from None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._factors})"
+
+
+# The comments are the axes after each line; reshape's codes are 0 (keep), -3 (join two), -4 a b (split into a, b).
+
+
+class PixelShuffle1D(_PixelShuffle):
+    """(N, C·f, W) → (N, C, W·f)."""
+
+    def __init__(self, factor: int) -> None:
+        super().__init__(factor, 1)
+        self._factor = self._factors[0]
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        x = F.reshape(x, (0, -4, -1, self._factor, 0))  # N C f W
+        x = F.transpose(x, (0, 1, 3, 2))  # N C W f
+        return F.reshape(x, (0, 0, -3))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._factor})"
+
+
+class PixelShuffle2D(_PixelShuffle):
+    """(N, C·f1·f2, H, W) → (N, C, H·f1, W·f2)."""
+
+    def __init__(self, factor: int | Sequence[int]) -> None:
+        super().__init__(factor, 2)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        f1, f2 = self._factors
+        x = F.reshape(x, (0, -4, -1, f1 * f2, 0, 0))  # N C f1·f2 H W
+        x = F.reshape(x, (0, 0, -4, f1, f2, 0, 0))  # N C f1 f2 H W
+        x = F.transpose(x, (0, 1, 4, 2, 5, 3))  # N C H f1 W f2
+        return F.reshape(x, (0, 0, -3, -3))
+
+
+class PixelShuffle3D(_PixelShuffle):
+    """(N, C·f1·f2·f3, D, H, W) → (N, C, D·f1, H·f2, W·f3)."""
+
+    def __init__(self, factor: int | Sequence[int]) -> None:
+        super().__init__(factor, 3)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        # One factor at a time, for MXNet's transpose stops at six axes, and graphs are to be the same as there.
+        f1, f2, f3 = self._factors
+        x = F.reshape(x, (0, -4, -1, f1 * f2 * f3, 0, 0, 0))  # N C f1·f2·f3 D H W
+        x = F.swapaxes(x, 2, 3)  # N C D f1·f2·f3 H W
+        x = F.reshape(x, (0, 0, 0, -4, f1, f2 * f3, 0, 0))  # N C D f1 f2·f3 H W
+        x = F.reshape(x, (0, 0, -3, 0, 0, 0))  # N C D·f1 f2·f3 H W
+        x = F.swapaxes(x, 3, 4)  # N C D·f1 H f2·f3 W
+        x = F.reshape(x, (0, 0, 0, 0, -4, f2, f3, 0))  # N C D·f1 H f2 f3 W
+        x = F.reshape(x, (0, 0, 0, -3, 0, 0))  # N C D·f1 H·f2 f3 W
+        x = F.swapaxes(x, 4, 5)  # N C D·f1 H·f2 W f3
+        return F.reshape(x, (0, 0, 0, 0, -3))

@@ -1,0 +1,131 @@
+"""Vision models: each as class, as function, and by name through `get_model`.
+
+They take (N, 3, H, W), images normalized by the mean and deviation of ImageNet, and give (N, classes), not yet put
+through softmax.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gluonjit.gluon.block import HybridBlock
+from gluonjit.gluon.model_zoo.vision.alexnet import AlexNet, alexnet
+from gluonjit.gluon.model_zoo.vision.densenet import DenseNet, densenet121, densenet161, densenet169, densenet201
+from gluonjit.gluon.model_zoo.vision.inception import Inception3, inception_v3
+from gluonjit.gluon.model_zoo.vision.mobilenet import (
+    MobileNet,
+    MobileNetV2,
+    get_mobilenet,
+    get_mobilenet_v2,
+    mobilenet0_5,
+    mobilenet0_25,
+    mobilenet0_75,
+    mobilenet1_0,
+    mobilenet_v2_0_5,
+    mobilenet_v2_0_25,
+    mobilenet_v2_0_75,
+    mobilenet_v2_1_0,
+)
+from gluonjit.gluon.model_zoo.vision.resnet import (
+    BasicBlockV1,
+    BasicBlockV2,
+    BottleneckV1,
+    BottleneckV2,
+    ResNetV1,
+    ResNetV2,
+    get_resnet,
+    resnet18_v1,
+    resnet18_v2,
+    resnet34_v1,
+    resnet34_v2,
+    resnet50_v1,
+    resnet50_v2,
+    resnet101_v1,
+    resnet101_v2,
+    resnet152_v1,
+    resnet152_v2,
+)
+from gluonjit.gluon.model_zoo.vision.squeezenet import SqueezeNet, squeezenet1_0, squeezenet1_1
+from gluonjit.gluon.model_zoo.vision.vgg import (
+    VGG,
+    get_vgg,
+    vgg11,
+    vgg11_bn,
+    vgg13,
+    vgg13_bn,
+    vgg16,
+    vgg16_bn,
+    vgg19,
+    vgg19_bn,
+)
+
+_CLASSES = [
+    AlexNet,
+    BasicBlockV1,
+    BasicBlockV2,
+    BottleneckV1,
+    BottleneckV2,
+    DenseNet,
+    Inception3,
+    MobileNet,
+    MobileNetV2,
+    ResNetV1,
+    ResNetV2,
+    SqueezeNet,
+    VGG,
+]
+
+_MODELS = {
+    "alexnet": alexnet,
+    "densenet121": densenet121,
+    "densenet161": densenet161,
+    "densenet169": densenet169,
+    "densenet201": densenet201,
+    "inceptionv3": inception_v3,
+    "mobilenet0.25": mobilenet0_25,
+    "mobilenet0.5": mobilenet0_5,
+    "mobilenet0.75": mobilenet0_75,
+    "mobilenet1.0": mobilenet1_0,
+    "mobilenetv2_0.25": mobilenet_v2_0_25,
+    "mobilenetv2_0.5": mobilenet_v2_0_5,
+    "mobilenetv2_0.75": mobilenet_v2_0_75,
+    "mobilenetv2_1.0": mobilenet_v2_1_0,
+    "resnet101_v1": resnet101_v1,
+    "resnet101_v2": resnet101_v2,
+    "resnet152_v1": resnet152_v1,
+    "resnet152_v2": resnet152_v2,
+    "resnet18_v1": resnet18_v1,
+    "resnet18_v2": resnet18_v2,
+    "resnet34_v1": resnet34_v1,
+    "resnet34_v2": resnet34_v2,
+    "resnet50_v1": resnet50_v1,
+    "resnet50_v2": resnet50_v2,
+    "squeezenet1.0": squeezenet1_0,
+    "squeezenet1.1": squeezenet1_1,
+    "vgg11": vgg11,
+    "vgg11_bn": vgg11_bn,
+    "vgg13": vgg13,
+    "vgg13_bn": vgg13_bn,
+    "vgg16": vgg16,
+    "vgg16_bn": vgg16_bn,
+    "vgg19": vgg19,
+    "vgg19_bn": vgg19_bn,
+}
+"""By the names of published weights."""
+
+__all__ = [
+    *(c.__name__ for c in _CLASSES),
+    *(f.__name__ for f in (get_mobilenet, get_mobilenet_v2, get_resnet, get_vgg, *_MODELS.values())),
+    "get_model",
+]
+
+
+def get_model(name: str, **kwargs: Any) -> HybridBlock:
+    """The model called `name`; ValueError, which lists all names, when there is none.
+
+    Keywords for all: `pretrained` loads published weights from folder `root` to `ctx`; `classes` is the output's size.
+    """
+    name = name.lower()
+    if name not in _MODELS:
+        raise ValueError(f"Model {name} is not supported. Available options are\n\t" + "\n\t".join(sorted(_MODELS)))
+    return _MODELS[name](**kwargs)

@@ -1,0 +1,43 @@
+"""What the definitions of vision models share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gluonjit.context import cpu
+from gluonjit.gluon import nn
+from gluonjit.gluon.block import HybridBlock
+
+CPU = cpu()
+"""Where pretrained weights are loaded to by default."""
+
+
+class Classifier(HybridBlock):
+    """A model of two parts, `features` and `output`."""
+
+    features: nn.HybridSequential
+    output: HybridBlock
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return self.output(self.features(x))
+
+
+def sequence(*layers: HybridBlock, prefix: str = "") -> nn.HybridSequential:
+    """The layers in sequence. Without a prefix, they are named as if they were not inside another block."""
+    out = nn.HybridSequential(prefix=prefix)
+    out.add(*layers)
+    return out
+
+
+def variant(name: str, build: Callable[..., HybridBlock], *args: Any, **fixed: Any) -> Callable[..., HybridBlock]:
+    """The function `name(**kwargs)`: `build(*args, **kwargs)`, with some keywords fixed."""
+
+    def model(**kwargs: Any) -> HybridBlock:
+        return build(*args, **{**kwargs, **fixed})
+
+    model.__name__ = model.__qualname__ = name
+    model.__module__ = build.__module__
+    shown = ", ".join([*map(repr, args), *(f"{key}={value!r}" for key, value in fixed.items())])
+    model.__doc__ = f"`{build.__name__}({shown}, **kwargs)`."
+    return model

@@ -1,0 +1,117 @@
+"""`RecurrentCell`: one time step of a recurrent network, and `unroll`, which does as many as a sequence has.
+
+`output, states = cell(input, states)`: states are a list of arrays, as `state_info` describes them. A cell counts its
+steps, for the names of its operators ("t3_i2h"); `reset()` starts the count anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from gluonjit import ndarray
+from gluonjit.gluon.block import Block, HybridBlock
+from gluonjit.gluon.nn import LeakyReLU
+from gluonjit.gluon.parameter import ParameterDict
+from gluonjit.gluon.rnn.sequences import _format_sequence, _get_begin_state, _mask_sequence_variable_length
+
+__all__ = ["HybridRecurrentCell", "RecurrentCell"]
+
+States = list[Any]
+"""Arrays, in the order of `state_info`."""
+
+
+class RecurrentCell(Block):
+    """What every cell is; subclasses give `state_info` and the computation."""
+
+    def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
+        super().__init__(prefix=prefix, params=params)
+        self._modified = False
+        """Whether a modifier cell has taken this one over."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Starts counting steps anew, here and in the children."""
+        self._init_counter = -1
+        self._counter = -1
+        for cell in self._children.values():
+            cell.reset()  # type: ignore[operator]
+
+    def state_info(self, batch_size: int = 0) -> list[dict[str, Any]]:
+        """For each state its 'shape' and '__layout__'; batch size 0 means unknown."""
+        raise NotImplementedError
+
+    def begin_state(self, batch_size: int = 0, func: Callable[..., Any] = ndarray.zeros, **kwargs: Any) -> States:
+        """New states, made by `func(name=..., shape=..., **kwargs)`: `mx.nd.zeros`, `mx.sym.var`, …"""
+        self._refuse_if_modified()
+        states = []
+        for info in self.state_info(batch_size):
+            self._init_counter += 1
+            states.append(func(name=f"{self._prefix}begin_state_{self._init_counter}", **{**(info or {}), **kwargs}))
+        return states
+
+    def _refuse_if_modified(self) -> None:
+        if self._modified:
+            raise AssertionError(
+                "After applying modifier cells (e.g. ZoneoutCell) the base cell cannot be called directly. "
+                "Call the modifier cell instead."
+            )
+
+    def unroll(
+        self,
+        length: int,
+        inputs: Any,
+        begin_state: States | None = None,
+        layout: str = "NTC",
+        merge_outputs: bool | None = None,
+        valid_length: Any = None,
+    ) -> tuple[Any, States]:
+        """Does `length` steps: (outputs, states after the last one).
+
+        * `inputs`: one array with axes as `layout` says, or a list of `length` arrays (batch, …).
+        * `begin_state`: None for zeros.
+        * `merge_outputs`: True gives the outputs as one array, False as list, None as it comes.
+        * `valid_length` (batch,): how many steps of each sample count. The states are those after its last valid
+          step, and outputs beyond are 0.
+        """
+        self.reset()
+        inputs, axis, F, batch_size = _format_sequence(length, inputs, layout, False)
+        states = _get_begin_state(self, F, begin_state, inputs, batch_size)
+        outputs, history = [], []
+        for x in inputs[:length]:
+            output, states = self(x, states)
+            outputs.append(output)
+            history.append(states)
+        if valid_length is not None:
+            states = [
+                F.SequenceLast(F.stack(*steps, axis=0), sequence_length=valid_length, use_sequence_length=True, axis=0)
+                for steps in zip(*history)
+            ]
+            outputs = _mask_sequence_variable_length(F, outputs, length, valid_length, axis, True)
+        outputs, _, _, _ = _format_sequence(length, outputs, layout, merge_outputs)
+        return outputs, states
+
+    def _get_activation(self, F: Any, inputs: Any, activation: Any, **kwargs: Any) -> Any:
+        """`activation` of the inputs: a name, a `LeakyReLU` block, or anything that can be called."""
+        if isinstance(activation, str):
+            if activation in ("tanh", "relu", "sigmoid", "softsign"):
+                return getattr(F, activation)(inputs, **kwargs)
+            return F.Activation(inputs, act_type=activation, **kwargs)
+        if isinstance(activation, LeakyReLU):
+            return F.LeakyReLU(inputs, act_type="leaky", slope=activation._alpha, **kwargs)
+        return activation(inputs, **kwargs)
+
+    def forward(self, inputs: Any, states: States) -> tuple[Any, States]:
+        """One step: (output, new states)."""
+        self._counter += 1
+        return super().forward(inputs, states)  # type: ignore[safe-super]
+
+
+class HybridRecurrentCell(RecurrentCell, HybridBlock):
+    """A cell that can be hybridized; subclasses give `state_info` and `hybrid_forward(F, inputs, states, **params)`."""
+
+    def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
+        super().__init__(prefix=prefix, params=params)
+
+    def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError
