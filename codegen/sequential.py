@@ -1,0 +1,227 @@
+"""Primitives whose elements depend on each other: `cumsum`, `scatter_add`, `sort`. `.kernel = 'sequential'`.
+
+An array is seen as [outer, n, inner] around the axis that is worked along. Along it, steps follow each other; outer and
+inner indices are independent, so vectors run over the inner ones and threads share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from gluonjit.codegen.access import Access, Buffer
+from gluonjit.codegen.index import Affine, Var, affine
+from gluonjit.codegen.llvm import Function, Module
+from gluonjit.codegen.target import Target
+from gluonjit.codegen.values import Val
+from gluonjit.ir.graph import Op
+from gluonjit.ir.primitives.reduction import accumulator
+from gluonjit.ir.types import BOOL, I64, DType, IRError
+
+_SMALL = 1 << 12
+"""Elements that are not worth dividing among threads."""
+
+
+def lower_sequential(name: str, op: Op, target: Target, module: Module) -> None:
+    """Appends the kernel to the module. Its table: the op's operands, then its results."""
+    lower = {"cumsum": _cumsum, "scatter_add": _scatter_add, "sort": _sort}.get(op.name)
+    if lower is None:
+        raise IRError(f"{op.name} has no sequential kernel")
+    f = module.function(name)
+    if all(r.size for r in op.results):
+        lower(f, Access(f, target.width), op)
+
+
+def _buffer(f: Function, op: Op, k: int, *shape: int) -> Buffer:
+    """The k-th pointer of the table, seen as an array of `shape`."""
+    return Buffer(f.table(k), (*op.operands, *op.results)[k].dtype, shape, f.root)
+
+
+def _around(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
+    return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+
+
+def _bound(s: Access, ssa: str, low: int, high: int) -> Affine:
+    """An i64 of the innermost open loop as an index in [low, high]."""
+    var = Var("i", low, high)
+    s.bind(var, Val(ssa, I64, False, s.f.scope))
+    return affine(var)
+
+
+def _for_each(s: Access, count: int, work: int, body: Callable[[Affine], None]) -> None:
+    """`body` for every index below `count`, divided among threads; `work`: elements per index."""
+    f = s.f
+    begin: Any = 0
+    end: Any = count
+    if count * work < _SMALL or count == 1:
+        with f.if_(f.op("icmp eq i64 %thread, 0")), f.for_(0, count) as loop:
+            body(_bound(s, loop.index, 0, count - 1))
+        return
+    begin = f.op(f"udiv i64 {f.mul('%thread', count)}, %nthreads")
+    end = f.op(f"udiv i64 {f.mul(f.add('%thread', 1), count)}, %nthreads")
+    with f.for_(begin, end) as loop:
+        body(_bound(s, loop.index, 0, count - 1))
+
+
+def _vectors(s: Access, n: int) -> tuple[int, Callable[[Affine, Callable[[Affine], None]], None]]:
+    """(how many vectors hold n elements, `run(v, body)`: `body` with the index of vector v's lanes).
+
+    The last one may be partial: it has code of its own, behind a test of v.
+    """
+    f, width = s.f, s.width
+    if n == 1:
+        return 1, lambda v, body: body(Affine(0))
+    whole, partial = divmod(n, width)
+
+    def run(v: Affine, body: Callable[[Affine], None]) -> None:
+        number = s._uniform(v).ssa
+        if whole:
+            with f.if_(f.op(f"icmp slt i64 {number}, {whole}")):
+                body(v * width + affine(s.lane_number(width)))
+        if partial:
+            with f.if_(f.op(f"icmp eq i64 {number}, {whole}")):
+                body(affine(s.lane_number(partial)) + whole * width)
+
+    return whole + bool(partial), run
+
+
+def _cumsum(f: Function, s: Access, op: Op) -> None:
+    """Running sums; narrow floats are summed in f32 and rounded as they are written."""
+    outer, n, inner = _around(op.operands[0].shape, op.attrs["axis"])
+    x, y = _buffer(f, op, 0, outer, n, inner), _buffer(f, op, 1, outer, n, inner)
+    wide = accumulator(x.dtype)
+    vectors, run = _vectors(s, inner)
+
+    def line(o: Affine, at: Affine) -> None:
+        lanes = s.varies(at.leaves)
+        zero = s.constant(0, wide)
+        start = s.splat(zero) if lanes else zero
+        with f.for_(0, n, carried=[(s.type(wide, lanes), start.ssa)]) as loop:
+            k = _bound(s, loop.index, 0, n - 1)
+            sum = s.add(Val(loop.carried[0], wide, lanes, loop.scope), s.cast(s.load(x, (o, k, at)), wide))
+            s.store(y, (o, k, at), s.cast(sum, y.dtype))
+            loop.next(sum.ssa)
+
+    def task(t: Affine) -> None:
+        run(t % vectors, lambda at: line(t // vectors, at))
+
+    _for_each(s, outer * vectors, n * min(inner, s.width), task)
+
+
+def _scatter_add(f: Function, s: Access, op: Op) -> None:
+    """A copy, and then the additions in order of the points; each thread does both for its own inner elements."""
+    data, points, _ = (v.shape for v in op.operands)
+    depth, count = points[0], prod(points[1:])
+    rows, inner = prod(data[:depth]), prod(data[depth:])
+    x, y = _buffer(f, op, 0, rows, inner), _buffer(f, op, 3, rows, inner)
+    where, u = _buffer(f, op, 1, depth, count), _buffer(f, op, 2, count, inner)
+    vectors, run = _vectors(s, inner)
+
+    def columns(at: Affine) -> None:
+        with f.for_(0, rows) as loop:
+            row = _bound(s, loop.index, 0, rows - 1)
+            s.store(y, (row, at), s.load(x, (row, at)))
+        if not count:
+            return
+        with f.for_(0, count) as loop:
+            point = _bound(s, loop.index, 0, count - 1)
+            inside = s.constant(True, BOOL)
+            row = Affine(0)
+            for k in range(depth):
+                index = s.cast(s.load(where, (k, point)), I64)
+                fits = s.emit("icmp ult {t} {0}, {1}", BOOL, index, s.constant(data[k], I64))
+                inside = s._both(inside, fits)
+                row = row * data[k] + s.to_index(index)
+            with f.if_(inside.ssa) as then:
+                # In a scope of its own: what is read here has been written since the loop was entered.
+                here = Buffer(y.pointer, y.dtype, y.shape, then)
+                s.store(y, (row, at), s.add(s.load(here, (row, at)), s.load(u, (point, at))))
+
+    _for_each(s, vectors, (rows + count) * min(inner, s.width), lambda v: run(v, columns))
+
+
+def _sort(f: Function, s: Access, op: Op) -> None:
+    """Heapsort of the indices, in place, by (value, index): with the index in the key no two are equal, so that a sort
+    that is not stable gives what a stable one does. NaN counts as the largest."""
+    outer, n, inner = _around(op.operands[0].shape, op.attrs["axis"])
+    x = _buffer(f, op, 0, outer, n, inner)
+    values, order = _buffer(f, op, 1, outer, n, inner), _buffer(f, op, 2, outer, n, inner)
+    sift = _sift_function(f.module, f.name, s.width, x, op.attrs["descending"])
+
+    def line(t: Affine) -> None:
+        o, at = t // inner, t % inner
+        first = s._uniform(o * (n * inner) + at)
+        keys, indices = f.gep(s._memory(x.dtype), x.pointer, first.ssa), f.gep("i64", order.pointer, first.ssa)
+
+        def place(k: Any) -> str:
+            return f.gep("i64", indices, f.mul(k, inner))
+
+        def settle(root: Any, end: Any) -> None:
+            f.call(sift, "void", ("ptr", keys), ("ptr", indices), ("i64", root), ("i64", end))
+
+        with f.for_(0, n) as loop:
+            f.store("i64", loop.index, place(loop.index), 8)
+        with f.for_(0, n // 2) as loop:
+            settle(f.sub(n // 2 - 1, loop.index), n)
+        with f.for_(1, n) as loop:
+            last = f.sub(n, loop.index)
+            top, bottom = f.load("i64", indices, 8), f.load("i64", place(last), 8)
+            f.store("i64", bottom, indices, 8)
+            f.store("i64", top, place(last), 8)
+            settle(0, last)
+        with f.for_(0, n) as loop:
+            k = _bound(s, loop.index, 0, n - 1)
+            chosen = Val(f.load("i64", place(loop.index), 8), I64, False, f.scope)
+            s.store(values, (o, k, at), s.load(x, (o, s.to_index(chosen), at)))
+
+    _for_each(s, outer * inner, 8 * n, line)
+
+
+def _sift_function(module: Module, name: str, width: int, x: Buffer, descending: bool) -> str:
+    """Adds `void sift(ptr keys, ptr indices, i64 root, i64 end)`: lets the index at `root` sink to its place among the
+    first `end` ones, where every other one comes after its children (of k: 2k + 1 and 2k + 2)."""
+    inner = x.shape[2]
+    name = f"{name}_sift"
+    params = (("ptr", "keys"), ("ptr", "indices"), ("i64", "root"), ("i64", "end"))
+    f = module.function(name, params, linkage="internal")
+    s = Access(f, width)
+
+    def index(k: Any) -> str:
+        return f.load("i64", f.gep("i64", "%indices", f.mul(k, inner)), 8)
+
+    def before(a: str, b: str) -> str:
+        """Whether index a sorts before index b."""
+        i, j = (Val(v, I64, False, f.scope) for v in (a, b))
+        keys = Buffer("%keys", x.dtype, (2**40,), f.root)
+        p, q = (s.load(keys, (s.to_index(v) * inner,)) for v in (i, j))
+        return _before(s, x.dtype, p, q, i, j, descending).ssa
+
+    child = f.add(f.mul("%root", 2), 1)
+    with f.if_(f.op(f"icmp slt i64 {child}, %end")), f.repeat([("i64", "%root"), ("i64", child)]) as loop:
+        root, left = loop.carried
+        right = f.min(f.add(left, 1), f.sub("%end", 1))
+        a, b = index(left), index(right)
+        later = before(a, b)  # false when there is no right child
+        down, at = f.op(f"select i1 {later}, i64 {b}, i64 {a}"), f.op(f"select i1 {later}, i64 {right}, i64 {left}")
+        mine = index(root)
+        sinks = before(mine, down)
+        for value, other, k in ((down, mine, root), (mine, down, at)):
+            chosen = f.op(f"select i1 {sinks}, i64 {value}, i64 {other}")
+            f.store("i64", chosen, f.gep("i64", "%indices", f.mul(k, inner)), 8)
+        following = f.add(f.mul(at, 2), 1)
+        loop.next(at, following)
+        loop.again = f.op(f"and i1 {sinks}, {f.op(f'icmp slt i64 {following}, %end')}")
+    return name
+
+
+def _before(s: Access, dtype: DType, p: Val, q: Val, i: Val, j: Val, descending: bool) -> Val:
+    first = s.gt(p, q) if descending else s.lt(p, q)
+    equal = s.eq(p, q)
+    if dtype.is_float:
+        nan_p, nan_q = s.isnan(p), s.isnan(q)
+        # The NaN comes first in descending order, and last in ascending.
+        one = s._both(nan_p, s._not(nan_q)) if descending else s._both(nan_q, s._not(nan_p))
+        first = s._or(first, one)
+        equal = s._or(equal, s._both(nan_p, nan_q))
+    return s._or(first, s._both(equal, s.lt(i, j)))
