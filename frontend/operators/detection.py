@@ -1,0 +1,249 @@
+"""Operators on boxes: overlaps, suppression, matching, and what networks predict of boxes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gluonjit.ir.types import I64, dtype_of
+from gluonjit.operators.attributes import boolean, enum, integer, number
+from gluonjit.operators.boxes import (
+    area,
+    both,
+    columns,
+    corners,
+    front,
+    greedy_match,
+    intersection,
+    joined,
+    moved,
+    offsets,
+    rows,
+    suppressed,
+)
+from gluonjit.operators.registry import OperatorError, operator
+from gluonjit.operators.support import require_float, require_same_dtype, require_shape, scalar, shape_text, widened
+
+_FORMATS = ("center", "corner")
+
+
+@operator(
+    "_contrib_box_iou",
+    inputs=("lhs", "rhs"),
+    attrs={"format": enum(_FORMATS, "corner")},
+)
+def box_iou(b: Any, lhs: Any, rhs: Any, *, format: str) -> Any:
+    """Intersection over union of every box of lhs with every box of rhs
+
+    Boxes lie along the last axis of 4; the result's axes are the other axes of lhs, then those of rhs.
+    """
+    require_float(lhs)
+    require_same_dtype(lhs, rhs)
+    for name, x in (("lhs", lhs), ("rhs", rhs)):
+        if len(x.shape) < 2 or x.shape[-1] != 4:
+            raise OperatorError(f"last dimension of {name} must be 4, {shape_text(x.shape)} provided")
+    m, n = math.prod(lhs.shape[:-1]), math.prod(rhs.shape[:-1])
+    left, right = columns(b, lhs, 0), columns(b, rhs, 0)
+    left, right = [b.reshape(x, shape=(m, 1)) for x in left], [b.reshape(x, shape=(1, n)) for x in right]
+    shared = intersection(b, corners(b, left, format), corners(b, right, format))
+    union = b.sub(b.add(area(b, left, format), area(b, right, format)), shared)
+    zero = scalar(b, 0, dtype_of(lhs))
+    ratio = b.select(b.le(shared, zero), zero, b.div(shared, union))
+    return b.reshape(ratio, shape=(*lhs.shape[:-1], *rhs.shape[:-1]))
+
+
+@operator(
+    "_contrib_box_nms",
+    aliases=("_contrib_box_non_maximum_suppression",),
+    attrs={
+        "overlap_thresh": number(0.5, doc="boxes that overlap more than this suppress each other"),
+        "valid_thresh": number(0.0, doc="boxes of no higher score are dropped"),
+        "topk": integer(-1, doc="how many of the best boxes take part; -1: all, 0: the data is returned as it is"),
+        "coord_start": integer(2, doc="where in a row the four coordinates begin"),
+        "score_index": integer(1),
+        "id_index": integer(-1, doc="where in a row the class is; -1: there is none"),
+        "background_id": integer(-1, doc="boxes of this class are dropped"),
+        "force_suppress": boolean(False, doc="whether boxes of different classes suppress each other, too"),
+        "in_format": enum(_FORMATS, "corner"),
+        "out_format": enum(_FORMATS, "corner"),
+    },
+    outputs=lambda attrs: ("output0", "output1"),
+    visible=lambda attrs: 1,
+)
+def box_nms(
+    b: Any,
+    data: Any,
+    *,
+    overlap_thresh: float,
+    valid_thresh: float,
+    topk: int,
+    coord_start: int,
+    score_index: int,
+    id_index: int,
+    background_id: int,
+    force_suppress: bool,
+    in_format: str,
+    out_format: str,
+) -> Any:
+    """Non-maximum suppression: of boxes that overlap, the one with the highest score is kept
+
+    data (…, boxes, width): a row holds a score, four coordinates, perhaps a class, and whatever else. The result has
+    the same shape: the rows that are kept, the best first, then rows of -1.
+    """
+    dtype = require_float(data)
+    _check_columns(data, coord_start, score_index, id_index)
+    shape = tuple(data.shape)
+    boxes, width = shape[-2:]
+    batch = math.prod(shape[:-2])
+    count = boxes if topk < 0 else min(topk, boxes)
+    if count == 0 or batch == 0:
+        return data
+    x = b.reshape(data, shape=(batch, boxes, width))
+    (scores,) = (widened(b, v) for v in columns(b, x, score_index, 1))
+    valid = b.gt(scores, scalar(b, valid_thresh, dtype_of(scores)))
+    if id_index >= 0 and background_id >= 0:
+        (kinds,) = columns(b, x, id_index, 1)
+        valid = both(b, valid, b.ne(kinds, scalar(b, background_id, dtype)))
+    least = scalar(b, -math.inf, dtype_of(scores))
+    scores, order = b.sort(b.select(valid, scores, least), axis=1, descending=True)
+    if count < boxes:
+        scores, order = (b.slice(v, start=(0, 0), size=(batch, count)) for v in (scores, order))
+    x = rows(b, x, order)
+    raw = [widened(b, v) for v in columns(b, x, coord_start)]
+    kept = suppressed(
+        b,
+        corners(b, raw, in_format),
+        area(b, raw, in_format),
+        None if id_index < 0 or force_suppress else columns(b, x, id_index, 1)[0],
+        b.gt(scores, least),
+        lambda b, shared, union: b.gt(b.div(shared, union), scalar(b, overlap_thresh, dtype_of(union))),
+    )
+    last = front(b, kept)
+    filler = scalar(b, -1, dtype)
+    y = b.select(b.reshape(rows(b, kept, last), shape=(batch, count, 1)), rows(b, x, last), filler)
+    if in_format != out_format:
+        y = _converted(b, y, coord_start, out_format)
+    if count < boxes:
+        y = b.pad(y, filler, low=(0, 0, 0), high=(0, boxes - count, 0))
+    return b.reshape(y, shape=shape)
+
+
+def _check_columns(data: Any, coord_start: int, score_index: int, id_index: int) -> None:
+    if len(data.shape) < 2:
+        raise OperatorError(
+            f"input must have dim >= 2 the last two dimensions are num_box and box_width, got {shape_text(data.shape)}"
+        )
+    width = data.shape[-1]
+    expected = 6 if id_index > 0 else 5
+    if width < expected:
+        raise OperatorError(
+            "the last dimension must have at least 5 elements namely (score, coordinates x 4) "
+            f"{width} provided, {expected} expected."
+        )
+    if not 0 <= coord_start <= width - 4:
+        raise OperatorError(f"coordinates: ({coord_start}, {coord_start + 3}) out of range:: (0, {width})")
+    for name, index in (("score_index", score_index), ("id_index", id_index)):
+        if name == "id_index" and index < 0:
+            continue
+        if not 0 <= index < width:
+            raise OperatorError(f"{name}: {index} out of range: (0, {width})")
+        if coord_start <= index <= coord_start + 3:
+            raise OperatorError(f"{name}: {index} conflict with coordinates: ({coord_start}, {coord_start + 3}).")
+    if id_index == score_index:
+        raise OperatorError(f"id_index: {id_index} conflict with score_index: {score_index}")
+
+
+def _converted(b: Any, x: Any, start: int, form: str) -> Any:
+    """Rows with their boxes in `form`, but for those that begin below 0: MXNet tells its rows of -1 by that."""
+    box = columns(b, x, start)
+    there = b.ge(box[0], scalar(b, 0, dtype_of(x)))
+    if form == "corner":
+        new = corners(b, box, "center")
+    else:
+        left, top, right, bottom = box
+        two = scalar(b, 2, dtype_of(x))
+        new = [b.div(b.add(left, right), two), b.div(b.add(top, bottom), two), b.sub(right, left), b.sub(bottom, top)]
+    box = joined(b, [b.select(there, after, before) for after, before in zip(new, box)])
+    return b.update_slice(x, box, start=(0, 0, start))
+
+
+@operator(
+    "_contrib_bipartite_matching",
+    attrs={
+        "is_ascend": boolean(False, doc="whether low scores are good"),
+        "threshold": number(doc="pairs whose score is not better than this do not match"),
+        "topk": integer(-1, doc="bounds the number of pairs; -1: no bound"),
+    },
+    outputs=lambda attrs: ("output0", "output1"),
+)
+def bipartite_matching(b: Any, data: Any, *, is_ascend: bool, threshold: float, topk: int) -> Any:
+    """Greedy matching of rows with columns by a matrix of scores (…, rows, columns): the best pair first, and so on
+
+    Gives the column of each row, and the row of each column; -1 for those without a partner.
+    """
+    dtype = require_float(data)
+    if len(data.shape) < 2:
+        raise OperatorError(f"score matrix must have dim >= 2, {shape_text(data.shape)} provided")
+    *lead, m, n = data.shape
+    scores = b.reshape(data, shape=(math.prod(lead), m, n))
+    # Ascending order is descending order of the negatives.
+    scores, limit = (b.neg(scores), -threshold) if is_ascend else (scores, threshold)
+    # MXNet counts one pair more than topk before it stops.
+    most = topk + 1 if topk > 0 else m * n
+    column_of, row_of = greedy_match(b, scores, lambda b, score: b.gt(score, scalar(b, limit, dtype)), most)
+    return (
+        b.reshape(b.cast(column_of, dtype=dtype), shape=(*lead, m)),
+        b.reshape(b.cast(row_of, dtype=dtype), shape=(*lead, n)),
+    )
+
+
+@operator(
+    "_contrib_box_encode",
+    inputs=("samples", "matches", "anchors", "refs", "means", "stds"),
+    outputs=lambda attrs: ("output0", "output1"),
+)
+def box_encode(b: Any, samples: Any, matches: Any, anchors: Any, refs: Any, means: Any, stds: Any) -> Any:
+    """Regression targets of anchors towards the boxes that they are matched with, and a mask
+
+    samples (batch, n): above 0.5 where an anchor takes part; matches (batch, n): which of refs (batch, m, 4);
+    anchors (batch, n, 4); boxes are corners. Both results are (batch, n, 4) and 0 where an anchor takes no part.
+    """
+    dtype = require_float(samples)
+    require_same_dtype(samples, matches, anchors, refs, means, stds)
+    if len(samples.shape) != 2:
+        raise OperatorError(f"samples must be of 2 dimensions, got {shape_text(samples.shape)}")
+    batch, n = samples.shape
+    require_shape(matches, (batch, n), "matches")
+    require_shape(anchors, (batch, n, 4), "anchors")
+    require_shape(refs, (batch, *refs.shape[1:2], 4), "refs")
+    for name, x in (("means", means), ("stds", stds)):
+        require_shape(x, (4,), name)
+    box = rows(b, refs, b.cast(matches, dtype=I64))
+    target = joined(b, offsets(b, columns(b, box, 0), columns(b, anchors, 0)))
+    target = b.div(b.sub(target, means), stds)
+    taken = b.broadcast(b.reshape(b.gt(samples, scalar(b, 0.5, dtype)), shape=(batch, n, 1)), shape=(batch, n, 4))
+    return b.select(taken, target, scalar(b, 0, dtype)), b.cast(taken, dtype=dtype)
+
+
+@operator(
+    "_contrib_box_decode",
+    inputs=("data", "anchors"),
+    attrs={
+        **{f"std{k}": number(1.0, doc="factor of the predicted value") for k in range(4)},
+        "clip": number(-1.0, doc="when positive, bounds the predicted logarithms of the extents"),
+        "format": enum(_FORMATS, "center", doc="of the anchors"),
+    },
+)
+def box_decode(
+    b: Any, data: Any, anchors: Any, *, std0: float, std1: float, std2: float, std3: float, clip: float, format: str
+) -> Any:
+    """Boxes, as corners, from what a network predicts relative to anchors
+
+    data (batch, n, 4); anchors (1, n, 4).
+    """
+    require_float(data)
+    require_same_dtype(data, anchors)
+    if len(data.shape) != 3 or data.shape[2] != 4:
+        raise OperatorError(f"data must have shape (batch, n, 4), got {shape_text(data.shape)}")
+    require_shape(anchors, (1, data.shape[1], 4), "anchors")
+    return joined(b, moved(b, columns(b, anchors, 0), format, columns(b, data, 0), (std0, std1, std2, std3), clip))

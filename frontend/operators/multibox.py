@@ -1,0 +1,174 @@
+"""What single-shot detectors start from and end in: anchors and detections.
+
+Boxes are corners (left, top, right, bottom) relative to the image; class 0 is the background.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.types import F32, I64
+from gluonjit.operators.attributes import boolean, integer, number, numbers
+from gluonjit.operators.boxes import (
+    both,
+    columns,
+    front,
+    joined,
+    moved,
+    rows,
+    suppressed,
+)
+from gluonjit.operators.creation import filled
+from gluonjit.operators.registry import OperatorError, operator
+from gluonjit.operators.support import require_float, require_same_dtype, require_shape, scalar, shape_text
+
+VARIANCES = numbers((0.1, 0.1, 0.2, 0.2), doc="factors of what is regressed: x, y, width, height")
+
+
+def check_variances(variances: tuple[float, ...]) -> None:
+    if len(variances) != 4:
+        raise OperatorError(f"Variance size must be 4, got {variances}")
+
+
+@operator(
+    "_contrib_MultiBoxPrior",
+    attrs={
+        "sizes": numbers((1.0,), doc="relative to the image's height"),
+        "ratios": numbers((1.0,), doc="of width and height"),
+        "clip": boolean(False, doc="whether boxes end at the image's border"),
+        "steps": numbers((-1.0, -1.0), doc="distances of the centers (y, x); -1: they fill the image"),
+        "offsets": numbers((0.5, 0.5), doc="where in its cell a center lies (y, x)"),
+    },
+)
+def multi_box_prior(
+    b: Any,
+    data: Any,
+    *,
+    sizes: tuple[float, ...],
+    ratios: tuple[float, ...],
+    clip: bool,
+    steps: tuple[float, ...],
+    offsets: tuple[float, ...],
+) -> Any:
+    """Anchors around the center of every cell of a feature map (batch, channels, height, width): (1, anchors, 4)
+
+    One for each size with the first ratio, then one for each other ratio with the first size.
+    """
+    require_float(data)
+    if len(data.shape) != 4:
+        raise OperatorError(f"Input data should be 4D: batch-channel-y-x, got {shape_text(data.shape)}")
+    for name, values, count in (("steps", steps, 2), ("offsets", offsets, 2)):
+        if len(values) != count:
+            raise OperatorError(f"{name} needs {count} numbers (y, x), got {values}")
+    if not sizes or not ratios or min(*sizes, *ratios) <= 0:
+        raise OperatorError(f"sizes {sizes} and ratios {ratios} must be positive")
+    height, width = data.shape[2:]
+    if steps[0] * steps[1] < 0 or 0 in steps:
+        raise OperatorError(f"Must specify both step_y and step_x, got {steps}")
+    step_y, step_x = steps if steps[0] > 0 else (1 / height, 1 / width) if height * width else (1.0, 1.0)
+
+    # Half extents of the anchors of one cell, in float32 as MXNet computes them.
+    root = np.sqrt(np.array(ratios, np.float32))
+    tall = np.array([*(s / root[0] for s in np.float32(sizes)), *(np.float32(sizes[0]) / root[1:])], np.float32)
+    wide = np.array([*(s * root[0] for s in np.float32(sizes)), *(np.float32(sizes[0]) * root[1:])], np.float32)
+    wide = wide * np.float32(height) / np.float32(max(width, 1))
+    half = np.stack([-wide, -tall, wide, tall], 1) / np.float32(2)
+
+    def line(n: int, axis: int, offset: float, step: float) -> Any:
+        shape = tuple(n if k == axis else 1 for k in range(4))
+        places = b.add(b.iota(shape=shape, axis=axis, dtype=F32), b.constant(offset, F32))
+        return b.mul(places, b.constant(step, F32))
+
+    is_x = b.constant(np.array([True, False, True, False]).reshape(1, 1, 1, 4))
+    middle = b.select(is_x, line(width, 1, offsets[1], step_x), line(height, 0, offsets[0], step_y))
+    boxes = b.add(middle, b.constant(half.reshape(1, 1, len(half), 4)))
+    boxes = b.reshape(boxes, shape=(1, height * width * len(half), 4))
+    if clip:
+        boxes = b.minimum(b.maximum(boxes, b.constant(0, F32)), b.constant(1, F32))
+    return boxes
+
+
+@operator(
+    "_contrib_MultiBoxDetection",
+    inputs=("cls_prob", "loc_pred", "anchor"),
+    attrs={
+        "clip": boolean(True, doc="whether boxes end at the image's border"),
+        "threshold": number(0.01, doc="detections that are less probable are dropped"),
+        "background_id": integer(0, doc="has no meaning, as in MXNet: the background is class 0"),
+        "nms_threshold": number(0.5, doc="boxes that overlap this much suppress each other"),
+        "force_suppress": boolean(False, doc="whether boxes of different classes do so, too"),
+        "variances": VARIANCES,
+        "nms_topk": integer(-1, doc="how many of the best boxes take part in suppression; -1: all"),
+    },
+)
+def multi_box_detection(
+    b: Any,
+    cls_prob: Any,
+    loc_pred: Any,
+    anchor: Any,
+    *,
+    clip: bool,
+    threshold: float,
+    background_id: int,
+    nms_threshold: float,
+    force_suppress: bool,
+    variances: tuple[float, ...],
+    nms_topk: int,
+) -> Any:
+    """Rows (class, probability, left, top, right, bottom) of what was detected, the most probable first
+
+    cls_prob (batch, classes, n), loc_pred (batch, 4n), anchor (1, n, 4); the result is (batch, n, 6). A suppressed box
+    has class -1, and so have the rows behind the last detection. Classes are counted without the background.
+    """
+    dtype = require_float(cls_prob)
+    require_same_dtype(cls_prob, loc_pred, anchor)
+    if len(cls_prob.shape) != 3:
+        raise OperatorError(f"Provided: {shape_text(cls_prob.shape)}; cls_prob must be (batch, classes, n)")
+    batch, classes, n = cls_prob.shape
+    require_shape(loc_pred, (batch, 4 * n), "loc_pred")
+    require_shape(anchor, (1, n, 4), "anchor")
+    check_variances(variances)
+    empty = filled(b, -1, (batch, n, 6), dtype)
+    if classes < 2 or n == 0 or batch == 0:
+        return empty
+    foreground = b.slice(cls_prob, start=(0, 1, 0), size=(batch, classes - 1, n))
+    score = b.reduce(foreground, op="max", axes=(1,))
+    kind = b.cast(b.arg_reduce(foreground, op="argmax", axis=1), dtype=dtype)
+    valid = both(b, b.gt(score, scalar(b, -1, dtype)), b.ge(score, scalar(b, threshold, dtype)))
+    offset = columns(b, b.reshape(loc_pred, shape=(batch, n, 4)), 0)
+    boxes = moved(b, columns(b, anchor, 0), "corner", offset, variances)
+    if clip:
+        boxes = [b.maximum(b.minimum(v, scalar(b, 1, dtype)), scalar(b, 0, dtype)) for v in boxes]
+    found = b.select(b.reshape(valid, shape=(batch, n, 1)), joined(b, [kind, score, *boxes]), empty)
+    unsorted = rows(b, found, front(b, valid))
+    if not 0 < nms_threshold <= 1:
+        return unsorted
+
+    least = scalar(b, -math.inf, dtype)
+    ranked, order = b.sort(b.select(valid, score, least), axis=1, descending=True)
+    y = rows(b, found, order)
+    there = b.gt(ranked, least)
+    candidates = there
+    if 0 < nms_topk < n:
+        position = b.iota(shape=(1, n), axis=1, dtype=I64)
+        candidates = both(b, there, b.lt(position, b.constant(nms_topk, I64)))
+        # What does not take part is suppressed; MXNet leaves such rows in the order of the anchors.
+        y = b.select(b.reshape(candidates, shape=(batch, n, 1)), y, unsorted)
+    kind, _, *boxes = columns(b, y, 0, 6)
+    kept = suppressed(
+        b,
+        boxes,
+        b.mul(b.sub(boxes[2], boxes[0]), b.sub(boxes[3], boxes[1])),
+        None if force_suppress else kind,
+        candidates,
+        lambda b, shared, union: both(
+            b,
+            b.gt(union, scalar(b, 0, dtype)),
+            b.ge(b.div(shared, union), scalar(b, nms_threshold, dtype)),
+        ),
+    )
+    kind = b.select(kept, kind, scalar(b, -1, dtype))
+    return b.update_slice(y, b.reshape(kind, shape=(batch, n, 1)), start=(0, 0, 0))
