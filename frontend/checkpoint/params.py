@@ -48,8 +48,8 @@ Arrays = dict[str, np.ndarray] | list[np.ndarray]
 def read(path: str | os.PathLike[str], dense_limit: int | None = None) -> Arrays:
     """The arrays of a file: a dict if they have names, else a list. Every array is a copy of its own.
 
-    `dense_limit`: how many bytes a sparse array may take as a dense one. By default twice what the file has, plus
-    16 MB: enough for any that is not nearly empty, and too little for a damaged shape to exhaust the memory.
+    `dense_limit`: how many bytes sparse arrays may take as dense ones, in all. By default twice what the file has,
+    plus 16 MB: enough for any that is not nearly empty, and too little for a damaged shape to exhaust the memory.
 
     Raises CheckpointError for a malformed file, MXNetError for one that cannot be opened.
     """
@@ -139,22 +139,24 @@ class _Reader:
         """One array, of any version."""
         start = self.offset
         magic = self.number("I", what)
-        if magic not in (V1, V2, V3):
-            if magic > MAX_RANK:
-                self.fail(
-                    f"{what} begins with {magic:#x}",
-                    f"{V1:#x}, {V2:#x} or {V3:#x} (versions 1 to 3) or a rank up to {MAX_RANK} (version 0)",
-                    start,
-                )
+        storage = sparse.DEFAULT
+        stored: tuple[int, ...] = ()
+        if magic in (V1, V2, V3):
+            if magic != V1:
+                storage = self.storage(what)
+            if storage != sparse.DEFAULT:
+                stored = self.shape(f"the storage shape of {what}")
+            start = self.offset
+            shape = self.shape(f"the shape of {what}")
+            if magic == V2 and not shape:
+                self.fail(f"{what} has no shape: it was saved before it had a value", "an array with a value", start)
+        elif magic <= MAX_RANK:
             shape = self.numbers(f"{magic}I", f"the shape of {what}")
-            return self.dense(shape, self.type(what, context=True), what)
-        storage = self.storage(what) if magic != V1 else sparse.DEFAULT
-        stored = self.shape(f"the storage shape of {what}") if storage != sparse.DEFAULT else ()
-        start = self.offset
-        shape = self.shape(f"the shape of {what}", unknown=magic == V3)
-        if shape is None or magic == V2 and not shape:
-            self.fail(f"{what} has no shape: it was saved before it had a value", "an array with a value", start)
-        type = self.type(what, context=True)
+        else:
+            versions = f"{V1:#x}, {V2:#x} or {V3:#x} (versions 1 to 3) or a rank up to {MAX_RANK} (version 0)"
+            self.fail(f"{what} begins with {magic:#x}", versions, start)
+        self.numbers("ii", f"the context of {what}")
+        type = self.type(what)
         if storage == sparse.DEFAULT:
             return self.dense(shape, type, what)
         return self.sparse(storage, shape, stored, type, what, start)
@@ -165,20 +167,17 @@ class _Reader:
             self.fail(f"the storage type of {what} is {value}", "0 (dense), 1 (row_sparse) or 2 (csr)", self.offset - 4)
         return value
 
-    def shape(self, what: str, unknown: bool = False) -> tuple[int, ...] | None:
-        """A shape; None where it says `unknown`, if it may."""
+    def shape(self, what: str) -> tuple[int, ...]:
         rank = self.number("i", what)
-        if not (unknown and rank == -1) and not 0 <= rank <= MAX_RANK:
+        if not 0 <= rank <= MAX_RANK:
             self.fail(f"{what} has {rank} dimensions", f"0 to {MAX_RANK}", self.offset - 4)
         start = self.offset
-        shape = self.numbers(f"{max(rank, 0)}q", what)
-        if any(n < (-1 if unknown else 0) for n in shape):
+        shape = self.numbers(f"{rank}q", what)
+        if any(n < 0 for n in shape):
             self.fail(f"{what} is {shape}", "no negative dimensions", start)
-        return None if rank == -1 or -1 in shape else shape
+        return shape
 
-    def type(self, what: str, context: bool = False) -> DType:
-        if context:
-            self.numbers("ii", f"the context of {what}")
+    def type(self, what: str) -> DType:
         flag = self.number("i", f"the element type of {what}")
         if flag not in TYPE_OF:
             known = ", ".join(f"{f} ({t})" for f, t in TYPE_OF.items())
@@ -208,21 +207,22 @@ class _Reader:
         return math.prod(shape) * type.itemsize
 
     def sparse(
-        self, storage: int, shape: tuple[int, ...], stored: tuple[int, ...] | None, type: DType, what: str, start: int
+        self, storage: int, shape: tuple[int, ...], stored: tuple[int, ...], type: DType, what: str, start: int
     ) -> np.ndarray:
-        parts = []
-        for part in sparse.AUX[storage]:
-            aux_type = self.type(f"the {part} of {what}")
+        """A sparse array, of which everything up to its element type has been read, as a dense one."""
+        aux = []
+        for part in (f"the {name} of {what}" for name in sparse.AUX[storage]):
+            aux_type = self.type(part)
             if not aux_type.is_integer:
-                self.fail(f"the {part} of {what} are {aux_type}", "integers", self.offset - 4)
-            parts.append((self.shape(f"the shape of the {part} of {what}"), aux_type, f"the {part} of {what}"))
+                self.fail(f"{part} are {aux_type}", "integers", self.offset - 4)
+            aux.append((self.shape(f"the shape of {part}"), aux_type, part))
         size = self.size(shape, type, what)
         if size > self.dense_limit:
-            self.fail(f"{what} takes {size} bytes as a dense array", f"at most {self.dense_limit} for this file", start)
-        values = self.dense(stored or (), type, what)
-        aux = [self.dense(s or (), t, part) for s, t, part in parts]
+            self.fail(f"{what} takes {size} bytes as a dense array", f"at most {self.dense_limit} in this file", start)
+        self.dense_limit -= size
+        values = self.dense(stored, type, what)
         try:
-            return sparse.densify(storage, shape, values, aux)
+            return sparse.densify(storage, shape, values, [self.dense(*part) for part in aux])
         except ValueError as e:
             found, _, expected = str(e).partition("; expected ")
             self.fail(f"{what}: {found}", expected, start)
@@ -237,10 +237,11 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray] | Seque
     Scalars have no form in V2; a file with one is V3 throughout, which MXNet reads inside of `np_shape(True)`.
     MXNetError when the file cannot be written.
     """
-    atomic.write(path, _chunks(arrays))
+    atomic.write(path, chunks(arrays))
 
 
-def _chunks(arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> Iterator[Any]:
+def chunks(arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> Iterator[Any]:
+    """What `write` writes, in pieces that have a buffer."""
     names = list(arrays) if isinstance(arrays, Mapping) else []
     values = list(arrays.values() if isinstance(arrays, Mapping) else arrays)
     magic = V2 if all(x.ndim for x in values) else V3

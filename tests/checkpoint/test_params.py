@@ -166,7 +166,10 @@ MALFORMED = {
     "encoding": (file([v2(A)], [b"a\xff"]), "byte 105: name 0 is not UTF-8 .invalid start byte.; expected text"),
     "same name": (file([v2(A), v2(B)], [b"a", b"a"]), "name 1 is 'a' again; expected each name once"),
     "no value": (file([struct.pack("<IiiI", building.V2, 0, 0, 0) * 2]), "byte 32: array 0 has no shape: it was saved"),
-    "unknown dimension": (file([struct.pack("<Ii", building.V3, 0) + building.shape((-1, 2)) + b"x" * 9]), "no shape"),
+    "unknown dimension": (
+        file([struct.pack("<Ii", building.V3, 0) + building.shape((-1, 2)) + b"x" * 9]),
+        "no negative",
+    ),
     "row out of range": (
         sparse(1, (2, 3), (2, 3), ONES, PAIR + 1),
         "array 0: row indices from 1 to 2; expected them",
@@ -218,6 +221,12 @@ def test_a_nearly_empty_array_needs_permission(tmp_path):
         params.read(path)
     (dense,) = params.read(path, dense_limit=1 << 25)
     assert dense.shape == (1 << 21, 3) and dense.sum() == 6
+
+
+def test_nearly_empty_arrays_share_the_limit():
+    record = sparse(1, (2, 3), (900_000, 3), ONES, PAIR)[24:-8]  # 10.8 MB as a dense array
+    with pytest.raises(CheckpointError, match="array 1 takes 10800000 bytes as a dense array"):
+        load(file([record, record]))
 
 
 # Writing
