@@ -57,7 +57,7 @@ def test_parameters(part, root):
         values = list(arrays.values()) if isinstance(arrays, dict) else arrays
         assert all(dtype_of(x) and x.flags.c_contiguous and x.flags.owndata for x in values)
         assert sum(x.nbytes for x in values) <= 2 * len(data) + (16 << 20)
-        again = params.parse(b"".join(map(bytes, params._chunks(arrays))), "again")
+        again = params.parse(b"".join(map(bytes, params.chunks(arrays))), "again")
         assert type(again) is type(arrays) or not values
     assert loaded, "every file was refused: the damage is too great to test anything"
 

@@ -217,7 +217,7 @@ def test_errors_name_the_file(tmp_path):
 def test_a_nearly_empty_array_needs_permission(tmp_path):
     path = tmp_path / "sparse.params"
     path.write_bytes(sparse(1, (2, 3), (1 << 21, 3), ONES, PAIR))
-    with pytest.raises(CheckpointError, match="as a dense array; expected at most 167775.. for this file"):
+    with pytest.raises(CheckpointError, match="as a dense array; expected at most 167775.. in this file"):
         params.read(path)
     (dense,) = params.read(path, dense_limit=1 << 25)
     assert dense.shape == (1 << 21, 3) and dense.sum() == 6
@@ -235,7 +235,7 @@ def test_nearly_empty_arrays_share_the_limit():
 def test_what_is_written_is_version_2():
     data = file([v2(A), v2(B)], [b"a", b"b"])
     arrays = {"a": mx.nd.array(A), "b": mx.nd.array(B, dtype="int64")}
-    assert b"".join(map(bytes, params._chunks({k: x.asnumpy() for k, x in arrays.items()}))) == data
+    assert b"".join(map(bytes, params.chunks({k: x.asnumpy() for k, x in arrays.items()}))) == data
 
 
 @pytest.mark.parametrize(
