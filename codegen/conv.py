@@ -8,7 +8,8 @@ it is known for each tile which taps touch which pixels, so that only tiles at t
 the range of taps is computed for each row. Where neighbouring taps touch the same pixels, taps and channels lie one
 after the other in x as in w, and are summed in one loop.
 
-`.tile` = (pixels and channels of a register tile, rows of pixels per task); `.packed` = which operand is packed.
+`.tile` = (pixels and channels of a register tile, rows of pixels per task; with one spatial axis, tiles per task);
+`.packed` = which operand is packed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from gluonjit.codegen.epilogue import Epilogue, find_anchor, row_major
+from gluonjit.codegen.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import panel_variants, share, unravel
 from gluonjit.codegen.target import Target
@@ -115,6 +116,11 @@ def spatial_axes(anchor: Any) -> list[Axis]:
     ]
 
 
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides in elements."""
+    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
+
+
 class _Direct:
     def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any]) -> None:
         self.f = f
@@ -140,25 +146,35 @@ class _Direct:
 
     def write(self) -> None:
         f = self.f
-        rows = math.prod(axis.out for axis in self.outer)
-        blocks = -(-rows // self.block)
+        # What a task does a block of: rows of pixels, or the tiles of the only one.
+        units = math.prod(axis.out for axis in self.outer) if self.outer else -(-self.axis.out // self.pixels)
+        blocks = -(-units // self.block)
         first, last = share(f, self.images * blocks * self.groups * self.panels)
         with f.for_(first, last, hint="task") as task:
             image, block, group, panel = unravel(f, task.index, [self.images, blocks, self.groups, self.panels])
             w = f.gep(self.scalar, self.w, f.mul(f.add(f.mul(group, self.panels), panel), self.panel_size))
+            channel = f.add(f.mul(group, self.filters), f.mul(panel, self.columns))
+            source = f.add(f.mul(image, self.x_strides[0]), f.mul(group, self.depth))
             start = f.mul(block, self.block)
+            stop = f.min(f.add(start, self.block), units)
             for tile in panel_variants(f, self.dtype, self.filters, self.columns, panel):
-                with f.for_(start, f.min(f.add(start, self.block), rows), hint="row") as row:
+                if not self.outer:
+                    self._row(tile, image, [], channel, source, w, (start, stop))
+                    continue
+                with f.for_(start, stop, hint="row") as row:
                     at = unravel(f, row.index, [axis.out for axis in self.outer])
-                    channel = f.add(f.mul(group, self.filters), f.mul(panel, self.columns))
-                    source = f.add(f.mul(image, self.x_strides[0]), f.mul(group, self.depth))
-                    self._row(tile, image, at, channel, source, w)
+                    self._row(tile, image, at, channel, source, w, None)
 
-    def _row(self, tile: Tile, image: Any, at: Sequence[Any], channel: Any, source: Any, w: str) -> None:
-        """One row of pixels: output positions `at` along the outer axes; `source` is the offset of image and group."""
+    def _row(
+        self, tile: Tile, image: Any, at: Sequence[Any], channel: Any, source: Any, w: str, span: tuple[Any, Any] | None
+    ) -> None:
+        """Pixels at output positions `at` along the outer axes: all, or tiles [span[0], span[1]).
+
+        `source` is the offset of image and group in x.
+        """
         f = self.f
         for kind, first, count in self.kinds:
-            with each(f, first, count) as index:
+            with each(f, first, count, span) as index:
                 pixel = f.mul(index, self.pixels)
                 acc = self._sum(tile, kind, at, [], pixel, source, w, tile.zeros(kind.pixels))
                 self.epilogue.write(tile, acc, [image, *at, pixel, channel])
@@ -214,9 +230,12 @@ class _Direct:
 
 
 @contextmanager
-def each(f: Function, first: int, count: int) -> Iterator[Any]:
-    """A loop over [first, first + count), or no loop for a single one."""
-    if count == 1:
+def each(f: Function, first: int, count: int, span: tuple[Any, Any] | None = None) -> Iterator[Any]:
+    """A loop over [first, first + count), or what of it lies in `span`; no loop for a single one."""
+    if span is not None and (count > 1 or span != (0, 1)):
+        with f.for_(f.max(span[0], first), f.min(span[1], first + count), hint="tile") as loop:
+            yield loop.index
+    elif count == 1:
         yield first
     else:
         with f.for_(first, first + count, hint="tile") as loop:

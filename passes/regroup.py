@@ -14,13 +14,9 @@ from dataclasses import dataclass
 from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph, Op, Value
 from gluonjit.ir.primitives.movement import broadcast_dims
-from gluonjit.ir.types import F32, F64, I32, I64
 
 Groups = Sequence[tuple[int, ...]]
 """For each new axis, the old axes that it merges (none: an axis of 1)."""
-
-SIDE_TYPES = frozenset({F32, F64, I32, I64})
-"""Element types of an epilogue's buffers: those that registers hold as memory does."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ def regroup(body: Graph, anchor: Op, groups: Groups) -> Epilogue | None:
     sides: dict[Value, SideInput] = {}
     ops = tuple(op for op in body.ops if op is not anchor)
     produced = {op.result for op in ops if len(op.results) == 1}
-    if len(body.outputs) != 1 or body.outputs[0].shape != shape or body.outputs[0].dtype not in SIDE_TYPES:
+    if len(body.outputs) != 1 or body.outputs[0].shape != shape:
         return None
     if body.outputs[0] is not anchor.result and body.outputs[0] not in produced:
         return None
@@ -85,7 +81,7 @@ def regroup(body: Graph, anchor: Op, groups: Groups) -> Epilogue | None:
         else:
             for x in op.operands:
                 if x in inputs:
-                    if x.shape != shape or x.dtype not in SIDE_TYPES:
+                    if x.shape != shape:
                         return None
                     sides[x] = SideInput(inputs[x], merged_shape(shape, groups), None)
     return Epilogue(ops, merged_shape(shape, groups), sides, body.outputs[0])
@@ -95,8 +91,6 @@ def _merged_broadcast(index: int, x: Value, op: Op, groups: Groups) -> SideInput
     shape = op.result.shape
     dims = broadcast_dims(x.ndim, shape, op.attrs["dims"])
     present = [d for d, n in zip(dims, x.shape, strict=True) if n != 1]
-    if x.dtype not in SIDE_TYPES:
-        return None
     kept: list[tuple[int, int]] = []
     for axis, group in enumerate(groups):
         mine = [d for d in group if d in present]

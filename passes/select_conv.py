@@ -79,11 +79,14 @@ def select_conv(
 
 
 def _depthwise_tile(x: Value, w: Value, out: tuple[int, ...], attrs: Any, target: Any) -> tiling.DepthwiseTile:
+    item = x.dtype.itemsize
     if x.ndim == 3:  # a line of pixels is an image of one row
-        sizes, taps, stride = ((1, *out[1:]), (1, x.shape[1])), 1, 1
-    else:
-        sizes, taps, stride = (out[1:], x.shape[1:3]), w.shape[0], attrs["stride"][0]
-    return tiling.depthwise_tile(*sizes, taps, stride, x.dtype.itemsize, target)  # type: ignore[arg-type]
+        return tiling.depthwise_tile(1, out[1], out[2], 1, x.shape[1], 1, 1, item, target)
+    _, rows, pixels, channels = out
+    _, in_rows, in_pixels, _ = x.shape
+    return tiling.depthwise_tile(
+        rows, pixels, channels, in_rows, in_pixels, w.shape[0], attrs["stride"][0], item, target
+    )
 
 
 def _is_pointwise(anchor: Op) -> bool:
@@ -127,13 +130,14 @@ def _pack(
     groups = attrs["groups"]
     per_group = filters // groups
     terms = math.prod(taps) * depth
-    *rows, width = out[1:-1]
-    count, images = math.prod(rows), out[0]
+    images, *rows, width = out[:-1]
     apart = attrs["stride"][-1] * x.shape[-1] * x.dtype.itemsize
     pixels, columns = tiling.register_tile(width, per_group, terms, apart, x.dtype.itemsize, target)
     panels = -(-per_group // columns)
-    row_bytes = x.size // images // max(count, 1) * x.dtype.itemsize
-    block = tiling.tasks_block(count, row_bytes, images * groups * panels, target)
+    # A task does some rows of pixels; where there is but one, some of its tiles.
+    units = math.prod(rows) if rows else -(-width // pixels)
+    unit_bytes = x.size // images // units * x.dtype.itemsize
+    block = tiling.tasks_block(units, unit_bytes, images * groups * panels, target)
     axes = len(taps)
 
     def write(body: Builder, v: Value) -> Value:

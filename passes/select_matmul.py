@@ -121,7 +121,7 @@ def emit_product(
     product = inner.dot_general(x, unpacked, contract=((axes + 1,), (axes,)), batch=(paired, paired))
     names = [op.regions[0].inputs[side.index].name for side in epilogue.sides.values()]
     out = write_epilogue(inner, epilogue, anchor, product, names)
-    attrs = {".kernel": "matmul", ".tile": (rows, columns, block)}
+    attrs: dict[str, Any] = {".kernel": "matmul", ".tile": (rows, columns, block)}
     if packed:
         attrs[".packed"] = 1
     sides = side_operands(b, epilogue, operands)

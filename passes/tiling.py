@@ -7,7 +7,6 @@ is no fused multiply-add, a product. Among the tiles that fit, the one with the 
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 MAX_ROWS = 14
@@ -97,21 +96,26 @@ class DepthwiseTile(NamedTuple):
 
 
 def depthwise_tile(
-    out: tuple[int, int, int], size: tuple[int, int], taps: int, stride: int, itemsize: int, target: Any
+    rows: int,
+    pixels: int,
+    channels: int,
+    in_rows: int,
+    in_pixels: int,
+    taps: int,
+    stride: int,
+    itemsize: int,
+    target: Any,
 ) -> DepthwiseTile:
-    """For a result of `out` = rows, pixels, channels from an image of `size` = rows, pixels; `taps` and `stride` are
-    those along the rows."""
-    rows, pixels, channels = out
-    vector = target.vector_bits // 8
+    """For a result of rows × pixels × channels; `taps` and `stride` are those along the rows."""
     # Rows of a tile share the input rows that their taps overlap in. Half of the registers accumulate, the others hold
     # inputs and weights. Where the data come from afar, fewer bytes per result count for more than long rows.
-    cached = (math.prod(out) + math.prod(size) * channels) * itemsize <= target.l2
+    cached = (rows * pixels + in_rows * in_pixels) * channels * itemsize <= target.l2
     height = min(rows, 1 if taps == 1 else 2 if cached or target.num_vector_registers < 32 else 4)
     most = target.num_vector_registers // 2 // height
     width = -(-pixels // -(-pixels // min(most, 7)))
-    tiles = -(-rows // height)
+    tiles, vector = -(-rows // height), target.vector_bits // 8
     # The input rows of one row tile should stay in the first cache until the next one needs them.
     vectors = -(-channels * itemsize // vector)
-    row_bytes = ((height - 1) * stride + taps) * size[1] * vector
+    row_bytes = ((height - 1) * stride + taps) * in_pixels * vector
     parts = -(-vectors // max(1, min(vectors, target.l1 // 2 // row_bytes)))
     return DepthwiseTile(height, width, min(tiles, 4), -(-vectors // parts))

@@ -5,7 +5,7 @@ import pytest
 
 from gluonjit.codegen.target import named
 from gluonjit.ir.graph import Builder, evaluate
-from gluonjit.ir.types import F32, F64, I32, TensorType
+from gluonjit.ir.types import BOOL, F16, F32, F64, I32, TensorType
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
 from support.kernels import TARGETS, run_selected, runnable
@@ -13,7 +13,10 @@ from support.kernels import TARGETS, run_selected, runnable
 
 def inputs_of(graph, seed=0):
     rng = np.random.default_rng(seed)
-    return [rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in graph.inputs]
+    return [
+        (rng.standard_normal(v.shape) > 0 if v.dtype is BOOL else rng.standard_normal(v.shape)).astype(v.dtype.numpy)
+        for v in graph.inputs
+    ]
 
 
 def check(graph, target, kernels, nthreads=1):
@@ -43,6 +46,13 @@ EPILOGUES = {
     ),
     "scalar": lambda b, y: b.sub(y, b.broadcast(b.input("shift", y.type.with_shape(())), shape=y.shape)),
     "compare": lambda b, y: b.select(b.gt(y, zeros(b, y)), y, b.mul(y, zeros(b, y, 0.25))),
+    "types": lambda b, y: b.cast(
+        b.select(
+            b.input("mask", TensorType(BOOL, y.shape)), y, b.cast(b.input("h", TensorType(F16, y.shape)), dtype=F32)
+        ),
+        dtype=F16,
+    ),
+    "test": lambda b, y: b.gt(y, zeros(b, y)),
     "costly": lambda b, y: b.sigmoid(EPILOGUES["bias"](b, y)),
 }
 
