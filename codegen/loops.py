@@ -29,6 +29,7 @@ from gluonjit.codegen.nest import Choice, Space, choose_vector, extent
 from gluonjit.codegen.reduction import Reductions
 from gluonjit.codegen.target import Target
 from gluonjit.codegen.values import Val
+from gluonjit.codegen.vecmath import FUNCTIONS
 from gluonjit.ir.graph import Graph, Value
 from gluonjit.ir.opdef import Primitive
 from gluonjit.ir.types import I64
@@ -49,7 +50,7 @@ class Handler(Reductions):
     def __init__(self, f: Function, body: Graph, width: int) -> None:
         super().__init__(f, width)
         self.body = body
-        self.evaluator = Evaluator(body, self)
+        self.evaluator = _KeepingEvaluator(body, self)
         self._inputs = {v: Buffer(f.table(k), v.dtype, v.shape, f.root) for k, v in enumerate(body.inputs)}
 
     @property
@@ -68,6 +69,21 @@ class Handler(Reductions):
 
     def load_input(self, v: Value, index: Index) -> Val:
         return self.load(self._inputs[v], index)
+
+
+class _KeepingEvaluator(Evaluator):
+    """Takes kept values from their rows."""
+
+    s: Handler
+
+    def compute(self, v: Value, index: Index) -> Val:
+        if v not in self.s.kept:
+            return super().compute(v, index)
+        value = self.s.recall(v, index)
+        if value is None:
+            value = super().compute(v, index)
+            self.s.keep(v, index, value)
+        return value
 
 
 def supported(body: Graph) -> str | None:
@@ -198,6 +214,7 @@ class _Nest:
         if flat is not None and flat[2].cost < choice.cost:
             index, space, choice, traced = flat
         self.index, self.choice = index, choice
+        s.kept = _worth_keeping(s.body, traced)
         self.rows = [v for v in space.order if space.group.get(v)]
         self.order = _with_vector_inside(space.order, self.rows, choice.var)
         terms = max((r.trips for r in traced.reductions), default=1)
@@ -326,6 +343,31 @@ def _ordered(variables: Sequence[Var], traced: Tracer) -> tuple[list[Var], set[V
     rows = [r for r in rows if r != dims]
     count = {v: sum(v in r for r in rows) for v in variables}
     return sorted(variables, key=lambda v: -count[v]), {v for v in variables if count[v]}
+
+
+_COST = {**dict.fromkeys(FUNCTIONS, 12), **dict.fromkeys(("div", "sqrt", "rsqrt"), 4)}
+"""Instructions that a primitive takes, where it is more than about one."""
+
+
+def _worth_keeping(body: Graph, traced: Tracer) -> frozenset[Value]:
+    """Values that several phases compute (reductions over the same rows, and what follows them), the last ones of
+    their kind on the way to the results, and which take longer to compute again than to store and load."""
+    phases: dict[Value, set[Any]] = {}
+    for v, _, loops in traced.visits:
+        phases.setdefault(v, set()).add(loops[-1] if loops else None)
+    again = {v for v, where in phases.items() if len(where) > 1}
+    cost: dict[Value, int] = {}
+    for op in body.ops:
+        for r in op.results:
+            if r in again:
+                own = 8 if op.name in ("reduce", "arg_reduce", "reduce_window", "dot_general", "conv") else 1
+                cost[r] = _COST.get(op.name, own) + sum(cost.get(v, 0) for v in dict.fromkeys(op.operands))
+    leaving = set(body.outputs)
+    return frozenset(
+        v
+        for v in again
+        if cost.get(v, 0) >= 8 and (v in leaving or any(op.results[0] not in again for op in body.uses[v]))
+    )
 
 
 def _with_vector_inside(order: Sequence[Var], rows: Sequence[Var], var: Var | None) -> list[Var]:

@@ -10,51 +10,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from gluonjit.codegen.control import Region, lower_control
+from gluonjit.codegen.layout import Layout
 from gluonjit.codegen.llvm import Module
 from gluonjit.codegen.target import Target
 from gluonjit.ir.buffers import buffer_roots, is_view, result_buffers
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.structure import op_key
-from gluonjit.ir.types import IRError, TensorType
-
-
-@dataclass
-class Layout:
-    """What each word of a native function's table points to."""
-
-    input_types: tuple[TensorType, ...]
-    result_types: tuple[TensorType, ...]
-    arena: int
-    """Bytes."""
-    constants: tuple[np.ndarray, ...]
-    prepared: int = 0
-
-    @property
-    def input_slots(self) -> range:
-        return range(len(self.input_types))
-
-    @property
-    def result_slots(self) -> range:
-        return range(self.input_slots.stop, self.input_slots.stop + len(self.result_types))
-
-    @property
-    def prepared_slots(self) -> range:
-        return range(self.result_slots.stop, self.result_slots.stop + self.prepared)
-
-    @property
-    def constant_slots(self) -> range:
-        return range(self.prepared_slots.stop, self.prepared_slots.stop + len(self.constants))
-
-    @property
-    def arena_slot(self) -> int:
-        return self.constant_slots.stop
-
-    @property
-    def size(self) -> int:
-        """Number of words."""
-        return self.arena_slot + 1
+from gluonjit.ir.types import IRError
 
 
 @dataclass
@@ -168,9 +131,19 @@ class _Lowering:
         name = self._kernels.get(key)
         if name is None:
             name = self._kernels[key] = f"k{len(self._kernels)}_{op.attrs.get('.kernel', op.name)}"
-            lower_kernel(name, op, self.target, self.module)
+            if op.name in ("loop", "branch"):
+                lower_control(name, op, [self._region(name, k, r) for k, r in enumerate(op.regions)], self.module)
+            else:
+                lower_kernel(name, op, self.target, self.module)
         self.calls[name] = self.calls.get(name, 0) + 1
         return name
+
+    def _region(self, name: str, k: int, region: Graph) -> Region:
+        if any(op.name == "prepare" for op in region.ops):
+            raise IRError(
+                f"the body @{region.name} holds a `prepare`; the pass `hoist` on the whole graph lifts it out"
+            )
+        return Region(f"{name}_region{k}", self.function(f"{name}_region{k}", region))
 
     def _emit(self, name: str, layout: Layout, calls: Sequence[tuple[str, list[tuple[str, int]]]]) -> None:
         f = self.module.function(name)

@@ -15,11 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gluonjit.codegen.access import Access, Index
-from gluonjit.codegen.evaluate import Evaluator, Reduction, trace
+from gluonjit.codegen.access import Access, Buffer, Index
+from gluonjit.codegen.evaluate import Evaluator, Reduction, Tracer, trace
 from gluonjit.codegen.index import Affine, Var, affine
+from gluonjit.codegen.llvm import Function, Scope
 from gluonjit.codegen.nest import Space, choose_vector, extent
 from gluonjit.codegen.values import Val
+from gluonjit.ir.graph import Value
 from gluonjit.ir.primitives.reduction import identity
 from gluonjit.ir.types import BOOL, F32, F64, I32, I64, DType
 
@@ -28,8 +30,55 @@ _UNROLLED = 16
 _RUN = 32
 """Additions of f32 in a row before the sum moves on to an f64, where there are more than twice as many."""
 
+_SCRATCH = 1 << 16
+"""Bytes of stack that a kernel may use for rows."""
+
 State = list[Val]
 """An accumulator: one value, or (best, where) of argmax and argmin."""
+
+
+@dataclass(eq=False)
+class Row:
+    """Elements of one value along the axes that a reduction runs over, for the row that is being worked on.
+
+    `axes[k]`: which of the reduction's axes axis k of the value is; None: it is fixed in the row. `start`: the index of
+    the row's first element. When the row itself is a vector of rows, `lane` is its lane number and the last axis.
+    """
+
+    buffer: Buffer
+    axes: tuple[int | None, ...]
+    lane: Var | None
+    start: Index = ()
+
+    def place(self, index: Index) -> Index | None:
+        """Where in the row the element at `index` of the value is; None when it is not there."""
+        place: list[Affine] = [Affine(0)] * (len(self.buffer.shape) - (self.lane is not None))
+        for i, first, axis in zip(index, self.start, self.axes):
+            distance = i - first
+            if axis is None:
+                if distance != Affine(0):
+                    return None
+            elif distance.low < 0 or distance.high >= self.buffer.shape[axis]:
+                return None
+            else:
+                place[axis] = distance
+        return tuple(place)
+
+    def address(self, place: Index) -> Index:
+        return place if self.lane is None else (*place, affine(self.lane))
+
+
+def _axes(index: Index, vars: Sequence[Affine]) -> tuple[int | None, ...] | None:
+    """Which of `vars` each component of an index walks along, if each is walked along once, in steps of 1."""
+    axes: list[int | None] = []
+    for i in index:
+        walked = [k for k, v in enumerate(vars) if v.leaves & i.leaves]
+        if len(walked) > 1 or (walked and vars[walked[0]].leaves & (i - vars[walked[0]]).leaves):
+            return None
+        axes.append(walked[0] if walked else None)
+    used = [k for k in axes if k is not None]
+    wanted = [k for k, v in enumerate(vars) if v.leaves]
+    return tuple(axes) if sorted(used) == wanted else None
 
 
 @dataclass
@@ -44,7 +93,19 @@ class _Plan:
 
 
 class Reductions(Access):
+    """`kept` are values that several phases over the same rows need and that are expensive: the first reduction over
+    a row that computes one of them puts it into scratch memory, where the later phases find it."""
+
     evaluator: Evaluator
+
+    def __init__(self, f: Function, width: int) -> None:
+        super().__init__(f, width)
+        self.kept: frozenset[Value] = frozenset()
+        self._rows: dict[Value, list[Row]] = {}
+        self._filling: dict[Value, Row] = {}
+        """Of the innermost reduction whose loops are being written."""
+        self._term_index: Index = ()
+        self._memory_left = _SCRATCH
 
     def reduce(self, op: str, extents: Sequence[int], term: Callable[[Index], Val], dtype: DType) -> Val:
         arg = op in ("argmax", "argmin")
@@ -60,20 +121,72 @@ class Reductions(Access):
         traced = trace(self.evaluator.body, [(value, index)])
         mine = next(r for r in traced.reductions if r.value is value and not r.loops)
         with self.f.at(scope):
+            outer = self._filling, self._term_index
+            self._filling = self._new_rows(mine, traced, leaves) if self.kept and self.mask is None else {}
             result = _Emitter(self, op, dtype, self._plan(mine, traced, lanes), extents, term, lanes).run()
-            self.reduced(mine)
+            for v, row in self._filling.items():
+                self._rows.setdefault(v, []).append(row)
+            self._filling, self._term_index = outer
         return self.cast(result[1], I64) if arg else result[0]
 
-    def reduced(self, reduction: Reduction) -> None:
-        """Called in the reduction's scope when its code has been written."""
+    # ---- rows in scratch memory
 
-    def keeps_loop(self, reduction: Reduction) -> bool:
-        """Whether a short reduction must be a loop all the same."""
-        return False
+    def _new_rows(self, mine: Reduction, traced: Tracer, leaves: frozenset[Var]) -> dict[Value, Row]:
+        """Scratch memory for the kept values that this reduction computes element by element."""
+        rows = {}
+        lane = next((v for v in leaves if v in self.lane_numbers), None)
+        for v, index, loops in traced.visits:
+            if v not in self.kept or loops != (mine,) or v in rows or self._find_row(v, index) is not None:
+                continue
+            axes = _axes(index, mine.vars)
+            shape = (*(k.high + 1 for k in mine.vars), *((self.width,) if lane is not None else ()))
+            size = math.prod(shape) * v.dtype.itemsize
+            pointer = None if axes is None else self._scratch(v, size)
+            if axes is not None and pointer is not None:
+                rows[v] = Row(Buffer(pointer, v.dtype, shape, self.f.scope), axes, lane)
+        return rows
 
-    def _plan(self, mine: Reduction, traced: Any, lanes: bool) -> _Plan:
+    def _scratch(self, v: Value, size: int) -> str | None:
+        """Memory for a row of `v`: that of a row whose loop is closed, or new; None when there is no more."""
+        for row in self._rows.get(v, ()):
+            if not self._open(row.buffer.scope) and math.prod(row.buffer.shape) * v.dtype.itemsize == size:
+                self._rows[v].remove(row)
+                return row.buffer.pointer
+        if size > self._memory_left:
+            return None
+        self._memory_left -= size
+        return self.f.alloca("i8", size, 64)
+
+    def _open(self, scope: Scope) -> bool:
+        """Whether code is now being written inside `scope`."""
+        inner: Scope | None = self.f.scope
+        while inner is not None and inner is not scope:
+            inner = inner.parent
+        return inner is not None
+
+    def keep(self, v: Value, index: Index, value: Val) -> None:
+        """Puts an element that has just been computed into its row, if this is the reduction that fills it."""
+        row = self._filling.get(v)
+        if row is not None and self.mask is None:
+            row.start = tuple(i if axis is None else i - self._term_index[axis] for i, axis in zip(index, row.axes))
+            self.store(row.buffer, row.address(self._term_index), value)
+
+    def recall(self, v: Value, index: Index) -> Val | None:
+        """The element from its row, if a reduction has filled one."""
+        found = self._find_row(v, index)
+        return None if found is None else self.load(found[0].buffer, found[0].address(found[1]))
+
+    def _find_row(self, v: Value, index: Index) -> tuple[Row, Index] | None:
+        """(a row that holds the element and can be read here, the element's place in it)."""
+        for row in self._rows.get(v, ()):
+            place = row.place(index) if self._open(row.buffer.scope) else None
+            if place is not None:
+                return row, place
+        return None
+
+    def _plan(self, mine: Reduction, traced: Tracer, lanes: bool) -> _Plan:
         own = [v for k in mine.vars for v in k.leaves]
-        if mine.trips <= _UNROLLED and lanes and not self.keeps_loop(mine):
+        if mine.trips <= _UNROLLED and lanes:
             return _Plan(own, mine.vars, False, 0)
         accesses = [a for a in traced.accesses if a.loops and a.loops[0] is mine]
         space = Space([v for v in own if isinstance(v, Var)], accesses)
@@ -243,6 +356,7 @@ class _Emitter:
         return self._combined(state, new)
 
     def _term(self, index: Index) -> State:
+        self.s._term_index = index
         value = self.s.evaluator.run(lambda: self.term(index))
         if not self.arg:
             return [value]

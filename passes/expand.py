@@ -12,9 +12,10 @@ from gluonjit.passes.manager import register_pass
 def expand(graph: Graph) -> Graph:
     """Replaces operators (`mx.*`) by their expansions into primitives; the graph is `expanded` then.
 
-    Operators behave as the graph attribute `training` says, or their own annotation `.training`. Random ones draw the streams that their annotation
-    `.stream` begins with, or the next free ones; `streams` becomes the number of streams that a call uses up. The
-    input `rng_key` (i64[2]: seed, counter) is added behind the others when one is needed and none is there.
+    Operators behave as the graph attribute `training` says, or their own annotation `.training`. Random ones draw the
+    streams that their annotation `.stream` begins with, or the next free ones; `streams` becomes the number of streams
+    that a call uses up. The input `rng_key` (i64[2]: seed, counter) is added behind the others when one is needed and
+    none is there.
     """
     if graph.level != "traced":
         return graph

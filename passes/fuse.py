@@ -26,13 +26,15 @@ import numpy as np
 
 from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
+from gluonjit.passes.hoist import fixed_ops
+from gluonjit.passes.lift import CONTROL, mark_captured
 from gluonjit.passes.manager import register_pass
 
 ANCHORS = frozenset({"dot_general", "conv"})
 LONE = frozenset({"sort", "cumsum", "scatter_add"})
 """These have no scalar definition: they are kernels by themselves, without a region."""
 ALONE = LONE | {"concat"}
-OUTSIDE = frozenset({"constant", "prepare", "fused", "reshape"})
+OUTSIDE = frozenset({"constant", "prepare", "fused", "reshape"}) | CONTROL
 REDUCTIONS = frozenset({"reduce", "arg_reduce", "reduce_window"})
 FREE = frozenset({"broadcast", "iota", "slice", "reverse", "transpose", "constant"})
 """Evaluating these again costs index arithmetic at most."""
@@ -53,6 +55,8 @@ class Group:
     row_axes: tuple[int, ...] | None = None
     """Axes of the root shape that the group's reductions run over, once it is a row group."""
     reduces: bool = False
+    several: bool = False
+    """Whether it has results besides the root's."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -107,12 +111,13 @@ def _group(graph: Graph) -> dict[Op, Group]:
     group_of: dict[Op, Group] = {}
     results = set(graph.results)
     epilogue = _epilogue_ops(graph)
+    fixed = fixed_ops(graph)
     for op in reversed(graph.ops):
         if op.name in OUTSIDE:
             # A one-element constant (and it has one use) belongs to whoever uses it.
             if op.name == "constant" and op.result.size == 1 and op.result not in results:
                 readers = graph.uses.get(op.result, ())
-                if len(readers) == 1 and readers[0] in group_of and readers[0].name not in LONE:
+                if len(readers) == 1 and readers[0] in group_of and readers[0].name not in LONE | ANCHORS:
                     group_of[op] = group_of[readers[0]]
                     group_of[op].ops.add(op)
             continue
@@ -120,9 +125,12 @@ def _group(graph: Graph) -> dict[Op, Group]:
         leaves = any(r in results for r in op.results)
         if len(users) == 1:
             (group,) = users
-            kept = op not in epilogue or (group is not None and _is_epilogue(group))
+            # What a parameter alone decides is computed when it is written, not at every call.
+            early = op in fixed and op.name not in FREE and group is not None and group.root not in fixed
+            kept = not early and (op not in epilogue or (group is not None and _is_epilogue(group)))
             if group is not None and kept and _accepts(group, op, graph, leaves):
                 _join(group, op, graph)
+                group.several |= leaves
                 group_of[op] = group
                 continue
         group = Group(op)
@@ -180,7 +188,7 @@ def _accepts(group: Group, op: Op, graph: Graph, leaves: bool) -> bool:
 
 def _accepts_anchor(group: Group, op: Op, graph: Graph) -> bool:
     """An anchor joins a group that is nothing but an elementwise epilogue of its result."""
-    if group.anchor is not None or group.reduces or group.reps.get(op.result, 1.0) > 1:
+    if group.anchor is not None or group.several or group.reduces or group.reps.get(op.result, 1.0) > 1:
         return False
     if not _is_epilogue(group):
         return False
@@ -304,7 +312,11 @@ def _rebuild(graph: Graph, group_of: dict[Op, Group]) -> Graph:
     position = {op: k for k, op in enumerate(graph.ops)}
     for op in graph.ops:
         group = group_of.get(op)
-        if group is None:
+        if op.name in CONTROL:
+            names = [r.name for r in op.results]
+            new = b.emit(op.name, [env[v] for v in op.operands], op.attrs, mark_captured(op), op.loc, names)
+            env.update(zip(op.results, new, strict=True))
+        elif group is None:
             b.loc = op.loc
             env.update(zip(op.results, reemit(b, op, [env[v] for v in op.operands]), strict=True))
         elif group.root is op:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gluonjit.ir.buffers import is_view
-from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
+from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit, rewrite
+from gluonjit.passes.dce import is_pure
+from gluonjit.passes.lift import CONTROL, lift
 from gluonjit.passes.manager import register_pass
 
 
@@ -19,13 +21,9 @@ def hoist(graph: Graph) -> Graph:
 
     Needs the graph attribute `params`: the indices of the inputs that change rarely.
     """
+    graph = _lift_all(graph)
     params = {graph.inputs[k] for k in graph.attrs.get("params", ())}
-    fixed: set[Value] = set(params)
-    hoisted: list[Op] = []
-    for op in graph.ops:
-        if op.name != "prepare" and op.definition.pure and all(v in fixed for v in op.operands):
-            fixed.update(op.results)
-            hoisted.append(op)
+    hoisted = [op for op in fixed_ops(graph) if op.name != "prepare"]
     components = _components(hoisted)
     moved = {op for component in components for op in component if op.name != "constant"}
     if not moved:
@@ -45,6 +43,24 @@ def hoist(graph: Graph) -> Graph:
     for state, value in graph.updates:
         b.update(env[state], env[value])
     return replace(b.build([env[v] for v in graph.outputs]), attrs=graph.attrs)
+
+
+def fixed_ops(graph: Graph) -> dict[Op, None]:
+    """The ops that depend on parameters and constants alone, in order."""
+    fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
+    found: dict[Op, None] = {}
+    for op in graph.ops:
+        if is_pure(op) and all(v in fixed for v in op.operands):
+            fixed.update(op.results)
+            found[op] = None
+    return found
+
+
+def _lift_all(graph: Graph) -> Graph:
+    """Takes out of loops and branches what this pass, having run on their bodies, found there."""
+    if not any(op.name in CONTROL for op in graph.ops):
+        return graph
+    return rewrite(graph, lambda b, op, operands: lift(b, op, operands) if op.name in CONTROL else None)
 
 
 def _components(ops: list[Op]) -> list[list[Op]]:

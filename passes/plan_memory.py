@@ -12,8 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from gluonjit.ir.buffers import ALIGNMENT, buffer_roots, in_place_pairs, is_view, result_buffers, runs_kernel
+from gluonjit.ir.buffers import (
+    ALIGNMENT,
+    buffer_roots,
+    control_workspace,
+    in_place_pairs,
+    is_view,
+    result_buffers,
+    runs_kernel,
+)
 from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
+from gluonjit.passes.lift import CONTROL
 from gluonjit.passes.manager import register_pass
 
 
@@ -122,9 +131,14 @@ def _plan_regions(graph: Graph) -> Graph:
     for op in graph.ops:
         operands = [env[v] for v in op.operands]
         b.loc = op.loc
+        names = [r.name for r in op.results]
         if op.name == "prepare":
             region = plan_memory(op.regions[0])
-            new = b.emit(op.name, operands, op.attrs, [region], op.loc, [r.name for r in op.results])
+            new = b.emit(op.name, operands, op.attrs, [region], op.loc, names)
+        elif op.name in CONTROL:  # the pass has run on its regions, unless it was hoisted into a `prepare`
+            regions = [r if r.level == "planned" else plan_memory(r) for r in op.regions]
+            attrs = {**op.attrs, ".scratch": control_workspace(regions, op)["end"]}
+            new = b.emit(op.name, operands, attrs, regions, op.loc, names)
         else:
             new = reemit(b, op, operands)
         env.update(zip(op.results, new, strict=True))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.lift import CONTROL
 from gluonjit.passes.manager import register_pass
 from gluonjit.passes.select_conv import select_conv
@@ -22,7 +23,8 @@ _SELECTORS = {"dot_general": select_dot, "conv": select_conv}
 @register_pass("select")
 def select(graph: Graph, *, target: Any) -> Graph:
     """Annotates each op with its kernel; the graph attribute `params` tells which weights are worth packing."""
-    fixed = _hoistable(graph)
+    fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
+    fixed.update(r for op in fixed_ops(graph) for r in op.results)
 
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
         if ".kernel" in op.attrs:
@@ -61,12 +63,3 @@ def _with_anchor(b: Builder, op: Op, operands: tuple[Value, ...], fixed: set[Val
     if made is None and body.outputs[0] is not anchor.result:
         made = split(b, op, operands, anchor, kernel)
     return made
-
-
-def _hoistable(graph: Graph) -> set[Value]:
-    """The values that depend on parameters and constants alone: computed once, not at every call."""
-    fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
-    for op in graph.ops:
-        if op.definition.pure and all(v in fixed for v in op.operands):
-            fixed.update(op.results)
-    return fixed

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.codegen.program import Layout, Program
+from gluonjit.codegen.layout import Layout
+from gluonjit.codegen.program import Program
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.runtime import native
 from gluonjit.runtime.memory import ArenaPool, aligned_array

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen import llvm
-from gluonjit.codegen.program import Layout, Program
+from gluonjit.codegen.layout import Layout
+from gluonjit.codegen.program import Program
 from gluonjit.codegen.target import host
 from gluonjit.ir.types import IRError, tensor
 from gluonjit.runtime import mode, native

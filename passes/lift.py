@@ -1,0 +1,83 @@
+"""What loops and branches need of fusion and hoisting: their bodies' invariants, computed once outside.
+
+The pass `fuse` notes in each body which of its inputs are *captured*, the same in every iteration (graph attribute
+`params`). So `select` packs weights inside of a loop as it does outside, and `hoist` gathers that work in `prepare`
+ops of the body. `lift` moves those out of the body: what they compute becomes a further captured operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
+
+CONTROL = frozenset({"loop", "branch"})
+
+
+def captured_inputs(op: Op) -> list[range]:
+    """For each region of a loop or branch, which of its inputs are captured operands (always the last ones)."""
+    if op.name == "branch":
+        return [range(len(region.inputs)) for region in op.regions]
+    varying = op.attrs["carried"] + op.attrs["scanned"]
+    first = [1 + varying, 1 + op.attrs["carried"]]
+    return [range(start, len(region.inputs)) for start, region in zip(first, op.regions)]
+
+
+def mark_captured(op: Op) -> tuple[Graph, ...]:
+    """The regions of a loop with `params` set to their captured inputs.
+
+    A branch has none: what only one side needs must not be computed for both.
+    """
+    if op.name == "branch":
+        return op.regions
+    return tuple(
+        region.with_attrs(params=tuple(inputs)) for region, inputs in zip(op.regions, captured_inputs(op), strict=True)
+    )
+
+
+def lift(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
+    """Emits a loop or branch over new operands, with the `prepare` ops of its regions in front of it."""
+    regions = list(op.regions)
+    captured = len(captured_inputs(op)[0])
+    outer = list(operands[len(operands) - captured :])
+    extra: list[Value] = []
+    extra_of: list[list[Value]] = []
+    """For each region, the values inside of it that further operands replace."""
+    for region, inputs in zip(op.regions, captured_inputs(op), strict=True):
+        table = dict(zip((region.inputs[k] for k in inputs), outer, strict=True))
+        replaced: list[Value] = []
+        for inner in region.ops:
+            if inner.name == "prepare":
+                made = _inline(b, inner.regions[0], [table[v] for v in inner.operands])
+                extra += made
+                replaced += inner.results
+        extra_of.append(replaced)
+    if not extra:
+        return reemit(b, op, operands)
+    start = 0
+    for k, region in enumerate(op.regions):
+        regions[k] = _without_prepare(region, extra, extra_of[k], start)
+        start += len(extra_of[k])
+    names = [r.name for r in op.results]
+    return b.emit(op.name, [*operands, *extra], op.attrs, regions, op.loc, names)
+
+
+def _inline(b: Builder, region: Graph, operands: Sequence[Value]) -> list[Value]:
+    env = dict(zip(region.inputs, operands, strict=True))
+    for op in region.ops:
+        env.update(zip(op.results, reemit(b, op, [env[v] for v in op.operands]), strict=True))
+    return [env[v] for v in region.outputs]
+
+
+def _without_prepare(region: Graph, extra: Sequence[Value], replaced: Sequence[Value], start: int) -> Graph:
+    """The region with inputs for all of `extra`; those from `start` on stand for what its `prepare` ops gave."""
+    b = Builder(region.name, region.level)
+    env = {v: b.input(v.name, v.type) for v in region.inputs}
+    added = [b.input(v.name, v.type) for v in extra]
+    env.update(zip(replaced, added[start : start + len(replaced)], strict=True))
+    for op in region.ops:
+        if op.name != "prepare":
+            b.loc = op.loc
+            env.update(zip(op.results, reemit(b, op, [env[v] for v in op.operands]), strict=True))
+    return replace(b.build([env[v] for v in region.outputs]), attrs=region.attrs)

@@ -1,0 +1,112 @@
+"""Loops and branches as native code equal their evaluation."""
+
+import numpy as np
+import pytest
+
+from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.types import BOOL, F32, I64, TensorType
+from gluonjit.runtime.compiler import compile_graph
+from support.compare import assert_close
+
+STATE = TensorType(F32, (3, 6))
+
+
+def check(graph, inputs):
+    outputs, _ = compile_graph(graph).run(inputs)
+    for k, (got, want) in enumerate(zip(outputs, evaluate(graph, inputs)[0], strict=True)):
+        assert_close(got, want, f"output {k}")
+
+
+def inputs_of(graph, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in graph.inputs]
+
+
+def step(rows_read):
+    """A body: (i, h, [x], w) → (tanh(x + h·w), its double)."""
+    b = Builder("step")
+    b.input("i", TensorType(I64))
+    h = b.input("h", STATE)
+    x = b.input("x", STATE) if rows_read else h
+    w = b.input("w", TensorType(F32, (6, 6)))
+    new = b.tanh(b.add(x, b.dot_general(h, w, contract=((1,), (1,)))))
+    return b.build([new, b.mul(new, b.constant(2.0, F32))])
+
+
+def until(limit):
+    """A condition: (i, h, w) → i < limit."""
+    b = Builder("until")
+    i = b.input("i", TensorType(I64))
+    b.input("h", STATE)
+    b.input("w", TensorType(F32, (6, 6)))
+    return b.build([b.lt(i, b.constant(limit, I64))])
+
+
+@pytest.mark.parametrize("params", [(), (1,)])
+@pytest.mark.parametrize("limit", [None, 0, 1, 5, 100])
+@pytest.mark.parametrize("trip", [0, 1, 2, 7])
+def test_loop(trip, limit, params):
+    b = Builder("net")
+    h = b.input("h", STATE)
+    w = b.input("w", TensorType(F32, (6, 6)))
+    x = b.input("x", TensorType(F32, (trip, 3, 6)))
+    regions = [step(True)] if limit is None else [step(True), until(limit)]
+    last, rows = b.emit("loop", [h, x, w], {"carried": 1, "scanned": 1, "trip": trip}, regions)
+    graph = b.build([last, rows, b.neg(last)], {"params": params})
+    check(graph, inputs_of(graph))
+
+
+def test_nothing_scanned_and_captured_constants():
+    b = Builder("net")
+    h = b.input("h", STATE)
+    w = b.constant(np.linspace(-1, 1, 36).reshape(6, 6), F32)
+    last, rows = b.emit("loop", [h, w], {"carried": 1, "trip": 4}, [step(False)])
+    graph = b.build([last, rows])
+    check(graph, inputs_of(graph))
+
+
+def test_states_that_change_places():
+    body = Builder("swap")
+    body.input("i", TensorType(I64))
+    p, q = body.input("p", STATE), body.input("q", STATE)
+    region = body.build([q, p])
+    b = Builder("net")
+    p, q = b.input("p", STATE), b.input("q", STATE)
+    for trip in (3, 4):
+        graph = b.build(b.emit("loop", [p, q], {"carried": 2, "trip": trip}, [region]))
+        check(graph, inputs_of(graph))
+
+
+def test_a_loop_in_a_loop():
+    body = Builder("outer")
+    body.input("i", TensorType(I64))
+    h = body.input("h", STATE)
+    w = body.input("w", TensorType(F32, (6, 6)))
+    last, _ = body.emit("loop", [h, w], {"carried": 1, "trip": 3}, [step(False)])
+    outer = body.build([last])
+    b = Builder("net")
+    h, w = b.input("h", STATE), b.input("w", TensorType(F32, (6, 6)))
+    graph = b.build(b.emit("loop", [h, w], {"carried": 1, "trip": 2}, [outer]), {"params": (1,)})
+    check(graph, inputs_of(graph))
+
+
+def test_a_loop_over_parameters_alone_is_prepared():
+    b = Builder("net")
+    x, h, w = b.input("x", STATE), b.input("h", STATE), b.input("w", TensorType(F32, (6, 6)))
+    last, _ = b.emit("loop", [h, w], {"carried": 1, "trip": 3}, [step(False)])
+    graph = b.build([b.add(x, last)], {"params": (1, 2)})
+    assert compile_graph(graph).prepared
+    check(graph, inputs_of(graph))
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_branch(taken):
+    sides = []
+    for name in ("exp", "neg"):
+        side = Builder(name)
+        x = side.input("x", STATE)
+        sides.append(side.build([*side.emit(name, [x]), x]))
+    b = Builder("net")
+    c, x = b.input("c", TensorType(BOOL)), b.input("x", STATE)
+    graph = b.build(b.emit("branch", [c, x], {}, sides))
+    check(graph, [np.array(taken), inputs_of(graph)[1]])

@@ -1,0 +1,115 @@
+"""Writes down which operators and which Python names real MXNet 1.9.1 has: `frontend/mxnet_api/*.txt`.
+
+It runs in the venv that `record.py` describes:
+
+    oracle/bin/python tests/oracle/names.py
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import pkgutil
+import re
+import types
+import warnings
+from collections import defaultdict
+from pathlib import Path
+
+import mxnet as mx
+from mxnet.base import _LIB, check_call, py_str
+
+FOLDER = Path(__file__).resolve().parents[2] / "frontend" / "mxnet_api"
+
+# Gradients, operators behind `mx.np`, and what the engine puts into graphs itself.
+INTERNAL = re.compile(
+    r"_backward|_contrib_backward|_np|_sg_|.*_backward$|_CachedOp|_CrossDeviceCopy|_NoGradient|_NDArray|_Native"
+    r"|_CustomFunction|_imdecode|_copyto|_set_value|_onehot_encode"
+)
+# Modules without a user: MXNet's own plumbing, generated code, and `mx.np`, which is a package of its own.
+PLUMBING = re.compile(
+    r"(^|\.)(_ffi|_ctypes|_cy3|_api_internal|_global_var|_numpy_op_doc|api|numpy|numpy_extension|src|cython|tools"
+    r"|include|libmxnet|gen_\w+|register|ndarray_doc|symbol_doc|numpy_\w+|onnx2mx|mx2onnx|executor_manager|space"
+    r"|setup|svrg_optimization|_constants)(\.|$)"
+)
+
+
+def operators() -> dict[str, list[str]]:
+    """Every operator's name, with its aliases."""
+    count = ctypes.c_uint()
+    array = ctypes.POINTER(ctypes.c_char_p)()
+    check_call(_LIB.MXListAllOpNames(ctypes.byref(count), ctypes.byref(array)))
+    names = defaultdict(list)
+    for alias in sorted(py_str(array[k]) for k in range(count.value)):
+        handle = ctypes.c_void_p()
+        check_call(_LIB.NNGetOpHandle(alias.encode(), ctypes.byref(handle)))
+        name, text, number = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_uint()
+        lists = [ctypes.POINTER(ctypes.c_char_p)() for _ in range(3)]
+        out = [ctypes.byref(x) for x in (name, text, number, *lists, ctypes.c_char_p(), ctypes.c_char_p())]
+        check_call(_LIB.MXSymbolGetAtomicSymbolInfo(handle, *out))
+        if not INTERNAL.match(alias):
+            names[py_str(name.value)].append(alias)
+    return {name: [a for a in aliases if a != name] for name, aliases in sorted(names.items())}
+
+
+def modules() -> dict[str, types.ModuleType]:
+    """MXNet's modules, by name without `mxnet.`; the top one is ''."""
+    found = {"": mx}
+    waiting = [mx]
+    while waiting:
+        package = waiting.pop()
+        for info in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+            name = info.name.partition(".")[2]
+            if PLUMBING.search(name):
+                continue
+            found[name] = importlib.import_module(info.name)
+            if info.ispkg:
+                waiting.append(found[name])
+    return found
+
+
+def public_names(module: types.ModuleType) -> list[str]:
+    """What users get from a module: classes and functions of its package, values, and modules of MXNet."""
+    is_package = hasattr(module, "__path__")
+    package = module.__name__ if is_package else module.__name__.rpartition(".")[0]
+    names = []
+    for name, value in vars(module).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(value, types.ModuleType):
+            # An ordinary module's modules are what it imported.
+            name_of = value.__name__.partition(".")[2]
+            ours = is_package and value.__name__.startswith("mxnet.")
+            if not ours or name == name_of.rpartition(".")[2] and PLUMBING.search(name_of) and name != "numpy":
+                continue
+        else:
+            home = getattr(value, "__module__", None) or package
+            if not f"{home}.".startswith(f"{package}."):
+                continue
+            if home == "mxnet.base" and module not in (mx, mx.base):
+                continue  # imported for its own use
+        names.append(name)
+    return sorted(names)
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    head = f"# MXNet {mx.__version__}, written by tests/oracle/names.py. "
+    ops = operators()
+    with open(FOLDER / "operators.txt", "w") as file:
+        print(head + "One operator a line: its name, then its aliases.", file=file)
+        for name, aliases in ops.items():
+            print(name, *aliases, file=file)
+    every = {alias for name, aliases in ops.items() for alias in (name, *aliases)}
+    short = {re.sub("^_(contrib|linalg|sparse|image|random)_", "", alias) for alias in every}
+    with open(FOLDER / "names.txt", "w") as file:
+        print(head + "One module a line: its name, then what is in it, operators aside.", file=file)
+        for module, content in sorted(modules().items()):
+            names = public_names(content)
+            if module.partition(".")[0] in ("ndarray", "symbol"):
+                names = [name for name in names if name not in every and name not in short]
+            print(module or ".", *names, file=file)
+
+
+if __name__ == "__main__":
+    main()
