@@ -37,10 +37,15 @@ def _extent(mode: str, n: int, size: int, scale: float | None, like: int | None)
     if mode == "odd_scale":
         if scale is None:
             raise OperatorError("mode='odd_scale' of BilinearResize2D needs scale_height and scale_width")
-        return int(n * scale) if n % 2 == 0 else int((n - 1) * scale) + 1
+        return _times(n, scale) if n % 2 == 0 else _times(n - 1, scale) + 1
     if mode == "size":
-        return size if scale is None else int(n * scale)
+        return size if scale is None else _times(n, scale)
     return _ROUNDED[mode](n)
+
+
+def _times(n: int, scale: float) -> int:
+    """The product in float32, as MXNet has it, without its fraction: 100 times 0.29 is 29."""
+    return int(np.float32(n) * np.float32(scale))
 
 
 def _interpolated(b: Any, x: Any, axis: int, size: int, align_corners: bool) -> Any:
@@ -55,7 +60,8 @@ def _interpolated(b: Any, x: Any, axis: int, size: int, align_corners: bool) -> 
     if align_corners:
         place = points * ((n - 1) / (size - 1) if size > 1 else 0.0)
     else:
-        place = np.maximum((points + 0.5) * (n / size) - 0.5, 0)
+        # (A single point is the first one, as in MXNet.)
+        place = np.maximum((points + 0.5) * (n / size if size > 1 else 0.0) - 0.5, 0)
     left = np.minimum(place.astype(np.int64), n - 1)
     right = np.minimum(left + 1, n - 1)
     dtype = dtype_of(x)

@@ -447,6 +447,16 @@ def bilinear_resize_float16(rng):
     return [floats(rng, 1, 2, 3, 4, dtype="float16")], {"height": 5, "width": 3}
 
 
+@sample("_contrib_BilinearResize2D")
+def resize_to_one_point(rng):
+    return [floats(rng, 1, 2, 4, 3)], {"height": 1, "width": 2, "align_corners": False}
+
+
+@sample("_contrib_BilinearResize2D")
+def resize_by_scales_of_float32(rng):
+    return [floats(rng, 1, 1, 100, 2)], {"mode": "size", "scale_height": 0.29, "scale_width": 1.5}
+
+
 @sample("_contrib_AdaptiveAvgPooling2D")
 def adaptive_pooling(rng):
     return [floats(rng, 2, 3, 5, 7)], {"output_size": tuple(int(n) for n in rng.randint(1, 9, 2))}
