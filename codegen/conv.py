@@ -174,10 +174,12 @@ class _Direct:
         """
         f = self.f
         for kind, first, count in self.kinds:
-            with each(f, first, count, span) as index:
-                pixel = f.mul(index, self.pixels)
+            with each(f, first, count, span) as number:
+                pixel = f.mul(number, self.pixels)
+                index = [image, *at, pixel, channel]
+                self.epilogue.prefetch(tile, kind.pixels, index)
                 acc = self._sum(tile, kind, at, [], pixel, source, w, tile.zeros(kind.pixels))
-                self.epilogue.write(tile, acc, [image, *at, pixel, channel])
+                self.epilogue.write(tile, acc, index)
 
     def _sum(
         self,
@@ -223,7 +225,7 @@ class _Direct:
                 (segment.last - segment.first) * self.depth,
                 w_step=self.columns,
                 aligned=True,
-                prefetch=self.prefetch,
+                ahead=self.prefetch,
                 active=segment.active,
             )
         return acc

@@ -14,8 +14,8 @@ from typing import Any
 from gluonjit.codegen.access import Access, Buffer
 from gluonjit.codegen.evaluate import Evaluator
 from gluonjit.codegen.index import Affine, Var, affine
-from gluonjit.codegen.llvm import Function
-from gluonjit.codegen.tiles import Rows, Tile
+from gluonjit.codegen.llvm import Function, memory_type
+from gluonjit.codegen.tiles import Rows, Tile, prefetch
 from gluonjit.codegen.values import Val
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.types import I64, IRError
@@ -25,6 +25,8 @@ _CHEAP = frozenset(
     "add sub mul neg abs maximum minimum select eq ne lt le gt ge and or not isnan constant broadcast cast".split()
 )
 """An instruction or two each."""
+_LINE = 64
+"""Bytes of a cache line."""
 _INLINE = 160
 """So many operations are written out for the accumulators of a tile; more, or costly ones, become a loop over rows."""
 
@@ -51,8 +53,27 @@ class Epilogue(Evaluator):
             if v in read or v is self.result:
                 self.handler.buffers[v] = Buffer(f.table(k), v.dtype, v.shape, f.root)
         self.out = Buffer(f.table(len(body.inputs)), self.result.dtype, self.result.shape, f.root)
+        # Buffers as large as the result are read once, so they come from afar.
+        direct = {v for op in self.ops if op.name != "broadcast" for v in op.operands}
+        self.streams = [
+            b
+            for v, b in self.handler.buffers.items()
+            if v in direct and v.shape == self.result.shape and v.type.nbytes > f.target.l1
+        ]
         self._accumulators: dict[tuple[Any, ...], str] = {}
         self._parked = ""
+
+    def prefetch(self, tile: Tile, rows: int, index: Sequence[str | int]) -> None:
+        """Asks for what `write` is going to read for this tile, while there is still time until then."""
+        f, shape = self.f, self.result.shape
+        for buffer in self.streams:
+            offset: str | int = 0
+            for i, n in zip(index, shape, strict=True):
+                offset = f.add(f.mul(offset, n), i)
+            first = f.gep(memory_type(buffer.dtype), buffer.pointer, offset)
+            for r in range(rows):
+                for at in range(0, tile.vectors * tile.lanes * buffer.dtype.itemsize, _LINE):
+                    prefetch(f, first, r * shape[-1] * buffer.dtype.itemsize + at)
 
     def write(self, tile: Tile, acc: Rows, index: Sequence[str | int]) -> None:
         """Finishes and stores a tile whose first element has result index `index` (i64 values).

@@ -49,6 +49,8 @@ def lower_matmul(name: str, body: Graph, attrs: Mapping[str, Any], target: Targe
         index = [*unravel(f, image, batch), 0, f.mul(panel, columns)]
 
         def row_tile(tile: Tile, row: Any, count: int) -> None:
+            at = [*index[:-2], row, index[-1]]
+            epilogue.prefetch(tile, count, at)
             x = f.gep(scalar, a_table, f.mul(f.add(f.mul(image, m), row), k))
             acc = tile.contract(
                 tile.zeros(count),
@@ -58,9 +60,9 @@ def lower_matmul(name: str, body: Graph, attrs: Mapping[str, Any], target: Targe
                 k,
                 w_step=w_step,
                 aligned=packed is not None,
-                prefetch=packed is not None and k * columns * a.dtype.itemsize > target.l1,
+                ahead=packed is not None and k * columns * a.dtype.itemsize > target.l1,
             )
-            epilogue.write(tile, acc, [*index[:-2], row, index[-1]])
+            epilogue.write(tile, acc, at)
 
         for tile in panel_variants(f, a.dtype, n, columns, panel):
             start = f.mul(which, block)

@@ -86,11 +86,6 @@ class Tile:
         bits = ", ".join("i1 true" if k < self.last else "i1 false" for k in range(self.lanes))
         return f"<{self.lanes} x i1> <{bits}>"
 
-    def _prefetch(self, pointer: str) -> None:
-        ahead = self.f.op(f"getelementptr i8, ptr {pointer}, i64 {_AHEAD}")
-        args = (("ptr", ahead), ("i32", 0), ("i32", 3), ("i32", 1))  # read, keep in all levels, data
-        self.f.intrinsic("llvm.prefetch", "void", *args, overload=("ptr",))
-
     # ---- sums of products
 
     def chains(self, rows: int) -> int:
@@ -107,18 +102,18 @@ class Tile:
         *,
         w_step: int,
         aligned: bool,
-        prefetch: bool = False,
+        ahead: bool = False,
         active: Sequence[int] | None = None,
     ) -> Rows:
         """acc[r] += Σ x[offsets[r] + k] · w[k · w_step + column] over k < terms, for the rows in `active` (all).
 
         `x` and `w` are pointers, offsets and steps count elements. `aligned`: each row of w is a whole number of
         vectors that begins at a multiple of their size; else its last vector is read as far as it exists.
-        `prefetch`: the nearest cache does not hold the weights, fetch them ahead of their use.
+        `ahead`: the nearest cache does not hold the weights, fetch them ahead of their use.
         """
         active = range(len(acc)) if active is None else active
         # A tile of few rows waits for memory anyway, and the machine's own prefetcher is better at streams.
-        prefetch = prefetch and len(active) >= _FEW_ROWS
+        ahead = ahead and len(active) >= _FEW_ROWS
         chains = self.chains(len(active))
         if terms < 2 * chains:
             chains = 1
@@ -134,8 +129,8 @@ class Tile:
                 weights.append(
                     self.load(p, not aligned and self.is_partial(v), self.lanes * self.bytes if aligned else None)
                 )
-                if prefetch:
-                    self._prefetch(p)
+                if ahead:
+                    prefetch(f, p, _AHEAD)
             for r in active:
                 a = self.splat(f.load(self.scalar, f.gep(self.scalar, x, offsets[r] + k), self.bytes))
                 for v in range(self.vectors):
@@ -167,6 +162,13 @@ class Tile:
                     )
                 total[r][v] = parts[0]
         return total
+
+
+def prefetch(f: Function, pointer: str, ahead: int) -> None:
+    """Asks for the cache line `ahead` bytes after `pointer`, which need not exist."""
+    p = f.op(f"getelementptr i8, ptr {pointer}, i64 {ahead}")
+    args = (("ptr", p), ("i32", 0), ("i32", 3), ("i32", 1))  # to be read, in all caches, data
+    f.intrinsic("llvm.prefetch", "void", *args, overload=("ptr",))
 
 
 def unroll_factor(terms: int, per_term: int, weights: int, chains: int) -> int:
