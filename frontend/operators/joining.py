@@ -72,10 +72,21 @@ def concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
     return b.concat(*data, axis=axis) if num_args > 1 else first
 
 
+def _rnn_param_concat_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+    """The lengths that are missing are those of the first layer's input weights, which all directions have alike."""
+    out = outputs[0]
+    unknown = [k for k, s in enumerate(inputs) if not s or not s[0]]
+    if not out or not out[0] or not unknown:
+        return inputs
+    rest = out[0] - sum(s[0] for s in inputs if s)
+    return [merge(s, (max(rest, 0) // len(unknown),)) if k in unknown else s for k, s in enumerate(inputs)]
+
+
 @operator(
     "_rnn_param_concat",
     variadic=True,
     attrs={"num_args": integer(low=1), "dim": integer(1)},
+    backward=_rnn_param_concat_backward,
 )
 def rnn_param_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
     """The parameters of a recurrent layer as one vector"""

@@ -64,7 +64,7 @@ def run_case(case: Any, weight: Any) -> tuple[dict[str, Any], list[np.ndarray]]:
     arrays = [mx.nd.array(x) for x in case.inputs()]
     # Shapes first, values before the first call: it may bring weights into a layout that MXNet cannot write to.
     if nodes is not None:
-        (net if case.hybrid else mx.gluon.nn.HybridLambda(net)).infer_shape(*arrays)
+        net.infer_shape(*arrays)
     net.initialize()
     for name, p in net._collect_params_with_prefix().items():
         p.set_data(mx.nd.array(weight(name, p.shape)))

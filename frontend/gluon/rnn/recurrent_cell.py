@@ -31,11 +31,12 @@ class RecurrentCell(Block):
         self.reset()
 
     def reset(self) -> None:
-        """Starts counting steps anew, here and in the children."""
+        """Starts counting steps anew, here and in the cells inside."""
         self._init_counter = -1
         self._counter = -1
-        for cell in self._children.values():
-            cell.reset()  # type: ignore[operator]
+        for child in self._children.values():
+            if isinstance(child, RecurrentCell):  # an activation may be a block, too
+                child.reset()
 
     def state_info(self, batch_size: int = 0) -> list[dict[str, Any]]:
         """For each state its 'shape' and '__layout__'; batch size 0 means unknown."""

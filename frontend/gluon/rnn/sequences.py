@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 tensor_types = (Symbol, NDArray)
 
 
-def split_steps(F: Any, data: Any, axis: int, count: int) -> list[Any]:
-    """The `count` steps along `axis`, without that axis."""
-    steps = F.split(data, axis=axis, num_outputs=count, squeeze_axis=1)
+def split_steps(F: Any, data: Any, axis: int, count: int, squeeze_axis: int = True) -> list[Any]:
+    """The `count` steps along `axis`, without that axis. Graphs show how true `squeeze_axis` was written."""
+    steps = F.split(data, axis=axis, num_outputs=count, squeeze_axis=squeeze_axis)
     return list(steps) if count > 1 else [steps]
 
 
@@ -41,7 +41,7 @@ def _format_sequence(
         if F is ndarray:
             batch_size = inputs.shape[layout.find("N")]
         if merge is False:
-            inputs = split_steps(F, inputs, in_axis, _steps(F, inputs, in_axis, length))
+            inputs = split_steps(F, inputs, in_axis, _steps(F, inputs, in_axis, length), 1)
     else:
         if length is not None and len(inputs) != length:
             raise AssertionError(f"unroll is for {length} steps, but there are {len(inputs)} inputs")

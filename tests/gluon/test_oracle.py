@@ -1,0 +1,101 @@
+"""Losses, recurrent cells and layers, contrib blocks: names, printed forms, graphs and results are MXNet's.
+
+What MXNet said is in `tests/data`, recorded by `tests/oracle/record_gluon.py`.
+"""
+
+import importlib.util
+import json
+import lzma
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.compare import assert_close
+
+import gluonjit as mx
+from gluonjit.operators.registry import OPERATORS
+
+HERE = Path(__file__).parent
+DATA = HERE.parent / "data"
+
+_spec = importlib.util.spec_from_file_location("oracle_cases", HERE / "oracle_cases.py")
+oracle_cases = sys.modules["oracle_cases"] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(oracle_cases)
+
+pytestmark = pytest.mark.usefixtures("fresh_names")
+
+
+def flat(value):
+    return [y for item in value for y in flat(item)] if isinstance(value, (list, tuple)) else [value]
+
+
+@pytest.fixture(scope="module")
+def truths():
+    return json.loads(lzma.decompress((DATA / "gluon-graphs.json.xz").read_bytes()))["cases"]
+
+
+@pytest.fixture(scope="module")
+def results():
+    with np.load(DATA / "gluon-cases.npz") as file:
+        return {key: file[key] for key in file.files}
+
+
+@pytest.fixture(params=oracle_cases.CASES)
+def case(request):
+    found = oracle_cases.CASES[request.param]
+    missing = [name for name in found.needs if name not in OPERATORS]
+    if missing:
+        pytest.skip(f"operator {missing[0]} is not declared")
+    return found
+
+
+def built(case):
+    """The block with its values, and its inputs."""
+    net = case.build(mx)
+    net.initialize()
+    arrays = [mx.nd.array(x) for x in case.inputs()]
+    net(*arrays)
+    for name, p in net._collect_params_with_prefix().items():
+        p.set_data(mx.nd.array(oracle_cases.weight(name, p.shape)))
+    return net, arrays
+
+
+def check(case, outputs, results):
+    outputs = flat(outputs)
+    assert f"{case.name}/{len(outputs)}" not in results
+    for k, y in enumerate(outputs):
+        assert_close(y.asnumpy(), results[f"{case.name}/{k}"], f"{case.name}, output {k}", 1e-5)
+
+
+def test_imperative(case, truths, results):
+    net, arrays = built(case)
+    truth = truths[case.name]
+    assert [[n, list(p.shape), p.grad_req] for n, p in net.collect_params().items()] == truth["params"]
+    assert list(net._collect_params_with_prefix()) == truth["structured"]
+    assert repr(net) == truth["repr"]
+    check(case, net(*arrays), results)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "llvm"])
+def test_hybridized(case, backend, results):
+    if not case.hybrid:
+        pytest.skip("not a HybridBlock")
+    net, arrays = built(case)
+    net.hybridize(backend=backend)
+    for _ in range(2):
+        check(case, net(*arrays), results)
+
+
+def test_graph(case, truths):
+    wanted = truths[case.name]["graph"]
+    if wanted is None:
+        pytest.skip("MXNet has no graph of it")
+    inputs = case.inputs()
+    names = ["data"] if len(inputs) == 1 else [f"data{k}" for k in range(len(inputs))]
+    outputs = flat(case.build(mx)(*map(mx.sym.var, names)))
+    out = mx.sym.Group(outputs) if len(outputs) > 1 else outputs[0]
+    for node, (op, name, attrs, entries) in zip(json.loads(out.tojson())["nodes"], wanted, strict=True):
+        assert (node["op"], node["name"]) == (op, name)
+        assert node.get("attrs", {}) == attrs
+        assert [i[:2] for i in node["inputs"]] == entries
