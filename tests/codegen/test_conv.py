@@ -7,7 +7,7 @@ from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.types import F32, F64, TensorType
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
-from support.kernels import TARGETS, run_selected, runnable
+from support.selected import TARGETS, run_selected, runnable
 
 
 def conv(
