@@ -26,6 +26,7 @@ import numpy as np
 
 from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
+from gluonjit.passes.cse import cse
 from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.lift import CONTROL, mark_captured
 from gluonjit.passes.manager import register_pass
@@ -66,44 +67,45 @@ class Group:
 @register_pass("fuse")
 def fuse(graph: Graph) -> Graph:
     """Groups primitives into kernels, so that intermediates stay in registers; the graph is `fused` then."""
-    graph = _share_nothing_small(graph)
+    graph = _share_nothing_cheap(graph)
     groups = _group(graph)
     return _rebuild(graph, groups)
 
 
-def _share_nothing_small(graph: Graph) -> Graph:
-    """Gives every use of a one-element constant its own copy, and writes uniform constants as broadcasts of one."""
+def _share_nothing_cheap(graph: Graph) -> Graph:
+    """Gives every user its own copy of what costs nothing: one-element constants, broadcasts, iotas.
+
+    Shared, they would be results of kernels, written and read at every call. Uniform constants become broadcasts of
+    one element first. `_emit_group` merges the copies that end up in one body.
+    """
     b = Builder(graph.name, "fused")
     env = {v: b.input(v.name, v.type) for v in graph.inputs}
-    small: dict[Value, np.ndarray] = {}
+    cheap: dict[Value, Op] = {}
 
     def operand(v: Value) -> Value:
-        if v not in small:
+        op = cheap.get(v)
+        if op is None:
             return env[v]
-        scalar = b.constant(small[v].reshape(-1)[0])
+        if op.name != "constant":
+            return reemit(b, op, [operand(x) for x in op.operands])[0]
+        scalar = b.constant(op.attrs["value"].reshape(-1)[0])
         return scalar if v.shape == () else b.emit("broadcast", [scalar], {"shape": v.shape})[0]
 
     for op in graph.ops:
         b.loc = op.loc
-        if op.name == "constant":
-            value = op.attrs["value"]
-            flat = value.reshape(-1)
-            # Compared as bytes: nan equals nan, and -0.0 is not 0.0.
-            if value.size and (
-                value.size == 1 or (flat.view(np.uint8).reshape(value.size, -1) == flat[:1].view(np.uint8)).all()
-            ):
-                small[op.result] = value
-                continue
-        env.update(zip(op.results, reemit(b, op, [operand(v) for v in op.operands]), strict=True))
+        if op.name in ("broadcast", "iota") or (op.name == "constant" and _uniform(op.attrs["value"])):
+            cheap[op.results[0]] = op
+        else:
+            env.update(zip(op.results, reemit(b, op, [operand(v) for v in op.operands]), strict=True))
     for state, value in graph.updates:
         b.update(env[state], operand(value))
     return replace(b.build([operand(v) for v in graph.outputs]), attrs=graph.attrs)
 
 
 def _uniform(value: np.ndarray) -> bool:
-    """Whether all elements are the same, compared as bytes: nan equals nan, and -0.0 is not 0.0."""
+    """Whether there are elements and all are the same, compared as bytes: nan equals nan, and -0.0 is not 0.0."""
     flat = value.reshape(-1)
-    return bool((flat.view(np.uint8).reshape(flat.size, -1) == flat[:1].view(np.uint8)).all())
+    return flat.size > 0 and bool((flat.view(np.uint8).reshape(flat.size, -1) == flat[:1].view(np.uint8)).all())
 
 
 def _group(graph: Graph) -> dict[Op, Group]:
@@ -344,6 +346,6 @@ def _emit_group(
     for op in ops:
         body.loc = op.loc
         inner.update(zip(op.results, reemit(body, op, [inner[v] for v in op.operands]), strict=True))
-    region = body.build([inner[v] for v in outputs])
+    region = cse(body.build([inner[v] for v in outputs]))
     new = b.emit("fused", [env[v] for v in operands], {}, [region], group.root.loc, [v.name for v in outputs])
     env.update(zip(outputs, new, strict=True))
