@@ -12,7 +12,7 @@ from gluonjit.ir.graph import Builder, Graph, Value
 from gluonjit.ir.types import I64, IRError, TensorType
 from gluonjit.operators.registry import OperatorError
 from gluonjit.symbol.graph import Entry, Node
-from gluonjit.symbol.shapes import solve_shapes
+from gluonjit.symbol.shapes import open_shape, solve_shapes
 
 RNG_KEY = "rng_key"
 """The graph input, (seed, counter) of type i64[2], that random operators draw on."""
@@ -50,7 +50,7 @@ def lower(
     streams, count = stream_numbers(nodes if random_nodes is None else random_nodes, training, modes)
     b = Builder(name, "traced", training)
     env: dict[Entry, Value] = {entry: b.input(entry[0].name, type) for entry, type in inputs}
-    sources = _completed_sources(nodes, inputs, [*outputs, *(e for pair in updates for e in pair)])
+    sources = completed_sources(nodes, inputs, [*outputs, *(e for pair in updates for e in pair)])
     if count:
         b.input(RNG_KEY, TensorType(I64, (2,)))
     for node in nodes:
@@ -72,11 +72,11 @@ def lower(
     return b.build([env[e] for e in outputs], {"training": training})
 
 
-def _completed_sources(
+def completed_sources(
     nodes: Sequence[Node], inputs: Sequence[tuple[Entry, TensorType]], heads: Sequence[Entry]
 ) -> dict[Node, dict[str, Any]]:
     """The attribute `shape` of operators without inputs whose own has unknown dimensions: `zeros((0, 4)) + x`."""
-    unknown = [n for n in nodes if n.op is not None and not n.inputs and 0 in (n.parsed.get("shape") or ())]
+    unknown = [n for n in nodes if open_shape(n)]
     if not unknown:
         return {}
     table = solve_shapes(heads, {entry[0]: type.shape for entry, type in inputs})

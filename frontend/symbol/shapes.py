@@ -168,6 +168,15 @@ def solve_shapes(heads: Sequence[Entry], known: Mapping[Node, Shape | None]) -> 
     return table
 
 
+def open_shape(node: Node) -> Shape | None:
+    """The attribute `shape` of an operator without inputs when it has unknown dimensions, as `zeros((0, 4))` has.
+
+    What uses the result completes it. None for any other node.
+    """
+    shape = node.parsed.get("shape") if node.op is not None and not node.inputs else None
+    return shape if shape and 0 in shape else None
+
+
 def declared_shape(variable: Node) -> Shape | None:
     """The `__shape__` of a variable; None when it has none."""
     text = variable.attrs.get("__shape__")

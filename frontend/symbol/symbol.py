@@ -451,7 +451,7 @@ def var(
     if not all(isinstance(value, str) for value in attrs.values()):
         raise ValueError("Set Attr only accepts string values")
     if shape is not None:
-        attrs["__shape__"] = str(tuple(shape) if isinstance(shape, (list, tuple)) else shape)
+        attrs["__shape__"] = str(shape)
     if lr_mult is not None:
         attrs["__lr_mult__"] = str(lr_mult)
     if wd_mult is not None:

@@ -279,7 +279,7 @@ class Recorder:
         entry = read(handle)
         if entry not in self.types:
             self.refuse(
-                f"the shape of {handle!r} is not known here: it depends on a deferred parameter",
+                f"the shape of {handle!r} is not known here: it depends on a deferred parameter or an open dimension",
                 "give the layer its input size (in_units, in_channels, …), or call the block once before hybridize()",
             )
         return self.types[entry]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gluonjit.autograd import modes
-from gluonjit.base import TraceError
+from gluonjit.base import MXNetError, TraceError
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol.graph import Entry, post_order
-from gluonjit.symbol.lower import lower, stream_numbers
+from gluonjit.symbol.lower import completed_sources, lower, stream_numbers
 from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import facts, nest, state
 from gluonjit.trace.memory import read
@@ -100,16 +100,18 @@ class Trace:
             return True
         table = dict(zip(self._inputs, self.input_types(types)))
         table.update({(node, 0): type_of(value) for node, value in self.constants.items()})
-        wanted = post_order(e for fact in self.facts for e in fact[1:])
-        for node in wanted:
-            if node.op is None:
-                continue
-            try:
-                results = node.op.infer([table[e] for e in node.inputs], node.parsed)
-            except IRError:
-                return False  # tracing anew says what is wrong, at the user's line
-            table.update({(node, k): t for k, t in enumerate(results)})
-        return all(facts.value(fact, table) == seen for fact, seen in self.facts.items())
+        seen = [e for fact in self.facts for e in fact[1:]]
+        wanted = post_order(seen)
+        try:
+            sources = completed_sources(wanted, list(table.items()), [*self.outputs, *seen])
+            for node in wanted:
+                if node.op is not None:
+                    attrs = {**node.parsed, **sources.get(node, {})}
+                    results = node.op.infer([table[e] for e in node.inputs], attrs)
+                    table.update({(node, k): t for k, t in enumerate(results)})
+        except (IRError, MXNetError):
+            return False  # tracing anew says what is wrong, at the user's line
+        return all(facts.value(fact, table) == found for fact, found in self.facts.items())
 
     def streams(self, training: bool) -> int:
         """How many random streams a call consumes."""

@@ -1,4 +1,7 @@
-"""The types of a graph that grows node by node, some of which hang on parameters whose shapes are not known yet."""
+"""The types of a graph that grows node by node, some of which hang on shapes that are not known yet.
+
+These are parameters' whose initialization is deferred, and such of `zeros((0, 4))`, where 0 is any number.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from gluonjit.operators.registry import Shape
 from gluonjit.operators.support import merge
 from gluonjit.symbol.graph import Entry, Node
 from gluonjit.symbol.lower import operator_error
-from gluonjit.symbol.shapes import is_complete, refine
+from gluonjit.symbol.shapes import is_complete, open_shape, refine
 
 
 class TypeTable:
@@ -27,6 +30,10 @@ class TypeTable:
 
     def add(self, node: Node) -> None:
         """Types the outputs of a node, as far as they follow. MXNetError when its operands do not fit."""
+        shape = open_shape(node)
+        if shape is not None:
+            self.partial[node, 0] = shape
+            return
         if all(e in self.types for e in node.inputs):
             self._infer(node)
             return
@@ -34,11 +41,11 @@ class TypeTable:
         self.partial.update({(node, k): None for k in range(len(node.output_names))})
         self._settle()
 
-    def _infer(self, node: Node) -> None:
+    def _infer(self, node: Node, **attrs: Shape) -> None:
         assert node.op is not None
         types = [self.types[e] for e in node.inputs]
         try:
-            results = node.op.infer(types, node.parsed)
+            results = node.op.infer(types, {**node.parsed, **attrs})
         except IRError as e:
             raise operator_error(node, types, e) from e
         for k, type in enumerate(results):
@@ -57,13 +64,20 @@ class TypeTable:
                     if entry in self.partial and shape != self.partial[entry]:
                         changed = True
                         self.partial[entry] = shape = merge(self.partial[entry], shape)
-                        if entry[0].op is None and shape is not None and is_complete(shape):
-                            del self.partial[entry]
-                            self.types[entry] = self._found(entry, shape)
+                        if shape is not None and is_complete(shape):
+                            self._complete(entry, shape)
                 if all(e in self.types for e in node.inputs):
                     changed = True
                     self._unsettled.remove(node)
                     self._infer(node)
+
+    def _complete(self, entry: Entry, shape: Shape) -> None:
+        """The shape of an entry has been found: types it if it waits for nothing else."""
+        if entry[0].op is None:
+            del self.partial[entry]
+            self.types[entry] = self._found(entry, shape)
+        elif open_shape(entry[0]) is not None:
+            self._infer(entry[0], shape=shape)
 
     def _shape(self, entry: Entry) -> Shape | None:
         return self.types[entry].shape if entry in self.types else self.partial[entry]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.compare import assert_close
 
 import gluonjit as mx
 from gluonjit.operators.registry import OPERATORS
+from support.compare import assert_close
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / "data"

@@ -106,12 +106,40 @@ class ModifierCell(HybridRecurrentCell):
 
 
 class StepMemoryCell(ModifierCell):
-    """A modifier that keeps arrays on itself from one step to the next, until `reset`.
+    """A modifier that remembers arrays from one step to the next, until `reset`.
 
-    A compiled step could not: it would see what was kept when it was traced. So a step of such a cell runs operator
-    by operator even when it is hybridized, around a base cell that is compiled. Inside another hybridized block,
-    where all steps are traced together, it becomes part of that block's graph.
+    Compiled code cannot: it would see what was remembered when it was traced. So a step of such a cell runs operator
+    by operator even when it is hybridized, around a base cell that is compiled. Inside another hybridized block it
+    becomes part of that block's graph, provided that the block resets it (as `unroll` does).
     """
+
+    _UNCOPIED = (*HybridRecurrentCell._UNCOPIED, "_memory", "_reset_by")
+
+    _memory: dict[str, tuple[Any, Any]] | None = None
+    """What was kept, and by whom: a trace, or `F`."""
+    _reset_by: Any = None
+    """The trace that was running when `reset` was called."""
+
+    def reset(self) -> None:
+        super().reset()
+        self._memory = None
+        self._reset_by = running.trace
+
+    def _remember(self, F: Any, key: str, value: Any) -> Any:
+        """Keeps `value` for the next step, and returns it."""
+        self._memory = {**(self._memory or {}), key: (running.trace or F, value)}
+        return value
+
+    def _recall(self, F: Any, key: str) -> Any:
+        """What the previous step kept; None in the first step after `reset`."""
+        trace = running.trace
+        if trace is not None and self._reset_by is not trace:
+            trace.refuse(
+                f"{self.name} remembers its previous step, which compiled code would do only once",
+                f"{self.name}.reset() before its first step, or unroll, which does so",
+            )
+        owner, value = (self._memory or {}).get(key, (None, None))
+        return value if owner is (trace or F) else None  # what shape inference kept is no array
 
     def forward(self, inputs: Any, states: States) -> tuple[Any, States]:
         if self._active and running.trace is None and isinstance(inputs, NDArray):
@@ -132,7 +160,6 @@ class ZoneoutCell(StepMemoryCell):
         super().__init__(base_cell)
         self.zoneout_outputs = zoneout_outputs
         self.zoneout_states = zoneout_states
-        self._prev_output: Any = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(p_out={self.zoneout_outputs}, p_state={self.zoneout_states}, {self.base_cell})"
@@ -140,20 +167,14 @@ class ZoneoutCell(StepMemoryCell):
     def _alias(self) -> str:
         return "zoneout"
 
-    def reset(self) -> None:
-        super().reset()
-        self._prev_output = None
-
     def hybrid_forward(self, F: Any, inputs: Any, states: States) -> tuple[Any, States]:  # type: ignore[override]
         output, new_states = self.base_cell(inputs, states)
-        before = self._prev_output
-        if before is None:
-            before = F.zeros_like(output)
         if self.zoneout_outputs != 0.0:
-            output = _zoned(F, self.zoneout_outputs, output, before)
+            before = self._recall(F, "output")
+            before = F.zeros_like(output) if before is None else before
+            output = self._remember(F, "output", _zoned(F, self.zoneout_outputs, output, before))
         if self.zoneout_states != 0.0:
             new_states = [_zoned(F, self.zoneout_states, new, old) for new, old in zip(new_states, states)]
-        self._prev_output = output
         return output, new_states
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gluonjit.gluon.block import HybridBlock
@@ -74,10 +75,10 @@ class _Deformable(HybridBlock):
             "no_bias": not use_bias,
         }
         rows, inner = self.per_tap * taps, in_channels // groups
-        shapes: dict[str, tuple[int, ...]] = {
+        shapes: dict[str, Sequence[int]] = {
             "offset_weight": (rows, inner, *kernel) if layout == "NCHW" else (rows, *kernel, inner),
             "offset_bias": (rows,),
-            "deformable_conv_weight": (channels, 0, *kernel),
+            "deformable_conv_weight": [channels, 0, *kernel],  # a list, as in MXNet's graphs
             "deformable_conv_bias": (channels,),
         }
         absent = {"offset_bias": not offset_use_bias, "deformable_conv_bias": not use_bias}

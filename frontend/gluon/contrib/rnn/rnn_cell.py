@@ -37,9 +37,6 @@ class VariationalDropoutCell(StepMemoryCell):
         self.drop_inputs = drop_inputs
         self.drop_states = drop_states
         self.drop_outputs = drop_outputs
-        self.drop_inputs_mask: Any = None
-        self.drop_states_mask: Any = None
-        self.drop_outputs_mask: Any = None
 
     def _alias(self) -> str:
         return "vardrop"
@@ -47,25 +44,20 @@ class VariationalDropoutCell(StepMemoryCell):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(p_out = {self.drop_outputs}, p_state = {self.drop_states})"
 
-    def reset(self) -> None:
-        super().reset()
-        self.drop_inputs_mask = self.drop_states_mask = self.drop_outputs_mask = None
+    def _masked(self, F: Any, x: Any, key: str, p: float) -> Any:
+        """`x` times the mask that the first step since `reset` drew for `key`."""
+        if not p:
+            return x
+        mask = self._recall(F, key)
+        if mask is None:
+            mask = self._remember(F, key, F.Dropout(F.ones_like(x), p=p))
+        return x * mask
 
     def hybrid_forward(self, F: Any, inputs: Any, states: States) -> tuple[Any, States]:  # type: ignore[override]
-        if self.drop_states:
-            if self.drop_states_mask is None:
-                self.drop_states_mask = _mask(F, self.drop_states, states[0])
-            states = [states[0] * self.drop_states_mask, *states[1:]]
-        if self.drop_inputs:
-            if self.drop_inputs_mask is None:
-                self.drop_inputs_mask = _mask(F, self.drop_inputs, inputs)
-            inputs = inputs * self.drop_inputs_mask
+        states = [self._masked(F, states[0], "states", self.drop_states), *states[1:]]
+        inputs = self._masked(F, inputs, "inputs", self.drop_inputs)
         output, new_states = self.base_cell(inputs, states)
-        if self.drop_outputs:
-            if self.drop_outputs_mask is None:
-                self.drop_outputs_mask = _mask(F, self.drop_outputs, output)
-            output = output * self.drop_outputs_mask
-        return output, new_states
+        return self._masked(F, output, "outputs", self.drop_outputs), new_states
 
     def unroll(
         self,
@@ -94,10 +86,6 @@ class VariationalDropoutCell(StepMemoryCell):
         if valid_length is not None:
             outputs = _mask_sequence_variable_length(F, outputs, length, valid_length, axis, merge_outputs)
         return outputs, states
-
-
-def _mask(F: Any, p: float, like: Any) -> Any:
-    return F.Dropout(F.ones_like(like), p=p)
 
 
 class LSTMPCell(HybridRecurrentCell):
