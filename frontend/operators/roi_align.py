@@ -1,0 +1,168 @@
+"""`ROIAlign`: averages over regions of images, by samples between the pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gluonjit.ir.types import I64, dtype_of
+from gluonjit.operators.attributes import boolean, integer, number, shape
+from gluonjit.operators.boxes import both, columns
+from gluonjit.operators.creation import filled
+from gluonjit.operators.interpolation import per_pixel, pixel, pixel_table
+from gluonjit.operators.looping import loop
+from gluonjit.operators.registry import OperatorError, operator
+from gluonjit.operators.roi_pooling import check_regions
+from gluonjit.operators.support import narrowed, scalar, widened
+
+_MOST_SAMPLES = 4096
+"""Per cell and axis; only regions far larger than their image have more."""
+
+
+@operator(
+    "_contrib_ROIAlign",
+    inputs=("data", "rois"),
+    attrs={
+        "pooled_size": shape(doc="height and width of the grid"),
+        "spatial_scale": number(),
+        "sample_ratio": integer(-1, doc="samples per cell along each axis; not positive: one per pixel or more"),
+        "position_sensitive": boolean(False, doc="whether each cell has channels of its own"),
+        "aligned": boolean(False, doc="whether pixels are cells around their coordinate, not right and below of it"),
+    },
+)
+def roi_align(
+    b: Any,
+    data: Any,
+    rois: Any,
+    *,
+    pooled_size: tuple[int, ...],
+    spatial_scale: float,
+    sample_ratio: int,
+    position_sensitive: bool,
+    aligned: bool,
+) -> Any:
+    """The average of each cell of regions (n, 5), by samples between the pixels: (n, channels, *pooled_size)
+
+    Regions of a negative image give 0. With `position_sensitive`, cell k of the grid reads every (height * width)-th
+    channel, beginning with the k-th.
+    """
+    dtype = check_regions(data, rois, pooled_size)
+    batch, channels, height, width = data.shape
+    n = rois.shape[0]
+    cells = pooled_size[0] * pooled_size[1]
+    if position_sensitive:
+        if channels % cells:
+            raise OperatorError(f"{channels} channels cannot be divided among {cells} cells")
+        channels //= cells
+    if n * batch == 0:
+        return filled(b, 0, (n, channels, *pooled_size), dtype)
+    x = widened(b, data)
+    wide = dtype_of(x)
+    image, *corners = columns(b, widened(b, rois), 0, 5)
+    moved = (b.mul(v, scalar(b, spatial_scale, wide)) for v in corners)
+    left, top, right, bottom = (b.sub(v, scalar(b, 0.5, wide)) for v in moved) if aligned else moved
+    known = b.ge(image, scalar(b, 0, wide))
+    image = b.reshape(b.cast(image, dtype=I64), shape=(n, 1, 1))
+    if position_sensitive:
+        # One image per cell, which holds the cell's channels.
+        x = b.reshape(x, shape=(batch, channels, cells, height, width))
+        x = b.reshape(b.transpose(x, perm=(0, 2, 1, 3, 4)), shape=(batch * cells, channels, height, width))
+        cell = b.reshape(b.iota(shape=(cells,), axis=0, dtype=I64), shape=(1, *pooled_size))
+        image = b.add(b.mul(image, b.constant(cells, I64)), cell)
+    rows = _Samples.along(b, top, bottom, pooled_size[0], sample_ratio, aligned)
+    cols = _Samples.along(b, left, right, pooled_size[1], sample_ratio, aligned)
+    total = _sum_of_samples(b, pixel_table(b, x), image, rows, cols, (height, width), sample_ratio)
+    y = b.div(total, b.reshape(b.mul(rows.count, cols.count), shape=(n, 1, 1, 1)))
+    y = b.select(b.reshape(known, shape=(n, 1, 1, 1)), y, scalar(b, 0, wide))
+    return narrowed(b, b.transpose(y, perm=(0, 3, 1, 2)), dtype)
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """Where samples lie along one axis: `start` of the first cell of each region, `step` from one cell to the next,
+    `count` of samples in a cell, all (n, 1); and the number of cells."""
+
+    start: Any
+    step: Any
+    count: Any
+    cells: int
+
+    @staticmethod
+    def along(b: Any, low: Any, high: Any, cells: int, sample_ratio: int, aligned: bool) -> _Samples:
+        dtype = dtype_of(low)
+        one = scalar(b, 1, dtype)
+        extent = b.sub(high, low)
+        if not aligned:
+            extent = b.maximum(extent, one)
+        step = b.div(extent, scalar(b, cells, dtype))
+        if sample_ratio > 0:
+            count = filled(b, sample_ratio, step.shape, dtype)
+        else:
+            count = b.minimum(b.maximum(b.ceil(step), one), scalar(b, _MOST_SAMPLES, dtype))
+            count = b.select(b.isfinite(step), count, one)
+        start, step, count = (b.reshape(v, shape=(v.shape[0], 1)) for v in (low, step, count))
+        return _Samples(start, step, count, cells)
+
+    def place(self, b: Any, k: Any) -> Any:
+        """Coordinates of sample number `k` (a float) of each cell: (n, cells)."""
+        dtype = dtype_of(self.start)
+        cell = b.iota(shape=(1, self.cells), axis=1, dtype=dtype)
+        within = b.div(b.mul(b.add(k, scalar(b, 0.5, dtype)), self.step), self.count)
+        return b.add(b.add(self.start, b.mul(cell, self.step)), within)
+
+
+def _sum_of_samples(
+    b: Any, table: Any, image: Any, rows: _Samples, cols: _Samples, size: tuple[int, int], sample_ratio: int
+) -> Any:
+    """The sum of each cell's samples: (n, rows, columns, channels)."""
+    dtype = dtype_of(table)
+    if 0 < sample_ratio <= 3:
+        total = None
+        for k in range(sample_ratio**2):
+            y, x = (scalar(b, v, dtype) for v in divmod(k, sample_ratio))
+            value = _sample(b, table, image, rows.place(b, y), cols.place(b, x), size)
+            total = value if total is None else b.add(total, value)
+        return total
+    n = rows.start.shape[0]
+    most = [b.cast(b.reduce(v.count, op="max", axes=(0, 1)), dtype=I64) for v in (rows, cols)]
+    captured = [*most, table, image, rows.start, rows.step, rows.count, cols.start, cols.step, cols.count]
+
+    def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+        _, most, table, image, *parts = captured
+        down, across = _Samples(*parts[:3], rows.cells), _Samples(*parts[3:], cols.cells)
+        y, x = (b.cast(v, dtype=dtype) for v in (b.div(index, most), b.mod(index, most)))
+        value = _sample(b, table, image, down.place(b, y), across.place(b, x), size)
+        there = b.reshape(both(b, b.lt(y, down.count), b.lt(x, across.count)), shape=(n, 1, 1, 1))
+        return [b.add(state[0], b.select(there, value, scalar(b, 0, dtype)))], []
+
+    def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
+        return b.lt(index, b.mul(captured[0], captured[1]))
+
+    nothing = filled(b, 0, (n, rows.cells, cols.cells, table.shape[1]), dtype)
+    trip = sample_ratio**2 if sample_ratio > 0 else _MOST_SAMPLES**2
+    (total,), _ = loop(b, body, [nothing], (), captured, trip=trip, condition=more)
+    return total
+
+
+def _sample(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
+    """Images at rows y (n, rows) and columns x (n, columns), by bilinear interpolation: (n, rows, columns, channels).
+
+    A place up to one pixel outside of the image has the value at its border; beyond, the value is 0.
+    """
+    dtype = dtype_of(y)
+    zero, one = scalar(b, 0, dtype), scalar(b, 1, dtype)
+    y, x = b.reshape(y, shape=(*y.shape, 1)), b.reshape(x, shape=(x.shape[0], 1, x.shape[1]))
+    known = []
+    parts = []
+    for v, extent in zip((y, x), size):
+        known += [b.ge(v, scalar(b, -1, dtype)), b.le(v, scalar(b, extent, dtype))]
+        v = b.minimum(b.maximum(v, zero), scalar(b, extent - 1, dtype))
+        low = b.floor(v)
+        far = b.sub(v, low)
+        parts.append(((low, b.sub(one, far)), (b.add(low, one), far)))
+    total = None
+    for at_y, vertical in parts[0]:
+        for at_x, horizontal in parts[1]:
+            value = b.mul(pixel(b, table, image, at_y, at_x, size), per_pixel(b, b.mul(vertical, horizontal)))
+            total = value if total is None else b.add(total, value)
+    return b.select(per_pixel(b, both(b, *known)), total, zero)
