@@ -29,6 +29,9 @@ from gluonjit.symbol.symbol import Symbol
 MAX_BYTES = 256 << 20
 """No graph is as large: it would have a million nodes."""
 
+MAX_OUTPUTS = 1 << 20
+"""Of all operators that may have as many as an attribute says: outputs have names, so they cost time and memory."""
+
 GRAPH_KEYS = {"nodes": True, "arg_nodes": True, "heads": True, "node_row_ptr": False, "attrs": False}
 NODE_KEYS = {"op": True, "name": True, "inputs": True}
 NODE_KEYS |= dict.fromkeys(("attrs", "attr", "param", "control_deps", "subgraphs", "backward_source_id"), False)
@@ -56,6 +59,9 @@ class _Reader:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.visible: dict[Node, int] = {}
+        """How many outputs each node has; counting them takes time, and edges may be many."""
+        self.outputs_left = MAX_OUTPUTS
 
     def fail(self, where: str, found: str, expected: str) -> NoReturn:
         raise CheckpointError(f"{self.name}: {where}: {found}; expected {expected}")
@@ -84,7 +90,7 @@ class _Reader:
             self.fail(where, _brief(value), "an object")
         for key in value:
             if key not in keys:
-                self.fail(where, f"unknown key {key!r}", ", ".join(keys))
+                self.fail(where, f"unknown key {_brief(key)}", ", ".join(keys))
         needed = [key for key, required in keys.items() if required]
         for key in needed:
             if key not in value:
@@ -190,23 +196,31 @@ class _Reader:
             return Node(None, record.name, record.attrs)
         try:
             parsed, names = record.signature()
-            if version < upgrade.WITHOUT_AUX:
-                entries += [(node, 0) for node in upgrade.missing_variables(record, names)]
-            record.op.check_arity(len(entries), parsed)
         except MXNetError as e:
             raise CheckpointError(f"{self.name}: {e}") from e
+        for count in (parsed.get("num_outputs"), parsed.get("sections")):
+            if isinstance(count, int):
+                if not 0 <= count <= self.outputs_left:
+                    self.fail(where, f"{count} outputs", f"at most {self.outputs_left}")
+                self.outputs_left -= count
+        if version < upgrade.WITHOUT_AUX:
+            entries += [(node, 0) for node in upgrade.missing_variables(record, names)]
+        if len(entries) != len(names):
+            self.fail(where, f"{len(entries)} inputs of {record.op.name}", f"{len(names)} ({', '.join(names)})")
         versions = (*(edge[2] for edge in record.inputs), *[0] * (len(entries) - len(record.inputs)))
         return Node(record.op, record.name, record.attrs, entries, parsed, versions=versions)
 
     def entry(self, edge: tuple[int, int, int], built: Sequence[Node], where: str) -> Entry:
         source = built[edge[0]]
-        self.index(edge[1], where, source.visible, f"node {edge[0]} ({source.name!r}), output")
+        if source not in self.visible:
+            self.visible[source] = source.visible
+        self.index(edge[1], where, self.visible[source], f"node {edge[0]} ({source.name!r}), output")
         return source, edge[1]
 
 
 def _brief(value: Any) -> str:
-    """JSON of a value, shortened; of a list or object, only what it is."""
-    if isinstance(value, (list, dict)) and len(value) > 4:
+    """A value, shortened; of an object, or a list of more than numbers and strings, only what it is."""
+    if isinstance(value, dict) or isinstance(value, list) and any(isinstance(x, (dict, list)) for x in value):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

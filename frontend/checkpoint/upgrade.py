@@ -19,10 +19,6 @@ WITHOUT_AUX = 900
 """Before 0.9.0, auxiliary states were no inputs."""
 
 
-MAX_PORTS = 1 << 16
-"""How many inputs or outputs an operator may claim to have: they have names, so they cost memory."""
-
-
 @dataclass
 class Record:
     """A node as the file has it; `op` None: a variable. `inputs` are (node, output, version)."""
@@ -42,9 +38,8 @@ class Record:
         assert self.op is not None
         try:
             parsed = self.op.parse(self.attrs, self.name)
-            for key in ("num_args", "num_outputs", "sections"):
-                if isinstance(parsed.get(key), int) and not 0 <= parsed[key] <= MAX_PORTS:
-                    raise MXNetError(f"{key} is {parsed[key]}; expected 0 to {MAX_PORTS}")
+            if self.op.variadic and parsed["num_args"] != len(self.inputs):  # before so many names are made
+                raise MXNetError(f"{len(self.inputs)} inputs; expected {parsed['num_args']}, which num_args says")
             return parsed, self.op.input_names(parsed)
         except MXNetError as e:
             raise MXNetError(f"{self.title}: {e}") from e

@@ -50,4 +50,5 @@ def test_face_recognition(shared):
     arrays = {name.partition(":")[2]: array for name, array in params.items()}
     arrays["data"] = mx.nd.array(recorded["data"])
     (embedding,) = run(mx.sym.load(folder / "mobileface_v1-symbol.json"), arrays)
-    assert_close(embedding, recorded["out0"])
+    # Evaluation in float64 shows that MXNet's result is 6.5e-6 off, and ours 7e-6: the tolerance is about their sum.
+    assert_close(embedding, recorded["out0"], tol=1.5e-5)
