@@ -7,6 +7,7 @@ with load and heat, so a benchmark measures this beside its kernels, in turn wit
 from __future__ import annotations
 
 import ctypes
+import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +24,11 @@ _UNROLLED = 4
 
 
 class Native:
-    """A kernel `k` of a module over fixed buffers. Calling it runs it `n` times in a native loop, and takes seconds."""
+    """A kernel `k` of a module over fixed buffers.
+
+    Calling it runs it `n` times in a native loop, and gives the seconds that this thread has computed: what others take
+    of the core's time does not count.
+    """
 
     def __init__(self, module: llvm.Module, buffers: Sequence[np.ndarray], flop: float) -> None:
         f = module.function("repeated", (("ptr", "table"), ("i64", "n")))
@@ -31,20 +36,20 @@ class Native:
             f.call("k", "void", ("ptr", "%table"), ("i64", 0), ("i64", 1))
         self.flop = flop
         self.buffers = list(buffers)
-        start = time.perf_counter()
+        start = time.thread_time()
         text = module.text()
         self.text_lines = text.count("\n")
         data = llvm.compile_module(text, module.target)
-        self.compile_seconds = time.perf_counter() - start
+        self.compile_seconds = time.thread_time() - start
         self._loaded = llvm.load(data)
         self._table = (ctypes.c_void_p * len(buffers))(*(b.ctypes.data for b in buffers))
         function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
         self._function = function(self._loaded.address("repeated"))
 
     def __call__(self, n: int) -> float:
-        start = time.perf_counter()
+        start = time.thread_time()
         self._function(ctypes.addressof(self._table), n)
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
 
 def peak(target: Target) -> Native:
@@ -68,13 +73,19 @@ def peak(target: Target) -> Native:
     return Native(module, buffers, 2.0 * tile.lanes * chains * _UNROLLED * _LOOPS)
 
 
-def interleaved(kernels: Sequence[Callable[[int], float]], rounds: int = 15, slice: float = 2e-3) -> list[float]:
-    """Median seconds of each, measured in turns of about `slice` seconds so that all see the same clocks."""
+def interleaved(kernels: Sequence[Callable[[int], float]], rounds: int = 15, slice: float = 1e-3) -> list[float]:
+    """Median seconds of each, measured in turns of about `slice` seconds so that all see the same clocks.
+
+    The order changes from round to round, lest one of them always meets what else the machine does periodically.
+    """
     counts = [max(1, int(slice / min(k(1) for _ in range(3)))) for k in kernels]
     times: list[list[float]] = [[] for _ in kernels]
+    order = list(range(len(kernels)))
+    shuffle = random.Random(0).shuffle
     for _ in range(rounds):
-        for k, n, t in zip(kernels, counts, times):
-            t.append(k(n) / n)
+        shuffle(order)
+        for k in order:
+            times[k].append(kernels[k](counts[k]) / counts[k])
     return [statistics.median(t) for t in times]
 
 

@@ -1,21 +1,25 @@
-"""Depthwise convolution, channels last: `.kernel = 'depthwise'`.
+"""Depthwise convolution and other narrow groups, channels last: `.kernel = 'depthwise'`.
 
-Every channel is convolved with a filter of its own, so vectors run over channels and nothing is broadcast. A tile is
-some rows by some neighbouring pixels of one vector of channels. All its taps are unrolled: each input pixel is loaded
-once, and added to every output pixel that one of its taps touches. Padding is never read: columns at the border are
-known when the code is written (`conv.tile_kinds`), an input row outside is jumped over.
+Where every channel is convolved with a filter of its own, vectors run over channels and nothing is broadcast. A tile is
+some rows by some neighbouring pixels of one vector of output channels. All its taps are unrolled: each input pixel is
+loaded once, and added to every output pixel that one of its taps touches. Padding is never read: columns at the border
+are known when the code is written (`conv.tile_kinds`), an input row outside is jumped over.
 
-`.tile` = (rows and pixels of a tile, row tiles and vectors of channels per task).
+The same works for groups of several channels, as long as a vector holds whole groups: for each channel of a group, a
+shuffle brings it to the lanes of all the group's filters.
+
+`.tile` = (rows and pixels of a tile, row tiles and vectors of channels per task). With 0 rows, a tile is one row and
+its taps are loops, for windows too large to be written out; the input then has no padding along the last axis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from gluonjit.codegen.conv import Axis, Kind, each, spatial_axes, tile_kinds
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
-from gluonjit.codegen.llvm import Function, Module
+from gluonjit.codegen.llvm import Function, Module, vector
 from gluonjit.codegen.matmul import share, unravel
 from gluonjit.codegen.target import Target
 from gluonjit.codegen.tiles import Rows, Tile
@@ -27,6 +31,15 @@ def lower_depthwise(name: str, body: Graph, attrs: Mapping[str, Any], target: Ta
     _Depthwise(module.function(name), body, attrs).write()
 
 
+class At(NamedTuple):
+    """The first element of a tile of the result."""
+
+    image: Any
+    row: Any
+    pixel: Any
+    channel: Any
+
+
 class _Depthwise:
     def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any]) -> None:
         self.f = f
@@ -36,9 +49,13 @@ class _Depthwise:
         axes = spatial_axes(anchor)
         # A line of pixels is an image of one row.
         self.rows, self.columns = axes if len(axes) == 2 else (Axis(1, 1, 1, 1, 0, 1), axes[0])
-        self.index_axes = len(axes)
-        self.images, self.channels = x.shape[0], x.shape[-1]
-        self.height, self.pixels, self.block, self.vectors = attrs[".tile"]
+        self.is_line = len(axes) == 1
+        self.images, self.inputs, self.channels = x.shape[0], x.shape[-1], anchor.result.shape[-1]
+        self.depth = w.shape[-2]
+        self.filters = self.channels // anchor.attrs["groups"]
+        """Input channels and filters of a group."""
+        rows, self.pixels, self.block, self.vectors = attrs[".tile"]
+        self.rolled, self.height = rows == 0, max(rows, 1)
         self.kinds = tile_kinds(self.columns, self.pixels, merge=False)
         self.x, self.w = f.table(body.inputs.index(x)), f.table(body.inputs.index(w))
         self.epilogue = Epilogue(f, body, anchor)
@@ -70,88 +87,133 @@ class _Depthwise:
             with each(f, first, count) as index:
                 pixel = f.mul(index, self.pixels)
                 with f.for_(low, f.sub(high, self.lanes - 1), self.lanes, hint="channel") as loop:
-                    self._tile(Tile(f, self.dtype, 1), kind, image, row, height, pixel, loop.index)
+                    self._tile(Tile(f, self.dtype, 1), kind, height, At(image, row, pixel, loop.index))
                 if tail:
                     with f.if_(f.op(f"icmp eq i64 {high}, {self.channels}")):
-                        self._tile(Tile(f, self.dtype, 1, tail), kind, image, row, height, pixel, self.channels - tail)
+                        at = At(image, row, pixel, self.channels - tail)
+                        self._tile(Tile(f, self.dtype, 1, tail), kind, height, at)
 
-    def _tile(self, tile: Tile, kind: Kind, image: Any, row: Any, height: int, pixel: Any, channel: Any) -> None:
-        f = self.f
-        acc = [tile.zeros(kind.pixels) for _ in range(height)]
-        first_row = f.sub(f.mul(row, self.rows.stride), self.rows.low)
-        reach = (height - 1) * self.rows.stride + (self.rows.taps - 1) * self.rows.dilation
-        for j in range(reach + 1):
-            # Input row first_row + j is the one that tap t of output row r reads, for these (r, t).
-            uses = [
-                (r, t)
-                for r in range(height)
-                for t in range(self.rows.taps)
-                if r * self.rows.stride + t * self.rows.dilation == j
-            ]
-            if uses:
-                position = f.add(first_row, j)
-                acc = self._guarded(tile, position, acc, kind, uses, image, pixel, channel)
-        for r in range(height):
-            index = [image, f.add(row, r), pixel, channel]
-            self.epilogue.write(tile, acc[r], index if self.index_axes == 2 else [image, pixel, channel])
+    def _tile(self, tile: Tile, kind: Kind, height: int, at: At) -> None:
+        lines = [self._loops(tile, kind, at)] if self.rolled else self._unrolled(tile, kind, height, at)
+        for r, acc in enumerate(lines):
+            place = [at.pixel, at.channel] if self.is_line else [self.f.add(at.row, r), at.pixel, at.channel]
+            self.epilogue.write(tile, acc, [at.image, *place])
+
+    # ---- taps as loops
+
+    def _loops(self, tile: Tile, kind: Kind, at: At) -> Rows:
+        """The sum for some pixels of one row, tap by tap."""
+        f, axis = self.f, self.columns
+        first, last = self.rows.tap_range(f, at.row)
+        with f.for_(first, last, 1, [(tile.vector, "zeroinitializer")] * kind.pixels, "tap") as outer:
+            row = f.add(f.mul(at.row, self.rows.stride), f.sub(f.mul(outer.index, self.rows.dilation), self.rows.low))
+            with f.for_(0, axis.taps, 1, [(tile.vector, v) for v in outer.carried], "tap") as loop:
+                column = f.sub(f.add(f.mul(at.pixel, axis.stride), f.mul(loop.index, axis.dilation)), axis.low)
+                x = self._input(at, row, column)
+                tap = f.add(f.mul(outer.index, axis.taps), loop.index)
+                acc = list(loop.carried)
+                weights = [self._weight(tile, at, f.add(f.mul(tap, self.depth), d)) for d in range(self.depth)]
+                for c in range(kind.pixels):
+                    loaded = self._load_pixel(tile, f.gep(self.scalar, x, c * axis.stride * self.inputs))
+                    for d, weight in enumerate(weights):
+                        acc[c] = tile.multiply_add(self._spread(tile, loaded, d), weight, acc[c])
+                loop.next(*acc)
+            outer.next(*loop.results)
+        return [[v] for v in outer.results]
+
+    # ---- taps written out
+
+    def _unrolled(self, tile: Tile, kind: Kind, height: int, at: At) -> list[Rows]:
+        """The sums for some pixels of `height` rows."""
+        f, axis = self.f, self.rows
+        lines = [tile.zeros(kind.pixels) for _ in range(height)]
+        first = f.sub(f.mul(at.row, axis.stride), axis.low)
+        for j in range((height - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1):
+            # Input row first + j is the one that tap t of output row r reads, for these (r, t).
+            uses = [(r, t) for r in range(height) for t in range(axis.taps) if r * axis.stride + t * axis.dilation == j]
+            if not uses or not kind.segments:
+                continue
+            row = f.add(first, j)
+            if axis.is_padded:
+                lines = self._guarded(tile, kind, uses, at, row, lines)
+            else:
+                lines = self._add_row(tile, kind, uses, at, row, lines)
+        return lines
 
     def _guarded(
-        self,
-        tile: Tile,
-        position: Any,
-        acc: list[Rows],
-        kind: Kind,
-        uses: list[Any],
-        image: Any,
-        pixel: Any,
-        channel: Any,
+        self, tile: Tile, kind: Kind, uses: list[tuple[int, int]], at: At, row: Any, lines: list[Rows]
     ) -> list[Rows]:
-        """Adds what input row `position` contributes, if there is such a row."""
+        """`_add_row` if there is an input row `row`."""
         f = self.f
-        if not self.rows.is_padded:
-            return self._add_row(tile, position, acc, kind, uses, image, pixel, channel)
-        inside = f.op(f"icmp ult i64 {position}, {self.rows.size}")  # unsigned: a negative one is huge
+        inside = f.op(f"icmp ult i64 {row}, {self.rows.size}")  # unsigned: a negative one is huge
         before = f.scope.label
         with f.if_(inside) as then:
-            new = self._add_row(tile, position, acc, kind, uses, image, pixel, channel)
-        merged = [[list(line) for line in rows] for rows in acc]
-        for r, rows in enumerate(acc):
-            for c, (old,) in enumerate(rows):
-                if new[r][c][0] != old:
-                    merged[r][c] = [f.op(f"phi {tile.vector} [ {old}, %{before} ], [ {new[r][c][0]}, %{then.label} ]")]
-        return merged
+            new = self._add_row(tile, kind, uses, at, row, lines)
+
+        def merged(old: str, new: str) -> str:
+            return old if new == old else f.op(f"phi {tile.vector} [ {old}, %{before} ], [ {new}, %{then.label} ]")
+
+        return [
+            [[merged(a, b)] for (a,), (b,) in zip(acc, new_acc, strict=True)]
+            for acc, new_acc in zip(lines, new, strict=True)
+        ]
 
     def _add_row(
-        self,
-        tile: Tile,
-        position: Any,
-        acc: list[Rows],
-        kind: Kind,
-        uses: list[Any],
-        image: Any,
-        pixel: Any,
-        channel: Any,
+        self, tile: Tile, kind: Kind, uses: list[tuple[int, int]], at: At, row: Any, lines: list[Rows]
     ) -> list[Rows]:
-        f, axis, channels = self.f, self.columns, self.channels
-        acc = [[list(line) for line in rows] for rows in acc]
+        """`lines` plus what input row `row` contributes: it is tap t of output row r, for (r, t) in `uses`."""
+        f, axis = self.f, self.columns
+        lines = [[list(registers) for registers in acc] for acc in lines]
         taps = [(s.first, c) for s in kind.segments for c in s.active]
-        if not taps:
-            return acc
-        # Columns of the input, counted from the first that the tile reads.
-        columns = {(t, c): c * axis.stride + t * axis.dilation for t, c in taps}
+        columns = {(t, c): c * axis.stride + t * axis.dilation - axis.low for t, c in taps}
+        # The pointer is that of the first pixel that is read, so as to lie inside of x.
         first = min(columns.values())
-        line = f.add(f.mul(image, self.rows.size), position)
-        start = f.add(f.mul(line, axis.size), f.add(f.mul(pixel, axis.stride), first - axis.low))
-        x = f.gep(self.scalar, self.x, f.add(f.mul(start, channels), channel))
-        w = f.gep(self.scalar, self.w, channel)
-        partial = tile.is_partial(0)
-        loaded: dict[int, str] = {}
-        for t in sorted({t for t, _ in taps}):
-            weights = {k: tile.load(f.gep(self.scalar, w, (k * axis.taps + t) * channels), partial) for _, k in uses}
-            for c in (c for tap, c in taps if tap == t):
-                at = columns[t, c] - first
-                if at not in loaded:
-                    loaded[at] = tile.load(f.gep(self.scalar, x, at * channels), partial)
-                for r, k in uses:
-                    acc[r][c] = [tile.multiply_add(loaded[at], weights[k], acc[r][c][0])]
-        return acc
+        x = self._input(at, row, f.add(f.mul(at.pixel, axis.stride), first))
+        loaded = {
+            column: self._load_pixel(tile, f.gep(self.scalar, x, (column - first) * self.inputs))
+            for column in sorted(set(columns.values()))
+        }
+        for d in range(self.depth):
+            lanes = {column: self._spread(tile, v, d) for column, v in loaded.items()}
+            for t in sorted({t for t, _ in taps}):
+                weights = {k: self._weight(tile, at, (k * axis.taps + t) * self.depth + d) for _, k in uses}
+                for c in (c for tap, c in taps if tap == t):
+                    for r, k in uses:
+                        lines[r][c] = [tile.multiply_add(lanes[columns[t, c]], weights[k], lines[r][c][0])]
+        return lines
+
+    # ---- memory
+
+    def _input(self, at: At, row: Any, column: Any) -> str:
+        """Where the input channels for `at`'s output channels are."""
+        f = self.f
+        pixel = f.add(f.mul(f.add(f.mul(at.image, self.rows.size), row), self.columns.size), column)
+        source = f.div(f.mul(at.channel, self.depth), self.filters)
+        return f.gep(self.scalar, self.x, f.add(f.mul(pixel, self.inputs), source))
+
+    def _weight(self, tile: Tile, at: At, which: Any) -> str:
+        """Weights of the tile's channels; `which` counts taps and channels of a group."""
+        f = self.f
+        # The constant part of the address comes last: it goes into the instruction.
+        w = f.pure(f"getelementptr inbounds {self.scalar}, ptr {self.w}, i64 {at.channel}", f.scope)
+        return tile.load(f.gep(self.scalar, w, f.mul(which, self.channels)), tile.is_partial(0))
+
+    def _load_pixel(self, tile: Tile, pointer: str) -> str:
+        """The input channels that the tile's output channels are made of."""
+        if self.depth == self.filters == 1:
+            return tile.load(pointer, tile.is_partial(0))
+        return self.f.load(vector(self._sources(tile), self.scalar), pointer, tile.bytes)
+
+    def _sources(self, tile: Tile) -> int:
+        return tile.last // self.filters * self.depth
+
+    def _spread(self, tile: Tile, pixel: str, d: int) -> str:
+        """Channel d of each group, in the lanes of all filters of the group."""
+        n = self._sources(tile)
+        if self.depth == self.filters == 1:
+            return pixel
+        if n == 1:
+            return tile.splat(pixel)
+        picks = [lane // self.filters * self.depth + d if lane < tile.last else 0 for lane in range(tile.lanes)]
+        type, mask = vector(n, self.scalar), ", ".join(f"i32 {p}" for p in picks)
+        return self.f.op(f"shufflevector {type} {pixel}, {type} poison, <{tile.lanes} x i32> <{mask}>")

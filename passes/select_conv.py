@@ -58,18 +58,24 @@ def select_conv(
     left = view(b, outer_x, (x.shape[0], *(x.shape[k + 1] for k in kept), x.shape[-1]))
     right = view(b, outer_w, (*(w.shape[k] for k in kept), *w.shape[-2:]))
 
-    inner = Builder("body", "fused")
-    inner.loc = anchor.loc
-    data = inner.input("x", left.type)
-    if attrs["groups"] > 1 and right.shape[-2] == 1 and right.shape[-1] == left.shape[-1] and len(kept) <= 2:
-        weight = inner.input("w", right.type)
-        notes: dict[str, Any] = {
-            ".kernel": "depthwise",
-            ".tile": _depthwise_tile(left, right, epilogue.shape, attrs, target),
-        }
+    groups, item = attrs["groups"], x.dtype.itemsize
+    narrow = groups > 1 and len(kept) <= 2 and tiling.is_narrow(w.shape[-2], w.shape[-1] // groups, item, target)
+    if narrow:
+        tile = _narrow_tile(left, right, epilogue.shape, attrs, target)
+        notes: dict[str, Any] = {".kernel": "depthwise", ".tile": tile}
+        pixels, rolled = tile.pixels, tile.rows == 0
     else:
         notes, right = _pack(b, left, right, attrs, epilogue.shape, target)
-        weight = _unpack(inner, inner.input("w", right.type), attrs["groups"], w.shape[-1])
+        pixels, rolled = notes[".tile"][0], False
+    last = [epilogue.shape[-2], left.shape[-2], right.shape[-3], *(attrs[k][-1] for k in ("stride", "low", "dilation"))]
+    if tiling.ragged(pixels, *last) or (rolled and (attrs["low"][-1] > 0 or attrs["high"][-1] > 0)):
+        left, attrs = _padded(b, left, attrs)
+
+    inner = Builder("body", "fused")
+    inner.loc = anchor.loc
+    data, weight = inner.input("x", left.type), inner.input("w", right.type)
+    if not narrow:
+        weight = _unpack(inner, weight, groups, w.shape[-1])
     result = inner.emit("conv", [data, weight], attrs)[0]
     names = [body.inputs[side.index].name for side in epilogue.sides.values()]
     out = write_epilogue(inner, epilogue, anchor, result, names)
@@ -78,15 +84,27 @@ def select_conv(
     return view(b, y, op.results[0].shape)
 
 
-def _depthwise_tile(x: Value, w: Value, out: tuple[int, ...], attrs: Any, target: Any) -> tiling.DepthwiseTile:
-    item = x.dtype.itemsize
-    if x.ndim == 3:  # a line of pixels is an image of one row
-        return tiling.depthwise_tile(1, out[1], out[2], 1, x.shape[1], 1, 1, item, target)
-    _, rows, pixels, channels = out
-    _, in_rows, in_pixels, _ = x.shape
+def _narrow_tile(x: Value, w: Value, out: tuple[int, ...], attrs: Any, target: Any) -> tiling.DepthwiseTile:
+    # A line of pixels is an image of one row.
+    rows, in_rows, taps, stride = (1, 1, 1, 1) if x.ndim == 3 else (out[1], x.shape[1], w.shape[0], attrs["stride"][0])
     return tiling.depthwise_tile(
-        rows, pixels, channels, in_rows, in_pixels, w.shape[0], attrs["stride"][0], item, target
+        (rows, *out[-2:]),  # type: ignore[arg-type]
+        (in_rows, x.shape[-2]),
+        (taps, w.shape[-3]),
+        stride,
+        w.shape[-2],
+        x.dtype.itemsize,
+        target,
     )
+
+
+def _padded(b: Builder, x: Value, attrs: dict[str, Any]) -> tuple[Value, dict[str, Any]]:
+    """The input with the padding of its last spatial axis written out, and the attributes without it."""
+    low, high = (max(attrs[k][-1], 0) for k in ("low", "high"))
+    before, after = ((0,) * (x.ndim - 2) + (n, 0) for n in (low, high))
+    new = moved(b, x, lambda body, v: body.pad(v, body.constant(0, v.dtype), low=before, high=after), "pad")
+    left = {k: (*attrs[k][:-1], attrs[k][-1] - n) for k, n in (("low", low), ("high", high))}
+    return new, {**attrs, **left}
 
 
 def _is_pointwise(anchor: Op) -> bool:

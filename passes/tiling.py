@@ -88,6 +88,7 @@ def tasks_block(tiles: int, tile_bytes: int, others: int, target: Any) -> int:
 
 class DepthwiseTile(NamedTuple):
     rows: int
+    """Of a tile whose taps are all written out; 0 for one row of pixels and loops over the taps."""
     pixels: int
     block: int
     """Row tiles per task."""
@@ -95,27 +96,60 @@ class DepthwiseTile(NamedTuple):
     """Vectors of channels per task."""
 
 
+MAX_DEPTH = 4
+"""Input channels of a narrow group. Each is one more multiply-add per tap that is written out."""
+_UNROLLED = 400
+"""Multiply-adds in the code of a tile of narrow groups."""
+
+
+def is_narrow(depth: int, filters: int, itemsize: int, target: Any) -> bool:
+    """Whether vectors run over groups of `depth` input channels and `filters` output channels."""
+    return depth <= min(filters, MAX_DEPTH) and lanes(target, itemsize) % filters == 0
+
+
 def depthwise_tile(
-    rows: int,
-    pixels: int,
-    channels: int,
-    in_rows: int,
-    in_pixels: int,
-    taps: int,
+    out: tuple[int, int, int],
+    size: tuple[int, int],
+    taps: tuple[int, int],
     stride: int,
+    depth: int,
     itemsize: int,
     target: Any,
 ) -> DepthwiseTile:
-    """For a result of rows × pixels × channels; `taps` and `stride` are those along the rows."""
+    """For a result of `out` = rows, pixels, channels from an image of `size` = rows, pixels; `taps` are those per row
+    and pixel, `stride` that of the rows, `depth` the input channels per group."""
+    rows, pixels, channels = out
     # Rows of a tile share the input rows that their taps overlap in. Half of the registers accumulate, the others hold
     # inputs and weights. Where the data come from afar, fewer bytes per result count for more than long rows.
-    cached = (rows * pixels + in_rows * in_pixels) * channels * itemsize <= target.l2
-    height = min(rows, 1 if taps == 1 else 2 if cached or target.num_vector_registers < 32 else 4)
-    most = target.num_vector_registers // 2 // height
-    width = -(-pixels // -(-pixels // min(most, 7)))
-    tiles, vector = -(-rows // height), target.vector_bits // 8
+    cached = (rows * pixels + size[0] * size[1]) * channels * itemsize <= target.l2
+    height = min(rows, 1 if taps[0] == 1 else 2 if cached or target.num_vector_registers < 32 else 4)
+    terms = taps[0] * taps[1] * depth
+    while height > 1 and height * terms * min(pixels, 4) > _UNROLLED:
+        height //= 2
+    most = min(target.num_vector_registers // 2 // height, 7, _UNROLLED // (terms * height))
+    if most == 0:
+        height, most = 0, 7
+    width = -(-pixels // -(-pixels // most))
     # The input rows of one row tile should stay in the first cache until the next one needs them.
+    vector = target.vector_bits // 8
     vectors = -(-channels * itemsize // vector)
-    row_bytes = ((height - 1) * stride + taps) * in_pixels * vector
+    row_bytes = ((height - 1) * stride + taps[0] if height else taps[0]) * size[1] * vector
     parts = -(-vectors // max(1, min(vectors, target.l1 // 2 // row_bytes)))
-    return DepthwiseTile(height, width, min(tiles, 4), -(-vectors // parts))
+    return DepthwiseTile(height, width, min(-(-rows // max(height, 1)), 4), -(-vectors // parts))
+
+
+MAX_SEGMENTS = 20
+
+
+def ragged(pixels: int, out: int, size: int, taps: int, stride: int, low: int, dilation: int) -> bool:
+    """Whether padding along a line of `size` makes too many kinds of tiles: each border tile has code of its own, with
+    a loop for every set of its pixels that a tap can reach."""
+    before = min(out, max(0, -(-low // stride)))
+    beyond = (out - 1) * stride + (taps - 1) * dilation - low - (size - 1)
+    after = min(out, max(0, -(-beyond // stride)))
+    loops = 1
+    for border in (before, after):
+        whole, rest = divmod(border, pixels)
+        most = taps if dilation == 1 else max(taps, pixels)
+        loops += whole * min(most, pixels + 1) + (min(most, rest + 1) if rest else 0)
+    return loops > MAX_SEGMENTS

@@ -80,7 +80,7 @@ DIRECT = {
     "negative padding": conv((12, 13), 8, 12, 3, low=-1, high=-2),
     "two groups": conv((9, 13), 8, 12, 3, batch=2, groups=2, low=2, high=2, dilation=2),
     "filters of groups fill no vector": conv((6, 7), 12, 9, 3, groups=3, low=1, high=1, epilogue="all"),
-    "several filters a channel": conv((6, 7), 6, 12, 3, groups=6, low=1, high=1),
+    "many kinds of borders": conv((7, 50), 4, 9, (2, 25), low=(1, 12), high=(0, 12), epilogue="all"),
     "1-D": conv((40,), 8, 12, 5, batch=3, low=2, high=2, epilogue="all"),
     "1-D causal": conv((40,), 8, 12, 3, low=4, dilation=2),
     "3-D": conv((5, 6, 7), 4, 20, 3, low=1, high=1, stride=(1, 2, 1), epilogue="all"),
@@ -100,6 +100,11 @@ DEPTHWISE = {
     "1-D": conv((30,), 40, 40, 4, batch=2, groups=40, low=3, epilogue="all"),
     "padding beyond the window": conv((3, 4), 5, 5, 3, groups=5, low=5, high=5),
     "one column": conv((9, 1), 20, 20, 3, groups=20, low=1, high=1),
+    "two filters a channel": conv((6, 7), 18, 36, 3, groups=18, low=1, high=1, epilogue="all"),
+    "groups of four": conv((6, 9), 40, 40, 3, groups=10, low=1, high=1, stride=(1, 2), epilogue="all"),
+    "groups of two by four": conv((6, 9), 20, 40, 3, groups=10, low=1, high=1),
+    "large window": conv((20, 21), 18, 18, (17, 19), groups=18, low=8, high=9, epilogue="all"),
+    "long line": conv((300,), 6, 6, 250, batch=2, groups=6, low=249),
 }
 
 
