@@ -5,7 +5,7 @@ same code is in `meta.json`, and the graph it exported in `model-symbol.json`.
 """
 
 from gluonjit import gluon
-from gluonjit.gluon import nn
+from gluonjit.gluon import contrib, loss, nn, rnn
 
 CASES = {}
 
@@ -277,20 +277,110 @@ def activations():
     return Acts()
 
 
-class Identity(gluon.HybridBlock):
-    def hybrid_forward(self, F, x):
-        return x
+@case
+def concurrent_identity():
+    net = contrib.nn.HybridConcurrent(axis=1)
+    net.add(nn.Conv2D(4, 1), nn.Conv2D(3, 3, padding=1), contrib.nn.Identity(), nn.AvgPool2D(3, 1, 1))
+    return net
 
 
-class HybridConcurrent(nn.HybridSequential):
-    """`gluon.contrib.nn.HybridConcurrent`, which does not belong to this package yet."""
+class Losses(gluon.HybridBlock):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        kinds = [
+            loss.L2Loss,
+            loss.L1Loss,
+            loss.SigmoidBinaryCrossEntropyLoss,
+            loss.HuberLoss,
+            loss.HingeLoss,
+            loss.SquaredHingeLoss,
+            loss.LogisticLoss,
+            lambda: loss.KLDivLoss(from_logits=False),
+            loss.PoissonNLLLoss,
+        ]
+        self.ce = loss.SoftmaxCrossEntropyLoss()
+        self.ce2 = loss.SoftmaxCrossEntropyLoss(sparse_label=False)
+        for make in kinds:
+            self.register_child(make())
 
-    def hybrid_forward(self, F, x):
-        return F.concat(*(block(x) for block in self._children.values()), dim=1)
+    def hybrid_forward(self, F, pred, label, index):
+        ce, ce2, *others = self._children.values()
+        return [*(each(pred, label) for each in others), ce(pred, index), ce2(pred, F.softmax(label))]
 
 
 @case
-def concurrent_identity():
-    net = HybridConcurrent()
-    net.add(nn.Conv2D(4, 1), nn.Conv2D(3, 3, padding=1), Identity(), nn.AvgPool2D(3, 1, 1))
-    return net
+def losses():
+    return Losses()
+
+
+class UnrollB(gluon.HybridBlock):
+    """A cell for five steps, from states that are given."""
+
+    def __init__(self, make, layout, **kwargs):
+        super().__init__(**kwargs)
+        self.layout = layout
+        with self.name_scope():
+            self.cell = make()
+
+    def hybrid_forward(self, F, x, *states):
+        outputs, states = self.cell.unroll(5, x, list(states), layout=self.layout, merge_outputs=True)
+        return [outputs, *states]
+
+
+@case
+def lstmcell_unroll():
+    return UnrollB(lambda: rnn.LSTMCell(6), "NTC")
+
+
+@case
+def grucell_unroll():
+    return UnrollB(lambda: rnn.GRUCell(6), "TNC")
+
+
+@case
+def rnncell_unroll():
+    return UnrollB(lambda: rnn.RNNCell(6, activation="relu"), "NTC")
+
+
+class FusedRNN(gluon.HybridBlock):
+    """A layer, from states that are given."""
+
+    def __init__(self, make, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.rnn = make()
+
+    def hybrid_forward(self, F, x, *states):
+        output, states = self.rnn(x, list(states))
+        return [output, *states]
+
+
+@case
+def lstm_fused():
+    return FusedRNN(lambda: rnn.LSTM(6))
+
+
+@case
+def gru_fused2():
+    return FusedRNN(lambda: rnn.GRU(6, num_layers=2))
+
+
+@case
+def rnn_fused_tanh():
+    return FusedRNN(lambda: rnn.RNN(6, activation="tanh"))
+
+
+class NoState(gluon.HybridBlock):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.rnn = rnn.LSTM(6)
+            self.out = nn.Dense(3, flatten=False)
+
+    def hybrid_forward(self, F, x):
+        return self.out(self.rnn(x))
+
+
+@case
+def lstm_fused_nostate():
+    return NoState()
