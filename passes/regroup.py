@@ -38,13 +38,6 @@ class Epilogue:
     output: Value
 
 
-def view(b: Builder, x: Value, shape: Sequence[int]) -> Value:
-    """`x` under another shape: renames its buffer, costs nothing."""
-    if x.shape == tuple(shape):
-        return x
-    return b.emit("reshape", [x], {"shape": tuple(shape), ".kernel": "view"})[0]
-
-
 def merged_shape(shape: Sequence[int], groups: Groups) -> tuple[int, ...]:
     return tuple(math.prod(shape[d] for d in group) for group in groups)
 
@@ -99,11 +92,6 @@ def _merged_broadcast(index: int, x: Value, op: Op, groups: Groups) -> SideInput
                 return None
             kept.append((axis, math.prod(shape[d] for d in mine)))
     return SideInput(index, tuple(n for _, n in kept), tuple(axis for axis, _ in kept))
-
-
-def side_operands(b: Builder, epilogue: Epilogue, operands: Sequence[Value]) -> list[Value]:
-    """The buffers that the epilogue reads, in its shapes, in the order of `epilogue.sides`."""
-    return [view(b, operands[side.index], side.shape) for side in epilogue.sides.values()]
 
 
 def write_epilogue(body: Builder, epilogue: Epilogue, anchor: Op, result: Value, names: Sequence[str]) -> Value:

@@ -14,7 +14,8 @@ from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.lift import CONTROL
 from gluonjit.passes.manager import register_pass
 from gluonjit.passes.select_conv import select_conv
-from gluonjit.passes.select_matmul import select_dot, split
+from gluonjit.passes.select_matmul import select_dot
+from gluonjit.passes.site import Site
 
 SEQUENTIAL = frozenset({"sort", "cumsum", "scatter_add"})
 _SELECTORS = {"dot_general": select_dot, "conv": select_conv}
@@ -49,17 +50,14 @@ def select(graph: Graph, *, target: Any) -> Graph:
 
 
 def _with_anchor(b: Builder, op: Op, operands: tuple[Value, ...], fixed: set[Value], target: Any) -> Value | None:
-    body = op.regions[0]
-    anchors = [o for o in body.ops if o.name in _SELECTORS]
+    anchors = [o for o in op.regions[0].ops if o.name in _SELECTORS]
     if len(anchors) != 1:
         return None
     (anchor,) = anchors
-    selector = _SELECTORS[anchor.name]
-
-    def kernel(op: Op) -> Value | None:
-        return selector(b, op, operands, fixed.__contains__, target)
-
-    made = kernel(op)
-    if made is None and body.outputs[0] is not anchor.result:
-        made = split(b, op, operands, anchor, kernel)
+    site = Site(b, op, operands, anchor, fixed, target)
+    if not site.is_supported():
+        return None
+    made = _SELECTORS[anchor.name](site)
+    if made is None and op.regions[0].outputs[0] is not anchor.result:
+        made = site.split(_SELECTORS[anchor.name])
     return made

@@ -10,78 +10,64 @@ Axes of 1 that the convolution does nothing to are dropped first, so that a kern
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gluonjit.ir.graph import Builder, Op, Value
 from gluonjit.passes import tiling
-from gluonjit.passes.regroup import Groups, regroup, side_operands, view, write_epilogue
-from gluonjit.passes.select_matmul import FLOATS, emit_product, moved
+from gluonjit.passes.regroup import Groups, regroup
+from gluonjit.passes.select_matmul import emit_product
+from gluonjit.passes.site import Site, moved, view
 
 _PER_AXIS = ("stride", "low", "high", "dilation", "input_dilation")
 
 
-def select_conv(
-    b: Builder, op: Op, operands: Sequence[Value], hoistable: Callable[[Value], bool], target: Any
-) -> Value | None:
-    """Emits the kernel for a body around a `conv`; None when it must be left to other kernels."""
-    body = op.regions[0]
-    anchor = next(o for o in body.ops if o.name == "conv")
+def select_conv(site: Site) -> Value | None:
+    """The kernel for a `conv`; None when it is left to loops."""
+    b, anchor, attrs = site.b, site.anchor, site.anchor.attrs
     x, w = anchor.operands
-    attrs = anchor.attrs
     spatial = "".join(map(str, range(x.ndim - 2)))
     if attrs["layout"] != (f"N{spatial}C", f"{spatial}IO", f"N{spatial}C") or not spatial:
         return None
-    if x.dtype not in FLOATS or 0 in x.shape or 0 in w.shape or 0 in anchor.result.shape:
+    if any(d != 1 for d in attrs["input_dilation"]):
         return None
-    if any(d != 1 for d in attrs["input_dilation"]) or x not in body.inputs or w not in body.inputs:
-        return None
-    outer_x, outer_w = (operands[body.inputs.index(v)] for v in (x, w))
-
     if attrs["groups"] == 1 and (_is_pointwise(anchor) or _covers_input(anchor)):
-        epilogue = regroup(body, anchor, [tuple(range(x.ndim - 1)), (x.ndim - 1,)])
+        epilogue = regroup(site.body, anchor, [tuple(range(x.ndim - 1)), (x.ndim - 1,)])
         if epilogue is not None:
             n = w.shape[-1]
-            k = w.size // n
-            m = anchor.result.size // n
-            fixed = hoistable(op.operands[body.inputs.index(w)])
-            left = view(b, outer_x, (m, k))
-            return emit_product(b, op, anchor, epilogue, left, outer_w, range(w.ndim), n, fixed, operands, target)
+            left = view(b, site.operand(0), (anchor.result.size // n, w.size // n))
+            return emit_product(site, epilogue, left, range(w.ndim), n)
 
     kept = _working_axes(anchor)
-    epilogue = regroup(body, anchor, _merged(kept, x.ndim))
+    epilogue = regroup(site.body, anchor, _merged(kept, x.ndim))
     if epilogue is None:
         return None
-    attrs = {**attrs, **{name: tuple(attrs[name][k] for k in kept) for name in _PER_AXIS}}
     letters = "".join(map(str, range(len(kept))))
-    attrs["layout"] = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
-    left = view(b, outer_x, (x.shape[0], *(x.shape[k + 1] for k in kept), x.shape[-1]))
-    right = view(b, outer_w, (*(w.shape[k] for k in kept), *w.shape[-2:]))
+    attrs = {
+        **attrs,
+        **{name: tuple(attrs[name][k] for k in kept) for name in _PER_AXIS},
+        "layout": (f"N{letters}C", f"{letters}IO", f"N{letters}C"),
+    }
+    left = view(b, site.operand(0), (x.shape[0], *(x.shape[k + 1] for k in kept), x.shape[-1]))
+    right = view(b, site.operand(1), (*(w.shape[k] for k in kept), *w.shape[-2:]))
 
-    groups, item = attrs["groups"], x.dtype.itemsize
-    narrow = groups > 1 and len(kept) <= 2 and tiling.is_narrow(w.shape[-2], w.shape[-1] // groups, item, target)
+    groups, filters, item = attrs["groups"], w.shape[-1], left.dtype.itemsize
+    narrow = groups > 1 and len(kept) <= 2 and tiling.is_narrow(w.shape[-2], filters // groups, item, site.target)
     if narrow:
-        tile = _narrow_tile(left, right, epilogue.shape, attrs, target)
+        tile = _narrow_tile(left, right, epilogue.shape, attrs, site.target)
         notes: dict[str, Any] = {".kernel": "depthwise", ".tile": tile}
         pixels, rolled = tile.pixels, tile.rows == 0
     else:
-        notes, right = _pack(b, left, right, attrs, epilogue.shape, target)
+        notes, right = _pack(b, left, right, attrs, epilogue.shape, site.target)
         pixels, rolled = notes[".tile"][0], False
     last = [epilogue.shape[-2], left.shape[-2], right.shape[-3], *(attrs[k][-1] for k in ("stride", "low", "dilation"))]
     if tiling.ragged(pixels, *last) or (rolled and (attrs["low"][-1] > 0 or attrs["high"][-1] > 0)):
         left, attrs = _padded(b, left, attrs)
 
-    inner = Builder("body", "fused")
-    inner.loc = anchor.loc
-    data, weight = inner.input("x", left.type), inner.input("w", right.type)
-    if not narrow:
-        weight = _unpack(inner, weight, groups, w.shape[-1])
-    result = inner.emit("conv", [data, weight], attrs)[0]
-    names = [body.inputs[side.index].name for side in epilogue.sides.values()]
-    out = write_epilogue(inner, epilogue, anchor, result, names)
-    sides = side_operands(b, epilogue, operands)
-    y = b.emit("fused", [left, right, *sides], notes, [inner.build([out])], op.loc)[0]
-    return view(b, y, op.results[0].shape)
+    def result(body: Builder, x: Value, w: Value) -> Value:
+        return body.emit("conv", [x, w if narrow else _unpack(body, w, groups, filters)], attrs)[0]
+
+    return site.emit(epilogue, [left, right], result, notes)
 
 
 def _narrow_tile(x: Value, w: Value, out: tuple[int, ...], attrs: Any, target: Any) -> tiling.DepthwiseTile:

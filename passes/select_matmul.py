@@ -8,31 +8,77 @@ keeps its meaning; the annotation `.packed` tells the kernel to read b' as it is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from gluonjit.ir.graph import Builder, Graph, Op, Value
+from gluonjit.ir.graph import Builder, Value
 from gluonjit.ir.primitives.contraction import free_axes
-from gluonjit.ir.types import F32, F64
 from gluonjit.passes import tiling
-from gluonjit.passes.regroup import Epilogue, regroup, side_operands, view, write_epilogue
+from gluonjit.passes.regroup import Epilogue, regroup
+from gluonjit.passes.site import Site, moved, view
 
-FLOATS = (F32, F64)
+
+def select_dot(site: Site) -> Value | None:
+    """The kernel for a `dot_general`; None when it is better left to loops."""
+    a, w = site.anchor.operands
+    (con_a, con_w), (batch_a, batch_w) = site.anchor.attrs["contract"], site.anchor.attrs["batch"]
+    free_a, free_w = free_axes(a.ndim, con_a, batch_a), free_axes(w.ndim, con_w, batch_w)
+    # In which order the pairs are summed is free: a's own order often spares it a transposition.
+    pairs = sorted(zip(con_a, con_w, strict=True))
+    con_a, con_w = tuple(p for p, _ in pairs), tuple(q for _, q in pairs)
+    batch = tuple(a.shape[k] for k in batch_a)
+    m, n, k = (math.prod(v.shape[d] for d in axes) for v, axes in ((a, free_a), (w, free_w), (a, con_a)))
+    perm_a, perm_w = (*batch_a, *free_a, *con_a), (*batch_w, *con_w, *free_w)
+
+    # A few columns leave most lanes empty; loops sum along the terms, if those are neighbours on both sides.
+    along_terms = is_view(a.shape, perm_a) and is_view(w.shape, (*batch_w, *free_w, *con_w))
+    width = tiling.lanes(site.target, a.dtype.itemsize)
+    if along_terms and n * 4 <= width <= k:
+        return None
+
+    first, last = len(batch), len(batch) + len(free_a)
+    groups = [*((d,) for d in range(first)), tuple(range(first, last)), tuple(range(last, last + len(free_w)))]
+    epilogue = regroup(site.body, site.anchor, groups)
+    if epilogue is None:
+        return None
+    left = view(site.b, arranged(site.b, site.operand(0), perm_a), (*batch, m, k))
+    return emit_product(site, epilogue, left, perm_w, n)
 
 
-def moved(b: Builder, x: Value, write: Callable[[Builder, Value], Value], name: str) -> Value:
-    """A kernel of its own that moves `x`'s elements: `write` emits its body."""
-    body = Builder(name, "fused")
-    body.loc = b.loc
-    out = write(body, body.input("x", x.type))
-    return b.emit("fused", [x], {".kernel": "loops"}, [body.build([out])])[0]
+def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int], n: int) -> Value:
+    """The kernel for `left` [batch…, M, K] times the anchor's second operand, which transposed by `perm` is batch…,
+    K…, N…."""
+    b, target, right = site.b, site.target, site.operand(1)
+    *lead, m, k = left.shape
+    batch, item = tuple(lead), left.dtype.itemsize
+    rows, columns = tiling.register_tile(m, n, k, k * item, item, target)
+    panels, row_tiles = -(-n // columns), -(-m // rows)
+    block = tiling.tasks_block(row_tiles, rows * k * item, math.prod(batch) * panels, target)
+    notes: dict[str, Any] = {".kernel": "matmul", ".tile": (rows, columns, block)}
+    if is_view(right.shape, perm):
+        # A single panel is packed as it is. Panels that many tiles read are worth putting together at every call.
+        packed = n != columns and (site.is_fixed(1) or (row_tiles > 2 and n > columns))
+    else:
+        packed = True  # a transposition would cost as much
+    if packed:
+        notes[".packed"] = 1
+        right = pack(b, right, perm, batch, k, n, columns)
+    else:
+        right = view(b, right, (*batch, k, n))
+
+    def product(body: Builder, x: Value, w: Value) -> Value:
+        axes = len(batch)
+        paired = tuple(range(axes))
+        w = unpack(body, w, batch, k, n) if packed else w
+        return body.dot_general(x, w, contract=((axes + 1,), (axes,)), batch=(paired, paired))
+
+    return site.emit(epilogue, [left, right], product, notes)
 
 
 def arranged(b: Builder, x: Value, perm: Sequence[int]) -> Value:
     """`x` transposed: a view where only axes of 1 move, else a kernel."""
-    shape = tuple(x.shape[p] for p in perm)
     if is_view(x.shape, perm):
-        return view(b, x, shape)
+        return view(b, x, tuple(x.shape[p] for p in perm))
     return moved(b, x, lambda body, v: body.transpose(v, perm=tuple(perm)), "transpose")
 
 
@@ -40,93 +86,6 @@ def is_view(shape: Sequence[int], perm: Sequence[int]) -> bool:
     """Whether transposing moves axes of 1 alone."""
     order = [p for p in perm if shape[p] != 1]
     return order == sorted(order)
-
-
-def select_dot(
-    b: Builder, op: Op, operands: Sequence[Value], hoistable: Callable[[Value], bool], target: Any
-) -> Value | None:
-    """Emits the kernel for a body around a `dot_general`; None when it must be left to other kernels."""
-    body = op.regions[0]
-    anchor = next(o for o in body.ops if o.name == "dot_general")
-    a, w = anchor.operands
-    (con_a, con_w), (batch_a, batch_w) = anchor.attrs["contract"], anchor.attrs["batch"]
-    if a.dtype not in FLOATS or 0 in a.shape or 0 in w.shape:
-        return None
-    if a not in body.inputs or w not in body.inputs:
-        return None
-    free_a, free_w = free_axes(a.ndim, con_a, batch_a), free_axes(w.ndim, con_w, batch_w)
-    # In which order the pairs are summed is free: a's own order often spares it a transposition.
-    pairs = sorted(zip(con_a, con_w, strict=True))
-    con_a, con_w = tuple(p for p, _ in pairs), tuple(q for _, q in pairs)
-    first, last = len(batch_a), len(batch_a) + len(free_a)
-    groups = [
-        *((k,) for k in range(first)),
-        tuple(range(first, last)),
-        tuple(range(last, last + len(free_w))),
-    ]
-    epilogue = regroup(body, anchor, groups)
-    if epilogue is None:
-        return None
-    batch = tuple(a.shape[k] for k in batch_a)
-    m, n, k = (math.prod(v.shape[d] for d in axes) for v, axes in ((a, free_a), (w, free_w), (a, con_a)))
-
-    outer_a, outer_w = (operands[body.inputs.index(v)] for v in (a, w))
-    left = view(b, arranged(b, outer_a, (*batch_a, *free_a, *con_a)), (*batch, m, k))
-    perm_w = (*batch_w, *con_w, *free_w)
-    fixed = hoistable(op.operands[body.inputs.index(w)])
-    return emit_product(b, op, anchor, epilogue, left, outer_w, perm_w, n, fixed, operands, target)
-
-
-def emit_product(
-    b: Builder,
-    op: Op,
-    anchor: Op,
-    epilogue: Epilogue,
-    left: Value,
-    right: Value,
-    perm: Sequence[int],
-    n: int,
-    fixed: bool,
-    operands: Sequence[Value],
-    target: Any,
-) -> Value:
-    """The kernel for left [batch…, M, K] times `right`, which transposed by `perm` is batch…, K…, N….
-
-    `fixed`: `right` changes rarely, so that packing it costs nothing.
-    """
-    *lead, m, k = left.shape
-    batch = tuple(lead)
-    rows, columns = tiling.register_tile(m, n, k, k * left.dtype.itemsize, left.dtype.itemsize, target)
-    panels, row_tiles = -(-n // columns), -(-m // rows)
-    tile_bytes = rows * k * left.dtype.itemsize
-    block = tiling.tasks_block(row_tiles, tile_bytes, math.prod(batch) * panels, target)
-    if is_view(right.shape, perm):
-        # A single panel is packed as it is. Panels that many tiles read are worth putting together at every call.
-        packed = n != columns and (fixed or (row_tiles > 2 and n > columns))
-    else:
-        packed = True  # a transposition would cost as much
-
-    inner = Builder("body", "fused")
-    inner.loc = anchor.loc
-    x = inner.input("a", left.type)
-    if packed:
-        right = pack(b, right, perm, batch, k, n, columns)
-        w = inner.input("b", right.type)
-        unpacked = unpack(inner, w, batch, k, n)
-    else:
-        right = view(b, right, (*batch, k, n))
-        unpacked = w = inner.input("b", right.type)
-    axes = len(batch)
-    paired = tuple(range(axes))
-    product = inner.dot_general(x, unpacked, contract=((axes + 1,), (axes,)), batch=(paired, paired))
-    names = [op.regions[0].inputs[side.index].name for side in epilogue.sides.values()]
-    out = write_epilogue(inner, epilogue, anchor, product, names)
-    attrs: dict[str, Any] = {".kernel": "matmul", ".tile": (rows, columns, block)}
-    if packed:
-        attrs[".packed"] = 1
-    sides = side_operands(b, epilogue, operands)
-    y = b.emit("fused", [left, right, *sides], attrs, [inner.build([out])], op.loc)[0]
-    return view(b, y, op.results[0].shape)
 
 
 def pack(b: Builder, w: Value, perm: Sequence[int], batch: tuple[int, ...], k: int, n: int, columns: int) -> Value:
@@ -160,27 +119,3 @@ def unpack(body: Builder, w: Value, batch: tuple[int, ...], k: int, n: int) -> V
     if n == panels * columns:
         return w
     return body.slice(w, start=(0,) * w.ndim, size=(*batch, k, n))
-
-
-def split(
-    b: Builder, op: Op, operands: Sequence[Value], anchor: Op, kernel: Callable[[Op], Value | None]
-) -> Value | None:
-    """The anchor in a kernel of its own and what follows it in another, for epilogues that no kernel can compute."""
-    body = op.regions[0]
-    alone = Builder("body", body.level)
-    env = {v: alone.input(v.name, v.type) for v in body.inputs}
-    result = alone.emit(anchor.name, [env[v] for v in anchor.operands], anchor.attrs, (), anchor.loc)[0]
-    made = kernel(Op(op.name, op.operands, op.attrs, (anchor.result,), (alone.build([result]),), op.loc))
-    if made is None:
-        return None
-    following = [o for o in body.ops if o is not anchor]
-    read = {v for o in following for v in o.operands}
-    rest = Builder("body", body.level)
-    inner = {v: rest.input(v.name, v.type) for v in body.inputs if v in read}
-    inner[anchor.result] = rest.input("product", anchor.result.type)
-    for o in following:
-        rest.loc = o.loc
-        inner.update(zip(o.results, rest.emit(o.name, [inner[v] for v in o.operands], o.attrs), strict=True))
-    region: Graph = rest.build([inner[v] for v in body.outputs])
-    sides = [x for v, x in zip(body.inputs, operands, strict=True) if v in read]
-    return b.emit("fused", [*sides, made], {".kernel": "loops"}, [region], op.loc)[0]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gluonjit.ir.graph import Builder, evaluate
-from gluonjit.ir.types import F32, F64, TensorType
+from gluonjit.ir.types import F16, F32, F64, TensorType
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
 from support.selected import TARGETS, run_selected, runnable
@@ -85,6 +85,7 @@ DIRECT = {
     "1-D causal": conv((40,), 8, 12, 3, low=4, dilation=2),
     "3-D": conv((5, 6, 7), 4, 20, 3, low=1, high=1, stride=(1, 2, 1), epilogue="all"),
     "float64": conv((7, 6), 5, 11, 3, low=1, high=1, dtype=F64, epilogue="all"),
+    "float16": conv((7, 6), 5, 11, 3, low=1, high=1, dtype=F16),
     "weights are computed": conv((7, 6), 5, 11, 3, low=1, high=1, params=()),
     "1x1 with stride": conv((5, 6), 10, 20, 1, stride=2),
     "1x1, a gate per image": conv((5, 6), 10, 20, 1, batch=2, epilogue="all"),

@@ -5,7 +5,7 @@ import pytest
 
 from gluonjit.codegen.target import named
 from gluonjit.ir.graph import Builder, evaluate
-from gluonjit.ir.types import BOOL, F16, F32, F64, I32, TensorType
+from gluonjit.ir.types import BF16, BOOL, F16, F32, F64, I32, TensorType
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
 from support.selected import TARGETS, run_selected, runnable
@@ -65,7 +65,7 @@ def dense(m, n, k, epilogue="none", dtype=F32, params=(1,)):
     return b.build([y], {"params": params})
 
 
-SHAPES = [(1, 1, 1), (1, 2, 128), (1, 257, 64), (7, 33, 5), (14, 32, 3), (29, 70, 17), (64, 64, 64), (101, 97, 13)]
+SHAPES = [(1, 1, 1), (1, 5, 128), (1, 257, 64), (7, 33, 5), (14, 32, 3), (29, 70, 17), (64, 64, 64), (101, 97, 13)]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -144,6 +144,22 @@ def test_an_epilogue_over_part_of_the_rows_gets_a_kernel_of_its_own():
     table = b.input("table", TensorType(F32, (5, 20)))
     y = b.add(y, b.broadcast(table, shape=y.shape, dims=(1, 2)))
     check(b.build([y], {"params": (1,)}), runnable("host"), ["loops", "matmul", "loops"])
+
+
+def test_a_few_columns_are_loops():
+    """Most lanes would be empty; a sum along the terms fills them."""
+    target = runnable("host")
+    check(dense(7, 2, 128, "relu"), target, ["loops"])
+    b = Builder("other", "legal")
+    x, w = b.input("x", TensorType(F32, (7, 128))), b.input("w", TensorType(F32, (128, 2)))
+    check(b.build([b.dot_general(x, w, contract=((1,), (0,)))], {"params": (1,)}), target, ["loops", "matmul"])
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16])
+def test_narrow_floats_are_summed_in_float32(dtype):
+    """Casts around the kernel; rounded once, before the epilogue."""
+    run = check(dense(19, 37, 40, "bias", dtype), runnable("host"), ["loops", "loops", "loops", "matmul"])
+    assert run.outputs[0].dtype == dtype.numpy
 
 
 def test_types_that_the_kernel_does_not_know_are_loops():

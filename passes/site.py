@@ -1,0 +1,109 @@
+"""What a selector works on: an op of level `fused` around an anchor, and how the kernel that replaces it is emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gluonjit.ir.graph import Builder, Graph, Op, Value
+from gluonjit.ir.types import BF16, F16, F32, F64, DType
+from gluonjit.passes.regroup import Epilogue, write_epilogue
+
+_COMPUTED_IN: dict[DType, DType] = {F32: F32, F64: F64, F16: F32, BF16: F32}
+"""The type that a kernel sums in, for each type it can serve."""
+
+
+@dataclass(frozen=True)
+class Site:
+    b: Builder
+    op: Op
+    """The op as the old graph has it."""
+    operands: tuple[Value, ...]
+    """Its operands in the new graph."""
+    anchor: Op
+    fixed: Container[Value]
+    """The values of the old graph that change rarely: what is computed from them costs nothing."""
+    target: Any
+
+    @property
+    def body(self) -> Graph:
+        return self.op.regions[0]
+
+    def is_supported(self) -> bool:
+        """Whether the anchor reads buffers, of a type that kernels know, and computes something."""
+        inputs = self.body.inputs
+        values = (*self.anchor.operands, self.anchor.result)
+        return (
+            all(v in inputs for v in self.anchor.operands)
+            and self.anchor.result.dtype in _COMPUTED_IN
+            and all(v.size for v in values)
+        )
+
+    def operand(self, k: int) -> Value:
+        """What the anchor's operand k is outside, in the type that the kernel computes in."""
+        v = self.operands[self.body.inputs.index(self.anchor.operands[k])]
+        dtype = _COMPUTED_IN[v.dtype]
+        if v.dtype is dtype:
+            return v
+        return moved(self.b, v, lambda body, x: body.cast(x, dtype=dtype), "cast")
+
+    def is_fixed(self, k: int) -> bool:
+        return self.op.operands[self.body.inputs.index(self.anchor.operands[k])] in self.fixed
+
+    def emit(
+        self, epilogue: Epilogue, buffers: Sequence[Value], anchor: Callable[..., Value], notes: dict[str, Any]
+    ) -> Value:
+        """The kernel that computes `anchor(body, *buffers)` and then the epilogue, annotated with `notes`."""
+        body = Builder("body", "fused")
+        body.loc = self.anchor.loc
+        result = anchor(body, *(body.input(name, v.type) for name, v in zip(("x", "w"), buffers, strict=True)))
+        wanted = self.anchor.result.dtype
+        if result.dtype is not wanted:
+            result = body.cast(result, dtype=wanted)
+        names = [self.body.inputs[side.index].name for side in epilogue.sides.values()]
+        out = write_epilogue(body, epilogue, self.anchor, result, names)
+        sides = [view(self.b, self.operands[side.index], side.shape) for side in epilogue.sides.values()]
+        y = self.b.emit("fused", [*buffers, *sides], notes, [body.build([out])], self.op.loc)[0]
+        return view(self.b, y, self.op.results[0].shape)
+
+    def split(self, select: Callable[[Site], Value | None]) -> Value | None:
+        """The anchor in a kernel that `select` finds for it alone, and what follows it in another.
+
+        For epilogues that the anchor's kernel cannot compute; None when there is no kernel even so.
+        """
+        body, anchor = self.body, self.anchor
+        alone = Builder("body", body.level)
+        env = {v: alone.input(v.name, v.type) for v in body.inputs}
+        result = alone.emit(anchor.name, [env[v] for v in anchor.operands], anchor.attrs, (), anchor.loc)[0]
+        region = alone.build([result])
+        op = replace(self.op, results=(anchor.result,), regions=(region,))
+        product = select(replace(self, op=op, anchor=region.ops[0]))
+        if product is None:
+            return None
+        following = [o for o in body.ops if o is not anchor]
+        read = {v for o in following for v in o.operands}
+        rest = Builder("body", body.level)
+        inner = {v: rest.input(v.name, v.type) for v in body.inputs if v in read}
+        inner[anchor.result] = rest.input("product", anchor.result.type)
+        for o in following:
+            rest.loc = o.loc
+            inner.update(zip(o.results, rest.emit(o.name, [inner[v] for v in o.operands], o.attrs), strict=True))
+        sides = [x for v, x in zip(body.inputs, self.operands, strict=True) if v in read]
+        region = rest.build([inner[v] for v in body.outputs])
+        return self.b.emit("fused", [*sides, product], {".kernel": "loops"}, [region], self.op.loc)[0]
+
+
+def view(b: Builder, x: Value, shape: Sequence[int]) -> Value:
+    """`x` under another shape: renames its buffer, costs nothing."""
+    if x.shape == tuple(shape):
+        return x
+    return b.emit("reshape", [x], {"shape": tuple(shape), ".kernel": "view"})[0]
+
+
+def moved(b: Builder, x: Value, write: Callable[[Builder, Value], Value], name: str) -> Value:
+    """A kernel of its own that brings `x` into another form: `write` emits its body."""
+    body = Builder(name, "fused")
+    body.loc = b.loc
+    out = write(body, body.input("x", x.type))
+    return b.emit("fused", [x], {".kernel": "loops"}, [body.build([out])])[0]
