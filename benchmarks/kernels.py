@@ -8,12 +8,14 @@ padding count, although they are skipped. Medians of turns, in which the peak is
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from benchmarks.peak import Native, interleaved, peak
 from gluonjit.codegen import llvm
+from gluonjit.codegen.epilogue import ANCHORS
 from gluonjit.codegen.program import lower_kernel
 from gluonjit.codegen.target import Target, host
 from gluonjit.ir.graph import Builder, Graph, Value, evaluate_op
@@ -90,37 +92,37 @@ CASES = {
 }
 
 
-def prepare(graph: Graph, flop: float, target: Target) -> Native:
-    """The graph's one kernel of interest, with random operands."""
+def prepare(graph: Graph, flop: float, target: Target) -> tuple[Mapping[str, Any], Native]:
+    """The graph's one kernel of interest over random operands, with its attributes."""
     graph = run_passes(graph, "fuse, select", target=target)
     rng = np.random.default_rng(0)
     env = {v: rng.standard_normal(v.shape, np.float32) for v in graph.inputs}
     for op in graph.ops:
-        if op.attrs.get(".kernel") in ("matmul", "conv", "depthwise"):
+        if op.regions and any(o.name in ANCHORS for o in op.regions[0].ops):
             module = llvm.Module(target)
             lower_kernel("k", op, target, module)
             buffers = [aligned_array(v.shape, v.dtype.numpy) for v in (*op.operands, *op.results)]
             for buffer, v in zip(buffers, op.operands):
                 buffer[...] = env[v]
-            return Native(module, buffers, flop)
+            return op.attrs, Native(module, buffers, flop)
         env.update(zip(op.results, evaluate_op(op, [env[v] for v in op.operands])))
-    raise ValueError(f"no kernel was selected for\n{graph}")
+    raise ValueError(f"no product in\n{graph}")
 
 
 def main(words: Sequence[str]) -> None:
     target = host()
     chosen = {name: case for name, case in CASES.items() if not words or any(w in name for w in words)}
-    names = ["peak", *chosen]
-    kernels = [peak(target), *(prepare(*case, target) for case in chosen.values())]
-    times = interleaved(kernels)
-    best = kernels[0].flop / times[0]
-    print(f"{'one thread, ' + target.cpu:32}{'us':>10}{'GFLOP/s':>10}{'of peak':>9}{'compile ms':>12}{'lines':>7}")
-    for name, kernel, seconds in zip(names, kernels, times):
+    prepared = {name: prepare(*case, target) for name, case in chosen.items()}
+    reference = peak(target)
+    first, *times = interleaved([reference, *(kernel for _, kernel in prepared.values())])
+    best = reference.flop / first
+    print(f"{target.cpu}, one thread, peak {best / 1e9:.1f} GFLOP/s")
+    print(f"{'':32}{'us':>10}{'GFLOP/s':>10}{'of peak':>9}{'compile ms':>12}  kernel and tile")
+    for (name, (attrs, kernel)), seconds in zip(prepared.items(), times):
         rate = kernel.flop / seconds
-        print(
-            f"{name:32}{seconds * 1e6:10.2f}{rate / 1e9:10.1f}{rate / best:9.1%}"
-            f"{kernel.compile_seconds * 1e3:12.1f}{kernel.text_lines:7}"
-        )
+        how = " ".join([attrs[".kernel"], *map(str, attrs.get(".tile", ()))])
+        compile = kernel.compile_seconds * 1e3
+        print(f"{name:32}{seconds * 1e6:10.2f}{rate / 1e9:10.1f}{rate / best:9.1%}{compile:12.1f}  {how}")
 
 
 if __name__ == "__main__":

@@ -37,9 +37,7 @@ class Native:
         self.flop = flop
         self.buffers = list(buffers)
         start = time.thread_time()
-        text = module.text()
-        self.text_lines = text.count("\n")
-        data = llvm.compile_module(text, module.target)
+        data = llvm.compile_module(module.text(), module.target)
         self.compile_seconds = time.thread_time() - start
         self._loaded = llvm.load(data)
         self._table = (ctypes.c_void_p * len(buffers))(*(b.ctypes.data for b in buffers))
