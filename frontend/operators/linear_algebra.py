@@ -91,7 +91,7 @@ def khatri_rao(b: Any, *args: Any, num_args: int) -> Any:
 # linalg
 
 
-def _matrices(operator: str, *inputs: Any, square: bool = False) -> int:
+def matrices(operator: str, *inputs: Any, square: bool = False) -> int:
     """The rank that the inputs share. They must be matrices, or batches of them, of floats."""
     require_same_dtype(*inputs)
     if dtype_of(inputs[0]) not in (F32, F64):
@@ -109,7 +109,7 @@ def _matrices(operator: str, *inputs: Any, square: bool = False) -> int:
     return rank
 
 
-def _scaled(b: Any, x: Any, factor: float) -> Any:
+def scaled(b: Any, x: Any, factor: float) -> Any:
     return x if factor == 1 else b.mul(x, scalar(b, factor, dtype_of(x)))
 
 
@@ -122,7 +122,7 @@ def _moved(rank: int, source: int, target: int) -> tuple[int, ...]:
 
 def _gemm(b: Any, name: str, inputs: Sequence[Any], transpose_a: bool, transpose_b: bool, axis: int) -> Any:
     """The product of the first two inputs, whose rows lie along `axis` and columns along the last one."""
-    rank = _matrices(name, *inputs)
+    rank = matrices(name, *inputs)
     row = axis_in(axis, rank)
     if row == rank - 1:
         raise OperatorError(f"axis={axis} of {name} is the axis of the columns")
@@ -151,7 +151,7 @@ _GEMM = {"transpose_a": boolean(False), "transpose_b": boolean(False), "alpha": 
 @operator("_linalg_gemm2", aliases=("linalg_gemm2",), inputs=("A", "B"), attrs={**_GEMM, "axis": integer(-2)})
 def gemm2(b: Any, A: Any, B: Any, *, transpose_a: bool, transpose_b: bool, alpha: float, axis: int) -> Any:
     """alpha * A B"""
-    return _scaled(b, _gemm(b, "linalg_gemm2", (A, B), transpose_a, transpose_b, axis), alpha)
+    return scaled(b, _gemm(b, "linalg_gemm2", (A, B), transpose_a, transpose_b, axis), alpha)
 
 
 @operator(
@@ -169,7 +169,7 @@ def gemm(
         raise OperatorError(
             f"Shape inconsistent, Provided = {shape_text(C.shape)}, inferred shape={shape_text(product.shape)}"
         )
-    return b.add(_scaled(b, product, alpha), _scaled(b, C, beta))
+    return b.add(scaled(b, product, alpha), scaled(b, C, beta))
 
 
 @operator(
@@ -180,11 +180,11 @@ def gemm(
 )
 def syrk(b: Any, A: Any, *, transpose: bool, alpha: float) -> Any:
     """alpha * A Aᵀ, or alpha * Aᵀ A"""
-    _matrices("linalg_syrk", A)
-    return _scaled(b, _matmul(b, A, A, transpose, not transpose), alpha)
+    matrices("linalg_syrk", A)
+    return scaled(b, _matmul(b, A, A, transpose, not transpose), alpha)
 
 
-def _triangle(b: Any, A: Any, lower: bool) -> Any:
+def triangle(b: Any, A: Any, lower: bool) -> Any:
     """`A` with zeros above (below) its diagonal."""
     side = A.shape[-1]
     row = b.iota(shape=(side, 1), axis=0, dtype=I64)
@@ -201,18 +201,18 @@ def _triangle(b: Any, A: Any, lower: bool) -> Any:
 )
 def trmm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: bool, alpha: float) -> Any:
     """alpha * A B or alpha * B A, where A counts as triangular: what lies on its other side is not read"""
-    _matrices("linalg_trmm", A, B, square=True)
+    matrices("linalg_trmm", A, B, square=True)
     if tuple(A.shape[:-2]) != tuple(B.shape[:-2]) or A.shape[-1] != B.shape[-1 if rightside else -2]:
         raise OperatorError(f"Shapes of inputs {shape_text(A.shape)} and {shape_text(B.shape)} do not match in trmm")
-    factor = _triangle(b, A, lower)
+    factor = triangle(b, A, lower)
     y = _matmul(b, B, factor, False, transpose) if rightside else _matmul(b, factor, B, transpose, False)
-    return _scaled(b, y, alpha)
+    return scaled(b, y, alpha)
 
 
 @operator("_linalg_sumlogdiag", aliases=("linalg_sumlogdiag",), inputs=("A",))
 def sumlogdiag(b: Any, A: Any) -> Any:
     """The sum of the logarithms of the diagonal"""
-    rank = _matrices("linalg_sumlogdiag", A, square=True)
+    rank = matrices("linalg_sumlogdiag", A, square=True)
     y = b.reduce(b.log(diagonal(b, A, 0)), op="sum", axes=(rank - 2,))
     return b.reshape(y, shape=tuple(A.shape[:-2]) or (1,))
 
@@ -220,7 +220,7 @@ def sumlogdiag(b: Any, A: Any) -> Any:
 @operator("_linalg_extractdiag", aliases=("linalg_extractdiag",), inputs=("A",), attrs={"offset": integer(0)})
 def extractdiag(b: Any, A: Any, *, offset: int) -> Any:
     """A diagonal of square matrices"""
-    _matrices("linalg_extractdiag", A, square=True)
+    matrices("linalg_extractdiag", A, square=True)
     if abs(offset) >= A.shape[-1]:
         raise OperatorError(f"offset={offset} lies outside of matrices of shape {shape_text(A.shape)}")
     return diagonal(b, A, offset)

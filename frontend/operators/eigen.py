@@ -1,0 +1,135 @@
+"""Eigenvalues of symmetric matrices, by Jacobi's rotations.
+
+A rotation of two rows and the same two columns clears the element where they cross. Of n rows, n / 2 pairs are rotated
+at once; between rotations the rows change places as the players of a tournament do, so that in a round of n - 1 steps
+each row meets each other one. All of it is elementwise work on the whole matrix, step by step in a loop.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ml_dtypes import finfo
+
+from gluonjit.ir.types import F64, I64, dtype_of
+from gluonjit.operators.boxes import rows
+from gluonjit.operators.creation import diagonal, filled
+from gluonjit.operators.factorization import identity, transposed
+from gluonjit.operators.looping import loop
+from gluonjit.operators.support import scalar
+
+_MOST_ROUNDS = 30
+"""Convergence is quadratic in the end: a dozen rounds have always been enough."""
+
+
+def symmetric_eigen(b: Any, a: Any) -> tuple[Any, Any]:
+    """(values, vectors) of symmetric matrices (batch, n, n), of which the lower triangles are read.
+
+    Values (batch, n) ascend; the vectors are rows (batch, n, n), with their largest elements positive.
+    """
+    own = dtype_of(a)
+    if 0 in a.shape:
+        return b.reshape(a, shape=a.shape[:2]), a
+    # Thousands of steps, each of which rounds: float32 would lose two digits.
+    values, vectors = _eigen(b, b.cast(a, dtype=F64), float(finfo(own.numpy).eps))
+    return b.cast(values, dtype=own), b.cast(vectors, dtype=own)
+
+
+def _eigen(b: Any, a: Any, precision: float) -> tuple[Any, Any]:
+    """Until what is left beside the diagonal is below `precision` of the whole."""
+    batch, size = a.shape[:2]
+    dtype = dtype_of(a)
+    row, column = (b.iota(shape=s, axis=k, dtype=I64) for k, s in ((1, (1, size, 1)), (2, (1, 1, size))))
+    a = b.select(b.ge(row, column), a, transposed(b, a))
+    # With an odd number, one row always waits: it is paired with a row of nothing but zeros.
+    n = size + size % 2
+    if n > size:
+        a = b.pad(a, scalar(b, 0, dtype), low=(0, 0, 0), high=(0, 1, 1))
+    small = b.mul(b.reduce(b.mul(a, a), op="sum", axes=(1, 2)), scalar(b, precision**2, dtype))
+
+    def step(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+        a, vectors = state
+        rotation = _rotation(b, a)
+        a = _turned(b, _turned(b, a, rotation, 1), rotation, 2)
+        return [a, _turned(b, vectors, rotation, 1)], []
+
+    def play(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+        (a, vectors), _ = loop(b, step, state[:2], (), (), trip=max(n - 1, 1))
+        one, other = (b.iota(shape=(1, n, 1) if k == 1 else (1, 1, n), axis=k, dtype=I64) for k in (1, 2))
+        rest = b.select(b.eq(one, other), scalar(b, 0, dtype), b.mul(a, a))
+        return [a, vectors, b.reduce(rest, op="sum", axes=(1, 2))], []
+
+    def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
+        return b.reduce(b.gt(state[2], captured[0]), op="any", axes=(0,))
+
+    begin = [a, identity(b, a, n), filled(b, math.inf, (batch,), dtype)]
+    (a, vectors, _), _ = loop(b, play, begin, (), [small], trip=_MOST_ROUNDS, condition=more)
+    return _sorted(b, diagonal(b, a, 0), vectors, size)
+
+
+def _rotation(b: Any, a: Any) -> tuple[Any, Any]:
+    """Cosine and sine of the rotation of each pair of rows i and n/2 + i: (batch, n/2)."""
+    batch, n, _ = a.shape
+    half = n // 2
+    dtype = dtype_of(a)
+
+    def block(top: int, left: int) -> Any:
+        return diagonal(b, b.slice(a, start=(0, top, left), size=(batch, half, half)), 0)
+
+    p, q, across = block(0, 0), block(half, half), block(0, half)
+    zero, one, two = (scalar(b, v, dtype) for v in (0, 1, 2))
+    clear = b.eq(across, zero)
+    slope = b.div(b.sub(q, p), b.mul(two, b.select(clear, one, across)))
+    tangent = b.div(one, b.add(b.abs(slope), b.sqrt(b.add(one, b.mul(slope, slope)))))
+    tangent = b.select(b.lt(slope, zero), b.neg(tangent), tangent)
+    tangent = b.select(clear, zero, tangent)
+    cosine = b.div(one, b.sqrt(b.add(one, b.mul(tangent, tangent))))
+    return cosine, b.mul(tangent, cosine)
+
+
+def _turned(b: Any, x: Any, rotation: tuple[Any, Any], axis: int) -> Any:
+    """The pairs of rows (axis 1) or columns (axis 2) rotated, and in the places that they have in the next step.
+
+    Place 0 is kept; the others move on along the circle 1 … n/2 - 1, n - 1 … n/2.
+    """
+    half = x.shape[axis] // 2
+
+    def part(x: Any, start: int, stop: int) -> Any:
+        begin, size = [0, 0, 0], list(x.shape)
+        begin[axis], size[axis] = start, stop - start
+        return b.slice(x, start=tuple(begin), size=tuple(size))
+
+    top, bottom = part(x, 0, half), part(x, half, 2 * half)
+    shape = (x.shape[0], half, 1) if axis == 1 else (x.shape[0], 1, half)
+    c, s = (b.reshape(v, shape=shape) for v in rotation)
+    top, bottom = b.sub(b.mul(c, top), b.mul(s, bottom)), b.add(b.mul(s, top), b.mul(c, bottom))
+    if half == 1:
+        return b.concat(top, bottom, axis=axis)
+    return b.concat(
+        part(top, 0, 1),
+        part(bottom, 0, 1),
+        part(top, 1, half - 1),
+        part(bottom, 1, half),
+        part(top, half - 1, half),
+        axis=axis,
+    )
+
+
+def _sorted(b: Any, values: Any, vectors: Any, size: int) -> tuple[Any, Any]:
+    """Ascending, without the additional row, and with signs that do not depend on the way of computation."""
+    batch, n = values.shape
+    dtype = dtype_of(values)
+    key = values
+    if n > size:
+        # The additional row still is the only one that has anything in the additional column.
+        extra = b.reshape(b.slice(vectors, start=(0, 0, size), size=(batch, n, 1)), shape=(batch, n))
+        key = b.select(b.eq(extra, scalar(b, 1, dtype)), scalar(b, math.inf, dtype), values)
+    values, order = b.sort(key, axis=1)
+    values = b.slice(values, start=(0, 0), size=(batch, size))
+    vectors = b.slice(rows(b, vectors, order), start=(0, 0, 0), size=(batch, size, size))
+    largest = b.reshape(b.arg_reduce(b.abs(vectors), op="argmax", axis=2), shape=(batch, size, 1))
+    column = b.iota(shape=(1, 1, size), axis=2, dtype=I64)
+    lead = b.reduce(b.select(b.eq(column, largest), vectors, scalar(b, 0, dtype)), op="sum", axes=(2,))
+    negative = b.reshape(b.lt(lead, scalar(b, 0, dtype)), shape=(batch, size, 1))
+    return values, b.select(negative, b.neg(vectors), vectors)

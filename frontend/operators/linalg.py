@@ -1,0 +1,191 @@
+"""The `linalg` operators that factorize, solve and pack; products are in `linear_algebra`.
+
+They take matrices in the last two axes, and a batch of them in the axes before. A matrix that has no such factors
+(singular, not positive) gives NaN or infinity, where MXNet stops with an error of LAPACK: compiled code cannot look.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.types import I32, dtype_of
+from gluonjit.operators import factorization
+from gluonjit.operators.attributes import boolean, integer, number
+from gluonjit.operators.creation import diagonal, filled
+from gluonjit.operators.eigen import symmetric_eigen
+from gluonjit.operators.linear_algebra import matrices, scaled
+from gluonjit.operators.registry import OperatorError, operator
+from gluonjit.operators.support import require_numeric, scalar, shape_text
+
+_LOWER = boolean(True, doc="whether the triangle below the diagonal is meant, and read")
+
+
+def _batched(b: Any, x: Any) -> Any:
+    """(batch, m, n)"""
+    return b.reshape(x, shape=(math.prod(x.shape[:-2]), *x.shape[-2:]))
+
+
+def _like(b: Any, y: Any, x: Any, last: int = 2) -> Any:
+    """`y` with the batch axes of `x`; its `last` axes stay. (1,) instead of no axes at all."""
+    return b.reshape(y, shape=(*x.shape[:-2], *y.shape[len(y.shape) - last :]) or (1,))
+
+
+@operator("_linalg_potrf", aliases=("linalg_potrf",), inputs=("A",), attrs={"lower": _LOWER})
+def potrf(b: Any, A: Any, *, lower: bool) -> Any:
+    """The Cholesky factor of positive definite matrices: lower triangular L with L Lᵀ = A, or upper U with Uᵀ U = A"""
+    matrices("linalg_potrf", A, square=True)
+    a = _batched(b, A)
+    if not lower:
+        a = factorization.transposed(b, a)
+    y = factorization.cholesky(b, a)
+    return _like(b, y if lower else factorization.transposed(b, y), A)
+
+
+@operator("_linalg_potri", aliases=("linalg_potri",), inputs=("A",), attrs={"lower": _LOWER})
+def potri(b: Any, A: Any, *, lower: bool) -> Any:
+    """The inverse of the matrix whose Cholesky factor is given"""
+    matrices("linalg_potri", A, square=True)
+    a = _batched(b, A)
+    inverse = factorization.solve(b, a, factorization.identity(b, a, a.shape[1]), lower)
+    return _like(b, factorization.product(b, inverse, inverse, lower, not lower), A)
+
+
+@operator(
+    "_linalg_trsm",
+    aliases=("linalg_trsm",),
+    inputs=("A", "B"),
+    attrs={"transpose": boolean(False), "rightside": boolean(False), "lower": _LOWER, "alpha": number(1.0)},
+)
+def trsm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: bool, alpha: float) -> Any:
+    """X with A X = alpha * B, or X A = alpha * B, for triangular A: what lies on its other side is not read"""
+    matrices("linalg_trsm", A, B, square=True)
+    if tuple(A.shape[:-2]) != tuple(B.shape[:-2]) or A.shape[-1] != B.shape[-1 if rightside else -2]:
+        raise OperatorError(
+            f"Incompatible matrix dimensions for multiplication: {shape_text(A.shape)} and {shape_text(B.shape)}"
+        )
+    a, x = _batched(b, A), scaled(b, _batched(b, B), alpha)
+    if rightside:  # X A = B is Aᵀ Xᵀ = Bᵀ
+        y = factorization.solve(b, a, factorization.transposed(b, x), lower, not transpose)
+        return _like(b, factorization.transposed(b, y), B)
+    return _like(b, factorization.solve(b, a, x, lower, transpose), B)
+
+
+# Determinants and inverses
+
+
+@operator(
+    "_linalg_det",
+    aliases=("linalg_det",),
+    inputs=("A",),
+    outputs=lambda attrs: ("output0", "output1", "output2"),
+    visible=lambda attrs: 1,
+)
+def det(b: Any, A: Any) -> Any:
+    """The determinants of square matrices"""
+    matrices("linalg_det", A, square=True)
+    packed, _, sign = factorization.lu(b, _batched(b, A))
+    return _like(b, b.mul(b.reduce(diagonal(b, packed, 0), op="prod", axes=(1,)), sign), A, 0)
+
+
+@operator(
+    "_linalg_slogdet",
+    aliases=("linalg_slogdet",),
+    inputs=("A",),
+    outputs=lambda attrs: ("output0", "output1", "output2", "output3"),
+    visible=lambda attrs: 2,
+)
+def slogdet(b: Any, A: Any) -> Any:
+    """The signs of determinants, and the logarithms of their absolute values"""
+    matrices("linalg_slogdet", A, square=True)
+    packed, _, sign = factorization.lu(b, _batched(b, A))
+    pivots = diagonal(b, packed, 0)
+    sign = b.mul(sign, b.reduce(b.sign(pivots), op="prod", axes=(1,)))
+    return _like(b, sign, A, 0), _like(b, b.reduce(b.log(b.abs(pivots)), op="sum", axes=(1,)), A, 0)
+
+
+@operator("_linalg_inverse", aliases=("linalg_inverse",), inputs=("A",), same_shape=True)
+def inverse(b: Any, A: Any) -> Any:
+    """The inverses of square matrices"""
+    matrices("linalg_inverse", A, square=True)
+    return _like(b, factorization.inverse(b, _batched(b, A)), A)
+
+
+# Orthogonal factors
+
+
+@operator("_linalg_gelqf", aliases=("linalg_gelqf",), inputs=("A",), outputs=lambda attrs: ("output0", "output1"))
+def gelqf(b: Any, A: Any) -> Any:
+    """Q with orthonormal rows and lower triangular L with L Q = A, for matrices not higher than wide"""
+    matrices("linalg_gelqf", A)
+    if A.shape[-2] > A.shape[-1]:
+        raise OperatorError(
+            f"Input A shape wrong: Last dimension must be >= than second to last, got {shape_text(A.shape)}"
+        )
+    factor, q = factorization.lq(b, _batched(b, A))
+    return _like(b, q, A), _like(b, factor, A)
+
+
+@operator("_linalg_syevd", aliases=("linalg_syevd",), inputs=("A",), outputs=lambda attrs: ("output0", "output1"))
+def syevd(b: Any, A: Any) -> Any:
+    """Eigenvectors, as rows of U, and eigenvalues, ascending, of symmetric matrices: Uᵀ diag(L) U = A
+
+    Of A, the lower triangle is read. The largest element of each vector is positive.
+    """
+    matrices("linalg_syevd", A, square=True)
+    values, vectors = symmetric_eigen(b, _batched(b, A))
+    return _like(b, vectors, A), _like(b, values, A, 1)
+
+
+# Triangles as vectors
+
+
+def _triangle_places(n: int, offset: int, lower: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of a triangle's elements: a lower one's row by row, an upper one's column by column.
+
+    An offset that is not 0 says which triangle it is.
+    """
+    if offset < 0 or offset == 0 and lower:
+        return np.tril_indices(n, offset)
+    column, row = np.tril_indices(n, -offset)
+    return row, column
+
+
+_TRIANGLE = {
+    "offset": integer(0, doc="first diagonal of the triangle; positive ones lie above the main one"),
+    "lower": boolean(True, doc="which triangle, where the offset is 0"),
+}
+
+
+@operator("_linalg_extracttrian", aliases=("linalg_extracttrian",), inputs=("A",), attrs=_TRIANGLE)
+def extracttrian(b: Any, A: Any, *, offset: int, lower: bool) -> Any:
+    """A triangle of square matrices as last axis: a lower one row by row, an upper one column by column"""
+    matrices("linalg_extracttrian", A, square=True)
+    n = A.shape[-1]
+    if abs(offset) >= n:
+        raise OperatorError(f"offset={offset} lies outside of matrices of shape {shape_text(A.shape)}")
+    row, column = _triangle_places(n, offset, lower)
+    flat = b.reshape(A, shape=(*A.shape[:-2], n * n))
+    return b.gather(flat, b.constant(row * n + column, I32), axis=len(flat.shape) - 1)
+
+
+@operator("_linalg_maketrian", aliases=("linalg_maketrian",), inputs=("A",), attrs=_TRIANGLE)
+def maketrian(b: Any, A: Any, *, offset: int, lower: bool) -> Any:
+    """Square matrices with triangles as `extracttrian` gives them, and zeros elsewhere"""
+    require_numeric("linalg_maketrian", A)
+    count = A.shape[-1] if A.shape else 0
+    side = (math.isqrt(8 * count + 1) - 1) // 2
+    if not A.shape or side * (side + 1) // 2 != count:
+        raise OperatorError(
+            f"Input tensor of maketrian has an invalid dimension for the last axis: {shape_text(A.shape)}"
+        )
+    n = side + abs(offset)
+    row, column = _triangle_places(n, offset, lower)
+    source = np.full((n, n), -1)
+    source[row, column] = np.arange(count)
+    if count == 0:
+        return filled(b, 0, (*A.shape[:-1], n, n), dtype_of(A))
+    y = b.gather(A, b.constant(np.maximum(source, 0), I32), axis=len(A.shape) - 1)
+    return b.select(b.constant(source >= 0), y, scalar(b, 0, dtype_of(A)))
