@@ -1,13 +1,13 @@
 """Networks of their real size, from the files that MXNet wrote: the model zoo, and a checkpoint from the field."""
 
 import json
-import zlib
 
 import numpy as np
 import pytest
 
 import gluonjit as mx
 from support.compare import assert_close
+from support.zoo import image, weights
 
 
 def run(symbol, arrays):
@@ -15,17 +15,6 @@ def run(symbol, arrays):
     args = {name: arrays[name] for name in symbol.list_arguments()}
     aux = {name: arrays[name] for name in symbol.list_auxiliary_states()}
     return [out.asnumpy() for out in symbol.bind(mx.cpu(), args, aux_states=aux).forward()]
-
-
-def weights(name, shape):
-    """What the recorded outputs were made with: a function of the parameter's structured name."""
-    rng = np.random.RandomState(zlib.crc32(name.encode()) & 0x7FFFFFFF)
-    kind = name.rpartition(".")[2]
-    if kind in ("gamma", "running_var"):
-        return rng.uniform(0.8, 1.2, shape)
-    if kind in ("beta", "bias", "running_mean"):
-        return rng.uniform(-0.1, 0.1, shape)
-    return rng.standard_normal(shape) * np.sqrt(2 / np.prod(shape[1:]))
 
 
 LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in ("vgg11", "vgg16")]
@@ -37,7 +26,7 @@ def test_model_zoo(name, shared):
     folder = shared / "mxnet" / "ref" / "zoo"
     meta = json.loads((folder / f"{name}-meta.json").read_text())
     arrays = {full: mx.nd.array(weights(key, shape)) for key, (full, shape) in meta["structured"].items()}
-    arrays["data"] = mx.nd.array(np.random.RandomState(0).uniform(0, 1, meta["input"]))
+    arrays["data"] = mx.nd.array(image(meta["input"]))
     (logits,) = run(mx.sym.load(folder / f"{name}-symbol.json"), arrays)
     assert_close(logits, np.load(folder / f"{name}-out.npy"), name)
 
