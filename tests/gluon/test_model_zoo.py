@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import lzma
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,18 +13,20 @@ from gluonjit.gluon.model_zoo import model_store, vision
 from support.compare import assert_close
 from support.zoo import image, weights
 
+from .truths import TRUTHS
+
 pytestmark = pytest.mark.usefixtures("fresh_names")
 
-TRUTHS = json.loads(lzma.decompress((Path(__file__).parents[1] / "data" / "gluon-graphs.json.xz").read_bytes()))["zoo"]
+ZOO = TRUTHS["zoo"]
 
 
 def size(name):
     return 299 if name == "inceptionv3" else 224
 
 
-@pytest.mark.parametrize("name", TRUTHS)
+@pytest.mark.parametrize("name", ZOO)
 def test_names_shapes_repr_and_graph(name):
-    truth = TRUTHS[name]
+    truth = ZOO[name]
     net = vision.get_model(name)
     graph = net(mx.sym.var("data")).tojson()
     net.infer_shape(mx.nd.zeros((1, 3, size(name), size(name))))
@@ -61,7 +61,7 @@ def test_logits(name, shared):
 def test_unknown_names_list_all():
     with pytest.raises(ValueError) as e:
         vision.get_model("resnet51")
-    assert str(e.value) == "Model resnet51 is not supported. Available options are\n\t" + "\n\t".join(sorted(TRUTHS))
+    assert str(e.value) == "Model resnet51 is not supported. Available options are\n\t" + "\n\t".join(sorted(ZOO))
     assert isinstance(vision.get_model("ResNet18_V1", classes=3), vision.ResNetV1)
 
 
@@ -97,7 +97,7 @@ def test_nets_can_be_pickled():
 
 
 def test_published_weights_are_all_of_the_models():
-    assert set(model_store._model_sha1) == set(TRUTHS)
+    assert set(model_store._model_sha1) == set(ZOO)
     assert model_store.short_hash("resnet50_v1") == "0aee57f9"
     with pytest.raises(ValueError, match="Pretrained model for lenet is not available"):
         model_store.get_model_file("lenet")

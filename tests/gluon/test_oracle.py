@@ -3,10 +3,7 @@
 What MXNet said is in `tests/data`, recorded by `tests/oracle/record_gluon.py`.
 """
 
-import importlib.util
 import json
-import lzma
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +13,10 @@ import gluonjit as mx
 from gluonjit.operators.registry import OPERATORS
 from support.compare import assert_close
 
-HERE = Path(__file__).parent
-DATA = HERE.parent / "data"
+from .oracle_cases import CASES, weight
+from .truths import TRUTHS
 
-_spec = importlib.util.spec_from_file_location("oracle_cases", HERE / "oracle_cases.py")
-oracle_cases = sys.modules["oracle_cases"] = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(oracle_cases)
+DATA = Path(__file__).parents[1] / "data"
 
 pytestmark = pytest.mark.usefixtures("fresh_names")
 
@@ -31,19 +26,14 @@ def flat(value):
 
 
 @pytest.fixture(scope="module")
-def truths():
-    return json.loads(lzma.decompress((DATA / "gluon-graphs.json.xz").read_bytes()))["cases"]
-
-
-@pytest.fixture(scope="module")
 def results():
     with np.load(DATA / "gluon-cases.npz") as file:
         return {key: file[key] for key in file.files}
 
 
-@pytest.fixture(params=oracle_cases.CASES)
+@pytest.fixture(params=CASES)
 def case(request):
-    found = oracle_cases.CASES[request.param]
+    found = CASES[request.param]
     missing = [name for name in found.needs if name not in OPERATORS]
     if missing:
         pytest.skip(f"operator {missing[0]} is not declared")
@@ -57,7 +47,7 @@ def built(case):
     arrays = [mx.nd.array(x) for x in case.inputs()]
     net(*arrays)
     for name, p in net._collect_params_with_prefix().items():
-        p.set_data(mx.nd.array(oracle_cases.weight(name, p.shape)))
+        p.set_data(mx.nd.array(weight(name, p.shape)))
     return net, arrays
 
 
@@ -68,9 +58,9 @@ def check(case, outputs, results):
         assert_close(y.asnumpy(), results[f"{case.name}/{k}"], f"{case.name}, output {k}", 1e-5)
 
 
-def test_imperative(case, truths, results):
+def test_imperative(case, results):
     net, arrays = built(case)
-    truth = truths[case.name]
+    truth = TRUTHS["cases"][case.name]
     assert [[n, list(p.shape), p.grad_req] for n, p in net.collect_params().items()] == truth["params"]
     assert list(net._collect_params_with_prefix()) == truth["structured"]
     assert repr(net) == truth["repr"]
@@ -87,8 +77,8 @@ def test_hybridized(case, backend, results):
         check(case, net(*arrays), results)
 
 
-def test_graph(case, truths):
-    wanted = truths[case.name]["graph"]
+def test_graph(case):
+    wanted = TRUTHS["cases"][case.name]["graph"]
     if wanted is None:
         pytest.skip("MXNet has no graph of it")
     inputs = case.inputs()

@@ -1,11 +1,14 @@
 """Every layer takes MXNet's arguments, in MXNet's order, with MXNet's defaults."""
 
+import importlib
 import inspect
 
 import pytest
 
 from gluonjit import gluon, initializer
 from gluonjit.gluon import nn
+
+from .truths import TRUTHS
 
 CONV = (
     "layout={layout!r}, activation=None, use_bias=True, weight_initializer=None, bias_initializer='zeros', "
@@ -130,6 +133,22 @@ METHODS = {
 def shown(function, skip_self=False):
     parameters = list(inspect.signature(function).parameters.values())[int(skip_self) :]
     return ", ".join(str(p.replace(annotation=inspect.Parameter.empty)) for p in parameters)
+
+
+def without_machine(function):
+    """As recorded: defaults that depend on the machine are left out."""
+    parameters = inspect.signature(function).parameters.values()
+    return ", ".join(
+        p.name if p.name in ("ctx", "root") else str(p.replace(annotation=inspect.Parameter.empty)) for p in parameters
+    )
+
+
+@pytest.mark.parametrize("path", TRUTHS["signatures"])
+def test_module(path):
+    module = importlib.import_module(f"gluonjit.gluon.{path}")
+    recorded = TRUTHS["signatures"][path]
+    assert {name: without_machine(getattr(module, name)) for name in recorded} == recorded
+    assert set(recorded) <= set(module.__all__)
 
 
 @pytest.mark.parametrize("layer", NN)

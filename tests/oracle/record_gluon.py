@@ -3,12 +3,14 @@
     oracle/bin/python tests/oracle/record_gluon.py
 
 in the venv that `record.py` describes. Results of the cases go to `tests/data/gluon-cases.npz` (`<case>/<k>`); names,
-shapes, printed forms and graphs to `tests/data/gluon-graphs.json.xz`.
+shapes, printed forms, graphs and signatures to `tests/data/gluon-graphs.json.xz`.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import inspect
 import json
 import lzma
 from pathlib import Path
@@ -80,9 +82,29 @@ def vision_model(name: str) -> dict[str, Any]:
     return {**facts(net), "graph": nodes}
 
 
+MODULES = ("loss", "rnn", "contrib.nn", "contrib.rnn", "contrib.cnn", "model_zoo.vision", "model_zoo.model_store")
+
+
+def signatures() -> dict[str, dict[str, str]]:
+    """Of all public classes and functions: parameters with their defaults, but for folders and contexts."""
+    found = {}
+    for path in MODULES:
+        module = importlib.import_module(f"mxnet.gluon.{path}")
+        names = getattr(module, "__all__", None) or [n for n in dir(module) if not n.startswith("_")]
+        members = {n: getattr(module, n) for n in names}
+        found[path] = {n: shown(x) for n, x in members.items() if callable(x) and "mxnet.gluon" in x.__module__}
+    return found
+
+
+def shown(function: Any) -> str:
+    return ", ".join(
+        p.name if p.name in ("ctx", "root") else str(p) for p in inspect.signature(function).parameters.values()
+    )
+
+
 def main() -> None:
     cases = load_cases()
-    arrays, truths = {}, {"cases": {}, "zoo": {}}
+    arrays, truths = {}, {"cases": {}, "zoo": {}, "signatures": signatures()}
     for name, case in cases.CASES.items():
         truths["cases"][name], results = run_case(case, cases.weight)
         arrays.update({f"{name}/{k}": y for k, y in enumerate(results)})
