@@ -153,7 +153,7 @@ class _RNNLayer(HybridBlock):
                     self._cell(input_size=size, prefix=f"{direction}{layer}_", **initializers)
                     for direction in "lr"[: self._dir]
                 ]
-                stack.add(BidirectionalCell(*cells) if self._dir == 2 else cells[0])
+                stack.add(BidirectionalCell(cells[0], cells[1]) if self._dir == 2 else cells[0])
                 if self._dropout > 0 and layer != self._num_layers - 1:
                     stack.add(DropoutCell(self._dropout))
                 size = self._hidden_size * self._dir

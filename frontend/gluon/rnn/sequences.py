@@ -37,8 +37,9 @@ def _format_sequence(
     in_axis = axis if in_layout is None else in_layout.find("T")
     batch_size = 0
     if isinstance(inputs, tensor_types):
-        F = symbol if isinstance(inputs, Symbol) else ndarray
-        if F is ndarray:
+        F: Any = symbol
+        if isinstance(inputs, NDArray):
+            F = ndarray
             batch_size = inputs.shape[layout.find("N")]
         if merge is False:
             inputs = split_steps(F, inputs, in_axis, _steps(F, inputs, in_axis, length), 1)
@@ -76,7 +77,7 @@ def _get_begin_state(cell: RecurrentCell, F: Any, begin_state: Any, inputs: Any,
         return begin_state
     if F is not ndarray:
         return cell.begin_state(func=F.zeros, batch_size=batch_size)
-    with (inputs if isinstance(inputs, tensor_types) else inputs[0]).context:
+    with (inputs if isinstance(inputs, NDArray) else inputs[0]).context:
         return cell.begin_state(func=F.zeros, batch_size=batch_size)
 
 

@@ -6,7 +6,7 @@ A block's shortcut is the identity, or with `downsample` a 1 x 1 convolution to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gluonjit.gluon import nn
@@ -151,7 +151,8 @@ class BottleneckV2(_BlockV2):
         self._add(convolutions, _conv1x1(channels, stride, in_channels) if downsample else None)
 
 
-Residual = type[_BlockV1] | type[_BlockV2]
+Residual = Callable[..., HybridBlock]
+"""A class of blocks, to be called as those above."""
 
 
 class _ResNet(Classifier):
@@ -235,7 +236,7 @@ class ResNetV2(_ResNet):
             self.output = nn.Dense(classes, in_units=channels[-1])
 
 
-resnet_spec = {
+resnet_spec: dict[int, tuple[str, list[int], list[int]]] = {
     18: ("basic_block", [2, 2, 2, 2], [64, 64, 128, 256, 512]),
     34: ("basic_block", [3, 4, 6, 3], [64, 64, 128, 256, 512]),
     50: ("bottle_neck", [3, 4, 6, 3], [64, 256, 512, 1024, 2048]),
@@ -244,8 +245,8 @@ resnet_spec = {
 }
 """Number of layers: kind of block, blocks and channels of each stage."""
 
-resnet_net_versions = [ResNetV1, ResNetV2]
-resnet_block_versions = [
+resnet_net_versions: list[type[ResNetV1] | type[ResNetV2]] = [ResNetV1, ResNetV2]
+resnet_block_versions: list[dict[str, Residual]] = [
     {"basic_block": BasicBlockV1, "bottle_neck": BottleneckV1},
     {"basic_block": BasicBlockV2, "bottle_neck": BottleneckV2},
 ]
