@@ -80,7 +80,7 @@ def run_selected(graph: Graph, inputs: Sequence[np.ndarray], target: Target, nth
     run = Run(graph, [])
     env = dict(zip(graph.inputs, inputs))
     for op in graph.ops:
-        operands = [np.ascontiguousarray(env[v]) for v in op.operands]
+        operands = [np.asarray(env[v], order="C") for v in op.operands]
         kernel = op.attrs.get(".kernel", op.name)
         native = kernel in NATIVE
         if kernel not in ("view", "constant"):
