@@ -381,3 +381,36 @@ def test_deferred_shapes_are_found_while_tracing():
     net.hybridize()
     assert net(mx.nd.array(X)).shape == (2, 5, 3)
     assert net.layer.l0_i2h_weight.shape == (9, 6)
+
+
+class Dynamic(gluon.HybridBlock):
+    """A cell over a sequence, as a loop."""
+
+    def __init__(self, layout, **kwargs):
+        super().__init__(**kwargs)
+        self.layout = layout
+        with self.name_scope():
+            self.cell = rnn.LSTMCell(6, input_size=4)
+
+    def hybrid_forward(self, F, x, h, c, lengths=None):
+        unroll = contrib.rnn.rnn_cell.dynamic_unroll
+        output, states = unroll(self.cell, x, [h, c], layout=self.layout, valid_length=lengths)
+        return [output, *states]
+
+
+@pytest.mark.skipif(not hasattr(mx.nd.contrib, "foreach"), reason="there is no contrib.foreach")
+@pytest.mark.parametrize("hybridize", [False, True])
+@pytest.mark.parametrize("layout", ["TNC", "NTC"])
+@pytest.mark.parametrize("lengths", [None, [5, 3]])
+def test_dynamic_unrolling_is_unrolling(layout, lengths, hybridize):
+    net = Dynamic(layout)
+    net.initialize(mx.init.Uniform(1))
+    net.hybridize(hybridize)
+    x = mx.nd.array(X if layout == "NTC" else X.swapaxes(0, 1))
+    states = [mx.nd.random.uniform(shape=(2, 6)) for _ in range(2)]
+    valid = [] if lengths is None else [mx.nd.array(lengths)]
+    output, *last = net(x, *states, *valid)
+    expected, wanted = net.cell.unroll(5, x, states, layout, True, *valid)
+    assert_close(output.asnumpy(), expected.asnumpy())
+    for a, b in zip(last, wanted, strict=True):
+        assert_close(a.asnumpy(), b.asnumpy())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gluonjit.gluon.contrib.rnn.dynamic import dynamic_unroll
 from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.gluon.rnn import BidirectionalCell, HybridRecurrentCell, RecurrentCell
 from gluonjit.gluon.rnn.modifier_cells import StepMemoryCell
@@ -15,7 +16,7 @@ from gluonjit.gluon.rnn.sequences import (
     tensor_types,
 )
 
-__all__ = ["LSTMPCell", "VariationalDropoutCell"]
+__all__ = ["LSTMPCell", "VariationalDropoutCell", "dynamic_unroll"]
 
 
 class VariationalDropoutCell(StepMemoryCell):
