@@ -1,6 +1,7 @@
 """Cells and recurrent layers: states, stepping and unrolling, modes, errors. Their results are in test_oracle.py."""
 
 import copy
+import json
 import pickle
 
 import numpy as np
@@ -381,6 +382,20 @@ def test_deferred_shapes_are_found_while_tracing():
     net.hybridize()
     assert net(mx.nd.array(X)).shape == (2, 5, 3)
     assert net.layer.l0_i2h_weight.shape == (9, 6)
+
+
+def test_an_exported_layer_takes_its_states_as_inputs(root, tmp_path):
+    folder = root / "tests" / "data" / "ref" / "lstm_layer_top"
+    layer = rnn.LSTM(6, layout="NTC")
+    layer.load_parameters(folder / "structured.params")
+    layer.hybridize()
+    assert_close(layer(mx.nd.array(np.load(folder / "in0.npy"))).asnumpy(), np.load(folder / "out0.npy"))
+    layer.export(tmp_path / "model")
+    exported, expected = (json.loads((p / "model-symbol.json").read_text())["nodes"] for p in (tmp_path, folder))
+    for node, wanted in zip(exported, expected, strict=True):
+        node.get("attrs", {}).pop("__shape__", None)  # known here, for the parameters were loaded
+        wanted.get("attrs", {}).pop("__shape__", None)
+        assert node == wanted
 
 
 class Dynamic(gluon.HybridBlock):
