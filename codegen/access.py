@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.codegen.arithmetic import Arithmetic
-from gluonjit.codegen.index import Affine, Atom, Div, Mod, Var, affine, flat
+from gluonjit.codegen.index import Affine, Atom, Div, Mod, Named, Var, affine, flat
 from gluonjit.codegen.llvm import Function, Scope, memory_type, vector
 from gluonjit.codegen.values import Val
 from gluonjit.ir.types import BF16, BOOL, F16, F32, I32, I64, DType, type_of
@@ -88,6 +88,16 @@ class Access(Arithmetic):
             var = self._opaque[wide.ssa] = Var("at", -(2**63), 2**63 - 1)
             self._variables[var] = wide
         return affine(var)
+
+    def named(self, e: Affine) -> Affine:
+        """A variable that holds the value of an expression."""
+        memo = self.scope_of(e.leaves).memo
+        known = memo.get(e)
+        if known is None:
+            var = Named(e)
+            self._variables[var] = self._integer(e, I64)
+            known = memo[e] = affine(var)
+        return known
 
     def index_value(self, index: Any, dtype: Any) -> Val:
         """An index as a value of `dtype`."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.codegen.index import Affine, Var, affine, flat, variable
+from gluonjit.codegen.index import Affine, Named, Var, affine, flat, variable
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.opdef import Primitive
 from gluonjit.ir.types import BOOL, I64, DType, IRError, TensorType, type_of
@@ -23,6 +23,10 @@ Index = tuple[Any, ...]
 
 _DEPTH = 24
 """How many ops deep Python's stack may grow before the rest is computed first (see `Evaluator.run`)."""
+
+
+_LONG = 30
+"""Terms of an index expression. Reshapes that do not fit each other make it grow without bounds."""
 
 
 class _Deeper(Exception):
@@ -54,7 +58,8 @@ class Evaluator:
 
     * `load_input(value, index)`: an element of one of the body's inputs;
     * `memo(index)`: the dictionary that keeps what was computed at this index, as long as it is valid;
-    * `context` (get and set): what else an element depends on (a mask), hashable.
+    * `context` (get and set): what else an element depends on (a mask), hashable;
+    * `named(expression)`: the same index in one variable, when the expression has grown long.
     """
 
     def __init__(self, body: Graph, s: Any) -> None:
@@ -68,6 +73,8 @@ class Evaluator:
     def value(self, v: Value, index: Index) -> Any:
         """The element of `v` at `index`."""
         index = tuple([i if isinstance(i, Affine) else affine(i) for i in index])
+        if any(i.size > _LONG for i in index):
+            index = tuple([self.s.named(i) if i.size > _LONG else i for i in index])
         memo = self.s.memo(index)
         key = (v, index, self.s.context)
         result = memo.get(key)
@@ -218,6 +225,12 @@ class Tracer:
         if value.var is None:
             value.var = Var("at", -(2**63), 2**63 - 1)
         return affine(value.var)
+
+    def named(self, e: Affine) -> Affine:
+        known = self._memo.get(e)
+        if known is None:
+            known = self._memo[e] = affine(Named(e))
+        return known
 
     def in_range(self, index: Any, low: int, high: int) -> Token:
         e = affine(index)

@@ -29,6 +29,8 @@ class Atom:
     high: int
     key: tuple[Any, ...]
     leaves: frozenset[Var]
+    size: int
+    """Number of terms, those of what is divided included."""
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Atom) and self.key == other.key)
@@ -45,9 +47,19 @@ class Var(Atom):
         self.low, self.high = low, high
         self.key = (0, next(_serial))
         self.leaves = frozenset((self,))
+        self.size = 1
 
     def __repr__(self) -> str:
         return self.name
+
+
+class Named(Var):
+    """A variable that stands for an expression which has become too long to go on with."""
+
+    def __init__(self, expr: Affine) -> None:
+        super().__init__("at", expr.low, expr.high)
+        self.expr = expr
+        self.leaves = expr.leaves | {self}
 
 
 class _Quotient(Atom):
@@ -59,6 +71,7 @@ class _Quotient(Atom):
         self.expr, self.n = expr, n
         self.key = (self.kind, n, expr.key)
         self.leaves = expr.leaves
+        self.size = expr.size + 1
         self.low, self.high = self._range()
 
     kind: int
@@ -92,20 +105,22 @@ class Mod(_Quotient):
 class Affine:
     """const + Σ coefficient · atom. `terms` are sorted, with no zero coefficients."""
 
-    __slots__ = ("_hash", "_leaves", "const", "high", "key", "low", "terms")
+    __slots__ = ("_hash", "_leaves", "const", "high", "key", "low", "size", "terms")
 
     def __init__(self, const: int, terms: tuple[tuple[Atom, int], ...] = ()) -> None:
         self.const = const
         self.terms = terms
         low = high = const
+        size = 0
         for atom, c in terms:
+            size += atom.size
             if c > 0:
                 low += c * atom.low
                 high += c * atom.high
             else:
                 low += c * atom.high
                 high += c * atom.low
-        self.low, self.high = low, high
+        self.low, self.high, self.size = low, high, size
         self.key = (const, tuple([(a.key, c) for a, c in terms]))
         self._hash = hash(self.key)
         self._leaves: frozenset[Var] | None = None
@@ -312,11 +327,13 @@ def _divide(e: Affine, n: int) -> tuple[Affine, Affine]:
 
 def _divided(e: Affine, n: int) -> Affine:
     """`e // n` of what has no common factors to take out."""
-    if len(e.terms) == 1:
-        atom, c = e.terms[0]
-        if c == 1 and isinstance(atom, Div):  # (x // a + k) // n
-            return (atom.expr + atom.n * e.const) // (atom.n * n)
-        if c == 1 and e.const == 0 and isinstance(atom, Mod) and atom.n % n == 0:  # (x % (n·m)) // n
+    for atom, c in e.terms:
+        if c == 1 and isinstance(atom, Div):  # (x // a + r) // n is (x + a·r) // (a·n)
+            rest = _sum(e.const, {a: k for a, k in e.terms if a is not atom})
+            return (atom.expr + rest * atom.n) // (atom.n * n)
+    if len(e.terms) == 1 and e.const == 0:
+        ((atom, c),) = e.terms
+        if c == 1 and isinstance(atom, Mod) and atom.n % n == 0:  # (x % (n·m)) // n
             return (atom.expr // n) % (atom.n // n)
     return affine_of(Div(e, n))
 

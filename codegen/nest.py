@@ -101,8 +101,8 @@ def _walks_as_one(e: Affine, a: Var, b: Var) -> bool:
             ca = c
         elif atom is b:
             cb = c
-        elif isinstance(atom, Div | Mod) and (a in atom.leaves or b in atom.leaves):
-            if not _walks_as_one(atom.expr, a, b):
+        elif a in atom.leaves or b in atom.leaves:
+            if not isinstance(atom, Div | Mod) or not _walks_as_one(atom.expr, a, b):
                 return False
     return ca == cb * extent(b)
 

@@ -100,6 +100,14 @@ def test_a_blocked_loop_keeps_what_divides_the_block():
     assert i % 3 == (lane + 16) % 3  # the same in every block
 
 
+def test_an_index_of_a_blocked_loop_is_contiguous():
+    """Splitting an index whose parts share no factor with the block, and joining it again."""
+    block, lane = variable("block", 6), affine(Var("lane", 0, 15))
+    i = block * 48 + lane + 16
+    assert flat((i // 33, i // 3 % 11, i % 3), (10, 11, 3)) == i
+    assert flat((i // 70, i // 14 % 5, i % 14), (5, 5, 14)) == i
+
+
 def test_substitution_simplifies_again():
     i = Var("i", 0, 59)
     e = affine(i) // 12 * 100 + affine(i) % 12

@@ -1,91 +1,62 @@
-"""Running the kernels that `select` chose one by one, under watch."""
+"""Kernels compiled and run by themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
-import pytest
 
 from gluonjit.codegen import llvm
-from gluonjit.codegen.program import lower_kernel
+from gluonjit.codegen.loops import lower_loops
 from gluonjit.codegen.target import Target, host, named
-from gluonjit.ir.graph import Graph, Op, evaluate_op
-from gluonjit.passes import run_passes
-
-TARGETS = ["host", "x86-64-v3", "x86-64-v2"]
-NATIVE = ("matmul", "conv", "depthwise")
-_GUARD = 192
-"""Bytes on either side of a buffer that must stay as they are."""
+from gluonjit.ir.graph import Builder, Graph, Value
+from gluonjit.ir.types import TensorType
 
 
-def runnable(name: str) -> Target:
-    """The target of that name; skips the test when this machine cannot run its code."""
-    target = named(name)
-    if target.arch != host().arch or target.vector_bits > host().vector_bits or target.has_fma > host().has_fma:
-        pytest.skip(f"code for {name} does not run here")
-    return target
+def runnable_targets() -> list[Target]:
+    """The host, and lesser machines whose code it can run."""
+    targets = [host()]
+    if host().arch == "x86":
+        lesser = [named("x86-64-v3"), named("x86-64-v2")]
+        targets += [t for t in lesser if t.vector_bits < host().vector_bits or t.vector_bits == 128]
+    return targets
 
 
-class Guarded:
-    """A copy of an array between bytes that nobody may write. It begins at a multiple of 64, or just one element on."""
-
-    def __init__(self, array: np.ndarray, aligned: bool) -> None:
-        self.array = array
-        n = array.nbytes
-        self.raw = np.full(n + 2 * _GUARD + 128, 0xA5, np.uint8)
-        self.start = _GUARD + -(self.raw.ctypes.data + _GUARD) % 64 + (0 if aligned else array.itemsize)
-        self.raw[self.start : self.start + n] = np.frombuffer(array.tobytes(), np.uint8)
-
-    @property
-    def view(self) -> np.ndarray:
-        return self.raw[self.start : self.start + self.array.nbytes].view(self.array.dtype).reshape(self.array.shape)
-
-    def check(self) -> None:
-        outside = np.concatenate([self.raw[: self.start], self.raw[self.start + self.array.nbytes :]])
-        assert (outside == 0xA5).all(), "bytes around a buffer were written"
+def body(make: Callable[..., Any], *types: TensorType) -> Graph:
+    """The graph of `make(builder, *inputs)`, which returns a value or several."""
+    b = Builder("body", "legal")
+    made = make(b, *(b.input(f"x{k}", t) for k, t in enumerate(types)))
+    return b.build([made] if isinstance(made, Value) else list(made))
 
 
-def run_kernel(op: Op, operands: Sequence[np.ndarray], target: Target, nthreads: int) -> list[np.ndarray]:
-    """The results of one op's kernel. Nothing but the results may be written, and all of them must be."""
+def text(graph: Graph, target: Target | None = None) -> str:
+    """The LLVM IR of the loops for a body."""
+    target = target or host()
     module = llvm.Module(target)
-    lower_kernel("k", op, target, module)
-    loaded = llvm.load(llvm.compile_module(module.text(), target))
-    # Not a number, whatever the type: an element that is not written, or padding that is read, shows.
-    blank = [np.full(r.shape, 0xFF, np.uint8).repeat(r.dtype.itemsize, -1).view(r.dtype.numpy) for r in op.results]
-    # Arrays of users are aligned to their elements; what the program packed itself is aligned as the arena is.
-    inputs = [Guarded(x, k == op.attrs.get(".packed")) for k, x in enumerate(operands)]
-    outputs = [Guarded(x, False) for x in blank]
-    loaded.call("k", [b.view for b in (*inputs, *outputs)], nthreads)
-    for b in (*inputs, *outputs):
-        b.check()
-    for b in inputs:
-        assert b.view.tobytes() == b.array.tobytes(), "an operand was written"
-    return [np.array(b.view) for b in outputs]
+    lower_loops("kernel", graph, {}, target, module)
+    return module.text()
 
 
-@dataclass
-class Run:
-    """What became of a graph: its kernels, and their results next to the reference."""
+def run(
+    graph: Graph,
+    inputs: Sequence[np.ndarray],
+    target: Target | None = None,
+    nthreads: int = 1,
+    lower: Callable[..., None] | None = None,
+) -> list[np.ndarray]:
+    """What the compiled body writes. `lower(name, target, module)` instead of `lower_loops` for other kernels.
 
-    graph: Graph
-    outputs: list[np.ndarray]
-    kernels: list[str] = field(default_factory=list)
-
-
-def run_selected(graph: Graph, inputs: Sequence[np.ndarray], target: Target, nthreads: int = 1) -> Run:
-    """Runs `fuse, select` and then the graph: matrix products and convolutions natively, all else by `evaluate`."""
-    graph = run_passes(graph, "fuse, select", target=target)
-    run = Run(graph, [])
-    env = dict(zip(graph.inputs, inputs))
-    for op in graph.ops:
-        operands = [np.ascontiguousarray(env[v]) for v in op.operands]
-        kernel = op.attrs.get(".kernel", op.name)
-        native = kernel in NATIVE
-        if kernel not in ("view", "constant"):
-            run.kernels.append(kernel)
-        results = run_kernel(op, operands, target, nthreads) if native else evaluate_op(op, operands)
-        env.update(zip(op.results, results))
-    run.outputs = [env[v] for v in graph.outputs]
-    return run
+    Outputs are filled with 7 before, so what is not written shows.
+    """
+    target = target or host()
+    if lower is None:
+        source = text(graph, target)
+    else:
+        module = llvm.Module(target)
+        lower("kernel", target, module)
+        source = module.text()
+    loaded = llvm.load(llvm.compile_module(source, target))
+    outputs = [np.full(v.shape, 7, v.dtype.numpy) for v in graph.outputs]
+    loaded.call("kernel", [*inputs, *outputs], nthreads)
+    return outputs

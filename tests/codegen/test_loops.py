@@ -1,0 +1,550 @@
+"""Loop nests: every primitive by itself, compositions, and what must hold of the code."""
+
+import ctypes
+import mmap
+import random
+import sys
+
+import numpy as np
+import pytest
+
+from gluonjit.codegen.loops import supported
+from gluonjit.codegen.target import named
+from gluonjit.ir import opdef
+from gluonjit.ir.graph import Builder, Graph, evaluate
+from gluonjit.ir.types import BOOL, F16, F32, F64, I32, I64, U8, TensorType, broadcast_shapes, tensor, type_of
+from support.compare import assert_close
+from support.draw import DRAWERS, draw
+from support.kernels import body, run, runnable_targets, text
+from support.programs import random_program
+
+WITH_ELEMENT = [n for n in DRAWERS if opdef.lookup(n).element is not None]
+LOOSE = {"pow": 1e-4, "lgamma": 1e-4, "digamma": 1e-4}
+"""Primitives whose references, on operands of all magnitudes, are no better than this."""
+
+
+def f32(*shape):
+    return TensorType(F32, shape)
+
+
+def arrays(*types, seed=0):
+    """Random operands: small whole numbers for integers, normally distributed floats."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for t in types:
+        if t.dtype.is_float:
+            x = rng.normal(size=t.shape) * 2
+        else:
+            x = rng.integers(0, 2 if t.dtype is BOOL else 100, t.shape)
+        out.append(np.asarray(x).astype(t.dtype.numpy))
+    return out
+
+
+def check(make, *types, target=None, nthreads=1, seed=0, inputs=None, tol=None):
+    """The compiled body gives what evaluating it gives; returns the body."""
+    graph = body(make, *types)
+    inputs = inputs or arrays(*types, seed=seed)
+    assert supported(graph) is None
+    wanted, _ = evaluate(graph, inputs)
+    for k, (got, want) in enumerate(zip(run(graph, inputs, target, nthreads), wanted)):
+        assert_close(got, want, f"output {k}", tol)
+    return graph
+
+
+# ---- every primitive, every dtype
+
+
+def stretched(case, rng, long):
+    """Operands of a drawn case for level 'legal'; with `long`, longer than a vector where that is easy."""
+    primitive = opdef.lookup(case.name)
+    values = case.values(rng, special=primitive.elementwise and case.name not in LOOSE)
+    if not primitive.elementwise:
+        return values
+    shape = broadcast_shapes(*(t.shape for t in case.operands))
+    if long:
+        shape = (rng.choice([16, 33, 100]), *shape)
+    return [np.ascontiguousarray(np.broadcast_to(x, shape)) for x in values]
+
+
+def one_op(name, inputs, attrs):
+    b = Builder("body", "legal")
+    return b.build(b.emit(name, [b.input(f"x{k}", type_of(x)) for k, x in enumerate(inputs)], attrs))
+
+
+@pytest.mark.parametrize("name", WITH_ELEMENT)
+def test_primitive(name):
+    targets = runnable_targets()
+    for seed in range(10):
+        rng = random.Random(f"loops {name} {seed}")
+        case = draw(name, rng)
+        if sum(t.size for t in case.operands) > 60000:
+            continue
+        inputs = stretched(case, rng, seed % 2)
+        graph = one_op(name, inputs, case.attrs)
+        (want,), _ = evaluate(graph, inputs)
+        (got,) = run(graph, inputs, targets[seed % len(targets)], nthreads=1 + seed % 3)
+        tol = LOOSE.get(name) if want.dtype != np.float64 and want.dtype.kind == "f" else None
+        assert_close(got, want, f"{case} {inputs}", tol)
+
+
+# ---- random programs, each as one body
+
+
+def as_body(graph):
+    """The graph without updates: new states are outputs."""
+    return Graph("body", graph.inputs, graph.ops, graph.results, level="legal")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_program(seed):
+    program = random_program(seed, ops=4 + seed % 9, level="legal", only=WITH_ELEMENT)
+    graph = as_body(program.graph)
+    if supported(graph) is not None:
+        pytest.skip("not a body")
+    targets = runnable_targets()
+    got = run(graph, program.inputs, targets[seed % len(targets)], nthreads=1 + seed % 2)
+    for k, (a, b) in enumerate(zip(got, [*program.outputs, *program.updates])):
+        assert_close(a, b, f"output {k} of program {seed}")
+
+
+# ---- shapes of loops
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 200, 1000, 20000])
+def test_every_remainder(n):
+    for target in runnable_targets():
+        check(lambda b, x, y: b.add(b.mul(x, y), x), f32(n), f32(n), target=target)
+
+
+def test_no_elements_and_one():
+    check(lambda b, x: b.exp(x), f32())
+    check(lambda b, x: b.exp(x), f32(3, 0, 2))
+    check(lambda b, x: b.reduce(x, op="max", axes=(0,)), f32(0, 40))
+    check(lambda b, x: b.reduce(x, op="sum", axes=(0, 1)), f32(0, 40))
+    check(lambda b, x: b.reduce(x, op="prod", axes=(1,)), f32(5, 0))
+    check(lambda b, x: b.reduce(x, op="min", axes=(1,)), TensorType(U8, (5, 0)))
+    check(lambda b, x: b.reduce(x, op="sum", axes=(0,)), f32(7, 0))
+
+
+def test_outputs_that_are_inputs_constants_or_twice_the_same():
+    constant = np.arange(37, dtype=np.float32)
+
+    def make(b, x, y):
+        s = b.add(x, y)
+        return x, s, s, b.constant(constant), b.constant(2.5, "f32")
+
+    check(make, f32(37), f32(37))
+
+
+def test_outputs_of_several_shapes():
+    def make(b, x):
+        rows = b.reduce(x, op="sum", axes=(1,))
+        return rows, b.exp(x), b.reduce(x, op="max", axes=(0, 1)), b.tanh(rows)
+
+    check(make, f32(33, 70))
+
+
+@pytest.mark.parametrize("nthreads", [1, 2, 3, 7, 64])
+def test_threads_do_not_change_a_bit(nthreads):
+    cases = [
+        (lambda b, x: b.tanh(x), f32(40000)),
+        (lambda b, x: softmax(b, x, (1,)), f32(130, 300)),
+        (lambda b, x: softmax(b, x, (1,)), f32(1, 30, 1200)),
+        (lambda b, x: b.reduce(x, op="sum", axes=(0, 1)), f32(300, 200)),
+        (lambda b, x: b.reduce(x, op="sum", axes=(0,)), f32(300, 200)),
+        (lambda b, x: b.transpose(x, perm=(2, 0, 1)), f32(3, 70, 130)),
+        (lambda b, x: b.div(x, spread(b, b.reduce(x, op="sum", axes=(0, 1)), x, ())), f32(100, 300)),
+    ]
+    for make, type in cases:
+        graph = body(make, type)
+        inputs = arrays(type)
+        alone, shared = run(graph, inputs), run(graph, inputs, nthreads=nthreads)
+        assert alone[0].tobytes() == shared[0].tobytes()
+
+
+# ---- movement
+
+
+def spread(b, x, like, dims):
+    return b.broadcast(x, shape=like.shape, dims=dims)
+
+
+MOVEMENT = {
+    "concat of channels": (lambda b, *x: b.concat(*x, axis=1), [f32(2, 3, 7, 9), f32(2, 5, 7, 9), f32(2, 1, 7, 9)]),
+    "concat of columns": (lambda b, *x: b.concat(*x, axis=2), [f32(3, 4, 20), f32(3, 4, 3), f32(3, 4, 70)]),
+    "concat, then more": (
+        lambda b, *x: b.reshape(b.tanh(b.concat(*x, axis=1)), shape=(6, 65)),
+        [f32(3, 100), f32(3, 30)],
+    ),
+    "padded image": (lambda b, x, v: b.pad(x, v, low=(0, 0, 1, 1), high=(0, 0, 1, 2)), [f32(2, 3, 14, 80), f32()]),
+    "spread out": (
+        lambda b, x, v: b.pad(x, v, low=(0, 1, 1), high=(0, 0, 2), interior=(0, 1, 2)),
+        [f32(2, 9, 30), f32()],
+    ),
+    "written into": (lambda b, x, u: b.update_slice(x, u, start=(1, 3), step=(2, 1)), [f32(9, 70), f32(3, 40)]),
+    "reversed": (lambda b, x: b.reverse(x, axes=(0, 1)), [f32(5, 70)]),
+    "every third": (lambda b, x: b.slice(x, start=(1, 2), size=(4, 50), step=(2, 3)), [f32(9, 160)]),
+    "transposed": (lambda b, x: b.transpose(x, perm=(0, 2, 3, 1)), [f32(2, 35, 6, 7)]),
+    "shuffled channels": (
+        lambda b, x: b.reshape(b.transpose(b.reshape(x, shape=(2, 3, 8, 49)), perm=(0, 2, 1, 3)), shape=(2, 24, 7, 7)),
+        [f32(2, 24, 7, 7)],
+    ),
+    "depth to space": (
+        lambda b, x: b.reshape(
+            b.transpose(b.reshape(x, shape=(2, 2, 2, 5, 6, 7)), perm=(0, 3, 4, 1, 5, 2)), shape=(2, 5, 12, 14)
+        ),
+        [f32(2, 20, 6, 7)],
+    ),
+    "reshaped across": (lambda b, x: b.exp(b.reshape(b.transpose(x, perm=(1, 0)), shape=(30, 14))), [f32(20, 21)]),
+    "three channels": (
+        lambda b, x, m: b.sub(x, spread(b, m, x, (2,))),
+        [f32(10, 11, 3), f32(3)],
+    ),
+    "rows by number": (lambda b, x, i: b.gather(x, i, axis=0), [f32(30, 70), TensorType(I32, (11,))]),
+    "columns by number": (
+        lambda b, x, i: b.gather(x, i, axis=1, mode="wrap"),
+        [f32(30, 10), TensorType(I64, (40,))],
+    ),
+    "points by number": (lambda b, x, i: b.gather_nd(x, i), [f32(30, 10, 18), TensorType(I32, (2, 7))]),
+    "numbered": (lambda b: b.iota(shape=(5, 100), axis=1, dtype="f32"), []),
+}
+
+
+@pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("name", MOVEMENT)
+def test_movement(name, target):
+    make, types = MOVEMENT[name]
+    check(make, *types, target=target)
+    narrow = [TensorType(U8, t.shape) if t.dtype is F32 else t for t in types]
+    if name not in ("concat, then more", "reshaped across", "numbered"):
+        check(make, *narrow, target=target)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "concat of channels",
+        "shuffled channels",
+        "concat of columns",
+        "three channels",
+    ],
+)
+def test_movement_needs_no_arithmetic_on_indices(name):
+    """No gathers, and no divisions other than those that divide the work among threads."""
+    make, types = MOVEMENT[name]
+    code = text(body(make, *types), named("x86-64-v4"))
+    assert "masked.gather" not in code and "urem" not in code
+    assert all("%nthreads" in line for line in code.splitlines() if "udiv" in line)
+
+
+def test_conditions_are_cut_out_of_the_loops():
+    code = text(body(*flattened(MOVEMENT["concat of channels"])), named("x86-64-v4"))
+    assert "icmp ult" not in code  # no condition left; those of the loops are signed
+
+
+def flattened(pair):
+    make, types = pair
+    return [make, *types]
+
+
+# ---- reductions
+
+
+@pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)])
+def test_reduce(axes, target):
+    for op in ("sum", "max", "min", "prod"):
+        check(lambda b, x: b.reduce(x, op=op, axes=axes), f32(5, 18, 37), target=target)  # noqa: B023
+    check(lambda b, x: b.reduce(b.gt(x, b.neg(x)), op="any", axes=axes), f32(5, 18, 37), target=target)
+    check(lambda b, x: b.reduce(x, op="sum", axes=axes), TensorType(I32, (5, 18, 37)), target=target)
+    check(lambda b, x: b.reduce(x, op="sum", axes=axes), TensorType(F16, (5, 18, 37)), target=target)
+
+
+@pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
+def test_arg_reduce(op, target):
+    rng = np.random.default_rng(0)
+    for shape, axis in (((40, 70), 1), ((70, 40), 0), ((3, 5, 7), 1), ((200,), 0), ((40, 3), 1)):
+        x = rng.integers(0, 9, shape).astype(np.float32)  # with ties
+        for some in (x, np.where(rng.random(shape) < 0.05, np.float32(np.nan), x), np.full(shape, np.inf, np.float32)):
+            check(lambda b, v: b.arg_reduce(v, op=op, axis=axis), f32(*shape), inputs=[some], target=target)  # noqa: B023
+    check(lambda b, x: b.arg_reduce(x, op=op, axis=1), TensorType(I32, (9, 100)), target=target)
+
+
+def test_max_of_nan_is_nan():
+    x = np.zeros((4, 100), np.float32)
+    x[0, 5] = x[1, 99] = np.nan
+    x[2] = -np.inf
+    for op in ("max", "min"):
+        check(lambda b, v: b.reduce(v, op=op, axes=(1,)), f32(4, 100), inputs=[x])  # noqa: B023
+        check(lambda b, v: b.reduce(v, op=op, axes=(0,)), f32(4, 100), inputs=[x])  # noqa: B023
+
+
+@pytest.mark.parametrize(
+    "shape, axes", [((1 << 20,), (0,)), ((1 << 17, 8), (0,)), ((64, 128, 128), (0, 2)), ((3, 1 << 18), (1,))]
+)
+def test_sums_of_many_terms(shape, axes):
+    """The error does not grow with the number of terms: the same addend again and again, and random ones."""
+    rng = np.random.default_rng(0)
+    for x in (
+        np.full(shape, 0.1, np.float32),
+        rng.random(shape, np.float32),
+        rng.normal(size=shape).astype(np.float32),
+    ):
+        (got,) = run(body(lambda b, v: b.reduce(v, op="sum", axes=axes), f32(*shape)), [x])
+        exact = x.astype(np.float64).sum(axes)
+        assert np.all(np.abs(got - exact) <= 4e-7 * np.abs(x.astype(np.float64)).sum(axes))
+
+
+def test_window_reductions():
+    for target in runnable_targets():
+        for op in ("max", "sum"):
+            check(
+                lambda b, x: b.reduce_window(
+                    x,
+                    op=op,  # noqa: B023
+                    window=(1, 1, 3, 3),
+                    stride=(1, 1, 2, 2),
+                    low=(0, 0, 1, 1),
+                    high=(0, 0, 1, 1),
+                ),
+                f32(2, 3, 30, 90),
+                target=target,
+            )
+            check(
+                lambda b, x: b.reduce_window(
+                    x,
+                    op=op,  # noqa: B023
+                    window=(1, 2, 5, 1),
+                    stride=(1, 2, 1, 1),
+                    low=(0,) * 4,
+                    high=(0,) * 4,
+                ),
+                f32(2, 14, 14, 20),
+                target=target,
+            )
+
+
+# ---- rows: reductions whose results meet the elements again
+
+
+def softmax(b, x, axes, log=False):
+    kept = tuple(k for k in range(x.ndim) if k not in axes)
+    d = b.sub(x, spread(b, b.reduce(x, op="max", axes=axes), x, kept))
+    e = b.exp(d)
+    total = b.reduce(e, op="sum", axes=axes)
+    if log:
+        return b.sub(d, spread(b, b.log(total), x, kept))
+    return b.div(e, spread(b, total, x, kept))
+
+
+def normalized(b, x, gamma, beta, axes, dims):
+    """(x - mean) / sqrt(var + eps) · gamma + beta, with the statistics over `axes` and gamma along `dims`."""
+    kept = tuple(k for k in range(x.ndim) if k not in axes)
+    rows = tuple(x.shape[k] for k in kept)
+    count = float(np.prod([x.shape[k] for k in axes]))
+
+    def number(v):
+        return b.broadcast(b.constant(v, "f32"), shape=rows, dims=())
+
+    mean = b.mul(b.reduce(x, op="sum", axes=axes), number(1 / count))
+    d = b.sub(x, spread(b, mean, x, kept))
+    var = b.mul(b.reduce(b.mul(d, d), op="sum", axes=axes), number(1 / count))
+    y = b.mul(d, spread(b, b.rsqrt(b.add(var, number(1e-5))), x, kept))
+    return b.add(b.mul(y, spread(b, gamma, x, dims)), spread(b, beta, x, dims))
+
+
+def group_norm(b, x, gamma):
+    n, c, h, w = x.shape
+    y = b.reshape(x, shape=(n, 4, c // 4 * h * w))
+    z = b.sub(y, spread(b, b.reduce(y, op="sum", axes=(2,)), y, (0, 1)))
+    return b.mul(b.reshape(z, shape=x.shape), spread(b, gamma, x, (1,)))
+
+
+ROWS = {
+    "softmax": (lambda b, x: softmax(b, x, (1,)), [f32(40, 300)]),
+    "softmax of ten": (lambda b, x: softmax(b, x, (1,)), [f32(40, 10)]),
+    "softmax of three": (lambda b, x: softmax(b, x, (1,)), [f32(100, 3)]),
+    "softmax of one row": (lambda b, x: softmax(b, x, (0,)), [f32(70)]),
+    "softmax of long rows": (lambda b, x: softmax(b, x, (1,)), [f32(3, 40000)]),
+    "softmax of channels": (lambda b, x: softmax(b, x, (1,)), [f32(2, 21, 9, 11)]),
+    "softmax of the first axis": (lambda b, x: softmax(b, x, (0,)), [f32(50, 37)]),
+    "softmax of everything": (lambda b, x: softmax(b, x, (0, 1)), [f32(50, 37)]),
+    "log softmax": (lambda b, x: softmax(b, x, (2,), log=True), [f32(3, 7, 100)]),
+    "layer norm": (lambda b, x, g, h: normalized(b, x, g, h, (2,), (2,)), [f32(3, 9, 100), f32(100), f32(100)]),
+    "instance norm": (lambda b, x, g, h: normalized(b, x, g, h, (2, 3), (1,)), [f32(2, 5, 7, 9), f32(5), f32(5)]),
+    "batch norm": (lambda b, x, g, h: normalized(b, x, g, h, (0, 2, 3), (1,)), [f32(2, 5, 7, 9), f32(5), f32(5)]),
+    "group norm": (group_norm, [f32(2, 20, 7, 7), f32(20)]),
+    "row over its norm": (
+        lambda b, x: b.div(x, spread(b, b.sqrt(b.reduce(b.mul(x, x), op="sum", axes=(1,))), x, (0,))),
+        [f32(20, 64)],
+    ),
+    "softmax twice": (lambda b, x: softmax(b, b.tanh(softmax(b, x, (1,))), (1,)), [f32(7, 50)]),
+    "rows, then everything": (
+        lambda b, x: b.div(softmax(b, x, (1,)), spread(b, b.reduce(x, op="max", axes=(0, 1)), x, ())),
+        [f32(7, 50)],
+    ),
+}
+
+
+@pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("name", ROWS)
+def test_rows(name, target):
+    make, types = ROWS[name]
+    check(make, *types, target=target)
+    check(make, *types, target=target, nthreads=3, seed=1)
+
+
+def test_rows_in_other_dtypes():
+    for dtype in (F64, F16):
+        check(lambda b, x: softmax(b, x, (1,)), TensorType(dtype, (9, 100)))
+        check(lambda b, x: softmax(b, x, (1,)), TensorType(dtype, (3, 20, 33)))
+
+
+def test_what_is_expensive_is_computed_once():
+    """A softmax has one exponential per element, in one loop each for whole and partial vectors."""
+    code = text(body(*flattened(ROWS["softmax"])), named("x86-64-v4"))
+    alone = text(body(lambda b, x: b.exp(x), f32(40, 300)), named("x86-64-v4"))
+    polynomials = code.count("0x3F81112FA0000000") or code.count("fma.v16f32")
+    assert polynomials <= alone.count("fma.v16f32") * 4
+    # Row by row: the loop over rows holds three inner loops, and the store is in the last.
+    assert "alloca" in code
+
+
+def test_reductions_leave_the_loop_over_elements():
+    """Loads of x: once for its maximum, once for the exponential; not once for every element of the row."""
+    graph = body(lambda b, x: b.div(x, spread(b, b.reduce(x, op="sum", axes=(1,)), x, (0,))), f32(64, 64))
+    code = text(graph, named("x86-64-v4"))
+    blocks = code.split("\nloop.")
+    # The loop that stores holds no reduction: no other loop inside it.
+    stores = [b for b in blocks if "store <16 x float>" in b]
+    assert len(stores) == 1 and "phi <16 x float>" not in stores[0]
+
+
+def test_bodies_that_are_not_supported_say_why():
+    def crossed(b, x):
+        return b.add(softmax(b, x, (0,)), softmax(b, x, (1,)))
+
+    assert "do not nest" in supported(body(crossed, f32(8, 9)))
+    assert "cumsum" in supported(body(lambda b, x: b.cumsum(x, axis=0), f32(8)))
+    assert "sort" in supported(body(lambda b, x: b.sort(x, axis=0)[0], f32(8)))
+    # All the same the answer would be right.
+    graph = body(crossed, f32(8, 9))
+    inputs = arrays(f32(8, 9))
+    assert_close(run(graph, inputs)[0], evaluate(graph, inputs)[0][0])
+
+
+# ---- size and safety
+
+
+def test_long_chains_need_no_stack():
+    def make(b, x):
+        y = x
+        for _ in range(1500):
+            y = b.add(b.neg(y), x)
+        return y
+
+    def moving(b, x):
+        y = x
+        for _ in range(150):
+            y = b.add(b.reshape(b.transpose(b.reshape(y, shape=(4, 5)), perm=(1, 0)), shape=(20,)), x)
+        return y
+
+    limit = sys.getrecursionlimit()
+    check(make, f32(5))
+    check(moving, f32(20), tol=1e-4)
+    assert sys.getrecursionlimit() == limit
+
+
+def test_a_value_used_twice_is_computed_once():
+    """Doubling chains: 2**40 operations if each use computed its operand anew."""
+
+    def make(b, x):
+        y = x
+        for _ in range(40):
+            y = b.sub(b.add(y, y), y)
+        return y
+
+    check(make, f32(50))
+
+
+class Guarded:
+    """Memory whose neighbouring pages cannot be touched."""
+
+    def __init__(self):
+        self.kept = []
+
+    def copy(self, array, at_end):
+        page = mmap.PAGESIZE
+        size = -(-max(array.nbytes, 1) // page) * page
+        memory = mmap.mmap(-1, size + 2 * page)
+        self.kept.append(memory)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        libc = ctypes.CDLL(None, use_errno=True)
+        for start in (base, base + page + size):
+            assert libc.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(page), 0) == 0
+        offset = page + (size - array.nbytes if at_end else 0)
+        view = np.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape)
+        view[...] = array
+        return view
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="uses mprotect")
+@pytest.mark.parametrize("at_end", [False, True])
+def test_nothing_outside_the_buffers_is_touched(at_end):
+    guarded = Guarded()
+    cases = [
+        *MOVEMENT.values(),
+        *[ROWS[k] for k in ("softmax", "softmax of three", "softmax of channels", "group norm")],
+    ]
+    cases += [
+        (lambda b, x: b.reduce(x, op="sum", axes=(1,)), [f32(7, 37)]),
+        (lambda b, x: b.reduce(x, op="sum", axes=(0,)), [f32(37, 7)]),
+        (lambda b, x: b.slice(x, start=(0, 1), size=(3, 17), step=(1, 2)), [f32(3, 34)]),
+        (
+            lambda b, x: b.reduce_window(x, op="max", window=(3, 3), stride=(2, 2), low=(1, 1), high=(1, 1)),
+            [f32(19, 19)],
+        ),
+        (lambda b, x: b.cast(x, dtype="f16"), [TensorType(U8, (45,))]),
+    ]
+    for make, types in cases:
+        graph = body(make, *types)
+        inputs = [guarded.copy(x, at_end) for x in arrays(*types)]
+        outputs = [guarded.copy(np.zeros(v.shape, v.dtype.numpy), at_end) for v in graph.outputs]
+        from gluonjit.codegen import llvm
+
+        for target in runnable_targets():
+            loaded = llvm.load(llvm.compile_module(text(graph, target), target))
+            loaded.call("kernel", [*inputs, *outputs])
+            for got, want in zip(outputs, evaluate(graph, inputs)[0]):
+                assert_close(got, want)
+
+
+def test_code_for_another_architecture():
+    from gluonjit.codegen import llvm
+
+    for make, types in (ROWS["softmax"], MOVEMENT["depth to space"]):
+        target = named("aarch64")
+        assert "kernel:" in llvm.assembly(text(body(make, *types), target), target)
+
+
+def test_constants_in_the_body():
+    table = np.arange(100, dtype=np.float32)
+    same = np.full((3, 100), 1.5, np.float32)
+    check(lambda b, x: b.mul(b.add(x, b.constant(same)), spread(b, b.constant(table), x, (1,))), f32(3, 100))
+    check(lambda b: b.reduce(b.constant(table), op="sum", axes=(0,)))
+
+
+@pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.cpu)
+def test_contractions_by_element(target):
+    """`dot_general` and `conv` without a kernel of their own."""
+    check(lambda b, x, y: b.dot_general(x, y, contract=((1,), (0,))), f32(9, 70), f32(70, 33), target=target)
+    check(lambda b, x, y: b.dot_general(x, y, contract=((1,), (0,))), *[tensor("i32", 9, 9)] * 2, target=target)
+    check(
+        lambda b, x, w: b.conv(
+            x, w, stride=(2, 1), low=(1, 0), high=(1, 2), dilation=(1, 2), input_dilation=(1, 1), groups=2
+        ),
+        f32(2, 6, 9, 30),
+        f32(4, 3, 3, 2),
+        target=target,
+    )
