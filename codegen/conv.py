@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.llvm import Function, Module
@@ -121,6 +121,20 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
 
 
+class Place(NamedTuple):
+    """Where a row of pixels is, in result, input and weights."""
+
+    image: Any
+    at: Sequence[Any]
+    """Output positions along the outer axes."""
+    channel: Any
+    """The first channel of the panel."""
+    source: Any
+    """Offset of image and group in x."""
+    w: str
+    """The panel's weights."""
+
+
 class _Direct:
     def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any]) -> None:
         self.f = f
@@ -141,7 +155,7 @@ class _Direct:
         self.epilogue = Epilogue(f, body, anchor)
         merge = self.groups == 1 and self.axis.dilation == 1
         self.kinds = tile_kinds(self.axis, self.pixels, merge)
-        self.prefetch = self.panel_size * self.dtype.itemsize > f.target.l1
+        self.ahead = self.panel_size * self.dtype.itemsize > f.target.l1
         self.scalar = Tile(f, self.dtype, 1).scalar
 
     def write(self) -> None:
@@ -159,73 +173,62 @@ class _Direct:
             stop = f.min(f.add(start, self.block), units)
             for tile in panel_variants(f, self.dtype, self.filters, self.columns, panel):
                 if not self.outer:
-                    self._row(tile, image, [], channel, source, w, (start, stop))
+                    self._row(tile, Place(image, [], channel, source, w), (start, stop))
                     continue
                 with f.for_(start, stop, hint="row") as row:
                     at = unravel(f, row.index, [axis.out for axis in self.outer])
-                    self._row(tile, image, at, channel, source, w, None)
+                    self._row(tile, Place(image, at, channel, source, w), None)
 
-    def _row(
-        self, tile: Tile, image: Any, at: Sequence[Any], channel: Any, source: Any, w: str, span: tuple[Any, Any] | None
-    ) -> None:
-        """Pixels at output positions `at` along the outer axes: all, or tiles [span[0], span[1]).
-
-        `source` is the offset of image and group in x.
-        """
+    def _row(self, tile: Tile, place: Place, span: tuple[Any, Any] | None) -> None:
+        """All tiles of a row of pixels, or those in [span[0], span[1])."""
         f = self.f
         for kind, first, count in self.kinds:
             with each(f, first, count, span) as number:
                 pixel = f.mul(number, self.pixels)
-                index = [image, *at, pixel, channel]
+                index = [place.image, *place.at, pixel, place.channel]
                 self.epilogue.prefetch(tile, kind.pixels, index)
-                acc = self._sum(tile, kind, at, [], pixel, source, w, tile.zeros(kind.pixels))
+                acc = self._sum(tile, kind, place, pixel, [], tile.zeros(kind.pixels))
                 self.epilogue.write(tile, acc, index)
 
-    def _sum(
-        self,
-        tile: Tile,
-        kind: Kind,
-        at: Sequence[Any],
-        taps: list[Any],
-        pixel: Any,
-        source: Any,
-        w: str,
-        acc: Rows,
-    ) -> Rows:
+    def _sum(self, tile: Tile, kind: Kind, place: Place, pixel: Any, taps: list[Any], acc: Rows) -> Rows:
         """acc + the sum over the taps of those outer axes that `taps` says nothing of."""
         f = self.f
-        if len(taps) < len(self.outer):
-            axis = self.outer[len(taps)]
-            first, last = axis.tap_range(f, at[len(taps)])
-            if (first, last) == (0, 1):
-                return self._sum(tile, kind, at, [*taps, 0], pixel, source, w, acc)
-            flat = [(tile.vector, v) for row in acc for v in row]
-            with f.for_(first, last, 1, flat, "tap") as loop:
-                it = iter(loop.carried)
-                inner = [[next(it) for _ in row] for row in acc]
-                inner = self._sum(tile, kind, at, [*taps, loop.index], pixel, source, w, inner)
-                loop.next(*(v for row in inner for v in row))
-            it = iter(loop.results)
-            return [[next(it) for _ in row] for row in acc]
-        for axis, o, tap, step, w_step in zip(self.outer, at, taps, self.x_strides[1:], self.w_strides):
-            position = f.add(f.mul(o, axis.stride), f.sub(f.mul(tap, axis.dilation), axis.low))
+        if len(taps) == len(self.outer):
+            return self._sum_line(tile, kind, place, pixel, taps, acc)
+        axis = self.outer[len(taps)]
+        first, last = axis.tap_range(f, place.at[len(taps)])
+        if (first, last) == (0, 1):
+            return self._sum(tile, kind, place, pixel, [*taps, 0], acc)
+        with f.for_(first, last, 1, [(tile.vector, v) for row in acc for v in row], "tap") as loop:
+            names = iter(loop.carried)
+            inner = [[next(names) for _ in row] for row in acc]
+            inner = self._sum(tile, kind, place, pixel, [*taps, loop.index], inner)
+            loop.next(*(v for row in inner for v in row))
+        names = iter(loop.results)
+        return [[next(names) for _ in row] for row in acc]
+
+    def _sum_line(self, tile: Tile, kind: Kind, place: Place, pixel: Any, taps: list[Any], acc: Rows) -> Rows:
+        """acc + the sum over the taps along the last axis."""
+        f, axis = self.f, self.axis
+        source, w = place.source, place.w
+        for outer, o, tap, step, w_step in zip(self.outer, place.at, taps, self.x_strides[1:], self.w_strides):
+            position = f.add(f.mul(o, outer.stride), f.sub(f.mul(tap, outer.dilation), outer.low))
             source = f.add(source, f.mul(position, step))
             w = f.gep(self.scalar, w, f.mul(tap, w_step))
+        step = axis.stride * self.channels
+        source = f.add(source, f.mul(pixel, step))
         for segment in kind.segments:
             # The pointer is that of the first pixel that reads anything, so as to lie inside of x.
             one = segment.active[0]
-            step = self.axis.stride * self.channels
-            offset = (one * self.axis.stride + segment.first * self.axis.dilation - self.axis.low) * self.channels
-            x = f.gep(self.scalar, self.x, f.add(f.add(source, f.mul(pixel, step)), offset))
             acc = tile.contract(
                 acc,
-                x,
+                f.gep(self.scalar, self.x, f.add(source, axis.at(one, segment.first) * self.channels)),
                 [(r - one) * step for r in range(kind.pixels)],
                 f.gep(self.scalar, w, segment.first * self.w_strides[-3]),
                 (segment.last - segment.first) * self.depth,
                 w_step=self.columns,
                 aligned=True,
-                ahead=self.prefetch,
+                ahead=self.ahead,
                 active=segment.active,
             )
         return acc

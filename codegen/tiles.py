@@ -16,7 +16,6 @@ _CHAINS = 8
 """Multiply-adds that must be under way at a time: two units with a latency of four cycles."""
 _UNROLLED = 56
 """Multiply-adds in the body of an unrolled loop, about."""
-
 _STRIDE = 1024
 """Bytes of weights that a loop's body reads at most. Prefetchers follow an instruction whose address grows by this much
 per iteration; beyond, a matrix times a vector was measured at half the bandwidth of the L2 cache."""
@@ -118,49 +117,45 @@ class Tile:
         if terms < 2 * chains:
             chains = 1
         unroll = unroll_factor(terms, len(active) * self.vectors, self.vectors * self.lanes * self.bytes, chains)
-        sums = [acc, *(self.zeros(len(acc)) for _ in range(chains - 1))]
-        whole = terms - terms % unroll
+        whole = terms // unroll * unroll if terms >= 2 * unroll else 0
+        cells = [(r, v) for r in active for v in range(self.vectors)]
+        sums = [{(r, v): acc[r][v] for r, v in cells}]
+        sums += [dict.fromkeys(cells, "zeroinitializer") for _ in range(chains - 1)]
         f = self.f
 
-        def step(x: str, w: str, k: int, acc: Rows) -> None:
+        def step(x: str, w: str, k: int, sums: dict[tuple[int, int], str]) -> None:
             weights = []
             for v in range(self.vectors):
                 p = f.gep(self.scalar, w, k * w_step + v * self.lanes)
-                weights.append(
-                    self.load(p, not aligned and self.is_partial(v), self.lanes * self.bytes if aligned else None)
-                )
+                align = self.lanes * self.bytes if aligned else None
+                weights.append(self.load(p, not aligned and self.is_partial(v), align))
                 if ahead:
                     prefetch(f, p, _AHEAD)
             for r in active:
                 a = self.splat(f.load(self.scalar, f.gep(self.scalar, x, offsets[r] + k), self.bytes))
-                for v in range(self.vectors):
-                    acc[r][v] = self.multiply_add(a, weights[v], acc[r][v])
+                for v, weight in enumerate(weights):
+                    sums[r, v] = self.multiply_add(a, weight, sums[r, v])
 
-        if whole == unroll:
-            whole = 0
         if whole:
-            flat = [sums[c][r][v] for c in range(chains) for r in active for v in range(self.vectors)]
-            with f.for_(0, whole, unroll, [(self.vector, a) for a in flat], "k") as loop:
-                inner = _nested(loop.carried, chains, len(acc), active, self.vectors)
+            with f.for_(0, whole, unroll, [(self.vector, s[c]) for s in sums for c in cells], "k") as loop:
+                names = iter(loop.carried)
+                inner = [{c: next(names) for c in cells} for _ in sums]
                 x_k = f.gep(self.scalar, x, loop.index)
                 w_k = f.gep(self.scalar, w, f.mul(loop.index, w_step))
                 for k in range(unroll):
                     step(x_k, w_k, k, inner[k % chains])
-                loop.next(*(inner[c][r][v] for c in range(chains) for r in active for v in range(self.vectors)))
-            sums_after = _nested(loop.results, chains, len(acc), active, self.vectors)
-        else:
-            sums_after = [[list(row) for row in s] for s in sums]
+                loop.next(*(s[c] for s in inner for c in cells))
+            names = iter(loop.results)
+            sums = [{c: next(names) for c in cells} for _ in sums]
         for k in range(whole, terms):
-            step(x, w, k, sums_after[k % chains])
+            step(x, w, k, sums[k % chains])
         total = [list(row) for row in acc]
-        for r in active:
-            for v in range(self.vectors):
-                parts = [sums_after[c][r][v] for c in range(chains)]
-                while len(parts) > 1:
-                    parts = [f.op(f"fadd {self.vector} {a}, {b}") for a, b in zip(parts[::2], parts[1::2])] + (
-                        parts[-1:] if len(parts) % 2 else []
-                    )
-                total[r][v] = parts[0]
+        for r, v in cells:
+            parts = [s[r, v] for s in sums]
+            while len(parts) > 1:
+                a, b = parts[:2]
+                parts = [*parts[2:], f.op(f"fadd {self.vector} {a}, {b}")]
+            total[r][v] = parts[0]
         return total
 
 
@@ -181,13 +176,3 @@ def unroll_factor(terms: int, per_term: int, weights: int, chains: int) -> int:
         return max(terms, 1)
     steps = [u for u in range(chains, 2 * wanted + chains, chains) if 2 * u >= wanted and u * weights <= _STRIDE]
     return min(steps or [chains], key=lambda u: (terms % u * 4 + abs(u - wanted), u))
-
-
-def _nested(flat: Sequence[str], chains: int, rows: int, active: Sequence[int], vectors: int) -> list[Rows]:
-    """Per chain, row and vector, what was flattened in that order; rows that are not active stay empty."""
-    it = iter(flat)
-    out: list[Rows] = []
-    for _ in range(chains):
-        of_row = {r: [next(it) for _ in range(vectors)] for r in active}
-        out.append([of_row.get(r, []) for r in range(rows)])
-    return out
