@@ -378,6 +378,10 @@ class Access(Arithmetic):
         type, bools = vector(self.width, memory), vector(self.width, "i1")
         if count == self.width:
             self._write(f"store {type} {data}, ptr {pointer}", buffer, scope)
+        elif count == 1:
+            # Not a masked store of one lane, which LLVM makes one of the wider type when the value was truncated.
+            one = self.f.pure(f"extractelement {type} {data}, i64 0", scope)
+            self._write(f"store {memory} {one}, ptr {pointer}", buffer, scope)
         elif self._masks_well(buffer.dtype):
             name = f"llvm.masked.store.v{self.width}{_SUFFIX[memory]}.p0"
             self.f.module.declare(name, "void", [type, "ptr", "i32", bools])
@@ -386,9 +390,6 @@ class Access(Arithmetic):
                 f"call void @{name}({type} {data}, ptr {pointer}, i32 {buffer.dtype.itemsize}, {bools} {mask.ssa})",
                 scope,
             )
-        elif count == 1:
-            one = self.f.pure(f"extractelement {type} {data}, i64 0", scope)
-            self._write(f"store {memory} {one}, ptr {pointer}", buffer, scope)
         else:
             part = self._shuffle(type, data, "poison", list(range(count)), scope)
             self._write(f"store {vector(count, memory)} {part}, ptr {pointer}", buffer, scope)

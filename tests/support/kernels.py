@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,16 +41,39 @@ def text(graph: Graph, target: Target | None = None) -> str:
     return module.text()
 
 
+def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
+    """A copy that begins (ends, with `at_end`) where a page that nobody may touch ends (begins).
+
+    A plain copy where there is no mprotect.
+    """
+    if not sys.platform.startswith("linux"):
+        return array.copy()
+    page = mmap.PAGESIZE
+    size = -(-max(array.nbytes, 1) // page) * page
+    memory = mmap.mmap(-1, size + 2 * page)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    libc = ctypes.CDLL(None)
+    for start in (base, base + page + size):
+        if libc.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(page), 0):
+            raise OSError("mprotect failed")
+    offset = page + (size - array.nbytes if at_end else 0)
+    copy = np.frombuffer(memory, np.uint8, array.nbytes, offset).view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
 def run(
     graph: Graph,
     inputs: Sequence[np.ndarray],
     target: Target | None = None,
     nthreads: int = 1,
     lower: Callable[..., None] | None = None,
+    at_end: bool | None = None,
 ) -> list[np.ndarray]:
     """What the compiled body writes. `lower(name, target, module)` instead of `lower_loops` for other kernels.
 
-    Outputs are filled with 7 before, so what is not written shows.
+    Outputs are filled with 7 before, so what is not written shows; unless `at_end` is None, operands and outputs lie
+    beside memory that must not be touched.
     """
     target = target or host()
     if lower is None:
@@ -58,5 +84,7 @@ def run(
         source = module.text()
     loaded = llvm.load(llvm.compile_module(source, target))
     outputs = [np.full(v.shape, 7, v.dtype.numpy) for v in graph.outputs]
+    if at_end is not None:
+        inputs, outputs = ([guarded(np.asarray(x), at_end) for x in arrays] for arrays in (inputs, outputs))
     loaded.call("kernel", [*inputs, *outputs], nthreads)
     return outputs

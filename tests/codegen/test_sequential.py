@@ -1,0 +1,66 @@
+"""`cumsum`, `scatter_add` and `sort` against NumPy."""
+
+import random
+
+import numpy as np
+import pytest
+
+from gluonjit.codegen.llvm import Module
+from gluonjit.codegen.sequential import lower_sequential
+from gluonjit.codegen.target import host
+from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.types import F32, IRError, TensorType, type_of
+from support.compare import assert_close
+from support.draw import draw
+from support.kernels import run, runnable_targets
+
+
+def check(name, inputs, attrs, target=None, nthreads=1, at_end=False):
+    b = Builder("graph", "legal")
+    graph = b.build(b.emit(name, [b.input(f"x{k}", type_of(x)) for k, x in enumerate(inputs)], attrs))
+
+    def lower(kernel, target, module):
+        lower_sequential(kernel, graph.ops[0], target, module)
+
+    got = run(graph, inputs, target, nthreads, lower, at_end)
+    for k, (a, b) in enumerate(zip(got, evaluate(graph, inputs)[0])):
+        assert_close(a, b, f"output {k} of {name}")
+
+
+@pytest.mark.parametrize("name", ["cumsum", "scatter_add", "sort"])
+def test_random_cases(name):
+    targets = runnable_targets()
+    for seed in range(25):
+        rng = random.Random(f"sequential {name} {seed}")
+        case = draw(name, rng)
+        inputs = case.values(rng, special=name == "sort")
+        check(name, inputs, case.attrs, targets[seed % len(targets)], 1 + seed % 3, seed % 2 == 0)
+
+
+@pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("nthreads", [1, 3])
+def test_long_axes(target, nthreads):
+    rng = np.random.default_rng(0)
+    x = rng.integers(-8, 9, (3, 300, 37)).astype(np.float32) / 4  # exact sums, and ties to sort
+    for axis in range(3):
+        check("cumsum", [x], {"axis": axis}, target, nthreads)
+        for descending in (False, True):
+            check("sort", [x], {"axis": axis, "descending": descending}, target, nthreads)
+    rows = rng.integers(-2, 32, (1, 200)).astype(np.int32)
+    data, added = x[0, :30], rng.integers(-8, 9, (200, 37)).astype(np.float32)
+    check("scatter_add", [np.ascontiguousarray(data), rows, added], {}, target, nthreads)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_sort_of_special_values(descending):
+    x = np.array([np.nan, 1, -0.0, np.inf, np.nan, 0.0, -np.inf, 1, np.nan, -1], np.float32)
+    check("sort", [x], {"axis": 0, "descending": descending})
+    check("sort", [np.zeros(0, np.float32)], {"axis": 0, "descending": descending})
+    check("sort", [np.ones(1, np.float32)], {"axis": 0, "descending": descending})
+
+
+def test_only_these():
+    b = Builder("graph", "legal")
+    graph = b.build(b.emit("exp", [b.input("x", TensorType(F32, (3,)))]))
+    with pytest.raises(IRError, match="exp has no sequential kernel"):
+        lower_sequential("kernel", graph.ops[0], host(), Module(host()))
