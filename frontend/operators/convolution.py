@@ -133,6 +133,11 @@ def convolution(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) 
     floor((n + 2 pad - dilate (kernel - 1) - 1) / stride) + 1.
     """
     require_float(data)
+    return convolve(b, data, weight, bias, **attrs)
+
+
+def convolve(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
+    """The same for data of any numeric type."""
     require_same_dtype(data, weight)
     g, filters = Geometry(attrs, len(data.shape)), attrs["num_filter"]
     require_shape(weight, g.weight_shape(filters, g.group_channels(data.shape[g.channel])), "weight")

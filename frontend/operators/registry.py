@@ -37,7 +37,8 @@ class Operator(opdef.OpDef):
     """An operator of MXNet's vocabulary.
 
     * `inputs`: names of the inputs in order, or a function of the attributes that gives them (`no_bias` drops one);
-      `variadic` operators (`concat`) take any number, and count them in the attribute `num_args`.
+      `variadic` operators (`concat`) take any number, and count them in the attribute `num_args`: one each, or what the
+      function says.
     * `aux`: those inputs that are auxiliary states (`moving_mean`).
     * `outputs(attrs)`: the names of all results that MXNet counts (`node_row_ptr`), hidden ones last;
       `visible(attrs)`: how many of them a user gets. An expansion may leave out hidden results that nothing can read
@@ -83,9 +84,9 @@ class Operator(opdef.OpDef):
         return self.streams is None
 
     def input_names(self, attrs: Mapping[str, Any]) -> tuple[str, ...]:
-        if self.variadic:
-            return tuple(f"arg{k}" for k in range(attrs["num_args"]))
-        return self.inputs(attrs) if callable(self.inputs) else self.inputs
+        if callable(self.inputs):
+            return self.inputs(attrs)
+        return tuple(f"arg{k}" for k in range(attrs["num_args"])) if self.variadic else self.inputs
 
     def check_arity(self, count: int, attrs: Mapping[str, Any]) -> None:
         """Raises OperatorError unless `count` is how many inputs the operator takes with these (parsed) attributes."""

@@ -1,0 +1,163 @@
+"""Between float32 and 8-bit integers: `quantize`, `dequantize`, `requantize`.
+
+A quantized tensor goes with two tensors of shape (1,), the least and the largest value that its integers stand for.
+What counts is the larger absolute value of the two, the *range*: it is 127.5 as int8, 255.5 as uint8, 2**31 - 1 as
+int32 (127 and 255 in `quantize` and `requantize`, whose kernels are older). So 0 is always the integer 0; a uint8 tensor holds no
+negative values, whatever its minimum says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gluonjit.ir.types import F32, I8, I32, U8, DType, dtype_of
+from gluonjit.operators.attributes import enum, number, optional
+from gluonjit.operators.creation import filled
+from gluonjit.operators.registry import OperatorError, operator
+from gluonjit.operators.support import require_shape, scalar, type_name
+
+SPANS = {I8: 127.5, U8: 255.5, I32: 2147483647.0}
+"""What the range becomes as integer."""
+_OLD_SPANS = {I8: 127.0, U8: 255.0}
+
+_OUT_TYPE = enum(("auto", "int8", "uint8"), "int8", doc="auto: uint8 where calibration found no negatives")
+CALIBRATION = {
+    "min_calib_range": optional(number(doc="least value, found by calibration"), None),
+    "max_calib_range": optional(number(doc="largest value, found by calibration"), None),
+}
+_INTEGERS = {"int8": I8, "uint8": U8}
+
+Triple = tuple[Any, Any, Any]
+"""Integers, minimum, maximum."""
+
+
+def require_type(x: Any, what: str, *allowed: DType) -> DType:
+    dtype = dtype_of(x)
+    if dtype not in allowed:
+        raise OperatorError(f"{what} must be {' or '.join(map(type_name, allowed))}, got {type_name(dtype)}")
+    return dtype
+
+
+def require_range(*ends: Any) -> None:
+    """Minimum and maximum must be float32 of shape (1,)."""
+    for x in ends:
+        require_type(x, "the minimum or maximum of quantized data", F32)
+        require_shape(x, (1,), "minimum or maximum")
+
+
+def range_of(b: Any, least: Any, most: Any) -> Any:
+    """The larger absolute value."""
+    return b.maximum(b.abs(least), b.abs(most))
+
+
+def to_integers(b: Any, x: Any, scale: Any, dtype: DType) -> Any:
+    """x times a scale, to the nearest integers (of two equally near ones the even one); saturates."""
+    return b.cast(b.rint(b.mul(x, scale)), dtype=dtype)
+
+
+def calibrated(attrs: Mapping[str, Any]) -> tuple[float, float] | None:
+    least, most = attrs["min_calib_range"], attrs["max_calib_range"]
+    return None if least is None or most is None else (least, most)
+
+
+def _chosen(out_type: str, known: tuple[float, float] | None) -> DType:
+    if out_type == "auto":
+        return U8 if known is not None and known[0] >= 0 else I8
+    return _INTEGERS[out_type]
+
+
+def _ends(b: Any, least: Any, most: Any, dtype: DType) -> tuple[Any, Any]:
+    """What goes with a quantized result: symmetric for int8."""
+    if dtype is U8:
+        return least, most
+    reach = range_of(b, least, most)
+    return b.neg(reach), reach
+
+
+def _quantized(b: Any, data: Any, least: Any, most: Any, dtype: DType, span: float) -> Triple:
+    scale = b.div(scalar(b, span, F32), range_of(b, least, most))
+    return (to_integers(b, data, scale, dtype), *_ends(b, least, most, dtype))
+
+
+def _extremes(b: Any, x: Any) -> tuple[Any, Any]:
+    axes = tuple(range(len(x.shape)))
+    least, most = (b.reshape(b.reduce(x, op=op, axes=axes), shape=(1,)) for op in ("min", "max"))
+    return least, most
+
+
+def _constants(b: Any, ends: tuple[float, float]) -> tuple[Any, Any]:
+    return filled(b, ends[0], (1,), F32), filled(b, ends[1], (1,), F32)
+
+
+@operator(
+    "_contrib_quantize",
+    inputs=("data", "min_range", "max_range"),
+    attrs={"out_type": enum(("int8", "uint8"), "uint8")},
+    outputs=lambda attrs: ("output0", "output1", "output2"),
+)
+def quantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str) -> Any:
+    """float32 data as integers, for a given range of values; and that range"""
+    require_type(data, "the data of quantize", F32)
+    require_range(min_range, max_range)
+    dtype = _INTEGERS[out_type]
+    return _quantized(b, data, min_range, max_range, dtype, _OLD_SPANS[dtype])
+
+
+@operator(
+    "_contrib_quantize_v2",
+    attrs={"out_type": _OUT_TYPE, **CALIBRATION},
+    outputs=lambda attrs: ("output0", "output1", "output2"),
+)
+def quantize_v2(b: Any, data: Any, *, out_type: str, **calibration: Any) -> Any:
+    """float32 data as integers, for the range found by calibration, or else that of the data; and that range
+
+    Integers stay what they are.
+    """
+    own = require_type(data, "the data of quantize_v2", F32, I8, U8)
+    known = calibrated(calibration)
+    dtype = _chosen(out_type, known)
+    if own is not F32:
+        if own is not dtype:
+            raise OperatorError(f"quantize_v2 cannot make {type_name(dtype)} of {type_name(own)}")
+        return (data, *_constants(b, known or (0.0 if own is U8 else -SPANS[own], SPANS[own])))
+    ends = _extremes(b, data) if known is None else _constants(b, known)
+    return _quantized(b, data, *ends, dtype, SPANS[dtype])
+
+
+@operator(
+    "_contrib_dequantize",
+    inputs=("data", "min_range", "max_range"),
+    attrs={"out_type": enum(("float32",), "float32")},
+)
+def dequantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str) -> Any:
+    """The float32 values that integers stand for"""
+    dtype = require_type(data, "the data of dequantize", I8, U8)
+    require_range(min_range, max_range)
+    level = b.div(range_of(b, min_range, max_range), scalar(b, SPANS[dtype], F32))
+    return b.mul(b.cast(data, dtype=F32), level)
+
+
+@operator(
+    "_contrib_requantize",
+    inputs=("data", "min_range", "max_range"),
+    attrs={"out_type": _OUT_TYPE, **CALIBRATION},
+    outputs=lambda attrs: ("output0", "output1", "output2"),
+)
+def requantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str, **calibration: Any) -> Any:
+    """int32 as 8-bit integers, for the range found by calibration, or else that of the data; and that range"""
+    require_type(data, "the data of requantize", I32)
+    require_range(min_range, max_range)
+    known = calibrated(calibration)
+    dtype = _chosen(out_type, known)
+    level = b.div(range_of(b, min_range, max_range), scalar(b, SPANS[I32], F32))
+    x = b.cast(data, dtype=F32)
+    if known is not None:
+        least, most = _constants(b, known)
+    else:
+        reach = b.mul(range_of(b, *_extremes(b, x)), level)
+        least, most = b.neg(reach), reach
+    scale = b.div(b.mul(level, scalar(b, _OLD_SPANS[dtype], F32)), range_of(b, least, most))
+    if dtype is U8:  # which has nothing below 0, and says so
+        return to_integers(b, x, scale, dtype), filled(b, 0, (1,), F32), range_of(b, least, most)
+    return (to_integers(b, x, scale, dtype), *_ends(b, least, most, dtype))
