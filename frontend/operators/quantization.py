@@ -2,8 +2,8 @@
 
 A quantized tensor goes with two tensors of shape (1,), the least and the largest value that its integers stand for.
 What counts is the larger absolute value of the two, the *range*: it is 127.5 as int8, 255.5 as uint8, 2**31 - 1 as
-int32 (127 and 255 in `quantize` and `requantize`, whose kernels are older). So 0 is always the integer 0; a uint8 tensor holds no
-negative values, whatever its minimum says.
+int32 (127 and 255 in `quantize` and `requantize`, whose kernels are older). So 0 is always the integer 0; a uint8
+tensor holds no negative values, whatever its minimum says.
 """
 
 from __future__ import annotations
