@@ -22,20 +22,42 @@ _MODULES = {
     "attribute": "attribute",
     "autograd": "autograd",
     "base": "base",
+    "callback": "callback",
     "context": "context",
+    "contrib": "contrib",
+    "engine": "engine",
+    "executor": "symbol.executor",
     "gluon": "gluon",
+    "image": "image",
+    "img": "image",
     "init": "initializer",
     "initializer": "initializer",
+    "io": "io",
+    "kv": "kvstore",
+    "kvstore": "kvstore",
+    "log": "log",
+    "lr_scheduler": "lr_scheduler",
+    "metric": "metric",
+    "model": "model",
+    "mon": "monitor",
+    "monitor": "monitor",
     "name": "name",
     "nd": "ndarray",
     "ndarray": "ndarray",
+    "operator": "operator",
     "operators": "operators",
+    "optimizer": "optimizer",
     "random": "random",
+    "recordio": "recordio",
+    "registry": "registry",
     "rnd": "random",
     "runtime": "runtime",
     "sym": "symbol",
     "symbol": "symbol",
+    "test_utils": "test_utils",
     "util": "util",
+    "visualization": "visualization",
+    "viz": "visualization",
 }
 _OBJECTS = {
     # name: module that defines it
@@ -46,7 +68,16 @@ _OBJECTS = {
     "cpu_pinned": "context",
     "current_context": "context",
     "gpu": "context",
+    "install_as_mxnet": "dropin",
+    "is_np_array": "util",
+    "is_np_shape": "util",
+    "np_array": "util",
+    "np_shape": "util",
     "register_backend": "backends",
+    "set_np_shape": "util",
+    "use_np": "util",
+    "use_np_array": "util",
+    "use_np_shape": "util",
 }
 
 
@@ -56,13 +87,9 @@ def __getattr__(name: str) -> Any:
     elif name in _OBJECTS:
         value = getattr(importlib.import_module(f"gluonjit.{_OBJECTS[name]}"), name)
     else:
-        hint = ""
-        if not name.startswith("__"):
-            import difflib
+        from gluonjit.mxnet_api import no_attribute
 
-            near = difflib.get_close_matches(name, __dir__(), 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+        raise no_attribute(__name__, name, __dir__())
     globals()[name] = value
     return value
 

@@ -116,3 +116,31 @@ def grad(
 
 def mark_variables(variables: Any, gradients: Any, grad_reqs: Any = "write") -> NoReturn:
     no_gradients("autograd.mark_variables")
+
+
+class Function:
+    """A computation with a gradient of its own: subclasses define `forward(*inputs)` and `backward(*gradients)`.
+
+    An instance is called once. `backward` is kept for the time when there are gradients.
+    """
+
+    def __init__(self) -> None:
+        self._used = False
+        self.saved_tensors: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *args: Any) -> None:
+        """Notes what `backward` finds in `self.saved_tensors`."""
+        self.saved_tensors = args
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self._used:
+            raise AssertionError("Each Function instance can only be called once. Please create another instance.")
+        self._used = True
+        with _Scope(False, None):
+            return self.forward(*inputs)
+
+    def forward(self, *inputs: Any) -> Any:
+        raise NotImplementedError
+
+    def backward(self, *output_grads: Any) -> Any:
+        raise NotImplementedError

@@ -100,8 +100,6 @@ def _resolve_lazily(namespace: dict[str, Any], place: str, flavour: Flavour, mad
         if name == "__all__":
             return [public for public in __dir__() if not public.startswith("_")]
         if not name.startswith("__"):
-            from gluonjit.ir.opdef import did_you_mean
-
             full = _full_name(place, name)
             op = _operators().get(full)
             if op is not None and place_of(full) == (place, name):
@@ -109,10 +107,9 @@ def _resolve_lazily(namespace: dict[str, Any], place: str, flavour: Flavour, mad
                     made[full] = make_function(op, name, module, flavour)
                 namespace[name] = made[full]
                 return made[full]
-            near = did_you_mean(name, __dir__())
-        else:
-            near = ""
-        raise AttributeError(f"module {module!r} has no attribute {name!r}{near}")
+        from gluonjit.mxnet_api import no_attribute
+
+        raise no_attribute(module, name, __dir__())
 
     def __dir__() -> list[str]:
         return sorted({*namespace, *operators_in(place)})

@@ -29,6 +29,35 @@ def reset_np() -> None:
     """Back to the semantics that are always in force."""
 
 
+def set_np_shape(active: bool) -> bool:
+    """Returns the setting before."""
+    if active:
+        _refuse("set_np_shape(True)")
+    return False
+
+
+class _Semantics:
+    """`with np_shape(False):`, which changes nothing; asking for NumPy semantics is an error."""
+
+    def __init__(self, active: bool = True) -> None:
+        if active:
+            _refuse(f"{type(self).__name__}(True)")
+
+    def __enter__(self) -> _Semantics:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        pass
+
+
+class np_shape(_Semantics):
+    """The scope of `is_np_shape`."""
+
+
+class np_array(_Semantics):
+    """The scope of `is_np_array`."""
+
+
 def use_np(func: F) -> F:
     _refuse("use_np")
 
@@ -42,6 +71,23 @@ def _refuse(what: str) -> NoReturn:
 
 def get_gpu_count() -> int:
     return 0
+
+
+def getenv(name: str) -> str | None:
+    """A variable of the process's environment."""
+    import os
+
+    return os.environ.get(name)
+
+
+def setenv(name: str, value: str | None) -> None:
+    """Sets a variable of the process's environment; None removes it."""
+    import os
+
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 def makedirs(d: str) -> None:

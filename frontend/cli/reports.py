@@ -18,7 +18,9 @@ def add_commands(commands: Any) -> None:
         description="Lists the operators of MXNet that are there, or describes one of them.",
         epilog="example: gluonjit ops Convolution",
     )
-    p.add_argument("name", nargs="?", metavar="NAME", help="an operator's name or alias")
+    which = p.add_mutually_exclusive_group()
+    which.add_argument("name", nargs="?", metavar="NAME", help="an operator's name or alias")
+    which.add_argument("--missing", action="store_true", help="list those that MXNet has and gluonjit lacks")
     p.set_defaults(run=_ops)
     p = commands.add_parser(
         "passes",
@@ -39,6 +41,9 @@ def add_commands(commands: Any) -> None:
 def _ops(arguments: argparse.Namespace) -> None:
     from gluonjit.operators import registry
 
+    if arguments.missing:
+        _missing_ops()
+        return
     if arguments.name is None:
         registry.get("identity")  # declares them all
         for name in sorted({op.name for op in registry.OPERATORS.values()}):
@@ -56,6 +61,27 @@ def _ops(arguments: argparse.Namespace) -> None:
     for key, attr in op.attrs.items():
         default = "required" if attr.default is REQUIRED else f"default {attr.default!r}"
         print(f"  {key} : {attr.kind}, {default}{'. ' + attr.doc if attr.doc else ''}")
+
+
+def _missing_ops() -> None:
+    """The operators of MXNet that are not there, then the aliases that those that are there lack."""
+    from gluonjit import mxnet_api
+    from gluonjit.operators import registry
+
+    registry.get("identity")  # declares them all
+    theirs = mxnet_api.operators()
+    present, absent = [], []
+    for name, aliases in theirs.items():
+        known = [n for n in (name, *aliases) if n in registry.OPERATORS]
+        if not known:
+            absent.append(name)
+            print(name + (f"  (also {', '.join(aliases)})" if aliases else ""))
+        else:
+            present.append((known[0], [n for n in (name, *aliases) if n not in registry.OPERATORS]))
+    for name, lacking in present:
+        if lacking:
+            print(f"{name}: without its alias {', '.join(lacking)}")
+    print(f"{len(absent)} of {len(theirs)} operators of MXNet {mxnet_api.VERSION} are missing")
 
 
 def _passes(arguments: argparse.Namespace) -> None:

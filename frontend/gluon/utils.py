@@ -1,11 +1,131 @@
-"""Small things that blocks and parameters share."""
+"""Small things that blocks and parameters share, and what training loops do with batches, gradients and files."""
 
 from __future__ import annotations
 
 import collections
+import hashlib
+import math
+import os
+import warnings
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+from gluonjit import ndarray
+from gluonjit.base import MXNetError
+from gluonjit.context import Context
+from gluonjit.ndarray import NDArray
+
+__all__ = [
+    "check_sha1",
+    "clip_global_norm",
+    "download",
+    "replace_file",
+    "shape_is_known",
+    "split_and_load",
+    "split_data",
+]
+
+
+def split_data(data: NDArray, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> list[NDArray]:
+    """`data` cut into `num_slice` parts along an axis.
+
+    Raises ValueError when they cannot be equal, unless `even_split` is False: then the first ones may be larger by one.
+    """
+    size = data.shape[batch_axis]
+    if even_split and size % num_slice:
+        raise ValueError(
+            f"data with shape {data.shape} cannot be evenly split into {num_slice} slices along axis {batch_axis}. "
+            f"Use a batch size that's multiple of {num_slice} or set even_split=False to allow uneven partitioning of "
+            "data."
+        )
+    if size < num_slice:
+        raise ValueError(
+            f"data with shape {data.shape} cannot be split into {num_slice} slices along axis {batch_axis}"
+        )
+    small, longer = divmod(size, num_slice)
+    ends = [small * k + min(k, longer) for k in range(1, num_slice + 1)]
+    if batch_axis == 0:
+        return [data[a:b] for a, b in zip([0, *ends], ends)]
+    return [ndarray.slice_axis(data, axis=batch_axis, begin=a, end=b) for a, b in zip([0, *ends], ends)]
+
+
+def split_and_load(
+    data: Any, ctx_list: Sequence[Context], batch_axis: int = 0, even_split: bool = True
+) -> list[NDArray]:
+    """`split_data`, with a part for each context."""
+    if not isinstance(data, NDArray):
+        data = ndarray.array(data, ctx=ctx_list[0])
+    if len(ctx_list) == 1:
+        return [data.as_in_context(ctx_list[0])]
+    parts = split_data(data, len(ctx_list), batch_axis, even_split)
+    return [part.as_in_context(ctx) for part, ctx in zip(parts, ctx_list)]
+
+
+def clip_global_norm(arrays: Sequence[Any], max_norm: float, check_isfinite: bool = True) -> Any:
+    """Scales arrays, in place, so that the 2-norm of all their elements together is at most `max_norm`.
+
+    Returns the norm before: a float, or an array of one element when `check_isfinite` is False. A norm that is not
+    finite is warned of.
+    """
+    if not arrays:
+        raise AssertionError("clip_global_norm needs an array")
+    norm = math.sqrt(sum(float((x.astype("float64") ** 2).sum().asscalar()) for x in arrays))
+    if check_isfinite and not math.isfinite(norm):
+        warnings.warn(UserWarning("nan or inf is detected. Clipping results will be undefined."), stacklevel=2)
+    scale = max_norm / (norm + 1e-8)
+    if not scale >= 1.0:  # NaN, too
+        for x in arrays:
+            x *= scale
+    return norm if check_isfinite else ndarray.array([norm])
+
+
+def check_sha1(filename: str | os.PathLike[str], sha1_hash: str) -> bool:
+    """Whether a file's SHA-1 is `sha1_hash`."""
+    digest = hashlib.sha1(usedforsecurity=False)
+    with open(filename, "rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest() == sha1_hash
+
+
+def download(
+    url: str,
+    path: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    sha1_hash: str | None = None,
+    retries: int = 5,
+    verify_ssl: bool = True,
+) -> str:
+    """The local file that stands for `url`: `path`, or its last part in the folder `path` or the current one.
+
+    Nothing is downloaded: raises MXNetError when the file is not there, or not the one with `sha1_hash`.
+    """
+    name = url.split("/")[-1]
+    file = name if path is None else os.path.expanduser(os.fspath(path))
+    if path is not None and os.path.isdir(file):
+        file = os.path.join(file, name)
+    advice = f"gluonjit downloads nothing; fetch {url} and save it as {file}"
+    if not os.path.isfile(file):
+        raise MXNetError(f"there is no file {file}: {advice}")
+    if sha1_hash and not check_sha1(file, sha1_hash):
+        raise MXNetError(f"the file {file} is not the expected one, its SHA-1 differs from {sha1_hash}: {advice}")
+    return file
+
+
+def replace_file(src: str | os.PathLike[str], dst: str | os.PathLike[str]) -> None:
+    """Moves a file to the place of another, at once."""
+    os.replace(src, dst)
+
+
+def _get_repo_url() -> str:
+    """Where MXNet's model and data files are published."""
+    url = os.environ.get("MXNET_GLUON_REPO", "https://apache-mxnet.s3-accelerate.dualstack.amazonaws.com/")
+    return url if url.endswith("/") else url + "/"
+
+
+def _get_repo_file_url(namespace: str, filename: str) -> str:
+    return f"{_get_repo_url()}{namespace}/{filename}"
 
 
 class HookHandle:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from gluonjit.namespace import Flavour, populate
 from gluonjit.ndarray.arithmetic import *  # noqa: F403
 from gluonjit.ndarray.creation import *  # noqa: F403
+from gluonjit.ndarray.custom import *  # noqa: F403
 from gluonjit.ndarray.files import *  # noqa: F403
 from gluonjit.ndarray.imperative import invoke
 from gluonjit.ndarray.ndarray import NDArray

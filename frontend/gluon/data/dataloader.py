@@ -1,0 +1,323 @@
+"""`DataLoader`: batches of a dataset, made here, by threads, or by other processes.
+
+Worker processes are forked where the system can, so that datasets need not be pickled; what they make comes back
+pickled. An error in a worker is raised where the batch is asked for, and so is a worker's death.
+"""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import pickle
+import random
+import signal
+import sys
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import numpy as np
+
+from gluonjit import context, ndarray
+from gluonjit.base import MXNetError
+from gluonjit.gluon.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
+from gluonjit.ndarray import NDArray
+
+__all__ = ["DataLoader", "default_batchify_fn", "default_mp_batchify_fn"]
+
+
+def default_batchify_fn(data: Any) -> Any:
+    """Examples as a batch: arrays stacked, tuples part by part (a list), anything else as an array of it."""
+    if isinstance(data[0], NDArray):
+        return ndarray.stack(*data)
+    if isinstance(data[0], tuple):
+        return [default_batchify_fn(part) for part in zip(*data)]
+    stacked = np.asarray(data)
+    return ndarray.array(stacked, dtype=stacked.dtype)
+
+
+default_mp_batchify_fn = default_batchify_fn
+"""What worker processes do. MXNet puts the batch into shared memory here."""
+
+
+def _as_in_context(data: Any, ctx: context.Context) -> Any:
+    """Nested `data` with its arrays on `ctx`; tuples become lists."""
+    if isinstance(data, NDArray):
+        return data.as_in_context(ctx)
+    return [_as_in_context(part, ctx) for part in data] if isinstance(data, (list, tuple)) else data
+
+
+# Workers
+
+_worker_dataset: Any = None
+"""In a worker process: the dataset that it was forked with."""
+
+
+def _worker_initializer(dataset: Any, seed: int, started: Any) -> None:
+    global _worker_dataset
+    _worker_dataset = dataset
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's, which stops its workers
+    with started.get_lock():
+        started.value += 1
+        own = (seed + started.value) % 2**32
+    # Forked processes would otherwise all draw the same random numbers.
+    from gluonjit import random as mx_random
+
+    np.random.seed(own)
+    random.seed(own)
+    mx_random.seed(own)
+
+
+def _worker_fn(samples: Any, batchify_fn: Callable[[Any], Any], dataset: Any = None) -> bytes:
+    """A batch, made in a worker process, pickled."""
+    return _pickled(batchify_fn([_worker_dataset[k] for k in samples]))
+
+
+def _pickled(batch: Any) -> bytes:
+    buffer = io.BytesIO()
+    ForkingPickler(buffer, pickle.HIGHEST_PROTOCOL).dump(batch)
+    return buffer.getvalue()
+
+
+def _thread_worker_fn(samples: Any, batchify_fn: Callable[[Any], Any], dataset: Any) -> Any:
+    return batchify_fn([dataset[k] for k in samples])
+
+
+class _Ticket:
+    """A batch that is being made: `get(timeout)`, as of `multiprocessing.Pool`."""
+
+    def __init__(self, future: Any) -> None:
+        self._future = future
+
+    def get(self, timeout: float | None = None) -> Any:
+        try:
+            return self._future.result(timeout)
+        except FutureTimeout as e:
+            if self._future.done():
+                raise  # the worker's own
+            raise multiprocessing.TimeoutError from e
+
+    def __del__(self) -> None:
+        self._future.cancel()  # nobody wants it any more
+
+
+class _WorkerPool:
+    """Threads or processes that make batches; the interface is that of `multiprocessing.Pool`, as far as it is used."""
+
+    def __init__(self, workers: int, dataset: Any, threads: bool) -> None:
+        self.stopped = False
+        self._executor: Executor
+        if threads:
+            self._executor = ThreadPoolExecutor(workers, thread_name_prefix="DataLoader")
+            return
+        fork = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
+        start = multiprocessing.get_context("fork" if fork else None)
+        state: Any = np.random.get_state()
+        seed = zlib.crc32(state[1].tobytes() + bytes(str(state[2]), "ascii"))  # follows np.random.seed, draws nothing
+        self._executor = ProcessPoolExecutor(
+            workers, start, initializer=_worker_initializer, initargs=(dataset, seed, start.Value("i", -1))
+        )
+        with warnings.catch_warnings():
+            # Python warns of threads that do not survive a fork. Those of gluonjit's runtime provide for it.
+            warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
+            self._executor.submit(os.getpid).result()
+
+    def apply_async(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> _Ticket:
+        return _Ticket(self._executor.submit(function, *arguments))
+
+    def terminate(self) -> None:
+        """Stops everything without waiting."""
+        self.stopped = True
+        processes = dict(getattr(self._executor, "_processes", None) or {})
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        for process in processes.values():
+            process.terminate()
+
+
+class _MultiWorkerIter:
+    """Batches that a pool makes, in order, `prefetch` ahead. `dataset` None: the workers have it, and pickle."""
+
+    def __init__(
+        self,
+        worker_pool: Any,
+        batchify_fn: Callable[[Any], Any],
+        batch_sampler: Sampler,
+        pin_memory: bool = False,
+        pin_device_id: int = 0,
+        worker_fn: Callable[..., Any] = _worker_fn,
+        prefetch: int = 0,
+        dataset: Any = None,
+        data_loader: Any = None,
+        timeout: float = 120,
+    ) -> None:
+        self._worker_pool = worker_pool
+        self._batchify_fn = batchify_fn
+        self._batch_sampler = batch_sampler
+        self._pin_memory = pin_memory
+        self._pin_device_id = pin_device_id
+        self._worker_fn = worker_fn
+        self._dataset = dataset
+        self._data_loader = data_loader  # lives as long as its batches are wanted
+        self._timeout = timeout
+        self._data_buffer: dict[int, Any] = {}
+        self._rcvd_idx = 0
+        self._sent_idx = 0
+        self._iter = iter(self._batch_sampler)
+        for _ in range(prefetch):
+            self._push_next()
+
+    def __len__(self) -> int:
+        return len(self._batch_sampler)
+
+    def _push_next(self) -> None:
+        samples = next(self._iter, None)
+        if samples is None:
+            return
+        arguments = (samples, self._batchify_fn, self._dataset)
+        self._data_buffer[self._sent_idx] = self._worker_pool.apply_async(self._worker_fn, arguments)
+        self._sent_idx += 1
+
+    def __next__(self) -> Any:
+        self._push_next()
+        if self._rcvd_idx == self._sent_idx:
+            raise StopIteration
+        ticket = self._data_buffer.pop(self._rcvd_idx)
+        try:
+            batch = ticket.get(self._timeout)
+        except multiprocessing.TimeoutError as e:
+            self._worker_pool.terminate()
+            raise MXNetError(
+                f"no batch came for {self._timeout} seconds: a worker hangs, or is slow; "
+                "DataLoader(timeout=…) gives it more time"
+            ) from e
+        except BrokenExecutor as e:
+            self._worker_pool.terminate()
+            raise MXNetError("a DataLoader worker died: it crashed, or the system killed it, for want of memory") from e
+        self._rcvd_idx += 1
+        if self._dataset is None:
+            batch = pickle.loads(batch)
+        return _as_in_context(batch, context.cpu_pinned(self._pin_device_id)) if self._pin_memory else batch
+
+    next = __next__
+
+    def __iter__(self) -> _MultiWorkerIter:
+        return self
+
+
+class DataLoader:
+    """Batches of a dataset, in an order of its own for each iteration.
+
+    * `batch_size` with `shuffle` or `sampler`, and `last_batch` ('keep', 'discard', 'rollover'); or a `batch_sampler`
+      that gives lists of numbers.
+    * `batchify_fn(examples)` makes the batch of a list of examples.
+    * `num_workers`: how many processes (`thread_pool`: threads) work ahead; 0 makes batches when they are asked for.
+      They know the dataset as it was when the loader was made. `prefetch` is how many batches they are ahead, twice
+      `num_workers` unless given; after `timeout` seconds without one, MXNetError.
+    * `pin_memory` names `cpu_pinned(pin_device_id)` as the batches' device.
+    * `auto_reload` starts on the next epoch's batches before they are asked for.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        sampler: Sampler | None = None,
+        last_batch: str | None = None,
+        batch_sampler: Sampler | None = None,
+        batchify_fn: Callable[[Any], Any] | None = None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        pin_device_id: int = 0,
+        prefetch: int | None = None,
+        thread_pool: bool = False,
+        timeout: float = 120,
+        auto_reload: bool = False,
+    ) -> None:
+        if timeout <= 0:
+            raise AssertionError(f"timeout must be positive, given {timeout}")
+        if batch_sampler is None:
+            if batch_size is None:
+                raise ValueError("batch_size must be specified unless batch_sampler is specified")
+            if sampler is not None and shuffle:
+                raise ValueError("shuffle must not be specified if sampler is specified")
+            if sampler is None:
+                sampler = (RandomSampler if shuffle else SequentialSampler)(len(dataset))
+            batch_sampler = BatchSampler(sampler, batch_size, last_batch or "keep")
+        elif batch_size is not None or shuffle or sampler is not None or last_batch is not None:
+            raise ValueError(
+                "batch_size, shuffle, sampler and last_batch must not be specified if batch_sampler is specified."
+            )
+        self._dataset = dataset
+        self._batch_sampler = batch_sampler
+        self._pin_memory = pin_memory
+        self._pin_device_id = pin_device_id
+        self._thread_pool = thread_pool
+        self._timeout = timeout
+        self._num_workers = max(0, num_workers)
+        self._prefetch = max(0, 2 * self._num_workers if prefetch is None else int(prefetch))
+        if batchify_fn is None:
+            batchify_fn = default_mp_batchify_fn if self._num_workers else default_batchify_fn
+        self._batchify_fn = batchify_fn
+        self._worker_pool: Any = None
+        self._start_workers()
+        self.auto_reload = auto_reload
+        self._iter: Iterator[Any] | None = None
+        if auto_reload:
+            self.refresh()
+
+    def _start_workers(self) -> None:
+        """Starts workers, if there should be any and those there were have been stopped."""
+        if self._num_workers and (self._worker_pool is None or self._worker_pool.stopped):
+            self._worker_pool = _WorkerPool(self._num_workers, self._dataset, self._thread_pool)
+
+    def __len__(self) -> int:
+        return len(self._batch_sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._iter is None:
+            self.refresh()
+        batches, self._iter = self._iter, None
+        assert batches is not None
+        yield from batches
+        if self._iter is None and self.auto_reload:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Starts on a new epoch, whose batches the next iteration gives."""
+        self._iter = self._prefetch_iter()
+
+    def clean(self) -> None:
+        """Drops what `refresh` or `auto_reload` has started on."""
+        self._iter = None
+
+    def _prefetch_iter(self) -> Iterator[Any]:
+        if not self._num_workers:
+            return self._here()
+        self._start_workers()
+        return _MultiWorkerIter(
+            self._worker_pool,
+            self._batchify_fn,
+            self._batch_sampler,
+            self._pin_memory,
+            self._pin_device_id,
+            _thread_worker_fn if self._thread_pool else _worker_fn,
+            self._prefetch,
+            self._dataset if self._thread_pool else None,
+            timeout=self._timeout,
+        )
+
+    def _here(self) -> Iterator[Any]:
+        for samples in self._batch_sampler:
+            batch = self._batchify_fn([self._dataset[k] for k in samples])
+            yield _as_in_context(batch, context.cpu_pinned(self._pin_device_id)) if self._pin_memory else batch
+
+    def __del__(self) -> None:
+        pool = getattr(self, "_worker_pool", None)
+        if pool is not None:
+            pool.terminate()

@@ -1,0 +1,97 @@
+"""Samplers: which examples are used, in what order, and in which batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+__all__ = ["BatchSampler", "FilterSampler", "RandomSampler", "Sampler", "SequentialSampler"]
+
+
+class Sampler:
+    """Something to iterate over, anew each time, of known length."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+class SequentialSampler(Sampler):
+    """start, start + 1, …: `length` numbers."""
+
+    def __init__(self, length: int, start: int = 0) -> None:
+        self._length = length
+        self._start = start
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self._start, self._start + self._length))
+
+    def __len__(self) -> int:
+        return self._length
+
+
+class RandomSampler(Sampler):
+    """The numbers below `length`, shuffled by NumPy's global generator."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def __iter__(self) -> Iterator[int]:
+        indices = np.arange(self._length)
+        np.random.shuffle(indices)
+        return iter(indices)
+
+    def __len__(self) -> int:
+        return self._length
+
+
+class FilterSampler(Sampler):
+    """The numbers of those examples of a dataset for which `fn(example)` is true."""
+
+    def __init__(self, fn: Callable[[Any], Any], dataset: Any) -> None:
+        self._fn = fn
+        self._dataset = dataset
+        self._indices = [k for k, sample in enumerate(dataset) if fn(sample)]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._indices)
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+
+class BatchSampler(Sampler):
+    """Lists of `batch_size` numbers out of another sampler.
+
+    `last_batch`: a shorter one at the end is kept ('keep'), dropped ('discard'), or left for the start of the next
+    iteration ('rollover').
+    """
+
+    def __init__(self, sampler: Sampler, batch_size: int, last_batch: str = "keep") -> None:
+        if last_batch not in ("keep", "discard", "rollover"):
+            raise ValueError(f"last_batch must be one of 'keep', 'discard', or 'rollover', but got {last_batch}")
+        self._sampler = sampler
+        self._batch_size = batch_size
+        self._last_batch = last_batch
+        self._prev: list[Any] = []
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        batch, self._prev = self._prev, []
+        for k in self._sampler:
+            batch.append(k)
+            if len(batch) == self._batch_size:
+                yield batch
+                batch = []
+        if batch and self._last_batch == "keep":
+            yield batch
+        elif self._last_batch == "rollover":
+            self._prev = batch
+
+    def __len__(self) -> int:
+        if self._last_batch == "keep":
+            return -(-len(self._sampler) // self._batch_size)
+        return (len(self._prev) + len(self._sampler)) // self._batch_size

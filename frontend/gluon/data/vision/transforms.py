@@ -1,0 +1,302 @@
+"""Transforms of images: blocks, to be put together by `Compose`.
+
+Images are (height, width, channels) with numbers from 0 to 255 until `ToTensor`, which makes them (channels, height,
+width) from 0 to 1. HybridBlocks also take batches.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit import image
+from gluonjit.base import numeric_types
+from gluonjit.gluon.block import Block, HybridBlock
+from gluonjit.gluon.nn import Sequential
+from gluonjit.ndarray import NDArray
+
+__all__ = [
+    "Cast",
+    "CenterCrop",
+    "Compose",
+    "CropResize",
+    "Normalize",
+    "RandomApply",
+    "RandomBrightness",
+    "RandomColorJitter",
+    "RandomContrast",
+    "RandomFlipLeftRight",
+    "RandomFlipTopBottom",
+    "RandomHue",
+    "RandomLighting",
+    "RandomResizedCrop",
+    "RandomRotation",
+    "RandomSaturation",
+    "Resize",
+    "Rotate",
+    "ToTensor",
+]
+
+Size = int | tuple[int, int]
+"""One number for both, or (width, height)."""
+
+
+def _pair(size: Size) -> tuple[int, int]:
+    return (size, size) if isinstance(size, numeric_types) else size  # type: ignore[return-value]
+
+
+class Compose(Sequential):
+    """One transform after another.
+
+    They run as they are: images come in many sizes, and compiling for each would take longer than it saves. (MXNet
+    hybridizes what it can.)
+    """
+
+    def __init__(self, transforms: Sequence[Block]) -> None:
+        super().__init__()
+        self.add(*transforms)
+
+
+# Numbers and layout
+
+
+class Cast(HybridBlock):
+    """To another element type."""
+
+    def __init__(self, dtype: Any = "float32") -> None:
+        super().__init__()
+        self._dtype = dtype
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.cast(x, self._dtype)
+
+
+class ToTensor(HybridBlock):
+    """From (height, width, channels), 0 to 255, to float32 (channels, height, width), 0 to 1."""
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.image.to_tensor(x)
+
+
+class Normalize(HybridBlock):
+    """(x − mean) / std for each channel of (channels, height, width); one number serves all channels."""
+
+    def __init__(self, mean: Any = 0.0, std: Any = 1.0) -> None:
+        super().__init__()
+        self._mean = mean
+        self._std = std
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.image.normalize(x, self._mean, self._std)
+
+
+# Sizes
+
+
+class Resize(HybridBlock):
+    """To `size`; a number with `keep_ratio` is the length of the shorter edge."""
+
+    def __init__(self, size: Size, keep_ratio: bool = False, interpolation: int = 1) -> None:
+        super().__init__()
+        self._size = size
+        self._keep = keep_ratio
+        self._interpolation = interpolation
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.image.resize(x, self._size, self._keep, self._interpolation)
+
+
+class CropResize(HybridBlock):
+    """The part at (x, y) with the given width and height, resized to `size` if that is given."""
+
+    def __init__(
+        self, x: int, y: int, width: int, height: int, size: Size | None = None, interpolation: int | None = None
+    ) -> None:
+        super().__init__()
+        self._box = (x, y, width, height)
+        self._size = size
+        self._interpolation = 1 if interpolation is None else interpolation
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        out = F.image.crop(x, *self._box)
+        return F.image.resize(out, self._size, False, self._interpolation) if self._size else out
+
+
+class CenterCrop(Block):
+    """The part of `size` in the middle, enlarged to it if need be."""
+
+    def __init__(self, size: Size, interpolation: int = 1) -> None:
+        super().__init__()
+        self._args = (_pair(size), interpolation)
+
+    def forward(self, x: NDArray) -> NDArray:
+        return image.center_crop(x, *self._args)[0]
+
+
+class RandomResizedCrop(Block):
+    """A part of random area (between shares of the image's, `scale`) and proportions (`ratio`), resized to `size`."""
+
+    def __init__(
+        self,
+        size: Size,
+        scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3.0 / 4.0, 4.0 / 3.0),
+        interpolation: int = 1,
+    ) -> None:
+        super().__init__()
+        self._args = (_pair(size), scale, ratio, interpolation)
+
+    def forward(self, x: NDArray) -> NDArray:
+        return image.random_size_crop(x, *self._args)[0]
+
+
+# Flips and turns
+
+
+class RandomFlipLeftRight(HybridBlock):
+    """Left and right exchanged, half of the time."""
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.image.random_flip_left_right(x)
+
+
+class RandomFlipTopBottom(HybridBlock):
+    """Upside down, half of the time."""
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.image.random_flip_top_bottom(x)
+
+
+class Rotate(Block):
+    """A float32 image (channels, height, width) turned by some degrees; see `image.imrotate`."""
+
+    def __init__(self, rotation_degrees: float, zoom_in: bool = False, zoom_out: bool = False) -> None:
+        super().__init__()
+        self._args = (rotation_degrees, zoom_in, zoom_out)
+
+    def forward(self, x: NDArray) -> NDArray:
+        _require_float32(x)
+        return image.imrotate(x, *self._args)
+
+
+class RandomRotation(Block):
+    """`Rotate` by an angle between two limits, with probability `rotate_with_proba`."""
+
+    def __init__(
+        self,
+        angle_limits: tuple[float, float],
+        zoom_in: bool = False,
+        zoom_out: bool = False,
+        rotate_with_proba: float = 1.0,
+    ) -> None:
+        super().__init__()
+        lower, upper = angle_limits
+        if lower >= upper:
+            raise ValueError("`angle_limits` must be an ordered tuple")
+        if not 0 <= rotate_with_proba <= 1:
+            raise ValueError("Probability of rotating the image should be between 0 and 1")
+        self._args = (angle_limits, zoom_in, zoom_out)
+        self._rotate_with_proba = rotate_with_proba
+
+    def forward(self, x: NDArray) -> NDArray:
+        if np.random.random() > self._rotate_with_proba:
+            return x
+        _require_float32(x)
+        return image.random_rotate(x, *self._args)
+
+
+def _require_float32(x: NDArray) -> None:
+    if x.dtype is not np.float32:
+        raise TypeError("This transformation only supports float32. Consider calling it after ToTensor")
+
+
+# Colors
+
+
+class _RandomColor(HybridBlock):
+    """A color operator with a factor between 1 − amount (0 at least) and 1 + amount."""
+
+    _operator: str
+
+    def __init__(self, amount: float) -> None:
+        super().__init__()
+        self._args = (max(0, 1 - amount), 1 + amount)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return getattr(F.image, self._operator)(x, *self._args)
+
+
+class RandomBrightness(_RandomColor):
+    """Times a number between 1 − `brightness` and 1 + `brightness`."""
+
+    _operator = "random_brightness"
+
+    def __init__(self, brightness: float) -> None:
+        super().__init__(brightness)
+
+
+class RandomContrast(_RandomColor):
+    """Away from the mean gray, or toward it, by up to `contrast`."""
+
+    _operator = "random_contrast"
+
+    def __init__(self, contrast: float) -> None:
+        super().__init__(contrast)
+
+
+class RandomSaturation(_RandomColor):
+    """Away from gray, or toward it, by up to `saturation`."""
+
+    _operator = "random_saturation"
+
+    def __init__(self, saturation: float) -> None:
+        super().__init__(saturation)
+
+
+class RandomHue(_RandomColor):
+    """Colors turned by up to `hue` times 360°."""
+
+    _operator = "random_hue"
+
+    def __init__(self, hue: float) -> None:
+        super().__init__(hue)
+
+
+class RandomColorJitter(HybridBlock):
+    """Brightness, contrast, saturation and hue, each by up to the given amount, in random order."""
+
+    def __init__(self, brightness: float = 0, contrast: float = 0, saturation: float = 0, hue: float = 0) -> None:
+        super().__init__()
+        self._args = (brightness, contrast, saturation, hue)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.image.random_color_jitter(x, *self._args)
+
+
+class RandomLighting(HybridBlock):
+    """ImageNet's principal colors added in random amounts, normal with standard deviation `alpha`."""
+
+    def __init__(self, alpha: float) -> None:
+        super().__init__()
+        self._alpha = alpha
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.image.random_lighting(x, self._alpha)
+
+
+# Chance
+
+
+class RandomApply(Sequential):
+    """Another transform, with probability `p`."""
+
+    def __init__(self, transforms: Block, p: float = 0.5) -> None:
+        super().__init__()
+        self.transforms = transforms
+        self.p = p
+
+    def forward(self, x: Any) -> Any:
+        return x if self.p < random.random() else self.transforms(x)
