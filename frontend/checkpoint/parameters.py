@@ -40,14 +40,14 @@ def load_parameters(
     or type differs, and ValueError for an array that the block lacks (unless `ignore_extra`). `cast_dtype` converts
     types instead: to the parameter's ('current') or to the file's ('saved').
     """
-    loaded = ndarray.load(filename)
+    loaded = ndarray.load(filename) or {}
     params = block._collect_params_with_prefix()
     if not loaded and not params:
         return
     if not isinstance(loaded, dict):
         raise ValueError(f"{os.fspath(filename)} holds arrays without names, which nothing says where to put")
-    if not any("." in name for name in loaded):
-        # A block without children, or a file of 0.x: names are those of parameters, without the block's prefix.
+    if not any("." in name for name in loaded) and set(loaded) != set(params):
+        # A file of 0.x: names are those of parameters, without the block's prefix.
         load_dict(
             block.collect_params(),
             loaded,
@@ -80,9 +80,32 @@ def load_parameters(
             )
 
 
+def save_dict(params: ParameterDict, filename: str | os.PathLike[str], strip_prefix: str) -> None:
+    """Writes the values by name, without `strip_prefix`; ValueError for a name that does not begin with it."""
+    for name in params:
+        if not name.startswith(strip_prefix):
+            raise ValueError(
+                f"Prefix '{strip_prefix}' is to be striped before saving, but Parameter's name '{name}' does not start "
+                f"with '{strip_prefix}'. this may be due to your Block shares parameters from other Blocks or you "
+                "forgot to use 'with name_scope()' when creating child blocks. For more info on naming, please see "
+                f"{NAMING}"
+            )
+    ndarray.save(filename, {name[len(strip_prefix) :]: param.data() for name, param in params.items()})
+
+
+def check_prefix(params: ParameterDict, restore_prefix: str) -> None:
+    """AssertionError unless every name begins with the prefix."""
+    for name in params:
+        if not name.startswith(restore_prefix):
+            raise AssertionError(
+                f"restore_prefix is '{restore_prefix}' but Parameters name '{name}' does not start with "
+                f"'{restore_prefix}'. For more info on naming, please see {NAMING}"
+            )
+
+
 def load_dict(
     params: ParameterDict,
-    loaded: Mapping[str, NDArray],
+    loaded: Any,
     source: str,
     ctx: Any = None,
     allow_missing: bool = False,
@@ -95,12 +118,10 @@ def load_dict(
 
     `source` says in messages where they come from. AssertionErrors as in `load_parameters`.
     """
-    for name in params:
-        if not name.startswith(restore_prefix):
-            raise AssertionError(
-                f"restore_prefix is '{restore_prefix}' but Parameters name '{name}' does not start with "
-                f"'{restore_prefix}'. For more info on naming, please see {NAMING}"
-            )
+    check_prefix(params, restore_prefix)
+    loaded = loaded or {}  # a file of nothing is a list
+    if not isinstance(loaded, Mapping):
+        raise ValueError(f"{source} holds arrays without names, which nothing says where to put")
     arrays = {restore_prefix + (k[4:] if k.startswith(("arg:", "aux:")) else k): v for k, v in loaded.items()}
     hint = (
         f"Please make sure source and target networks have the same prefix.For more info on naming, please see {NAMING}"

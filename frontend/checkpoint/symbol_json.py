@@ -14,20 +14,17 @@ come before their users, so that no cycle is possible.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from gluonjit.base import CheckpointError, MXNetError
-from gluonjit.checkpoint import upgrade
+from gluonjit.checkpoint import json_file, upgrade
+from gluonjit.checkpoint.json_file import brief
 from gluonjit.checkpoint.upgrade import Record
 from gluonjit.operators import registry
 from gluonjit.symbol.graph import Entry, Node
 from gluonjit.symbol.symbol import Symbol
-
-MAX_BYTES = 256 << 20
-"""No graph is as large: it would have a million nodes."""
 
 MAX_OUTPUTS = 1 << 20
 """Of all operators that may have as many as an attribute says: outputs have names, so they cost time and memory."""
@@ -40,13 +37,7 @@ NODE_KEYS |= dict.fromkeys(("attrs", "attr", "param", "control_deps", "subgraphs
 
 def read(path: str | os.PathLike[str]) -> Symbol:
     """The symbol in a file. CheckpointError for a malformed one, MXNetError for one that cannot be read."""
-    name = os.fspath(path)
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as e:
-        raise MXNetError(f"cannot read {name}: {e.strerror or e}") from e
-    return parse(data, name)
+    return parse(json_file.read(path), os.fspath(path))
 
 
 def parse(text: str | bytes, name: str) -> Symbol:
@@ -69,28 +60,14 @@ class _Reader:
     # JSON
 
     def symbol(self, text: str | bytes) -> Symbol:
-        if len(text) > MAX_BYTES:
-            self.fail("the file", f"more than {MAX_BYTES} bytes", "a graph")
-        try:
-            decoded = text if isinstance(text, str) else str(text, "utf-8-sig")
-            # MXNet writes control characters as they are, and leaves out what follows the graph when it reads one.
-            data, _ = json.JSONDecoder(strict=False).raw_decode(decoded, len(decoded) - len(decoded.lstrip()))
-        except UnicodeDecodeError as e:
-            self.fail(f"byte {e.start}", f"not UTF-8 ({e.reason})", "text")
-        except json.JSONDecodeError as e:
-            self.fail(f"line {e.lineno}, column {e.colno}", f"not JSON ({e.msg})", "a graph")
-        except RecursionError:
-            self.fail("the file", "nested too deep", "a graph, whose lists nest three deep")
-        except ValueError as e:  # an integer with thousands of digits
-            self.fail("the file", f"not JSON ({e})", "a graph")
-        return self.graph(data)
+        return self.graph(json_file.decode(text, self.name, "a graph"))
 
     def mapping(self, value: Any, where: str, keys: Mapping[str, bool]) -> dict[str, Any]:
         if not isinstance(value, dict):
-            self.fail(where, _brief(value), "an object")
+            self.fail(where, brief(value), "an object")
         for key in value:
             if key not in keys:
-                self.fail(where, f"unknown key {_brief(key)}", ", ".join(keys))
+                self.fail(where, f"unknown key {brief(key)}", ", ".join(keys))
         needed = [key for key, required in keys.items() if required]
         for key in needed:
             if key not in value:
@@ -99,21 +76,21 @@ class _Reader:
 
     def list(self, value: Any, where: str) -> list[Any]:
         if not isinstance(value, list):
-            self.fail(where, _brief(value), "a list")
+            self.fail(where, brief(value), "a list")
         return value
 
     def index(self, value: Any, where: str, end: int | None, what: str) -> int:
         """An integer that is at least 0 and, if `end` is given, below it."""
         if type(value) is not int or value < 0 or end is not None and value >= end:
             limit = "" if end is None else f" below {end}"
-            self.fail(where, f"{what} {_brief(value)}", f"an integer from 0{limit}")
+            self.fail(where, f"{what} {brief(value)}", f"an integer from 0{limit}")
         return value
 
     def edge(self, value: Any, where: str, end: int) -> tuple[int, int, int]:
         """(node, output, version): the node's number is below `end`."""
         parts = self.list(value, where)
         if len(parts) not in (2, 3):
-            self.fail(where, _brief(value), "[node, output] or [node, output, version]")
+            self.fail(where, brief(value), "[node, output] or [node, output, version]")
         node = self.index(parts[0], where, end, "node")
         output = self.index(parts[1], where, None, "output")
         return node, output, self.index(parts[2], where, None, "version") if len(parts) == 3 else 0
@@ -149,10 +126,10 @@ class _Reader:
         """The MXNet that wrote the file, as 10901 for 1.9.1."""
         attrs = graph.get("attrs", {})
         if not isinstance(attrs, dict):
-            self.fail("attrs", _brief(attrs), "an object")
+            self.fail("attrs", brief(attrs), "an object")
         stated = attrs.get("mxnet_version", ["int", upgrade.OLDEST])
         if not (isinstance(stated, list) and len(stated) == 2 and stated[0] == "int" and type(stated[1]) is int):
-            self.fail("attrs", f"mxnet_version {_brief(stated)}", '["int", number]')
+            self.fail("attrs", f"mxnet_version {brief(stated)}", '["int", number]')
         return stated[1]
 
     def record(self, value: Any, number: int) -> Record:
@@ -160,7 +137,7 @@ class _Reader:
         node = self.mapping(value, where, NODE_KEYS)
         for key in ("op", "name"):
             if not isinstance(node[key], str):
-                self.fail(where, f"{key} {_brief(node[key])}", "a string")
+                self.fail(where, f"{key} {brief(node[key])}", "a string")
         name = node["name"]
         where = f"{where} ({name!r})"
         attrs: dict[str, str] = {}
@@ -183,10 +160,10 @@ class _Reader:
 
     def strings(self, value: Any, where: str) -> dict[str, str]:
         if not isinstance(value, dict):
-            self.fail(where, _brief(value), "an object")
+            self.fail(where, brief(value), "an object")
         for key, text in value.items():
             if not isinstance(text, str):
-                self.fail(where, f"{key} is {_brief(text)}", "a string")
+                self.fail(where, f"{key} is {brief(text)}", "a string")
         return value
 
     def node(self, record: Record, built: Sequence[Node], version: int) -> Node:
@@ -216,11 +193,3 @@ class _Reader:
             self.visible[source] = source.visible
         self.index(edge[1], where, self.visible[source], f"node {edge[0]} ({source.name!r}), output")
         return source, edge[1]
-
-
-def _brief(value: Any) -> str:
-    """A value, shortened; of an object, or a list of more than numbers and strings, only what it is."""
-    if isinstance(value, dict) or isinstance(value, list) and any(isinstance(x, (dict, list)) for x in value):
-        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

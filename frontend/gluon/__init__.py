@@ -4,6 +4,7 @@ from gluonjit.gluon import contrib, loss, model_zoo, nn, rnn
 from gluonjit.gluon.block import Block, HybridBlock
 from gluonjit.gluon.parameter import Constant, DeferredInitializationError, Parameter, ParameterDict
 from gluonjit.gluon.rnn.sequences import tensor_types
+from gluonjit.gluon.symbol_block import SymbolBlock
 
 __all__ = [
     "Block",
@@ -12,6 +13,7 @@ __all__ = [
     "HybridBlock",
     "Parameter",
     "ParameterDict",
+    "SymbolBlock",
     "contrib",
     "loss",
     "model_zoo",

@@ -177,6 +177,37 @@ class Block:
 
         parameters.load_parameters(self, filename, ctx, allow_missing, ignore_extra, cast_dtype, dtype_source)
 
+    def save_params(self, filename: Any) -> None:
+        """Deprecated: like `save_parameters`, by the parameters' own names, without the block's prefix."""
+        warnings.warn(
+            "save_params is deprecated. Please use save_parameters. Note that if you want load from SymbolBlock later, "
+            "please use export instead.",
+            stacklevel=2,
+        )
+        self.collect_params().save(filename, strip_prefix=self.prefix)
+
+    def load_params(
+        self, filename: Any, ctx: Any = None, allow_missing: bool = False, ignore_extra: bool = False
+    ) -> None:
+        """Deprecated: `load_parameters`, which reads what `save_params` wrote, too."""
+        warnings.warn("load_params is deprecated. Please use load_parameters.", stacklevel=2)
+        self.load_parameters(filename, ctx, allow_missing, ignore_extra)
+
+    def save(self, prefix: Any) -> None:
+        """Writes `prefix-model.json`, the tree of blocks with their names and graphs, and `prefix-model.params`."""
+        from gluonjit.checkpoint import structure
+
+        structure.save(self, prefix)
+
+    def load(self, prefix: Any) -> None:
+        """Takes over names and parameters that `save` wrote for a block made by the same program.
+
+        Blocks that were hybridized then are so again.
+        """
+        from gluonjit.checkpoint import structure
+
+        structure.load(self, prefix)
+
     def cast(self, dtype: Any) -> None:
         """Converts parameters, here and in the children, to another element type."""
         for child in self._children.values():

@@ -7,6 +7,7 @@ hybridized, the compiled call (`cached.py`); else `hybrid_forward(mx.nd, …)`, 
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -198,6 +199,31 @@ class HybridBlock(Block):
 
             cached = self._cached = CachedCall(self, self._flags)
         return cached
+
+    # Files
+
+    def export(self, path: str | os.PathLike[str], epoch: int = 0, remove_amp_cast: bool = True) -> None:
+        """Writes `path-symbol.json` and `path-0000.params` (the epoch's four digits), which MXNet reads, too.
+
+        The inputs are called `data`, or `data0`, `data1`, … Read them with `SymbolBlock.imports` or `mx.mod.Module`.
+        The block must have been hybridized and called: RuntimeError otherwise. Casts that automatic mixed precision
+        put in are left out unless `remove_amp_cast` is False.
+        """
+        from gluonjit.checkpoint import export
+
+        export.export(self, path, epoch, remove_amp_cast)
+
+    def _exported(self) -> tuple[Symbol, dict[str, NDArray]]:
+        """The graph to export, and the values of its variables, inputs aside, by name."""
+        from gluonjit.checkpoint import export
+
+        cached = self._cached
+        if cached is None or not cached.traces:
+            raise RuntimeError(
+                "Please first call block.hybridize() and then run forward with this block at least once before calling "
+                "export."
+            )
+        return export.of_traces(self, cached.traces)
 
     # Deferred initialization
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -449,6 +450,54 @@ class ParameterDict:
             init = initializer.create(init).set_verbosity(verbose=verbose)
         for param in self.values():
             param.initialize(None, ctx, init, force_reinit=force_reinit)
+
+    def save(self, filename: Any, strip_prefix: str = "") -> None:
+        """Writes the values by name, without `strip_prefix`; ValueError for a name that does not begin with it."""
+        from gluonjit.checkpoint import parameters
+
+        parameters.save_dict(self, filename, strip_prefix)
+
+    def load(
+        self,
+        filename: Any,
+        ctx: Any = None,
+        allow_missing: bool = False,
+        ignore_extra: bool = False,
+        restore_prefix: str = "",
+        cast_dtype: bool = False,
+        dtype_source: str = "current",
+    ) -> None:
+        """Takes the values of a file that `save` or `export` wrote, whose names lack `restore_prefix`.
+
+        Raises and converts as `Block.load_parameters` does, but AssertionError for extra names.
+        """
+        from gluonjit.checkpoint import parameters
+
+        parameters.check_prefix(self, restore_prefix)
+        loaded = ndarray.load(filename)
+        self.load_dict(loaded, ctx, allow_missing, ignore_extra, restore_prefix, filename, cast_dtype, dtype_source)
+
+    def load_dict(
+        self,
+        param_dict: Any,
+        ctx: Any = None,
+        allow_missing: bool = False,
+        ignore_extra: bool = False,
+        restore_prefix: str = "",
+        filename: Any = None,
+        cast_dtype: bool = False,
+        dtype_source: str = "current",
+    ) -> None:
+        """Takes the values of a dict, by names that may begin with `arg:` or `aux:`; see `load`.
+
+        `filename` is where messages say that the values come from.
+        """
+        from gluonjit.checkpoint import parameters
+
+        source = f"file: {os.fspath(filename)}" if filename else "param_dict"
+        parameters.load_dict(
+            self, param_dict, source, ctx, allow_missing, ignore_extra, restore_prefix, cast_dtype, dtype_source
+        )
 
     def zero_grad(self) -> None:
         """Clears every gradient buffer."""

@@ -209,7 +209,7 @@ def _fitted(x: TracedSymbol, value: Any, shape: Shape, squeeze: Sequence[int]) -
     recorder = x._recorder
     dtype = recorder.ask("dtype", x)
     if not isinstance(value, (Symbol, NDArray)):
-        value = recorder.constant(convert(np.asarray(value), dtype.numpy))
+        value = recorder.constant(np.atleast_1d(convert(np.asarray(value), dtype.numpy)))
     entry = read(recorder.lift(value))
     if recorder.note("dtype", entry) is not dtype:
         entry = recorder.emit("Cast", [entry], {"dtype": dtype.numpy.name})[0]

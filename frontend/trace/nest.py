@@ -50,3 +50,10 @@ def _rebuild(form: Any, leaves: Iterator[Any]) -> Any:
     if hasattr(kind, "_fields"):  # a named tuple
         return kind(*items)
     return items if kind is list else kind(items)
+
+
+def numbered(form: Any) -> Any:
+    """A form as MXNet shows and saves it: 0 for an array, -1 for None, a list for a sequence."""
+    if form is None or form == ARRAY:
+        return -1 if form is None else 0
+    return [numbered(part) for part in form[1:]]

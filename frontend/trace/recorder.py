@@ -19,7 +19,7 @@ from gluonjit.ir.types import TensorType, dtype, type_of
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator, Shape
 from gluonjit.symbol.compose import make_node
-from gluonjit.symbol.graph import Entry, Node
+from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.shapes import is_complete
 from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import facts, state
@@ -240,11 +240,37 @@ class Recorder:
         if isinstance(op, str):
             op = registry.get(op)
         node = make_node(op, entries, attrs, name=name, attr=attr, hint=hint, loc=self.loc(), fill=False)
+        self._append(node)
+        return [(node, k) for k in range(node.visible)]
+
+    def _append(self, node: Node) -> None:
         self.nodes.append(node)
         if modes.training != self.training:  # `with autograd.train_mode():` around this operator
             self.modes[node] = modes.training
         self._table.add(node)
-        return [(node, k) for k in range(node.visible)]
+
+    def graft(self, symbol: Symbol, inputs: Mapping[str, Any]) -> list[TracedSymbol]:
+        """The outputs of a finished graph on arrays of the trace, by variable; its nodes become the trace's.
+
+        MXNetError for a variable that `inputs` lacks, and for operands that do not fit.
+        """
+        if state.running.trace is not self:
+            raise MXNetError(OUTLIVED)
+        loc = self.loc()
+        env: dict[Entry, Entry] = {}
+        for node in post_order(symbol._heads):
+            if node.op is None:
+                if node.name not in inputs:
+                    raise MXNetError(f"Unknown input to HybridBlock: {node.name}")
+                env[node, 0] = read(self.lift(inputs[node.name]))
+                continue
+            if node.op.imperative_only:
+                self.refuse(f"{node.op.name} cannot be compiled: {node.op.imperative_only}")
+            operands = [env[e] for e in node.inputs]
+            new = Node(node.op, node.name, node.attrs, operands, node.parsed, loc, node.versions)
+            self._append(new)
+            env.update({(node, k): (new, k) for k in range(len(node.output_names))})
+        return [self.fresh(env[head]) for head in symbol._heads]
 
     def _found(self, entry: Entry, shape: Shape) -> TensorType:
         """The type of the parameter behind a variable, now that its shape is known."""

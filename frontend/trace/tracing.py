@@ -15,7 +15,7 @@ from gluonjit.base import MXNetError, TraceError
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 from gluonjit.ndarray import NDArray
-from gluonjit.symbol.graph import Entry, post_order
+from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.lower import completed_sources, lower, stream_numbers
 from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import facts, nest, state
@@ -43,7 +43,8 @@ class Trace:
       and, if operators draw random numbers, the key.
     * `writes`: positions among these inputs of the arrays that the program writes to, in the order of the graph's
       `updates`. When there are any, `alias_pattern` of a call's arrays must equal `aliases`.
-    * `form` is the arguments' (see `flatten`), `out_form` the result's; `rebuild` makes a result from output arrays.
+    * `form` is the arguments' (see `flatten`), `input_names` what their arrays are called; `out_form` is the result's,
+      `rebuild` makes a result from output arrays.
     * `facts`: what the program asked of types; `training` the mode it ran in, which is a fact if `mode_fact`.
     """
 
@@ -53,6 +54,7 @@ class Trace:
         self.name = recorder.block.name or "net"
         self.form = form
         self.out_form = out_form
+        self.input_names = [entry[0].name for entry in inputs]
         self.outputs = list(outputs)
         self.symbol = Symbol(self.outputs)
         self.facts: Mapping[facts.Fact, Any] = recorder.facts
@@ -79,6 +81,16 @@ class Trace:
         self.captured: list[NDArray] = [x for _, x in self._captured]
         self.writes = [self._inputs.index(e) for e, _ in self._updates]
         self.aliases: tuple[int, ...] = ()
+
+    @property
+    def captured_variables(self) -> dict[Node, NDArray]:
+        """The variables that stand for NDArrays from outside, and these."""
+        return {entry[0]: x for entry, x in self._captured}
+
+    @property
+    def own_modes(self) -> bool:
+        """Whether the program sets the training mode for some operators itself."""
+        return any(node in self._modes for node in self._nodes)
 
     def rebuild(self, outputs: Sequence[Any]) -> Any:
         """The result of the call: `outputs` nested as `hybrid_forward` returned them."""

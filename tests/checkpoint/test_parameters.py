@@ -199,3 +199,132 @@ def test_nothing_to_load():
 def test_uninitialized():
     with pytest.raises(RuntimeError, match="Parameter 'dense0_weight' has not been initialized"):
         nn.Dense(3).save_parameters("none")
+
+
+# By parameters' own names
+
+
+NAMING = "https://mxnet.io/api/python/docs/tutorials/packages/gluon/blocks/naming.html"
+
+
+def scoped():
+    net = nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(nn.Dense(3, in_units=4), nn.Dense(2, in_units=3))
+    return net
+
+
+def test_parameter_dict():
+    net = scoped()
+    net.initialize()
+    params = net.collect_params()
+    params.save("whole")
+    params.save("stripped", strip_prefix="net_")
+    assert list(mx.nd.load("whole")) == list(params)
+    assert list(mx.nd.load("stripped")) == ["dense0_weight", "dense0_bias", "dense1_weight", "dense1_bias"]
+    for file, prefix in (("whole", ""), ("stripped", "net_")):
+        other = scoped()
+        other.collect_params().load(file, ctx=mx.cpu(), restore_prefix=prefix)
+        same(other, net)
+    other = scoped()
+    other.collect_params().load_dict({f"arg:{name}": p.data() for name, p in params.items()})
+    same(other, net)
+
+
+def test_parameter_dict_errors():
+    net = scoped()
+    net.initialize()
+    params = net.collect_params()
+    with raises(
+        ValueError,
+        "Prefix 'x_' is to be striped before saving, but Parameter's name 'net_dense0_weight' does not start with "
+        "'x_'. this may be due to your Block shares parameters from other Blocks or you forgot to use "
+        "'with name_scope()' when creating child blocks. For more info on naming, please see " + NAMING,
+    ):
+        params.save("none", strip_prefix="x_")
+    with raises(
+        AssertionError,
+        "restore_prefix is 'x_' but Parameters name 'net_dense0_weight' does not start with 'x_'. "
+        "For more info on naming, please see " + NAMING,
+    ):
+        params.load("none", restore_prefix="x_")
+    hint = (
+        f"Please make sure source and target networks have the same prefix.For more info on naming, please see {NAMING}"
+    )
+    with raises(
+        AssertionError,
+        f"Parameter 'net_dense0_weight' is missing in param_dict, which contains parameters: 'w'. {hint}",
+    ):
+        params.load_dict({"w": X})
+    with raises(
+        AssertionError,
+        "Parameter 'w' loaded from param_dict is not present in ParameterDict, choices are: 'net_dense0_weight', "
+        f"'net_dense0_bias', 'net_dense1_weight', 'net_dense1_bias'. Set ignore_extra to True to ignore. {hint}",
+    ):
+        params.load_dict({"w": X}, allow_missing=True)
+    mx.nd.save("empty", {})
+    with pytest.raises(AssertionError, match="Parameter 'net_dense0_weight' is missing in file: empty"):
+        params.load("empty")
+    mx.nd.save("list", [X])
+    with pytest.raises(ValueError, match="file: list holds arrays without names"):
+        params.load("list")
+
+
+def test_deprecated_names():
+    net = scoped()
+    net.initialize()
+    with pytest.warns(UserWarning, match="save_params is deprecated. Please use save_parameters."):
+        net.save_params("old")
+    assert list(mx.nd.load("old")) == ["dense0_weight", "dense0_bias", "dense1_weight", "dense1_bias"]
+    other = scoped()
+    with pytest.warns(UserWarning, match="load_params is deprecated. Please use load_parameters."):
+        other.load_params("old", ctx=mx.cpu())
+    same(other, net)
+
+
+# The tree of blocks
+
+
+def test_structure():
+    def build():
+        net = nn.HybridSequential()
+        net.add(nn.Dense(3, activation="relu"), stack(2))
+        return net
+
+    net = build()
+    net.initialize()
+    net(X)
+    net.save("plain")
+    net.hybridize(backend="numpy")
+    net(X)
+    net.save("compiled")
+    for prefix, active in (("plain", False), ("compiled", True)):
+        other = build()
+        other.load(prefix)
+        same(other, net)
+        assert other._active is active
+        assert other.name == net.name and list(other.collect_params()) == list(net.collect_params())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "bad-model.json: line 1, column 2: not JSON"),
+        ("[1]", "bad-model.json: there is no block dense0; expected the blocks of dense0"),
+        ('{"dense0": {"orig_name": 3, "children": {}}}', "dense0: no name or no children"),
+        ("[" * 100000, "bad-model.json: the file: nested too deep"),
+    ],
+)
+def test_malformed_structure(text, message):
+    open("bad-model.json", "w").write(text)
+    with pytest.raises(mx.base.CheckpointError, match=message):
+        nn.Dense(3).load("bad")
+
+
+def test_structure_of_other_blocks():
+    net = stack(3)
+    net.initialize()
+    net(X)
+    net.save("one")
+    with pytest.raises(mx.base.CheckpointError, match="there is no block dense2"):
+        stack(3, 2).load("one")

@@ -8,7 +8,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.base import CheckpointError
-from gluonjit.checkpoint import symbol_json
+from gluonjit.checkpoint import json_file
 from gluonjit.symbol.graph import post_order
 
 from .early_graphs import GRAPHS, RECORDED, graph, variable
@@ -226,7 +226,7 @@ def test_not_text(tmp_path):
 
 
 def test_size(monkeypatch, tmp_path):
-    monkeypatch.setattr(symbol_json, "MAX_BYTES", 100)
+    monkeypatch.setattr(json_file, "MAX_BYTES", 100)
     mx.sym.var("x").save(tmp_path / "x.json")
     with pytest.raises(CheckpointError, match=r"x\.json: the file: more than 100 bytes; expected a graph"):
         mx.sym.load(tmp_path / "x.json")

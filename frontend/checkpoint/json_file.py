@@ -1,0 +1,49 @@
+"""JSON out of files that nobody vouches for."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from gluonjit.base import CheckpointError, MXNetError
+
+MAX_BYTES = 256 << 20
+"""No graph is as large: it would have a million nodes."""
+
+
+def read(path: str | os.PathLike[str]) -> bytes:
+    """The contents of a file, of one that is too large a part. MXNetError when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except OSError as e:
+        raise MXNetError(f"cannot read {os.fspath(path)}: {e.strerror or e}") from e
+
+
+def decode(text: str | bytes, name: str, what: str) -> Any:
+    """The value at the start of `text`, `what` in messages; CheckpointError when there is none.
+
+    As in MXNet, control characters may be in strings, and anything may follow the value.
+    """
+    if len(text) > MAX_BYTES:
+        raise CheckpointError(f"{name}: the file: more than {MAX_BYTES} bytes; expected {what}")
+    try:
+        decoded = text if isinstance(text, str) else str(text, "utf-8-sig")
+        return json.JSONDecoder(strict=False).raw_decode(decoded, len(decoded) - len(decoded.lstrip()))[0]
+    except UnicodeDecodeError as e:
+        raise CheckpointError(f"{name}: byte {e.start}: not UTF-8 ({e.reason}); expected text") from e
+    except json.JSONDecodeError as e:
+        raise CheckpointError(f"{name}: line {e.lineno}, column {e.colno}: not JSON ({e.msg}); expected {what}") from e
+    except RecursionError:
+        raise CheckpointError(f"{name}: the file: nested too deep; expected {what}") from None
+    except ValueError as e:  # an integer with thousands of digits
+        raise CheckpointError(f"{name}: the file: not JSON ({e}); expected {what}") from e
+
+
+def brief(value: Any) -> str:
+    """A value, shortened; of an object, or a list of more than numbers and strings, only what it is."""
+    if isinstance(value, dict) or isinstance(value, list) and any(isinstance(x, (dict, list)) for x in value):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

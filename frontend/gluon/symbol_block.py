@@ -1,0 +1,178 @@
+"""`SymbolBlock`: a graph as a block, made of Symbols or out of files; compiled like any other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit import symbol
+from gluonjit.base import MXNetError
+from gluonjit.gluon.block import HybridBlock, _require_tensors
+from gluonjit.gluon.parameter import ParameterDict
+from gluonjit.ndarray import NDArray
+from gluonjit.symbol import Symbol
+from gluonjit.symbol.dtypes import declared_type
+from gluonjit.symbol.graph import STORAGE_TYPES, copy_graph, post_order
+from gluonjit.trace import nest
+from gluonjit.trace.state import running
+
+
+class SymbolBlock(HybridBlock):
+    """The block that computes `outputs` from `inputs`; every other variable of the graph is a parameter.
+
+    * `outputs`: a Symbol, or a (nested) list of them; one Symbol of several outputs gives a list.
+    * `inputs`: variables of the graph, or a (nested) list of them: what the block is called with.
+    * `params`: a ParameterDict to share parameters with, by name.
+
+    It is always compiled, hybridized or not. AssertionError for an input that is no variable and for parameters whose
+    storage is row_sparse.
+    """
+
+    @staticmethod
+    def imports(
+        symbol_file: str | os.PathLike[str],
+        input_names: str | Sequence[str],
+        param_file: str | os.PathLike[str] | None = None,
+        ctx: Any = None,
+        allow_missing: bool = False,
+        ignore_extra: bool = False,
+    ) -> SymbolBlock:
+        """The block in files that `HybridBlock.export`, `Module.save_checkpoint` or MXNet wrote.
+
+        Parameters have the element types of the file. Without `param_file` they are float32, and not initialized.
+        AssertionError for a parameter that the file lacks (unless `allow_missing`), or that the graph lacks (unless
+        `ignore_extra`); CheckpointError for a malformed file, MXNetError for one that cannot be read.
+        """
+        graph = symbol.load(symbol_file)
+        names = [input_names] if isinstance(input_names, str) else input_names
+        dtype = np.float32 if param_file is None else None
+        block = SymbolBlock(graph, [symbol.var(name, dtype=dtype) for name in names])
+        if param_file is not None:
+            block.collect_params().load(
+                param_file, ctx, allow_missing, ignore_extra, cast_dtype=True, dtype_source="saved"
+            )
+        return block
+
+    def __init__(self, outputs: Any, inputs: Any, params: ParameterDict | None = None) -> None:
+        super().__init__(prefix=None, params=None)
+        self._prefix = ""
+        self._params = ParameterDict("", params)
+        if isinstance(inputs, Symbol) and len(inputs) == 1:
+            inputs = [inputs]
+        if isinstance(outputs, (list, tuple)) and len(outputs) == 1:
+            outputs = outputs[0]
+        self._inputs, self._in_form = nest.flatten(_single(inputs), _is_symbol, "input")
+        heads, self._out_form = nest.flatten(_single(outputs), _is_symbol, "output")
+        self._graph = heads[0] if len(heads) == 1 else symbol.Group(heads)
+        for x in self._inputs:
+            if x._heads[0][0].op is not None:
+                raise AssertionError(f"Input symbols must be variable, but {x} is an output of operators")
+        self._make_parameters({x.name for x in self._inputs})
+
+    def _make_parameters(self, inputs: set[str | None]) -> None:
+        for node in post_order(self._graph._heads):
+            if node.op is None and node.attrs.get("__storage_type__") == str(STORAGE_TYPES["row_sparse"]):
+                raise AssertionError(
+                    f"SymbolBlock doesn't support Parameter '{node.name}' because its storage type is 'row_sparse'."
+                )
+        types = _variable_types(self._graph, self._inputs)
+        for name in self._graph.list_arguments():
+            if name not in inputs:
+                self.params.get(name, allow_deferred_init=True, dtype=types.get(name, np.float32))
+        for name in self._graph.list_auxiliary_states():
+            if name not in inputs:
+                self.params.get(name, grad_req="null", allow_deferred_init=True, dtype=types.get(name, np.float32))
+        common = len(os.path.commonprefix(list(self._params)))
+        self._reg_params = {name[common:]: param for name, param in self._params.items()}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(\n{self._graph} : {len(self._inputs)} -> {len(self._graph)}\n)"
+
+    # Calls
+
+    def _calls_only_compiled_code(self) -> bool:
+        return type(self).forward is SymbolBlock.forward and not (
+            self._forward_hooks or self._forward_pre_hooks or self._callback
+        )
+
+    def forward(self, x: Any, *args: Any) -> Any:
+        """The graph's outputs for NDArrays; for Symbols, a copy of the graph in which they are the inputs."""
+        recorder = running.trace
+        if recorder is not None:
+            return recorder.call(self, (x, *args))
+        if _require_tensors(x, *args) is Symbol:
+            return self.hybrid_forward(symbol, x, *args)
+        self._check_form((x, *args))
+        return self._compiled_call()(x, *args)
+
+    def hybrid_forward(self, F: Any, /, *args: Any, **params: Any) -> Any:  # type: ignore[override]
+        given = nest.flatten(args, _is_symbol, "input")[0]
+        self._check_form(args)
+        inputs = {x.name: value for x, value in zip(self._inputs, given)}
+        recorder = running.trace
+        if recorder is None:
+            heads = self._graph._heads
+            variables = [node for node in post_order(heads) if node.op is None and node.name in inputs]
+            replaced = copy_graph(heads, {node: inputs[node.name]._entry(node.name) for node in variables})
+            results: Sequence[Symbol] = [Symbol([head]) for head in replaced]
+        else:
+            inputs |= {name: recorder.parameter(param) for name, param in self._params.items()}
+            results = recorder.graft(self._graph, inputs)
+        return nest.rebuild(self._out_form, results)
+
+    def _check_form(self, args: Sequence[Any]) -> None:
+        form = nest.flatten(args, lambda x: isinstance(x, (NDArray, Symbol)), "input")[1]
+        stored, found = nest.numbered(self._in_form), nest.numbered(form)
+        if stored != found:
+            raise ValueError(
+                "The argument structure of HybridBlock does not match the cached version. "
+                f"Stored format = {stored}, input format = {found}"
+            )
+
+    # Parameters
+
+    def cast(self, dtype: Any) -> None:
+        """Converts parameters to another element type; those of BatchNorm stay float32 beside float16."""
+        super().cast(dtype)
+        if np.dtype(dtype).name == "float16":
+            names = set(self._graph.list_inputs())
+            for name in names:
+                for mean, var in (("running_mean", "running_var"), ("moving_mean", "moving_var")):
+                    prefix = name.removesuffix(var)
+                    siblings = [prefix + part for part in (var, mean, "gamma", "beta")]
+                    if prefix != name and names.issuperset(siblings):
+                        for sibling in siblings:
+                            self.params.get(sibling).cast("float32")
+
+    def reset_ctx(self, ctx: Any) -> None:
+        """Names the contexts on which the parameters live."""
+        self.collect_params().reset_ctx(ctx)
+
+    def _exported(self) -> tuple[Symbol, dict[str, Any]]:
+        return self._graph, {name: param.data() for name, param in self._params.items()}
+
+
+def _is_symbol(value: Any) -> bool:
+    return isinstance(value, Symbol)
+
+
+def _single(value: Any) -> Any:
+    """`value` with each Symbol of several outputs as a list of Symbols of one."""
+    if isinstance(value, (list, tuple)):
+        return [_single(item) for item in value]
+    return list(value) if isinstance(value, Symbol) and len(value) > 1 else value
+
+
+def _variable_types(graph: Symbol, inputs: Iterable[Symbol]) -> dict[str, Any]:
+    """The element types of the graph's variables, as far as they follow from those that `inputs` and they declare."""
+    present = set(graph.list_inputs())
+    declared = {x.name: declared_type(x._heads[0][0]) for x in inputs if x.name in present}
+    try:
+        arguments, _, aux = graph.infer_type_partial(**{k: t.numpy for k, t in declared.items() if t is not None})
+    except MXNetError:
+        return {}
+    named = [*zip(graph.list_arguments(), arguments), *zip(graph.list_auxiliary_states(), aux)]
+    return {name: dtype for name, dtype in named if dtype is not None}
