@@ -19,7 +19,7 @@ def net():
 
 
 def in_numpy(net):
-    """The same computation as a function of ndarrays, written by hand: what `gluonjit bench --against` compares with."""
+    """The same computation as a function of ndarrays, written by hand, for `gluonjit bench --against`."""
     layers = [(layer.weight.data().asnumpy().T.copy(), layer.bias.data().asnumpy()) for layer in net]
 
     def run(x):
