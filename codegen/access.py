@@ -266,7 +266,7 @@ class Access(Arithmetic):
         element = self._memory(buffer.dtype)
         full = pattern + pattern[:1] * (width - len(pattern))
         if pattern == list(range(len(pattern))) and len(pattern) < width and self._masks_well(buffer.dtype):
-            return self._load_masked(buffer, base, self.lane_constant([True] * len(pattern), BOOL))
+            return self._load_masked(buffer, base, self._active(self.mask, len(pattern)))
         # Loads of one vector each; the last one ends where the pattern does, and a span of less than one is loaded as
         # what it is.
         size = min(width, span)

@@ -7,8 +7,9 @@ before any of it is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -143,15 +144,20 @@ class Token:
 
 @dataclass(eq=False)
 class Reduction:
-    """A reduction that an element function asked for, at an index with these variables."""
+    """A reduction that the element function of `value` asked for at `index`."""
 
     value: Value
-    leaves: frozenset[Var]
+    index: Index
     vars: tuple[Affine, ...]
     """Its own variables, one per extent."""
     loops: tuple[Reduction, ...]
     """The reductions that it is inside of, outermost first."""
     trips: int
+
+    @cached_property
+    def leaves(self) -> frozenset[Var]:
+        """The variables that its index depends on."""
+        return frozenset[Var]().union(*(i.leaves for i in self.index))
 
 
 @dataclass(eq=False)
@@ -177,7 +183,7 @@ class Tracer:
     accesses: list[Access] = field(default_factory=list)
     reductions: list[Reduction] = field(default_factory=list)
     visits: list[tuple[Value, Index, tuple[Reduction, ...]]] = field(default_factory=list)
-    """Every (value, index) that is computed, and inside which reductions."""
+    """Every (value, index) that is computed, and inside which reductions. (`substituted` leaves these indices.)"""
     context: Any = None
     evaluator: Evaluator | None = None
 
@@ -258,8 +264,7 @@ class Tracer:
         assert self.evaluator is not None
         value, index = self.evaluator.frames[-1]
         vars = tuple(variable("k", n) for n in extents)
-        leaves = frozenset().union(*(i.leaves for i in index)) if index else frozenset()
-        reduction = Reduction(value, leaves, vars, self._loops, trips)
+        reduction = Reduction(value, index, vars, self._loops, trips)
         self.reductions.append(reduction)
         outer, self._loops = self._loops, (*self._loops, reduction)
         try:
@@ -267,6 +272,22 @@ class Tracer:
         finally:
             self._loops = outer
         return result
+
+    def substituted(self, values: Mapping[Var, Affine]) -> Tracer:
+        """The same record, with loop variables replaced by expressions in others."""
+        new: dict[Reduction, Reduction] = {}
+
+        def loops(old: tuple[Reduction, ...]) -> tuple[Reduction, ...]:
+            return tuple([new[r] for r in old])
+
+        for r in self.reductions:  # outer ones come first
+            index = tuple([i.substitute(values) for i in r.index])
+            new[r] = Reduction(r.value, index, r.vars, loops(r.loops), r.trips)
+        return Tracer(
+            [replace(a, expr=a.expr.substitute(values), loops=loops(a.loops)) for a in self.accesses],
+            list(new.values()),
+            [(v, index, loops(outer)) for v, index, outer in self.visits],
+        )
 
     def __getattr__(self, name: str) -> Callable[..., Token]:
         if name.startswith("_"):

@@ -122,8 +122,8 @@ def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Target
     for shape in dict.fromkeys(v.shape for v in body.outputs if v.size):
         group = [(buffer, v) for buffer, v in outputs if v.shape == shape]
         index = tuple(variable("i", n) for n in shape)
-        for piece in _pieces(body, group, index):
-            _Nest(handler, group, piece).write()
+        for piece, traced in _pieces(body, group, index):
+            _Nest(handler, group, piece, traced).write()
 
 
 # ---- cutting at conditions
@@ -141,21 +141,19 @@ def _variables(index: Index) -> list[Var]:
     return list(dict.fromkeys(v for i in index for v in sorted(i.leaves, key=lambda v: v.key)))
 
 
-def _pieces(body: Graph, group: Sequence[Written], index: Index) -> list[Index]:
-    """The index with variables cut where conditions change, as far as that is worth it."""
-    done: list[Index] = []
+def _pieces(body: Graph, group: Sequence[Written], index: Index) -> list[tuple[Index, Tracer]]:
+    """The index with variables cut where conditions change, as far as that is worth it; and what is accessed there."""
+    done: list[tuple[Index, Tracer]] = []
     left = [index]
     while left:
         index = left.pop()
         traced = _traced(body, group, index)
         space = Space(_variables(index), traced.accesses)
         space.split()
-        for a, e in zip(traced.accesses, space.exprs):
-            a.expr = e
-        index = tuple(i.substitute(space.values) for i in index)
+        index, traced = space.applied(index, traced)
         cut = _cut(traced.accesses, space.order) if len(done) + len(left) < _PIECES else None
         if cut is None:
-            done.append(index)
+            done.append((index, traced))
             continue
         var, bounds = cut
         edges = [0, *bounds, extent(var)]
@@ -198,23 +196,19 @@ def _cut(accesses: Sequence[Access], order: Sequence[Var]) -> tuple[Var, list[in
 class _Nest:
     """The loops that write a group of outputs of one shape, for the elements at `index`."""
 
-    def __init__(self, s: Handler, group: Sequence[Written], index: Index) -> None:
+    def __init__(self, s: Handler, group: Sequence[Written], index: Index, traced: Tracer) -> None:
         self.s, self.f, self.group = s, s.f, group
-        traced = _traced(s.body, group, index)
         order, rows = _ordered(_variables(index), traced)
         space = Space(order, traced.accesses, {v: v in rows for v in order})
-        space.split()
         space.merge()
-        if space.order != order:
-            index = tuple(i.substitute(space.values) for i in index)
-            traced = _traced(s.body, group, index)
+        index, traced = space.applied(index, traced)
         self.work = 1 + 0.2 * sum(1 for _, _, loops in traced.visits if not loops)
         choice = choose_vector(space.order, traced.accesses, self.work, s.width)
-        flat = _flattened(s.body, group, index, space, self.work, s.width)
+        flat = _flattened(index, traced, space, self.work, s.width)
         if flat is not None and flat[2].cost < choice.cost:
             index, space, choice, traced = flat
         self.index, self.choice = index, choice
-        s.kept = _worth_keeping(s.body, traced)
+        s.new_nest(_worth_keeping(s.body, traced))
         self.rows = [v for v in space.order if space.group.get(v)]
         self.order = _with_vector_inside(space.order, self.rows, choice.var)
         terms = max((r.trips for r in traced.reductions), default=1)
@@ -380,20 +374,18 @@ def _with_vector_inside(order: Sequence[Var], rows: Sequence[Var], var: Var | No
 
 
 def _flattened(
-    body: Graph, group: Sequence[Written], index: Index, space: Space, work: float, width: int
+    index: Index, traced: Tracer, space: Space, work: float, width: int
 ) -> tuple[Index, Space, Choice, Tracer] | None:
     """The same nest with short inner loops merged at any price, for when that makes better vectors."""
     order = list(space.order)
     if len(order) < 2 or extent(order[-1]) >= 2 * width:
         return None
     joined = Space(order, [], space.group)
-    joined.values = {v: affine(v) for v in order}
     while len(joined.order) > 1 and extent(joined.order[-1]) < 4 * width:
         if joined.group.get(joined.order[-2], 0) != joined.group.get(joined.order[-1], 0):
             break
         joined.join(len(joined.order) - 2)
     if joined.order == order:
         return None
-    index = tuple(i.substitute(joined.values) for i in index)
-    traced = _traced(body, group, index)
+    index, traced = joined.applied(index, traced)
     return index, joined, choose_vector(joined.order, traced.accesses, work, width), traced

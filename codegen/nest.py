@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
-from gluonjit.codegen.evaluate import Access, Reduction
+from gluonjit.codegen.evaluate import Access, Index, Reduction, Tracer
 from gluonjit.codegen.index import Affine, Atom, Div, Mod, Var, affine, variable
 
 _UNIFORM, _GATHER, _SCATTER = 0.25, 0.7, 1.0
@@ -45,6 +45,12 @@ class Space:
     def _substitute(self, step: Mapping[Var, Affine]) -> None:
         self.exprs = [e.substitute(step) for e in self.exprs]
         self.values = {v: e.substitute(step) for v, e in self.values.items()}
+
+    def applied(self, index: Index, traced: Tracer) -> tuple[Index, Tracer]:
+        """An index, and what is accessed at it, in terms of the variables of now."""
+        if all(self.values[v] == affine(v) for v in self.values):
+            return index, traced
+        return tuple(i.substitute(self.values) for i in index), traced.substituted(self.values)
 
     def split(self) -> None:
         """Splits every variable of which a whole quotient is taken somewhere."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gluonjit.codegen.access import Access, Buffer, Index
-from gluonjit.codegen.evaluate import Evaluator, Reduction, Tracer, trace
+from gluonjit.codegen.evaluate import Evaluator, trace
 from gluonjit.codegen.index import Affine, Var, affine
 from gluonjit.codegen.llvm import Function, Scope
 from gluonjit.codegen.nest import Space, choose_vector, extent
@@ -48,12 +48,12 @@ class Row:
     buffer: Buffer
     axes: tuple[int | None, ...]
     lane: Var | None
-    start: Index = ()
+    start: Index | None = None
 
     def place(self, index: Index) -> Index | None:
         """Where in the row the element at `index` of the value is; None when it is not there."""
         place: list[Affine] = [Affine(0)] * (len(self.buffer.shape) - (self.lane is not None))
-        for i, first, axis in zip(index, self.start, self.axes):
+        for i, first, axis in zip(index, self.start or (), self.axes):
             distance = i - first
             if axis is None:
                 if distance != Affine(0):
@@ -90,6 +90,9 @@ class _Plan:
     vector: bool
     """Whether the last loop runs over vectors."""
     unroll: int
+    """Accumulators; 0: no loop, the terms are written out."""
+    kept: dict[Value, tuple[int | None, ...]]
+    """Values to keep in rows, and which of the reduction's axes each of their axes is (see `Row`)."""
 
 
 class Reductions(Access):
@@ -101,6 +104,7 @@ class Reductions(Access):
     def __init__(self, f: Function, width: int) -> None:
         super().__init__(f, width)
         self.kept: frozenset[Value] = frozenset()
+        self._plans: dict[tuple[Value, bool], _Plan] = {}
         self._rows: dict[Value, list[Row]] = {}
         self._filling: dict[Value, Row] = {}
         """Of the innermost reduction whose loops are being written."""
@@ -118,31 +122,36 @@ class Reductions(Access):
         if self.mask is not None:
             lanes = lanes or self.mask.lanes
             scope = max((scope, self.mask.scope), key=lambda s: s.depth)
-        traced = trace(self.evaluator.body, [(value, index)])
-        mine = next(r for r in traced.reductions if r.value is value and not r.loops)
+        plan = self._plans.get((value, lanes))
+        if plan is None:
+            plan = self._plans[value, lanes] = self._plan(value, index, lanes)
         with self.f.at(scope):
             outer = self._filling, self._term_index
-            self._filling = self._new_rows(mine, traced, leaves) if self.kept and self.mask is None else {}
-            result = _Emitter(self, op, dtype, self._plan(mine, traced, lanes), extents, term, lanes).run()
+            self._filling = {}
+            if self.mask is None:
+                lane = next((v for v in leaves if v in self.lane_numbers), None)
+                self._filling = self._new_rows(plan, extents, lane)
+            result = _Emitter(self, op, dtype, plan, extents, term, lanes).run()
             for v, row in self._filling.items():
-                self._rows.setdefault(v, []).append(row)
+                if row.start is not None:
+                    self._rows.setdefault(v, []).append(row)
             self._filling, self._term_index = outer
         return self.cast(result[1], I64) if arg else result[0]
 
+    def new_nest(self, kept: frozenset[Value]) -> None:
+        """Another loop nest begins, in which these values are kept."""
+        self.kept = kept
+        self._plans.clear()
+
     # ---- rows in scratch memory
 
-    def _new_rows(self, mine: Reduction, traced: Tracer, leaves: frozenset[Var]) -> dict[Value, Row]:
+    def _new_rows(self, plan: _Plan, extents: Sequence[int], lane: Var | None) -> dict[Value, Row]:
         """Scratch memory for the kept values that this reduction computes element by element."""
         rows = {}
-        lane = next((v for v in leaves if v in self.lane_numbers), None)
-        for v, index, loops in traced.visits:
-            if v not in self.kept or loops != (mine,) or v in rows or self._find_row(v, index) is not None:
-                continue
-            axes = _axes(index, mine.vars)
-            shape = (*(k.high + 1 for k in mine.vars), *((self.width,) if lane is not None else ()))
-            size = math.prod(shape) * v.dtype.itemsize
-            pointer = None if axes is None else self._scratch(v, size)
-            if axes is not None and pointer is not None:
+        shape = tuple(extents) if lane is None else (*extents, self.width)
+        for v, axes in plan.kept.items():
+            pointer = self._scratch(v, math.prod(shape) * v.dtype.itemsize)
+            if pointer is not None:
                 rows[v] = Row(Buffer(pointer, v.dtype, shape, self.f.scope), axes, lane)
         return rows
 
@@ -184,27 +193,34 @@ class Reductions(Access):
                 return row, place
         return None
 
-    def _plan(self, mine: Reduction, traced: Tracer, lanes: bool) -> _Plan:
+    def _plan(self, value: Value, index: Index, lanes: bool) -> _Plan:
+        traced = trace(self.evaluator.body, [(value, index)])
+        mine = next(r for r in traced.reductions if r.value is value and not r.loops)
+        kept = {}
+        for v, at, loops in traced.visits:
+            axes = _axes(at, mine.vars) if v in self.kept and loops == (mine,) else None
+            if axes is not None:
+                kept.setdefault(v, axes)
         own = [v for k in mine.vars for v in k.leaves]
         if mine.trips <= _UNROLLED and lanes:
-            return _Plan(own, mine.vars, False, 0)
+            return _Plan(own, mine.vars, False, 0, kept)
         accesses = [a for a in traced.accesses if a.loops and a.loops[0] is mine]
         space = Space([v for v in own if isinstance(v, Var)], accesses)
         space.split()
         space.merge()
         for a, e in zip(accesses, space.exprs):
             a.expr = e
-        index = tuple(k.substitute(space.values) for k in mine.vars)
+        terms = tuple(k.substitute(space.values) for k in mine.vars)
         order = list(space.order)
         work = 1 + 0.2 * sum(1 for _, _, loops in traced.visits if loops[:1] == (mine,))
         unroll = 4 if work <= 4 else 2
         if lanes or not order:
-            return _Plan(order, index, False, unroll)
+            return _Plan(order, terms, False, unroll, kept)
         choice = choose_vector(order, accesses, work, self.width, mine)
         if choice.var is not None:
             order.remove(choice.var)
             order.append(choice.var)
-        return _Plan(order, index, choice.var is not None, max(choice.unroll, unroll))
+        return _Plan(order, terms, choice.var is not None, max(choice.unroll, unroll), kept)
 
 
 class _Emitter:

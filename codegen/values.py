@@ -47,11 +47,15 @@ class Values:
         self.width = width
         self.target = f.target
         self._constants: dict[tuple[str, Any], Val] = {}
+        self._types: dict[tuple[DType, bool], str] = {}
 
     def type(self, dtype: DType, lanes: bool) -> str:
         """The LLVM type of a value."""
-        scalar = register_type(dtype)
-        return vector(self.width, scalar) if lanes else scalar
+        known = self._types.get((dtype, lanes))
+        if known is None:
+            scalar = register_type(dtype)
+            known = self._types[dtype, lanes] = vector(self.width, scalar) if lanes else scalar
+        return known
 
     def emit(self, pattern: str, dtype: DType, *args: Val) -> Val:
         """An instruction without side effects. In `pattern`, {0}, {1} … are the operands, {t} the type of the first,
@@ -63,13 +67,10 @@ class Values:
             if a.scope.depth > scope.depth:
                 scope = a.scope
         names = [self.splat(a).ssa if lanes and not a.lanes else a.ssa for a in args]
-        text = pattern.format(
-            *names,
-            t=self.type(args[0].dtype, lanes),
-            r=self.type(dtype, lanes),
-            n=f"<{self.width} x " if lanes else "",
-            e=">" if lanes else "",
-        )
+        first = self.type(args[0].dtype, lanes)
+        result = first if dtype is args[0].dtype else self.type(dtype, lanes)
+        n, e = (f"<{self.width} x ", ">") if lanes else ("", "")
+        text = pattern.format(*names, t=first, r=result, n=n, e=e)
         return Val(self.f.pure(text, scope), dtype, lanes, scope)
 
     def intrinsic(self, name: str, dtype: DType, *args: Val, flags: str = "", extra: str = "") -> Val:

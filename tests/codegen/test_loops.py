@@ -479,6 +479,10 @@ def test_nothing_outside_the_buffers_is_touched(target, at_end):
             lambda b, x: b.reduce_window(x, op="max", window=(3, 3), stride=(2, 2), low=(1, 1), high=(1, 1)),
             [f32(19, 19)],
         ),
+        (  # rows outside are masked as a whole, with a partial vector behind
+            lambda b, x: b.reduce_window(x, op="sum", window=(9, 1), stride=(1, 1), low=(8, 0), high=(8, 0)),
+            [f32(20, 21)],
+        ),
         (lambda b, x: b.cast(x, dtype="f16"), [TensorType(U8, (45,))]),
         (lambda b, x: b.cast(x, dtype="u8"), [TensorType(I32, (33,))]),  # a single lane of a truncated vector
     ]
