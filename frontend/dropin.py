@@ -105,7 +105,7 @@ def _resolve(fullname: str) -> ModuleType:
     real = f"{parent.__name__}.{name}"
     try:
         module = importlib.import_module(real)
-    except ModuleNotFoundError as e:
+    except ImportError as e:
         if e.name != real:
             raise
         # A second name (`mxnet.sym`), or a file of MXNet's that is part of another one here.
@@ -116,6 +116,8 @@ def _resolve(fullname: str) -> ModuleType:
             raise ModuleNotFoundError(f"No module named {fullname!r}{why}", name=fullname) from None
         module = found
     mxnet_api.explain(module.__name__)
+    # Python asks finders for what an import misses in a package only; this way it asks `_Lacking` for any module.
+    module.__dict__.setdefault("__path__", [])
     return module
 
 
@@ -130,8 +132,8 @@ class _Lacking(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         package, _, dotted = fullname.partition(".")
-        if package == _OURS and dotted and mxnet_api.has(dotted) and not mxnet_api.has_module(dotted):
+        if package == _OURS and dotted and mxnet_api.has(dotted):
             module, _, name = fullname.rpartition(".")
             why = f"MXNet {mxnet_api.VERSION} has it, gluonjit lacks it"
-            raise ImportError(f"cannot import name {name!r} from {module!r}: {why}", name=module)
+            raise ImportError(f"cannot import name {name!r} from {module!r}: {why}", name=fullname)
         return None

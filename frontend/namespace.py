@@ -73,6 +73,7 @@ def populate(package: dict[str, Any], flavour: Flavour) -> None:
     They are modules made here, not files. Python finds them in `sys.modules`, so that `import gluonjit.ndarray.op`
     works like any import. Names that the package or a sub-module defines itself go first.
     """
+    from gluonjit import contrib_functions
     from gluonjit.sampling import samplers
 
     made: dict[str, Callable[..., Any]] = {}
@@ -82,6 +83,7 @@ def populate(package: dict[str, Any], flavour: Flavour) -> None:
         sys.modules[module.__name__] = module
         package[name] = module
     package["random"].__dict__.update(samplers(flavour, package["_internal"]))
+    package["contrib"].__dict__.update(contrib_functions.of_both())
     _resolve_lazily(package, "op", flavour, made)
     # The small sub-modules are filled at once: programs look for names in their `__dict__`.
     for name in SUBMODULES[2:]:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from gluonjit.namespace import Flavour, populate
+from gluonjit.ndarray import adamw
 from gluonjit.ndarray.arithmetic import *  # noqa: F403
 from gluonjit.ndarray.creation import *  # noqa: F403
 from gluonjit.ndarray.custom import *  # noqa: F403
@@ -24,3 +25,5 @@ def _adopt(value: Any) -> Any:
 
 
 populate(globals(), Flavour(__name__, NDArray, invoke, imperative=True, adopt=_adopt))
+
+globals()["contrib"].__dict__.update(adamw.functions())

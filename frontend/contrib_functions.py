@@ -1,0 +1,27 @@
+"""What `nd.contrib` and `sym.contrib` have besides operators: small functions made of operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+
+def isinf(data: Any) -> Any:
+    """1 where an element is infinite, else 0, in the type of `data`."""
+    return data.abs() == math.inf
+
+
+def isnan(data: Any) -> Any:
+    """1 where an element is NaN, else 0, in the type of `data`."""
+    return data != data
+
+
+def isfinite(data: Any) -> Any:
+    """1 where an element is neither infinite nor NaN, else 0, in the type of `data`."""
+    return data.abs() < math.inf
+
+
+def of_both() -> dict[str, Callable[..., Any]]:
+    """The functions that work with arrays and symbols alike, by name."""
+    return {function.__name__: function for function in (isinf, isnan, isfinite)}

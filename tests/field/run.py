@@ -1,0 +1,189 @@
+"""Builds and runs every model that a package registers: imperative, hybridized, and are they equal?
+
+    python tests/field/run.py --package gluoncv2 --names 'resnet18 mobilenet*' --out results.jsonl
+
+Run it where gluonjit and the package are installed (not MXNet). Each model has a process of its own, forked from one
+that has imported the package. Results are lines of JSON; a run goes on where the file ends, so that a long one may be
+stopped. `--sample` takes one model of each family. `--references DIR` compares with what `reference.py` recorded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import fnmatch
+import json
+import multiprocessing
+import resource
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import subjects
+
+TOLERANCE = 1e-4
+"""Of max|b|, between imperative and hybridized results, and between MXNet's and ours."""
+
+
+def difference(got: list[np.ndarray], want: list[np.ndarray]) -> float:
+    """The largest max|a − b| / max|b| of all results; inf for other shapes, or other places that are not finite."""
+    worst = 0.0
+    if [x.shape for x in got] != [x.shape for x in want]:
+        return float("inf")
+    for a, b in zip(got, want):
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        finite = np.isfinite(b)
+        if not np.array_equal(np.isfinite(a), finite) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+            return float("inf")
+        if finite.any():
+            error = float(np.abs(a - b)[finite].max())
+            scale = float(np.abs(b)[finite].max())
+            worst = max(worst, error / scale if scale else float(error > 0))
+    return worst
+
+
+def flatten(result: Any) -> list[np.ndarray]:
+    if isinstance(result, (list, tuple)):
+        return [x for part in result for x in flatten(part)]
+    return [] if result is None else [result.asnumpy()]
+
+
+def run(package: subjects.Package, name: str, references: Path | None) -> dict[str, Any]:
+    """What happened to one model: as far as it got, how long each step took, and the reason why it stopped."""
+    import mxnet as mx
+
+    row: dict[str, Any] = {"name": name, "family": package.family(name), "seconds": {}}
+    started = time.perf_counter()
+
+    def step(what: str) -> None:
+        nonlocal started
+        now = time.perf_counter()
+        row["seconds"][what] = round(now - started, 2)
+        started = now
+
+    stage = "build"
+    try:
+        net = package.build(name)
+        subjects.initialize(net)
+        inputs = [mx.nd.array(x, dtype=x.dtype) for x in package.inputs(name, net)]
+        row["inputs"] = [list(x.shape) for x in inputs]
+        step("build")
+        stage = "imperative"
+        expected = flatten(net(*inputs))
+        row["outputs"] = [list(x.shape) for x in expected]
+        row["finite"] = all(bool(np.isfinite(x).all()) for x in expected)
+        step("imperative")
+        if references is not None and (references / f"{name}.npz").exists():
+            with np.load(references / f"{name}.npz") as file:
+                row["mxnet"] = difference(expected, [file[f"arr_{k}"] for k in range(len(file.files))])
+        stage = "hybridized"
+        net.hybridize()
+        got = flatten(net(*inputs))
+        step("first call")
+        flatten(net(*inputs))
+        step("call")
+        stage = "equal"
+        row["difference"] = difference(got, expected)
+        if row["difference"] <= TOLERANCE:
+            stage = "passed"
+        else:
+            row["reason"] = f"hybridized differs from imperative by {row['difference']:.1e}"
+    except BaseException as e:
+        frames = traceback.extract_tb(e.__traceback__)
+        ours = next((f for f in reversed(frames) if package.name in f.filename), frames[-1])
+        row["reason"] = f"{type(e).__name__}: {e}"[:600]
+        row["where"] = f"{Path(ours.filename).name}:{ours.lineno}"
+    row["stage"] = stage
+    row["megabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return row
+
+
+def run_apart(package: subjects.Package, name: str, references: Path | None, timeout: float) -> dict[str, Any]:
+    """`run` in a forked process, which may crash or hang."""
+    fork = multiprocessing.get_context("fork")
+    ours, theirs = fork.Pipe(duplex=False)
+    process = fork.Process(target=lambda: theirs.send(run(package, name, references)), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        if ours.poll(timeout):
+            return ours.recv()
+        reason = f"no result after {timeout:.0f} s"
+    except EOFError:
+        process.join()
+        reason = f"the process died, exit code {process.exitcode}"
+    finally:
+        process.kill()
+        process.join()
+    return {"name": name, "family": package.family(name), "stage": "killed", "reason": reason}
+
+
+def chosen(package: subjects.Package, patterns: list[str], sample: bool) -> list[str]:
+    names = [n for n in package.names() if not patterns or any(fnmatch.fnmatch(n, p) for p in patterns)]
+    if sample:
+        first: dict[str, str] = {}
+        for name in names:
+            first.setdefault(package.family(name), name)
+        names = sorted(first.values())
+    return names
+
+
+def report(rows: list[dict[str, Any]]) -> None:
+    """A table of how far models got, and reasons by how many models they stop."""
+    print(f"\n{'model':44} {'built':6} {'ran':6} {'equal':6} {'MXNet':9} reason")
+    for row in sorted(rows, key=lambda row: row["name"]):
+        reached = (
+            ("build", "imperative", "hybridized", "equal", "passed").index(row["stage"])
+            if row["stage"] != "killed"
+            else 0
+        )
+        marks = ["yes" if reached > k else "no" if reached == k or k == 0 else "" for k in (0, 2, 3)]
+        marks[1] = "yes" if reached > 2 else "imp." if reached == 2 else "no" if reached == 1 else ""
+        against = f"{row['mxnet']:.1e}" if "mxnet" in row else ""
+        print(f"{row['name']:44} {marks[0]:6} {marks[1]:6} {marks[2]:6} {against:9} {row.get('reason', '')[:120]}")
+    passed = sum(row["stage"] == "passed" for row in rows)
+    print(f"\n{passed} of {len(rows)} models pass ({100 * passed / max(len(rows), 1):.1f} %)")
+    reasons = collections.Counter(row["reason"].splitlines()[0][:160] for row in rows if "reason" in row)
+    for reason, count in reasons.most_common():
+        print(f"{count:5}  {reason}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--package", choices=sorted(subjects.PACKAGES), required=True)
+    parser.add_argument("--names", default="", help="names or patterns, separated by blanks (default: all)")
+    parser.add_argument("--sample", action="store_true", help="one model of each family")
+    parser.add_argument("--out", type=Path, default=None, help="lines of JSON; what they have is not run again")
+    parser.add_argument("--again", action="store_true", help="run again what did not pass")
+    parser.add_argument("--timeout", type=float, default=900, help="seconds for each model (default: %(default)s)")
+    parser.add_argument("--references", type=Path, default=None, help="folder that reference.py filled")
+    arguments = parser.parse_args()
+
+    import gluonjit
+
+    gluonjit.install_as_mxnet(numpy_aliases=True)
+    package = subjects.PACKAGES[arguments.package]
+    names = chosen(package, arguments.names.split(), arguments.sample)
+    rows: dict[str, dict[str, Any]] = {}
+    if arguments.out is not None and arguments.out.exists():
+        for line in arguments.out.read_text().splitlines():
+            row = json.loads(line)
+            rows[row["name"]] = row
+    waiting = [n for n in names if n not in rows or arguments.again and rows[n]["stage"] != "passed"]
+    for k, name in enumerate(waiting):
+        row = rows[name] = run_apart(package, name, arguments.references, arguments.timeout)
+        print(f"[{k + 1}/{len(waiting)}] {name}: {row['stage']} {row.get('reason', '')[:200]}", flush=True)
+        if arguments.out is not None:
+            with arguments.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+    report([rows[name] for name in names])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""Which models each package registers, and what they are called with.
+
+Everything here goes through `import mxnet`, so that it serves gluonjit and the real MXNet alike: `run.py` and
+`reference.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+
+class Package:
+    """The models of one package: `names()`, `family(name)`, `build(name)`, `inputs(name, net)`."""
+
+    name: str
+
+    def names(self) -> list[str]:
+        raise NotImplementedError
+
+    def family(self, name: str) -> str:
+        """What a sample takes one model of."""
+        raise NotImplementedError
+
+    def build(self, name: str) -> Any:
+        """The block, its parameters not initialized."""
+        raise NotImplementedError
+
+    def inputs(self, name: str, net: Any) -> list[Array]:
+        """Arguments of the size that the model's own defaults say, one example each."""
+        raise NotImplementedError
+
+
+def image(height: int, width: int | None = None, channels: int = 3) -> Array:
+    """A batch of one picture, with numbers from 0 to 1."""
+    return numbers(1, channels, height, width or height)
+
+
+def numbers(*shape: int) -> Array:
+    return np.random.RandomState(0).uniform(0, 1, shape).astype(np.float32)
+
+
+class GluonCV2(Package):
+    """gluoncv2, by Oleg Sémery: image classification above all. A net knows its `in_size`."""
+
+    name = "gluoncv2"
+
+    def _models(self) -> dict[str, Callable[..., Any]]:
+        return importlib.import_module("gluoncv2.model_provider")._models
+
+    def names(self) -> list[str]:
+        return sorted(self._models())
+
+    def family(self, name: str) -> str:
+        return self._models()[name].__module__.rpartition(".")[2]
+
+    def build(self, name: str) -> Any:
+        return self._models()[name](pretrained=False)
+
+    def inputs(self, name: str, net: Any) -> list[Array]:
+        family = self.family(name)
+        if family in ("jasper", "jasperdr", "quartznet"):
+            if getattr(net, "from_audio", False):
+                return [numbers(1, 96002) - 0.5, np.array([96000], np.float32)]
+            return [numbers(1, 64, 150), np.array([148], np.float32)]
+        if family == "nvpattexp":
+            return [numbers(1, 8, 16, 29), np.array([3], np.float32)]
+        if family == "visemenet":
+            return [numbers(1, 8, 195), np.full((1, 76), 3, np.float32)]
+        if family == "voca":
+            return [numbers(1, 1, 16, 29), np.array([3], np.float32)]
+        return [image(*net.in_size, channels=1 if family == "superpointnet" else 3)]
+
+
+class GluonCV(Package):
+    """gluoncv: classification, detection, segmentation, pose, video."""
+
+    name = "gluoncv"
+
+    def _zoo(self) -> Any:
+        return importlib.import_module("gluoncv.model_zoo.model_zoo")
+
+    def names(self) -> list[str]:
+        return sorted(self._zoo()._models)
+
+    def family(self, name: str) -> str:
+        return self._zoo()._models[name].__module__.partition("model_zoo.")[2] or self._zoo()._models[name].__module__
+
+    def build(self, name: str) -> Any:
+        kwargs: dict[str, Any] = {"pretrained": False, "pretrained_base": False}
+        if name.endswith("_custom"):
+            kwargs["classes" if self.family(name).split(".")[0] != "action_recognition" else "nclass"] = (
+                ["cat", "dog", "bird"] if self.family(name).split(".")[0] != "action_recognition" else 3
+            )
+        return self._zoo().get_model(name, **kwargs)
+
+    # By the beginning of the family's name or a part of the model's name: height, width.
+    SIZES: tuple[tuple[str, tuple[int, int]], ...] = (
+        (r"cifar", (32, 32)),
+        (r"^(inceptionv3|xception|nasnet)", (299, 299)),
+        (r"^(ssd_300)", (300, 300)),
+        (r"^(ssd_512|center_net)", (512, 512)),
+        (r"^yolo3", (416, 416)),
+        (r"^(faster_rcnn|mask_rcnn|doublehead|rfcn|custom_faster|custom_mask)", (320, 320)),
+        (r"^(simple_pose|mobile_pose|alpha_pose)", (256, 192)),
+    )
+
+    def inputs(self, name: str, net: Any) -> list[Array]:
+        family = self.family(name)
+        if family.startswith("action_recognition"):
+            return [self._video(name, net)]
+        for pattern, size in self.SIZES:
+            if re.search(pattern, name):
+                return [image(*size)]
+        if hasattr(net, "crop_size"):
+            return [image(net.crop_size)]
+        return [image(224)]
+
+    def _video(self, name: str, net: Any) -> Array:
+        if name.startswith(("c3d", "r2plus1d")):
+            return numbers(1, 3, 16, 112, 112)
+        if name.startswith("slowfast"):
+            return numbers(1, 3, 36 if "4x16" in name else 40, 224, 224)
+        if name.startswith(("i3d", "p3d")):
+            return numbers(1, 3, 32 if name.startswith("i3d") else 16, 224, 224)
+        size = 299 if "inceptionv3" in name else 224
+        return numbers(getattr(net, "num_segments", 1), 3, size, size)
+
+
+class GluonNLP(Package):
+    """gluonnlp: language models."""
+
+    name = "gluonnlp"
+    LENGTH = 64
+
+    def _zoo(self) -> Any:
+        return importlib.import_module("gluonnlp.model")
+
+    def names(self) -> list[str]:
+        model = self._zoo()
+        found = {}
+        for module in ("bert", "language_model", "elmo", "transformer"):
+            content = getattr(model, module)
+            found.update({n: f for n, f in vars(content).items() if n in content.__all__ and n == n.lower()})
+        return sorted(
+            n for n in found if n not in ("get_model", "get_bert_model", "get_roberta_model", "get_transformer")
+        )
+
+    def family(self, name: str) -> str:
+        return getattr(self._zoo(), name).__module__.rpartition(".")[2]
+
+    def _vocabulary(self, bert: bool) -> Any:
+        import gluonnlp as nlp
+
+        counter = nlp.data.count_tokens([f"w{k}" for k in range(1000)])
+        return nlp.vocab.BERTVocab(counter) if bert else nlp.Vocab(counter)
+
+    def build(self, name: str) -> Any:
+        make = getattr(self._zoo(), name)
+        if name.startswith(("bert", "roberta", "ernie", "distilbert")):
+            dataset = {
+                "roberta": "openwebtext_ccnews_stories_books_cased",
+                "ernie": "baidu_ernie_uncased",
+                "distil": "distilbert_book_corpus_wiki_en_uncased",
+            }
+            known = next((d for prefix, d in dataset.items() if name.startswith(prefix)), "book_corpus_wiki_en_uncased")
+            vocab = self._vocabulary(not name.startswith("roberta"))
+            return make(dataset_name=known, vocab=vocab, pretrained=False)[0]
+        if name.startswith("elmo"):
+            return make(pretrained=False)[0]
+        if name.startswith("transformer"):
+            vocab = self._vocabulary(False)
+            return make(src_vocab=vocab, tgt_vocab=vocab, pretrained=False)[0]
+        return make(vocab=self._vocabulary(False), pretrained=False)[0]
+
+    def inputs(self, name: str, net: Any) -> list[Any]:
+        tokens = np.random.RandomState(0).randint(4, 900, (1, self.LENGTH)).astype(np.float32)
+        length = np.array([self.LENGTH - 7], np.float32)
+        if name.startswith(("bert", "ernie")):
+            return [tokens, np.zeros_like(tokens), length]
+        if name.startswith(("roberta", "distilbert")):
+            return [tokens, length]
+        if name.startswith("elmo"):
+            return [np.random.RandomState(0).randint(1, 200, (1, 20, 50)).astype(np.float32)]
+        if name.startswith("transformer"):
+            return [tokens, tokens[:, :20], length, np.array([17], np.float32)]
+        return [tokens.T[:35]]  # time first
+
+
+PACKAGES: dict[str, Package] = {p.name: p for p in (GluonCV2(), GluonCV(), GluonNLP())}
+
+
+# Weights
+
+
+def initialize(net: Any) -> None:
+    """Gives every parameter a value that its structured name determines, so that any two machines agree.
+
+    Scales keep activations finite in deep nets; statistics are near those of normalized data.
+    """
+    import mxnet as mx
+
+    structured = {id(p): name for name, p in net._collect_params_with_prefix().items()}
+
+    class ByName(mx.init.Initializer):
+        """Fills an array from its parameter's structured name."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.key = name
+
+        def _init_weight(self, desc: Any, array: Any) -> None:
+            array[:] = mx.nd.array(value_of(self.key, array.shape))
+
+        _init_bias = _init_gamma = _init_beta = _init_zero = _init_one = _init_default = _init_weight
+
+        def __call__(self, desc: Any, array: Any) -> None:
+            self._init_weight(desc, array)
+
+    for key, param in net.collect_params().items():
+        if type(param).__name__ == "Constant":
+            param.initialize(force_reinit=True)
+            continue
+        param.init = ByName(structured.get(id(param), key))
+        param.initialize(ctx=mx.cpu(), default_init=param.init, force_reinit=True)
+
+
+def value_of(name: str, shape: tuple[int, ...]) -> Array:
+    """A parameter's value, from its name and shape."""
+    r = np.random.RandomState(zlib.crc32(name.encode()) & 0x7FFFFFFF)
+    if name.endswith(("gamma", "running_var")):
+        return r.uniform(0.8, 1.2, shape).astype(np.float32)
+    if len(shape) < 2 or name.endswith(("beta", "bias", "running_mean")):
+        return r.uniform(-0.1, 0.1, shape).astype(np.float32)
+    return (r.standard_normal(shape) * np.sqrt(2 / np.prod(shape[1:]))).astype(np.float32)
