@@ -207,29 +207,36 @@ def simple_bind(symbol: Any, ctx: Any, grad_req: Any, type_dict: Any, shapes: Ma
     """See `Symbol.simple_bind`."""
     from gluonjit import ndarray
 
+    arguments, aux = variables(symbol._heads)
+    types = solve_variables(symbol, type_dict or {}, shapes)
+
+    def zeros(node: Node) -> Any:
+        return ndarray.zeros(types[node.name].shape, dtype=types[node.name].dtype.numpy)
+
+    return Executor(symbol, ctx, [zeros(n) for n in arguments], [zeros(n) for n in aux])
+
+
+def solve_variables(symbol: Any, types: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, TensorType]:
+    """The types of all variables, by name, that follow from some element types and shapes; RuntimeError if not all do.
+
+    Element types that nothing says are float32.
+    """
     heads = symbol._heads
     arguments, aux = variables(heads)
     by_name = {n.name: n for n in (*arguments, *aux)}
     known = {by_name[k]: v for k, v in shapes.items() if k in by_name and isinstance(v, tuple)}
-    given = {by_name[k]: ir_dtype(v) for k, v in (type_dict or {}).items() if k in by_name}
+    given = {by_name[k]: ir_dtype(v) for k, v in types.items() if k in by_name}
     try:
         table = solve_shapes(heads, known)
     except MXNetError as e:
         listed = "".join(f"{k}: {v}\n" for k, v in shapes.items())
         raise RuntimeError(f"simple_bind error. Arguments:\n{listed}{e}") from e
-    open_ = [n for n in (*arguments, *aux) if not is_complete(table[n, 0])]
+    open_ = [n for n in by_name.values() if not is_complete(table[n, 0])]
     if open_:
         listed = ", ".join(f"{n.name}: {bracketed(table[n, 0])}" for n in open_)
         raise RuntimeError(
             "simple_bind error. InferShape pass cannot decide shapes for the following arguments (-1 means unknown "
             f"dimensions). Please consider providing them as inputs:\n{listed}"
         )
-    types = solve_types(heads, given)
-
-    def zeros(node: Node) -> Any:
-        shape = table[node, 0]
-        assert shape is not None
-        type = TensorType(types[node, 0] or F32, shape)
-        return ndarray.zeros(type.shape, dtype=type.dtype.numpy)
-
-    return Executor(symbol, ctx, [zeros(n) for n in arguments], [zeros(n) for n in aux])
+    dtypes = solve_types(heads, given)
+    return {name: TensorType(dtypes[n, 0] or F32, table[n, 0] or ()) for name, n in by_name.items()}

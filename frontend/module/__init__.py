@@ -1,0 +1,11 @@
+"""`mx.mod`: models as a graph, its parameters and the names of its inputs, which is how MXNet 0.x made and ran them.
+
+They run forward: `bind`, `init_params` or `set_params` or `load`, then `forward`, `predict` or `score`.
+"""
+
+from gluonjit.module.base_module import BaseModule
+from gluonjit.module.bucketing_module import BucketingModule
+from gluonjit.module.module import Module
+from gluonjit.module.sequential_module import SequentialModule
+
+__all__ = ["BaseModule", "BucketingModule", "Module", "SequentialModule"]

@@ -1,0 +1,293 @@
+"""What all modules have in common: going through data, and parameter files."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from gluonjit import metric, ndarray
+from gluonjit.autograd import no_gradients
+from gluonjit.base import _as_list
+from gluonjit.initializer import Uniform
+from gluonjit.io import DataBatch, DataDesc, DataIter
+from gluonjit.model import BatchEndParam
+from gluonjit.ndarray import NDArray
+from gluonjit.symbol import Symbol
+
+Params = dict[str, NDArray]
+Shapes = Sequence[Any]
+"""DataDesc, or (name, shape) pairs."""
+
+
+class BaseModule:
+    """A computation that is first bound to shapes (`binded`), then given parameters (`params_initialized`)."""
+
+    def __init__(self, logger: Any = logging) -> None:
+        self.logger = logger
+        self.binded = False
+        self.for_training = False
+        self.inputs_need_grad = False
+        self.params_initialized = False
+        self.optimizer_initialized = False
+        self._symbol: Symbol | None = None
+
+    @property
+    def symbol(self) -> Any:
+        """The graph."""
+        return self._symbol
+
+    def _ready(self) -> None:
+        if not (self.binded and self.params_initialized):
+            raise AssertionError("call bind, then init_params or set_params, before running a module")
+
+    # What subclasses do
+
+    @property
+    def data_names(self) -> list[str]:
+        raise NotImplementedError
+
+    @property
+    def output_names(self) -> list[str]:
+        raise NotImplementedError
+
+    @property
+    def data_shapes(self) -> list[DataDesc]:
+        raise NotImplementedError
+
+    @property
+    def label_shapes(self) -> list[DataDesc] | None:
+        raise NotImplementedError
+
+    @property
+    def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        raise NotImplementedError
+
+    def bind(
+        self,
+        data_shapes: Shapes,
+        label_shapes: Shapes | None = None,
+        for_training: bool = True,
+        inputs_need_grad: bool = False,
+        force_rebind: bool = False,
+        shared_module: BaseModule | None = None,
+        grad_req: Any = "write",
+    ) -> None:
+        raise NotImplementedError
+
+    def get_params(self) -> tuple[Params, Params]:
+        raise NotImplementedError
+
+    def init_params(
+        self,
+        initializer: Any = Uniform(0.01),  # noqa: B008 (immutable, and the signature is MXNet's)
+        arg_params: Params | None = None,
+        aux_params: Params | None = None,
+        allow_missing: bool = False,
+        force_init: bool = False,
+        allow_extra: bool = False,
+    ) -> None:
+        raise NotImplementedError
+
+    def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
+        raise NotImplementedError
+
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        raise NotImplementedError
+
+    def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
+        raise NotImplementedError
+
+    def install_monitor(self, mon: Any) -> None:
+        raise NotImplementedError
+
+    # Parameters
+
+    def set_params(
+        self,
+        arg_params: Params,
+        aux_params: Params,
+        allow_missing: bool = False,
+        force_init: bool = True,
+        allow_extra: bool = False,
+    ) -> None:
+        """Copies in the given arrays; see `init_params`."""
+        self.init_params(None, arg_params, aux_params, allow_missing, force_init, allow_extra)
+
+    def save_params(self, fname: Any) -> None:
+        """Writes the parameters to a file, as `arg:…` and `aux:…`."""
+        args, aux = self.get_params()
+        named = {f"arg:{name}": x for name, x in args.items()} | {f"aux:{name}": x for name, x in aux.items()}
+        ndarray.save(fname, named)
+
+    def load_params(self, fname: Any) -> None:
+        """Sets the parameters to those of a file. ValueError when their names do not begin with `arg:` or `aux:`."""
+        parts: dict[str, Params] = {"arg": {}, "aux": {}}
+        loaded = ndarray.load(fname) or {}
+        if not isinstance(loaded, dict) or any(not key.startswith(("arg:", "aux:")) for key in loaded):
+            raise ValueError(f"Invalid param file {fname}")
+        for key, x in loaded.items():
+            parts[key[:3]][key[4:]] = x
+        self.set_params(parts["arg"], parts["aux"])
+
+    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
+        """Arrays that are kept from one call to the next."""
+        self._ready()
+        return []
+
+    def set_states(self, states: Any = None, value: Any = None) -> None:
+        """Sets the states to arrays, or all of them to a number."""
+        self._ready()
+        if states or value:
+            raise AssertionError("this module has no states")
+
+    # Running
+
+    def prepare(self, data_batch: Any, sparse_row_id_fn: Callable[[Any], Any] | None = None) -> None:
+        """Makes ready for a batch, whose shape may be another."""
+        if sparse_row_id_fn is not None:
+            warnings.warn("sparse_row_id_fn is not invoked: parameters are dense", stacklevel=2)
+
+    def _batches(self, data: DataIter, num_batch: int | None, reset: bool) -> Iterator[tuple[int, Any]]:
+        """Runs each batch in inference mode, and says which one it was."""
+        self._ready()
+        if reset:
+            data.reset()
+        for k, batch in enumerate(data):
+            if k == num_batch:
+                break
+            self.prepare(batch)
+            self.forward(batch, is_train=False)
+            yield k, batch
+
+    def iter_predict(
+        self, eval_data: DataIter, num_batch: int | None = None, reset: bool = True, sparse_row_id_fn: Any = None
+    ) -> Iterator[tuple[list[NDArray], int, Any]]:
+        """(outputs without padding, number of the batch, batch), batch by batch."""
+        for k, batch in self._batches(eval_data, num_batch, reset):
+            yield _without_padding(self.get_outputs(), batch.pad), k, batch
+
+    def predict(
+        self,
+        eval_data: Any,
+        num_batch: int | None = None,
+        merge_batches: bool = True,
+        reset: bool = True,
+        always_output_list: bool = False,
+        sparse_row_id_fn: Any = None,
+    ) -> Any:
+        """The outputs for all batches, without padding.
+
+        With `merge_batches`, one array for each output, or the array itself where there is one output and
+        `always_output_list` is False. Otherwise a list of outputs for each batch. `eval_data` may be an array, which
+        is one batch. ValueError for anything else but a DataIter.
+        """
+        self._ready()
+        if isinstance(eval_data, (NDArray, np.ndarray)):
+            array = eval_data if isinstance(eval_data, NDArray) else ndarray.array(eval_data)
+            self.forward(DataBatch([array]))
+            return self.get_outputs()[0]
+        if not isinstance(eval_data, DataIter):
+            raise ValueError("eval_data must be of type NDArray or DataIter")
+        batches = [outputs for outputs, _, _ in self.iter_predict(eval_data, num_batch, reset)]
+        if not merge_batches or not batches:
+            return batches
+        if len({len(outputs) for outputs in batches}) > 1:
+            raise AssertionError(
+                "Cannot merge batches, as num of outputs is not the same in mini-batches. Maybe bucketing is used?"
+            )
+        merged = [ndarray.concatenate(list(parts)) for parts in zip(*batches)]
+        return merged if len(merged) > 1 or always_output_list else merged[0]
+
+    def score(
+        self,
+        eval_data: DataIter,
+        eval_metric: Any,
+        num_batch: int | None = None,
+        batch_end_callback: Any = None,
+        score_end_callback: Any = None,
+        reset: bool = True,
+        epoch: int = 0,
+        sparse_row_id_fn: Any = None,
+    ) -> list[tuple[str, float]]:
+        """Name and value of the metric (an EvalMetric, or what `mx.metric.create` takes) over all batches."""
+        if not isinstance(eval_metric, metric.EvalMetric):
+            eval_metric = metric.create(eval_metric)
+        eval_metric.reset()
+        count = 0
+        for k, batch in self._batches(eval_data, num_batch, reset):
+            self.update_metric(eval_metric, batch.label)
+            _notify(batch_end_callback, BatchEndParam(epoch, k, eval_metric, locals()))
+            count = k + 1
+        _notify(score_end_callback, BatchEndParam(epoch, count, eval_metric, locals()))
+        return eval_metric.get_name_value()
+
+    # Training
+
+    def fit(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Not available yet: MXNetError."""
+        no_gradients(f"{type(self).__name__}.fit")
+
+    def forward_backward(self, data_batch: Any) -> NoReturn:
+        """Not available yet: MXNetError."""
+        no_gradients(f"{type(self).__name__}.forward_backward")
+
+    def backward(self, out_grads: Any = None) -> NoReturn:
+        """Not available yet: MXNetError."""
+        no_gradients(f"{type(self).__name__}.backward")
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> NoReturn:
+        """Not available yet: MXNetError."""
+        no_gradients(f"{type(self).__name__}.get_input_grads")
+
+    def init_optimizer(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Not available yet: MXNetError."""
+        no_gradients(f"{type(self).__name__}.init_optimizer")
+
+    def update(self) -> NoReturn:
+        """Not available yet: MXNetError."""
+        no_gradients(f"{type(self).__name__}.update")
+
+
+def _without_padding(outputs: Iterable[NDArray], pad: int | None) -> list[NDArray]:
+    return [x[: x.shape[0] - (pad or 0)] for x in outputs]
+
+
+def _notify(callbacks: Any, params: BatchEndParam) -> None:
+    for callback in _as_list(callbacks) if callbacks is not None else ():
+        callback(params)
+
+
+def check_input_names(symbol: Symbol, names: Sequence[str], kind: str, required: bool) -> None:
+    """ValueError (a warning, unless `required`) for a name that no argument of the graph has."""
+    arguments = symbol.list_arguments()
+    for name in names:
+        if name not in arguments:
+            learned = ("_weight", "_bias", "_gamma", "_beta")
+            candidates = "\n\t".join(n for n in arguments if not n.endswith(learned))
+            message = (
+                f"You created Module with Module(..., {kind}_names={names}) but input with name '{name}' is not found "
+                f"in symbol.list_arguments(). Did you mean one of:\n\t{candidates}"
+            )
+            if required:
+                raise ValueError(message)
+            warnings.warn(message, stacklevel=3)
+
+
+def described(shapes: Shapes | None) -> list[DataDesc]:
+    """Shapes as DataDesc."""
+    return [x if isinstance(x, DataDesc) else DataDesc(*x) for x in shapes or ()]
+
+
+def check_described(names: Sequence[str], descriptions: Sequence[DataDesc], kind: str, required: bool) -> None:
+    """ValueError (a warning, unless `required`) when the descriptions are not of just these names."""
+    if sorted(names) != sorted(d.name for d in descriptions):
+        message = (
+            f"Data provided by {kind}_shapes don't match names specified by {kind}_names ({descriptions} vs. {names})"
+        )
+        if required:
+            raise ValueError(message)
+        warnings.warn(message, stacklevel=3)
