@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,10 @@ from gluonjit.symbol.lower import lower, stream_numbers
 from gluonjit.symbol.shapes import bracketed, is_complete, solve_shapes
 
 
+LEARNED = ("weight", "bias", "gamma", "beta", "alpha")
+"""How the names of layers' parameters end."""
+
+
 class Executor:
     """What `Symbol.bind` and `simple_bind` return.
 
@@ -28,7 +32,16 @@ class Executor:
     `forward`.
     """
 
-    def __init__(self, symbol: Any, ctx: Context, arg_arrays: Sequence[Any], aux_arrays: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        symbol: Any,
+        ctx: Context,
+        arg_arrays: Sequence[Any],
+        aux_arrays: Sequence[Any],
+        inputs: Collection[str] | None = None,
+    ) -> None:
+        self._inputs = inputs
+        """Names of the arguments that change from call to call, if the caller told; the others are parameters."""
         self._symbol = symbol.__copy__()
         self._ctx = ctx
         self._arguments, self._aux = variables(self._symbol._heads)
@@ -88,17 +101,34 @@ class Executor:
             from gluonjit.backends import get_backend
 
             nodes = post_order(self._symbol._heads)
-            callee = get_backend(None)(self._graph(training), {})
-            self._compiled[training] = callee, stream_numbers(nodes, training, {})[1]
-        callee, streams = self._compiled[training]
-        inputs = [x._array for x in (*self.arg_arrays, *self.aux_arrays)]
+            params = self._parameters(kwargs)
+            callee = get_backend(None)(self._graph(training).with_attrs(params=params), {})
+            self._compiled[training] = callee, stream_numbers(nodes, training, {})[1], params
+        callee, streams, params = self._compiled[training]
+        arrays = [*self.arg_arrays, *self.aux_arrays]
+        inputs = [x._array for x in arrays]
         versions: list[Any] = [None] * len(inputs)
+        for k in params:
+            storage = arrays[k].storage()
+            storage.watched = True
+            versions[k] = (storage, storage.version)
         if streams:
             inputs.append(random.reserve(streams))
             versions.append(None)
         outputs, _ = callee.run(inputs, versions)
         self._outputs = [NDArray._wrap(x) for x in outputs]
         return self._outputs
+
+    def _parameters(self, given: Collection[str]) -> tuple[int, ...]:
+        """Positions of the arrays that change rarely, so that what hangs on them alone is computed once.
+
+        Where nobody told, that is everything but what `forward` is given; or if it is given nothing, what has the name
+        of a layer's parameter. A wrong guess costs time, no more.
+        """
+        inputs = self._inputs or given
+        names = [node.name for node in self._arguments]
+        rarely = [k for k, name in enumerate(names) if (name not in inputs if inputs else name.endswith(LEARNED))]
+        return (*rarely, *range(len(names), len(names) + len(self._aux)))
 
     def _graph(self, training: bool) -> Any:
         heads = self._symbol._heads
@@ -157,7 +187,7 @@ class Executor:
                 )
             arrays.append(new)
         count = len(self._arguments)
-        return Executor(self._symbol, self._ctx, arrays[:count], arrays[count:])
+        return Executor(self._symbol, self._ctx, arrays[:count], arrays[count:], self._inputs)
 
     def debug_str(self) -> str:
         """The graph, node by node."""
@@ -213,7 +243,7 @@ def simple_bind(symbol: Any, ctx: Any, grad_req: Any, type_dict: Any, shapes: Ma
     def zeros(node: Node) -> Any:
         return ndarray.zeros(types[node.name].shape, dtype=types[node.name].dtype.numpy)
 
-    return Executor(symbol, ctx, [zeros(n) for n in arguments], [zeros(n) for n in aux])
+    return Executor(symbol, ctx, [zeros(n) for n in arguments], [zeros(n) for n in aux], set(shapes))
 
 
 def solve_variables(symbol: Any, types: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, TensorType]:

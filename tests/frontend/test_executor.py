@@ -5,6 +5,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import nd, sym
+from support.compare import assert_close
 
 
 @pytest.fixture
@@ -107,3 +108,29 @@ def test_reshape_shares_what_stays(fc):
     with pytest.raises(mx.MXNetError, match="partial_shaping"):
         executor.reshape(x=(1, 2))
     assert executor.reshape(partial_shaping=True, x=(1, 2)).arg_dict["fc_weight"].shape == (4, 2)
+
+
+@pytest.mark.parametrize("told", ["shapes", "keywords", "names"])
+def test_parameters_are_watched(told):
+    """Work on parameters alone is done once, and again after each write to one of them."""
+    graph = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2, name="fc")
+    x = np.array([[1, 2, 3]], "f4")
+    weight, bias = np.ones((2, 3), "f4"), np.zeros(2, "f4")
+    if told == "shapes":
+        executor = graph.simple_bind(mx.cpu(), data=(1, 3))
+        executor.copy_params_from({"fc_weight": mx.nd.array(weight), "fc_bias": mx.nd.array(bias)})
+    else:
+        executor = graph.bind(mx.cpu(), [mx.nd.zeros((1, 3)), mx.nd.array(weight), mx.nd.array(bias)])
+
+    def run(x):
+        if told == "names":
+            executor.arg_dict["data"][:] = x
+            return executor.forward()[0].asnumpy()
+        return executor.forward(data=mx.nd.array(x))[0].asnumpy()
+
+    for scale in (1, 2):
+        assert_close(run(x * scale), np.full((1, 2), 6 * scale, "f4"))
+    executor.arg_dict["fc_weight"][0] = 0
+    assert_close(run(x), np.array([[0, 6]], "f4"))
+    executor.arg_dict["fc_bias"][:] = 1
+    assert_close(run(x), np.array([[1, 7]], "f4"))
