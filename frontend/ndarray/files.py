@@ -1,4 +1,7 @@
-"""`nd.save`, `nd.load` and `nd.load_frombuffer`: arrays in MXNet's `.params` files."""
+"""`nd.save`, `nd.load` and `nd.load_frombuffer`: arrays in files.
+
+A file is MXNet's `.params`, whatever its name, unless that ends in `.npz` or `.safetensors`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ Arrays = dict[str, NDArray] | list[NDArray]
 
 def save(fname: str | os.PathLike[str], data: Any) -> None:
     """Writes an NDArray, a list of them or a dict of them by name; an existing file is replaced at once."""
-    from gluonjit.checkpoint import params
+    from gluonjit.checkpoint import formats
 
     if isinstance(data, NDArray):
         data = [data]
@@ -26,7 +29,7 @@ def save(fname: str | os.PathLike[str], data: Any) -> None:
     if not all(isinstance(x, str) for x in names) or not all(isinstance(x, NDArray) for x in arrays):
         raise TypeError("save only accept dict str->NDArray or list of NDArray")
     plain = [x._array for x in arrays]
-    params.write(fname, dict(zip(names, plain)) if isinstance(data, dict) else plain)
+    formats.write(fname, dict(zip(names, plain)) if isinstance(data, dict) else plain)
 
 
 def load(fname: str | os.PathLike[str]) -> Arrays:
@@ -35,11 +38,11 @@ def load(fname: str | os.PathLike[str]) -> Arrays:
     Sparse arrays come as dense ones. Raises CheckpointError for a malformed file, MXNetError for one that cannot be
     read.
     """
-    from gluonjit.checkpoint import params
+    from gluonjit.checkpoint import formats
 
     if not isinstance(fname, (str, os.PathLike)):
         raise TypeError("fname required to be a string")
-    return _wrapped(params.read(fname))
+    return _wrapped(formats.read(fname))
 
 
 def load_frombuffer(buf: bytes | str) -> Arrays:
