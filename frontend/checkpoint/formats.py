@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,5 +29,5 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray] | Seque
     _format(path).write(path, arrays)
 
 
-def _format(path: str | os.PathLike[str]) -> object:
+def _format(path: str | os.PathLike[str]) -> Any:
     return FORMATS.get(os.path.splitext(os.fspath(path))[1].lower(), params)

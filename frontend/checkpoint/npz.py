@@ -77,13 +77,14 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, file_s
         if any(n < 0 for n in shape) or size != left:
             fail(f"{left} bytes", f"{size} for {dtype}{list(shape)}")
         data = np.empty(math.prod(shape), dtype)
-        view = memoryview(data).cast("B") if size else memoryview(b"")
+        target = data.view(np.uint8)
         done = 0
         while done < size:
-            count = file.readinto(view[done : done + (1 << 20)])
-            if not count:
+            piece = file.read(min(size - done, 1 << 20))
+            if not piece:
                 fail("the data end", f"{size} bytes")
-            done += count
+            target[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
+            done += len(piece)
         array = data.reshape(shape, order="F" if fortran else "C")
         try:
             dtype_of(native := array.astype(dtype.newbyteorder("="), order="C", copy=False))
