@@ -1,10 +1,12 @@
 """Gluon: blocks, parameters, layers, losses, and models made of them."""
 
-from gluonjit.gluon import contrib, loss, model_zoo, nn, rnn
+from gluonjit import mxnet_api as _mxnet_api
+from gluonjit.gluon import contrib, data, loss, model_zoo, nn, rnn, utils
 from gluonjit.gluon.block import Block, HybridBlock
 from gluonjit.gluon.parameter import Constant, DeferredInitializationError, Parameter, ParameterDict
 from gluonjit.gluon.rnn.sequences import tensor_types
 from gluonjit.gluon.symbol_block import SymbolBlock
+from gluonjit.gluon.trainer import Trainer
 
 __all__ = [
     "Block",
@@ -14,10 +16,15 @@ __all__ = [
     "Parameter",
     "ParameterDict",
     "SymbolBlock",
+    "Trainer",
     "contrib",
+    "data",
     "loss",
     "model_zoo",
     "nn",
     "rnn",
     "tensor_types",
+    "utils",
 ]
+
+_mxnet_api.explain(__name__)
