@@ -8,16 +8,27 @@ operators reserves n keys at once and gives its k-th operator the k-th of them.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from gluonjit.base import integer_types
 from gluonjit.context import Context
+from gluonjit.ir.types import I64
 
 _lock = threading.Lock()
 _seed = 0
 _counter = 0
+
+
+class _Forks(threading.local):
+    innermost: list[int] | None = None
+    """[seed, counter] of the generator that this thread's operators draw on, when it is not the process's."""
+
+
+_forks = _Forks()
 
 
 def seed(seed_state: int, ctx: Context | str = "all") -> None:
@@ -39,6 +50,11 @@ def reserve(n: int) -> np.ndarray:
     The k-th of them adds k to the counter.
     """
     global _counter
+    fork = _forks.innermost
+    if fork is not None:
+        key = np.array(fork, np.int64)
+        fork[1] += n
+        return key
     with _lock:
         key = np.array((_seed, _counter), np.int64)
         _counter += n
@@ -48,6 +64,23 @@ def reserve(n: int) -> np.ndarray:
 def next_key() -> np.ndarray:
     """The key of the next random operator."""
     return reserve(1)
+
+
+@contextmanager
+def forked() -> Iterator[None]:
+    """Operators within draw on a generator of their own, for which one key is taken.
+
+    So what comes after does not depend on how many of them there are: on how often a loop runs, on which branch is
+    taken. Compiled loops and branches do the same.
+    """
+    from gluonjit.ir import opdef
+
+    bits = opdef.lookup("random_bits").eval(next_key(), shape=(1,), dtype=I64, stream=0)
+    outer, _forks.innermost = _forks.innermost, [int(bits[0]), 0]
+    try:
+        yield
+    finally:
+        _forks.innermost = outer
 
 
 def __getattr__(name: str) -> Any:

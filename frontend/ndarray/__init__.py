@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from gluonjit import control_flow
 from gluonjit.namespace import Flavour, populate
 from gluonjit.ndarray import adamw
 from gluonjit.ndarray.arithmetic import *  # noqa: F403
@@ -27,3 +28,4 @@ def _adopt(value: Any) -> Any:
 populate(globals(), Flavour(__name__, NDArray, invoke, imperative=True, adopt=_adopt))
 
 globals()["contrib"].__dict__.update(adamw.functions())
+globals()["contrib"].__dict__.update(control_flow.functions(arrays=True))

@@ -175,11 +175,13 @@ OPERATORS: dict[str, Operator] = {}
 """Every operator by each of its names, canonical and aliases."""
 
 
-def operator(name: str, *, aliases: Sequence[str] = (), **kwargs: Any) -> Callable[[Callable[..., Any]], Operator]:
-    """Declares the decorated expansion as operator `name`; the keywords are `Operator`'s fields."""
+def operator(
+    name: str, *, aliases: Sequence[str] = (), kind: type[Operator] = Operator, **kwargs: Any
+) -> Callable[[Callable[..., Any]], Operator]:
+    """Declares the decorated expansion as operator `name`; the keywords are the fields of `kind`."""
 
     def declare(expand: Callable[..., Any]) -> Operator:
-        op = Operator(name=name, expand=expand, aliases=tuple(aliases), **kwargs)
+        op = kind(name=name, expand=expand, aliases=tuple(aliases), **kwargs)
         # A primitive may have an operator's name (`abs`): in the IR, operators carry the prefix `mx.`.
         opdef.register(op, f"mx.{name}")
         for key in (name, *aliases):

@@ -2,6 +2,7 @@
 
 from typing import Any as _Any
 
+from gluonjit import control_flow as _control_flow
 from gluonjit.namespace import Flavour, populate
 from gluonjit.symbol.executor import Executor as Executor
 from gluonjit.symbol.files import *  # noqa: F403
@@ -23,6 +24,8 @@ def _adopt(value: _Any) -> _Any:
 
 
 populate(globals(), Flavour(__name__, Symbol, invoke, imperative=False, adopt=_adopt))
+
+globals()["contrib"].__dict__.update(_control_flow.functions(arrays=False))
 
 _of_symbols = globals()["__getattr__"]
 

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import MXNetError
-from gluonjit.ir.graph import Builder, Graph, Value
+from gluonjit.ir.graph import RNG_KEY, Builder, Graph, Value
 from gluonjit.ir.types import I64, IRError, TensorType
+from gluonjit.operators.control_flow import ControlFlow
 from gluonjit.operators.registry import OperatorError
 from gluonjit.symbol.graph import Entry, Node
 from gluonjit.symbol.shapes import open_shape, solve_shapes
-
-RNG_KEY = "rng_key"
-"""The graph input, (seed, counter) of type i64[2], that random operators draw on."""
 
 
 def stream_numbers(nodes: Iterable[Node], training: bool, modes: Mapping[Node, bool]) -> tuple[dict[Node, int], int]:
@@ -50,26 +48,40 @@ def lower(
     streams, count = stream_numbers(nodes if random_nodes is None else random_nodes, training, modes)
     b = Builder(name, "traced", training)
     env: dict[Entry, Value] = {entry: b.input(entry[0].name, type) for entry, type in inputs}
-    sources = completed_sources(nodes, inputs, [*outputs, *(e for pair in updates for e in pair)])
     if count:
-        b.input(RNG_KEY, TensorType(I64, (2,)))
+        b.key = b.input(RNG_KEY, TensorType(I64, (2,)))
+    env.update({(node, 0): b.constant(constants[node]) for node in nodes if node in constants})
+    emit_nodes(b, env, nodes, [*outputs, *(e for pair in updates for e in pair)], streams, modes)
+    for state, new in updates:
+        b.update(env[state], env[new])
+    return b.build([env[e] for e in outputs], {"training": training})
+
+
+def emit_nodes(
+    b: Builder,
+    env: dict[Entry, Value],
+    nodes: Sequence[Node],
+    heads: Sequence[Entry],
+    streams: Mapping[Node, int],
+    modes: Mapping[Node, bool],
+) -> None:
+    """Appends the operators among `nodes`; `env` has the values of their variables, and gets those of their results.
+
+    MXNetError when operands do not fit.
+    """
+    sources = completed_sources(nodes, [(e, v.type) for e, v in env.items()], heads)
     for node in nodes:
         if node.op is None:
-            if node in constants:
-                env[node, 0] = b.constant(constants[node])
-            elif (node, 0) not in env:
+            if (node, 0) not in env:
                 raise MXNetError(f"Unknown input to HybridBlock: {node.name}")
             continue
         attrs: dict[str, Any] = {**node.parsed, **sources.get(node, {})}
         if node in streams:
             attrs[".stream"] = streams[node]
-        if node in modes and modes[node] != training:
+        if node in modes and modes[node] != b.training:
             attrs[".training"] = modes[node]
         results = emit(b, node, [env[e] for e in node.inputs], attrs)
         env.update({(node, k): value for k, value in enumerate(results)})
-    for state, new in updates:
-        b.update(env[state], env[new])
-    return b.build([env[e] for e in outputs], {"training": training})
 
 
 def completed_sources(
@@ -87,6 +99,8 @@ def emit(b: Builder, node: Node, operands: Sequence[Value], attrs: Mapping[str, 
     """Appends the op of `node`; MXNetError that names the operator, its operands' types and the user's line."""
     assert node.op is not None
     try:
+        if isinstance(node.op, ControlFlow):
+            return tuple(node.op.build(b, operands, attrs, node.loc))
         return b.emit(f"mx.{node.op.name}", operands, attrs, loc=node.loc, result_names=[node.name])
     except IRError as e:
         cause = e.__cause__ if isinstance(e.__cause__, IRError) else e

@@ -21,21 +21,27 @@ Shape = tuple[int, ...]
 
 
 class Cell:
-    """`entry` is the value of the whole memory, `version` the number of writes so far."""
+    """`entry` is the value of the whole memory, `version` the number of writes so far.
 
-    __slots__ = ("entry", "version")
+    `frame` says where it was made: in the program itself, or in the body of a loop or branch.
+    """
 
-    def __init__(self, entry: Entry) -> None:
+    __slots__ = ("entry", "frame", "version")
+
+    def __init__(self, entry: Entry, frame: object) -> None:
         self.entry = entry
+        self.frame = frame
         self.version = 0
 
 
 def read(handle: TracedSymbol) -> Entry:
     """The handle's elements now."""
-    cell = handle._cell
-    if handle._seen is None or handle._seen[0] != cell.version:
-        handle._seen = (cell.version, _extract(handle))
-    return handle._seen[1]
+    cell, frames = handle._cell, handle._recorder.frames
+    seen = handle._seen
+    # What was read inside of a body that is over belongs to that body.
+    if seen is None or seen[0] != cell.version or seen[2] not in frames:
+        seen = handle._seen = (cell.version, _extract(handle), frames[-1])
+    return seen[1]
 
 
 def _extract(handle: TracedSymbol) -> Entry:
@@ -60,6 +66,11 @@ def _extract(handle: TracedSymbol) -> Entry:
 def write(handle: TracedSymbol, value: Entry) -> None:
     """Replaces the handle's elements by `value`, which has its shape and element type."""
     recorder, cell = handle._recorder, handle._cell
+    if cell.frame is not recorder.frames[-1]:
+        recorder.refuse(
+            "a write inside of foreach, while_loop or cond to an array that was not made there cannot be compiled",
+            "hand the new value on as a state of the loop, or return it from the branch",
+        )
     root = recorder.types[cell.entry]
     shape = recorder.types[value].shape
     size = math.prod(shape)
@@ -79,7 +90,7 @@ def write(handle: TracedSymbol, value: Entry) -> None:
         new = recorder.emit("_slice_assign", [whole, reshaped(recorder, value, within)], attrs)[0]
         cell.entry = reshaped(recorder, new, root.shape)
     cell.version += 1
-    handle._seen = (cell.version, value)
+    handle._seen = (cell.version, value, recorder.frames[-1])
 
 
 def _rows(shape: Shape, offset: int, size: int) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ graph as long as the facts hold for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -21,6 +21,7 @@ from gluonjit.operators.registry import Operator, Shape
 from gluonjit.symbol.compose import make_node
 from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.shapes import is_complete
+from gluonjit.symbol.subgraph import control_node
 from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import facts, state
 from gluonjit.trace.facts import Fact
@@ -54,6 +55,8 @@ class Recorder:
         self.training = training
         self.context = context
         self.nodes: list[Node] = []
+        self.frames: list[object] = [object()]
+        """The program itself, then the bodies of loops and branches that it is in; see `memory.Cell`."""
         self.modes: dict[Node, bool] = {}
         self._assumed: list[tuple[Entry, Entry]] = []
         """Pairs of arrays taken to have one shape before it was known."""
@@ -79,7 +82,7 @@ class Recorder:
         node = node or Node(None, name, {})
         if type is not None:
             self.types[node, 0] = type
-        cell = Cell((node, 0))
+        cell = Cell((node, 0), self.frames[0])
         self.inputs[cell] = (cell.entry, origin)
         return TracedSymbol(self, cell, 0, type.shape if type else None)
 
@@ -132,7 +135,7 @@ class Recorder:
         array.setflags(write=False)
         self.constants[node] = array
         self.types[node, 0] = type_of(array)
-        return TracedSymbol(self, Cell((node, 0)), 0, array.shape)
+        return TracedSymbol(self, Cell((node, 0), self.frames[-1]), 0, array.shape)
 
     def adopt(self, value: Any) -> Any:
         """An NDArray, or a parameter's variable, as symbol of this trace; anything else as it is."""
@@ -222,7 +225,7 @@ class Recorder:
         from gluonjit.trace.symbol import TracedSymbol
 
         type = self.types.get(entry)
-        return TracedSymbol(self, Cell(entry), 0, type.shape if type else None)
+        return TracedSymbol(self, Cell(entry, self.frames[-1]), 0, type.shape if type else None)
 
     def emit(
         self,
@@ -271,6 +274,58 @@ class Recorder:
             self._append(new)
             env.update({(node, k): (new, k) for k in range(len(node.output_names))})
         return [self.fresh(env[head]) for head in symbol._heads]
+
+    # Bodies of loops and branches
+
+    def record_body(
+        self, variables: Sequence[Node], types: Sequence[TensorType], function: Callable[..., Any]
+    ) -> tuple[list[Entry], Any, list[Node], bool]:
+        """Runs `function(*variables) -> (results, forms)`: (results, forms, its operators, whether it asked for types).
+
+        Its operators do not become part of the program. Arrays from outside can be read in it, and not written to.
+        """
+        from gluonjit.trace.symbol import TracedSymbol
+
+        outer, before, assumed = self.nodes, set(self.facts), len(self._assumed)
+        handles = []
+        for node, type in zip(variables, types, strict=True):
+            self.types[node, 0] = type
+            handles.append(TracedSymbol(self, Cell((node, 0), self.frames[-1]), 0, type.shape))
+        self.frames.append(object())
+        self.nodes = program = []
+        try:
+            results, forms = function(*handles)
+            outputs = [read(self.lift(x)) for x in results]
+        finally:
+            self.frames.pop()
+            self.nodes = outer
+        # What was seen of the body's own arrays follows from the types of what it is given.
+        inner = {*program, *variables}
+        seen = [fact for fact in self.facts if fact not in before and any(e[0] in inner for e in fact[1:])]
+        for fact in seen:
+            del self.facts[fact]
+        pairs = [pair for pair in self._assumed[assumed:] if any(e[0] in inner for e in pair)]
+        self._assumed = [pair for pair in self._assumed if pair not in pairs]
+        return outputs, forms, program, bool(seen or pairs)
+
+    def append_control(
+        self,
+        op: str,
+        graphs: Sequence[Any],
+        given: Sequence[TracedSymbol],
+        captured: Sequence[Entry],
+        attrs: Mapping[str, Any],
+        sensitive: bool,
+    ) -> list[TracedSymbol]:
+        """The outputs of a node that holds graphs; `sensitive`: these depend on the types of its operands."""
+        node = control_node(op, graphs, [*map(read, given), *captured], attrs, self.loc())
+        self._append(node)
+        if sensitive:
+            for entry in node.inputs:
+                if entry in self.types:
+                    self.note("shape", entry)
+                    self.note("dtype", entry)
+        return [self.fresh((node, k)) for k in range(node.visible)]
 
     def _found(self, entry: Entry, shape: Shape) -> TensorType:
         """The type of the parameter behind a variable, now that its shape is known."""

@@ -32,7 +32,7 @@ USE_WHERE = (
 class TracedSymbol(Symbol):
     """A handle on memory of a running trace: a cell, an offset in elements and a shape (see `memory`).
 
-    `_seen` is the cell's version at the last reading, and what was read.
+    `_seen` is the cell's version at the last reading, what was read, and in which frame.
     """
 
     __slots__ = ("_cell", "_offset", "_recorder", "_seen", "_shape")
@@ -43,7 +43,7 @@ class TracedSymbol(Symbol):
         self._cell = cell
         self._offset = offset
         self._shape = shape
-        self._seen: tuple[int, Entry] | None = None
+        self._seen: tuple[int, Entry, object] | None = None
 
     @property
     def _heads(self) -> Sequence[Entry]:  # type: ignore[override]
@@ -111,7 +111,7 @@ class TracedSymbol(Symbol):
         """A handle on elements [offset, …) of this one, which have the value `entry` now, if that is known."""
         handle = TracedSymbol(self._recorder, self._cell, self._offset + offset, shape)
         if entry is not None:
-            handle._seen = (self._cell.version, entry)
+            handle._seen = (self._cell.version, entry, self._recorder.frames[-1])
         return handle
 
     def reshape(self, *shape: Any, **kwargs: Any) -> TracedSymbol:

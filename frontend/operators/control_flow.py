@@ -1,0 +1,314 @@
+"""`_foreach`, `_while_loop` and `_cond`: operators on graphs of their own, compiled as loops and branches.
+
+A node of theirs holds the graphs as attribute `subgraphs` (`symbol.subgraph.Subgraph`). An operand stands for the
+variables of the graphs that the attributes `…_locs` say; in these, positions are those of `Subgraph.inputs`.
+
+Each takes one random stream, and whatever its graphs draw comes from a generator of their own, seeded by it: so the
+numbers do not depend on how often a loop runs. `random.forked` does the same imperatively.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gluonjit.ir.graph import RNG_KEY, Builder, Graph, Loc, Value
+from gluonjit.ir.primitives.control_flow import INDEX
+from gluonjit.ir.types import BOOL, I64, TensorType
+from gluonjit.operators.attributes import integer, shape
+from gluonjit.operators.registry import Operator, OperatorError, operator
+from gluonjit.operators.support import Shapes, merge
+
+Attrs = Mapping[str, Any]
+
+
+@dataclass(eq=False)
+class ControlFlow(Operator):
+    """An operator that holds `graphs` graphs.
+
+    * `result_types(attrs, types)`: types of the results.
+    * `build(b, operands, attrs, loc)`: appends the loop or branch to a graph of level `traced`.
+    * `operand_shapes(attrs, shapes)`: partial shapes of the operands, as far as the graphs tell them.
+    """
+
+    graphs: int = 1
+    result_types: Callable[[Attrs, Sequence[TensorType]], Sequence[TensorType]] = lambda attrs, types: types
+    build: Callable[..., Sequence[Value]] = lambda b, operands, attrs, loc: operands
+    operand_shapes: Callable[[Attrs, Shapes], Shapes] = lambda attrs, shapes: shapes
+
+    def input_names(self, attrs: Attrs) -> tuple[str, ...]:
+        return tuple(f"arg{k}" for k in range(attrs["num_args"] - self.graphs))
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph] = ()) -> tuple[TensorType, ...]:
+        return tuple(self.result_types(attrs, types))
+
+    def expand_into(self, b: Any, operands: Sequence[Any], attrs: Attrs) -> tuple[Any, ...]:
+        raise OperatorError(f"{self.name} is not expanded: a graph of level 'traced' holds its loop or branch")
+
+
+def _outputs(attrs: Attrs) -> tuple[str, ...]:
+    count = attrs["num_outputs"]
+    return ("output",) if count == 1 else tuple(f"output{k}" for k in range(count))
+
+
+def _declare(name: str, doc: str, **kwargs: Any) -> None:
+    def expand(b: Any, *operands: Any, **attrs: Any) -> Any:
+        raise OperatorError(f"{name} holds graphs: call mx.nd.contrib.{name[1:]} or mx.sym.contrib.{name[1:]}")
+
+    expand.__doc__ = doc
+    attrs = {"num_args": integer(low=0), **kwargs.pop("attrs"), "num_outputs": integer(low=0)}
+    declare = operator(
+        name, kind=ControlFlow, variadic=True, attrs=attrs, outputs=_outputs, streams=lambda a, training: 1, **kwargs
+    )
+    declare(expand)
+
+
+def _spread(locs: Sequence[int], values: Sequence[Any], count: int) -> list[Any]:
+    """`values` by the positions that they have in a graph's inputs; -1: the graph does not read it."""
+    out: list[Any] = [None] * count
+    for at, value in zip(locs, values):
+        if at >= 0:
+            out[at] = value
+    return out
+
+
+def _training(b: Builder, attrs: Attrs) -> bool:
+    return bool(attrs.get(".training", b.training))
+
+
+# Random numbers
+
+
+def _seed(b: Builder, attrs: Attrs) -> Value:
+    """The key of a generator for the graphs."""
+    b.stream = attrs[".stream"]
+    return b.concat(b.random_bits((1,), I64), b.constant([0], I64), axis=0)
+
+
+def _advance(b: Builder, seed: Value, index: Value, per_iteration: int, before: int) -> None:
+    """In iteration `index`, `b` draws on the streams from index * per_iteration + before on."""
+    step = b.add(b.mul(index, b.constant(per_iteration, I64)), b.constant(before, I64))
+    moved = b.concat(b.constant([0], I64), b.reshape(step, shape=(1,)), axis=0)
+    (b.key,) = b.emit("add", (seed, moved), result_names=[RNG_KEY])
+
+
+def _decision(b: Builder, x: Value) -> Value:
+    """A number as condition: whether it is not 0."""
+    if x.size != 1:
+        raise OperatorError(f"the condition must be a single number, got {x.type}")
+    return b.cast(b.reshape(x, shape=()), dtype=BOOL)
+
+
+# foreach: operands are data, states, captured
+
+
+def _foreach_locs(attrs: Attrs) -> list[int]:
+    return [*attrs["in_data_locs"], *attrs["in_state_locs"], *attrs["remain_locs"]]
+
+
+def _rows(types: Sequence[TensorType]) -> int:
+    """How many rows all of the scanned operands have."""
+    counts = {t.shape[0] if t.shape else None for t in types}
+    if len(counts) != 1 or None in counts:
+        raise OperatorError(f"foreach goes over the rows of its data, which must be equally many: {list(types)}")
+    (count,) = counts
+    if not count:
+        raise OperatorError("foreach needs data of one row at least")
+    return count
+
+
+def _split(attrs: Attrs, operands: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    data, states = len(attrs["in_data_locs"]), len(attrs["in_state_locs"])
+    return list(operands[:data]), list(operands[data : data + states]), list(operands[data + states :])
+
+
+def _same_states(before: Sequence[TensorType], after: Sequence[TensorType]) -> None:
+    if list(before) != list(after):
+        raise OperatorError(f"the body must keep the types of its states, {list(before)}; it gives {list(after)}")
+
+
+def _foreach_types(attrs: Attrs, types: Sequence[TensorType]) -> list[TensorType]:
+    (graph,) = attrs["subgraphs"]
+    data, states, captured = _split(attrs, types)
+    trip = _rows(data)
+    items = [t.with_shape(t.shape[1:]) for t in data]
+    found = graph.result_types(_spread(_foreach_locs(attrs), [*items, *states, *captured], len(graph.inputs)))
+    rows, after = found[: attrs["num_out_data"]], found[attrs["num_out_data"] :]
+    _same_states(states, after)
+    return [*(t.with_shape((trip, *t.shape)) for t in rows), *after]
+
+
+def _foreach_shapes(attrs: Attrs, shapes: Shapes) -> Shapes:
+    (graph,) = attrs["subgraphs"]
+    data, states, captured = _split(attrs, shapes)
+    items = [None if s is None else s[1:] for s in data]
+    found = graph.complete(_spread(_foreach_locs(attrs), [*items, *states, *captured], len(graph.inputs)))
+    picked = [found[at] if at >= 0 else None for at in _foreach_locs(attrs)]
+    wide = [None if s is None else ((old or (0,))[0], *s) for s, old in zip(picked, data)]
+    return [merge(old, new) for old, new in zip(shapes, [*wide, *picked[len(data) :]])]
+
+
+def _build_foreach(b: Builder, operands: Sequence[Value], attrs: Attrs, loc: Loc | None) -> list[Value]:
+    (graph,) = attrs["subgraphs"]
+    data, states, captured = _split(attrs, operands)
+    training = _training(b, attrs)
+    draws = graph.draws(training)
+    given = [*states, *data, *captured, *([_seed(b, attrs)] if draws else [])]
+    sub = Builder("body", "traced", training)
+    index = sub.input("i", INDEX)
+    inner = [
+        sub.input(v.name, v.type.with_shape(v.shape[1:]) if len(states) <= k < len(states) + len(data) else v.type)
+        for k, v in enumerate(given)
+    ]
+    if draws:
+        _advance(sub, inner[-1], index, draws, 0)
+    own_states, rest = inner[: len(states)], inner[len(states) :]
+    values = [*rest[: len(data)], *own_states, *rest[len(data) : len(data) + len(captured)]]
+    results = graph.emit(sub, _spread(_foreach_locs(attrs), values, len(graph.inputs)))
+    count = attrs["num_out_data"]
+    body = sub.build([*results[count:], *results[:count]], {"training": training})
+    loop = {"carried": len(states), "scanned": len(data), "trip": _rows([v.type for v in data])}
+    out = b.emit("loop", given, loop, [body], loc)
+    return [*out[len(states) :], *out[: len(states)]]
+
+
+_declare(
+    "_foreach",
+    "A graph applied to row after row of the data, with states that it hands on",
+    attrs={
+        "num_out_data": integer(doc="how many of the graph's outputs are stacked; the others are states"),
+        "in_state_locs": shape(()),
+        "in_data_locs": shape(()),
+        "remain_locs": shape(()),
+    },
+    result_types=_foreach_types,
+    build=_build_foreach,
+    complete=_foreach_shapes,
+)
+
+
+# while_loop: operands are what the locs say; func_var_locs tells which of the body's inputs are its variables
+
+
+def _variables(attrs: Attrs) -> list[int]:
+    """The operands that are loop variables, in the order of the body's results."""
+    return [attrs["func_input_locs"][at] for at in attrs["func_var_locs"]]
+
+
+def _while_types(attrs: Attrs, types: Sequence[TensorType]) -> list[TensorType]:
+    condition, body = attrs["subgraphs"]
+    (decision,) = condition.result_types([types[at] for at in attrs["cond_input_locs"]])
+    if decision.size != 1:
+        raise OperatorError(f"the condition must be a single number, got {decision}")
+    found = body.result_types([types[at] for at in attrs["func_input_locs"]])
+    rows, after = found[: attrs["num_out_data"]], found[attrs["num_out_data"] :]
+    _same_states([types[at] for at in _variables(attrs)], after)
+    trip = attrs["max_iterations"]
+    return [*(t.with_shape((trip, *t.shape)) for t in rows), *after]
+
+
+def _graph_shapes(*locs: str) -> Callable[[Attrs, Shapes], Shapes]:
+    """Shapes of the operands from all graphs, whose inputs are the operands that `locs` say."""
+
+    def complete(attrs: Attrs, shapes: Shapes) -> Shapes:
+        shapes = list(shapes)
+        for graph, name in zip(attrs["subgraphs"], locs):
+            for at, found in zip(attrs[name], graph.complete([shapes[at] for at in attrs[name]])):
+                shapes[at] = merge(shapes[at], found)
+        return shapes
+
+    return complete
+
+
+def _build_while(b: Builder, operands: Sequence[Value], attrs: Attrs, loc: Loc | None) -> list[Value]:
+    condition, body = attrs["subgraphs"]
+    training = _training(b, attrs)
+    variables = _variables(attrs)
+    others = [k for k in range(len(operands)) if k not in variables]
+    place = {at: k for k, at in enumerate([*variables, *others])}
+    before, after = condition.draws(training), body.draws(training)
+    given = [operands[at] for at in (*variables, *others)]
+    if before + after:
+        given.append(_seed(b, attrs))
+
+    def region(name: str, graph: Any, locs: Sequence[int], drawn: int) -> tuple[Builder, list[Value]]:
+        sub = Builder(name, "traced", training)
+        index = sub.input("i", INDEX)
+        inner = [sub.input(v.name, v.type) for v in given]
+        if graph.draws(training):
+            _advance(sub, inner[-1], index, before + after, drawn)
+        return sub, graph.emit(sub, [inner[place[at]] for at in locs])
+
+    sub, results = region("body", body, attrs["func_input_locs"], before)
+    count = attrs["num_out_data"]
+    regions = [sub.build([*results[count:], *results[:count]], {"training": training})]
+    sub, (decision,) = region("condition", condition, attrs["cond_input_locs"], 0)
+    regions.append(sub.build([_decision(sub, decision)], {"training": training}))
+    out = b.emit("loop", given, {"carried": len(variables), "trip": attrs["max_iterations"]}, regions, loc)
+    return [*out[len(variables) :], *out[: len(variables)]]
+
+
+_declare(
+    "_while_loop",
+    "A graph applied again and again while another one says so; rows that are not reached are 0",
+    graphs=2,
+    attrs={
+        "num_out_data": integer(doc="how many of the body's outputs are stacked; the others are the loop's variables"),
+        "max_iterations": integer(low=0),
+        "cond_input_locs": shape(()),
+        "func_input_locs": shape(()),
+        "func_var_locs": shape(()),
+    },
+    result_types=_while_types,
+    build=_build_while,
+    complete=_graph_shapes("cond_input_locs", "func_input_locs"),
+)
+
+
+# cond
+
+
+def _cond_types(attrs: Attrs, types: Sequence[TensorType]) -> list[TensorType]:
+    condition, then, otherwise = attrs["subgraphs"]
+    (decision,) = condition.result_types([types[at] for at in attrs["cond_input_locs"]])
+    if decision.size != 1:
+        raise OperatorError(f"the condition must be a single number, got {decision}")
+    results = [
+        graph.result_types([types[at] for at in attrs[name]])
+        for graph, name in ((then, "then_input_locs"), (otherwise, "else_input_locs"))
+    ]
+    if results[0] != results[1]:
+        raise OperatorError(f"both branches must give the same types; they give {results[0]} and {results[1]}")
+    return results[0]
+
+
+def _build_cond(b: Builder, operands: Sequence[Value], attrs: Attrs, loc: Loc | None) -> list[Value]:
+    condition, then, otherwise = attrs["subgraphs"]
+    training = _training(b, attrs)
+    (decision,) = condition.emit(b, [operands[at] for at in attrs["cond_input_locs"]])
+    used = sorted({*attrs["then_input_locs"], *attrs["else_input_locs"]})
+    given = [operands[at] for at in used]
+    draws = then.draws(training) or otherwise.draws(training)
+    if draws:
+        given.append(_seed(b, attrs))
+    regions = []
+    for name, graph, locs in (("then", then, "then_input_locs"), ("otherwise", otherwise, "else_input_locs")):
+        sub = Builder(name, "traced", training)
+        inner = [sub.input(v.name, v.type) for v in given[: len(used)]]
+        if draws:
+            sub.key = sub.input(RNG_KEY, given[-1].type)
+        results = graph.emit(sub, [inner[used.index(at)] for at in attrs[locs]])
+        regions.append(sub.build(results, {"training": training}))
+    return list(b.emit("branch", [_decision(b, decision), *given], {}, regions, loc))
+
+
+_declare(
+    "_cond",
+    "The results of one graph or of another, as a third one decides",
+    graphs=3,
+    attrs={"cond_input_locs": shape(()), "then_input_locs": shape(()), "else_input_locs": shape(())},
+    result_types=_cond_types,
+    build=_build_cond,
+    complete=_graph_shapes("cond_input_locs", "then_input_locs", "else_input_locs"),
+)
