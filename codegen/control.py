@@ -1,18 +1,27 @@
 """Loops and branches: functions that call their regions' functions.
 
 A region is a planned graph, lowered like the whole one (`codegen.program`): a function of a table. What the op keeps
-between calls (the regions' arenas, the buffers of carried values) lies in its scratch, `ir.buffers.control_workspace`.
+between calls (the regions' arenas, buffers of carried values) lies in its workspace, `ir.buffers.control_workspace`.
+
+Every thread goes through the whole loop with pointers of its own. What regions compute they share; the little that the
+loop does itself is the first thread's, and the iteration's number is on each thread's stack. A barrier comes after
+whatever another thread may then read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
+from gluonjit.codegen.calls import barrier
 from gluonjit.codegen.layout import Layout
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.ir.buffers import control_workspace
 from gluonjit.ir.graph import Op
+
+CONTROL = frozenset({"loop", "branch"})
 
 
 @dataclass
@@ -23,96 +32,113 @@ class Region:
     layout: Layout
 
 
-def lower_control(name: str, op: Op, regions: Sequence[Region], module: Module) -> None:
-    """Appends the function of a `loop` or `branch`. Its table: operands, results, scratch."""
-    f = module.function(name)
-    pointers = [f.table(k) for k in range(len(op.operands) + len(op.results))]
-    # Without any state, arena or index there is no scratch; nothing then looks there.
-    workspace = control_workspace(op.regions, op)
-    scratch = f.table(len(pointers)) if workspace["end"] else "null"
-    places = {key: f.gep("i8", scratch, at) for key, at in workspace.items() if key != "end"}
-    operands, results = pointers[: len(op.operands)], pointers[len(op.operands) :]
+def lower_control(name: str, op: Op, regions: Sequence[Region], alone: bool, module: Module) -> None:
+    """Appends the function of a `loop` or `branch`. Its table: operands, results, workspace, the scratch of all
+    threads, the team. `alone`: only ever called on one thread."""
+    lowering = _Control(module.function(name), op, regions, alone)
     if op.name == "branch":
-        _branch(f, regions, operands, results, places)
+        lowering.branch()
     else:
-        _loop(f, op, regions, operands, results, places)
+        lowering.loop()
 
 
-def _call(f: Function, region: Region, inputs: Sequence[str], results: Sequence[str], arena: str) -> None:
-    layout = region.layout
-    table = f.alloca("ptr", layout.size)
-    constants = [f.module.constant(c) for c in layout.constants]
-    filled = {
-        **dict(zip(layout.input_slots, inputs, strict=True)),
-        **dict(zip(layout.result_slots, results, strict=True)),
-        **dict(zip(layout.constant_slots, constants, strict=True)),
-        layout.arena_slot: arena,
-    }
-    for slot, pointer in filled.items():
-        f.store("ptr", pointer, f.gep("ptr", table, slot), align=8)
-    f.call(region.name, "void", ("ptr", table), ("i64", "%thread"), ("i64", "%nthreads"))
+class _Control:
+    def __init__(self, f: Function, op: Op, regions: Sequence[Region], alone: bool) -> None:
+        self.f, self.op, self.regions, self.alone = f, op, regions, alone
+        count = len(op.operands) + len(op.results)
+        pointers = [f.table(k) for k in range(count + 3)]
+        self.operands, self.results = pointers[: len(op.operands)], pointers[len(op.operands) : count]
+        workspace, self.scratch, self.team = pointers[count:]
+        places = control_workspace(op.regions, op)
+        self.places = {key: f.gep("i8", workspace, at) for key, at in places.items() if key != "end"}
 
+    def call(self, k: int, inputs: Sequence[str], results: Sequence[str]) -> None:
+        """Calls region k."""
+        f, region = self.f, self.regions[k]
+        layout = region.layout
+        table = f.alloca("ptr", layout.size)
+        constants = [f.module.constant(c) for c in layout.constants]
+        filled = {
+            **dict(zip(layout.input_slots, inputs, strict=True)),
+            **dict(zip(layout.result_slots, results, strict=True)),
+            **dict(zip(layout.constant_slots, constants, strict=True)),
+            layout.arena_slot: self.places[f"arena{k}"],
+            layout.scratch_slot: self.scratch,
+            layout.team_slot: self.team,
+        }
+        for slot, pointer in filled.items():
+            f.store("ptr", pointer, f.gep("ptr", table, slot), align=8)
+        f.call(region.name, "void", ("ptr", table), ("i64", "%thread"), ("i64", "%nthreads"))
 
-def _branch(
-    f: Function, regions: Sequence[Region], operands: Sequence[str], results: Sequence[str], places: dict[str, str]
-) -> None:
-    condition, *captured = operands
-    taken = f.op(f"icmp ne i8 {f.load('i8', condition)}, 0")
-    with f.if_(taken):
-        _call(f, regions[0], captured, results, places["arena0"])
-    with f.if_(f.op(f"xor i1 {taken}, true")):
-        _call(f, regions[1], captured, results, places["arena1"])
+    def meet(self) -> None:
+        if not self.alone:
+            barrier(self.f, self.team)
 
+    def first(self) -> AbstractContextManager[Any]:
+        """Code for the first thread alone."""
+        return nullcontext() if self.alone else self.f.if_(self.f.op("icmp eq i64 %thread, 0"))
 
-def _loop(
-    f: Function,
-    op: Op,
-    regions: Sequence[Region],
-    operands: Sequence[str],
-    results: Sequence[str],
-    places: dict[str, str],
-) -> None:
-    carried, scanned, trip = (op.attrs[key] for key in ("carried", "scanned", "trip"))
-    captured = operands[carried + scanned :]
-    sizes = [v.type.nbytes for v in op.operands[:carried]]
-    rows = op.results[carried:]
-    for k, size in enumerate(sizes):
-        _copy(f, places[f"a{k}"], operands[k], size)
-    if len(regions) > 1:
-        # Iterations that do not run leave their rows 0.
-        for pointer, v in zip(results[carried:], rows, strict=True):
-            _zero(f, pointer, v.type.nbytes)
-    f.store("i8", 1, places["go"])
+    def branch(self) -> None:
+        f = self.f
+        condition, *captured = self.operands
+        taken = f.op(f"icmp ne i8 {f.load('i8', condition)}, 0")
+        with f.if_(taken):
+            self.call(0, captured, self.results)
+        with f.if_(f.op(f"xor i1 {taken}, true")):
+            self.call(1, captured, self.results)
 
-    states = [("ptr", places[f"{buffer}{k}"]) for buffer in "ab" for k in range(carried)]
-    with f.for_(0, trip, carried=states) as loop:
-        now, following = loop.carried[:carried], loop.carried[carried:]
-        f.store("i64", loop.index, places["index"], align=8)
-        if len(regions) > 1:
-            with f.if_(_goes_on(f, places)):
-                _call(f, regions[1], [places["index"], *now, *captured], [places["go"]], places["arena1"])
-        runs = _goes_on(f, places)
-        with f.if_(runs):
-            items = [
-                _row(f, operands[carried + k], loop.index, op.operands[carried + k].type.nbytes, trip)
-                for k in range(scanned)
-            ]
-            outs = [
-                _row(f, pointer, loop.index, v.type.nbytes, trip)
-                for pointer, v in zip(results[carried:], rows, strict=True)
-            ]
-            inputs = [places["index"], *now, *items, *captured]
-            _call(f, regions[0], inputs, [*following, *outs], places["arena0"])
-        # What was computed becomes what is carried; the other buffers are written next.
-        new = [f.op(f"select i1 {runs}, ptr {b}, ptr {a}") for a, b in zip(now, following, strict=True)]
-        free = [f.op(f"select i1 {runs}, ptr {a}, ptr {b}") for a, b in zip(now, following, strict=True)]
-        loop.next(*new, *free)
-    for pointer, final, size in zip(results[:carried], loop.results[:carried], sizes, strict=True):
-        _copy(f, pointer, final, size)
+    def loop(self) -> None:
+        f, op, operands, results, places = self.f, self.op, self.operands, self.results, self.places
+        carried, scanned, trip = (op.attrs[key] for key in ("carried", "scanned", "trip"))
+        conditional = len(self.regions) > 1
+        captured = operands[carried + scanned :]
+        sizes = [v.type.nbytes for v in op.operands[:carried]]
+        rows = op.results[carried:]
+        with self.first():
+            for k, size in enumerate(sizes):
+                _copy(f, places[f"a{k}"], operands[k], size)
+            if conditional:
+                # Iterations that do not run leave their rows 0.
+                for pointer, v in zip(results[carried:], rows, strict=True):
+                    _zero(f, pointer, v.type.nbytes)
+        self.meet()
 
+        number = f.alloca("i64")
+        states = [("ptr", places[f"{buffer}{k}"]) for buffer in "ab" for k in range(carried)]
+        with f.for_(0, trip, carried=[*states, ("i1", "true")]) as loop:
+            now, following, runs = loop.carried[:carried], loop.carried[carried:-1], loop.carried[-1]
+            f.store("i64", loop.index, number, align=8)
+            if conditional:
+                runs = self._goes_on(runs, [number, *now, *captured])
+            with f.if_(runs):
+                items = [
+                    _row(f, operands[carried + k], loop.index, op.operands[carried + k].type.nbytes, trip)
+                    for k in range(scanned)
+                ]
+                outs = [
+                    _row(f, pointer, loop.index, v.type.nbytes, trip)
+                    for pointer, v in zip(results[carried:], rows, strict=True)
+                ]
+                self.call(0, [number, *now, *items, *captured], [*following, *outs])
+                self.meet()
+            # What was computed becomes what is carried; the other buffers are written next.
+            new = [f.op(f"select i1 {runs}, ptr {b}, ptr {a}") for a, b in zip(now, following, strict=True)]
+            free = [f.op(f"select i1 {runs}, ptr {a}, ptr {b}") for a, b in zip(now, following, strict=True)]
+            loop.next(*new, *free, runs)
+        with self.first():
+            for pointer, final, size in zip(results[:carried], loop.results[:carried], sizes, strict=True):
+                _copy(f, pointer, final, size)
 
-def _goes_on(f: Function, places: dict[str, str]) -> str:
-    return f.op(f"icmp ne i8 {f.load('i8', places['go'])}, 0")
+    def _goes_on(self, before: str, inputs: Sequence[str]) -> str:
+        """What the condition says, if it has always held `before`; the word that tells is not looked at any more when
+        a later iteration writes it."""
+        f, go = self.f, self.places["go"]
+        label = f.scope.label
+        with f.if_(before) as then:
+            self.call(1, inputs, [go])
+            self.meet()
+            holds = f.op(f"icmp ne i8 {f.load('i8', go)}, 0")
+        return f.op(f"phi i1 [ false, %{label} ], [ {holds}, %{then.label} ]")
 
 
 def _row(f: Function, pointer: str, index: str, nbytes: int, trip: int) -> str:

@@ -6,7 +6,8 @@ pointers, makes the result arrays, gives up the GIL, calls the native function, 
 unexpected (another type, shape, dtype, layout, a changed parameter, a busy arena, training mode) goes to the record's
 Python fallback with the same arguments, so `@fast` never has to explain an error.
 
-`@run` calls a native function with denormals flushed to zero and the caller's floating-point mode restored.
+`@run` calls a native function with denormals flushed to zero and the caller's floating-point mode restored;
+`@dispatch` does so on several threads (`codegen.team`, whose code is in the same module).
 
 Offsets into CPython and NumPy objects: `PyObject.ob_type` 8; `PyArrayObject` (numpy/ndarraytypes.h, the same in
 NumPy 1 and 2): data 16, nd 24, dimensions 32, descr 56, flags 64.
@@ -18,6 +19,7 @@ from enum import IntEnum
 
 from gluonjit.codegen.llvm import KERNEL_PARAMS, Module
 from gluonjit.codegen.target import Target
+from gluonjit.codegen.team import add_team
 
 
 class Field(IntEnum):
@@ -51,7 +53,10 @@ class Field(IntEnum):
     NEW_LIST = 25  # PyList_New, or 0 when the call returns its single result bare
     LIST_ITEMS = 26  # byte offset of PyListObject.ob_item
     INCREF = 27  # Py_IncRef (a plain add would break immortal objects)
-    COUNT = 28
+    TEAM = 28  # the team's block, or 0: on this thread alone
+    NTHREADS = 29  # on how many threads at most
+    SHORT = 30  # nonzero: not worth waiting for workers to wake up
+    COUNT = 31
 
 
 _C_CONTIGUOUS_ALIGNED = 0x0101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
@@ -63,9 +68,10 @@ def _field(name: str, field: Field, type_: str = "ptr") -> str:
   %{name} = load {type_}, ptr %{name}.p, align 8"""
 
 
-def entry_module(target: Target) -> str:
-    """LLVM text of the module that holds `@fast` and `@run`."""
+def entry_module(target: Target, sleep: str | None) -> str:
+    """LLVM text of the module that holds `@fast`, `@run` and the team's functions. `sleep`: see `codegen.team`."""
     module = Module(target)
+    add_team(module, sleep)
     run = module.function("run", (("ptr", "function"), *KERNEL_PARAMS))
     saved = target.flush_denormals(run)
     run.emit("call void %function(ptr %table, i64 %thread, i64 %nthreads)")
@@ -242,11 +248,25 @@ call:
 {_field("function", Field.FUNCTION)}
 {_field("save", Field.SAVE_THREAD)}
 {_field("restore", Field.RESTORE_THREAD)}
+{_field("team", Field.TEAM)}
   %arena.table = getelementptr ptr, ptr %table, i64 %arena.slot
   store ptr %arena, ptr %arena.table, align 8
   store ptr null, ptr %arena.p, align 8
   %state = call ptr %save()
+  %alone = icmp eq ptr %team, null
+  br i1 %alone, label %call.alone, label %call.team
+
+call.alone:
   call void @run(ptr %function, ptr %table, i64 0, i64 1)
+  br label %called
+
+call.team:
+{_field("nthreads", Field.NTHREADS, "i64")}
+{_field("short", Field.SHORT, "i64")}
+  call void @dispatch(ptr %team, ptr %function, ptr %table, i64 %nthreads, i64 %short)
+  br label %called
+
+called:
   call void %restore(ptr %state)
   store ptr %arena, ptr %arena.p, align 8
   br label %wrap.start

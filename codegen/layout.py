@@ -19,6 +19,12 @@ class Layout:
     """Bytes."""
     constants: tuple[np.ndarray, ...]
     prepared: int = 0
+    scratch: int = 0
+    """Bytes per thread; thread t's begin at t times as many."""
+    threads: int = 1
+    """How many threads are worth using; with 1 the code has no barriers, and looks at no team."""
+    cost: int = 0
+    """Nanoseconds that one thread is expected to take."""
 
     @property
     def input_slots(self) -> range:
@@ -41,6 +47,15 @@ class Layout:
         return self.constant_slots.stop
 
     @property
+    def scratch_slot(self) -> int:
+        return self.arena_slot + 1
+
+    @property
+    def team_slot(self) -> int:
+        """`codegen.team.Block`: where threads meet."""
+        return self.arena_slot + 2
+
+    @property
     def size(self) -> int:
         """Number of words."""
-        return self.arena_slot + 1
+        return self.team_slot + 1

@@ -1,18 +1,24 @@
 """A planned graph as one LLVM module: a function per kernel, and one that calls them in order.
 
 The graph's function `@main(ptr table, i64 thread, i64 nthreads)` finds every buffer through its table: inputs,
-results (outputs, then updated states), prepared values, constants, arena — `Layout` says where. Each `prepare` op
-becomes a function of its own with a table of its own. Kernels whose text would be equal are shared.
+results (outputs, then updated states), prepared values, constants, arena, scratch — `Layout` says where. Each `prepare`
+op becomes a function of its own with a table of its own. Kernels whose text would be equal are shared.
+
+Every thread of a call runs the whole function, and does its share in each kernel; they meet at barriers where
+`codegen.schedule` says so. A kernel that is annotated `.threads = 1` is called by the first thread alone, as if there
+were no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from gluonjit.codegen.control import Region, lower_control
+from gluonjit.codegen.calls import Call, Place, emit_calls
+from gluonjit.codegen.control import CONTROL, Region, lower_control
 from gluonjit.codegen.layout import Layout
 from gluonjit.codegen.llvm import Module
+from gluonjit.codegen.schedule import Span, Step
 from gluonjit.codegen.target import Target
 from gluonjit.ir.buffers import buffer_roots, is_view, result_buffers
 from gluonjit.ir.graph import Graph, Op, Value
@@ -47,8 +53,8 @@ def lower_program(graph: Graph, target: Target) -> Program:
     """Lowers a graph of level `planned`. Raises IRError for another level or an op without a kernel."""
     if graph.level != "planned":
         raise IRError(f"code is generated from level 'planned'; @{graph.name} is at {graph.level!r}")
-    lowering = _Lowering(target)
-    main = lowering.function("main", graph)
+    lowering = _Lowering(target, _scratch(graph))
+    main = lowering.function("main", graph, alone=graph.attrs.get("threads", 1) == 1)
     return Program(
         lowering.module.text(),
         main,
@@ -58,16 +64,28 @@ def lower_program(graph: Graph, target: Target) -> Program:
     )
 
 
+_PADDING = 256
+"""What different threads write lies in multiples of so many bytes."""
+
+
+def _scratch(graph: Graph) -> int:
+    """Bytes that one thread's scratch takes in any of the functions: kernels use it one after the other."""
+    prepares = [op.regions[0] for op in graph.ops if op.name == "prepare"]
+    size = max(int(g.attrs.get("scratch", 0)) for g in (graph, *prepares))
+    return -(-size // _PADDING) * _PADDING
+
+
 class _Lowering:
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, scratch: int) -> None:
         self.target = target
+        self.scratch = scratch
         self.module = Module(target)
         self.prepares: list[Prepare] = []
         self.calls: dict[str, int] = {}
         self._kernels: dict[Hashable, str] = {}
 
-    def function(self, name: str, graph: Graph) -> Layout:
-        """Appends the function that calls the kernels of `graph` in order."""
+    def function(self, name: str, graph: Graph, alone: bool) -> Layout:
+        """Appends the function that calls the kernels of `graph` in order; `alone`: only ever on one thread."""
         prepares = [op for op in graph.ops if op.name == "prepare"]
         constants = [op for op in graph.ops if op.name == "constant"]
         layout = Layout(
@@ -76,23 +94,25 @@ class _Lowering:
             int(graph.attrs.get("arena", 0)),
             tuple(op.attrs["value"] for op in constants),
             sum(len(op.results) for op in prepares),
+            self.scratch if graph.attrs.get("scratch") else 0,
+            1 if alone else int(graph.attrs.get("threads", 1)),
+            int(graph.attrs.get("cost", 0)),
         )
-        place: dict[Value, tuple[str, int]] = {}
-        """Value → ('table', slot) or ('arena', byte offset)."""
-        place.update((v, ("table", k)) for k, v in zip(layout.input_slots, graph.inputs, strict=True))
-        place.update(
-            (r, ("table", k))
-            for k, r in zip(layout.prepared_slots, (r for op in prepares for r in op.results), strict=True)
-        )
-        place.update((op.result, ("table", k)) for k, op in zip(layout.constant_slots, constants, strict=True))
+        place: dict[Value, Place] = {}
+        slots = [
+            *zip(layout.input_slots, graph.inputs, strict=True),
+            *zip(layout.prepared_slots, (r for op in prepares for r in op.results), strict=True),
+            *zip(layout.constant_slots, (op.result for op in constants), strict=True),
+        ]
+        place.update((v, Place("table", k)) for k, v in slots)
         roots = buffer_roots(graph)
         owned = result_buffers(graph, roots)
-        place.update((root, ("table", layout.result_slots[k])) for root, k in owned.items())
+        place.update((root, Place("table", layout.result_slots[k])) for root, k in owned.items())
         for k, value in enumerate(graph.results):
             if owned.get(roots.get(value, value)) != k:
                 raise IRError(f"result {k} of @{graph.name} has no kernel of its own; plan-memory adds a copy")
 
-        calls: list[tuple[str, list[tuple[str, int]]]] = []
+        calls: list[Call] = []
         for op in graph.ops:
             if op.name == "prepare":
                 self._prepare(op, graph, place)
@@ -105,58 +125,69 @@ class _Lowering:
                     if r not in place:
                         if r.offset is None:
                             raise IRError(f"%{r.name} of @{graph.name} has no place in memory")
-                        place[r] = ("arena", r.offset)
-                pointers = [place[v] for v in (*op.operands, *op.results)]
-                if op.attrs.get(".scratch"):
-                    pointers.append(("arena", op.attrs[".scratch_offset"]))
-                calls.append((self.kernel(op), pointers))
-        self._emit(name, layout, calls)
+                        place[r] = Place("arena", r.offset)
+                calls.append(self._call(op, place, alone))
+        emit_calls(self.module.function(name), layout, calls, alone, self.scratch)
         return layout
 
-    def _prepare(self, op: Op, graph: Graph, place: Mapping[Value, tuple[str, int]]) -> None:
+    def _prepare(self, op: Op, graph: Graph, place: Mapping[Value, Place]) -> None:
         name = f"prepare_{len(self.prepares)}"
         index = {v: k for k, v in enumerate(graph.inputs)}
+        region = op.regions[0]
         self.prepares.append(
             Prepare(
                 name,
-                self.function(name, op.regions[0]),
+                self.function(name, region, alone=region.attrs.get("threads", 1) == 1),
                 tuple(index[v] for v in op.operands),
-                tuple(place[r][1] for r in op.results),
+                tuple(place[r].at for r in op.results),
             )
         )
 
-    def kernel(self, op: Op) -> str:
+    def _call(self, op: Op, place: Mapping[Value, Place], alone: bool) -> Call:
+        pointers = [place[v] for v in (*op.operands, *op.results)]
+        alone = alone or op.attrs.get(".threads") == 1
+        step = Step(
+            [_span(place[v], v.type.nbytes) for v in op.operands],
+            [_span(place[r], r.type.nbytes) for r in op.results],
+            not alone,
+        )
+        if op.name in CONTROL:
+            workspace = Place("null")
+            if op.attrs.get(".workspace"):
+                workspace = Place("arena", op.attrs[".workspace_offset"])
+                step.writes.append(_span(workspace, op.attrs[".workspace"]))
+            pointers += [workspace, Place("threads"), Place("team")]
+        elif op.attrs.get(".scratch"):
+            pointers.append(Place("scratch"))
+        return Call(self.kernel(op, alone), pointers, step)
+
+    def kernel(self, op: Op, alone: bool) -> str:
         """The name of the function for `op`; made on first need, shared by ops that say the same."""
-        key = op_key(op)
+        key = (op_key(op), alone) if op.name in CONTROL else op_key(op)
         name = self._kernels.get(key)
         if name is None:
             name = self._kernels[key] = f"k{len(self._kernels)}_{op.attrs.get('.kernel', op.name)}"
-            if op.name in ("loop", "branch"):
-                lower_control(name, op, [self._region(name, k, r) for k, r in enumerate(op.regions)], self.module)
+            if op.name in CONTROL:
+                regions = [self._region(name, k, r, alone) for k, r in enumerate(op.regions)]
+                lower_control(name, op, regions, alone, self.module)
             else:
                 lower_kernel(name, op, self.target, self.module)
         self.calls[name] = self.calls.get(name, 0) + 1
         return name
 
-    def _region(self, name: str, k: int, region: Graph) -> Region:
+    def _region(self, name: str, k: int, region: Graph, alone: bool) -> Region:
         if any(op.name == "prepare" for op in region.ops):
             raise IRError(
                 f"the body @{region.name} holds a `prepare`; the pass `hoist` on the whole graph lifts it out"
             )
-        return Region(f"{name}_region{k}", self.function(f"{name}_region{k}", region))
+        return Region(f"{name}_region{k}", self.function(f"{name}_region{k}", region, alone))
 
-    def _emit(self, name: str, layout: Layout, calls: Sequence[tuple[str, list[tuple[str, int]]]]) -> None:
-        f = self.module.function(name)
-        own = f.alloca("ptr", max((len(pointers) for _, pointers in calls), default=1))
-        arena = f.table(layout.arena_slot)
-        address: dict[tuple[str, int], str] = {}
-        for function, pointers in calls:
-            for k, place in enumerate(pointers):
-                if place not in address:
-                    where, at = place
-                    address[place] = f.table(at) if where == "table" else f.gep("i8", arena, at)
-                f.store("ptr", address[place], f.gep("ptr", own, k), align=8)
-            f.call(function, "void", ("ptr", own), ("i64", "%thread"), ("i64", "%nthreads"))
+
+def _span(place: Place, nbytes: int) -> Span:
+    """What is written or read at a place, of which no two overlap but in the arena."""
+    if place.kind == "arena":
+        return Span("arena", place.at, place.at + nbytes)
+    return Span(f"table {place.at}", 0, nbytes)
 
 
 def lower_kernel(name: str, op: Op, target: Target, module: Module) -> None:

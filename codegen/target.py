@@ -78,6 +78,13 @@ class Target:
             return old
         return None
 
+    def pause(self, f: Function) -> None:
+        """Emits what a thread does between two looks at a word that another one is to change."""
+        if self.arch == "x86":
+            f.intrinsic("llvm.x86.sse2.pause", "void", overload=())
+        elif self.arch == "aarch64":
+            f.emit('call void asm sideeffect "isb", ""()')  # `yield` does nothing on most of them
+
     def restore_denormals(self, f: Function, saved: str | None) -> None:
         if saved is None:
             return

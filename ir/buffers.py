@@ -80,14 +80,14 @@ def in_place_pairs(op: Op, roots: Mapping[Value, Value]) -> list[tuple[Value, Va
 
 
 def control_workspace(regions: Sequence[Graph], op: Op) -> dict[str, int]:
-    """Where a loop or branch with these planned regions keeps what in its scratch: byte offsets.
+    """Where a loop or branch with these planned regions keeps what in its workspace: byte offsets.
 
-    `arena0`, `arena1`: the regions' arenas; for loops also `index` (i64), `go` (bool, the condition's result) and, for
-    each carried value k, two buffers `a<k>` and `b<k>` that change roles with every iteration. `end`: the size.
+    `arena0`, `arena1`: the regions' arenas; for loops also `go` (bool, the condition's result) and, for each carried
+    value k, two buffers `a<k>` and `b<k>` that change roles with every iteration. `end`: the size.
     """
     sizes = {f"arena{k}": int(region.attrs.get("arena", 0)) for k, region in enumerate(regions)}
     if op.name == "loop":
-        sizes |= {"index": 8, "go": 1}
+        sizes |= {"go": 1}
         for k, v in enumerate(op.operands[: op.attrs["carried"]]):
             sizes |= {f"a{k}": v.type.nbytes, f"b{k}": v.type.nbytes}
     offsets = {}

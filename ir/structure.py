@@ -10,12 +10,12 @@ from gluonjit.ir.opdef import attr_key
 
 def op_key(op: Op) -> Hashable:
     """Equal for ops that compute the same function of their operands in the same way (annotations included, but for
-    where in the arena their scratch lies)."""
+    where in the arena their workspace lies)."""
     return (
         op.name,
         tuple(v.type for v in op.operands),
         tuple(v.type for v in op.results),
-        tuple((k, attr_key(v)) for k, v in sorted(op.attrs.items()) if k != ".scratch_offset"),
+        tuple((k, attr_key(v)) for k, v in sorted(op.attrs.items()) if k != ".workspace_offset"),
         tuple(graph_key(region) for region in op.regions),
     )
 

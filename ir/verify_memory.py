@@ -3,7 +3,7 @@
 * Every value that a kernel writes lies in the arena, inside its size and aligned, unless it is a result of the graph,
   which has a buffer of its own. Nothing else has an offset.
 * Buffers that live at the same time do not overlap. A buffer lives from the op that writes it to the last op that
-  reads it, or a view of it; scratch lives during its op. A result may have the place of an operand that dies in its
+  reads it, or a view of it; an op's workspace lives during the op. A result may have the place of an operand that dies in its
   op where `in_place_pairs` says that the kernel allows it.
 """
 
@@ -47,10 +47,10 @@ def verify_memory(graph: Graph, fail: Fail) -> None:
             if problem := arena.add(r, r.offset or 0, r.type.nbytes):
                 fail(op, problem)
             dying.setdefault(last_use.get(r, t), []).append(r)
-        if runs_kernel(op) and op.attrs.get(".scratch"):
-            if ".scratch_offset" not in op.attrs:
-                fail(op, "its scratch has no place in the arena")
-            if problem := arena.add(op, op.attrs[".scratch_offset"], op.attrs[".scratch"]):
+        if runs_kernel(op) and op.attrs.get(".workspace"):
+            if ".workspace_offset" not in op.attrs:
+                fail(op, "its workspace has no place in the arena")
+            if problem := arena.add(op, op.attrs[".workspace_offset"], op.attrs[".workspace"]):
                 fail(op, problem)
             arena.remove(op)
         for v in dying.pop(t, ()):
@@ -73,7 +73,7 @@ class _Arena:
             return f"offset {offset} is not a multiple of {ALIGNMENT}"
         if size == 0:
             return ""
-        piece = (offset, offset + size, f"%{owner.name}" if isinstance(owner, Value) else f"{owner.name}'s scratch")
+        piece = (offset, offset + size, f"%{owner.name}" if isinstance(owner, Value) else f"{owner.name}'s workspace")
         k = bisect_left(self.pieces, piece)
         for other in self.pieces[max(k - 1, 0) : k + 1]:
             if other[0] < piece[1] and piece[0] < other[1]:

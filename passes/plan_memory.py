@@ -40,14 +40,15 @@ class Buffer:
 def plan_memory(graph: Graph) -> Graph:
     """Gives every intermediate a place in one arena; the graph is `planned` then.
 
-    Sets `Value.offset`, `.scratch_offset`, and the graph attributes `arena` (bytes) and `arena_sum` (unshared)."""
+    Sets `Value.offset`, `.workspace_offset`, and the graph attributes `arena` (bytes), `arena_sum` (unshared) and, if a
+    kernel needs any, `scratch` (bytes per thread)."""
     graph = _plan_regions(_copy_results(graph))
     roots = buffer_roots(graph)
     owned = result_buffers(graph, roots)
     last_use = _last_uses(graph, roots)
 
     buffers: dict[Value, Buffer] = {}
-    scratch: dict[Op, Buffer] = {}
+    workspaces: dict[Op, Buffer] = {}
     reuses: list[tuple[Buffer, Buffer]] = []
     for t, op in enumerate(graph.ops):
         if not runs_kernel(op):
@@ -55,18 +56,31 @@ def plan_memory(graph: Graph) -> Graph:
         for r in op.results:
             if r not in owned:
                 buffers[r] = Buffer(_align(r.type.nbytes), t, last_use.get(r, t))
-        if op.attrs.get(".scratch"):
-            scratch[op] = Buffer(_align(op.attrs[".scratch"]), t, t)
+        if op.attrs.get(".workspace"):
+            workspaces[op] = Buffer(_align(op.attrs[".workspace"]), t, t)
         for r, root in in_place_pairs(op, roots):
             old = buffers.get(root)
             if r in buffers and old is not None and old.end == t:
                 reuses.append((old, buffers[r]))
-    every = [*buffers.values(), *scratch.values()]
+    every = [*buffers.values(), *workspaces.values()]
     arena = _assign(every, reuses)
 
     offsets = {v: b.offset for v, b in buffers.items()}
-    notes = {op: {".scratch_offset": b.offset} for op, b in scratch.items()}
-    return _annotate(graph, offsets, notes).with_attrs(arena=arena, arena_sum=sum(b.size for b in every))
+    notes = {op: {".workspace_offset": b.offset} for op, b in workspaces.items()}
+    attrs = {"arena": arena, "arena_sum": sum(b.size for b in every)}
+    if scratch := _scratch(graph):
+        attrs["scratch"] = scratch
+    return _annotate(graph, offsets, notes).with_attrs(**attrs)
+
+
+def _scratch(graph: Graph) -> int:
+    """Bytes that a thread needs for any of the kernels; it uses them one after the other."""
+    sizes = [0]
+    for op in graph.ops:
+        sizes.append(op.attrs.get(".scratch", 0))
+        if op.name in CONTROL:
+            sizes += (int(region.attrs.get("scratch", 0)) for region in op.regions)
+    return max(sizes)
 
 
 def _align(nbytes: int) -> int:
@@ -137,7 +151,7 @@ def _plan_regions(graph: Graph) -> Graph:
             new = b.emit(op.name, operands, op.attrs, [region], op.loc, names)
         elif op.name in CONTROL:  # the pass has run on its regions, unless it was hoisted into a `prepare`
             regions = [r if r.level == "planned" else plan_memory(r) for r in op.regions]
-            attrs = {**op.attrs, ".scratch": control_workspace(regions, op)["end"]}
+            attrs = {**op.attrs, ".workspace": control_workspace(regions, op)["end"]}
             new = b.emit(op.name, operands, attrs, regions, op.loc, names)
         else:
             new = reemit(b, op, operands)

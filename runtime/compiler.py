@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PIPELINE = (
     "expand, legalize-broadcast, simplify, fold, cse, dce, layout, sink-reshapes, simplify, cse, dce, "
-    "fuse, select, hoist, plan-memory"
+    "fuse, select, hoist, threads, plan-memory"
 )
 """The passes of the backend `llvm`, in order. `docs/passes.md` says why in this one."""
 
@@ -33,7 +33,11 @@ class Callee(Protocol):
 
 
 def compile_graph(
-    graph: Graph, *, target: Target | None = None, after: Callable[..., None] | None = None
+    graph: Graph,
+    *,
+    target: Target | None = None,
+    after: Callable[..., None] | None = None,
+    pipeline: str = PIPELINE,
 ) -> Executable:
     """Compiles a graph of any level before `planned` to native code."""
     from gluonjit.codegen import llvm
@@ -43,7 +47,7 @@ def compile_graph(
     from gluonjit.runtime.executable import Executable
 
     target = target or host()
-    planned = run_passes(graph, PIPELINE, target=target, after=after)
+    planned = run_passes(graph, pipeline, target=target, after=after)
     program = lower_program(planned, target)
     return Executable(program, llvm.load(llvm.compile_module(program.text, target)))
 

@@ -15,8 +15,8 @@ import numpy as np
 from gluonjit.codegen.layout import Layout
 from gluonjit.codegen.program import Program
 from gluonjit.ir.types import IRError, TensorType, type_of
-from gluonjit.runtime import native
-from gluonjit.runtime.memory import ArenaPool, aligned_array
+from gluonjit.runtime import threads
+from gluonjit.runtime.memory import ArenaPool, aligned_array, aligned_copy
 
 
 class NativeFunction:
@@ -27,21 +27,28 @@ class NativeFunction:
         self.address = address
         self._keep = keep
         """The engine and its code; they must outlive every pointer handed out."""
-        self.arenas = ArenaPool(layout.arena)
-        self.constants = [native.aligned_copy(c) for c in layout.constants]
+        self.arenas = ArenaPool(layout.arena, layout.scratch)
+        self.constants = [aligned_copy(c) for c in layout.constants]
         self.template = np.zeros(layout.size, np.int64)
         for slot, constant in zip(layout.constant_slots, self.constants, strict=True):
             self.template[slot] = constant.ctypes.data
 
+    def fill(self, table: np.ndarray, arena: np.ndarray) -> None:
+        """Puts arena, scratch and team into a table."""
+        table[self.layout.arena_slot] = arena.ctypes.data
+        table[self.layout.scratch_slot] = arena.ctypes.data + self.arenas.nbytes
+        table[self.layout.team_slot] = threads.block.ctypes.data
+
     def call(self, pointers: dict[int, int]) -> None:
-        """Runs on this thread; `pointers` maps table slots to addresses. Gives up the GIL meanwhile."""
+        """Runs on this thread and the team's; `pointers` maps table slots to addresses. Gives up the GIL meanwhile."""
         table = self.template.copy()
         for slot, pointer in pointers.items():
             table[slot] = pointer
-        arena = self.arenas.take()
-        table[self.layout.arena_slot] = arena.ctypes.data
+        nthreads = threads.start(self.layout.threads)
+        arena = self.arenas.take(nthreads)
+        self.fill(table, arena)
         try:
-            native.run(self.address, table.ctypes.data)
+            threads.run(self.address, table.ctypes.data, nthreads, self.layout.cost)
         finally:
             self.arenas.put(arena)
 

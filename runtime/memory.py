@@ -21,18 +21,31 @@ def aligned_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return aligned_empty(n).view(dtype).reshape(shape)
 
 
-class ArenaPool:
-    """Arenas of one size. A call takes one and puts it back; as many exist as calls ever ran at once."""
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    copy = aligned_array(array.shape, array.dtype)
+    copy[...] = array
+    return copy
 
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
+
+class ArenaPool:
+    """Arenas of one size, with scratch for each thread behind. A call takes one and puts it back; as many exist as
+    calls ever ran at once."""
+
+    def __init__(self, nbytes: int, scratch: int = 0) -> None:
+        self.nbytes = -(-nbytes // ALIGNMENT) * ALIGNMENT
+        self.scratch = scratch
+        """Bytes per thread; they begin at offset `nbytes`."""
         self._free: list[np.ndarray] = []
 
-    def take(self) -> np.ndarray:
+    def take(self, nthreads: int = 1) -> np.ndarray:
+        size = self.nbytes + nthreads * self.scratch
         try:
-            return self._free.pop()  # atomic: two threads never get the same one
+            arena = self._free.pop()  # atomic: two threads never get the same one
+            if arena.nbytes >= size:
+                return arena
         except IndexError:
-            return aligned_empty(self.nbytes)
+            pass
+        return aligned_empty(size)
 
     def put(self, arena: np.ndarray) -> None:
         self._free.append(arena)

@@ -1,27 +1,18 @@
-"""The process's one copy of the native entry (`codegen.entry`), and what it needs to know of CPython and NumPy."""
+"""The process's one copy of the native entry module (`codegen.entry`)."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
+import os
+import platform
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from gluonjit.codegen.entry import Field, entry_module
-from gluonjit.ir.types import TensorType
-from gluonjit.runtime.memory import aligned_array
-from gluonjit.runtime.mode import MODE
-from gluonjit.runtime.storage import EPOCH
-
-if TYPE_CHECKING:
-    from gluonjit.runtime.executable import Executable
+from gluonjit.codegen.entry import entry_module
+from gluonjit.codegen.team import CONDITION, FUTEX, SLEEP
 
 _METH_FASTCALL = 0x0080
-_PYARRAY_EMPTY = 184  # index in NumPy's C API table (numpy/__multiarray_api.h), stable since NumPy 1.0
 
 
 class _MethodDef(ctypes.Structure):
@@ -38,13 +29,42 @@ class _Entry:
         from gluonjit.codegen import llvm, target
 
         host = target.host()
-        self.loaded = llvm.load(llvm.compile_module(entry_module(host), host))
-        run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self.run = run(self.loaded.address("run"))
+        sleep = _way_to_sleep()
+        symbols = {name: _libc_address(name) for name in SLEEP[sleep]}
+        self.loaded = llvm.load(llvm.compile_module(entry_module(host, sleep), host), symbols)
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        self.run = self._function("run", None, pointer, pointer, number, number)
+        self.dispatch = self._function("dispatch", None, pointer, pointer, pointer, number, number)
+        self.pauses = self._function("pauses", None, number)
+        self.try_lock = self._function("try_lock", ctypes.c_int32, pointer)
+        self.unlock = self._function("unlock", None, pointer)
+        self.post = self._function("post", None, pointer, pointer, pointer, number)
         self.method = _MethodDef(b"gluonjit_call", self.loaded.address("fast"), _METH_FASTCALL, None)
         self.new_function = ctypes.pythonapi.PyCFunction_NewEx
         self.new_function.restype = ctypes.py_object
         self.new_function.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+
+    def _function(self, name: str, result: Any, *args: Any) -> Any:
+        return ctypes.CFUNCTYPE(result, *args)(self.loaded.address(name))
+
+
+@functools.cache
+def libc() -> Any:
+    """The process's C library; None if it has no POSIX threads."""
+    if os.name != "posix":
+        return None
+    library = ctypes.CDLL(None)
+    return library if hasattr(library, "pthread_create") else None
+
+
+def _way_to_sleep() -> str | None:
+    if libc() is None:
+        return None
+    return FUTEX if platform.system() == "Linux" and platform.machine() in ("x86_64", "aarch64") else CONDITION
+
+
+def _libc_address(name: str) -> int:
+    return ctypes.cast(getattr(libc(), name), ctypes.c_void_p).value or 0
 
 
 _lock = threading.Lock()
@@ -59,111 +79,3 @@ def entry() -> _Entry:
             if _entry is None:
                 _entry = _Entry()
     return _entry
-
-
-def run(function: int, table: int, thread: int = 0, nthreads: int = 1) -> None:
-    """Calls the native function at address `function` with denormals flushed; the GIL is released meanwhile."""
-    entry().run(function, table, thread, nthreads)
-
-
-def aligned_copy(array: np.ndarray) -> np.ndarray:
-    copy = aligned_array(array.shape, array.dtype)
-    copy[...] = array
-    return copy
-
-
-class Record(np.ndarray):
-    """The int64 words that `@fast` reads as its `self` (`codegen.entry.Field`), and whatever they point to."""
-
-    keep: tuple[Any, ...]
-
-
-@functools.cache
-def _member_offset(cls: type, slot: str) -> int:
-    """Byte offset of a `__slots__` member, out of its descriptor (PyMemberDescrObject.d_member->offset)."""
-    member = ctypes.c_void_p.from_address(id(cls.__dict__[slot]) + 40).value
-    return ctypes.c_ssize_t.from_address(member + 16).value  # type: ignore[operator]
-
-
-@functools.cache
-def _numpy_api(index: int) -> int:
-    core = "numpy._core" if int(np.__version__.partition(".")[0]) >= 2 else "numpy.core"
-    capsule = importlib.import_module(f"{core}._multiarray_umath")._ARRAY_API
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype = ctypes.c_void_p
-    get.argtypes = (ctypes.py_object, ctypes.c_char_p)
-    return ctypes.c_void_p.from_address(get(capsule, None) + 8 * index).value  # type: ignore[return-value]
-
-
-def _python(name: str) -> int:
-    return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
-
-
-def _spec(types: Sequence[TensorType], slots: Sequence[int] | None = None) -> np.ndarray:
-    words: list[int] = []
-    for k, t in enumerate(types):
-        words += [id(t.dtype.numpy), t.rank, *([slots[k]] if slots is not None else []), *t.shape]
-    return np.array([*words, 0], np.int64)
-
-
-def fast_call(
-    executable: Executable,
-    n_args: int,
-    rest: Sequence[np.ndarray],
-    held: dict[int, np.ndarray],
-    epoch: int,
-    wrapper: type,
-    fallback: Callable[..., Any],
-    bare: bool,
-) -> Callable[..., Any]:
-    """A Python callable that runs `executable` natively on `n_args` wrapped arrays, or calls `fallback`.
-
-    `rest` are the graph's remaining inputs (parameters, captured arrays), `held` its prepared values by table slot,
-    both as of `epoch`; `wrapper` is NDArray; `bare` says that the single result is returned as it is, else a list.
-    """
-    main = executable.main
-    layout = main.layout
-    table = main.template.copy()
-    for slot, array in enumerate(rest, n_args):
-        table[slot] = array.ctypes.data
-    for slot, array in held.items():
-        table[slot] = array.ctypes.data
-    arena = main.arenas.take()
-    inputs = _spec(executable.input_types[:n_args])
-    outputs = _spec(executable.result_types, layout.result_slots)
-    words = {
-        Field.FALLBACK: id(fallback),
-        Field.VECTORCALL: _python("PyObject_Vectorcall"),
-        Field.N_ARGS: n_args,
-        Field.WRAPPER_TYPE: id(wrapper),
-        Field.ARRAY_SLOT: _member_offset(wrapper, "_array"),
-        Field.ARRAY_TYPE: id(np.ndarray),
-        Field.EPOCH: EPOCH.ctypes.data,
-        Field.EPOCH_SEEN: epoch,
-        Field.MODE: MODE.ctypes.data,
-        Field.ARENA: arena.ctypes.data,
-        Field.FUNCTION: main.address,
-        Field.N_OUTPUTS: len(executable.result_types),
-        Field.N_TABLE: layout.size,
-        Field.TABLE: table.ctypes.data,
-        Field.ARENA_SLOT: layout.arena_slot,
-        Field.INPUTS: inputs.ctypes.data,
-        Field.OUTPUTS: outputs.ctypes.data,
-        Field.NEW_ARRAY: _numpy_api(_PYARRAY_EMPTY),
-        Field.SAVE_THREAD: _python("PyEval_SaveThread"),
-        Field.RESTORE_THREAD: _python("PyEval_RestoreThread"),
-        Field.ALLOC: _python("PyType_GenericAlloc"),
-        Field.INCREF: _python("Py_IncRef"),
-        Field.DECREF: _python("Py_DecRef"),
-        Field.NONE: id(None),
-        Field.NONE_SLOT_A: _member_offset(wrapper, "_storage"),
-        Field.NONE_SLOT_B: _member_offset(wrapper, "_grad_state"),
-        Field.NEW_LIST: 0 if bare else _python("PyList_New"),
-        Field.LIST_ITEMS: 24,  # PyListObject: ob_base 16, ob_size 8, ob_item
-    }
-    record = np.zeros(Field.COUNT, np.int64).view(Record)
-    for field, word in words.items():
-        record[field] = word
-    record.keep = (executable, tuple(rest), tuple(held.values()), arena, table, inputs, outputs, fallback, wrapper)
-    native = entry()
-    return native.new_function(ctypes.byref(native.method), record, None)

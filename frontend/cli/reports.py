@@ -97,6 +97,7 @@ def _passes(arguments: argparse.Namespace) -> None:
 def _doctor(arguments: argparse.Namespace) -> None:
     from gluonjit._version import version
     from gluonjit.codegen.target import host
+    from gluonjit.runtime.threads import get_num_threads
 
     rows = [("gluonjit", version), ("Python", sys.version.split()[0])]
     for package in ("numpy", "llvmlite", "networkx", "ml_dtypes"):
@@ -112,7 +113,7 @@ def _doctor(arguments: argparse.Namespace) -> None:
         ("caches", ", ".join(f"{n >> 10} KiB" for n in (target.l1, target.l2, target.l3))),
         ("features", " ".join(f[1:] for f in target.features.split(",") if f.startswith("+"))),
         ("object cache", "none (every process compiles anew)"),
-        ("threads", "1"),
+        ("threads", str(get_num_threads())),
     ]
     for name, value in rows:
         print(f"{name:18} {value}")

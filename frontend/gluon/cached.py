@@ -24,7 +24,7 @@ from gluonjit.ir.types import TensorType, type_of
 from gluonjit.ndarray import NDArray
 from gluonjit.runtime.compiler import Callee
 from gluonjit.runtime.executable import Executable
-from gluonjit.runtime.native import fast_call
+from gluonjit.runtime.fast_call import fast_call
 from gluonjit.runtime.storage import EPOCH
 from gluonjit.trace import Trace, alias_pattern, flatten, trace
 from gluonjit.trace.nest import ARRAY

@@ -5,16 +5,29 @@ import pytest
 
 from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.types import BOOL, F32, I64, TensorType
-from gluonjit.runtime.compiler import compile_graph
+from gluonjit.runtime import threads
+from gluonjit.runtime.compiler import PIPELINE, compile_graph
 from support.compare import assert_close
 
 STATE = TensorType(F32, (3, 6))
+
+
+@pytest.fixture(autouse=True)
+def several_threads():
+    threads.set_num_threads(3)
+    yield
+    threads.set_num_threads(None)
 
 
 def check(graph, inputs):
     outputs, _ = compile_graph(graph).run(inputs)
     for k, (got, want) in enumerate(zip(outputs, evaluate(graph, inputs)[0], strict=True)):
         assert_close(got, want, f"output {k}")
+    # As if every kernel, however small, were worth sharing.
+    shared = compile_graph(graph, pipeline=PIPELINE.replace("threads", "threads {grain = 0, share = 0}"))
+    for _ in range(3):
+        for k, (got, want) in enumerate(zip(shared.run(inputs)[0], outputs, strict=True)):
+            np.testing.assert_array_equal(got, want, f"output {k} on several threads")
 
 
 def inputs_of(graph, seed=0):

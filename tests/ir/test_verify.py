@@ -210,13 +210,13 @@ def test_a_valid_plan():
             "overlap %a at 0 to 64",
         ),
         (
-            [f"%a @0 = fused(%x) {KERNEL}", f'%z = fused(%a) {{.kernel = "loops", .scratch = 8}} {BODY}'],
-            "its scratch has no place in the arena",
+            [f"%a @0 = fused(%x) {KERNEL}", f'%z = fused(%a) {{.kernel = "loops", .workspace = 8}} {BODY}'],
+            "its workspace has no place in the arena",
         ),
         (
             [
                 f"%a @0 = fused(%x) {KERNEL}",
-                f'%z = fused(%a) {{.kernel = "loops", .scratch = 8, .scratch_offset = 0}} {BODY}',
+                f'%z = fused(%a) {{.kernel = "loops", .workspace = 8, .workspace_offset = 0}} {BODY}',
             ],
             "overlap %a at 0 to 64",
         ),

@@ -13,8 +13,9 @@ from gluonjit.codegen.layout import Layout
 from gluonjit.codegen.program import Program
 from gluonjit.codegen.target import host
 from gluonjit.ir.types import IRError, tensor
-from gluonjit.runtime import mode, native
+from gluonjit.runtime import mode
 from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.fast_call import fast_call
 from gluonjit.runtime.storage import EPOCH, Storage
 
 
@@ -51,7 +52,7 @@ def entry(executable, bare=True, held=(), fallback=None):
     """A fast call of two arguments less those held; the fallback returns its arguments."""
     calls = fallback or (lambda *args: ("fallback", args))
     n = 2 - len(held)
-    return native.fast_call(executable, n, list(held), {}, int(EPOCH[0]), Wrapper, calls, bare)
+    return fast_call(executable, n, list(held), {}, int(EPOCH[0]), Wrapper, calls, bare)
 
 
 @pytest.fixture

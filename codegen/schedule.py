@@ -1,0 +1,53 @@
+"""Where the threads that run a list of kernels have to meet.
+
+Each thread calls the same kernels in the same order and does its share of each. A *step* that touches what an earlier
+one wrote, or writes what an earlier one touches, waits at a barrier until all threads are done with that one; others
+go on. Of two steps that only one thread runs, always the same one, neither needs to wait for the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """Bytes of a buffer. Different buffers do not overlap."""
+
+    buffer: str | int
+    start: int
+    stop: int
+
+
+@dataclass
+class Step:
+    reads: list[Span]
+    writes: list[Span]
+    shared: bool
+    """All threads run it; else the first one alone."""
+
+
+def barriers(steps: Sequence[Step]) -> list[bool]:
+    """For each step, whether a barrier goes in front of it."""
+    out = []
+    since: list[Step] = []  # the steps after the last barrier
+    for step in steps:
+        meet = any((step.shared or other.shared) and _conflict(step, other) for other in since)
+        if meet:
+            since.clear()
+        since.append(step)
+        out.append(meet)
+    return out
+
+
+def _conflict(later: Step, earlier: Step) -> bool:
+    return (
+        _overlap(later.reads, earlier.writes)
+        or _overlap(later.writes, earlier.reads)
+        or _overlap(later.writes, earlier.writes)
+    )
+
+
+def _overlap(a: Iterable[Span], b: Sequence[Span]) -> bool:
+    return any(x.buffer == y.buffer and max(x.start, y.start) < min(x.stop, y.stop) for x in a for y in b)

@@ -1,0 +1,281 @@
+"""A team of threads that run one native function together: LLVM code of dispatch, barrier and sleep.
+
+The caller is thread 0. Each worker waits at its *line* of the team's block for a job, a (function, table, number of
+threads), and does its share. Whoever waits spins for a while, then sleeps: on Linux in a futex, elsewhere on a
+condition variable. The team serves one caller at a time; whoever finds it busy runs its function alone.
+
+What different threads write lies 256 bytes apart: neighbouring cache lines travel together, which makes a barrier
+several times as slow. An *event* is a 32-bit word that a thread waits for to change, followed by the number of those
+who sleep on it. The one who changes it looks at that number afterwards, the one who sleeps counts itself first and the
+kernel compares the word then, all in one total order (seq_cst): so nobody sleeps through a change.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from gluonjit.codegen.llvm import Function, Module
+
+MAX_THREADS = 256
+
+
+class Block(IntEnum):
+    """Byte offsets in a team's block."""
+
+    BARRIER = 0  # void (*)(ptr team, i64 nthreads): graphs find it here
+    WORKERS = 8  # i64: how many there are besides the caller; they are 1, 2, …
+    SPINS = 16  # i64: how often a waiting thread looks before it sleeps
+    BUSY = 256  # i32: 1 while the team has a job
+    LET_SLEEP = 264  # i64: so many short calls do not wake workers
+    VAIN = 272  # i64: as many did not after the last one that did
+    PENDING = 512  # event: workers that are not done with the job
+    ARRIVED = 768  # i32: threads that are at the barrier
+    GENERATION = 1024  # event: barriers passed
+    MUTEX = 1280  # pthread_mutex_t and pthread_cond_t, where there is no futex
+    CONDITION = 1408
+    LINES = 1536  # of worker 0 (there is none), 1, …
+    LINE_SIZE = 256
+    SIZE = LINES + LINE_SIZE * MAX_THREADS
+
+
+class Line(IntEnum):
+    """Byte offsets in a worker's line."""
+
+    JOBS = 0  # event: jobs given so far
+    TEAM = 8
+    INDEX = 16  # i64: the worker's number
+    FUNCTION = 24  # void (*)(ptr table, i64 thread, i64 nthreads), null: the worker ends
+    TABLE = 32
+    NTHREADS = 40
+
+
+_ASLEEP = 4  # offset of an event's number of sleepers
+
+FUTEX, CONDITION = "futex", "condition"
+SLEEP = {
+    FUTEX: ("syscall",),
+    CONDITION: ("pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait", "pthread_cond_broadcast"),
+    None: (),
+}
+"""The ways to sleep, and the functions of libc that they call. None: there are no workers."""
+
+_FUTEX_NUMBER = {"x86": 202, "aarch64": 98}  # Linux's system call
+_WAIT, _WAKE = 128, 129  # FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE
+_EVERYBODY = 2**31 - 1
+_MOST_VAIN = 255
+
+
+def add_team(module: Module, sleep: str | None) -> None:
+    """Adds to the module:
+
+    * `@dispatch(team, function, table, nthreads, short)`: runs the function on up to `nthreads` threads. With `short`
+      (i64, nonzero) it runs alone when workers sleep, and wakes them for the next time: waking takes longer than a
+      short function.
+    * `@barrier(team, nthreads)`: returns when `nthreads` threads have called it.
+    * `@work(line) → null`: a worker's life; the start routine of its thread.
+    * `@try_lock(team) → i32` and `@unlock(team)`: keep the team from taking jobs.
+    * `@pauses(n)`: looks at memory n times as a waiting thread does, to be timed.
+    * `@post(team, function, table, nthreads)`: gives a job to workers 1 … nthreads - 1; the team is locked.
+    """
+    _sleep(module, sleep)
+    _wait(module)
+    _pauses(module)
+    _barrier(module)
+    _post(module)
+    _work(module)
+    _lock(module)
+    _dispatch(module)
+
+
+def _field(f: Function, base: str, offset: int, type: str) -> str:
+    return f.load(type, f.gep("i8", base, int(offset)), 4 if type == "i32" else 8)
+
+
+def _look(f: Function, word: str, order: str = "acquire") -> str:
+    return f.op(f"load atomic i32, ptr {word} {order}, align 4")
+
+
+def _signal(f: Function, event: str) -> None:
+    """Wakes who sleeps on an event that has been changed."""
+    sleepers = _look(f, f.gep("i8", event, _ASLEEP), "seq_cst")
+    with f.if_(f.op(f"icmp ne i32 {sleepers}, 0")):
+        f.call("wake", "void", ("ptr", "%team"), ("ptr", event))
+
+
+def _sleep(module: Module, means: str | None) -> None:
+    """`@sleep(team, word, old)` returns when woken, or at once if *word is not `old`; `@wake(team, word)`."""
+    sleep = module.function("sleep", (("ptr", "team"), ("ptr", "word"), ("i32", "old")), linkage="internal")
+    wake = module.function("wake", (("ptr", "team"), ("ptr", "word")), linkage="internal")
+    if means == FUTEX:
+        module.declare("syscall", "i64", ["i64", "ptr", "i64", "i64", "ptr"])
+        number = _FUTEX_NUMBER[module.target.arch]
+        for f, operation, value in ((sleep, _WAIT, sleep.op("zext i32 %old to i64")), (wake, _WAKE, _EVERYBODY)):
+            arguments = (("i64", number), ("ptr", "%word"), ("i64", operation), ("i64", value), ("ptr", "null"))
+            f.call("syscall", "i64", *arguments)
+    if means == CONDITION:  # one for all events of the team
+        for name in SLEEP[CONDITION]:
+            module.declare(name, "i32", ["ptr", "ptr"] if name == "pthread_cond_wait" else ["ptr"])
+        for f in (sleep, wake):
+            mutex, condition = (f.gep("i8", "%team", int(at)) for at in (Block.MUTEX, Block.CONDITION))
+            f.call("pthread_mutex_lock", "i32", ("ptr", mutex))
+            if f is wake:
+                f.call("pthread_cond_broadcast", "i32", ("ptr", condition))
+            else:
+                with f.if_(f.op(f"icmp eq i32 {_look(f, '%word', 'seq_cst')}, %old")):
+                    f.call("pthread_cond_wait", "i32", ("ptr", condition), ("ptr", mutex))
+            f.call("pthread_mutex_unlock", "i32", ("ptr", mutex))
+
+
+def _wait(module: Module) -> None:
+    """`@wait(team, event, old)`: returns when the event's word is not `old` any more."""
+    f = module.function("wait", (("ptr", "team"), ("ptr", "event"), ("i32", "old")), linkage="internal")
+    spins = _field(f, "%team", Block.SPINS, "i64")
+    asleep = f.gep("i8", "%event", _ASLEEP)
+    with f.repeat([]) as until:
+        with f.repeat([("i64", "0")]) as spin:
+            same = f.op(f"icmp eq i32 {_look(f, '%event')}, %old")
+            with f.if_(same):
+                f.target.pause(f)
+            count = f.add(spin.carried[0], 1)
+            spin.next(count)
+            spin.again = f.op(f"and i1 {same}, {f.op(f'icmp slt i64 {count}, {spins}')}")
+        with f.if_(same):
+            f.op(f"atomicrmw add ptr {asleep}, i32 1 seq_cst")
+            f.call("sleep", "void", ("ptr", "%team"), ("ptr", "%event"), ("i32", "%old"))
+            f.op(f"atomicrmw sub ptr {asleep}, i32 1 seq_cst")
+        until.again = f.op(f"icmp eq i32 {_look(f, '%event')}, %old")
+
+
+def _pauses(module: Module) -> None:
+    f = module.function("pauses", (("i64", "n"),))
+    word = f.alloca("i32")
+    f.store("i32", 0, word)
+    with f.for_(0, "%n"):
+        _look(f, word)
+        f.target.pause(f)
+
+
+# ---- what threads do together
+
+
+def _barrier(module: Module) -> None:
+    f = module.function("barrier", (("ptr", "team"), ("i64", "nthreads")))
+    arrived, generation = f.gep("i8", "%team", int(Block.ARRIVED)), f.gep("i8", "%team", int(Block.GENERATION))
+    now = _look(f, generation)
+    before = f.op(f"atomicrmw add ptr {arrived}, i32 1 acq_rel")
+    last = f.op(f"icmp eq i64 {f.op(f'zext i32 {before} to i64')}, {f.sub('%nthreads', 1)}")
+    with f.if_(last):
+        f.emit(f"store atomic i32 0, ptr {arrived} monotonic, align 4")
+        f.emit(f"store atomic i32 {f.op(f'add i32 {now}, 1')}, ptr {generation} seq_cst, align 4")
+        _signal(f, generation)
+    with f.if_(f.op(f"xor i1 {last}, true")):
+        f.call("wait", "void", ("ptr", "%team"), ("ptr", generation), ("i32", now))
+
+
+def _line(f: Function, worker: str) -> str:
+    return f.gep("i8", "%team", f.add(f.mul(worker, int(Block.LINE_SIZE)), int(Block.LINES)))
+
+
+def _post(module: Module) -> None:
+    f = module.function("post", (("ptr", "team"), ("ptr", "function"), ("ptr", "table"), ("i64", "nthreads")))
+    with f.for_(1, "%nthreads", hint="worker") as loop:
+        line = _line(f, loop.index)
+        for offset, type, value in (
+            (Line.FUNCTION, "ptr", "%function"),
+            (Line.TABLE, "ptr", "%table"),
+            (Line.NTHREADS, "i64", "%nthreads"),
+        ):
+            f.store(type, value, f.gep("i8", line, int(offset)), 8)
+        jobs = _field(f, line, Line.JOBS, "i32")
+        f.emit(f"store atomic i32 {f.op(f'add i32 {jobs}, 1')}, ptr {line} seq_cst, align 4")
+        _signal(f, line)
+
+
+def _work(module: Module) -> None:
+    f = module.function("work", (("ptr", "line"),), "ptr")
+    f.target.flush_denormals(f)  # for all its life
+    team, index = _field(f, "%line", Line.TEAM, "ptr"), _field(f, "%line", Line.INDEX, "i64")
+    pending = f.gep("i8", team, int(Block.PENDING))
+    with f.repeat([("i32", "0")]) as life:
+        f.call("wait", "void", ("ptr", team), ("ptr", "%line"), ("i32", life.carried[0]))
+        life.next(f.op(f"add i32 {life.carried[0]}, 1"))
+        function, table = _field(f, "%line", Line.FUNCTION, "ptr"), _field(f, "%line", Line.TABLE, "ptr")
+        nthreads = _field(f, "%line", Line.NTHREADS, "i64")
+        life.again = f.op(f"icmp ne ptr {function}, null")
+        with f.if_(life.again):
+            f.emit(f"call void {function}(ptr {table}, i64 {index}, i64 {nthreads})")
+            left = f.op(f"atomicrmw sub ptr {pending}, i32 1 seq_cst")
+            with f.if_(f.op(f"icmp eq i32 {left}, 1")):
+                f.call("done", "void", ("ptr", team), ("ptr", pending))
+    f.ret("null")
+    done = module.function("done", (("ptr", "team"), ("ptr", "event")), linkage="internal")
+    _signal(done, "%event")
+
+
+def _lock(module: Module) -> None:
+    f = module.function("try_lock", (("ptr", "team"),), "i32")
+    busy = f.gep("i8", "%team", int(Block.BUSY))
+    pair = f.op(f"cmpxchg ptr {busy}, i32 0, i32 1 acquire monotonic")
+    f.ret(f.op(f"zext i1 {f.op(f'extractvalue {{ i32, i1 }} {pair}, 1')} to i32"))
+    f = module.function("unlock", (("ptr", "team"),))
+    f.emit(f"store atomic i32 0, ptr {f.gep('i8', '%team', int(Block.BUSY))} release, align 4")
+
+
+def _sleepers(f: Function, most: str) -> str:
+    """How many of the workers 1 … most - 1 sleep (i32)."""
+    with f.for_(1, most, carried=[("i32", "0")], hint="worker") as loop:
+        asleep = _look(f, f.gep("i8", _line(f, loop.index), _ASLEEP), "monotonic")
+        loop.next(f.op(f"add i32 {loop.carried[0]}, {asleep}"))
+    return loop.results[0]
+
+
+def _wake_for_next_time(f: Function, most: str, sleepers: str) -> None:
+    """Wakes workers without a job: they look for one for a while. Where calls are so rare that they find the workers
+    asleep again, it is done less and less often, as waking takes 10 µs of the caller's time."""
+    skip, vain = f.gep("i8", "%team", int(Block.LET_SLEEP)), f.gep("i8", "%team", int(Block.VAIN))
+    left, before = f.load("i64", skip, 8), f.load("i64", vain, 8)
+    asleep = f.op(f"icmp ne i32 {sleepers}, 0")
+    wake = f.op(f"and i1 {asleep}, {f.op(f'icmp eq i64 {left}, 0')}")
+    more = f.min(f.add(f.mul(before, 2), 1), _MOST_VAIN)
+    count = f.op(f"select i1 {wake}, i64 {more}, i64 {before}")
+    f.store("i64", f.op(f"select i1 {asleep}, i64 {count}, i64 0"), vain, 8)
+    rest = f.op(f"select i1 {wake}, i64 {more}, i64 {f.max(f.sub(left, 1), 0)}")
+    f.store("i64", f.op(f"select i1 {asleep}, i64 {rest}, i64 0"), skip, 8)
+    with f.if_(wake), f.for_(1, most, hint="worker") as loop:
+        f.call("wake", "void", ("ptr", "%team"), ("ptr", _line(f, loop.index)))
+
+
+_DISPATCH = (("ptr", "team"), ("ptr", "function"), ("ptr", "table"), ("i64", "nthreads"), ("i64", "short"))
+
+
+def _dispatch(module: Module) -> None:
+    f = module.function("dispatch", _DISPATCH)
+    saved = f.target.flush_denormals(f)
+    slot = f.alloca("i64")
+    f.store("i64", 1, slot, 8)
+    locked = f.op(f"icmp ne i32 {f.call('try_lock', 'i32', ('ptr', '%team'))}, 0")
+    with f.if_(locked):
+        most = f.min(f.add(_field(f, "%team", Block.WORKERS, "i64"), 1), "%nthreads")
+        f.store("i64", most, slot, 8)
+        with f.if_(f.op("icmp ne i64 %short, 0")):
+            sleepers = _sleepers(f, most)
+            with f.if_(f.op(f"icmp ne i32 {sleepers}, 0")):
+                f.store("i64", 1, slot, 8)
+            _wake_for_next_time(f, most, sleepers)
+    nthreads = f.load("i64", slot, 8)
+    together = f.op(f"icmp sgt i64 {nthreads}, 1")
+    pending = f.gep("i8", "%team", int(Block.PENDING))
+    with f.if_(together):
+        others = f.op(f"trunc i64 {f.sub(nthreads, 1)} to i32")
+        f.emit(f"store atomic i32 {others}, ptr {pending} monotonic, align 4")
+        f.call("post", "void", ("ptr", "%team"), ("ptr", "%function"), ("ptr", "%table"), ("i64", nthreads))
+    f.emit(f"call void %function(ptr %table, i64 0, i64 {nthreads})")
+    with f.if_(together), f.repeat([]) as until:
+        left = _look(f, pending)
+        working = f.op(f"icmp ne i32 {left}, 0")
+        with f.if_(working):
+            f.call("wait", "void", ("ptr", "%team"), ("ptr", pending), ("i32", left))
+        until.again = working
+    with f.if_(locked):
+        f.call("unlock", "void", ("ptr", "%team"))
+    f.target.restore_denormals(f, saved)

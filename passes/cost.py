@@ -1,0 +1,86 @@
+"""About how long a kernel takes on one core, from shapes and a target: enough to tell 1 µs from 10.
+
+The larger of two times: instructions at the rate of the vector units, and bytes at the rate of the caches.
+"""
+
+from __future__ import annotations
+
+from math import log2, prod
+from typing import Any
+
+from gluonjit.ir.buffers import is_view
+from gluonjit.ir.graph import Graph, Op
+
+_PER_NS = 4
+"""Vector instructions per nanosecond."""
+_FMA_PER_NS = 7
+"""Vector multiply-adds per nanosecond in the kernels of matrix products and convolutions: two units at 3.5 GHz."""
+_CACHED, _UNCACHED = 60, 30
+"""Bytes per nanosecond, where all of them fit into the second cache and where not."""
+_CALL = 50
+"""Nanoseconds for any kernel at all."""
+
+_MOVES = frozenset(
+    "broadcast reshape transpose slice reverse pad concat update_slice iota constant gather gather_nd".split()
+)
+_SLOW = {
+    **dict.fromkeys("div sqrt rsqrt mod".split(), 4.0),
+    **dict.fromkeys("exp expm1 log log1p log2 log10 sigmoid tanh erf sin cos rsqrt cbrt".split(), 12.0),
+    **dict.fromkeys("pow atan2 tan asin acos atan sinh cosh asinh acosh atanh erfinv lgamma digamma".split(), 30.0),
+    "random_bits": 40.0,
+}
+"""Instructions per element, where it is more than one."""
+
+
+def nanoseconds(op: Op, target: Any) -> float:
+    """The expected time of an op with a kernel; 0 for one that computes nothing."""
+    if op.name in ("constant", "prepare") or is_view(op):
+        return 0.0
+    if op.name == "loop":
+        return _CALL + op.attrs["trip"] * sum(graph_nanoseconds(r, target) for r in op.regions)
+    if op.name == "branch":
+        return _CALL + max(graph_nanoseconds(r, target) for r in op.regions)
+    nbytes = sum(v.type.nbytes for v in op.results) + _bytes_read(op)
+    transfer = nbytes / (_CACHED if nbytes <= target.l2 else _UNCACHED)
+    if op.name == "sort":
+        n = op.operands[0].type.size
+        return _CALL + 5 * n * log2(max(n, 2))
+    if op.name in ("cumsum", "scatter_add"):
+        return _CALL + max(transfer, 2 * op.operands[-1].type.size)
+    body = op.regions[0].ops if op.regions else (op,)
+    return _CALL + max(transfer, sum(_computing(o, target) for o in body))
+
+
+def graph_nanoseconds(graph: Graph, target: Any) -> float:
+    return sum(nanoseconds(op, target) for op in graph.ops)
+
+
+def _bytes_read(op: Op) -> int:
+    if not op.regions:
+        return sum(v.type.nbytes for v in op.operands)
+    total = 0
+    body = op.regions[0]
+    for v in body.inputs:
+        users = body.uses.get(v, ())
+        read = v.type.nbytes
+        if all(o.name in _MOVES for o in users):  # a slice, a few rows of a table
+            read = min(read, sum(o.results[0].type.nbytes for o in users))
+        total += read
+    return total
+
+
+def _computing(op: Op, target: Any) -> float:
+    """Nanoseconds of one primitive in the body of a kernel."""
+    size, lanes = op.results[0].type.size, target.lanes(op.results[0].dtype)
+    if op.name == "dot_general":
+        return size * prod(op.operands[0].shape[k] for k in op.attrs["contract"][0]) / (lanes * _FMA_PER_NS)
+    if op.name == "conv":
+        filters = op.attrs["layout"][1].index("O")
+        taps = op.operands[1].type.size // max(op.operands[1].shape[filters], 1)
+        return size * taps / (lanes * _FMA_PER_NS)
+    if op.name in ("reduce", "arg_reduce"):
+        size = op.operands[0].type.size
+    elif op.name == "reduce_window":
+        size *= prod(op.attrs["window"])
+    each = 0.5 if op.name in _MOVES else _SLOW.get(op.name, 1.0)
+    return size * each / (lanes * _PER_NS)

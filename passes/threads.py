@@ -1,0 +1,49 @@
+"""`threads`: decides on how many threads a graph is worth running, and which of its kernels they share.
+
+A kernel that takes less than `grain` nanoseconds is left to the first thread (`.threads = 1`): what the others would
+save, they lose at the barrier, and in fetching from another core's cache what they did not write themselves. A graph
+gets as many threads as find `share` nanoseconds of shared kernels each; below two of them it stays on one thread as a
+whole. Neither changes any result: kernels divide their outputs, never a sum.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.passes.cost import graph_nanoseconds, nanoseconds
+from gluonjit.passes.lift import CONTROL
+from gluonjit.passes.manager import register_pass
+
+
+@register_pass("threads")
+def threads(graph: Graph, *, target: Any, grain: int = 2000, share: int = 8000) -> Graph:
+    """Decides how many threads are worth using, and which kernels they share.
+
+    Sets the graph attributes `threads` and `cost` (nanoseconds on one thread), and `.threads = 1` on small kernels."""
+
+    def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
+        names = [r.name for r in op.results]
+        if op.name == "prepare":
+            region = threads(op.regions[0], target=target, grain=grain, share=share)
+            return b.emit(op.name, operands, op.attrs, [region], op.loc, names)
+        if ".kernel" in op.attrs and op.attrs[".kernel"] != "view" and _shared(op, target, grain) == 0:
+            return b.emit(op.name, operands, {**op.attrs, ".threads": 1}, op.regions, op.loc, names)
+        return None
+
+    cost = graph_nanoseconds(graph, target)
+    useful = int(sum(_shared(op, target, grain) for op in graph.ops) // share) if share else _MOST
+    count = max(1, min(useful, _MOST))
+    return rewrite(graph, rule).with_attrs(threads=count, cost=int(cost))
+
+
+_MOST = 256
+
+
+def _shared(op: Op, target: Any, grain: int) -> float:
+    """Nanoseconds of the op that threads share: all or nothing of a kernel, the sum of kernels inside of a loop."""
+    if op.name in CONTROL:
+        inside = sum(_shared(o, target, grain) for region in op.regions for o in region.ops)
+        return inside * op.attrs.get("trip", 1)
+    time = nanoseconds(op, target)
+    return time if time > 0 and time >= grain else 0.0

@@ -1,0 +1,273 @@
+"""The process's team of threads (`codegen.team`): how many, when they start, and when they end.
+
+Workers are native threads without any Python: started when a graph first wants them, asleep when there is nothing to
+do, ended when the interpreter exits, when their number changes, and before a fork (the child starts its own). They
+block all signals, so that Ctrl-C reaches the main thread.
+
+How many threads there are: `set_num_threads`, else the environment variable GLUONJIT_NUM_THREADS, else as many cores as
+the process may use.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from gluonjit.codegen.team import MAX_THREADS, Block, Line
+from gluonjit.ir.types import IRError
+from gluonjit.runtime import native
+from gluonjit.runtime.memory import aligned_empty
+from gluonjit.runtime.storage import EPOCH
+
+_SPIN_SECONDS = 500e-6
+"""How long a worker waits for the next call before it sleeps. Long enough for the Python code between two calls."""
+_WAKING = 150_000
+"""Nanoseconds that a call should take to be worth waiting for sleeping workers, who need 30 to 60 thousand."""
+_AT_EXIT = 10.0
+"""Seconds to wait at exit for a call that is running on another thread."""
+_AT_FORK = 0.1
+
+block = aligned_empty(Block.SIZE + 256)
+block = block[-block.ctypes.data % 256 :][: Block.SIZE]
+"""The team's memory. Its address is baked into records of the native entry, so it is never replaced."""
+block[:] = 0
+
+_lock = threading.RLock()
+"""Held while workers start or end. (Reentrant: a signal's handler may come here, too.)"""
+_wanted: int | None = None
+_workers: list[int] = []
+"""The workers' pthread_t."""
+_closed = False
+"""The interpreter exits: no more workers."""
+
+
+def get_num_threads() -> int:
+    """How many threads a call may run on, the caller's included."""
+    global _wanted
+    if _wanted is None:
+        _wanted = _from_environment() or available_cores()
+    return _wanted
+
+
+def set_num_threads(n: int | None) -> None:
+    """Lets calls run on up to `n` threads; None: as many as at the start. Waits for a call that is running.
+
+    Results do not depend on it, bit by bit. Small models stay on one thread whatever it is.
+    """
+    global _wanted
+    if n is not None and (not isinstance(n, (int, np.integer)) or not 1 <= n <= MAX_THREADS):
+        raise ValueError(f"the number of threads is 1 to {MAX_THREADS}, got {n!r}")
+    with _lock:
+        _wanted = None if n is None else int(n)
+        _stop(math.inf)
+        EPOCH[0] += 1  # so that fast calls, which know the old number, are made anew
+
+
+def _from_environment() -> int | None:
+    text = os.environ.get("GLUONJIT_NUM_THREADS", "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_THREADS:
+        raise IRError(f"GLUONJIT_NUM_THREADS is a number from 1 to {MAX_THREADS}, got {text!r}")
+    return int(text)
+
+
+def available_cores() -> int:
+    """Cores that this process may use: those in its affinity mask, no more than its control group's quota allows.
+
+    Hardware threads of one core count once: they share what kernels keep busy.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cores = {_siblings(cpu) for cpu in os.sched_getaffinity(0)}
+        count = len(cores)
+    else:
+        count = os.cpu_count() or 1
+    quota = _cgroup_quota(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
+    return max(1, min(count, int(quota) if quota is not None else count, MAX_THREADS))
+
+
+def _siblings(cpu: int) -> str:
+    try:
+        return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
+    except OSError:
+        return str(cpu)
+
+
+def _cgroup_quota(membership: Path, root: Path) -> float | None:
+    """Processors' worth of time that the control group grants, None if there is no limit (versions 1 and 2)."""
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return None
+    quotas = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = root if not controllers else root / "cpu"
+        here = top / path.lstrip("/")
+        for folder in (here, *here.parents):
+            quotas += _quota_of(folder)
+            if folder == top:
+                break
+    return min(quotas, default=None)
+
+
+def _quota_of(folder: Path) -> list[float]:
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:
+            quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        return [int(quota) / int(period)] if quota != "max" and int(quota) > 0 else []
+    except (OSError, ValueError):
+        return []  # no limit here, or no right to see it
+
+
+# ---- the workers' life
+
+
+def start(nthreads: int) -> int:
+    """Sees to it that a call on `nthreads` threads finds workers; returns how many threads it may count on."""
+    nthreads = min(nthreads, get_num_threads())
+    if nthreads > 1 and len(_workers) + 1 < get_num_threads():
+        with _lock:
+            if not _workers and not _closed:
+                _start(get_num_threads() - 1)
+    return min(nthreads, len(_workers) + 1)
+
+
+def is_short(cost: int) -> bool:
+    """Whether a call that takes `cost` nanoseconds on one thread is over before sleeping workers have woken up."""
+    return cost < _WAKING
+
+
+def run(function: int, table: int, nthreads: int, cost: int) -> None:
+    """Calls a graph's native function at address `function` with denormals flushed; the GIL is released meanwhile.
+
+    `nthreads` is what `start` has returned; the call may find the team busy, and then runs alone."""
+    entry = native.entry()
+    if nthreads == 1:
+        entry.run(function, table, 0, 1)
+    else:
+        entry.dispatch(block.ctypes.data, function, table, nthreads, is_short(cost))
+
+
+def _start(count: int) -> None:
+    if native.libc() is None:
+        return
+    entry = native.entry()
+    _reset()
+    words = block.view(np.int64)
+    words[Block.BARRIER // 8] = entry.loaded.address("barrier")
+    words[Block.SPINS // 8] = _spins()
+    work = entry.loaded.address("work")
+    with _signals_blocked():  # a thread inherits its creator's mask
+        for index in range(1, count + 1):
+            at = Block.LINES + index * Block.LINE_SIZE
+            words[(at + Line.TEAM) // 8] = block.ctypes.data
+            words[(at + Line.INDEX) // 8] = index
+            handle = _new_thread(work, block.ctypes.data + at)
+            if handle is None:
+                break  # the system grants no more: work with those that are there
+            _workers.append(handle)
+    words[Block.WORKERS // 8] = len(_workers)
+
+
+def _new_thread(function: int, argument: int) -> int | None:
+    handle = ctypes.c_void_p()
+    failed = native.libc().pthread_create(
+        ctypes.byref(handle), None, ctypes.c_void_p(function), ctypes.c_void_p(argument)
+    )
+    return None if failed else handle.value or 0
+
+
+def _reset() -> None:
+    """Makes the block that of a team without workers."""
+    block[:] = 0
+    libc = native.libc()
+    if libc is not None:
+        libc.pthread_mutex_init(ctypes.c_void_p(block.ctypes.data + Block.MUTEX), None)
+        libc.pthread_cond_init(ctypes.c_void_p(block.ctypes.data + Block.CONDITION), None)
+
+
+def _spins() -> int:
+    """How many looks at a word take _SPIN_SECONDS: a `pause` lasts from 5 to 150 cycles."""
+    looks = 1000
+    seconds = min(_timed_pauses(looks) for _ in range(5))
+    return max(100, int(looks * _SPIN_SECONDS / seconds))
+
+
+def _timed_pauses(looks: int) -> float:
+    begin = time.perf_counter()
+    native.entry().pauses(looks)
+    return max(time.perf_counter() - begin, 1e-7)
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _stop(timeout: float) -> bool:
+    """Ends the workers, unless a call keeps them busy for longer than `timeout` seconds. Whether there are none now."""
+    if not _workers:
+        return True
+    entry, team = native.entry(), block.ctypes.data
+    deadline = time.monotonic() + timeout
+    while not entry.try_lock(team):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    block.view(np.int64)[Block.WORKERS // 8] = 0
+    entry.post(team, None, None, len(_workers) + 1)
+    entry.unlock(team)
+    for handle in _workers:
+        native.libc().pthread_join(ctypes.c_void_p(handle), None)
+    _workers.clear()
+    return True
+
+
+def _at_exit() -> None:
+    global _closed
+    with _lock:
+        _closed = True
+        if not _stop(_AT_EXIT):
+            # A daemon thread still computes: the code must stay where it is until the process is gone.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(native.entry()))
+
+
+def _before_fork() -> None:
+    _lock.acquire()
+    if _workers:
+        _stop(_AT_FORK)
+        EPOCH[0] += 1  # a call that finds no workers runs alone; the slow way starts new ones
+
+
+def _after_fork_in_child() -> None:
+    if _workers:  # they are the parent's, as is the call that they were busy with
+        _workers.clear()
+        _reset()
+    _lock.release()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_lock.release, after_in_child=_after_fork_in_child)
