@@ -3,8 +3,8 @@
 * Every value that a kernel writes lies in the arena, inside its size and aligned, unless it is a result of the graph,
   which has a buffer of its own. Nothing else has an offset.
 * Buffers that live at the same time do not overlap. A buffer lives from the op that writes it to the last op that
-  reads it, or a view of it; an op's workspace lives during the op. A result may have the place of an operand that dies in its
-  op where `in_place_pairs` says that the kernel allows it.
+  reads it, or a view of it; an op's workspace lives during the op. A result may have the place of an operand that dies
+  in its op where `in_place_pairs` says that the kernel allows it.
 """
 
 from __future__ import annotations
