@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.codegen.arithmetic import Arithmetic
-from gluonjit.codegen.index import Affine, Atom, Div, Mod, Named, Var, affine, flat
+from gluonjit.codegen.index import PIECES, Affine, Atom, Div, Mod, Named, Var, affine, covering, flat
 from gluonjit.codegen.llvm import Function, Scope, memory_type, vector
 from gluonjit.codegen.values import Val
 from gluonjit.ir.types import BF16, BOOL, F16, F32, I32, I64, DType, type_of
@@ -47,6 +47,9 @@ class Access(Arithmetic):
         super().__init__(f, width)
         self.mask: Val | None = None
         """Where memory may be touched (see `guarded`); None: everywhere."""
+        self.square: tuple[Var, int] | None = None
+        """(a loop variable, r): the element that is computed is row r of `width` rows, all of which are computed one
+        after the other, and which follow each other with the variable, `width` for each of its steps."""
         self._variables: dict[Var, Val] = {}
         self.lane_numbers: set[Var] = set()
         self._opaque: dict[str, Var] = {}
@@ -57,11 +60,14 @@ class Access(Arithmetic):
         self._variables[variable] = value
 
     def lane_number(self, count: int) -> Var:
-        """A variable that is k in lane k; lanes from `count` on are inactive."""
+        """A variable that is k in lane k; lanes from `count` on are inactive.
+
+        What depends on it stays in the scope that is open now.
+        """
         var = Var("lane", 0, count - 1)
         self.lane_numbers.add(var)
         numbers = self.lane_constant(range(count), I64)
-        self._variables[var] = Val(numbers.ssa, I64, self.width > 1, self.f.root)
+        self._variables[var] = Val(numbers.ssa, I64, self.width > 1, self.f.scope)
         return var
 
     def scope_of(self, variables: Any) -> Scope:
@@ -247,8 +253,9 @@ class Access(Arithmetic):
             if pattern == list(range(low, low + count)):
                 return self._load_masked(buffer, uniform + low, self._active(self.mask, count))
             return self._gather(buffer, e)
-        if high - low >= 4 * self.width:
-            return self._gather(buffer, e)
+        if len(covering(pattern, self.width)) > PIECES:
+            turned = self._turned(buffer, uniform, pattern)
+            return self._gather(buffer, e) if turned is None else turned
         return self._load_pattern(buffer, uniform + low, [p - low for p in pattern])
 
     def _load_scalar(self, buffer: Buffer, e: Affine) -> Val:
@@ -261,16 +268,14 @@ class Access(Arithmetic):
         return self._register(loaded, buffer.dtype, False, scope)
 
     def _load_pattern(self, buffer: Buffer, base: Affine, pattern: list[int]) -> Val:
-        """Lane k is element pattern[k] from `base` on; patterns start at 0 and have a span of a few vectors."""
+        """Lane k is element pattern[k] from `base` on; patterns start at 0 and are covered by a few vectors."""
         width, span = self.width, max(pattern) + 1
         element = self._memory(buffer.dtype)
         full = pattern + pattern[:1] * (width - len(pattern))
         if pattern == list(range(len(pattern))) and len(pattern) < width and self._masks_well(buffer.dtype):
             return self._load_masked(buffer, base, self._active(self.mask, len(pattern)))
-        # Loads of one vector each; the last one ends where the pattern does, and a span of less than one is loaded as
-        # what it is.
         size = min(width, span)
-        starts = [*range(0, span - size, size), span - size]
+        starts = covering(pattern, width)
         pieces = []
         for start in starts:
             pointer, scope = self._safe(buffer, *self._address(buffer, base + start), self.mask)
@@ -287,6 +292,43 @@ class Access(Arithmetic):
             picks = [width + p - starts[j] if k == j else lane for lane, (p, k) in enumerate(zip(full, sources))]
             result = self._shuffle(loaded, result, pieces[j], picks, scope)
         return self._register(result, buffer.dtype, True, scope)
+
+    def _turned(self, buffer: Buffer, base: Affine, pattern: list[int]) -> Val | None:
+        """Lanes that lie far apart, as one row of a square (see `square`) that is read by its columns and turned.
+
+        The columns are `width` consecutive elements each, of which this asks for one; the others are asked for next.
+        """
+        if self.square is None or self.mask is not None or base.coefficient(self.square[0]) != self.width:
+            return None
+        var, row = self.square
+        _, scope = self._address(buffer, base)
+        key = ("square", buffer.pointer, base - row, tuple(pattern))
+        rows = scope.memo.get(key)
+        if rows is None:
+            element = self._memory(buffer.dtype)
+            type = vector(self.width, element)
+            columns = ["zeroinitializer"] * self.width
+            for lane, p in enumerate(pattern):
+                pointer, _ = self._address(buffer, base - row + p)
+                columns[lane] = self._instruction(f"load {type}, ptr {pointer}", buffer, scope)
+            rows = scope.memo[key] = self._transposed(columns, type, scope)
+        return self._register(rows[row], buffer.dtype, True, scope)
+
+    def _transposed(self, rows: list[str], type: str, scope: Scope) -> list[str]:
+        """A square of vectors, transposed by exchanging blocks of ever larger size across its diagonal."""
+        n = len(rows)
+        d = 1
+        while d < n:
+            picks = (
+                [k if not k & d else n + k - d for k in range(n)],
+                [k + d if not k & d else n + k for k in range(n)],
+            )
+            for i in range(n):
+                if not i & d:
+                    a, b = rows[i], rows[i + d]
+                    rows[i], rows[i + d] = (self._shuffle(type, a, b, p, scope) for p in picks)
+            d *= 2
+        return rows
 
     def _shuffle(self, type: str, a: str, b: str, picks: list[int], scope: Scope) -> str:
         """Elements of a (from 0) and b (after a's) in a new order."""

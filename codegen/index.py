@@ -14,7 +14,7 @@ where atoms are variables with a known range, and the quotients and remainders t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import gcd
 from typing import Any
@@ -242,6 +242,22 @@ def flat(index: Iterable[Affine | int], shape: Iterable[int]) -> Affine:
     for i, n in zip(index, shape, strict=True):
         out = out * n + i
     return out
+
+
+PIECES = 4
+"""Loads that are better than a gather of a whole vector."""
+
+
+def covering(pattern: Sequence[int], width: int) -> list[int]:
+    """Where windows of at most `width` consecutive numbers start that cover a pattern of numbers, between its least and
+    its largest; all have the same size."""
+    low, high = min(pattern), max(pattern)
+    size = min(width, high - low + 1)
+    starts: list[int] = []
+    for p in sorted(set(pattern)):
+        if not starts or p >= starts[-1] + size:
+            starts.append(min(p, high - size + 1))
+    return starts
 
 
 def _substituted(atom: Atom, values: Mapping[Var, Affine | int]) -> Affine:

@@ -125,7 +125,7 @@ class Scope:
     scope, which is how loop-invariant code is placed. `label` is the basic block that is being written.
     """
 
-    __slots__ = ("depth", "label", "lines", "memo", "parent")
+    __slots__ = ("closed", "depth", "label", "lines", "memo", "parent")
 
     def __init__(self, parent: Scope | None, label: str) -> None:
         self.parent = parent
@@ -134,6 +134,8 @@ class Scope:
         self.label = label
         self.memo: dict[Any, Any] = {}
         """What has been computed here, for whoever wants to compute it once (`Function.pure`)."""
+        self.closed = False
+        """Whether its code is complete and part of its parent's."""
 
 
 class Loop:
@@ -338,6 +340,7 @@ class Function:
         for (type, init), name, value in zip(carried, loop.carried, loop._next, strict=True):
             lines.append(f"  {name} = phi {type} [ {init}, %{before} ], [ {value}, %{latch} ]")
         lines += loop.scope.lines
+        loop.scope.closed = True
         lines.append(f"  {following} = add nsw i64 {loop.index}, {step}")
         again = self.op(f"icmp slt i64 {following}, {stop}", "c")
         self.emit(f"br i1 {again}, label %{body}, label %{exit}")
@@ -366,6 +369,7 @@ class Function:
         for (type, init), name, value in zip(carried, loop.carried, loop._next, strict=True):
             parent.lines.append(f"  {name} = phi {type} [ {init}, %{before} ], [ {value}, %{latch} ]")
         parent.lines += loop.scope.lines
+        loop.scope.closed = True
         self.emit(f"br i1 {loop.again}, label %{body}, label %{exit}")
         self.begin(exit)
         loop.results = loop._next
@@ -383,6 +387,7 @@ class Function:
         self.emit(f"br i1 {condition}, label %{then}, label %{after}")
         parent.lines.append(f"{then}:")
         parent.lines += inner.lines
+        inner.closed = True
         self.emit(f"br label %{after}")
         self.begin(after)
 

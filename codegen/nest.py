@@ -11,12 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
+from typing import Any
 
 from gluonjit.codegen.evaluate import Access, Index, Reduction, Tracer
-from gluonjit.codegen.index import Affine, Atom, Div, Mod, Var, affine, variable
+from gluonjit.codegen.index import PIECES, Affine, Atom, Div, Mod, Var, affine, covering, variable
+from gluonjit.codegen.vecmath import FUNCTIONS
+from gluonjit.ir.graph import Graph, Value
 
 _UNIFORM, _GATHER, _SCATTER = 0.25, 0.7, 1.0
 """Cost of a scalar load that all lanes share, and per lane of a gather and of a scatter; a vector access is 1."""
+_SQUARE_WORK = 8
+"""Operations per element of a loop that is written out for every row of a square."""
 
 
 def extent(var: Var) -> int:
@@ -132,19 +137,16 @@ def _lane_cost(e: Affine, kind: str, var: Var, width: int, unroll: int) -> float
         if any(len(atom.leaves) > 1 for atom, _ in lanes):
             return scattered
         pattern = [int(Affine(0, tuple(lanes)).evaluate(lambda _, k=k: k)) for k in range(width)]
-        span = max(pattern) - min(pattern)
-        if span == 0 and kind == "load":
-            return _UNIFORM
-        if pattern == list(range(min(pattern), min(pattern) + width)):
-            return 1.0
     else:
-        span = abs(c) * (width - 1)
-        if c == 1:
-            return 1.0
+        pattern = [c * k for k in range(width)]
+    if kind == "load" and min(pattern) == max(pattern):
+        return _UNIFORM
+    if pattern == list(range(pattern[0], pattern[0] + width)):
+        return 1.0
     if kind == "store":
         return scattered
-    pieces = span // width + 1
-    return pieces + 0.5 if pieces <= 4 else scattered
+    pieces = len(covering(pattern, width))
+    return pieces + 0.5 if pieces <= PIECES else scattered
 
 
 def _efficiency(n: int, width: int) -> float:
@@ -216,3 +218,131 @@ def _own_cost(a: Access, k: Affine, width: int) -> float:
     ((var, _),) = k.terms
     assert isinstance(var, Var)
     return _lane_cost(a.expr, a.kind, var, width, 1) / (width * _efficiency(extent(var), width))
+
+
+# ---- the plan of a nest
+
+
+@dataclass
+class Plan:
+    """Which loops to write: `order`, outermost first, in terms of which the outputs' `index` is given.
+
+    `rows`: variables of rows, each of which is computed as a whole. `vector`: along which to vectorise, if at all.
+    `across`: the variable, just before the vector's, with which to read squares. `terms`: of its largest reduction.
+    """
+
+    index: Index
+    order: list[Var]
+    rows: list[Var]
+    vector: Choice
+    across: Var | None
+    work: float
+    terms: int
+    kept: frozenset[Value]
+    """Values to keep in rows, see `reduction.Row`."""
+    phases: list[tuple[Value, Index]]
+    """The reductions that fill those rows: what else uses them has to come later."""
+
+
+def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Tracer, width: int) -> Plan:
+    """The loops over `variables` (in row-major order) for outputs at `index`, whose accesses are `traced`."""
+    order, rows = _ordered(variables, traced)
+    space = Space(order, traced.accesses, {v: v in rows for v in order})
+    space.merge()
+    index, traced = space.applied(index, traced)
+    work = 1 + 0.2 * sum(1 for _, _, loops in traced.visits if not loops)
+    choice = choose_vector(space.order, traced.accesses, work, width)
+    flat = _flattened(index, traced, space, work, width)
+    if flat is not None and flat[2].cost < choice.cost:
+        index, space, choice, traced = flat
+    inner_rows = [v for v in space.order if space.group.get(v)]
+    order = _with_vector_inside(space.order, inner_rows, choice.var)
+    across = _across(order, inner_rows, choice, traced, work, width)
+    if across is not None:
+        order.remove(across)
+        order.insert(-1, across)
+    terms = max((r.trips for r in traced.reductions), default=1)
+    kept = _worth_keeping(body, traced)
+    filling = {loops[0] for v, _, loops in traced.visits if v in kept and len(loops) == 1}
+    phases = [(r.value, r.index) for r in traced.reductions if r in filling]
+    return Plan(index, order, inner_rows, choice, across, work, terms, kept, phases)
+
+
+def _ordered(variables: Sequence[Var], traced: Tracer) -> tuple[list[Var], set[Var]]:
+    """(the order of the loops, the variables of rows): what reductions depend on comes first, as far as some variables
+    are such and others are not."""
+    dims = set(variables)
+    rows = [r.leaves & dims for r in traced.reductions]
+    rows = [r for r in rows if r != dims]
+    count = {v: sum(v in r for r in rows) for v in variables}
+    return sorted(variables, key=lambda v: -count[v]), {v for v in variables if count[v]}
+
+
+def _across(
+    order: Sequence[Var], rows: Sequence[Var], choice: Choice, traced: Tracer, work: float, width: int
+) -> Var | None:
+    """Another variable along which memory is contiguous that the vector would have to gather."""
+    u = choice.var
+    if u is None or u is not order[-1] or choice.unroll > 1 or work > _SQUARE_WORK:
+        return None
+    best: dict[Var, int] = {}
+    for a in traced.accesses:
+        step = a.expr.coefficient(u)
+        if a.kind != "load" or a.loops or a.guarded or not step or abs(step) * (width - 1) < PIECES * width:
+            continue
+        for w in order[:-1]:
+            if (w in rows) == (u in rows) and extent(w) >= width and a.expr.coefficient(w) == 1:
+                best[w] = best.get(w, 0) + 1
+    return max(best, key=lambda w: best[w], default=None)
+
+
+_COST = {**dict.fromkeys(FUNCTIONS, 12), **dict.fromkeys(("div", "sqrt", "rsqrt"), 4)}
+"""Instructions that a primitive takes, where it is more than about one."""
+
+
+def _worth_keeping(body: Graph, traced: Tracer) -> frozenset[Value]:
+    """Values that several phases compute (reductions over the same rows, and what follows them), the last ones of
+    their kind on the way to the results, and which take longer to compute again than to store and load."""
+    phases: dict[Value, set[Any]] = {}
+    for v, _, loops in traced.visits:
+        phases.setdefault(v, set()).add(loops[-1] if loops else None)
+    again = {v for v, where in phases.items() if len(where) > 1}
+    cost: dict[Value, int] = {}
+    for op in body.ops:
+        for r in op.results:
+            if r in again:
+                own = 8 if op.name in ("reduce", "arg_reduce", "reduce_window", "dot_general", "conv") else 1
+                cost[r] = _COST.get(op.name, own) + sum(cost.get(v, 0) for v in dict.fromkeys(op.operands))
+    leaving = set(body.outputs)
+    return frozenset(
+        v
+        for v in again
+        if cost.get(v, 0) >= 8 and (v in leaving or any(op.results[0] not in again for op in body.uses[v]))
+    )
+
+
+def _with_vector_inside(order: Sequence[Var], rows: Sequence[Var], var: Var | None) -> list[Var]:
+    """The vector's loop last among its kind: of the rows, or of what is inside them."""
+    if var is None:
+        return list(order)
+    first = [v for v in order if v in rows and v is not var]
+    second = [v for v in order if v not in rows and v is not var]
+    return [*first, var, *second] if var in rows else [*first, *second, var]
+
+
+def _flattened(
+    index: Index, traced: Tracer, space: Space, work: float, width: int
+) -> tuple[Index, Space, Choice, Tracer] | None:
+    """The same nest with short inner loops merged at any price, for when that makes better vectors."""
+    order = list(space.order)
+    if len(order) < 2 or extent(order[-1]) >= 2 * width:
+        return None
+    joined = Space(order, [], space.group)
+    while len(joined.order) > 1 and extent(joined.order[-1]) < 4 * width:
+        if joined.group.get(joined.order[-2], 0) != joined.group.get(joined.order[-1], 0):
+            break
+        joined.join(len(joined.order) - 2)
+    if joined.order == order:
+        return None
+    index, traced = joined.applied(index, traced)
+    return index, joined, choose_vector(joined.order, traced.accesses, work, width), traced

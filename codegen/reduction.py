@@ -34,7 +34,8 @@ _SCRATCH = 1 << 16
 """Bytes of stack that a kernel may use for rows."""
 
 State = list[Val]
-"""An accumulator: one value, or (best, where) of argmax and argmin."""
+"""An accumulator: one value; (best, where) of argmax, argmin; (best, largest bits) of max and min of floats, where the
+best is chosen as if there were no NaN, and the bits, without their sign, tell whether there was one."""
 
 
 @dataclass(eq=False)
@@ -156,15 +157,22 @@ class Reductions(Access):
         return rows
 
     def _scratch(self, v: Value, size: int) -> str | None:
-        """Memory for a row of `v`: that of a row whose loop is closed, or new; None when there is no more."""
+        """Memory for a row of `v`: that of a row that is no longer needed, or new; None when there is no more."""
         for row in self._rows.get(v, ()):
-            if not self._open(row.buffer.scope) and math.prod(row.buffer.shape) * v.dtype.itemsize == size:
+            if self._behind(row.buffer.scope) and math.prod(row.buffer.shape) * v.dtype.itemsize == size:
                 self._rows[v].remove(row)
                 return row.buffer.pointer
         if size > self._memory_left:
             return None
         self._memory_left -= size
         return self.f.alloca("i8", size, 64)
+
+    def _behind(self, scope: Scope) -> bool:
+        """Whether all code of `scope` runs before what is written now."""
+        inner: Scope | None = scope
+        while inner is not None and inner.closed:
+            inner = inner.parent
+        return inner is not None and inner is not scope and self._open(inner)
 
     def _open(self, scope: Scope) -> bool:
         """Whether code is now being written inside `scope`."""
@@ -240,6 +248,8 @@ class _Emitter:
         self.extents, self.term = extents, term
         self.lanes = lanes or plan.vector
         self.arg = op in ("argmax", "argmin")
+        self.ordered = op in ("max", "min") and dtype.is_float
+        self.bits = I64 if dtype is F64 else I32
         self.where = I32 if math.prod(extents) < 2**31 else I64
 
     def run(self) -> State:
@@ -254,7 +264,7 @@ class _Emitter:
         result = self._level(0, {}, self._states())
         if self.chunk_level is None:
             state = self._joined(result)
-            return self._across(state) if plan.vector else state
+            return self._finished(self._across(state) if plan.vector else state)
         state = self._moved(result)[-1]
         return [self.s.cast((self._across(state) if plan.vector else state)[0], F32)]
 
@@ -349,7 +359,7 @@ class _Emitter:
                 flat //= n
             state = self._combined(state, self._term(tuple(reversed(index))))
         assert state is not None
-        return state
+        return self._finished(state)
 
     # ---- accumulators: `unroll` of them, and the f64 total after them if sums are cut into runs
 
@@ -374,6 +384,9 @@ class _Emitter:
     def _term(self, index: Index) -> State:
         self.s._term_index = index
         value = self.s.evaluator.run(lambda: self.term(index))
+        if self.ordered:
+            magnitude = self.s.constant(2 ** (self.bits.bits - 1) - 1, self.bits)
+            return [value, self.s._both(self.s.bitcast(value, self.bits), magnitude)]
         if not self.arg:
             return [value]
         at: Any = Affine(0)
@@ -385,6 +398,8 @@ class _Emitter:
         return self.s.constant(identity(self.op, dtype), dtype)
 
     def _start(self) -> State:
+        if self.ordered:
+            return [self._identity(self.dtype), self.s.constant(0, self.bits)]
         if not self.arg:
             return [self._identity(self.dtype)]
         # Any term is better than this one, as its index is smaller than no other's.
@@ -395,9 +410,13 @@ class _Emitter:
     def _combined(self, a: State | None, b: State) -> State:
         if a is None:
             return b
+        s = self.s
+        if self.ordered:
+            wins = "ogt" if self.op == "max" else "olt"
+            first = s.emit(f"fcmp {wins} {{t}} {{0}}, {{1}}", BOOL, a[0], b[0])
+            return [s.select(first, a[0], b[0]), s.intrinsic("llvm.umax", self.bits, a[1], b[1])]
         if not self.arg:
             return [self._two(a[0], b[0])]
-        s = self.s
         better = (s.gt if self.op == "argmax" else s.lt)(b[0], a[0])
         equal = s.eq(a[0], b[0])
         if self.dtype.is_float:
@@ -406,6 +425,14 @@ class _Emitter:
             equal = s._or(equal, s._both(nan_a, nan_b))
         takes = s._or(better, s._both(equal, s.lt(b[1], a[1])))
         return [s.select(takes, x, y) for x, y in zip(b, a)]
+
+    def _finished(self, state: State) -> State:
+        if not self.ordered:
+            return state
+        s = self.s
+        infinity = s.constant(0x7FF0000000000000 if self.bits is I64 else 0x7F800000, self.bits)
+        nan = s.constant(math.nan, self.dtype)
+        return [s.select(s.gt(state[1], infinity), nan, state[0])]
 
     def _two(self, a: Val, b: Val) -> Val:
         s = self.s

@@ -10,7 +10,7 @@ from gluonjit.codegen.loops import supported
 from gluonjit.codegen.target import named
 from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph, evaluate
-from gluonjit.ir.types import BOOL, F16, F32, F64, I32, I64, U8, TensorType, broadcast_shapes, tensor, type_of
+from gluonjit.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U8, TensorType, broadcast_shapes, tensor, type_of
 from support.compare import assert_close
 from support.draw import DRAWERS, draw
 from support.kernels import body, run, runnable_targets, text
@@ -235,6 +235,22 @@ def test_movement_needs_no_arithmetic_on_indices(name):
     assert all("%nthreads" in line for line in code.splitlines() if "udiv" in line)
 
 
+@pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("shape", [(16, 16), (33, 50), (70, 37), (100, 20), (7, 60)])
+def test_transposes_are_read_in_squares(shape, target):
+    for dtype in (F32, F64, F16, U8):
+        t = TensorType(dtype, shape)
+        check(lambda b, x: b.transpose(x, perm=(1, 0)), t, target=target)
+    check(lambda b, x, y: b.mul(b.transpose(x, perm=(1, 0)), y), f32(*shape), f32(*shape[::-1]), target=target)
+    check(lambda b, x: b.transpose(x, perm=(2, 0, 1)), f32(3, *shape), target=target, nthreads=2)
+    check(lambda b, x: b.transpose(x, perm=(0, 2, 1)), f32(40, *shape), target=target, nthreads=3)
+
+
+def test_a_transpose_gathers_at_its_edges_only():
+    code = text(body(lambda b, x: b.transpose(x, perm=(1, 0)), f32(64, 64)), named("x86-64-v4"))
+    assert "gather" not in code and code.count("load <16 x float>") == 16
+
+
 def test_conditions_are_cut_out_of_the_loops():
     code = text(body(*flattened(MOVEMENT["concat of channels"])), named("x86-64-v4"))
     assert "icmp ult" not in code  # no condition left; those of the loops are signed
@@ -273,9 +289,17 @@ def test_max_of_nan_is_nan():
     x = np.zeros((4, 100), np.float32)
     x[0, 5] = x[1, 99] = np.nan
     x[2] = -np.inf
-    for op in ("max", "min"):
-        check(lambda b, v: b.reduce(v, op=op, axes=(1,)), f32(4, 100), inputs=[x])  # noqa: B023
-        check(lambda b, v: b.reduce(v, op=op, axes=(0,)), f32(4, 100), inputs=[x])  # noqa: B023
+    for dtype in (F32, F64, F16, BF16):
+        t = TensorType(dtype, (4, 100))
+        some = x.astype(dtype.numpy)
+        for op in ("max", "min"):
+            for axis in (0, 1):
+                check(lambda b, v: b.reduce(v, op=op, axes=(axis,)), t, inputs=[some])  # noqa: B023
+            check(
+                lambda b, v: b.reduce_window(v, op=op, window=(1, 3), stride=(1, 1), low=(0, 1), high=(0, 1)),  # noqa: B023
+                t,
+                inputs=[some],
+            )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,54 @@
+"""The handler behind the loops of a kernel: arithmetic, memory, reductions, and what has been computed where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gluonjit.codegen.access import Buffer, Index
+from gluonjit.codegen.evaluate import Evaluator
+from gluonjit.codegen.llvm import Function
+from gluonjit.codegen.reduction import Reductions
+from gluonjit.codegen.values import Val
+from gluonjit.ir.graph import Graph, Value
+
+
+class Handler(Reductions):
+    """What the element functions of a body are evaluated over, while its code is written."""
+
+    def __init__(self, f: Function, body: Graph, width: int) -> None:
+        super().__init__(f, width)
+        self.body = body
+        self.evaluator = _KeepingEvaluator(body, self)
+        self._inputs = {v: Buffer(f.table(k), v.dtype, v.shape, f.root) for k, v in enumerate(body.inputs)}
+
+    @property
+    def context(self) -> Val | None:
+        return self.mask
+
+    @context.setter
+    def context(self, mask: Val | None) -> None:
+        self.mask = mask
+
+    def memo(self, index: Index) -> dict[Any, Any]:
+        scope = self.scope_of(v for i in index for v in i.leaves)
+        if self.mask is not None and self.mask.scope.depth > scope.depth:
+            scope = self.mask.scope
+        return scope.memo
+
+    def load_input(self, v: Value, index: Index) -> Val:
+        return self.load(self._inputs[v], index)
+
+
+class _KeepingEvaluator(Evaluator):
+    """Takes kept values from their rows."""
+
+    s: Handler
+
+    def compute(self, v: Value, index: Index) -> Val:
+        if v not in self.s.kept:
+            return super().compute(v, index)
+        value = self.s.recall(v, index)
+        if value is None:
+            value = super().compute(v, index)
+            self.s.keep(v, index, value)
+        return value

@@ -1,0 +1,183 @@
+"""Writes one loop nest as planned (`codegen/nest`): threads' shares, vectors and what is left over of them.
+
+Where a transpose makes the lanes of a load lie far apart, another loop walks that memory contiguously. The two are
+blocked, so that a square of elements is read by rows and turned in registers (`Access.square`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from gluonjit.codegen.access import Buffer, Index
+from gluonjit.codegen.handler import Handler
+from gluonjit.codegen.index import Affine, Var, affine
+from gluonjit.codegen.nest import Plan, extent
+from gluonjit.codegen.values import Val
+from gluonjit.ir.graph import Value
+from gluonjit.ir.types import I64
+
+_SMALL = 1 << 14
+"""Elements (times terms, of a reduction) that are not worth dividing among threads."""
+_TASKS = 64
+"""Iterations of the outer loops that are enough to divide."""
+
+Written = tuple[Buffer, Value]
+"""An output: where to, and what."""
+
+
+class NestWriter:
+    """The loops that write a group of outputs of one shape."""
+
+    def __init__(self, s: Handler, group: Sequence[Written], plan: Plan) -> None:
+        self.s, self.f, self.group, self.plan = s, s.f, group, plan
+        s.new_nest(plan.kept)
+        self.index = (*plan.index, *(i for _, index in plan.phases for i in index))
+        """The outputs' index, and the indices of the phases, which become those of an element together."""
+
+    def write(self) -> None:
+        """Decides which loops the threads share."""
+        f, plan = self.f, self.plan
+        order, vector = plan.order, plan.vector.var
+        if prod(map(extent, order)) * plan.terms < _SMALL:
+            with f.if_(f.op("icmp eq i64 %thread, 0")):
+                self._level(order, self.index, None)
+            return
+        # Of rows, only whole ones: each is computed once. The loops of vectors and squares are divided by themselves.
+        special = [v for v in (plan.across, vector) if v is not None]
+        outer = [v for v in order if v in plan.rows] if plan.rows else list(order)
+        while outer and any(v in special for v in outer):
+            outer.pop()
+        count = 0
+        while count < len(outer) and prod(map(extent, outer[:count])) < _TASKS:
+            count += 1
+        tasks = prod(map(extent, outer[:count]))
+        divided = special[0] if special and (not plan.rows or special[0] in plan.rows) else None
+        if divided is not None and tasks < min(extent(divided) // self.s.width, _TASKS):
+            self._level(order, self.index, divided)
+            return
+        if not count:
+            with f.if_(f.op("icmp eq i64 %thread, 0")):
+                self._level(order, self.index, None)
+            return
+        begin, end = self._share(tasks)
+        with f.for_(begin, end, hint="task") as loop:
+            left = self._bound("task", tasks, loop.index)
+            values: dict[Var, Affine | int] = {}
+            for v in reversed(outer[:count]):
+                values[v] = left % extent(v)
+                left = left // extent(v)
+            self._level(order[count:], tuple(i.substitute(values) for i in self.index), None)
+
+    def _share(self, tasks: int) -> tuple[str, str]:
+        """This thread's part of `tasks`."""
+        f = self.f
+        begin = f.op(f"udiv i64 {f.mul('%thread', tasks)}, %nthreads")
+        return begin, f.op(f"udiv i64 {f.mul(f.add('%thread', 1), tasks)}, %nthreads")
+
+    def _by_the_last(self, divided: bool, write: Callable[[], None]) -> None:
+        """What remains of a loop; the last thread's, if the loop is divided."""
+        f = self.f
+        if not divided:
+            write()
+            return
+        with f.if_(f.op(f"icmp eq i64 {f.add('%thread', 1)}, %nthreads")):
+            write()
+
+    def _bound(self, name: str, trips: int, ssa: str) -> Affine:
+        """A variable for the counter of the innermost open loop."""
+        var = Var(name, 0, trips - 1)
+        self.s.bind(var, Val(ssa, I64, False, self.f.scope))
+        return affine(var)
+
+    def _level(self, order: Sequence[Var], index: Index, divided: Var | None) -> None:
+        """The loops over `order`, outermost first; `divided`: the one that is divided among threads."""
+        if not order:
+            self._element(index)
+            return
+        var, rest = order[0], order[1:]
+
+        def inside(value: Affine) -> None:
+            self._level(rest, tuple(i.substitute({var: value}) for i in index), divided)
+
+        if var is self.plan.vector.var:
+            self._vectors(var, inside, divided is var)
+        elif var is self.plan.across:
+            self._squares(var, rest[0], index, divided is var)
+        else:
+            with self.f.for_(0, extent(var)) as loop:
+                inside(self._bound(var.name, extent(var), loop.index))
+
+    def _vectors(self, var: Var, inside: Callable[[Affine], None], divided: bool) -> None:
+        """A loop over blocks of vectors, then over single vectors, then a partial one."""
+        f, s, n, width, plan = self.f, self.s, extent(var), self.s.width, self.plan
+        repeats = plan.vector.unroll > 1  # patterns of lanes, once per block: each vector has its own
+        unroll = plan.vector.unroll
+        if not repeats and var is plan.order[-1] and plan.across is None:
+            unroll = 4 if plan.work <= 3 else 2 if plan.work <= 6 else 1
+        unroll = max(1, min(unroll, n // width))
+        lane = affine(s.lane_number(width)) if n >= width else Affine(0)
+        blocks = n // (width * unroll)
+        if blocks == 1 and not divided:
+            for j in range(unroll):
+                inside(lane + j * width)
+        elif blocks:
+            begin, end = self._share(blocks) if divided else (0, blocks)
+            with f.for_(begin, end) as loop:
+                i = self._bound(var.name, blocks, loop.index) * (width * unroll) + lane
+                for j in range(unroll):
+                    inside(i + j * width)
+        done = blocks * unroll
+        singles, partial = n // width - done, n % width
+
+        def remainder() -> None:
+            if repeats or singles == 1:
+                for j in range(singles):
+                    inside(lane + (done + j) * width)
+            elif singles:
+                with f.for_(0, singles) as loop:
+                    inside(self._bound(var.name, singles, loop.index) * width + lane + done * width)
+            if partial:
+                inside(affine(s.lane_number(partial)) + n // width * width)
+
+        if singles or partial:
+            self._by_the_last(divided, remainder)
+
+    def _squares(self, across: Var, along: Var, index: Index, divided: bool) -> None:
+        """Blocks of as many iterations of `across` as a vector has lanes; then those left over, one by one."""
+        f, s, width = self.f, self.s, self.s.width
+        blocks, rest = divmod(extent(across), width)
+        begin, end = self._share(blocks) if divided else (0, blocks)
+        with f.for_(begin, end) as loop:
+            block = self._bound("block", max(blocks, 2), loop.index)
+            (var,) = block.leaves
+
+            def turned(value: Affine) -> None:
+                for j in range(width):
+                    s.square = (var, j)
+                    self._element(tuple(i.substitute({across: block * width + j, along: value}) for i in index))
+                s.square = None
+
+            self._vectors(along, turned, False)
+
+        def remainder() -> None:
+            with f.for_(0, rest) as loop:
+                i = self._bound(across.name, rest, loop.index) + blocks * width
+                self._level([along], tuple(k.substitute({across: i}) for k in index), None)
+
+        if rest:
+            self._by_the_last(divided, remainder)
+
+    def _element(self, index: Index) -> None:
+        rank = len(self.plan.index)
+        index, left = index[:rank], index[rank:]
+
+        def compute() -> list[Val]:
+            at = left
+            for v, own in self.plan.phases:
+                self.s.evaluator.value(v, at[: len(own)])
+                at = at[len(own) :]
+            return [self.s.evaluator.value(v, index) for _, v in self.group]
+
+        for (buffer, _), value in zip(self.group, self.s.evaluator.run(compute)):
+            self.s.store(buffer, index, value)
