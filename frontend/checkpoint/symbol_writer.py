@@ -25,7 +25,12 @@ def text(symbol: Symbol, remove_amp_cast: bool = True) -> str:
     heads = symbol._heads
     if remove_amp_cast:
         heads = _without_amp_casts(heads)
-    order = post_order(heads)
+    version = _object({"mxnet_version": f'["int", {CURRENT}]'}, 1, long=False)
+    return _graph(post_order(heads), heads, 0, {"attrs": version})
+
+
+def _graph(order: Sequence[Node], heads: Sequence[Entry], depth: int, more: Mapping[str, str]) -> str:
+    """A graph, whose nodes are listed in `order`; `more` are its last members."""
     number = {node: k for k, node in enumerate(order)}
     versions = _versions(order)
     nodes = []
@@ -34,21 +39,21 @@ def text(symbol: Symbol, remove_amp_cast: bool = True) -> str:
         members = {"op": _string(node.op.name if node.op else "null"), "name": _string(node.name)}
         if node.attrs:
             attrs = {key: _string(node.attrs[key]) for key in sorted(node.attrs, key=str.encode)}
-            members["attrs"] = _object(attrs, 3, long=len(attrs) > 1)
-        members["inputs"] = _list(map(_edge, edges), 3, long=len(edges) > LONG)
-        nodes.append(_object(members, 2))
+            members["attrs"] = _object(attrs, depth + 3, long=len(attrs) > 1)
+        members["inputs"] = _list(map(_edge, edges), depth + 3, long=len(edges) > LONG)
+        if node.graphs:
+            bodies = [_graph([*post_order(g.heads), *g.unread], g.heads, depth + 4, {}) for g in node.graphs]
+            members["subgraphs"] = _list(bodies, depth + 3, long=True)
+        nodes.append(_object(members, depth + 2))
     variables = [str(k) for k, node in enumerate(order) if node.op is None]
     rows = [str(n) for n in accumulate((len(node.output_names) for node in order), initial=0)]
-    return _object(
-        {
-            "nodes": _list(nodes, 1, long=True),
-            "arg_nodes": _list(variables, 1, long=len(variables) > LONG),
-            "node_row_ptr": _list(rows, 1, long=len(rows) > LONG),
-            "heads": _list((_edge((number[node], k, 0)) for node, k in heads), 1, long=len(heads) > LONG),
-            "attrs": _object({"mxnet_version": f'["int", {CURRENT}]'}, 1, long=False),
-        },
-        0,
-    )
+    members = {
+        "nodes": _list(nodes, depth + 1, long=True),
+        "arg_nodes": _list(variables, depth + 1, long=len(variables) > LONG),
+        "node_row_ptr": _list(rows, depth + 1, long=len(rows) > LONG),
+        "heads": _list((_edge((number[node], k, 0)) for node, k in heads), depth + 1, long=len(heads) > LONG),
+    }
+    return _object({**members, **more}, depth)
 
 
 def _versions(order: Iterable[Node]) -> dict[Node, Sequence[int]]:

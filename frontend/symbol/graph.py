@@ -78,6 +78,11 @@ class Node:
         return self.op.visible(self.parsed) if self.op.visible else len(self.op.outputs(self.parsed))
 
     @property
+    def graphs(self) -> Sequence[Any]:
+        """The graphs (`symbol.subgraph.Subgraph`) that the operator holds."""
+        return self.parsed.get("subgraphs", ())
+
+    @property
     def aux_inputs(self) -> tuple[int, ...]:
         """Positions of the inputs that are auxiliary states."""
         if self.op is None or not self.op.aux:

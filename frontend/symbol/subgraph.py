@@ -37,7 +37,7 @@ def marked(name: str) -> Iterator[str]:
 class Subgraph:
     """A graph over variables of its own, which a node holds.
 
-    * `heads`: its outputs; `inputs`: its variables, those that it does not read last.
+    * `heads`: its outputs; `inputs`: its variables, of which those that it does not read, `unread`, are the last.
     * `nodes`: its operators, inputs before users.
     * `modes`: operators that run in another mode than the node.
 
@@ -54,7 +54,8 @@ class Subgraph:
     ) -> None:
         self.heads = list(heads)
         order = post_order(self.heads)
-        self.inputs = [*(node for node in order if node.op is None), *unread]
+        self.unread = list(unread)
+        self.inputs = [*(node for node in order if node.op is None), *self.unread]
         self.nodes = [node for node in order if node.op is not None]
         self._program = self.nodes if program is None else list(program)
         self.modes = dict(modes or {})

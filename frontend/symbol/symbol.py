@@ -30,6 +30,7 @@ from gluonjit.symbol.graph import (
     shown_attrs,
     variables,
 )
+from gluonjit.symbol.subgraph import with_graphs
 
 
 class Symbol(SignMethods):
@@ -117,7 +118,8 @@ class Symbol(SignMethods):
             raise MXNetError("a group of symbols has no attributes")
         changed = {**node.attrs, **hidden_keys(attrs)}
         if node.op is not None:
-            node.parsed, node._key = node.op.parse(changed, node.name), None
+            parsed = node.op.parse(changed, node.name)
+            node.parsed, node._key = with_graphs(parsed, node.graphs) if node.graphs else parsed, None
         node.attrs = changed
 
     def debug_str(self) -> str:
@@ -198,6 +200,10 @@ class Symbol(SignMethods):
 
     def __reduce__(self) -> tuple[Any, ...]:
         order = post_order(self._heads)
+        if any(node.graphs for node in order):
+            from gluonjit.symbol.files import load_json
+
+            return load_json, (self.tojson(remove_amp_cast=False),)
         number = {node: k for k, node in enumerate(order)}
         rows = [
             (node.op.name if node.op else None, node.name, node.attrs, [(number[n], k) for n, k in node.inputs])
