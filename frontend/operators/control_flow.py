@@ -29,13 +29,14 @@ class ControlFlow(Operator):
 
     * `result_types(attrs, types)`: types of the results.
     * `build(b, operands, attrs, loc)`: appends the loop or branch to a graph of level `traced`.
-    * `operand_shapes(attrs, shapes)`: partial shapes of the operands, as far as the graphs tell them.
+    * `check(attrs, count)`: raises OperatorError unless attributes that come from a file fit the graphs and `count`
+      operands.
     """
 
     graphs: int = 1
     result_types: Callable[[Attrs, Sequence[TensorType]], Sequence[TensorType]] = lambda attrs, types: types
     build: Callable[..., Sequence[Value]] = lambda b, operands, attrs, loc: operands
-    operand_shapes: Callable[[Attrs, Shapes], Shapes] = lambda attrs, shapes: shapes
+    check: Callable[[Attrs, int], None] = lambda attrs, count: None
 
     def input_names(self, attrs: Attrs) -> tuple[str, ...]:
         return tuple(f"arg{k}" for k in range(attrs["num_args"] - self.graphs))
@@ -75,6 +76,23 @@ def _spread(locs: Sequence[int], values: Sequence[Any], count: int) -> list[Any]
 
 def _training(b: Builder, attrs: Attrs) -> bool:
     return bool(attrs.get(".training", b.training))
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise OperatorError(f"{what} do not fit the graphs that the operator holds")
+
+
+def _require_operands(name: str, locs: Sequence[int], graph: Any, count: int) -> None:
+    """`locs` must say, for each of the graph's inputs, which operand it is."""
+    _require(len(locs) == len(graph.inputs) and all(0 <= at < count for at in locs), f"{name} = {tuple(locs)}")
+
+
+def _require_outputs(attrs: Attrs, graph: Any, states: int = 0) -> None:
+    """The graph must have the outputs that the attributes say: rows, then `states`."""
+    rows = attrs.get("num_out_data", attrs["num_outputs"])
+    found = f"num_outputs = {attrs['num_outputs']}, num_out_data = {rows} and {states} states"
+    _require(len(graph.heads) == attrs["num_outputs"] and 0 <= rows == attrs["num_outputs"] - states, found)
 
 
 # Random numbers
@@ -173,6 +191,13 @@ def _build_foreach(b: Builder, operands: Sequence[Value], attrs: Attrs, loc: Loc
     return [*out[len(states) :], *out[: len(states)]]
 
 
+def _check_foreach(attrs: Attrs, count: int) -> None:
+    (graph,) = attrs["subgraphs"]
+    locs = _foreach_locs(attrs)
+    _require(count == len(locs) and sorted(locs) == list(range(len(graph.inputs))), f"positions {locs}")
+    _require_outputs(attrs, graph, len(attrs["in_state_locs"]))
+
+
 _declare(
     "_foreach",
     "A graph applied to row after row of the data, with states that it hands on",
@@ -184,6 +209,7 @@ _declare(
     },
     result_types=_foreach_types,
     build=_build_foreach,
+    check=_check_foreach,
     complete=_foreach_shapes,
 )
 
@@ -249,6 +275,17 @@ def _build_while(b: Builder, operands: Sequence[Value], attrs: Attrs, loc: Loc |
     return [*out[len(variables) :], *out[: len(variables)]]
 
 
+def _check_while(attrs: Attrs, count: int) -> None:
+    condition, body = attrs["subgraphs"]
+    _require_operands("cond_input_locs", attrs["cond_input_locs"], condition, count)
+    _require_operands("func_input_locs", attrs["func_input_locs"], body, count)
+    places = attrs["func_var_locs"]
+    known = all(0 <= at < len(body.inputs) for at in places)
+    _require(known and len(set(places)) == len(places), f"func_var_locs = {places}")
+    _require(len(condition.heads) == 1, "the condition's outputs")
+    _require_outputs(attrs, body, len(places))
+
+
 _declare(
     "_while_loop",
     "A graph applied again and again while another one says so; rows that are not reached are 0",
@@ -262,6 +299,7 @@ _declare(
     },
     result_types=_while_types,
     build=_build_while,
+    check=_check_while,
     complete=_graph_shapes("cond_input_locs", "func_input_locs"),
 )
 
@@ -303,6 +341,15 @@ def _build_cond(b: Builder, operands: Sequence[Value], attrs: Attrs, loc: Loc | 
     return list(b.emit("branch", [_decision(b, decision), *given], {}, regions, loc))
 
 
+def _check_cond(attrs: Attrs, count: int) -> None:
+    for graph, name in zip(attrs["subgraphs"], ("cond_input_locs", "then_input_locs", "else_input_locs")):
+        _require_operands(name, attrs[name], graph, count)
+    condition, *branches = attrs["subgraphs"]
+    _require(len(condition.heads) == 1, "the condition's outputs")
+    for graph in branches:
+        _require_outputs(attrs, graph)
+
+
 _declare(
     "_cond",
     "The results of one graph or of another, as a third one decides",
@@ -310,5 +357,6 @@ _declare(
     attrs={"cond_input_locs": shape(()), "then_input_locs": shape(()), "else_input_locs": shape(())},
     result_types=_cond_types,
     build=_build_cond,
+    check=_check_cond,
     complete=_graph_shapes("cond_input_locs", "then_input_locs", "else_input_locs"),
 )
