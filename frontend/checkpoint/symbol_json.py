@@ -15,8 +15,9 @@ come before their users, so that no cycle is possible.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from gluonjit.base import CheckpointError, MXNetError
 from gluonjit.checkpoint import json_file, upgrade
@@ -43,6 +44,38 @@ def read(path: str | os.PathLike[str]) -> Symbol:
 def parse(text: str | bytes, name: str) -> Symbol:
     """`read` for the file's contents; `name` is for messages."""
     return _Reader(name).symbol(text)
+
+
+class Summary(NamedTuple):
+    """What a graph is made of."""
+
+    version: int
+    """The MXNet that wrote it, as 10901 for 1.9.1."""
+    nodes: int
+    operators: dict[str, int]
+    """How many nodes each operator has, under the name that it has here."""
+    unknown: dict[str, list[str]]
+    """The names of the nodes whose operators there are none of, by operator."""
+
+
+def summary(path: str | os.PathLike[str]) -> Summary:
+    """What is in a file, whose operators need not be known. CheckpointError if it is no graph."""
+    reader = _Reader(os.fspath(path))
+    graph = reader.mapping(json_file.decode(json_file.read(path), reader.name, "a graph"), "the graph", GRAPH_KEYS)
+    operators: dict[str, int] = defaultdict(int)
+    unknown: dict[str, list[str]] = defaultdict(list)
+    nodes = reader.list(graph["nodes"], "nodes")
+    for k, value in enumerate(nodes):
+        node = reader.mapping(value, f"node {k}", NODE_KEYS)
+        op, name = reader.string(node["op"], f"node {k}: op"), reader.string(node["name"], f"node {k}: name")
+        if op == "null":
+            continue
+        try:
+            op = registry.get(op).name
+        except MXNetError:
+            unknown[op].append(name)
+        operators[op] += 1
+    return Summary(reader.version(graph), len(nodes), dict(operators), dict(unknown))
 
 
 class _Reader:
@@ -72,6 +105,11 @@ class _Reader:
         for key in needed:
             if key not in value:
                 self.fail(where, f'Missing field "{key}"', ", ".join(needed))
+        return value
+
+    def string(self, value: Any, where: str) -> str:
+        if not isinstance(value, str):
+            self.fail(where, brief(value), "a string")
         return value
 
     def list(self, value: Any, where: str) -> list[Any]:
@@ -136,8 +174,7 @@ class _Reader:
         where = f"node {number}"
         node = self.mapping(value, where, NODE_KEYS)
         for key in ("op", "name"):
-            if not isinstance(node[key], str):
-                self.fail(where, f"{key} {brief(node[key])}", "a string")
+            self.string(node[key], f"{where}: {key}")
         name = node["name"]
         where = f"{where} ({name!r})"
         attrs: dict[str, str] = {}

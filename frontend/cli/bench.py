@@ -8,19 +8,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gluonjit.cli.loading import INPUT_HELP, example_inputs, input_type, load_block, load_python
+from gluonjit import random
+from gluonjit.cli.loading import load_python
+from gluonjit.cli.models import add_model, load_model
 
 
 def add_commands(commands: Any) -> None:
     p = commands.add_parser(
         "bench",
-        help="time a block, imperative and hybridized",
-        description="Times calls of a block from Python, imperative and hybridized, in turn in one run: the median of "
-        "the rounds, the best, and the median ratio to the first line.",
+        help="time a model, imperative and hybridized",
+        description="Times calls of a model from Python, imperative (operator by operator) and hybridized, in turn in "
+        "one run: the median of the rounds, the best, and the median ratio to the first line.",
         epilog="example: gluonjit bench examples/mlp.py:net --input 1x512 --against examples/mlp.py:in_numpy",
     )
-    p.add_argument("model", metavar="FILE.py:NAME", help="a block, or a function that returns one")
-    p.add_argument("--input", type=input_type, action="append", default=[], metavar="SHAPE", help=INPUT_HELP)
+    add_model(p)
     p.add_argument(
         "--against",
         metavar="FILE.py:NAME",
@@ -28,20 +29,17 @@ def add_commands(commands: Any) -> None:
     )
     p.add_argument("--rounds", type=int, default=15, help="how often each is timed (default: %(default)s)")
     p.add_argument("--seconds", type=float, default=0.1, help="length of one timing (default: %(default)s)")
-    p.add_argument("--seed", type=int, default=0, help="of the inputs' values (default: %(default)s)")
     p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    block = load_block(arguments.model)
-    inputs = example_inputs(arguments.input, arguments.seed)
-    block(*inputs)  # completes deferred parameters
-    contenders: dict[str, Callable[[], Any]] = {"imperative": lambda: block.forward(*inputs)}
+    block, inputs = load_model(arguments)
+    contenders: dict[str, Callable[[], Any]] = {"imperative": _imperative(block, inputs)}
     if arguments.against:
         other = load_python(arguments.against)(block)
         arrays = [x.asnumpy() for x in inputs]
         contenders[arguments.against.rpartition(":")[2]] = lambda: other(*arrays)
-    compiled = load_block(arguments.model)
+    compiled, _ = load_model(arguments)
     start = time.perf_counter()
     compiled.hybridize()
     compiled(*inputs)
@@ -55,6 +53,23 @@ def _run(arguments: argparse.Namespace) -> None:
     for name, samples in times.items():
         ratio = statistics.median(b / s for b, s in zip(baseline, samples, strict=True))
         print(f"{name:12} {statistics.median(samples):12.2f} {min(samples):10.2f} {ratio:10.1f}")
+
+
+def _imperative(block: Any, inputs: list[Any]) -> Callable[[], Any]:
+    """A call of `block`, operator by operator. A graph out of a file has no other code than its operators."""
+    from gluonjit.gluon import SymbolBlock
+    from gluonjit.gluon.cached import trace_call
+    from gluonjit.gluon.monitor import run_monitored
+
+    if not isinstance(block, SymbolBlock):
+        block(*inputs)  # completes deferred parameters
+        return lambda: block.forward(*inputs)
+    graph = trace_call(block, inputs)
+    params = {name: param.data() for name, param in block.params.items()}
+    values = [params[v.name]._array for v in graph.inputs[len(inputs) :] if v.name in params]
+    key = [random.reserve(1)] * (len(graph.inputs) - len(inputs) - len(values))
+    arrays = [*(x._array for x in inputs), *values, *key]
+    return lambda: run_monitored(graph, arrays, lambda *_: None, False)
 
 
 def measure(contenders: dict[str, Callable[[], Any]], rounds: int, seconds: float) -> dict[str, list[float]]:

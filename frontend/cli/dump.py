@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gluonjit.cli.loading import INPUT_HELP, example_inputs, input_type, load_block
+from gluonjit.cli.models import add_model, load_model
 from gluonjit.ir.graph import Graph
 
 STAGES = ("trace", "expanded", "optimized", "llvm", "asm")
@@ -13,8 +13,8 @@ STAGES = ("trace", "expanded", "optimized", "llvm", "asm")
 
 def add_commands(commands: Any) -> None:
     for name, stage, help_ in (
-        ("trace", "trace", "print the graph that tracing a block gives"),
-        ("dump", "optimized", "print a block's graph at any stage of the compiler"),
+        ("trace", "trace", "print the graph that tracing a model gives"),
+        ("dump", "optimized", "print a model's graph at any stage of the compiler"),
     ):
         p = commands.add_parser(
             name,
@@ -22,27 +22,20 @@ def add_commands(commands: Any) -> None:
             description=f"{help_[0].upper()}{help_[1:]}.",
             epilog=f"example: gluonjit {name} examples/lenet.py:net --input 16x1x28x28 --stage optimized",
         )
-        p.add_argument("model", metavar="FILE.py:NAME", help="a block, or a function that returns one")
-        p.add_argument("--input", type=input_type, action="append", default=[], metavar="SHAPE", help=INPUT_HELP)
+        add_model(p)
         p.add_argument("--stage", choices=STAGES, default=stage, help="what to print (default: %(default)s)")
         p.add_argument("--train", action="store_true", help="in training mode")
         p.add_argument("--locs", action="store_true", help="show where in the program each op comes from")
-        p.add_argument("--seed", type=int, default=0, help="of the inputs' values (default: %(default)s)")
         p.set_defaults(run=_run)
 
 
-def traced_graph(reference: str, inputs: list[Any], training: bool = False) -> Graph:
-    """The graph (level `traced`) of the block that `FILE.py:NAME` names, called with `inputs`."""
+def _run(arguments: argparse.Namespace) -> None:
     from gluonjit import autograd
     from gluonjit.gluon.cached import trace_call
 
-    block = load_block(reference)
-    with autograd.train_mode() if training else autograd.predict_mode():
-        return trace_call(block, inputs)
-
-
-def _run(arguments: argparse.Namespace) -> None:
-    graph = traced_graph(arguments.model, example_inputs(arguments.input, arguments.seed), arguments.train)
+    block, given = load_model(arguments)
+    with autograd.train_mode() if arguments.train else autograd.predict_mode():
+        graph = trace_call(block, given)
     print(render(graph, arguments.stage, arguments.locs), end="")
 
 

@@ -1,46 +1,19 @@
-"""What commands are given: a block or function out of a Python file, a graph out of a text file, inputs.
+"""What commands are given: a block or function out of a Python file, or a graph out of a text file.
 
 `FILE.py` is the user's own program and is run as Python; nothing else that is read here is ever executed.
 """
 
 from __future__ import annotations
 
-import argparse
-import re
 import runpy
 import sys
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import did_you_mean
-from gluonjit.ir.types import IRError, TensorType, dtype
-
-INPUT_HELP = "shape of an input, such as 1x3x224x224, 8x16:int32 or scalar; repeat for several inputs"
-
-
-def input_type(text: str) -> TensorType:
-    """The type that `1x3x224x224` or `8x16:int32` names; for argparse."""
-    shape, _, element = text.partition(":")
-    if shape != "scalar" and not re.fullmatch(r"\d+(x\d+)*", shape, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write it as 1x3x224x224, or 8x16:int32")
-    try:
-        element_type = dtype(element or "f32")
-    except IRError as e:
-        raise argparse.ArgumentTypeError(str(e)) from e
-    return TensorType(element_type, () if shape == "scalar" else tuple(map(int, shape.split("x"))))
-
-
-def random_input(type: TensorType, rng: np.random.Generator) -> np.ndarray:
-    """Standard normal floats, integers from 0 to 9, or booleans."""
-    if type.dtype.is_float:
-        return rng.standard_normal(type.shape).astype(type.dtype.numpy)
-    high = 2 if type.dtype.kind == "b" else 10
-    return rng.integers(0, high, type.shape).astype(type.dtype.numpy)
+from gluonjit.ir.types import IRError
 
 
 def is_python(path: str) -> bool:
@@ -86,15 +59,6 @@ def load_block(reference: str) -> Any:
     if any(p._data is None and not p._deferred_init for p in block.collect_params().values()):
         block.initialize()
     return block
-
-
-def example_inputs(types: Sequence[TensorType], seed: int) -> list[Any]:
-    from gluonjit import nd
-
-    if not types:
-        raise IRError("say what the block is called with: --input 1x3x224x224 (repeat for several inputs)")
-    rng = np.random.default_rng(seed)
-    return [nd.NDArray._wrap(random_input(t, rng)) for t in types]
 
 
 def read_text(path: str) -> str:

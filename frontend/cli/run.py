@@ -1,13 +1,18 @@
-"""`gluonjit run`: computes a graph or a block on random inputs, and says whether native code and reference agree."""
+"""`gluonjit run`: computes a graph or a model, and says whether native code and reference agree."""
 
 from __future__ import annotations
 
 import argparse
+import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from gluonjit.cli.loading import INPUT_HELP, example_inputs, input_type, is_python, load_graph, random_input
+from gluonjit.cli.files import is_symbol
+from gluonjit.cli.inputs import random_input
+from gluonjit.cli.loading import is_python, load_graph
+from gluonjit.cli.models import add_model, load_model
 from gluonjit.ir.graph import Graph, evaluate
 from gluonjit.ir.types import IRError, type_of
 
@@ -15,26 +20,50 @@ from gluonjit.ir.types import IRError, type_of
 def add_commands(commands: Any) -> None:
     p = commands.add_parser(
         "run",
-        help="compile and run a graph or a block on random inputs",
-        description="Compiles a graph or a block, runs it on random inputs, prints the results, and how far they are "
-        "from the reference (each op computed by NumPy).",
-        epilog="example: echo 'graph @g() { %a = constant() {value = 1.5} %b = exp(%a) return %b }' | gluonjit run -",
+        help="compile and run a graph or a model",
+        description="Compiles a graph or a model, runs it, prints the results, and how far they are from the reference "
+        "(each op computed by NumPy): always for random inputs of programs, with --check for graphs that MXNet wrote.",
+        epilog="example: gluonjit run model-symbol.json model-0000.params --input data=x.npy --output y.npz",
     )
-    p.add_argument("model", metavar="FILE.ir|FILE.py:NAME", help="a graph's text (`-`: standard input), or a block")
-    p.add_argument("--input", type=input_type, action="append", default=[], metavar="SHAPE", help=INPUT_HELP)
-    p.add_argument("--random", type=int, default=0, metavar="SEED", help="seed of the inputs (default: %(default)s)")
+    add_model(p, "|FILE.ir|-", "; the text of a compiler's graph, `-` for standard input")
+    p.add_argument("--random", type=int, dest="seed", metavar="SEED", help="the same as --seed")
+    p.add_argument("--output", metavar="FILE", help="write the results here: y.npz by name, or y.npy if it is one")
+    p.add_argument("--check", action="store_true", help="compare with the reference for model-symbol.json, too")
     p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    if is_python(arguments.model):
+    reference: list[np.ndarray] | None = None
+    names: list[str] | None = None
+    if is_symbol(arguments.model):
+        names, outputs, reference = _run_file(arguments)
+    elif is_python(arguments.model):
         outputs, reference = _run_block(arguments)
     else:
-        outputs, reference = _run_graph(load_graph(arguments.model), arguments.random)
-    for k, (got, want) in enumerate(zip(outputs, reference, strict=True)):
-        print(f"output {k}: {type_of(got)}")
+        if arguments.params:
+            raise IRError(f"{arguments.params}: a parameters' file is for a graph in a file, model-symbol.json")
+        outputs, reference = _run_graph(load_graph(arguments.model), arguments.seed)
+    names = names or [f"output {k}" for k in range(len(outputs))]
+    for k, (name, got) in enumerate(zip(names, outputs, strict=True)):
+        print(f"{name}: {type_of(got)}")
         print(np.array2string(got, threshold=64, edgeitems=3))
-        print(f"relative difference to the reference: {relative_difference(got, want):.1e}")
+        if reference is not None:
+            print(f"relative difference to the reference: {relative_difference(got, reference[k]):.1e}")
+    if arguments.output:
+        _save(arguments.output, [name.replace(" ", "") for name in names], outputs)
+
+
+def _save(path: str, names: Sequence[str], outputs: Sequence[np.ndarray]) -> None:
+    from gluonjit.checkpoint import atomic, npz
+
+    if not path.endswith(".npy"):
+        npz.write(path, dict(zip(names, outputs)))
+        return
+    if len(outputs) != 1:
+        raise IRError(f"{path}: there are {len(outputs)} results; an .npz file holds several")
+    buffer = io.BytesIO()
+    np.save(buffer, outputs[0])
+    atomic.write(path, [buffer.getvalue()])
 
 
 def relative_difference(got: np.ndarray, want: np.ndarray) -> float:
@@ -65,15 +94,26 @@ def _run_graph(graph: Graph, seed: int) -> tuple[list[np.ndarray], list[np.ndarr
 
 
 def _run_block(arguments: argparse.Namespace) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    block, inputs = load_model(arguments)
+    reference = _outputs(block, inputs, arguments.seed)
+    block.hybridize()
+    return _outputs(block, inputs, arguments.seed), reference
+
+
+def _run_file(arguments: argparse.Namespace) -> tuple[list[str], list[np.ndarray], list[np.ndarray] | None]:
+    """(names of the outputs, outputs, reference if asked for)"""
+    block, inputs = load_model(arguments)
+    outputs = _outputs(block, inputs, arguments.seed)
+    reference = None
+    if arguments.check:
+        block.hybridize(backend="numpy")
+        reference = _outputs(block, inputs, arguments.seed)
+    return block._graph.list_outputs(), outputs, reference
+
+
+def _outputs(block: Any, inputs: Sequence[Any], seed: int) -> list[np.ndarray]:
     from gluonjit import random
-    from gluonjit.cli.loading import load_block
     from gluonjit.trace import flatten
 
-    block = load_block(arguments.model)
-    inputs = example_inputs(arguments.input, arguments.random)
-    random.seed(arguments.random)
-    reference = flatten([block(*inputs)])[0]
-    block.hybridize()
-    random.seed(arguments.random)
-    outputs = flatten([block(*inputs)])[0]
-    return [x.asnumpy() for x in outputs], [x.asnumpy() for x in reference]
+    random.seed(seed)
+    return [x.asnumpy() for x in flatten([block(*inputs)])[0]]

@@ -138,8 +138,8 @@ MALFORMED = {
     "unknown key": (change("nodes", 1, "zzz", to=3), "node 1: unknown key 'zzz'; expected op, name, inputs, attrs"),
     "unknown key on top": (change("zzz", to=3), "the graph: unknown key 'zzz'; expected nodes, arg_nodes, heads"),
     "no op": (without("nodes", 1, "op"), 'node 1: Missing field "op"'),
-    "op": (change("nodes", 1, "op", to=5), "node 1: op 5; expected a string"),
-    "name": (change("nodes", 1, "name", to=None), "node 1: name None; expected a string"),
+    "op": (change("nodes", 1, "op", to=5), "node 1: op: 5; expected a string"),
+    "name": (change("nodes", 1, "name", to=None), "node 1: name: None; expected a string"),
     "unknown op": (
         change("nodes", 1, "op", to="Activatoin"),
         r"node 1 \('act'\): Failed loading Op act of type Activatoin: Operator Activatoin is not registered",

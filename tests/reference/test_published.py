@@ -1,11 +1,14 @@
 """Networks of their real size, from the files that MXNet wrote: the model zoo, and a checkpoint from the field."""
 
 import json
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import gluonjit as mx
+from gluonjit.cli import main
 from support.compare import assert_close
 from support.zoo import image, weights
 
@@ -31,13 +34,40 @@ def test_model_zoo(name, shared):
     assert_close(logits, np.load(folder / f"{name}-out.npy"), name)
 
 
-def test_face_recognition(shared):
-    """MXNet 0.9.5 wrote it: attributes named `attr`, parameters in version 1."""
-    folder = shared / "mxnet" / "checkpoints"
-    recorded = np.load(folder / "mobileface_v1-io.npz")
-    params = mx.nd.load(folder / "mobileface_v1-0000.params")
-    arrays = {name.partition(":")[2]: array for name, array in params.items()}
-    arrays["data"] = mx.nd.array(recorded["data"])
-    (embedding,) = run(mx.sym.load(folder / "mobileface_v1-symbol.json"), arrays)
-    # Evaluation in float64 shows that MXNet's result is 6.5e-6 off, and ours 7e-6: the tolerance is about their sum.
-    assert_close(embedding, recorded["out0"], tol=1.5e-5)
+def as_block(prefix, x):
+    return mx.gluon.SymbolBlock.imports(f"{prefix}-symbol.json", ["data"], f"{prefix}-0000.params")(x)
+
+
+def as_module(prefix, x):
+    module = mx.mod.Module.load(str(prefix), 0, label_names=None)
+    module.bind([("data", x.shape)], for_training=False)
+    return module.predict(x)
+
+
+def as_executor(prefix, x):
+    graph, args, aux = mx.model.load_checkpoint(str(prefix), 0)
+    executor = graph.simple_bind(mx.cpu(), data=x.shape)
+    executor.copy_params_from(args, aux)
+    return executor.forward(data=x)[0]
+
+
+def by_command(prefix, x):
+    folder = Path(tempfile.mkdtemp())
+    np.save(folder / "x.npy", x.asnumpy())
+    files = [f"{prefix}-symbol.json", f"{prefix}-0000.params"]
+    assert main(["run", *files, "--input", f"data={folder / 'x.npy'}", "--output", str(folder / "y.npz")]) == 0
+    with np.load(folder / "y.npz") as outputs:
+        (name,) = outputs
+        return mx.nd.array(outputs[name])
+
+
+@pytest.mark.parametrize("run", [as_block, as_module, as_executor, by_command], ids=lambda run: run.__name__)
+def test_face_recognition(shared, run):
+    """MXNet 0.9.5 wrote it: attributes named `attr`, parameters in version 1.
+
+    Evaluation in float64 shows that MXNet's own result is 6.5e-6 off.
+    """
+    prefix = shared / "mxnet" / "checkpoints" / "mobileface_v1"
+    recorded = np.load(f"{prefix}-io.npz")
+    embedding = run(prefix, mx.nd.array(recorded["data"]))
+    assert_close(embedding.asnumpy(), recorded["out0"], tol=1e-5)

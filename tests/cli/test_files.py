@@ -1,0 +1,195 @@
+"""Commands on models in files: `inspect`, `run`, `bench`, `convert`, `dump`, as a user types them."""
+
+import json
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit.cli import main
+from gluonjit.gluon import nn
+from support.compare import assert_close
+
+X = np.linspace(-1, 1, 2 * 3 * 8 * 8, dtype="f4").reshape(2, 3, 8, 8)
+
+
+@pytest.fixture
+def expected(tmp_path, monkeypatch):
+    """A model in the files `net-symbol.json` and `net-0000.params`, its input in `x.npy`; gives its output."""
+    monkeypatch.chdir(tmp_path)
+    with mx.name.NameManager():
+        net = nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(nn.Conv2D(4, 3, activation="relu"), nn.BatchNorm(), nn.Dense(5))
+    net.initialize(mx.init.Xavier())
+    net.hybridize(backend="numpy")
+    out = net(mx.nd.array(X))
+    net.export("net")
+    np.save("x.npy", X)
+    return out.asnumpy()
+
+
+@pytest.fixture
+def run(expected, capsys):
+    """Runs a command; gives (status, stdout, stderr)."""
+
+    def run(*arguments):
+        try:
+            status = main(arguments)
+        except SystemExit as e:
+            status = e.code
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run
+
+
+FILES = ("net-symbol.json", "net-0000.params")
+
+
+def test_run(run, expected):
+    status, out, err = run("run", *FILES, "--input", "data=x.npy", "--output", "y.npz", "--check")
+    assert (status, err) == (0, "")
+    assert out.startswith("net_dense0_fwd_output: f32[2,5]\n") and "relative difference to the reference" in out
+    with np.load("y.npz") as outputs:
+        assert_close(outputs["net_dense0_fwd_output"], expected)
+
+
+@pytest.mark.parametrize("given", ["x.npy", "x.npz", "data=x.npz"])
+def test_ways_to_give_the_input(run, expected, given):
+    np.savez("x.npz", data=X)
+    status, _, err = run("run", *FILES, "--input", given, "--output", "y.npy")
+    assert (status, err) == (0, "")
+    assert_close(np.load("y.npy"), expected)
+
+
+def test_random_input(run):
+    first, second, third = (run("run", *FILES, "--input", "1x3x8x8", "--seed", seed)[1] for seed in "001")
+    assert first == second != third
+
+
+def test_another_element_type(run, expected):
+    np.save("wide.npy", X.astype("f8"))
+    status, _, err = run("run", *FILES, "--input", "wide.npy", "--output", "y.npy")
+    assert (status, err) == (0, "data: f64 converted to f32\n")
+    assert_close(np.load("y.npy"), expected)
+
+
+def test_labels_are_filled_in(run):
+    graph = mx.sym.SoftmaxOutput(mx.sym.var("data"), mx.sym.var("label"))
+    graph.save("loss-symbol.json")
+    status, _, err = run("run", "loss-symbol.json", "--input", "data=2x3")
+    assert (status, err) == (0, "not given, and therefore 0: label: f32[2]\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", *FILES), "say what data is: --input data=1x3x224x224, or data=x.npy"),
+        (("run", *FILES, "--input", "dat=x.npy"), "the graph has no input 'dat'; did you mean 'data'?; it has data"),
+        (("run", *FILES, "--input", "x.npy", "--input", "x.npy"), "2 inputs are given; the graph has 1: data"),
+        (("run", *FILES, "--input", "none.npy"), "cannot read none.npy: No such file or directory"),
+        (("run", *FILES, "--input", "text.npy"), "text.npy: "),
+        (("run", *FILES, "--input", "2x4x8x8"), "net-symbol.json: simple_bind error"),
+        (("run", "net-symbol.json", "list.params", "--input", "x.npy"), "list.params holds arrays without names"),
+        (
+            ("run", "net-symbol.json", "less.params", "--input", "x.npy"),
+            "less.params lacks net_batchnorm0_running_mean",
+        ),
+        (("run", "none-symbol.json", "--input", "x.npy"), "cannot read none-symbol.json"),
+        (("run", "x.npy"), "'utf-8' codec"),
+        (("dump", "model.py:net", "net-0000.params", "--input", "1x3"), "net-0000.params: a parameters' file is for"),
+        (("inspect", "text.npy"), "text.npy: byte 0: the magic number"),
+        (("inspect", "net-0000.params", "net-0000.params"), "net-0000.params is no graph"),
+        (("convert", "none.params", "y.npz"), "cannot read none.params"),
+        (("convert", "net-0000.params", "nowhere/y.npz"), "cannot write nowhere/y.npz"),
+    ],
+)
+def test_mistakes_are_one_error(run, arguments, message):
+    open("text.npy", "w").write("hello world, hello world, hello")
+    mx.nd.save("list.params", [mx.nd.ones((1,))])
+    arrays = mx.nd.load("net-0000.params")
+    mx.nd.save("less.params", {name: x for name, x in arrays.items() if name.startswith("arg:")})
+    status, out, err = run(*arguments)
+    assert status == 1 and out == ""
+    assert err.startswith(f"error: {message}") and "Traceback" not in err
+
+
+def test_inspect(run):
+    status, out, err = run("inspect", *FILES, "--input", "data=2x3x8x8")
+    assert (status, err) == (0, "")
+    for line in (
+        "net-symbol.json: written by MXNet 1.9.1, 13 nodes",
+        "  data: f32[2,3,8,8]",
+        "  net_dense0_fwd_output: f32[2,5]",
+        "operators: 4",
+        "  Convolution                          1    15.84 k FLOPs",  # 2 * 2*4*6*6 * 27, and the bias
+        "  FullyConnected                       1     2.89 k FLOPs",  # 2 * 2*5*144, and the bias
+        "parameters: 8 arrays (8 f32), 853 elements, 0.00 MB",
+        "  net_dense0_weight                        f32[5,144]",
+        "FLOPs: ",
+        "unsupported: nothing",
+    ):
+        assert line in out, out
+
+
+def test_inspect_a_graph_alone(run):
+    status, out, _ = run("inspect", "net-symbol.json")
+    assert status == 0
+    assert "parameters: 8 (give their file for shapes and sizes)" in out
+    assert "FLOPs: give the inputs' shapes, such as --input data=1x3x224x224" in out
+
+
+def test_inspect_parameters_alone(run):
+    status, out, _ = run("inspect", "net-0000.params", "--all")
+    assert status == 0
+    assert out.splitlines()[1] == "parameters: 8 arrays (8 f32), 853 elements, 0.00 MB"
+    assert out.splitlines()[2].split() == ["arg:net_conv0_weight", "f32[4,3,3,3]"]
+
+
+def test_inspect_says_what_is_not_supported(run):
+    graph = json.loads(open("net-symbol.json").read())
+    graph["nodes"][-1]["op"] = "NoSuchOperator"
+    open("odd-symbol.json", "w").write(json.dumps(graph))
+    status, out, _ = run("inspect", "odd-symbol.json")
+    assert status == 0
+    assert "  NoSuchOperator                       1\n" in out
+    assert out.endswith("unsupported: \n  operator NoSuchOperator (net_dense0_fwd)\n")
+
+
+def test_inspect_finds_arrays_that_are_not_read(run):
+    mx.nd.save("more.params", {**mx.nd.load("net-0000.params"), "arg:other": mx.nd.ones((1,))})
+    assert "not read by the graph: other" in run("inspect", "net-symbol.json", "more.params")[1]
+
+
+def test_dump(run):
+    status, out, _ = run("dump", *FILES, "--input", "data=1x3x8x8", "--stage", "trace")
+    assert status == 0 and "mx.Convolution" in out
+    status, out, err = run("dump", "net-symbol.json", "--input", "data=1x3x8x8", "--stage", "expanded")
+    assert (
+        status == 0 and "conv(" in out and err.startswith("not given, and therefore 0: net_conv0_weight: f32[4,3,3,3]")
+    )
+
+
+def test_bench(run):
+    status, out, _ = run("bench", *FILES, "--input", "data=1x3x8x8", "--rounds", "1", "--seconds", "0.001")
+    assert status == 0 and "imperative" in out and "hybridized" in out
+
+
+def test_convert(run, expected):
+    assert run("convert", "net-0000.params", "net.safetensors")[0] == 0
+    status, out, _ = run("convert", "net.safetensors", "again.params")
+    assert (status, out) == (0, "again.params: 8 arrays, 0.00 MB\n")
+    assert open("again.params", "rb").read() == open("net-0000.params", "rb").read()
+    assert run("convert", "again.params", "net.npz", "--strip")[0] == 0
+    with np.load("net.npz") as arrays:
+        assert "net_conv0_weight" in arrays and "net_batchnorm0_running_var" in arrays
+    status, *_ = run("run", "net-symbol.json", "net.npz", "--input", "x.npy", "--output", "y.npy")
+    assert status == 0
+    assert_close(np.load("y.npy"), expected)
+
+
+def test_names_that_stripping_makes_equal(run):
+    mx.nd.save("both.params", {"arg:x": mx.nd.ones((1,)), "aux:x": mx.nd.ones((1,))})
+    status, _, err = run("convert", "both.params", "y.npz", "--strip")
+    assert status == 1 and err.startswith("error: both.params: without arg: and aux:, some names are the same")
