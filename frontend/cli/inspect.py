@@ -12,8 +12,8 @@ from gluonjit.cli import files, inputs
 from gluonjit.ir.graph import Builder, Graph, Op
 from gluonjit.ir.types import IRError, TensorType, type_of
 
-MOVES = {"broadcast", "reshape", "transpose", "slice", "reverse", "pad", "concat", "update_slice", "gather", "gather_nd"}
-MOVES |= {"iota", "constant", "cast", "select"}
+MOVES = {"broadcast", "reshape", "transpose", "slice", "reverse", "pad", "concat", "update_slice"}
+MOVES |= {"gather", "gather_nd", "iota", "constant", "cast", "select"}
 """Primitives that compute nothing."""
 
 SHOWN = 10
@@ -42,7 +42,7 @@ def _run(arguments: argparse.Namespace) -> None:
         _arrays(arguments.model, arguments.all)
         return
     problems = _graph(arguments)
-    print("unsupported: " + ("nothing" if not problems else ""))
+    print("unsupported:" + ("" if problems else " nothing"))
     for problem in problems:
         print(f"  {problem}")
 

@@ -154,7 +154,7 @@ def test_inspect_says_what_is_not_supported(run):
     status, out, _ = run("inspect", "odd-symbol.json")
     assert status == 0
     assert "  NoSuchOperator                       1\n" in out
-    assert out.endswith("unsupported: \n  operator NoSuchOperator (net_dense0_fwd)\n")
+    assert out.endswith("unsupported:\n  operator NoSuchOperator (net_dense0_fwd)\n")
 
 
 def test_inspect_finds_arrays_that_are_not_read(run):
