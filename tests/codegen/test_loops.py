@@ -417,6 +417,52 @@ def test_rows(name, target):
     check(make, *types, target=target, nthreads=3, seed=1)
 
 
+def random_rows(seed):
+    """A body that mixes elementwise work with reductions over one set of axes whose results meet the elements again."""
+    rng = random.Random(seed)
+    shape = tuple(rng.choice([1, 2, 3, 5, 7, 16, 17, 33]) for _ in range(rng.randint(1, 4)))
+    axes = tuple(sorted(rng.sample(range(len(shape)), rng.randint(1, len(shape)))))
+    kept = tuple(k for k in range(len(shape)) if k not in axes)
+    count = float(np.prod([shape[k] for k in axes]))
+
+    def make(b, x, y):
+        pool, rows = [x, y], []
+        for _ in range(rng.randint(3, 9)):
+            v = rng.choice(pool)
+            kind = rng.random()
+            if kind < 0.35:
+                pool.append(rng.choice([b.tanh, b.sigmoid, b.neg, b.sin])(v))
+            elif kind < 0.55:
+                pool.append(rng.choice([b.add, b.sub, b.maximum])(v, rng.choice(pool)))
+            else:
+                op = rng.choice(["sum", "max", "min"])
+                r = b.reduce(b.tanh(v) if op == "sum" else v, op=op, axes=axes)
+                if op == "sum":
+                    r = b.div(r, spread(b, b.constant(count, "f32"), r, ()))
+                if rows and rng.random() < 0.5:
+                    r = b.add(b.tanh(r), rng.choice(rows))
+                rows.append(r)
+                pool.append(spread(b, r, x, kept))
+        return [pool[-1], *rng.sample(pool, 1), *rows[:1]]
+
+    return make, [f32(*shape)] * 2
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_rows(seed):
+    make, types = random_rows(seed)
+    graph = body(make, *types)
+    assert supported(graph) is None
+    inputs = arrays(*types, seed=seed)
+    wanted, _ = evaluate(graph, inputs)
+    targets = runnable_targets()
+    alone = run(graph, inputs, targets[seed % len(targets)], at_end=seed % 4 < 2)
+    shared = run(graph, inputs, targets[seed % len(targets)], nthreads=3)
+    for a, b, want in zip(alone, shared, wanted):
+        assert_close(a, want, tol=3e-5)  # a few cancellations in a row
+        assert a.tobytes() == b.tobytes()
+
+
 def test_rows_in_other_dtypes():
     for dtype in (F64, F16):
         check(lambda b, x: softmax(b, x, (1,)), TensorType(dtype, (9, 100)))
