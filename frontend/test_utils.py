@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gluonjit import autograd, context, initializer, io
+from gluonjit import autograd, context, io
 from gluonjit import ndarray as nd
 from gluonjit.context import Context, current_context
 from gluonjit.gluon.utils import download
@@ -372,9 +372,10 @@ def check_gluon_hybridize_consistency(
     first = net_builder(prefix="net_")
     first.initialize()
     expected = first(*data_l).asnumpy()
-    values = {name: p.data() for name, p in first.collect_params().items()}
     second = net_builder(prefix="net_")
-    second.initialize(initializer.Load(values))
+    second.initialize()
+    for name, param in second.collect_params().items():
+        param.set_data(first.collect_params()[name].data())
     second.hybridize()
     assert_almost_equal(second(*data_l), expected, rtol=rtol, atol=atol)
     if numpy_func is not None:

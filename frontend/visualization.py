@@ -69,7 +69,7 @@ def print_summary(
                 counted.add(source)
                 parameters += math.prod(shapes.get((source, number), (0,)))
         total += parameters
-        size = "x".join(map(str, shapes.get((node, 0), ())[1:])) if node.op is not None else ""
+        size = "x".join(map(str, shapes.get((node, 0), ())[1:]))
         kind = node.op.name if node.op is not None else "null"
         row(f"{node.name}({kind})", size, parameters, before[0] if before else "")
         for name in before[1:]:

@@ -57,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> None:
                 table[missing].append(f"{path}:{line}")
     _print("Operators that are missing", operators, arguments.all)
     _print("Names that are missing", names, arguments.all)
-    _print(f"Names that MXNet {mxnet_api.VERSION} does not have either", foreign, arguments.all)
+    _print(f"Names that are not in MXNet {mxnet_api.VERSION}'s public interface either", foreign, arguments.all)
     for remark in remarks:
         print(remark)
     lacking = f"{len(operators)} operators and {len(names)} other names are missing"

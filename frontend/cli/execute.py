@@ -34,6 +34,8 @@ def _run(arguments: argparse.Namespace) -> None:
     words = arguments.module or arguments.script
     if not words:
         arguments.usage_error("say which script or module to run")
+    if not arguments.module and not os.path.exists(words[0]):
+        raise IRError(f"there is no file {words[0]}")
     install_as_mxnet(numpy_aliases=not arguments.no_numpy_aliases)
     try:
         if arguments.module:
@@ -49,12 +51,9 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _run_script(words: list[str]) -> None:
-    script = words[0]
-    if not os.path.exists(script):
-        raise IRError(f"there is no file {script}")
     sys.argv[:] = words
-    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
-    runpy.run_path(script, run_name="__main__")
+    sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
+    runpy.run_path(words[0], run_name="__main__")
 
 
 def _run_module(words: list[str]) -> None:

@@ -27,4 +27,15 @@ __all__ = [
     "utils",
 ]
 
-_mxnet_api.explain(__name__)
+for _module in (
+    "",
+    ".nn",
+    ".rnn",
+    ".loss",
+    ".contrib",
+    ".contrib.nn",
+    ".contrib.rnn",
+    ".model_zoo",
+    ".model_zoo.vision",
+):
+    _mxnet_api.explain(__name__ + _module)

@@ -60,6 +60,8 @@ class _Reader(ast.NodeVisitor):
     def __init__(self) -> None:
         self.uses: list[Use] = []
         self.scopes: list[dict[str, str | None]] = [{}]
+        self.starred: set[str] = set()
+        """Meanings of what `from mxnet.gluon.nn import *` brought in: naming one is a use."""
 
     def meaning(self, node: ast.AST) -> str | None:
         """`mxnet.nd.relu` for an expression that means it, `F.relu`; None for anything else."""
@@ -101,6 +103,7 @@ class _Reader(ast.NodeVisitor):
                     inside = module.partition(".")[2]
                     for name in mxnet_api.modules().get(mxnet_api.full_name(inside) or ".", ()):
                         self.scopes[-1][name] = f"{module}.{name}"
+                        self.starred.add(f"{module}.{name}")
                 continue
             if ours:
                 self.use(f"{module}.{alias.name}", node)
@@ -167,6 +170,11 @@ class _Reader(ast.NodeVisitor):
                 self.visit(part)
 
     # Uses
+
+    def visit_Name(self, node: ast.Name) -> None:
+        meaning = self.meaning(node)
+        if meaning in self.starred:
+            self.use(meaning, node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         meaning = self.meaning(node)

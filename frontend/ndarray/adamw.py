@@ -57,7 +57,7 @@ def mp_adamw_update(
 ) -> Any:
     """`adamw_update` of `weight32`, in place; `out`, or a copy of `weight`, gets it rounded."""
     out = kwargs.pop("out", None)
-    adamw_update(weight32, grad, mean, var, rescale_grad, *args, out=weight32, **kwargs)
+    adamw_update(weight32, grad, mean, var, rescale_grad, *args, **{**kwargs, "out": weight32})
     target = weight.copy() if out is None else out
     target[:] = weight32
     return target

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import threading
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ from gluonjit.trace.state import recorded, running
 _new = object.__new__
 _CPU = cpu(0)
 _making_storage = threading.Lock()
+if hasattr(os, "register_at_fork"):  # as in `random`
+    _release = _making_storage.release
+    os.register_at_fork(before=_making_storage.acquire, after_in_parent=_release, after_in_child=_release)
 
 EAGER = {training: Eager(training, random.next_key) for training in (False, True)}
 """What runs expansions on arrays, for each mode."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from gluonjit.symbol.graph import Node, post_order, variables
 from gluonjit.symbol.infer import check_shape, known_variables
 from gluonjit.symbol.lower import lower, stream_numbers
 from gluonjit.symbol.shapes import bracketed, is_complete, solve_shapes
-
 
 LEARNED = ("weight", "bias", "gamma", "beta", "alpha")
 """How the names of layers' parameters end."""
@@ -50,6 +49,11 @@ class Executor:
         self.grad_arrays: list[Any] = [None] * len(self.arg_arrays)
         self._compiled: dict[bool, Any] = {}
         self._outputs: list[Any] | None = None
+        self._monitor: tuple[Callable[[str, Any], None], bool] | None = None
+
+    def set_monitor_callback(self, callback: Callable[[str, Any], None], monitor_all: bool = False) -> None:
+        """Has `callback(name, array)` see every operator's results in each `forward`; `monitor_all`: its inputs, too."""
+        self._monitor = callback, monitor_all
 
     @property
     def arg_dict(self) -> dict[str, Any]:
@@ -115,6 +119,11 @@ class Executor:
         if streams:
             inputs.append(random.reserve(streams))
             versions.append(None)
+        if self._monitor is not None:
+            from gluonjit.gluon.monitor import run_monitored
+
+            show, everything = self._monitor
+            run_monitored(self._graph(training), inputs, lambda name, _, x: show(name, x), everything)
         outputs, _ = callee.run(inputs, versions)
         self._outputs = [NDArray._wrap(x) for x in outputs]
         return self._outputs

@@ -134,21 +134,26 @@ def chosen(package: subjects.Package, patterns: list[str], sample: bool) -> list
     return names
 
 
+STAGES = ("killed", "build", "imperative", "hybridized", "equal", "passed")
+"""Where a model stopped, in order."""
+
+
 def report(rows: list[dict[str, Any]]) -> None:
     """A table of how far models got, and reasons by how many models they stop."""
-    print(f"\n{'model':44} {'built':6} {'ran':6} {'equal':6} {'MXNet':9} reason")
+    print(f"\n{'model':44} {'built':6} {'ran':11} {'equal':6} {'MXNet':8} reason")
     for row in sorted(rows, key=lambda row: row["name"]):
-        reached = (
-            ("build", "imperative", "hybridized", "equal", "passed").index(row["stage"])
-            if row["stage"] != "killed"
-            else 0
-        )
-        marks = ["yes" if reached > k else "no" if reached == k or k == 0 else "" for k in (0, 2, 3)]
-        marks[1] = "yes" if reached > 2 else "imp." if reached == 2 else "no" if reached == 1 else ""
-        against = f"{row['mxnet']:.1e}" if "mxnet" in row else ""
-        print(f"{row['name']:44} {marks[0]:6} {marks[1]:6} {marks[2]:6} {against:9} {row.get('reason', '')[:120]}")
+        reached = STAGES.index(row["stage"])
+        built = "yes" if reached > STAGES.index("build") else "no"
+        ran = "both modes" if reached >= STAGES.index("equal") else "imperative" if row["stage"] == "hybridized" else ""
+        equal = {"passed": "yes", "equal": "no"}.get(row["stage"], "")
+        against = f"{row['mxnet']:.0e}" if "mxnet" in row else ""
+        print(f"{row['name']:44} {built:6} {ran:11} {equal:6} {against:8} {row.get('reason', '')[:120]}")
     passed = sum(row["stage"] == "passed" for row in rows)
     print(f"\n{passed} of {len(rows)} models pass ({100 * passed / max(len(rows), 1):.1f} %)")
+    compared = [row["mxnet"] for row in rows if "mxnet" in row]
+    if compared:
+        agree = sum(d <= TOLERANCE for d in compared)
+        print(f"{agree} of {len(compared)} that MXNet was asked for give its answer; worst {max(compared):.1e}")
     reasons = collections.Counter(row["reason"].splitlines()[0][:160] for row in rows if "reason" in row)
     for reason, count in reasons.most_common():
         print(f"{count:5}  {reason}")

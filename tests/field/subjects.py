@@ -96,9 +96,8 @@ class GluonCV(Package):
     def build(self, name: str) -> Any:
         kwargs: dict[str, Any] = {"pretrained": False, "pretrained_base": False}
         if name.endswith("_custom"):
-            kwargs["classes" if self.family(name).split(".")[0] != "action_recognition" else "nclass"] = (
-                ["cat", "dog", "bird"] if self.family(name).split(".")[0] != "action_recognition" else 3
-            )
+            video = self.family(name).startswith("action_recognition")
+            kwargs |= {"nclass": 3} if video else {"classes": ["cat", "dog", "bird"]}
         return self._zoo().get_model(name, **kwargs)
 
     # By the beginning of the family's name or a part of the model's name: height, width.
@@ -233,9 +232,15 @@ def initialize(net: Any) -> None:
 
 
 def value_of(name: str, shape: tuple[int, ...]) -> Array:
-    """A parameter's value, from its name and shape."""
+    """A parameter's value, from its name and shape.
+
+    Normalizations scale down a little: where nothing has been trained, each residual branch adds to what goes on, and
+    activations that grow from layer to layer make a sigmoid behind them jump at the last digit of its argument.
+    """
     r = np.random.RandomState(zlib.crc32(name.encode()) & 0x7FFFFFFF)
-    if name.endswith(("gamma", "running_var")):
+    if name.endswith("gamma"):
+        return r.uniform(0.4, 0.6, shape).astype(np.float32)
+    if name.endswith("running_var"):
         return r.uniform(0.8, 1.2, shape).astype(np.float32)
     if len(shape) < 2 or name.endswith(("beta", "bias", "running_mean")):
         return r.uniform(-0.1, 0.1, shape).astype(np.float32)

@@ -101,13 +101,16 @@ def main() -> None:
         for name, aliases in ops.items():
             print(name, *aliases, file=file)
     every = {alias for name, aliases in ops.items() for alias in (name, *aliases)}
-    short = {re.sub("^_(contrib|linalg|sparse|image|random)_", "", alias) for alias in every}
     with open(FOLDER / "names.txt", "w") as file:
         print(head + "One module a line: its name, then what is in it, operators aside.", file=file)
         for module, content in sorted(modules().items()):
             names = public_names(content)
-            if module.partition(".")[0] in ("ndarray", "symbol"):
-                names = [name for name in names if name not in every and name not in short]
+            package, _, place = module.partition(".")
+            prefixes = {"": "", "op": "", "_internal": ""} | {
+                p: f"_{p}_" for p in ("contrib", "image", "linalg", "sparse")
+            }
+            if package in ("ndarray", "symbol") and place in prefixes:
+                names = [name for name in names if prefixes[place] + name not in every]
             print(module or ".", *names, file=file)
 
 

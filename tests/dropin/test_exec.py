@@ -1,0 +1,71 @@
+"""`gluonjit exec`: a program for MXNet, as a user starts it."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(*arguments, **files):
+        for name, text in files.items():
+            (tmp_path / f"{name}.py").write_text(text)
+        command = [sys.executable, "-m", "gluonjit", "exec", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    return run
+
+
+SCRIPT = """
+import sys
+import mxnet as mx
+import numpy as np
+from helper import double
+class Own: pass
+if __name__ == "__main__":
+    print(sys.argv, double(mx.nd.ones(2)).asnumpy(), np.array([1], np.int).dtype.kind)
+    import pickle
+    print(type(pickle.loads(pickle.dumps(Own()))).__name__, sys.modules["__main__"].Own is Own)
+"""
+HELPER = "from mxnet import nd\ndef double(x):\n    return nd.broadcast_add(x, x)\n"
+
+
+def test_script_and_arguments(run):
+    done = run("script.py", "--epochs", "3", "-m", script=SCRIPT, helper=HELPER)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["['script.py', '--epochs', '3', '-m'] [2. 2.] i", "Own True"]
+
+
+def test_module(run):
+    done = run("-m", "script", "-x", script=SCRIPT, helper=HELPER)
+    assert done.returncode == 0, done.stderr
+    assert "'-x'] [2. 2.] i" in done.stdout
+
+
+def test_numpy_may_stay_as_it_is(run):
+    done = run("--no-numpy-aliases", "script.py", script="import numpy as np\nprint('int' in np.__dict__)")
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_exit_status(run):
+    assert run("script.py", script="import sys; sys.exit(7)").returncode == 7
+    assert run("script.py", script="raise SystemExit").returncode == 0
+
+
+def test_an_error_shows_the_programs_own_lines(run):
+    program = "import mxnet as mx\ndef f(x):\n    return mx.nd.dot(x, mx.nd.ones((3, 3)))\nf(mx.nd.ones((2, 2)))\n"
+    done = run("script.py", script=program)
+    assert done.returncode == 1
+    first, second, *_ = done.stderr.splitlines()
+    assert first.startswith("Traceback") and "script.py" in second and "line 4" in second
+    assert "runpy" not in done.stderr and "execute.py" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [((), 2, "usage: gluonjit exec"), (("nothing.py",), 1, "error: there is no file nothing.py")],
+)
+def test_mistakes(run, arguments, status, words):
+    done = run(*arguments)
+    assert done.returncode == status and words in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,53 @@
+"""Records what real MXNet answers for models of a package, with the weights and inputs that `subjects.py` gives them.
+
+It runs in a venv of its own (see tests/oracle/record.py), into which the package is installed beside MXNet:
+
+    oracle/bin/python tests/field/reference.py --package gluoncv2 --names 'resnet18 mobilenet_w1' --out references
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import sys
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import subjects
+
+
+def flatten(result: Any) -> list[np.ndarray]:
+    if isinstance(result, (list, tuple)):
+        return [x for part in result for x in flatten(part)]
+    return [] if result is None else [result.asnumpy()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--package", choices=sorted(subjects.PACKAGES), required=True)
+    parser.add_argument("--names", required=True, help="names or patterns, separated by blanks")
+    parser.add_argument("--out", type=Path, required=True, help="folder for an .npz of each model")
+    arguments = parser.parse_args()
+    package = subjects.PACKAGES[arguments.package]
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for name in package.names():
+        file = arguments.out / f"{name}.npz"
+        if file.exists() or not any(fnmatch.fnmatch(name, p) for p in arguments.names.split()):
+            continue
+        try:
+            net = package.build(name)
+            subjects.initialize(net)
+            inputs = [mx.nd.array(x, dtype=x.dtype) for x in package.inputs(name, net)]
+            np.savez(file, *flatten(net(*inputs)))
+            print(f"{name}: recorded", flush=True)
+        except Exception as e:
+            print(f"{name}: {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
