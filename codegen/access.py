@@ -183,7 +183,7 @@ class Access(Arithmetic):
         """(number of active lanes, value in each) of terms that depend on the lane number."""
         count = min(v.high + 1 for atom, _ in fixed for v in atom.leaves)
         e = Affine(0, tuple(fixed))
-        return count, [int(e.evaluate(lambda _, k=k: k)) for k in range(count)]
+        return count, [int(e.evaluate(lambda _: k)) for k in range(count)]  # noqa: B023 (called at once)
 
     def _uniform(self, e: Affine) -> Val:
         """A uniform expression as an i64: outer loops' terms first, so that their sum leaves the inner loops."""

@@ -331,11 +331,11 @@ def _divide(e: Affine, n: int) -> tuple[Affine, Affine]:
     # with left = g·big + small and 0 <= small < g, left // n = big // (n/g) and left % n = g·(big % (n/g)) + small.
     for g in sorted({gcd(n, c) for _, c in left.terms} - {1}, reverse=True):
         small = _sum(left.const, {a: c for a, c in left.terms if c % g})
-        k = small.low // g
-        if small.high // g == k:
-            big = _sum(k, {a: c // g for a, c in left.terms if c % g == 0})
-            q, r = _divide(big, n // g)
-            return quotient + q, r * g + (small - k * g)
+        multiple = small.low // g
+        if small.high // g == multiple:
+            big = _sum(multiple, {a: c // g for a, c in left.terms if c % g == 0})
+            above, r = _divide(big, n // g)
+            return quotient + above, r * g + (small - multiple * g)
 
     k, const = divmod(left.const, n)
     return quotient + (_divided(Affine(const, left.terms), n) + k), _remainder(Affine(const, left.terms), n)

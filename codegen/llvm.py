@@ -129,7 +129,7 @@ class Scope:
 
     def __init__(self, parent: Scope | None, label: str) -> None:
         self.parent = parent
-        self.depth = 0 if parent is None else parent.depth + 1
+        self.depth: int = 0 if parent is None else parent.depth + 1
         self.lines: list[str] = []
         self.label = label
         self.memo: dict[Any, Any] = {}

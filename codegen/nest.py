@@ -136,7 +136,7 @@ def _lane_cost(e: Affine, kind: str, var: Var, width: int, unroll: int) -> float
         lanes = [(atom, k) for atom, k in e.terms if lane in atom.leaves]
         if any(len(atom.leaves) > 1 for atom, _ in lanes):
             return scattered
-        pattern = [int(Affine(0, tuple(lanes)).evaluate(lambda _, k=k: k)) for k in range(width)]
+        pattern = [int(Affine(0, tuple(lanes)).evaluate(lambda _: k)) for k in range(width)]  # noqa: B023 (called at once)
     else:
         pattern = [c * k for k in range(width)]
     if kind == "load" and min(pattern) == max(pattern):

@@ -204,7 +204,7 @@ class Reductions(Access):
     def _plan(self, value: Value, index: Index, lanes: bool) -> _Plan:
         traced = trace(self.evaluator.body, [(value, index)])
         mine = next(r for r in traced.reductions if r.value is value and not r.loops)
-        kept = {}
+        kept: dict[Any, Any] = {}
         for v, at, loops in traced.visits:
             axes = _axes(at, mine.vars) if v in self.kept and loops == (mine,) else None
             if axes is not None:

@@ -78,7 +78,8 @@ def _foreach_arrays(body: Callable[..., Any], data: Any, init_states: Any) -> An
     if len(rows) != 1 or 0 in rows:
         shapes = ", ".join(str(x.shape) for x in leaves)
         raise MXNetError(f"foreach needs data with equally many rows, and one row at least; got {shapes or 'none'}")
-    states, collected, shape = init_states, [], None
+    shape: Any = None
+    states, collected = init_states, []
     with random.forked():
         for k in range(rows.pop()):
             outputs, states = body(nest.rebuild(form, [x[k] for x in leaves]), states)

@@ -79,7 +79,9 @@ def forked() -> Iterator[None]:
     """
     from gluonjit.ir import opdef
 
-    bits = opdef.lookup("random_bits").eval(next_key(), shape=(1,), dtype=I64, stream=0)
+    primitive = opdef.lookup("random_bits")
+    assert isinstance(primitive, opdef.Primitive)
+    bits = primitive.eval(next_key(), shape=(1,), dtype=I64, stream=0)
     outer, _forks.innermost = _forks.innermost, [int(bits[0]), 0]
     try:
         yield

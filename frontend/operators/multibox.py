@@ -71,9 +71,9 @@ def multi_box_prior(
     step_y, step_x = steps if steps[0] > 0 else (1 / height, 1 / width) if height * width else (1.0, 1.0)
 
     # Half extents of the anchors of one cell, in float32 as MXNet computes them.
-    root = np.sqrt(np.array(ratios, np.float32))
-    tall = np.array([*(s / root[0] for s in np.float32(sizes)), *(np.float32(sizes[0]) / root[1:])], np.float32)
-    wide = np.array([*(s * root[0] for s in np.float32(sizes)), *(np.float32(sizes[0]) * root[1:])], np.float32)
+    root, size = np.sqrt(np.array(ratios, np.float32)), np.array(sizes, np.float32)
+    tall = np.concatenate([size / root[0], size[0] / root[1:]])
+    wide = np.concatenate([size * root[0], size[0] * root[1:]])
     wide = wide * np.float32(height) / np.float32(max(width, 1))
     half = np.stack([-wide, -tall, wide, tall], 1) / np.float32(2)
 

@@ -129,7 +129,8 @@ def _sum_of_samples(
 
     def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         _, most, table, image, *parts = captured
-        down, across = _Samples(*parts[:3], rows.cells), _Samples(*parts[3:], cols.cells)
+        down = _Samples(parts[0], parts[1], parts[2], rows.cells)
+        across = _Samples(parts[3], parts[4], parts[5], cols.cells)
         y, x = (b.cast(v, dtype=dtype) for v in (b.div(index, most), b.mod(index, most)))
         value = _sample(b, table, image, down.place(b, y), across.place(b, x), size)
         there = b.reshape(both(b, b.lt(y, down.count), b.lt(x, across.count)), shape=(n, 1, 1, 1))

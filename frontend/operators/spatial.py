@@ -44,7 +44,8 @@ def _sampled(b: Any, data: Any, grid: Any) -> Any:
         v = b.mul(b.add(v, scalar(b, 1, dtype)), scalar(b, n - 1, dtype))
         places.append(b.div(v, scalar(b, 2, dtype)))
     image = b.iota(shape=(batch, 1, 1), axis=0, dtype=I64)
-    y = bilinear(b, pixel_table(b, data), image, *places, (height, width))
+    y_at, x_at = places
+    y = bilinear(b, pixel_table(b, data), image, y_at, x_at, (height, width))
     return b.transpose(y, perm=(0, 3, 1, 2))
 
 

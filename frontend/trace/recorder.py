@@ -292,7 +292,8 @@ class Recorder:
             self.types[node, 0] = type
             handles.append(TracedSymbol(self, Cell((node, 0), self.frames[-1]), 0, type.shape))
         self.frames.append(object())
-        self.nodes = program = []
+        program: list[Node] = []
+        self.nodes = program
         try:
             results, forms = function(*handles)
             outputs = [read(self.lift(x)) for x in results]
