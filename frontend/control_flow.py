@@ -79,13 +79,14 @@ def _foreach_arrays(body: Callable[..., Any], data: Any, init_states: Any) -> An
         shapes = ", ".join(str(x.shape) for x in leaves)
         raise MXNetError(f"foreach needs data with equally many rows, and one row at least; got {shapes or 'none'}")
     shape: Any = None
-    states, collected = init_states, []
+    states = init_states
+    collected: list[list[Any]] = []
     with random.forked():
         for k in range(rows.pop()):
             outputs, states = body(nest.rebuild(form, [x[k] for x in leaves]), states)
             parts, shape = flat(outputs, "foreach output", kind)
             collected.append(parts)
-    return nest.rebuild(listed(shape), [nd.stack(*column) for column in zip(*collected)]), states
+    return nest.rebuild(listed(shape), [nd.stack(*column) for column in zip(*collected)]), states  # type: ignore[misc]
 
 
 def _while_arrays(cond: Callable[..., Any], func: Callable[..., Any], loop_vars: Any, max_iterations: Any) -> Any:
