@@ -1,7 +1,6 @@
 """`.params` files: every version and type, every way to be malformed, and writing."""
 
 import os
-import stat
 import struct
 
 import ml_dtypes
@@ -10,7 +9,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.base import CheckpointError
-from gluonjit.checkpoint import atomic, params
+from gluonjit.checkpoint import params
 
 from . import building
 from .building import file, v0, v1, v2, v3
@@ -281,61 +280,3 @@ def test_only_arrays_are_saved(data, error, tmp_path):
     with pytest.raises(error):
         mx.nd.save(tmp_path / "x", data)
     assert not os.listdir(tmp_path)
-
-
-# Replacing files
-
-
-def broken(*chunks):
-    yield from chunks
-    raise OSError(28, "No space left on device")
-
-
-def test_a_failure_leaves_the_old_file(tmp_path):
-    path = tmp_path / "x.params"
-    mx.nd.save(path, [mx.nd.array(A)])
-    before = path.read_bytes()
-    with pytest.raises(mx.MXNetError, match=r"cannot write .*x\.params: No space left on device"):
-        atomic.write(path, broken(b"abc" * 100000))
-    assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["x.params"]
-
-
-def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(mx.MXNetError, match="No such file or directory"):
-        mx.nd.save(tmp_path / "nowhere" / "x", [])
-
-
-def test_permissions(tmp_path):
-    old = os.umask(0o027)
-    try:
-        atomic.write(tmp_path / "new", [b"x"])
-    finally:
-        os.umask(old)
-    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
-    (tmp_path / "new").chmod(0o604)
-    atomic.write(tmp_path / "new", [b"y"])
-    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o604
-
-
-def test_links_keep_pointing(tmp_path):
-    (tmp_path / "target").write_bytes(b"old")
-    (tmp_path / "link").symlink_to("target")
-    atomic.write(tmp_path / "link", [b"new"])
-    assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_bytes() == b"new"
-
-
-def test_pipes_are_written_directly(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        atomic.write(tmp_path / "pipe", [b"abc"])
-        assert os.read(reader, 10) == b"abc"
-    finally:
-        os.close(reader)
-
-
-def test_long_names(tmp_path):
-    name = "n" * 250
-    atomic.write(tmp_path / name, [b"x"])
-    assert os.listdir(tmp_path) == [name]
