@@ -84,7 +84,7 @@ def _axes(index: Index, vars: Sequence[Affine]) -> tuple[int | None, ...] | None
 
 @dataclass
 class _Plan:
-    """The loops of one reduction: `order` outermost first, `values` of the variables the element function gets."""
+    """The loops of one reduction: `order`, outermost first, in terms of which the term's `index` is given."""
 
     order: list[Var]
     index: tuple[Affine, ...]
@@ -129,8 +129,8 @@ class Reductions(Access):
         with self.f.at(scope):
             outer = self._filling, self._term_index
             self._filling = {}
-            if self.mask is None:
-                lane = next((v for v in leaves if v in self.lane_numbers), None)
+            lane = next((v for v in leaves if v in self.lane_numbers), None)
+            if self.mask is None and lanes == (lane is not None):
                 self._filling = self._new_rows(plan, extents, lane)
             result = _Emitter(self, op, dtype, plan, extents, term, lanes).run()
             for v, row in self._filling.items():
@@ -204,7 +204,7 @@ class Reductions(Access):
     def _plan(self, value: Value, index: Index, lanes: bool) -> _Plan:
         traced = trace(self.evaluator.body, [(value, index)])
         mine = next(r for r in traced.reductions if r.value is value and not r.loops)
-        kept: dict[Any, Any] = {}
+        kept: dict[Value, tuple[int | None, ...]] = {}
         for v, at, loops in traced.visits:
             axes = _axes(at, mine.vars) if v in self.kept and loops == (mine,) else None
             if axes is not None:

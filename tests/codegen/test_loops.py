@@ -591,3 +591,13 @@ def test_contractions_by_element(target):
         f32(4, 3, 3, 2),
         target=target,
     )
+
+
+def test_rows_chosen_by_number():
+    """A softmax of gathered rows, vectorised over the numbers: each lane has a row of its own."""
+
+    def make(b, x, i):
+        return softmax(b, b.gather(x, i, axis=1), (0,))
+
+    check(make, f32(20, 50), TensorType(I32, (40,)), inputs=[*arrays(f32(20, 50)), np.arange(40, dtype=np.int32) % 7])
+    check(make, f32(20, 50), TensorType(I32, (1,)), inputs=[*arrays(f32(20, 50)), np.array([3], np.int32)])
