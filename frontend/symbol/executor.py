@@ -52,7 +52,7 @@ class Executor:
         self._monitor: tuple[Callable[[str, Any], None], bool] | None = None
 
     def set_monitor_callback(self, callback: Callable[[str, Any], None], monitor_all: bool = False) -> None:
-        """Has `callback(name, array)` see every operator's results in each `forward`; `monitor_all`: its inputs, too."""
+        """Has `callback(name, array)` see every operator's results in each `forward`; `monitor_all`: inputs, too."""
         self._monitor = callback, monitor_all
 
     @property

@@ -1,4 +1,4 @@
-"""`install_as_mxnet`: programs written for MXNet find gluonjit. Each in a process of its own, for it cannot be undone."""
+"""`install_as_mxnet`: programs for MXNet find gluonjit. Each runs in a process of its own: it cannot be undone."""
 
 import subprocess
 import sys
@@ -70,11 +70,11 @@ def test_private_modules_that_are_cut_otherwise():
         ("import mxnet; mxnet.nd.SVMOutput", "module 'gluonjit.ndarray' has no attribute 'SVMOutput': MXNet 1.9.1 has"),
         (
             "import mxnet; mxnet.tvmop",
-            "module 'gluonjit' has no attribute 'tvmop': MXNet 1.9.1 has it, gluonjit lacks it",
+            "module 'gluonjit' has no attribute 'tvmop': MXNet 1.9.1 has it",
         ),
         (
             "import mxnet; mxnet.gluon.nn.Dens",
-            "module 'gluonjit.gluon.nn' has no attribute 'Dens'; did you mean 'Dense'",
+            "module 'gluonjit.gluon.nn' has no attribute 'Dens'; did you mean",
         ),
     ],
 )

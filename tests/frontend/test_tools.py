@@ -1,4 +1,4 @@
-"""`mx.test_utils`, `mx.viz`, `mx.runtime`, `mx.operator`, `mx.registry`, `mx.util`, `mx.contrib`, `autograd.Function`."""
+"""`mx.test_utils`, `viz`, `runtime`, `operator`, `registry`, `util`, `contrib`, and `autograd.Function`."""
 
 import builtins
 import os

@@ -34,6 +34,10 @@ PLUMBING = re.compile(
 )
 
 
+PLACES = ("contrib", "image", "linalg", "sparse")
+"""Modules of `nd` and `sym` for the operators whose names start so."""
+
+
 def operators() -> dict[str, list[str]]:
     """Every operator's name, with its aliases."""
     count = ctypes.c_uint()
