@@ -1,7 +1,7 @@
 """Transcendental functions as straight-line code over values, for any number of lanes.
 
 `FUNCTIONS` maps a primitive's name to a function of the handler and its operands, f32 or f64. What models spend time
-in has f32 code of its own here; the rest is computed in f64 (`vecmath_f64`) and rounded. Polynomials are minimax fits
+in has f32 code of its own here; the rest is computed in f64 (`f64_*`) and rounded. Polynomials are minimax fits
 made by `benchmarks/minimax.py`; errors (in units of the last place, against exact values) are measured by
 tests/codegen/test_vecmath.py: at most 2 for exp, log and tanh, at most 4 for the others.
 
@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from gluonjit.codegen import vecmath_f64 as f64
+from gluonjit.codegen import f64_circular, f64_exponential, f64_powers, f64_special
 from gluonjit.codegen.number import Num, fma, polynomial, where
 from gluonjit.codegen.values import Val
 from gluonjit.ir.types import F32, F64, I32
@@ -158,7 +158,7 @@ def erf(x: Num) -> Num:
 
 def _sine(x: Num, quarter: int) -> Num:
     """sin(x + quarter · π/2), by its part in [-π/4, π/4] and the quarter turn that this lies in."""
-    r, q = f64.quarters(x.to(F64))
+    r, q = f64_circular.quarters(x.to(F64))
     r = r.to(F32)
     q = Num(q.s, q.s.cast(q.v, I32)) + quarter
     u = r * r
@@ -177,11 +177,20 @@ def cos(x: Num) -> Num:
 
 
 _F32: dict[str, Callable[..., Num]] = {f.__name__: f for f in (exp, expm1, log, log1p, tanh, sigmoid, erf, sin, cos)}
+_F64: dict[str, Callable[..., Num]] = {
+    name: getattr(module, name)
+    for module, names in (
+        (f64_exponential, "exp expm1 sigmoid tanh sinh cosh log log2 log10 log1p asinh acosh atanh"),
+        (f64_powers, "pow cbrt hypot mod"),
+        (f64_circular, "sin cos tan asin acos atan atan2"),
+        (f64_special, "erf erfinv lgamma digamma"),
+    )
+    for name in names.split()
+}
 
 
 def _function(name: str) -> Callable[..., Val]:
-    narrow = _F32.get(name)
-    wide = f64.FUNCTIONS[name]
+    narrow, wide = _F32.get(name), _F64[name]
 
     def apply(s: Any, *args: Val) -> Val:
         x = [Num(s, a) for a in args]
@@ -194,4 +203,4 @@ def _function(name: str) -> Callable[..., Val]:
     return apply
 
 
-FUNCTIONS: dict[str, Callable[..., Val]] = {name: _function(name) for name in f64.FUNCTIONS}
+FUNCTIONS: dict[str, Callable[..., Val]] = {name: _function(name) for name in _F64}
