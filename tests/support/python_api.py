@@ -119,7 +119,7 @@ def optimizers(mx: Any) -> dict[str, Any]:
     names += ["lars", "lbsgd", "lamb", "dcasgd", "groupadagrad"]
     settings = {}
     hidden = ("aggregate_num", "adaptive", "allow_np_array", "lbmult", "admult", "skip")  # MXNet's own state
-    for name in names.split():
+    for name in names:
         optimizer = mx.optimizer.create(name)
         shown = {k: v for k, v in vars(optimizer).items() if isinstance(v, (bool, int, float)) and k not in hidden}
         settings[name] = {k: shown[k] for k in sorted(shown)}
