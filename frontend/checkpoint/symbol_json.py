@@ -6,7 +6,7 @@
 
 A variable's op is "null". Attributes are strings, without defaults; early versions call them `attr`, and 0.8 keeps the
 operator's own apart as `param`. `node_row_ptr`, the version of an edge and the graph's attributes may be missing. What
-a file of an early version means, `upgrade` says.
+a file of an early version means, `upgrade` says. Loops and branches hold graphs, without attributes, as `subgraphs`.
 
 A file is checked whole: keys, types, indices, heads, operators, their attributes and how many inputs they have. Inputs
 come before their users, so that no cycle is possible.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from gluonjit.base import CheckpointError, MXNetError
@@ -24,8 +24,13 @@ from gluonjit.checkpoint import json_file, upgrade
 from gluonjit.checkpoint.json_file import brief
 from gluonjit.checkpoint.upgrade import Record
 from gluonjit.operators import registry
-from gluonjit.symbol.graph import Entry, Node
+from gluonjit.operators.control_flow import ControlFlow
+from gluonjit.symbol.graph import Entry, Node, post_order
+from gluonjit.symbol.subgraph import Subgraph
 from gluonjit.symbol.symbol import Symbol
+
+MAX_DEPTH = 16
+"""Of graphs within graphs."""
 
 MAX_OUTPUTS = 1 << 20
 """Of all operators that may have as many as an attribute says: outputs have names, so they cost time and memory."""
@@ -64,10 +69,9 @@ def summary(path: str | os.PathLike[str]) -> Summary:
     graph = reader.mapping(json_file.decode(json_file.read(path), reader.name, "a graph"), "the graph", GRAPH_KEYS)
     operators: dict[str, int] = defaultdict(int)
     unknown: dict[str, list[str]] = defaultdict(list)
-    nodes = reader.list(graph["nodes"], "nodes")
-    for k, value in enumerate(nodes):
-        node = reader.mapping(value, f"node {k}", NODE_KEYS)
-        op, name = reader.string(node["op"], f"node {k}: op"), reader.string(node["name"], f"node {k}: name")
+    count = 0
+    for op, name in reader.operators(graph):
+        count += 1
         if op == "null":
             continue
         try:
@@ -75,17 +79,19 @@ def summary(path: str | os.PathLike[str]) -> Summary:
         except MXNetError:
             unknown[op].append(name)
         operators[op] += 1
-    return Summary(reader.version(graph), len(nodes), dict(operators), dict(unknown))
+    return Summary(reader.version(graph), count, dict(operators), dict(unknown))
 
 
 class _Reader:
     """Checks a graph on its way from JSON. `where` in its methods names a part in messages."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, outer: _Reader | None = None) -> None:
         self.name = name
+        self.depth: int = outer.depth + 1 if outer else 0
+        """In how many graphs this one lies."""
         self.visible: dict[Node, int] = {}
         """How many outputs each node has; counting them takes time, and edges may be many."""
-        self.outputs_left = MAX_OUTPUTS
+        self.outputs_left: int = outer.outputs_left if outer else MAX_OUTPUTS
 
     def fail(self, where: str, found: str, expected: str) -> NoReturn:
         raise CheckpointError(f"{self.name}: {where}: {found}; expected {expected}")
@@ -93,7 +99,8 @@ class _Reader:
     # JSON
 
     def symbol(self, text: str | bytes) -> Symbol:
-        return self.graph(json_file.decode(text, self.name, "a graph"))
+        graph = self.mapping(json_file.decode(text, self.name, "a graph"), "the graph", GRAPH_KEYS)
+        return Symbol(self.graph(graph, self.version(graph))[0])
 
     def mapping(self, value: Any, where: str, keys: Mapping[str, bool]) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -135,10 +142,10 @@ class _Reader:
 
     # Graph
 
-    def graph(self, data: Any) -> Symbol:
-        graph = self.mapping(data, "the graph", GRAPH_KEYS)
+    def graph(self, graph: Mapping[str, Any], version: int) -> tuple[Sequence[Entry], Sequence[Node]]:
+        """(heads, every node) of a graph written by MXNet `version`."""
         nodes = self.list(graph["nodes"], "nodes")
-        records = [self.record(value, k) for k, value in enumerate(nodes)]
+        records = [self.record(value, k, version) for k, value in enumerate(nodes)]
         for k, value in enumerate(self.list(graph["arg_nodes"], "arg_nodes")):
             node = self.index(value, f"arg_nodes[{k}]", len(nodes), "node")
             if records[node].op is not None:
@@ -149,7 +156,6 @@ class _Reader:
         if not heads:
             self.fail("heads", "none", "one at least")
         outputs = [self.edge(value, f"heads[{k}]", len(nodes)) for k, value in enumerate(heads)]
-        version = self.version(graph)
         try:
             upgrade.fix_attributes(records, version)
         except MXNetError as e:
@@ -158,7 +164,29 @@ class _Reader:
         for record in records:
             built.append(self.node(record, built, version))
         upgrade.complete_variables(built, version)
-        return Symbol([self.entry(edge, built, f"heads[{k}]") for k, edge in enumerate(outputs)])
+        return [self.entry(edge, built, f"heads[{k}]") for k, edge in enumerate(outputs)], built
+
+    def inner(self, name: str) -> _Reader:
+        """For a graph within."""
+        if self.depth == MAX_DEPTH:
+            self.fail(name, f"a graph within {MAX_DEPTH + 1}", f"at most {MAX_DEPTH}")
+        return _Reader(f"{self.name}: {name}", self)
+
+    def body(self, value: Any, name: str, version: int) -> Subgraph:
+        reader = self.inner(name)
+        heads, nodes = reader.graph(reader.mapping(value, "the graph", GRAPH_KEYS), version)
+        self.outputs_left = reader.outputs_left
+        used = set(post_order(heads))
+        return Subgraph(heads, [node for node in nodes if node.op is None and node not in used])
+
+    def operators(self, graph: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """(operator, name) of every node, also of the graphs within."""
+        for k, value in enumerate(self.list(graph["nodes"], "nodes")):
+            node = self.mapping(value, f"node {k}", NODE_KEYS)
+            yield self.string(node["op"], f"node {k}: op"), self.string(node["name"], f"node {k}: name")
+            for j, body in enumerate(self.list(node.get("subgraphs", []), f"node {k}: subgraphs")):
+                reader = self.inner(f"node {k}: subgraphs[{j}]")
+                yield from reader.operators(reader.mapping(body, "the graph", GRAPH_KEYS))
 
     def version(self, graph: Mapping[str, Any]) -> int:
         """The MXNet that wrote the file, as 10901 for 1.9.1."""
@@ -170,7 +198,7 @@ class _Reader:
             self.fail("attrs", f"mxnet_version {brief(stated)}", '["int", number]')
         return stated[1]
 
-    def record(self, value: Any, number: int) -> Record:
+    def record(self, value: Any, number: int, version: int) -> Record:
         where = f"node {number}"
         node = self.mapping(value, where, NODE_KEYS)
         for key in ("op", "name"):
@@ -180,20 +208,26 @@ class _Reader:
         attrs: dict[str, str] = {}
         for key in ("param", "attrs", "attr"):  # of two that say different, the last counts
             attrs.update(self.strings(node.get(key, {}), f"{where}: {key}"))
-        for key in ("control_deps", "subgraphs"):
-            if self.list(node.get(key, []), f"{where}: {key}"):
-                self.fail(where, f"{key}, which are not supported", "none")
+        if self.list(node.get("control_deps", []), f"{where}: control_deps"):
+            self.fail(where, "control_deps, which are not supported", "none")
+        bodies = self.list(node.get("subgraphs", []), f"{where}: subgraphs")
         edges = self.list(node["inputs"], f"{where}: inputs")
         inputs = [self.edge(edge, f"{where}: inputs[{k}]", number) for k, edge in enumerate(edges)]
         if node["op"] == "null":
             if inputs:
                 self.fail(where, f"a variable with {len(inputs)} inputs", "none")
+            if bodies:
+                self.fail(where, f"a variable with {len(bodies)} subgraphs", "none")
             return Record(number, None, name, attrs, inputs)
         try:
             op = registry.get(node["op"])
         except MXNetError as e:
             raise CheckpointError(f"{self.name}: {where}: Failed loading Op {name} of type {node['op']}: {e}") from e
-        return Record(number, op, name, attrs, inputs)
+        expected = op.graphs if isinstance(op, ControlFlow) else 0
+        if len(bodies) != expected:
+            self.fail(where, f"{len(bodies)} subgraphs of {op.name}", str(expected or "none"))
+        graphs = [self.body(body, f"{where}: subgraphs[{k}]", version) for k, body in enumerate(bodies)]
+        return Record(number, op, name, attrs, inputs, graphs)
 
     def strings(self, value: Any, where: str) -> dict[str, str]:
         if not isinstance(value, dict):

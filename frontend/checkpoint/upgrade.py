@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.operators.control_flow import ControlFlow
 from gluonjit.operators.registry import Operator
 from gluonjit.symbol.compose import initialize_variables
 from gluonjit.symbol.graph import HIDDEN_KEYS, Node
+from gluonjit.symbol.subgraph import Subgraph, with_graphs
 
 OLDEST = 800
 """The version of a file that does not tell: 0.8.0, which wrote none."""
@@ -21,13 +23,14 @@ WITHOUT_AUX = 900
 
 @dataclass
 class Record:
-    """A node as the file has it; `op` None: a variable. `inputs` are (node, output, version)."""
+    """A node as the file has it; `op` None: a variable. `inputs` are (node, output, version); `graphs` it holds."""
 
     number: int
     op: Operator | None
     name: str
     attrs: dict[str, str]
     inputs: list[tuple[int, int, int]]
+    graphs: list[Subgraph] = field(default_factory=list)
 
     @property
     def title(self) -> str:
@@ -38,8 +41,12 @@ class Record:
         assert self.op is not None
         try:
             parsed = self.op.parse(self.attrs, self.name)
-            if self.op.variadic and parsed["num_args"] != len(self.inputs):  # before so many names are made
-                raise MXNetError(f"{len(self.inputs)} inputs; expected {parsed['num_args']}, which num_args says")
+            count = len(self.inputs) + len(self.graphs)
+            if self.op.variadic and parsed["num_args"] > count:  # before so many names are made
+                raise MXNetError(f"{count} inputs; expected {parsed['num_args']}, which num_args says")
+            if isinstance(self.op, ControlFlow):
+                parsed = with_graphs(parsed, self.graphs)
+                self.op.check(parsed, len(self.inputs))
             return parsed, self.op.input_names(parsed)
         except MXNetError as e:
             raise MXNetError(f"{self.title}: {e}") from e

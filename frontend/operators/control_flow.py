@@ -58,7 +58,7 @@ def _declare(name: str, doc: str, **kwargs: Any) -> None:
         raise OperatorError(f"{name} holds graphs: call mx.nd.contrib.{name[1:]} or mx.sym.contrib.{name[1:]}")
 
     expand.__doc__ = doc
-    attrs = {"num_args": integer(low=0), **kwargs.pop("attrs"), "num_outputs": integer(low=0)}
+    attrs = {"num_args": integer(low=kwargs.get("graphs", 1)), **kwargs.pop("attrs"), "num_outputs": integer(low=0)}
     declare = operator(
         name, kind=ControlFlow, variadic=True, attrs=attrs, outputs=_outputs, streams=lambda a, training: 1, **kwargs
     )

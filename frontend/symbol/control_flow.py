@@ -7,7 +7,7 @@ The functions that they are given run once, on variables, and what they compute 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gluonjit.control_flow import flat, iterations, listed, one_step
@@ -38,6 +38,10 @@ class _Body:
     def places(self, count: int) -> list[int]:
         """Which of the graph's inputs each of the `count` variables is."""
         return [self.origins.index(k) for k in range(count)]
+
+    def without_unread(self) -> _Body:
+        graph = self.graph.without_unread()
+        return replace(self, graph=graph, origins=self.origins[: len(graph.inputs)])
 
 
 def _trace_of(symbols: Sequence[Any]) -> Any:
@@ -153,7 +157,10 @@ def while_symbols(
             raise ValueError("The number of loop_vars should be consistent during the loop")
         return [*parts, *kept], (outputs_form, len(parts))
 
-    bodies = [_record(f"{name}_cond", variables, 0, condition), _record(f"{name}_func", variables, 0, step)]
+    bodies = [
+        _record(f"{name}_cond", variables, 0, condition).without_unread(),
+        _record(f"{name}_func", variables, 0, step),
+    ]
     outputs_form, outputs = bodies[1].forms
     captured, locs = _operands(bodies, count)
     attrs = {

@@ -60,6 +60,9 @@ class Subgraph:
         self._program = self.nodes if program is None else list(program)
         self.modes = dict(modes or {})
 
+    def without_unread(self) -> Subgraph:
+        return Subgraph(self.heads, (), self._program, self.modes)
+
     def result_types(self, types: Sequence[TensorType]) -> list[TensorType]:
         """Types of the outputs for these of the inputs. IRError when an operator does not fit them."""
         table: dict[Entry, TensorType] = {(v, 0): t for v, t in zip(self.inputs, types, strict=True)}

@@ -17,6 +17,7 @@ from gluonjit.ir.types import dtype_of
 from gluonjit.symbol.graph import post_order
 
 from . import building, mutation
+from .control_flow_graph import RECORDED
 from .early_graphs import GRAPHS
 
 ROUNDS = int(os.environ.get("FUZZ", "2000"))
@@ -67,6 +68,7 @@ def graph_files(root):
     yield from (json.dumps(graph) for graph in GRAPHS.values())
     for name in ("hybridnet_tutorial", "batchnorm", "fire"):
         yield (root / "tests" / "data" / "ref" / name / "model-symbol.json").read_text()
+    yield "".join(json.loads(RECORDED.read_text())["symbol"])
 
 
 @pytest.mark.parametrize("part", range(ONE))
