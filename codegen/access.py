@@ -8,18 +8,16 @@ Otherwise a gather. No element is touched that no active lane asks for.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from gluonjit.codegen.arithmetic import Arithmetic
-from gluonjit.codegen.index import PIECES, Affine, Atom, Div, Mod, Named, Var, affine, covering, flat
+from gluonjit.codegen.index import PIECES, Affine, Var, covering, flat
+from gluonjit.codegen.indices import Indices
 from gluonjit.codegen.llvm import Function, Scope, memory_type, vector
 from gluonjit.codegen.values import Val
 from gluonjit.ir.types import BF16, BOOL, F16, F32, I32, I64, DType, type_of
-from gluonjit.ir.types import dtype as as_dtype
 
 Index = tuple[Any, ...]
 
@@ -36,111 +34,14 @@ class Buffer:
         self.scope = scope
 
 
-class Access(Arithmetic):
-    """Values that come from memory and from loop variables.
-
-    `bind` tells what a variable is; the variables in `lane_numbers` are the number of the lane itself (in the last,
-    partial vector of a loop their range is smaller than the width, and so the lanes beyond are inactive).
-    """
+class Access(Indices):
+    """Loads and stores at index expressions."""
 
     def __init__(self, f: Function, width: int) -> None:
         super().__init__(f, width)
-        self.mask: Val | None = None
-        """Where memory may be touched (see `guarded`); None: everywhere."""
         self.square: tuple[Var, int] | None = None
         """(a loop variable, r): the element that is computed is row r of `width` rows, all of which are computed one
         after the other, and which follow each other with the variable, `width` for each of its steps."""
-        self._variables: dict[Var, Val] = {}
-        self.lane_numbers: set[Var] = set()
-        self._opaque: dict[str, Var] = {}
-
-    # ---- variables
-
-    def bind(self, variable: Var, value: Val) -> None:
-        self._variables[variable] = value
-
-    def lane_number(self, count: int) -> Var:
-        """A variable that is k in lane k; lanes from `count` on are inactive.
-
-        What depends on it stays in the scope that is open now.
-        """
-        var = Var("lane", 0, count - 1)
-        self.lane_numbers.add(var)
-        numbers = self.lane_constant(range(count), I64)
-        self._variables[var] = Val(numbers.ssa, I64, self.width > 1, self.f.scope)
-        return var
-
-    def scope_of(self, variables: Any) -> Scope:
-        """The innermost scope that one of the variables needs."""
-        scope = self.f.root
-        for v in variables:
-            if v in self._variables and self._variables[v].scope.depth > scope.depth:
-                scope = self._variables[v].scope
-        return scope
-
-    def varies(self, variables: Any) -> bool:
-        """Whether one of the variables differs between lanes."""
-        return any(v in self._variables and self._variables[v].lanes for v in variables)
-
-    # ---- the handler's methods on indices
-
-    def to_index(self, value: Val) -> Affine:
-        """An integer value as an index."""
-        if value.const is not None:
-            return Affine(value.const)
-        wide = self.cast(value, I64)
-        var = self._opaque.get(wide.ssa)
-        if var is None:
-            var = self._opaque[wide.ssa] = Var("at", -(2**63), 2**63 - 1)
-            self._variables[var] = wide
-        return affine(var)
-
-    def named(self, e: Affine) -> Affine:
-        """A variable that holds the value of an expression."""
-        memo = self.scope_of(e.leaves).memo
-        known = memo.get(e)
-        if known is None:
-            var = Named(e)
-            self._variables[var] = self._integer(e, I64)
-            known = memo[e] = affine(var)
-        return known
-
-    def index_value(self, index: Any, dtype: Any) -> Val:
-        """An index as a value of `dtype`."""
-        e, to = affine(index), as_dtype(dtype)
-        if not e.terms:
-            return self.cast(self.constant(e.const, I64), to) if to.is_integer else self.constant(e.const, to)
-        small = -(2**31) <= e.low and e.high < 2**31
-        return self.cast(self._integer(e, I32 if small else I64), to)
-
-    def in_range(self, index: Any, low: int, high: int) -> Val:
-        """low <= index < high."""
-        e = affine(index) - low
-        if e.low >= 0 and e.high < high - low:
-            return self.constant(True, BOOL)
-        if e.high < 0 or e.low >= high - low:
-            return self.constant(False, BOOL)
-        kind = I32 if -(2**31) <= e.low and e.high < 2**31 else I64
-        return self.emit("icmp ult {t} {0}, {1}", BOOL, self._integer(e, kind), self.constant(high - low, kind))
-
-    def guarded(self, condition: Val, thunk: Callable[[], Val], otherwise: Val) -> Val:
-        if condition.const is not None:
-            return thunk() if condition.const else otherwise
-        with self.masked(condition):
-            value = thunk()
-        return self.select(condition, value, otherwise)
-
-    @contextmanager
-    def masked(self, condition: Val | None) -> Iterator[None]:
-        """Memory is touched only where `condition` holds, too."""
-        outer = self.mask
-        if condition is not None and outer is not None:
-            condition = self._both(outer, condition)
-        self.mask = condition if condition is not None else outer
-        try:
-            yield
-        finally:
-            self.mask = outer
 
     def array(self, value: np.ndarray) -> Callable[[Index], Val]:
         """The elements of a constant."""
@@ -151,89 +52,6 @@ class Access(Arithmetic):
             return lambda index: constant
         buffer = Buffer(self.f.module.constant(value), dtype, value.shape, self.f.root)
         return lambda index: self.load(buffer, index)
-
-    # ---- integers from expressions
-
-    def _integer(self, e: Affine, dtype: DType) -> Val:
-        """The value of an expression, in `dtype` (i32 only if it fits)."""
-        fixed, uniform, varying = self._parts(e)
-        total = self._between_integers(self._uniform(uniform), dtype)
-        if fixed:
-            count, values = self._pattern(fixed)
-            lanes = self.lane_constant(values + [0] * (self.width - count), dtype)
-            total = self.emit("add {t} {0}, {1}", dtype, total, lanes)
-        for atom, c in varying:
-            value = self._between_integers(self._varying(atom), dtype)
-            total = self.emit("add {t} {0}, {1}", dtype, total, self._times(value, c))
-        return total
-
-    def _parts(self, e: Affine) -> tuple[list[tuple[Atom, int]], Affine, list[tuple[Atom, int]]]:
-        """The terms that depend on the lane number alone, the uniform rest, and the terms that vary otherwise."""
-        fixed, uniform, varying = [], [], []
-        for atom, c in e.terms:
-            if not self.varies(atom.leaves):
-                uniform.append((atom, c))
-            elif atom.leaves <= self.lane_numbers:
-                fixed.append((atom, c))
-            else:
-                varying.append((atom, c))
-        return fixed, Affine(e.const, tuple(uniform)), varying
-
-    def _pattern(self, fixed: list[tuple[Atom, int]]) -> tuple[int, list[int]]:
-        """(number of active lanes, value in each) of terms that depend on the lane number."""
-        count = min(v.high + 1 for atom, _ in fixed for v in atom.leaves)
-        e = Affine(0, tuple(fixed))
-        return count, [int(e.evaluate(lambda _: k)) for k in range(count)]  # noqa: B023 (called at once)
-
-    def _uniform(self, e: Affine) -> Val:
-        """A uniform expression as an i64: outer loops' terms first, so that their sum leaves the inner loops."""
-        total: Val | None = None
-        values = [(self._atom(atom), c) for atom, c in e.terms]
-        values.sort(key=lambda term: term[0].scope.depth)
-        for value, c in values:
-            term = self._times(value, c)
-            total = term if total is None else self.emit("add nsw {t} {0}, {1}", I64, total, term)
-        const = self.constant(e.const, I64)
-        if total is None:
-            return const
-        return self.emit("add nsw {t} {0}, {1}", I64, total, const) if e.const else total
-
-    def _times(self, value: Val, c: int) -> Val:
-        return value if c == 1 else self.emit("mul {t} {0}, {1}", value.dtype, value, self.constant(c, value.dtype))
-
-    def _atom(self, atom: Atom) -> Val:
-        """A uniform atom, as an i64."""
-        if isinstance(atom, Var):
-            return self._variables[atom]
-        assert isinstance(atom, Div | Mod)
-        return self._quotient(atom, self._uniform(atom.expr), atom.expr)
-
-    def _varying(self, atom: Atom) -> Val:
-        if isinstance(atom, Var):
-            return self._variables[atom]
-        assert isinstance(atom, Div | Mod)
-        small = -(2**31) <= atom.expr.low and atom.expr.high < 2**31
-        return self._quotient(atom, self._integer(atom.expr, I32 if small else I64), atom.expr)
-
-    def _quotient(self, atom: Div | Mod, value: Val, e: Affine) -> Val:
-        """Quotient or remainder, rounded down; what may be negative is first moved up by a multiple of the divisor."""
-        dtype, n = value.dtype, self.constant(atom.n, value.dtype)
-        shift = -(e.low // atom.n) if e.low < 0 else 0
-        if shift and e.high + shift * atom.n >= 2 ** (dtype.bits - 1):
-            return self._rounded_down(atom, value, n)
-        if shift:
-            value = self.emit("add {t} {0}, {1}", dtype, value, self.constant(shift * atom.n, dtype))
-        if isinstance(atom, Mod):
-            return self.emit("urem {t} {0}, {1}", dtype, value, n)
-        value = self.emit("udiv {t} {0}, {1}", dtype, value, n)
-        return self.emit("sub {t} {0}, {1}", dtype, value, self.constant(shift, dtype)) if shift else value
-
-    def _rounded_down(self, atom: Div | Mod, value: Val, n: Val) -> Val:
-        """The same for values of any size."""
-        r = self.mod(value, n)
-        if isinstance(atom, Mod):
-            return r
-        return self.emit("sdiv {t} {0}, {1}", value.dtype, self.sub(value, r), n)
 
     # ---- loads
 
@@ -264,13 +82,13 @@ class Access(Arithmetic):
             # Whatever lane asks for it: the element exists if any does.
             mask = Val(self.any(mask), BOOL, False, mask.scope)
         pointer, scope = self._safe(buffer, *self._address(buffer, e), mask)
-        loaded = self._instruction(f"load {self._memory(buffer.dtype)}, ptr {pointer}", buffer, scope)
+        loaded = self._instruction(f"load {self.in_memory(buffer.dtype)}, ptr {pointer}", buffer, scope)
         return self._register(loaded, buffer.dtype, False, scope)
 
     def _load_pattern(self, buffer: Buffer, base: Affine, pattern: list[int]) -> Val:
         """Lane k is element pattern[k] from `base` on; patterns start at 0 and are covered by a few vectors."""
         width, span = self.width, max(pattern) + 1
-        element = self._memory(buffer.dtype)
+        element = self.in_memory(buffer.dtype)
         full = pattern + pattern[:1] * (width - len(pattern))
         if pattern == list(range(len(pattern))) and len(pattern) < width and self._masks_well(buffer.dtype):
             return self._load_masked(buffer, base, self._active(self.mask, len(pattern)))
@@ -305,7 +123,7 @@ class Access(Arithmetic):
         key = ("square", buffer.pointer, base - row, tuple(pattern))
         rows = scope.memo.get(key)
         if rows is None:
-            element = self._memory(buffer.dtype)
+            element = self.in_memory(buffer.dtype)
             type = vector(self.width, element)
             columns = ["zeroinitializer"] * self.width
             for lane, p in enumerate(pattern):
@@ -336,7 +154,7 @@ class Access(Arithmetic):
         return self.f.pure(f"shufflevector {type} {a}, {type} {b}, <{len(picks)} x i32> <{mask}>", scope)
 
     def _load_masked(self, buffer: Buffer, e: Affine, mask: Val) -> Val:
-        element = self._memory(buffer.dtype)
+        element = self.in_memory(buffer.dtype)
         type = vector(self.width, element)
         pointer, scope = self._address(buffer, e)
         scope = max((scope, mask.scope), key=lambda s: s.depth)
@@ -350,7 +168,7 @@ class Access(Arithmetic):
         return self._register(self.f.pure(text, scope), buffer.dtype, True, scope)
 
     def _gather(self, buffer: Buffer, e: Affine) -> Val:
-        element = self._memory(buffer.dtype)
+        element = self.in_memory(buffer.dtype)
         type, pointers = vector(self.width, element), vector(self.width, "ptr")
         addresses, count = self._addresses(buffer, e)
         mask = self._active(self.mask, count)
@@ -373,16 +191,15 @@ class Access(Arithmetic):
         offset = self._integer(Affine(0, (*fixed, *varying)), kind)
         base, scope = self._address(buffer, uniform)
         scope = max((scope, offset.scope), key=lambda s: s.depth)
-        text = (
-            f"getelementptr {self._memory(buffer.dtype)}, ptr {base}, {self.type(kind, True)} {self.splat(offset).ssa}"
-        )
+        kinds = self.in_memory(buffer.dtype), self.type(kind, True)
+        text = f"getelementptr {kinds[0]}, ptr {base}, {kinds[1]} {self.splat(offset).ssa}"
         pointers = self.f.pure(text, scope)
         return Val(pointers, I64, True, scope), min(counts, default=self.width)
 
     def _active(self, mask: Val | None, count: int) -> Val:
         """`mask`, and only the first `count` lanes."""
         active = self.lane_constant([True] * count, BOOL)
-        return active if mask is None else self._both(mask, active)
+        return active if mask is None else self.both(mask, active)
 
     # ---- stores
 
@@ -391,7 +208,7 @@ class Access(Arithmetic):
         e = flat(index, buffer.shape)
         fixed, uniform, varying = self._parts(e)
         scope = self.f.scope
-        memory = self._memory(buffer.dtype)
+        memory = self.in_memory(buffer.dtype)
         if not fixed and not varying:
             pointer, _ = self._address(buffer, uniform)
             self._write(f"store {memory} {self._to_memory(value)}, ptr {pointer}", buffer, scope)
@@ -415,7 +232,7 @@ class Access(Arithmetic):
         )
 
     def _store_contiguous(self, buffer: Buffer, e: Affine, data: str, count: int, scope: Scope) -> None:
-        memory = self._memory(buffer.dtype)
+        memory = self.in_memory(buffer.dtype)
         pointer, _ = self._address(buffer, e)
         type, bools = vector(self.width, memory), vector(self.width, "i1")
         if count == self.width:
@@ -442,7 +259,7 @@ class Access(Arithmetic):
         """Whether a masked access of a constant mask is better than one of a shorter vector."""
         return self.target.has_masked_access and (dtype.itemsize >= 4 or self.target.vector_bits == 512)
 
-    def _memory(self, dtype: DType) -> str:
+    def in_memory(self, dtype: DType) -> str:
         """The type that loads and stores use: bits where the machine cannot convert."""
         if dtype is BF16 or (dtype is F16 and not self.target.has_f16):
             return "i16"
@@ -450,8 +267,8 @@ class Access(Arithmetic):
 
     def _address(self, buffer: Buffer, e: Affine) -> tuple[str, Scope]:
         """A pointer to element `e` (uniform), and the scope it is known in."""
-        offset = self._uniform(Affine(0, e.terms))
-        element = self._memory(buffer.dtype)
+        offset = self.uniform(Affine(0, e.terms))
+        element = self.in_memory(buffer.dtype)
         scope = max((offset.scope, buffer.scope), key=lambda s: s.depth)
         pointer = buffer.pointer
         if e.terms:
@@ -487,7 +304,7 @@ class Access(Arithmetic):
             kind = vector(self.width, "i8") if lanes else "i8"
             zero = "zeroinitializer" if lanes else "0"
             return val(self.f.pure(f"icmp ne {kind} {loaded}, {zero}", scope), BOOL)
-        memory = self._memory(dtype)
+        memory = self.in_memory(dtype)
         if memory == "i16":
             n, e = (f"<{self.width} x ", ">") if lanes else ("", "")
             bits = self.f.pure(f"zext {n}i16{e} {loaded} to {n}i32{e}", scope)
@@ -501,7 +318,7 @@ class Access(Arithmetic):
         n, e = (f"<{self.width} x ", ">") if value.lanes else ("", "")
         if value.dtype is BOOL:
             return self.f.pure(f"zext {n}i1{e} {value.ssa} to {n}i8{e}", value.scope)
-        memory = self._memory(value.dtype)
+        memory = self.in_memory(value.dtype)
         if memory == "i16":
             # The value is rounded already: for bf16 the bits are simply the upper half.
             if value.dtype is BF16:

@@ -10,10 +10,8 @@ from typing import Any
 
 from gluonjit.codegen import vecmath
 from gluonjit.codegen.values import Val, Values, register_type
-from gluonjit.ir.types import BOOL, F16, F32, F64, I32, I64, U8, DType, IRError
+from gluonjit.ir.types import BOOL, F16, F32, F64, I32, I64, U8, DType
 from gluonjit.ir.types import dtype as as_dtype
-
-_COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 
 
 class Arithmetic(Values):
@@ -96,7 +94,7 @@ class Arithmetic(Values):
         # The remainder has the sign of the dividend; where the divisor's differs, one divisor is added.
         zero = self.constant(0, a.dtype)
         other_sign = self.lt(self.xor(r, b), zero)
-        return self.select(self._both(self.ne(r, zero), other_sign), self.add(r, b), r)
+        return self.select(self.both(self.ne(r, zero), other_sign), self.add(r, b), r)
 
     def _divide(self, a: Val, b: Val) -> tuple[Val, Val]:
         """(quotient truncated toward 0, remainder) of integers; both are 0 where the divisor is."""
@@ -113,7 +111,7 @@ class Arithmetic(Values):
         # The machine traps on a zero divisor and on least / -1: both are computed as x / 1 and set right.
         none = self.eq(b, zero)
         negated = self.eq(b, self.constant(-1, dtype)) if signed else None
-        odd = none if negated is None else self._or(none, negated)
+        odd = none if negated is None else self.either(none, negated)
         safe = self.select(odd, one, b)
         if (a.lanes or b.lanes) and dtype is not I64:
             # There is no vector division of integers. In a float with twice the bits it is exact after truncation:
@@ -210,8 +208,8 @@ class Arithmetic(Values):
         kind = I64 if a.dtype is F64 else I32
         most = self.constant(2 ** (kind.bits - 1) - 1, kind)
         least = self.constant(-(2 ** (kind.bits - 1)), kind)
-        bits = [self._both(self.bitcast(v, kind), mask) for v, mask in ((a, most), (sign, least))]
-        return self.bitcast(self._or(*bits), a.dtype)
+        bits = [self.both(self.bitcast(v, kind), mask) for v, mask in ((a, most), (sign, least))]
+        return self.bitcast(self.either(*bits), a.dtype)
 
     # ---- tests, comparisons and logic
 
@@ -248,13 +246,13 @@ class Arithmetic(Values):
     def ge(self, a: Val, b: Val) -> Val:
         return self._compare("ge", a, b)
 
-    def _both(self, a: Val, b: Val) -> Val:
+    def both(self, a: Val, b: Val) -> Val:
         for x, y in ((a, b), (b, a)):
             if x.dtype is BOOL and x.const is not None:
                 return y if x.const else x
         return self.emit("and {t} {0}, {1}", a.dtype, a, b)
 
-    def _or(self, a: Val, b: Val) -> Val:
+    def either(self, a: Val, b: Val) -> Val:
         for x, y in ((a, b), (b, a)):
             if x.dtype is BOOL and x.const is not None:
                 return x if x.const else y
@@ -263,7 +261,7 @@ class Arithmetic(Values):
     def xor(self, a: Val, b: Val) -> Val:
         return self.emit("xor {t} {0}, {1}", a.dtype, a, b)
 
-    def _not(self, a: Val) -> Val:
+    def inverse(self, a: Val) -> Val:
         if a.dtype is BOOL and a.const is not None:
             return self.constant(not a.const, BOOL)
         return self.xor(a, self.constant(True if a.dtype is BOOL else -1, a.dtype))
@@ -367,12 +365,5 @@ class Arithmetic(Values):
         raise AttributeError(f"the handler has no {name!r}")
 
 
-_KEYWORDS = {"and": "_both", "or": "_or", "not": "_not"}
+_KEYWORDS = {"and": "both", "or": "either", "not": "inverse"}
 """Primitives whose names Python keeps for itself."""
-
-
-def check_covered(names: Any) -> None:
-    """Raises IRError when an elementwise primitive has no method here."""
-    missing = [n for n in names if not hasattr(Arithmetic, n) and n not in _KEYWORDS and n not in vecmath.FUNCTIONS]
-    if missing:
-        raise IRError(f"no code for the elementwise primitives {', '.join(missing)}")

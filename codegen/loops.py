@@ -21,12 +21,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.codegen.access import Buffer, Index
-from gluonjit.codegen.evaluate import Access, Tracer, trace
 from gluonjit.codegen.handler import Handler
 from gluonjit.codegen.index import Affine, Var, affine, variable
 from gluonjit.codegen.llvm import Module
 from gluonjit.codegen.nest import Space, extent, plan_nest
 from gluonjit.codegen.target import Target
+from gluonjit.codegen.trace import Reference, Tracer, trace
 from gluonjit.codegen.writer import NestWriter, Written
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import Primitive
@@ -98,10 +98,10 @@ def _pieces(body: Graph, group: Sequence[Written], index: Index) -> list[tuple[I
     while left:
         index = left.pop()
         traced = _traced(body, group, index)
-        space = Space(_variables(index), traced.accesses)
+        space = Space(_variables(index), traced.references)
         space.split()
         index, traced = space.applied(index, traced)
-        cut = _cut(traced.accesses, space.order) if len(done) + len(left) < _PIECES else None
+        cut = _cut(traced.references, space.order) if len(done) + len(left) < _PIECES else None
         if cut is None:
             done.append((index, traced))
             continue
@@ -116,11 +116,11 @@ def index_with(index: Index, var: Var, value: Affine) -> Index:
     return tuple(i.substitute({var: value}) for i in index)
 
 
-def _cut(accesses: Sequence[Access], order: Sequence[Var]) -> tuple[Var, list[int]] | None:
+def _cut(references: Sequence[Reference], order: Sequence[Var]) -> tuple[Var, list[int]] | None:
     """A variable, and the values at which conditions on it begin or cease to hold, whatever the others are."""
     for var in order:
         bounds: set[int] = set()
-        for a in accesses:
+        for a in references:
             c = a.expr.coefficient(var) if a.kind == "range" else None
             if not c:
                 continue

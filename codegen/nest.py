@@ -3,7 +3,7 @@
 Given is what the code inside will access (`evaluate.trace`). Variables are split where a reshape divides them
 (`i // n` with a whole number of n's), so that each part appears by itself, and then merged again where every access
 walks through two neighbours as if they were one: what is contiguous becomes one long loop. The vector runs along the
-variable that makes the accesses cheapest in all.
+variable that makes the references cheapest in all.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
 
-from gluonjit.codegen.evaluate import Access, Index, Reduction, Tracer
+from gluonjit.codegen.evaluate import Index
 from gluonjit.codegen.index import PIECES, Affine, Atom, Div, Mod, Var, affine, covering, variable
+from gluonjit.codegen.trace import Reduction, Reference, Tracer
 from gluonjit.codegen.vecmath import FUNCTIONS
 from gluonjit.ir.graph import Graph, Value
 
@@ -39,10 +40,10 @@ class Space:
     """Loop variables in order, under refinement. `values` says what the variables it began with are by now."""
 
     def __init__(
-        self, order: Sequence[Var], accesses: Sequence[Access], group: Mapping[Var, int] | None = None
+        self, order: Sequence[Var], references: Sequence[Reference], group: Mapping[Var, int] | None = None
     ) -> None:
         self.order = list(order)
-        self.exprs = [a.expr for a in accesses]
+        self.exprs = [a.expr for a in references]
         self.group = dict(group or {})
         """Variables of different groups are not merged."""
         self.values: dict[Var, Affine] = {v: affine(v) for v in order}
@@ -164,7 +165,7 @@ class Choice:
 
 
 def choose_vector(
-    order: Sequence[Var], accesses: Sequence[Access], work: float, width: int, within: Reduction | None = None
+    order: Sequence[Var], references: Sequence[Reference], work: float, width: int, within: Reduction | None = None
 ) -> Choice:
     """The variable of a nest along which to vectorise it.
 
@@ -172,24 +173,24 @@ def choose_vector(
     vectors; any other one is vectorised over its own variables, or is not, by the cheapest of those. `within`: the
     reduction whose own loop this is; what happens outside of it does not count.
     """
-    best = Choice(None, _total(order, accesses, work, width, None, 1, within))
+    best = Choice(None, _total(order, references, work, width, None, 1, within))
     for var in order:
         # Patterns that repeat every n elements are the same in each block if n divides the block.
-        unrolls = {1, *(u for n in _periods(accesses, var) if (u := n // gcd(n, width)) <= 8)}
+        unrolls = {1, *(u for n in _periods(references, var) if (u := n // gcd(n, width)) <= 8)}
         for unroll in sorted(unrolls):
-            cost = _total(order, accesses, work, width, var, unroll, within)
+            cost = _total(order, references, work, width, var, unroll, within)
             if cost < best.cost:
                 best = Choice(var, cost, unroll)
     return best
 
 
-def _periods(accesses: Sequence[Access], var: Var) -> set[int]:
-    return {atom.n for a in accesses for atom in _quotients(a.expr.terms) if var in atom.leaves}
+def _periods(references: Sequence[Reference], var: Var) -> set[int]:
+    return {atom.n for a in references for atom in _quotients(a.expr.terms) if var in atom.leaves}
 
 
 def _total(
     order: Sequence[Var],
-    accesses: Sequence[Access],
+    references: Sequence[Reference],
     work: float,
     width: int,
     var: Var | None,
@@ -198,7 +199,7 @@ def _total(
 ) -> float:
     per_vector = 1.0 if var is None else 1 / (width * _efficiency(extent(var), width))
     total = work * prod(map(extent, order)) * per_vector
-    for a in accesses:
+    for a in references:
         loops = a.loops if within is None else a.loops[a.loops.index(within) + 1 :]
         # A reduction is computed once for every combination of the variables that it depends on.
         rows = [v for v in order if not loops or any(v in r.leaves for r in loops)]
@@ -213,7 +214,7 @@ def _total(
     return total
 
 
-def _own_cost(a: Access, k: Affine, width: int) -> float:
+def _own_cost(a: Reference, k: Affine, width: int) -> float:
     """Per element, of an access in a reduction that is vectorised over its own variable k."""
     ((var, _),) = k.terms
     assert isinstance(var, Var)
@@ -245,13 +246,13 @@ class Plan:
 
 
 def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Tracer, width: int) -> Plan:
-    """The loops over `variables` (in row-major order) for outputs at `index`, whose accesses are `traced`."""
+    """The loops over `variables` (in row-major order) for outputs at `index`, whose references are `traced`."""
     order, rows = _ordered(variables, traced)
-    space = Space(order, traced.accesses, {v: v in rows for v in order})
+    space = Space(order, traced.references, {v: v in rows for v in order})
     space.merge()
     index, traced = space.applied(index, traced)
     work = 1 + 0.2 * sum(1 for _, _, loops in traced.visits if not loops)
-    choice = choose_vector(space.order, traced.accesses, work, width)
+    choice = choose_vector(space.order, traced.references, work, width)
     flat = _flattened(index, traced, space, work, width)
     if flat is not None and flat[2].cost < choice.cost:
         index, space, choice, traced = flat
@@ -286,7 +287,7 @@ def _across(
     if u is None or u is not order[-1] or choice.unroll > 1 or work > _SQUARE_WORK:
         return None
     best: dict[Var, int] = {}
-    for a in traced.accesses:
+    for a in traced.references:
         step = a.expr.coefficient(u)
         if a.kind != "load" or a.loops or a.guarded or not step or abs(step) * (width - 1) < PIECES * width:
             continue
@@ -345,4 +346,4 @@ def _flattened(
     if joined.order == order:
         return None
     index, traced = joined.applied(index, traced)
-    return index, joined, choose_vector(joined.order, traced.accesses, work, width), traced
+    return index, joined, choose_vector(joined.order, traced.references, work, width), traced

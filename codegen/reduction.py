@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gluonjit.codegen.access import Access, Buffer, Index
-from gluonjit.codegen.evaluate import Evaluator, trace
+from gluonjit.codegen.evaluate import Evaluator, Index
 from gluonjit.codegen.index import Affine, Var, affine
-from gluonjit.codegen.llvm import Function, Scope
+from gluonjit.codegen.llvm import Function
 from gluonjit.codegen.nest import Space, choose_vector, extent
+from gluonjit.codegen.rows import Axes, Rows, walked_axes
+from gluonjit.codegen.trace import trace
 from gluonjit.codegen.values import Val
 from gluonjit.ir.graph import Value
 from gluonjit.ir.primitives.reduction import identity
@@ -30,56 +31,9 @@ _UNROLLED = 16
 _RUN = 32
 """Additions of f32 in a row before the sum moves on to an f64, where there are more than twice as many."""
 
-_SCRATCH = 1 << 16
-"""Bytes of stack that a kernel may use for rows."""
-
 State = list[Val]
 """An accumulator: one value; (best, where) of argmax, argmin; (best, largest bits) of max and min of floats, where the
 best is chosen as if there were no NaN, and the bits, without their sign, tell whether there was one."""
-
-
-@dataclass(eq=False)
-class Row:
-    """Elements of one value along the axes that a reduction runs over, for the row that is being worked on.
-
-    `axes[k]`: which of the reduction's axes axis k of the value is; None: it is fixed in the row. `start`: the index of
-    the row's first element. When the row itself is a vector of rows, `lane` is its lane number and the last axis.
-    """
-
-    buffer: Buffer
-    axes: tuple[int | None, ...]
-    lane: Var | None
-    start: Index | None = None
-
-    def place(self, index: Index) -> Index | None:
-        """Where in the row the element at `index` of the value is; None when it is not there."""
-        place: list[Affine] = [Affine(0)] * (len(self.buffer.shape) - (self.lane is not None))
-        for i, first, axis in zip(index, self.start or (), self.axes):
-            distance = i - first
-            if axis is None:
-                if distance != Affine(0):
-                    return None
-            elif distance.low < 0 or distance.high >= self.buffer.shape[axis]:
-                return None
-            else:
-                place[axis] = distance
-        return tuple(place)
-
-    def address(self, place: Index) -> Index:
-        return place if self.lane is None else (*place, affine(self.lane))
-
-
-def _axes(index: Index, vars: Sequence[Affine]) -> tuple[int | None, ...] | None:
-    """Which of `vars` each component of an index walks along, if each is walked along once, in steps of 1."""
-    axes: list[int | None] = []
-    for i in index:
-        walked = [k for k, v in enumerate(vars) if v.leaves & i.leaves]
-        if len(walked) > 1 or (walked and vars[walked[0]].leaves & (i - vars[walked[0]]).leaves):
-            return None
-        axes.append(walked[0] if walked else None)
-    used = [k for k in axes if k is not None]
-    wanted = [k for k, v in enumerate(vars) if v.leaves]
-    return tuple(axes) if sorted(used) == wanted else None
 
 
 @dataclass
@@ -92,25 +46,16 @@ class _Plan:
     """Whether the last loop runs over vectors."""
     unroll: int
     """Accumulators; 0: no loop, the terms are written out."""
-    kept: dict[Value, tuple[int | None, ...]]
-    """Values to keep in rows, and which of the reduction's axes each of their axes is (see `Row`)."""
+    kept: dict[Value, Axes]
+    """Values to put into rows, and how they lie along the reduction."""
 
 
-class Reductions(Access):
-    """`kept` are values that several phases over the same rows need and that are expensive: the first reduction over
-    a row that computes one of them puts it into scratch memory, where the later phases find it."""
-
+class Reductions(Rows):
     evaluator: Evaluator
 
     def __init__(self, f: Function, width: int) -> None:
         super().__init__(f, width)
-        self.kept: frozenset[Value] = frozenset()
         self._plans: dict[tuple[Value, bool], _Plan] = {}
-        self._rows: dict[Value, list[Row]] = {}
-        self._filling: dict[Value, Row] = {}
-        """Of the innermost reduction whose loops are being written."""
-        self._term_index: Index = ()
-        self._memory_left = _SCRATCH
 
     def reduce(self, op: str, extents: Sequence[int], term: Callable[[Index], Val], dtype: DType) -> Val:
         arg = op in ("argmax", "argmin")
@@ -131,7 +76,7 @@ class Reductions(Access):
             self._filling = {}
             lane = next((v for v in leaves if v in self.lane_numbers), None)
             if self.mask is None and lanes == (lane is not None):
-                self._filling = self._new_rows(plan, extents, lane)
+                self._filling = self._new_rows(plan.kept, extents, lane)
             result = _Emitter(self, op, dtype, plan, extents, term, lanes).run()
             for v, row in self._filling.items():
                 if row.start is not None:
@@ -144,75 +89,18 @@ class Reductions(Access):
         self.kept = kept
         self._plans.clear()
 
-    # ---- rows in scratch memory
-
-    def _new_rows(self, plan: _Plan, extents: Sequence[int], lane: Var | None) -> dict[Value, Row]:
-        """Scratch memory for the kept values that this reduction computes element by element."""
-        rows = {}
-        shape = tuple(extents) if lane is None else (*extents, self.width)
-        for v, axes in plan.kept.items():
-            pointer = self._scratch(v, math.prod(shape) * v.dtype.itemsize)
-            if pointer is not None:
-                rows[v] = Row(Buffer(pointer, v.dtype, shape, self.f.scope), axes, lane)
-        return rows
-
-    def _scratch(self, v: Value, size: int) -> str | None:
-        """Memory for a row of `v`: that of a row that is no longer needed, or new; None when there is no more."""
-        for row in self._rows.get(v, ()):
-            if self._behind(row.buffer.scope) and math.prod(row.buffer.shape) * v.dtype.itemsize == size:
-                self._rows[v].remove(row)
-                return row.buffer.pointer
-        if size > self._memory_left:
-            return None
-        self._memory_left -= size
-        return self.f.alloca("i8", size, 64)
-
-    def _behind(self, scope: Scope) -> bool:
-        """Whether all code of `scope` runs before what is written now."""
-        inner: Scope | None = scope
-        while inner is not None and inner.closed:
-            inner = inner.parent
-        return inner is not None and inner is not scope and self._open(inner)
-
-    def _open(self, scope: Scope) -> bool:
-        """Whether code is now being written inside `scope`."""
-        inner: Scope | None = self.f.scope
-        while inner is not None and inner is not scope:
-            inner = inner.parent
-        return inner is not None
-
-    def keep(self, v: Value, index: Index, value: Val) -> None:
-        """Puts an element that has just been computed into its row, if this is the reduction that fills it."""
-        row = self._filling.get(v)
-        if row is not None and self.mask is None:
-            row.start = tuple(i if axis is None else i - self._term_index[axis] for i, axis in zip(index, row.axes))
-            self.store(row.buffer, row.address(self._term_index), value)
-
-    def recall(self, v: Value, index: Index) -> Val | None:
-        """The element from its row, if a reduction has filled one."""
-        found = self._find_row(v, index)
-        return None if found is None else self.load(found[0].buffer, found[0].address(found[1]))
-
-    def _find_row(self, v: Value, index: Index) -> tuple[Row, Index] | None:
-        """(a row that holds the element and can be read here, the element's place in it)."""
-        for row in self._rows.get(v, ()):
-            place = row.place(index) if self._open(row.buffer.scope) else None
-            if place is not None:
-                return row, place
-        return None
-
     def _plan(self, value: Value, index: Index, lanes: bool) -> _Plan:
         traced = trace(self.evaluator.body, [(value, index)])
         mine = next(r for r in traced.reductions if r.value is value and not r.loops)
-        kept: dict[Value, tuple[int | None, ...]] = {}
+        kept: dict[Value, Axes] = {}
         for v, at, loops in traced.visits:
-            axes = _axes(at, mine.vars) if v in self.kept and loops == (mine,) else None
+            axes = walked_axes(at, mine.vars) if v in self.kept and loops == (mine,) else None
             if axes is not None:
                 kept.setdefault(v, axes)
         own = [v for k in mine.vars for v in k.leaves]
         if mine.trips <= _UNROLLED and lanes:
             return _Plan(own, mine.vars, False, 0, kept)
-        accesses = [a for a in traced.accesses if a.loops and a.loops[0] is mine]
+        accesses = [a for a in traced.references if a.loops and a.loops[0] is mine]
         space = Space([v for v in own if isinstance(v, Var)], accesses)
         space.split()
         space.merge()
@@ -386,7 +274,7 @@ class _Emitter:
         value = self.s.evaluator.run(lambda: self.term(index))
         if self.ordered:
             magnitude = self.s.constant(2 ** (self.bits.bits - 1) - 1, self.bits)
-            return [value, self.s._both(self.s.bitcast(value, self.bits), magnitude)]
+            return [value, self.s.both(self.s.bitcast(value, self.bits), magnitude)]
         if not self.arg:
             return [value]
         at: Any = Affine(0)
@@ -421,9 +309,9 @@ class _Emitter:
         equal = s.eq(a[0], b[0])
         if self.dtype.is_float:
             nan_a, nan_b = s.isnan(a[0]), s.isnan(b[0])
-            better = s._or(better, s._both(nan_b, s._not(nan_a)))
-            equal = s._or(equal, s._both(nan_a, nan_b))
-        takes = s._or(better, s._both(equal, s.lt(b[1], a[1])))
+            better = s.either(better, s.both(nan_b, s.inverse(nan_a)))
+            equal = s.either(equal, s.both(nan_a, nan_b))
+        takes = s.either(better, s.both(equal, s.lt(b[1], a[1])))
         return [s.select(takes, x, y) for x, y in zip(b, a)]
 
     def _finished(self, state: State) -> State:
@@ -441,7 +329,7 @@ class _Emitter:
         if self.op == "prod":
             return s.mul(a, b)
         if self.op in ("any", "all"):
-            return s._or(a, b) if self.op == "any" else s._both(a, b)
+            return s.either(a, b) if self.op == "any" else s.both(a, b)
         return s.maximum(a, b) if self.op == "max" else s.minimum(a, b)
 
     def _added(self, a: Val, b: Val) -> Val:

@@ -75,7 +75,7 @@ def _vectors(s: Access, n: int) -> tuple[int, Callable[[Affine, Callable[[Affine
     whole, partial = divmod(n, width)
 
     def run(v: Affine, body: Callable[[Affine], None]) -> None:
-        number = s._uniform(v).ssa
+        number = s.uniform(v).ssa
         if whole:
             with f.if_(f.op(f"icmp slt i64 {number}, {whole}")):
                 body(v * width + affine(s.lane_number(width)))
@@ -131,7 +131,7 @@ def _scatter_add(f: Function, s: Access, op: Op) -> None:
             for k in range(depth):
                 index = s.cast(s.load(where, (k, point)), I64)
                 fits = s.emit("icmp ult {t} {0}, {1}", BOOL, index, s.constant(data[k], I64))
-                inside = s._both(inside, fits)
+                inside = s.both(inside, fits)
                 row = row * data[k] + s.to_index(index)
             with f.if_(inside.ssa) as then:
                 # In a scope of its own: what is read here has been written since the loop was entered.
@@ -151,8 +151,8 @@ def _sort(f: Function, s: Access, op: Op) -> None:
 
     def line(t: Affine) -> None:
         o, at = t // inner, t % inner
-        first = s._uniform(o * (n * inner) + at)
-        keys, indices = f.gep(s._memory(x.dtype), x.pointer, first.ssa), f.gep("i64", order.pointer, first.ssa)
+        first = s.uniform(o * (n * inner) + at)
+        keys, indices = f.gep(s.in_memory(x.dtype), x.pointer, first.ssa), f.gep("i64", order.pointer, first.ssa)
 
         def place(k: Any) -> str:
             return f.gep("i64", indices, f.mul(k, inner))
@@ -221,7 +221,7 @@ def _before(s: Access, dtype: DType, p: Val, q: Val, i: Val, j: Val, descending:
     if dtype.is_float:
         nan_p, nan_q = s.isnan(p), s.isnan(q)
         # The NaN comes first in descending order, and last in ascending.
-        one = s._both(nan_p, s._not(nan_q)) if descending else s._both(nan_q, s._not(nan_p))
-        first = s._or(first, one)
-        equal = s._or(equal, s._both(nan_p, nan_q))
-    return s._or(first, s._both(equal, s.lt(i, j)))
+        one = s.both(nan_p, s.inverse(nan_q)) if descending else s.both(nan_q, s.inverse(nan_p))
+        first = s.either(first, one)
+        equal = s.either(equal, s.both(nan_p, nan_q))
+    return s.either(first, s.both(equal, s.lt(i, j)))

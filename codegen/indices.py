@@ -1,0 +1,203 @@
+"""Indices as values: loop variables, lane numbers, and the integers that index expressions come to.
+
+In the lanes of a vector an expression is a sum of three: what depends on the lane number alone, and so is a constant
+vector; what is the same in all lanes; and what varies otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gluonjit.codegen.arithmetic import Arithmetic
+from gluonjit.codegen.index import Affine, Atom, Div, Mod, Named, Var, affine
+from gluonjit.codegen.llvm import Function, Scope
+from gluonjit.codegen.values import Val
+from gluonjit.ir.types import BOOL, I32, I64, DType
+from gluonjit.ir.types import dtype as as_dtype
+
+
+class Indices(Arithmetic):
+    """`bind` tells what a variable is; the variables in `lane_numbers` are the number of the lane itself (in the last,
+    partial vector of a loop their range is smaller than the width, and so the lanes beyond are inactive).
+    """
+
+    def __init__(self, f: Function, width: int) -> None:
+        super().__init__(f, width)
+        self.mask: Val | None = None
+        """Where memory may be touched (see `guarded`); None: everywhere."""
+        self.lane_numbers: set[Var] = set()
+        self._variables: dict[Var, Val] = {}
+        self._opaque: dict[str, Var] = {}
+
+    # ---- variables
+
+    def bind(self, variable: Var, value: Val) -> None:
+        self._variables[variable] = value
+
+    def lane_number(self, count: int) -> Var:
+        """A variable that is k in lane k; lanes from `count` on are inactive.
+
+        What depends on it stays in the scope that is open now.
+        """
+        var = Var("lane", 0, count - 1)
+        self.lane_numbers.add(var)
+        numbers = self.lane_constant(range(count), I64)
+        self._variables[var] = Val(numbers.ssa, I64, self.width > 1, self.f.scope)
+        return var
+
+    def scope_of(self, variables: Any) -> Scope:
+        """The innermost scope that one of the variables needs."""
+        scope = self.f.root
+        for v in variables:
+            if v in self._variables and self._variables[v].scope.depth > scope.depth:
+                scope = self._variables[v].scope
+        return scope
+
+    def varies(self, variables: Any) -> bool:
+        """Whether one of the variables differs between lanes."""
+        return any(v in self._variables and self._variables[v].lanes for v in variables)
+
+    # ---- the handler's methods on indices
+
+    def to_index(self, value: Val) -> Affine:
+        """An integer value as an index."""
+        if value.const is not None:
+            return Affine(value.const)
+        wide = self.cast(value, I64)
+        var = self._opaque.get(wide.ssa)
+        if var is None:
+            var = self._opaque[wide.ssa] = Var("at", -(2**63), 2**63 - 1)
+            self._variables[var] = wide
+        return affine(var)
+
+    def named(self, e: Affine) -> Affine:
+        """A variable that holds the value of an expression."""
+        memo = self.scope_of(e.leaves).memo
+        known = memo.get(e)
+        if known is None:
+            var = Named(e)
+            self._variables[var] = self._integer(e, I64)
+            known = memo[e] = affine(var)
+        return known
+
+    def index_value(self, index: Any, dtype: Any) -> Val:
+        """An index as a value of `dtype`."""
+        e, to = affine(index), as_dtype(dtype)
+        if not e.terms:
+            return self.cast(self.constant(e.const, I64), to) if to.is_integer else self.constant(e.const, to)
+        small = -(2**31) <= e.low and e.high < 2**31
+        return self.cast(self._integer(e, I32 if small else I64), to)
+
+    def in_range(self, index: Any, low: int, high: int) -> Val:
+        """low <= index < high."""
+        e = affine(index) - low
+        if e.low >= 0 and e.high < high - low:
+            return self.constant(True, BOOL)
+        if e.high < 0 or e.low >= high - low:
+            return self.constant(False, BOOL)
+        kind = I32 if -(2**31) <= e.low and e.high < 2**31 else I64
+        return self.emit("icmp ult {t} {0}, {1}", BOOL, self._integer(e, kind), self.constant(high - low, kind))
+
+    def guarded(self, condition: Val, thunk: Callable[[], Val], otherwise: Val) -> Val:
+        if condition.const is not None:
+            return thunk() if condition.const else otherwise
+        with self.masked(condition):
+            value = thunk()
+        return self.select(condition, value, otherwise)
+
+    @contextmanager
+    def masked(self, condition: Val | None) -> Iterator[None]:
+        """Memory is touched only where `condition` holds, too."""
+        outer = self.mask
+        if condition is not None and outer is not None:
+            condition = self.both(outer, condition)
+        self.mask = condition if condition is not None else outer
+        try:
+            yield
+        finally:
+            self.mask = outer
+
+    # ---- integers from expressions
+
+    def _integer(self, e: Affine, dtype: DType) -> Val:
+        """The value of an expression, in `dtype` (i32 only if it fits)."""
+        fixed, uniform, varying = self._parts(e)
+        total = self._between_integers(self.uniform(uniform), dtype)
+        if fixed:
+            count, values = self._pattern(fixed)
+            lanes = self.lane_constant(values + [0] * (self.width - count), dtype)
+            total = self.emit("add {t} {0}, {1}", dtype, total, lanes)
+        for atom, c in varying:
+            value = self._between_integers(self._varying(atom), dtype)
+            total = self.emit("add {t} {0}, {1}", dtype, total, self._times(value, c))
+        return total
+
+    def _parts(self, e: Affine) -> tuple[list[tuple[Atom, int]], Affine, list[tuple[Atom, int]]]:
+        """The terms that depend on the lane number alone, the uniform rest, and the terms that vary otherwise."""
+        fixed, uniform, varying = [], [], []
+        for atom, c in e.terms:
+            if not self.varies(atom.leaves):
+                uniform.append((atom, c))
+            elif atom.leaves <= self.lane_numbers:
+                fixed.append((atom, c))
+            else:
+                varying.append((atom, c))
+        return fixed, Affine(e.const, tuple(uniform)), varying
+
+    def _pattern(self, fixed: list[tuple[Atom, int]]) -> tuple[int, list[int]]:
+        """(number of active lanes, value in each) of terms that depend on the lane number."""
+        count = min(v.high + 1 for atom, _ in fixed for v in atom.leaves)
+        e = Affine(0, tuple(fixed))
+        return count, [int(e.evaluate(lambda _: k)) for k in range(count)]  # noqa: B023 (called at once)
+
+    def uniform(self, e: Affine) -> Val:
+        """A uniform expression as an i64: outer loops' terms first, so that their sum leaves the inner loops."""
+        total: Val | None = None
+        values = [(self._atom(atom), c) for atom, c in e.terms]
+        values.sort(key=lambda term: term[0].scope.depth)
+        for value, c in values:
+            term = self._times(value, c)
+            total = term if total is None else self.emit("add nsw {t} {0}, {1}", I64, total, term)
+        const = self.constant(e.const, I64)
+        if total is None:
+            return const
+        return self.emit("add nsw {t} {0}, {1}", I64, total, const) if e.const else total
+
+    def _times(self, value: Val, c: int) -> Val:
+        return value if c == 1 else self.emit("mul {t} {0}, {1}", value.dtype, value, self.constant(c, value.dtype))
+
+    def _atom(self, atom: Atom) -> Val:
+        """A uniform atom, as an i64."""
+        if isinstance(atom, Var):
+            return self._variables[atom]
+        assert isinstance(atom, Div | Mod)
+        return self._quotient(atom, self.uniform(atom.expr), atom.expr)
+
+    def _varying(self, atom: Atom) -> Val:
+        if isinstance(atom, Var):
+            return self._variables[atom]
+        assert isinstance(atom, Div | Mod)
+        small = -(2**31) <= atom.expr.low and atom.expr.high < 2**31
+        return self._quotient(atom, self._integer(atom.expr, I32 if small else I64), atom.expr)
+
+    def _quotient(self, atom: Div | Mod, value: Val, e: Affine) -> Val:
+        """Quotient or remainder, rounded down; what may be negative is first moved up by a multiple of the divisor."""
+        dtype, n = value.dtype, self.constant(atom.n, value.dtype)
+        shift = -(e.low // atom.n) if e.low < 0 else 0
+        if shift and e.high + shift * atom.n >= 2 ** (dtype.bits - 1):
+            return self._rounded_down(atom, value, n)
+        if shift:
+            value = self.emit("add {t} {0}, {1}", dtype, value, self.constant(shift * atom.n, dtype))
+        if isinstance(atom, Mod):
+            return self.emit("urem {t} {0}, {1}", dtype, value, n)
+        value = self.emit("udiv {t} {0}, {1}", dtype, value, n)
+        return self.emit("sub {t} {0}, {1}", dtype, value, self.constant(shift, dtype)) if shift else value
+
+    def _rounded_down(self, atom: Div | Mod, value: Val, n: Val) -> Val:
+        """The same for values of any size."""
+        r = self.mod(value, n)
+        if isinstance(atom, Mod):
+            return r
+        return self.emit("sdiv {t} {0}, {1}", value.dtype, self.sub(value, r), n)

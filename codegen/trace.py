@@ -1,0 +1,212 @@
+"""What code will touch, found before any of it is written.
+
+`Tracer` is a handler that computes nothing: it records which memory is read at which index expressions, and in which
+reductions, for `nest` to decide by what the loops should look like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gluonjit.codegen.evaluate import Evaluator, Index
+from gluonjit.codegen.index import Affine, Named, Var, affine, flat, variable
+from gluonjit.ir.graph import Graph, Value
+from gluonjit.ir.types import BOOL, I64, DType, type_of
+from gluonjit.ir.types import dtype as as_dtype
+
+
+class Token:
+    """Stands for a scalar while tracing."""
+
+    __slots__ = ("const", "dtype", "var")
+
+    def __init__(self, dtype: DType, const: Any = None) -> None:
+        self.dtype = dtype
+        self.const = const
+        self.var: Var | None = None
+
+
+@dataclass(eq=False)
+class Reduction:
+    """A reduction that the element function of `value` asked for at `index`."""
+
+    value: Value
+    index: Index
+    vars: tuple[Affine, ...]
+    """Its own variables, one per extent."""
+    loops: tuple[Reduction, ...]
+    """The reductions that it is inside of, outermost first."""
+    trips: int
+
+    @cached_property
+    def leaves(self) -> frozenset[Var]:
+        """The variables that its index depends on."""
+        return frozenset[Var]().union(*(i.leaves for i in self.index))
+
+
+@dataclass(eq=False)
+class Reference:
+    """An index expression that code is made of: the flat address of a load or store, or a number that is compared."""
+
+    kind: str
+    """'load', 'store', 'range' (low <= expr < high) or 'number'."""
+    expr: Affine
+    loops: tuple[Reduction, ...] = ()
+    guarded: bool = False
+    low: int = 0
+    high: int = 0
+
+
+_BOOLEAN = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite"})
+
+
+@dataclass(eq=False)
+class Tracer:
+    """A handler whose values are `Token`s."""
+
+    references: list[Reference] = field(default_factory=list)
+    reductions: list[Reduction] = field(default_factory=list)
+    visits: list[tuple[Value, Index, tuple[Reduction, ...]]] = field(default_factory=list)
+    """Every (value, index) that is computed, and inside which reductions. (`substituted` leaves these indices.)"""
+    context: Any = None
+    evaluator: Evaluator | None = None
+
+    def __post_init__(self) -> None:
+        self._memo: dict[Any, Any] = {}
+        self._loops: tuple[Reduction, ...] = ()
+        self._guards = 0
+
+    def memo(self, index: Index) -> dict[Any, Any]:
+        return self._memo
+
+    def load_input(self, v: Value, index: Index) -> Token:
+        return self._load(index, v.shape, v.dtype)
+
+    def _load(self, index: Index, shape: Sequence[int], dtype: DType) -> Token:
+        self.references.append(Reference("load", flat(index, shape), self._loops, self._guards > 0))
+        return Token(dtype)
+
+    def array(self, value: np.ndarray) -> Callable[[Index], Token]:
+        dtype = type_of(value).dtype
+        if value.size <= 1:
+            return lambda index: Token(dtype)
+        return lambda index: self._load(index, value.shape, dtype)
+
+    def store(self, index: Index, shape: Sequence[int]) -> None:
+        self.references.append(Reference("store", flat(index, shape)))
+
+    def dtype(self, a: Token) -> DType:
+        return a.dtype
+
+    def constant(self, value: Any, dtype: Any) -> Token:
+        return Token(as_dtype(dtype), value)
+
+    def cast(self, a: Token, dtype: Any) -> Token:
+        return Token(as_dtype(dtype))
+
+    def select(self, condition: Token, a: Token, b: Token) -> Token:
+        return Token(a.dtype)
+
+    def index_value(self, index: Any, dtype: Any) -> Token:
+        self.references.append(Reference("number", affine(index), self._loops))
+        return Token(as_dtype(dtype))
+
+    def to_index(self, value: Token) -> Affine:
+        if value.var is None:
+            value.var = Var("at", -(2**63), 2**63 - 1)
+        return affine(value.var)
+
+    def named(self, e: Affine) -> Affine:
+        known = self._memo.get(e)
+        if known is None:
+            known = self._memo[e] = affine(Named(e))
+        return known
+
+    def in_range(self, index: Any, low: int, high: int) -> Token:
+        e = affine(index)
+        if low <= e.low and e.high < high:
+            return Token(BOOL, True)
+        if e.high < low or e.low >= high:
+            return Token(BOOL, False)
+        self.references.append(Reference("range", e, self._loops, low=low, high=high))
+        return Token(BOOL)
+
+    def guarded(self, condition: Token, thunk: Callable[[], Token], otherwise: Token) -> Token:
+        if condition.const is not None:
+            return thunk() if condition.const else otherwise
+        self._guards += 1
+        try:
+            return thunk()
+        finally:
+            self._guards -= 1
+
+    def reduce(self, op: str, extents: Sequence[int], term: Callable[[Index], Token], dtype: DType) -> Token:
+        result = Token(I64 if op in ("argmax", "argmin") else dtype)
+        trips = int(np.prod(extents, dtype=np.int64))
+        if trips == 0:
+            return result
+        assert self.evaluator is not None
+        value, index = self.evaluator.frames[-1]
+        vars = tuple(variable("k", n) for n in extents)
+        reduction = Reduction(value, index, vars, self._loops, trips)
+        self.reductions.append(reduction)
+        outer, self._loops = self._loops, (*self._loops, reduction)
+        try:
+            self.evaluator.run(lambda: term(vars))
+        finally:
+            self._loops = outer
+        return result
+
+    def substituted(self, values: Mapping[Var, Affine]) -> Tracer:
+        """The same record, with loop variables replaced by expressions in others."""
+        new: dict[Reduction, Reduction] = {}
+
+        def loops(old: tuple[Reduction, ...]) -> tuple[Reduction, ...]:
+            return tuple([new[r] for r in old])
+
+        for r in self.reductions:  # outer ones come first
+            index = tuple([i.substitute(values) for i in r.index])
+            new[r] = Reduction(r.value, index, r.vars, loops(r.loops), r.trips)
+        return Tracer(
+            [replace(a, expr=a.expr.substitute(values), loops=loops(a.loops)) for a in self.references],
+            list(new.values()),
+            [(v, index, loops(outer)) for v, index, outer in self.visits],
+        )
+
+    def __getattr__(self, name: str) -> Callable[..., Token]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name in ("and", "or"):
+            return lambda a, b: self._logic(name, a, b)
+        return lambda a, *rest: Token(BOOL if name in _BOOLEAN else a.dtype)
+
+    def _logic(self, name: str, a: Token, b: Token) -> Token:
+        """As the handler that emits code, so that both see the same guards."""
+        for x, y in ((a, b), (b, a)):
+            if x.dtype is BOOL and x.const is not None:
+                return y if x.const is (name == "and") else x
+        return Token(a.dtype)
+
+
+class _TracingEvaluator(Evaluator):
+    def compute(self, v: Value, index: Index) -> Any:
+        self.s.visits.append((v, index, self.s._loops))
+        return super().compute(v, index)
+
+
+def trace(body: Graph, wanted: Sequence[tuple[Value, Index]]) -> Tracer:
+    """What computing these values at these indices reads."""
+    tracer = Tracer()
+    evaluator = tracer.evaluator = _TracingEvaluator(body, tracer)
+
+    def all_of_them() -> None:
+        for v, index in wanted:
+            evaluator.value(v, index)
+
+    evaluator.run(all_of_them)
+    return tracer
