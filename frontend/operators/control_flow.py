@@ -28,14 +28,15 @@ class ControlFlow(Operator):
     """An operator that holds `graphs` graphs.
 
     * `result_types(attrs, types)`: types of the results.
-    * `build(b, operands, attrs, loc)`: appends the loop or branch to a graph of level `traced`.
+    * `build(b, operands, attrs, names, loc)`: appends the loop or branch to a graph of level `traced`; `names` are for
+      the results.
     * `check(attrs, count)`: raises OperatorError unless attributes that come from a file fit the graphs and `count`
       operands.
     """
 
     graphs: int = 1
     result_types: Callable[[Attrs, Sequence[TensorType]], Sequence[TensorType]] = lambda attrs, types: types
-    build: Callable[..., Sequence[Value]] = lambda b, operands, attrs, loc: operands
+    build: Callable[..., Sequence[Value]] = lambda b, operands, attrs, names, loc: operands
     check: Callable[[Attrs, int], None] = lambda attrs, count: None
 
     def input_names(self, attrs: Attrs) -> tuple[str, ...]:
@@ -167,7 +168,9 @@ def _foreach_shapes(attrs: Attrs, shapes: Shapes) -> Shapes:
     return [merge(old, new) for old, new in zip(shapes, [*wide, *picked[len(data) :]])]
 
 
-def _build_foreach(b: Builder, operands: Sequence[Value], attrs: Attrs, loc: Loc | None) -> list[Value]:
+def _build_foreach(
+    b: Builder, operands: Sequence[Value], attrs: Attrs, names: Sequence[str], loc: Loc | None
+) -> list[Value]:
     (graph,) = attrs["subgraphs"]
     data, states, captured = _split(attrs, operands)
     training = _training(b, attrs)
@@ -187,7 +190,7 @@ def _build_foreach(b: Builder, operands: Sequence[Value], attrs: Attrs, loc: Loc
     count = attrs["num_out_data"]
     body = sub.build([*results[count:], *results[:count]], {"training": training})
     loop = {"carried": len(states), "scanned": len(data), "trip": _rows([v.type for v in data])}
-    out = b.emit("loop", given, loop, [body], loc)
+    out = b.emit("loop", given, loop, [body], loc, [*names[count:], *names[:count]])
     return [*out[len(states) :], *out[: len(states)]]
 
 
@@ -247,7 +250,9 @@ def _graph_shapes(*locs: str) -> Callable[[Attrs, Shapes], Shapes]:
     return complete
 
 
-def _build_while(b: Builder, operands: Sequence[Value], attrs: Attrs, loc: Loc | None) -> list[Value]:
+def _build_while(
+    b: Builder, operands: Sequence[Value], attrs: Attrs, names: Sequence[str], loc: Loc | None
+) -> list[Value]:
     condition, body = attrs["subgraphs"]
     training = _training(b, attrs)
     variables = _variables(attrs)
@@ -271,7 +276,8 @@ def _build_while(b: Builder, operands: Sequence[Value], attrs: Attrs, loc: Loc |
     regions = [sub.build([*results[count:], *results[:count]], {"training": training})]
     sub, (decision,) = region("condition", condition, attrs["cond_input_locs"], 0)
     regions.append(sub.build([_decision(sub, decision)], {"training": training}))
-    out = b.emit("loop", given, {"carried": len(variables), "trip": attrs["max_iterations"]}, regions, loc)
+    loop = {"carried": len(variables), "trip": attrs["max_iterations"]}
+    out = b.emit("loop", given, loop, regions, loc, [*names[count:], *names[:count]])
     return [*out[len(variables) :], *out[: len(variables)]]
 
 
@@ -321,7 +327,9 @@ def _cond_types(attrs: Attrs, types: Sequence[TensorType]) -> list[TensorType]:
     return results[0]
 
 
-def _build_cond(b: Builder, operands: Sequence[Value], attrs: Attrs, loc: Loc | None) -> list[Value]:
+def _build_cond(
+    b: Builder, operands: Sequence[Value], attrs: Attrs, names: Sequence[str], loc: Loc | None
+) -> list[Value]:
     condition, then, otherwise = attrs["subgraphs"]
     training = _training(b, attrs)
     (decision,) = condition.emit(b, [operands[at] for at in attrs["cond_input_locs"]])
@@ -338,7 +346,7 @@ def _build_cond(b: Builder, operands: Sequence[Value], attrs: Attrs, loc: Loc | 
             sub.key = sub.input(RNG_KEY, given[-1].type)
         results = graph.emit(sub, [inner[used.index(at)] for at in attrs[locs]])
         regions.append(sub.build(results, {"training": training}))
-    return list(b.emit("branch", [_decision(b, decision), *given], {}, regions, loc))
+    return list(b.emit("branch", [_decision(b, decision), *given], {}, regions, loc, names))
 
 
 def _check_cond(attrs: Attrs, count: int) -> None:

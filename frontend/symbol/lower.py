@@ -100,7 +100,7 @@ def emit(b: Builder, node: Node, operands: Sequence[Value], attrs: Mapping[str, 
     assert node.op is not None
     try:
         if isinstance(node.op, ControlFlow):
-            return tuple(node.op.build(b, operands, attrs, node.loc))
+            return tuple(node.op.build(b, operands, attrs, node.output_names, node.loc))
         return b.emit(f"mx.{node.op.name}", operands, attrs, loc=node.loc, result_names=[node.name])
     except IRError as e:
         cause = e.__cause__ if isinstance(e.__cause__, IRError) else e

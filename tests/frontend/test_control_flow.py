@@ -350,6 +350,35 @@ def test_wrong_arguments(hybridize):
 # Graphs
 
 
+def test_hooks_see_results():
+    def function(F, x, s):
+        rows, states = F.contrib.foreach(lambda row, states: (row * 2, [states[0] + row]), x, [s])
+        found, (i, _) = F.contrib.while_loop(
+            lambda i, t: i < 2, lambda i, t: (t.relu(), [i + 1, t]), [F.zeros(1), states[0]], max_iterations=3
+        )
+        return rows, F.contrib.cond(i < 1, lambda: found, lambda: found + 1)
+
+    net = block_of(function)
+    arguments = array([1, 2], [3, 4]), array(0, -9)
+    expected = flat(net(*arguments))
+    seen = {}
+    net.hybridize()
+    net.register_op_hook(lambda name, op, x: seen.update({(name.split("_", 1)[1], op): x.asnumpy().tolist()}))
+    for a, b in zip(flat(net(*arguments)), expected):
+        assert a.asnumpy().tolist() == b.asnumpy().tolist()
+    assert seen == {
+        ("_foreach0_output0", "_foreach"): [[2, 4], [6, 8]],
+        ("_foreach0_output1", "_foreach"): [4, -3],
+        ("_zeros0_output", "_zeros"): [0],
+        ("_while_loop0_output0", "_while_loop"): [[4, 0], [4, 0], [0, 0]],
+        ("_while_loop0_output1", "_while_loop"): [2],
+        ("_while_loop0_output2", "_while_loop"): [4, -3],
+        ("_lesser_scalar1_output", "_lesser_scalar"): [0],
+        ("_lesser_scalar1_output_copy_output", "_copy"): [0],
+        ("_cond0_output", "_cond"): [[5, 1], [5, 1], [1, 1]],
+    }
+
+
 def test_text_round_trip():
     net = block_of(lambda F, x, s: F.contrib.foreach(lambda row, s: (row + s, s * 2), x, s))
     graph = trace(net, [X, array(1, 1, 1)]).graph([type_of(X._array), type_of(np.ones(3, np.float32))], False)
