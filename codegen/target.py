@@ -96,9 +96,9 @@ class Target:
             f.intrinsic("llvm.aarch64.set.fpcr", "void", ("i64", saved), overload=())
 
 
+# x86-64 without a number is not among them: it has no instruction that rounds to a whole number.
 _X86_64 = "x86_64-unknown-linux-gnu"
 _NAMED = {
-    "x86-64": Target(_X86_64, "x86-64", "", 128, 16, has_fma=False, has_f16=False),
     "x86-64-v2": Target(_X86_64, "x86-64-v2", "", 128, 16, has_fma=False, has_f16=False),
     "x86-64-v3": Target(_X86_64, "x86-64-v3", "", 256, 16, has_fma=True, has_f16=True),
     "x86-64-v4": Target(_X86_64, "x86-64-v4", "", 512, 32, has_fma=True, has_f16=True),
