@@ -121,7 +121,8 @@ def mark_variables(variables: Any, gradients: Any, grad_reqs: Any = "write") -> 
 class Function:
     """A computation with a gradient of its own: subclasses define `forward(*inputs)` and `backward(*gradients)`.
 
-    An instance is called once. `backward` is kept for the time when there are gradients.
+    An instance is called once while recording, for `backward` will want what that call saved; else as often as one
+    likes. `backward` is kept for the time when there are gradients.
     """
 
     def __init__(self) -> None:
@@ -135,7 +136,7 @@ class Function:
     def __call__(self, *inputs: Any) -> Any:
         if self._used:
             raise AssertionError("Each Function instance can only be called once. Please create another instance.")
-        self._used = True
+        self._used = modes.recording
         with _Scope(False, None):
             return self.forward(*inputs)
 

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     from gluonjit._version import version
-    from gluonjit.cli import bench, convert, coverage, dump, execute, inspect, opt, reports, run
+    from gluonjit.cli import bench, cache, convert, coverage, dump, execute, inspect, opt, reports, run
 
     parser = argparse.ArgumentParser(
         prog="gluonjit",
@@ -45,6 +45,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gluonjit {version}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (dump, opt, run, bench, inspect, convert, execute, coverage, reports):
+    for module in (dump, opt, run, bench, inspect, convert, execute, coverage, cache, reports):
         module.add_commands(commands)
     return parser

@@ -96,6 +96,7 @@ def _passes(arguments: argparse.Namespace) -> None:
 
 def _doctor(arguments: argparse.Namespace) -> None:
     from gluonjit._version import version
+    from gluonjit.cli.cache import summary
     from gluonjit.codegen.target import host
     from gluonjit.runtime.threads import get_num_threads
 
@@ -112,7 +113,7 @@ def _doctor(arguments: argparse.Namespace) -> None:
         ("vector registers", f"{target.num_vector_registers} of {target.vector_bits} bits"),
         ("caches", ", ".join(f"{n >> 10} KiB" for n in (target.l1, target.l2, target.l3))),
         ("features", " ".join(f[1:] for f in target.features.split(",") if f.startswith("+"))),
-        ("object cache", "none (every process compiles anew)"),
+        ("object cache", summary()),
         ("threads", str(get_num_threads())),
     ]
     for name, value in rows:

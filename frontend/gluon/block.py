@@ -182,7 +182,7 @@ class HybridBlock(Block):
         params: dict[str, Any] = {}
         for name, p in self._reg_params.items():
             params[name] = p._data
-            if p._data is None:
+            if p._data is None or p._computes_data:
                 if p._deferred_init:
                     self._finish_deferred_init(x, *args)
                 params[name] = p.data()

@@ -38,7 +38,19 @@ class Parameter:
     * `stype`, `grad_stype`: kept for MXNet's sake. Everything is stored densely, so only `stype='default'` has data.
 
     All contexts share the machine's memory, hence one array serves however many contexts `initialize` was given.
+
+    A subclass may override `data` to have something else computed with, such as weights with dropout. Such classes,
+    written for MXNet, look at its `_ctx_map` and `_trainer`, and read the array by `_check_and_get`.
     """
+
+    _ctx_map: Any = None
+    _trainer: Any = None
+    _computes_data = False
+    """Whether a subclass overrides `data`, so that `_data` is not what to compute with."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._computes_data = cls.data is not Parameter.data
 
     def __init__(
         self,
@@ -234,6 +246,10 @@ class Parameter:
                 f"It was only initialized on {self._ctx_list}."
             )
         return self._data
+
+    def _check_and_get(self, data: Any, ctx: Any) -> Any:
+        """The array on `ctx`; for `ctx=list` a list of it for each context."""
+        return [self._on(c) for c in self.list_ctx()] if ctx is list else self._on(ctx)
 
     def data(self, ctx: context.Context | None = None) -> ndarray.NDArray:
         """The parameter's array itself: writing to it changes the parameter.

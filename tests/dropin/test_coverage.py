@@ -107,9 +107,6 @@ def test_missing_names(name, missing):
     assert missing_name(name) == missing
 
 
-PROGRAM_OF_MISSING_NAMES = "import mxnet as mx\nmx.rtc.CudaModule\nmx.nd.SVMOutput(1)\nmx.rtc.CudaModule\nmx.blob\n"
-
-
 def test_report(tmp_path, capsys):
     (tmp_path / "a.py").write_text(
         "import mxnet as mx\nmx.rtc.CudaModule\nmx.nd.SVMOutput(1)\nmx.rtc.CudaModule\nmx.blob\n"

@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import mxnet as mx
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -42,7 +41,7 @@ def main() -> None:
         try:
             net = package.build(name)
             subjects.initialize(net)
-            inputs = [mx.nd.array(x, dtype=x.dtype) for x in package.inputs(name, net)]
+            inputs = subjects.as_ndarrays(package.inputs(name, net))
             np.savez(file, *flatten(net(*inputs)))
             print(f"{name}: recorded", flush=True)
         except Exception as e:

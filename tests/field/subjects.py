@@ -21,6 +21,8 @@ class Package:
     """The models of one package: `names()`, `family(name)`, `build(name)`, `inputs(name, net)`."""
 
     name: str
+    broken: dict[str, str] = {}
+    """Patterns of names that real MXNet cannot build either, and why."""
 
     def names(self) -> list[str]:
         raise NotImplementedError
@@ -33,8 +35,8 @@ class Package:
         """The block, its parameters not initialized."""
         raise NotImplementedError
 
-    def inputs(self, name: str, net: Any) -> list[Array]:
-        """Arguments of the size that the model's own defaults say, one example each."""
+    def inputs(self, name: str, net: Any) -> list[Any]:
+        """Arguments of the size that the model's own defaults say, one example each: arrays, nested in lists or not."""
         raise NotImplementedError
 
 
@@ -51,6 +53,7 @@ class GluonCV2(Package):
     """gluoncv2, by Oleg Sémery: image classification above all. A net knows its `in_size`."""
 
     name = "gluoncv2"
+    broken = {"alphapose_*": "its constructor leaves out arguments: DucBlock needs in_size and fixed_size"}
 
     def _models(self) -> dict[str, Callable[..., Any]]:
         return importlib.import_module("gluoncv2.model_provider")._models
@@ -162,38 +165,77 @@ class GluonNLP(Package):
         return nlp.vocab.BERTVocab(counter) if bert else nlp.Vocab(counter)
 
     def build(self, name: str) -> Any:
+        if name.startswith("transformer"):
+            return self._transformer()
         make = getattr(self._zoo(), name)
         if name.startswith(("bert", "roberta", "ernie", "distilbert")):
-            dataset = {
-                "roberta": "openwebtext_ccnews_stories_books_cased",
-                "ernie": "baidu_ernie_uncased",
-                "distil": "distilbert_book_corpus_wiki_en_uncased",
-            }
-            known = next((d for prefix, d in dataset.items() if name.startswith(prefix)), "book_corpus_wiki_en_uncased")
             vocab = self._vocabulary(not name.startswith("roberta"))
-            return make(dataset_name=known, vocab=vocab, pretrained=False)[0]
+            return make(dataset_name=None, vocab=vocab, pretrained=False)[0]
         if name.startswith("elmo"):
             return make(pretrained=False)[0]
-        if name.startswith("transformer"):
-            vocab = self._vocabulary(False)
-            return make(src_vocab=vocab, tgt_vocab=vocab, pretrained=False)[0]
         return make(vocab=self._vocabulary(False), pretrained=False)[0]
+
+    def _transformer(self) -> Any:
+        """`transformer_en_de_512`, whose own constructor wants a vocabulary that it downloads."""
+        model, vocab = self._zoo(), self._vocabulary(False)
+        encoder, decoder, one_step_ahead = model.transformer.get_transformer_encoder_decoder(
+            units=512,
+            hidden_size=2048,
+            dropout=0.1,
+            num_layers=6,
+            num_heads=8,
+            max_src_length=530,
+            max_tgt_length=549,
+            scaled=True,
+        )
+        return model.translation.NMTModel(
+            src_vocab=vocab,
+            tgt_vocab=vocab,
+            encoder=encoder,
+            decoder=decoder,
+            one_step_ahead_decoder=one_step_ahead,
+            share_embed=True,
+            embed_size=512,
+            tie_weights=True,
+            embed_initializer=None,
+            prefix="transformer_",
+        )
 
     def inputs(self, name: str, net: Any) -> list[Any]:
         tokens = np.random.RandomState(0).randint(4, 900, (1, self.LENGTH)).astype(np.float32)
         length = np.array([self.LENGTH - 7], np.float32)
+        masked = np.array([[3, 5, 8]], np.float32)
         if name.startswith(("bert", "ernie")):
-            return [tokens, np.zeros_like(tokens), length]
-        if name.startswith(("roberta", "distilbert")):
+            return [tokens, np.zeros_like(tokens), length, masked]
+        if name.startswith("roberta"):
+            return [tokens, length, masked]
+        if name.startswith("distilbert"):
             return [tokens, length]
         if name.startswith("elmo"):
-            return [np.random.RandomState(0).randint(1, 200, (1, 20, 50)).astype(np.float32)]
+            characters = np.random.RandomState(0).randint(1, 200, (1, 20, 50)).astype(np.float32)
+            return [characters, self._begin_state(net, 1), np.ones((1, 20), np.float32)]
         if name.startswith("transformer"):
             return [tokens, tokens[:, :20], length, np.array([17], np.float32)]
+        if name.startswith("big_rnn"):
+            return [tokens.T[:35], self._begin_state(net, 1)]
         return [tokens.T[:35]]  # time first
+
+    def _begin_state(self, net: Any, batch: int) -> Any:
+        import mxnet as mx
+
+        return net.begin_state(batch_size=batch, func=mx.nd.zeros)
 
 
 PACKAGES: dict[str, Package] = {p.name: p for p in (GluonCV2(), GluonCV(), GluonNLP())}
+
+
+def as_ndarrays(value: Any) -> Any:
+    """Nested NumPy arrays as MXNet's. Each call of a model gets its own: some write to the lists they are given."""
+    import mxnet as mx
+
+    if isinstance(value, (list, tuple)):
+        return [as_ndarrays(part) for part in value]
+    return mx.nd.array(value, dtype=value.dtype) if isinstance(value, np.ndarray) else value
 
 
 # Weights

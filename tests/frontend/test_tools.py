@@ -245,12 +245,29 @@ class Halves(autograd.Function):
 
 def test_functions_with_gradients_of_their_own():
     halves = Halves()
+    assert halves(nd.ones(2))[1] is False
     with autograd.record():
         y, training = halves(nd.ones(2))
         assert autograd.is_recording()
     assert y.asnumpy().tolist() == [0.5, 0.5] and training and halves.saved_tensors[0].shape == (2,)
     with pytest.raises(AssertionError, match="only be called once"):
         halves(nd.ones(2))
+
+
+def test_functions_are_compiled_with_their_block():
+    class Net(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.function = Halves()
+
+        def hybrid_forward(self, F, x):
+            return self.function(x * x)[0] + 1
+
+    net = Net()
+    x = nd.array([[2, 4]])
+    expected = net(x).asnumpy()
+    net.hybridize()
+    assert np.array_equal(net(x).asnumpy(), expected) and expected.tolist() == [[3, 9]]
 
 
 # The rest
