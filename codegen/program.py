@@ -39,12 +39,20 @@ class Prepare:
 
 
 @dataclass
-class Program:
-    text: str
+class Interface:
+    """What the caller of a program's native code has to know."""
+
     main: Layout
     n_outputs: int
     """How many of the results are outputs; the rest are updated states."""
     prepares: tuple[Prepare, ...] = ()
+
+
+@dataclass
+class Program:
+    text: str
+    """LLVM IR."""
+    interface: Interface
     kernels: Mapping[str, int] = field(default_factory=dict)
     """Kernel name → how often it is called."""
 
@@ -55,13 +63,8 @@ def lower_program(graph: Graph, target: Target) -> Program:
         raise IRError(f"code is generated from level 'planned'; @{graph.name} is at {graph.level!r}")
     lowering = _Lowering(target, _scratch(graph))
     main = lowering.function("main", graph, alone=graph.attrs.get("threads", 1) == 1)
-    return Program(
-        lowering.module.text(),
-        main,
-        len(graph.outputs),
-        tuple(lowering.prepares),
-        dict(lowering.calls),
-    )
+    interface = Interface(main, len(graph.outputs), tuple(lowering.prepares))
+    return Program(lowering.module.text(), interface, dict(lowering.calls))
 
 
 _PADDING = 256

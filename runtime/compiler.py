@@ -11,6 +11,7 @@ from gluonjit.ir.graph import Graph, evaluate
 
 if TYPE_CHECKING:
     from gluonjit.codegen.target import Target
+    from gluonjit.runtime.artifact import Artifact
     from gluonjit.runtime.executable import Executable
 
 PIPELINE = (
@@ -39,17 +40,33 @@ def compile_graph(
     after: Callable[..., None] | None = None,
     pipeline: str = PIPELINE,
 ) -> Executable:
-    """Compiles a graph of any level before `planned` to native code."""
+    """Compiles a graph of any level before `planned` to native code, or finds it in the object cache.
+
+    With `after` (see `run_passes`) the passes run in any case.
+    """
     from gluonjit.codegen import llvm
-    from gluonjit.codegen.program import lower_program
     from gluonjit.codegen.target import host
-    from gluonjit.passes import run_passes
+    from gluonjit.runtime import cache
     from gluonjit.runtime.executable import Executable
 
     target = target or host()
-    planned = run_passes(graph, pipeline, target=target, after=after)
-    program = lower_program(planned, target)
-    return Executable(program, llvm.load(llvm.compile_module(program.text, target)))
+    key = cache.graph_cache_key(graph, pipeline, target) if after is None else None
+    found = cache.load(key)
+    if found is None or found.interface is None:
+        found = _compile(graph, pipeline, target, after)
+        cache.store(key, found)
+    assert found.interface is not None
+    return Executable(found.interface, llvm.load(found.object))
+
+
+def _compile(graph: Graph, pipeline: str, target: Target, after: Callable[..., None] | None) -> Artifact:
+    from gluonjit.codegen.llvm import compile_module
+    from gluonjit.codegen.program import lower_program
+    from gluonjit.passes import run_passes
+    from gluonjit.runtime.artifact import Artifact
+
+    program = lower_program(run_passes(graph, pipeline, target=target, after=after), target)
+    return Artifact(graph.name, compile_module(program.text, target), program.interface)
 
 
 class Reference:

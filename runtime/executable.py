@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.codegen.layout import Layout
-from gluonjit.codegen.program import Program
+from gluonjit.codegen.program import Interface
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.runtime import threads
 from gluonjit.runtime.memory import ArenaPool, aligned_array, aligned_copy
@@ -83,15 +83,14 @@ class Prepared:
 class Executable:
     """Call it with `run(inputs)`. One object serves any number of threads."""
 
-    def __init__(self, program: Program, loaded: Any) -> None:
-        self.program = program
-        self.input_types: tuple[TensorType, ...] = program.main.input_types
-        self.result_types: tuple[TensorType, ...] = program.main.result_types
-        self.n_outputs = program.n_outputs
-        self.main = NativeFunction(program.main, loaded.address("main"), loaded)
+    def __init__(self, interface: Interface, loaded: Any) -> None:
+        self.input_types: tuple[TensorType, ...] = interface.main.input_types
+        self.result_types: tuple[TensorType, ...] = interface.main.result_types
+        self.n_outputs = interface.n_outputs
+        self.main = NativeFunction(interface.main, loaded.address("main"), loaded)
         self.prepared = [
             Prepared(NativeFunction(p.layout, loaded.address(p.name), loaded), p.inputs, p.slots)
-            for p in program.prepares
+            for p in interface.prepares
         ]
         self._lock = threading.Lock()
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from gluonjit.codegen.entry import entry_module
 from gluonjit.codegen.team import CONDITION, FUTEX, SLEEP
+from gluonjit.runtime import cache
+from gluonjit.runtime.artifact import Artifact
 
 _METH_FASTCALL = 0x0080
 
@@ -31,7 +33,13 @@ class _Entry:
         host = target.host()
         sleep = _way_to_sleep()
         symbols = {name: _libc_address(name) for name in SLEEP[sleep]}
-        self.loaded = llvm.load(llvm.compile_module(entry_module(host, sleep), host), symbols)
+        text = entry_module(host, sleep)
+        key = cache.text_cache_key(text, host)
+        found = cache.load(key)
+        if found is None:
+            found = Artifact("native entry", llvm.compile_module(text, host))
+            cache.store(key, found)
+        self.loaded = llvm.load(found.object, symbols)
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self.run = self._function("run", None, pointer, pointer, number, number)
         self.dispatch = self._function("dispatch", None, pointer, pointer, pointer, number, number)

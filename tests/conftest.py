@@ -1,5 +1,6 @@
 """What every test may use."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # The user's own cache is none of our business, and every test compiles what it tests. See `object_cache`.
+    os.environ["GLUONJIT_CACHE"] = "0"
     # A golden file holds many cases; two workers that rewrite it would lose each other's changes.
     if config.getoption("--update") and config.getoption("numprocesses", default=None):
         raise pytest.UsageError("--update rewrites files: run it in one process (-n 0)")
@@ -21,6 +24,14 @@ def pytest_configure(config):
 def update(request) -> bool:
     """Whether golden tests should rewrite what they expect instead of comparing."""
     return request.config.getoption("--update")
+
+
+@pytest.fixture
+def object_cache(tmp_path, monkeypatch) -> Path:
+    """An object cache of the test's own, empty; the folder that its entries will lie in."""
+    monkeypatch.delenv("GLUONJIT_CACHE")
+    monkeypatch.setenv("GLUONJIT_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "objects"
 
 
 @pytest.fixture(scope="session")

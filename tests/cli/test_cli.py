@@ -166,3 +166,22 @@ def test_a_closed_pipe_is_no_error():
         f"{sys.executable} -m gluonjit ops | head -1", shell=True, capture_output=True, text=True, check=True
     )
     assert text.stdout and not text.stderr
+
+
+def test_cache(run, object_cache):
+    from gluonjit.runtime import cache
+    from gluonjit.runtime.artifact import Artifact
+
+    assert run("cache", "clear") == (0, f"removed 0 entries from {object_cache}\n", "")
+    cache.store("key", Artifact("a net", bytes(2048)))
+    status, out, _ = run("cache", "show")
+    assert status == 0 and str(object_cache) in out and "1 entry" in out and "2.1 KiB  a net" in out
+    assert "1 entry" in run("doctor")[1]
+    assert run("cache", "clear") == (0, f"removed 1 entry from {object_cache}\n", "")
+    assert cache.entries() == []
+
+
+def test_no_cache(run):
+    for action in ("show", "clear"):
+        status, out, _ = run("cache", action)
+        assert status == 0 and "turned off by GLUONJIT_CACHE=0" in out

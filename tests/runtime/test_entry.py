@@ -10,7 +10,7 @@ import pytest
 
 from gluonjit.codegen import llvm
 from gluonjit.codegen.layout import Layout
-from gluonjit.codegen.program import Program
+from gluonjit.codegen.program import Interface
 from gluonjit.codegen.target import host
 from gluonjit.ir.types import IRError, tensor
 from gluonjit.runtime import mode
@@ -45,7 +45,7 @@ def sums(n_outputs=1, arena=64):
     t = tensor("f32", 2, 4)
     layout = Layout((t, t), (t,) * n_outputs, arena, ())
     text = module.text()
-    return Executable(Program(text, layout, n_outputs), llvm.load(llvm.compile_module(text, target)))
+    return Executable(Interface(layout, n_outputs), llvm.load(llvm.compile_module(text, target)))
 
 
 def entry(executable, bare=True, held=(), fallback=None):

@@ -347,7 +347,7 @@ def test_fork_finds_no_threads():
 @needs_workers
 def test_interrupt():
     code = """
-    e, short = loop(20_000), loop(10)
+    e, short = loop(10_000), loop(10)
     want = run(short).copy()
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:

@@ -1,0 +1,49 @@
+"""`gluonjit cache`: what compiled code is kept on disk, and away with it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+
+def add_commands(commands: Any) -> None:
+    p = commands.add_parser(
+        "cache",
+        help="show or clear the object cache",
+        description="Shows the object cache, the compiled code that is kept on disk from one process to the next, or "
+        "clears it. The environment variable GLUONJIT_CACHE_DIR says where it is; GLUONJIT_CACHE=0 turns it off.",
+        epilog="example: gluonjit cache show",
+    )
+    p.add_argument("action", choices=("show", "clear"), help="list its entries, or remove them all")
+    p.set_defaults(run=_run)
+
+
+def summary() -> str:
+    """Where the cache is and how full, or why there is none."""
+    from gluonjit.runtime import cache
+
+    if reason := cache.why_off():
+        return f"none ({reason})"
+    found = cache.entries()
+    size = sum(e.size for e in found)
+    count = "1 entry" if len(found) == 1 else f"{len(found)} entries"
+    return f"{cache.folder()} ({count}, {size / 2**20:.1f} of {cache.LIMIT >> 20} MiB)"
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    from gluonjit.runtime import cache
+
+    if arguments.action == "clear":
+        if reason := cache.why_off():
+            print(f"no cache: {reason}")
+            return
+        count = cache.clear()
+        print(f"removed {count} {'entry' if count == 1 else 'entries'} from {cache.folder()}")
+        return
+    print(summary())
+    if cache.why_off():
+        return
+    for entry in cache.entries():
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
+        print(f"{used}  {entry.size / 1024:9.1f} KiB  {entry.name}")

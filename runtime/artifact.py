@@ -1,0 +1,140 @@
+"""Compiled code as bytes: what the object cache keeps in a file.
+
+    magic (16 bytes) · SHA-256 of the rest (32) · length of the header (8, little endian) · header · object · constants
+
+The header is JSON: the graph's interface (`codegen.program.Interface`), and where in the rest things lie. Reading
+executes nothing, and every byte is covered by the sum, so a file that was cut off, or damaged, is told apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gluonjit.codegen.layout import Layout
+from gluonjit.codegen.program import Interface, Prepare
+from gluonjit.ir.types import IRError, TensorType, dtype, type_of
+
+_MAGIC = b"gluonjit object1"
+_START = len(_MAGIC) + 32
+
+
+class Corrupt(Exception):
+    """The bytes are not what `pack` made."""
+
+
+@dataclass
+class Artifact:
+    name: str
+    """What it was made of, for people."""
+    object: bytes
+    interface: Interface | None = None
+    """None for code that is not a graph's."""
+
+
+def pack(artifact: Artifact) -> bytes:
+    arrays: list[np.ndarray] = []
+    header: dict[str, Any] = {"name": artifact.name, "object": len(artifact.object)}
+    if artifact.interface is not None:
+        header["interface"] = _interface_to_json(artifact.interface, arrays)
+    header["arrays"] = [_type_to_json(type_of(a)) for a in arrays]
+    text = json.dumps(header).encode()
+    parts = [len(text).to_bytes(8, "little"), text, artifact.object, *(a.tobytes() for a in arrays)]
+    rest = b"".join(parts)
+    return _MAGIC + hashlib.sha256(rest).digest() + rest
+
+
+def unpack(data: bytes) -> Artifact:
+    """Raises Corrupt unless `pack` made these very bytes."""
+    digest = hashlib.sha256(memoryview(data)[_START:]).digest()
+    if data[:_START] != _MAGIC + digest:
+        raise Corrupt
+    try:
+        header, at = _header(data)
+        code = data[at : at + header["object"]]
+        at += len(code)
+        arrays = []
+        for t in map(_type_from_json, header["arrays"]):
+            arrays.append(np.frombuffer(data, t.dtype.numpy, t.size, at).reshape(t.shape))
+            at += t.nbytes
+        interface = _interface_from_json(header["interface"], arrays) if "interface" in header else None
+        return Artifact(header["name"], code, interface)
+    except (ValueError, KeyError, TypeError, IRError) as e:  # a sum that fits what is not a header
+        raise Corrupt from e
+
+
+def name_of(beginning: bytes) -> str:
+    """The name in an artifact of which the first bytes are given; '' if they do not say."""
+    try:
+        return str(_header(beginning)[0]["name"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _header(data: bytes) -> tuple[dict[str, Any], int]:
+    """(the header, where it ends)"""
+    begin = _START + 8
+    end = begin + int.from_bytes(data[_START:begin], "little")
+    return json.loads(data[begin:end]), end
+
+
+def _type_to_json(t: TensorType) -> list[Any]:
+    return [t.dtype.name, *t.shape]
+
+
+def _type_from_json(words: list[Any]) -> TensorType:
+    return TensorType(dtype(words[0]), tuple(words[1:]))
+
+
+def _layout_to_json(layout: Layout, arrays: list[np.ndarray]) -> dict[str, Any]:
+    arrays += layout.constants
+    return {
+        "inputs": [_type_to_json(t) for t in layout.input_types],
+        "results": [_type_to_json(t) for t in layout.result_types],
+        "arena": layout.arena,
+        "constants": len(layout.constants),
+        "prepared": layout.prepared,
+        "scratch": layout.scratch,
+        "threads": layout.threads,
+        "cost": layout.cost,
+    }
+
+
+def _layout_from_json(words: dict[str, Any], arrays: list[np.ndarray]) -> Layout:
+    """Takes the constants off the front of `arrays`."""
+    count = words["constants"]
+    constants = tuple(arrays[:count])
+    del arrays[:count]
+    return Layout(
+        tuple(map(_type_from_json, words["inputs"])),
+        tuple(map(_type_from_json, words["results"])),
+        words["arena"],
+        constants,
+        *(words[key] for key in ("prepared", "scratch", "threads", "cost")),
+    )
+
+
+def _interface_to_json(interface: Interface, arrays: list[np.ndarray]) -> dict[str, Any]:
+    return {
+        "main": _layout_to_json(interface.main, arrays),
+        "outputs": interface.n_outputs,
+        "prepares": [
+            {"name": p.name, "layout": _layout_to_json(p.layout, arrays), "inputs": p.inputs, "slots": p.slots}
+            for p in interface.prepares
+        ],
+    }
+
+
+def _interface_from_json(words: dict[str, Any], arrays: Sequence[np.ndarray]) -> Interface:
+    left = list(arrays)
+    main = _layout_from_json(words["main"], left)
+    prepares = tuple(
+        Prepare(p["name"], _layout_from_json(p["layout"], left), tuple(p["inputs"]), tuple(p["slots"]))
+        for p in words["prepares"]
+    )
+    return Interface(main, words["outputs"], prepares)

@@ -1,0 +1,230 @@
+"""The object cache: compiled code on disk, so that the next process runs no pass and generates no code.
+
+A file per entry, named after its key: a SHA-256 over what was compiled (a traced graph, the pipeline, the target) and
+what compiled it (the sources of this package as they are, the versions of LLVM, llvmlite and NumPy). An entry never
+changes, so there is nothing to lock: a writer makes a file of its own and renames it, which is atomic, and of two that
+write the same key, either is right. A reader has the old or the new file, whole; a sum over its bytes says so. Evicting
+takes those entries away that were not used for longest; a reader that has one open keeps it.
+
+The code in it is executed, so the folder must be one that only its owner can write to: made with mode 0700, and not
+used if it belongs to somebody else or others may write. Whatever goes wrong, the answer is to compile.
+
+Environment: GLUONJIT_CACHE=0 turns it off, GLUONJIT_CACHE_DIR says where it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.structure import graph_key
+from gluonjit.runtime import artifact
+from gluonjit.runtime.artifact import Artifact, Corrupt, pack, unpack
+
+LIMIT = 1 << 29
+"""Bytes. The entries used last stay, until so many."""
+_LARGEST = LIMIT // 4
+_SUFFIX = ".gluonjit"
+_ABANDONED = 3600
+"""Seconds after which a file that was never renamed belongs to a process that has died."""
+
+
+def why_off() -> str:
+    """Why there is no cache, or ''."""
+    if os.environ.get("GLUONJIT_CACHE", "").strip() == "0":
+        return "turned off by GLUONJIT_CACHE=0"
+    return _unusable(folder())
+
+
+def folder() -> Path:
+    """Where entries lie, whether it exists or not."""
+    given = os.environ.get("GLUONJIT_CACHE_DIR")
+    if given:
+        return Path(given).expanduser() / "objects"
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("gluonjit", appauthor=False)) / "objects"
+
+
+def _unusable(where: Path) -> str:
+    """Why the folder cannot be used, or ''; makes it if need be."""
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+        where.mkdir(mode=0o700, exist_ok=True)
+        facts = where.lstat()
+    except OSError as e:
+        return f"{where}: {e.strerror or e}"
+    if not stat.S_ISDIR(facts.st_mode):
+        return f"{where} is not a folder"
+    if hasattr(os, "geteuid"):
+        if facts.st_uid != os.geteuid():
+            return f"{where} belongs to another user"
+        if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return f"other users may write to {where}; `chmod 700` it"
+    return "" if os.access(where, os.R_OK | os.W_OK | os.X_OK) else f"{where} is read-only"
+
+
+# ---- keys
+
+
+def graph_cache_key(graph: Graph, pipeline: str, target: Hashable) -> str | None:
+    """The key of what compiling `graph` gives; None if it depends on code that is not this package's."""
+    if not all(_is_ours(op.definition) for op in graph.ops):
+        return None
+    return _digest(("graph", graph_key(graph), _attrs(graph), pipeline, target))
+
+
+def text_cache_key(text: str, target: Hashable) -> str:
+    """The key of what compiling the LLVM IR `text` gives."""
+    return _digest(("text", text, target))
+
+
+def _attrs(graph: Graph) -> list[object]:
+    """The facts about a graph and its regions, which `graph_key` leaves out."""
+    regions = (region for op in graph.ops for region in op.regions)
+    return [sorted(graph.attrs.items()), *map(_attrs, regions)]
+
+
+def _is_ours(definition: object) -> bool:
+    function = getattr(definition, "expand", None) or getattr(definition, "eval", None)
+    return getattr(function, "__module__", "gluonjit.").startswith("gluonjit.")
+
+
+def _digest(what: object) -> str:
+    return hashlib.sha256(repr((_compiler(), what)).encode()).hexdigest()
+
+
+@functools.cache
+def _compiler() -> tuple[object, ...]:
+    """What the code that is generated depends on besides the graph: versions, and the sources as they are."""
+    import llvmlite
+    import numpy as np
+    from llvmlite import binding
+
+    from gluonjit._version import version
+
+    packages = ("gluonjit", *(f"gluonjit.{part}" for part in ("codegen", "ir", "passes", "runtime")))
+    specs = filter(None, map(find_spec, packages))
+    roots = sorted({Path(p).resolve() for spec in specs for p in spec.submodule_search_locations or ()})
+    sources = [fact for root in roots if not any(r in root.parents for r in roots) for fact in _sources(root)]
+    return version, llvmlite.__version__, binding.llvm_version_info, np.__version__, sources
+
+
+def _sources(root: Path) -> Iterator[tuple[str, int, int]]:
+    """(path, size, time of the last change) of each source file."""
+    for parent, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(files):
+            if name.endswith(".py"):
+                path = os.path.join(parent, name)
+                facts = os.stat(path)
+                yield path, facts.st_size, facts.st_mtime_ns
+
+
+# ---- entries
+
+
+@dataclass
+class Entry:
+    path: Path
+    size: int
+    used: float
+    """When, in seconds since the epoch."""
+
+    @property
+    def name(self) -> str:
+        """What it was made of."""
+        try:
+            with self.path.open("rb") as f:
+                return artifact.name_of(f.read(1 << 20))
+        except OSError:
+            return ""
+
+
+def load(key: str | None) -> Artifact | None:
+    """What was stored under the key; None if there is nothing that can be used."""
+    if key is None or why_off():
+        return None
+    path = folder() / (key + _SUFFIX)
+    try:
+        data = path.read_bytes()
+        os.utime(path)  # it is used now
+    except OSError:
+        return None
+    try:
+        return unpack(data)
+    except Corrupt:
+        _remove(path)
+        return None
+
+
+def store(key: str | None, content: Artifact) -> None:
+    """Keeps the artifact, or does not, if that cannot be done."""
+    if key is None or why_off():
+        return
+    data = pack(content)
+    if len(data) > _LARGEST:
+        return
+    try:
+        handle, temporary = tempfile.mkstemp(prefix="new-", dir=folder())  # readable by its owner alone
+        try:
+            with os.fdopen(handle, "wb") as f:
+                f.write(data)
+            os.replace(temporary, folder() / (key + _SUFFIX))
+        except OSError:
+            _remove(Path(temporary))
+            return
+    except OSError:
+        return
+    _evict()
+
+
+def entries() -> list[Entry]:
+    """All of them, the one used last first."""
+    found = []
+    for path in folder().glob("*" + _SUFFIX):
+        try:
+            facts = path.stat()
+        except OSError:
+            continue  # another process has just taken it away
+        found.append(Entry(path, facts.st_size, facts.st_mtime))
+    return sorted(found, key=lambda e: -e.used)
+
+
+def clear() -> int:
+    """Removes all entries; how many there were."""
+    there = entries()
+    for entry in there:
+        _remove(entry.path)
+    return len(there)
+
+
+def _evict() -> None:
+    """Keeps the entries used last, up to LIMIT bytes, and removes what writers have left behind that died."""
+    total = 0
+    for entry in entries():
+        total += entry.size
+        if total > LIMIT:
+            _remove(entry.path)
+    for path in folder().glob("new-*"):
+        try:
+            if path.stat().st_mtime < time.time() - _ABANDONED:
+                _remove(path)
+        except OSError:
+            continue
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink()
+    except OSError:
+        return  # somebody else has done it, or holds it open, where that matters

@@ -1,0 +1,356 @@
+"""The object cache: what it holds is used, anything else is compiled anew."""
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit.codegen.target import host
+from gluonjit.gluon import nn
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.opdef import REGISTRY, primitive
+from gluonjit.ir.types import BF16, F32, TensorType
+from gluonjit.runtime import cache, compiler, native
+from gluonjit.runtime.artifact import Artifact, Corrupt, pack, unpack
+from gluonjit.runtime.compiler import PIPELINE, compile_graph
+from support.programs import random_program
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """The names of the graphs that were compiled, in order."""
+    names = []
+    real = compiler._compile
+    monkeypatch.setattr(compiler, "_compile", lambda graph, *rest: names.append(graph.name) or real(graph, *rest))
+    return names
+
+
+def net(name="net", scale=2.0, params=(1,)):
+    """x[4,16]·w[16,8], scaled, plus a constant table: prepared values, constants, and several kernels."""
+    b = Builder(name)
+    x, w = b.input("x", TensorType(F32, (4, 16))), b.input("w", TensorType(F32, (16, 8)))
+    y = b.mul(b.dot_general(x, w, contract=((1,), (0,))), b.broadcast(b.constant(scale, F32), shape=(4, 8)))
+    table = b.constant(np.random.default_rng(0).standard_normal((4, 8)), F32)
+    return b.build([b.sort(b.add(y, table), axis=1)[0]], {"params": params})
+
+
+def inputs():
+    rng = np.random.default_rng(1)
+    return [rng.standard_normal(shape).astype(np.float32) for shape in ((4, 16), (16, 8))]
+
+
+def result(graph):
+    return compile_graph(graph).run(inputs())[0][0]
+
+
+def test_a_hit_compiles_nothing(object_cache, compiled, monkeypatch):
+    first = result(net())
+    assert compiled == ["net"] and len(cache.entries()) >= 1
+    second = result(net())
+    assert compiled == ["net"]
+    np.testing.assert_array_equal(second, first)
+    np.testing.assert_array_equal(result(net(name="another")), first)  # names are not what it is about
+    assert compiled == ["net"]
+
+
+def test_random_programs(object_cache, compiled):
+    for seed in range(50):
+        program = random_program(seed)
+        graph = program.graph.with_attrs(params=tuple(range(0, len(program.graph.inputs), 2)))
+        cold = compile_graph(graph).run(program.inputs)
+        count = len(compiled)
+        warm = compile_graph(graph).run(program.inputs)
+        assert len(compiled) == count
+        for a, b in zip(sum(cold, []), sum(warm, []), strict=True):
+            assert a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: compile_graph(net(scale=2.0000002)),
+        lambda: compile_graph(net(params=())),
+        lambda: compile_graph(net(), pipeline=PIPELINE.replace("fold, ", "")),
+        lambda: compile_graph(net(), target=replace(host(), l2=host().l2 // 2)),
+    ],
+    ids=["constant", "parameters", "pipeline", "target"],
+)
+def test_anything_else_misses(object_cache, compiled, other):
+    compile_graph(net())
+    other()
+    assert len(compiled) == 2
+    other()
+    assert len(compiled) == 2
+
+
+def test_another_compiler_misses(object_cache, compiled, monkeypatch):
+    compile_graph(net())
+    monkeypatch.setattr(cache, "_compiler", lambda: ("another version",))
+    compile_graph(net())
+    assert len(compiled) == 2
+
+
+def test_changed_sources_are_another_compiler(tmp_path):
+    source = tmp_path / "a.py"
+    source.write_text("x = 1\n")
+    (tmp_path / "data.txt").write_text("not a source")
+    before = list(cache._sources(tmp_path))
+    assert len(before) == 1
+    os.utime(source, ns=(0, 0))
+    assert list(cache._sources(tmp_path)) != before
+    assert any(path.endswith("structure.py") for path, _, _ in cache._compiler()[-1])
+
+
+def test_watching_passes_run_in_any_case(object_cache, compiled):
+    compile_graph(net())
+    seen = []
+    compile_graph(net(), after=lambda name, *rest: seen.append(name))
+    assert "fuse" in seen and len(compiled) == 2
+
+
+def test_what_others_define_is_not_kept(object_cache):
+    primitive("test_twice", infer=lambda x: x, eval=lambda x: x * 2, element=lambda s, i, x: s.add(x(i), x(i)))
+    try:
+        b = Builder("net")
+        (y,) = b.emit("test_twice", [b.input("x", TensorType(F32, (4,)))])
+        assert cache.graph_cache_key(b.build([y]), PIPELINE, host()) is None
+    finally:
+        del REGISTRY["test_twice"]
+
+
+# ---- damage
+
+
+def damages(data):
+    """The bytes with one changed in each region, and cut off in each."""
+    header = 56 + int.from_bytes(data[48:56], "little")
+    regions = {"magic": 3, "sum": 20, "length": 48, "header": 70, "object": header + 100, "constants": len(data) - 5}
+    for name, at in regions.items():
+        yield f"{name} changed", data[:at] + bytes([data[at] ^ 0x20]) + data[at + 1 :]
+        yield f"cut off in {name}", data[:at]
+    yield "empty", b""
+    yield "longer", data + b"\0"
+
+
+def test_damaged_entries_are_replaced(object_cache, compiled):
+    want = result(net())
+    (path,) = [e.path for e in cache.entries() if e.name == "net"]
+    whole = path.read_bytes()
+    for what, data in damages(whole):
+        path.write_bytes(data)
+        with pytest.raises(Corrupt):
+            unpack(data)
+        compiled.clear()
+        np.testing.assert_array_equal(result(net()), want, what)
+        assert compiled == ["net"], what
+        assert path.read_bytes() == whole, what
+
+
+def test_a_sum_that_fits_nonsense():
+    good = pack(Artifact("x", b"code"))
+    assert unpack(good).object == b"code"
+    import hashlib
+
+    for rest in (b"", b"\x05" + 7 * b"\0" + b"[1,2]", b"\x02" + 7 * b"\0" + b"{}", b"\xff" * 20):
+        with pytest.raises(Corrupt):
+            unpack(good[:16] + hashlib.sha256(rest).digest() + rest)
+
+
+def test_constants_of_every_kind(object_cache, compiled):
+    values = [
+        np.arange(1000, dtype=np.int64).reshape(10, 100),
+        np.zeros((0, 3), np.float32),
+        np.linspace(-1, 1, 999).astype(BF16.numpy),
+        np.random.default_rng(0).random(300) < 0.5,
+        np.float64(0.1),
+    ]
+    b = Builder("net")
+    graph = b.build([b.constant(v) for v in values])
+    for _ in range(2):
+        outputs, _ = compile_graph(graph).run([])
+        for got, want in zip(outputs, values, strict=True):
+            assert got.dtype == want.dtype and got.shape == want.shape and got.tobytes() == want.tobytes()
+    assert compiled == ["net"]
+
+
+# ---- the folder
+
+
+def test_modes(object_cache):
+    compile_graph(net())
+    assert stat.S_IMODE(object_cache.stat().st_mode) == 0o700
+    for entry in cache.entries():
+        assert stat.S_IMODE(entry.path.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners here")
+@pytest.mark.parametrize("wrong", ["users may write", "another user", "not a folder"])
+def test_an_unsafe_folder_is_not_used(object_cache, compiled, monkeypatch, wrong):
+    compile_graph(net())
+    if wrong == "users may write":
+        object_cache.chmod(0o777)
+    elif wrong == "another user":
+        owner = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    else:
+        object_cache.rename(object_cache.with_name("elsewhere"))
+        object_cache.symlink_to("elsewhere")
+    assert wrong in cache.why_off()
+    compile_graph(net())
+    assert len(compiled) == 2
+
+
+def test_no_folder(object_cache, compiled):
+    object_cache.parent.write_text("a file where a folder should be")
+    want = result(net())
+    assert str(object_cache) in cache.why_off()
+    np.testing.assert_array_equal(result(net()), want)
+    assert len(compiled) == 2
+
+
+def test_a_full_disk(object_cache, compiled, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    result(net())
+    assert cache.entries() == [] and list(object_cache.iterdir()) == []
+    assert compiled == ["net"]
+
+
+def test_off(object_cache, compiled, monkeypatch):
+    monkeypatch.setenv("GLUONJIT_CACHE", "0")
+    compile_graph(net())
+    compile_graph(net())
+    assert len(compiled) == 2 and not object_cache.exists()
+
+
+def test_eviction(object_cache, monkeypatch):
+    size = len(pack(Artifact("0", b"x" * 1000)))
+    monkeypatch.setattr(cache, "LIMIT", 3 * size + 10)
+    for k in range(3):
+        cache.store(str(k), Artifact(str(k), b"x" * 1000))
+        os.utime(object_cache / f"{k}.gluonjit", (k, k))
+    assert cache.load("0") is not None  # and so is used last
+    cache.store("3", Artifact("3", b"x" * 1000))
+    assert sorted(e.name for e in cache.entries()) == ["0", "2", "3"]
+    assert cache.load("1") is None
+
+
+def test_what_is_too_large_is_not_kept(object_cache, monkeypatch):
+    monkeypatch.setattr(cache, "_LARGEST", 2000)
+    cache.store("a", Artifact("a", bytes(3000)))
+    cache.store("b", Artifact("b", bytes(1000)))
+    assert [e.name for e in cache.entries()] == ["b"]
+
+
+def test_what_dead_writers_left(object_cache):
+    cache.store("a", Artifact("a", b"x"))
+    for name, age in (("new-old", 2 * cache._ABANDONED), ("new-young", 0)):
+        (object_cache / name).write_bytes(b"half of")
+        then = time.time() - age
+        os.utime(object_cache / name, (then, then))
+    cache.store("b", Artifact("b", b"x"))
+    assert sorted(p.name for p in object_cache.iterdir()) == ["a.gluonjit", "b.gluonjit", "new-young"]
+
+
+# ---- several at a time
+
+
+def test_threads(object_cache):
+    want = result(net(scale=0.0))
+    wrong = []
+
+    def work(k):
+        for j in range(5):
+            if not np.array_equal(result(net(scale=float((k + j) % 3 * 0))), want):
+                wrong.append(k)
+            if j == 2:
+                cache.clear()
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+SCRIPT = """
+import sys
+import numpy as np
+import gluonjit as mx
+from gluonjit.gluon import nn
+from gluonjit.codegen import llvm
+mx.random.seed(0)
+net = nn.HybridSequential()
+net.add(nn.Conv2D(8, 3, activation="relu"), nn.BatchNorm(), nn.Dense(5))
+net.initialize(mx.init.One())
+net.hybridize()
+calls = []
+compile_module = llvm.compile_module
+llvm.compile_module = lambda *args: calls.append(args) or compile_module(*args)
+x = mx.nd.array(np.arange(192.0).reshape(1, 3, 8, 8))
+y = net(x).asnumpy()
+y = net(x).asnumpy()
+assert net._fast_call is not None
+passes = [m for m in sys.modules if m in ("gluonjit.passes.fuse", "gluonjit.codegen.loops", "networkx")]
+print(y.tobytes().hex(), len(calls), len(passes))
+"""
+
+
+def start():
+    return subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True)
+
+
+def finish(process):
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 0
+    bits, calls, passes = out.split()
+    return bits, int(calls), int(passes)
+
+
+def test_a_warm_process_runs_no_pass(object_cache):
+    bits, calls, passes = finish(start())
+    assert calls == 2 and passes > 0  # the net, and the native entry
+    assert finish(start()) == (bits, 0, 0)
+    assert sorted(bool(e.name) for e in cache.entries()) == [True, True]
+
+
+def test_processes_at_once(object_cache):
+    results = [finish(p) for p in [start() for _ in range(4)]]
+    assert len({bits for bits, _, _ in results}) == 1
+    assert len(cache.entries()) == 2
+    assert all(p.suffix == ".gluonjit" for p in object_cache.iterdir())
+    assert finish(start())[1:] == (0, 0)
+
+
+def test_the_native_entry(object_cache, monkeypatch):
+    from gluonjit.codegen import llvm
+
+    native._Entry()
+    monkeypatch.setattr(llvm, "compile_module", None)
+    assert native._Entry().loaded.address("fast")
+
+
+def test_parameters_may_change_after_a_hit(object_cache, compiled):
+    x = mx.nd.array(np.random.default_rng(0).standard_normal((2, 6)), dtype="float32")
+
+    def dense():
+        block = nn.Dense(3)
+        block.initialize(mx.init.One())
+        block.hybridize()
+        return block
+
+    one, two = dense(), dense()
+    np.testing.assert_array_equal(one(x).asnumpy(), two(x).asnumpy())
+    assert len(compiled) == 1
+    two.weight.set_data(mx.nd.ones((3, 6)) * 2)
+    np.testing.assert_allclose(two(x).asnumpy(), 2 * one(x).asnumpy(), rtol=1e-6)
