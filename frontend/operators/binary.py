@@ -23,7 +23,7 @@ def _primitive(name: str) -> Function:
     return lambda b, x, y: getattr(b, name)(x, y)
 
 
-def _mod(b: Any, x: Any, y: Any) -> Any:
+def modulo(b: Any, x: Any, y: Any) -> Any:
     """Modulo with the divisor's sign; 0 where the divisor is 0."""
     dtype = dtype_of(x)
     if not dtype.is_float:
@@ -71,13 +71,13 @@ def _declare_broadcast(name: str, doc: str, function: Function, aliases: Sequenc
     operator(name, aliases=aliases, inputs=("lhs", "rhs"))(expand)
 
 
-def _beside_scalar(b: Any, data: Any, is_int: bool) -> Any:
+def beside_scalar(b: Any, data: Any, is_int: bool) -> Any:
     """`data` in the element type that it has beside a number: bool counts as int64.
 
-    `is_int` says whether the number was whole; if not, integer tensors become float64.
+    `is_int` says whether the number was whole; if not, bool and integer tensors become float64.
     """
     dtype = dtype_of(data)
-    target = I64 if dtype is BOOL else F64 if dtype.is_integer and not is_int else dtype
+    target = dtype if dtype.is_float else F64 if not is_int else I64 if dtype is BOOL else dtype
     return data if target is dtype else b.cast(data, dtype=target)
 
 
@@ -85,7 +85,7 @@ def _declare_scalar(name: str, doc: str, function: Function, alias: str, reverse
     """`reverse`: the number is the left operand."""
 
     def expand(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
-        data = _beside_scalar(b, data, is_int)
+        data = beside_scalar(b, data, is_int)
         value = constant_scalar(b, scalar, dtype_of(data))
         return function(b, value, data) if reverse else function(b, data, value)
 
@@ -112,12 +112,12 @@ _declare_scalar("_rminus_scalar", "s - x", _SUB, "_RMinusScalar", reverse=True)
 _declare_scalar("_mul_scalar", "x * s", _MUL, "_MulScalar")
 _declare_scalar("_div_scalar", "x / s", _DIV, "_DivScalar")
 _declare_scalar("_rdiv_scalar", "s / x", _DIV, "_RDivScalar", reverse=True)
-_declare_scalar("_rmod_scalar", "s modulo x, with x's sign; 0 where x is 0", _mod, "_RModScalar", reverse=True)
+_declare_scalar("_rmod_scalar", "s modulo x, with x's sign; 0 where x is 0", modulo, "_RModScalar", reverse=True)
 _declare_scalar("_rpower_scalar", "s**x", _POWER, "_RPowerScalar", reverse=True)
 
 # The same meaning under three names: `_x`, `broadcast_x` and `_x_scalar`.
 for _stem, _camel, _doc, _function in [
-    ("mod", "Mod", "lhs modulo rhs, with rhs's sign; 0 where rhs is 0", _mod),
+    ("mod", "Mod", "lhs modulo rhs, with rhs's sign; 0 where rhs is 0", modulo),
     ("power", "Power", "lhs**rhs", _POWER),
     ("maximum", "Maximum", "the larger one; NaN when either is", _MAXIMUM),
     ("minimum", "Minimum", "the smaller one; NaN when either is", _MINIMUM),
@@ -141,7 +141,7 @@ for _stem, _camel, _doc, _function in [
 @operator("_power_scalar", aliases=("_PowerScalar",), attrs=_SCALAR, same_shape=True)
 def power_scalar(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
     """lhs**rhs, where one of them is a number"""
-    data = _beside_scalar(b, data, is_int)
+    data = beside_scalar(b, data, is_int)
     if scalar == 2:
         return b.mul(data, data)
     return b.pow(data, constant_scalar(b, scalar, dtype_of(data)))

@@ -272,6 +272,11 @@ def scalar_beside_bool(rng):
     return [integers(rng, 6, dtype="bool")], {"scalar": 2.0}
 
 
+@sample(*[name for name in SIGNED_SCALAR if name not in ("_rdiv_scalar", "_rmod_scalar")])
+def scalar_fraction_beside_bool(rng):
+    return [integers(rng, 6, dtype="bool")], {"scalar": 2.5, "is_int": False}
+
+
 @sample(*SCALAR)
 def scalar_float16(rng):
     return [floats(rng, 11, dtype="float16", low=0.1)], {"scalar": 1.5}

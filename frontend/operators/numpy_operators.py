@@ -1,0 +1,159 @@
+"""Operators of `mx.np`, as graphs in files name them: element types are promoted, and tensors may have rank 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from gluonjit.ir.types import BOOL, F32, I32, I64, DType, dtype_of
+from gluonjit.operators.attributes import boolean, dtype, number, optional, shape, string
+from gluonjit.operators.binary import beside_scalar, modulo
+from gluonjit.operators.reduction import reduced_axes
+from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import convert, narrowed, require_numeric, shape_text, widened
+from gluonjit.operators.support import scalar as constant_scalar
+
+Function = Callable[[Any, Any, Any], Any]
+
+
+# Two tensors
+
+
+def _promoted(x: DType, y: DType) -> DType:
+    """The element type of a result: floats win, then more bits; of an int8 and a uint8, it is int32."""
+    if x is y:
+        return x
+    if x.is_float != y.is_float:
+        return x if x.is_float else y
+    if BOOL in (x, y):
+        return y if x is BOOL else x
+    if x.bits == y.bits:
+        return I32
+    return x if x.bits > y.bits else y
+
+
+def _declare(name: str, doc: str, function: Function, divides: bool = False) -> None:
+    """`_npi_<name>`, of two tensors. `divides`: whole numbers become float32."""
+
+    def expand(b: Any, lhs: Any, rhs: Any) -> Any:
+        found = _promoted(dtype_of(lhs), dtype_of(rhs))
+        if found is BOOL and name in ("subtract", "mod"):
+            raise OperatorError(f"Operator _npi_{name} does not support boolean type; cast it first")
+        if divides and not found.is_float:
+            found = F32
+        own = I32 if found is BOOL else found
+        y = function(b, narrowed(b, lhs, own), narrowed(b, rhs, own))
+        return narrowed(b, y, found)
+
+    expand.__doc__ = f"{doc}, with broadcasting"
+    operator(f"_npi_{name}", inputs=("lhs", "rhs"))(expand)
+
+
+def _declare_scalar(name: str, doc: str, function: Function, divides: bool = False, reverse: bool = False) -> None:
+    """`_npi_<name>_scalar`, of a tensor and a number, which is the left one if `reverse`."""
+
+    def expand(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
+        if divides:
+            data = data if dtype_of(data).is_float else b.cast(data, dtype=F32)
+        else:
+            data = beside_scalar(b, data, is_int)
+        value = constant_scalar(b, scalar, dtype_of(data))
+        return function(b, value, data) if reverse else function(b, data, value)
+
+    expand.__doc__ = f"{doc}, where one of them is a number"
+    operator(f"_npi_{name}_scalar", attrs={"scalar": number(1.0), "is_int": boolean(True)}, same_shape=True)(expand)
+
+
+for _name, _doc, _function in [
+    ("add", "lhs + rhs", lambda b, x, y: b.add(x, y)),
+    ("subtract", "lhs - rhs", lambda b, x, y: b.sub(x, y)),
+    ("multiply", "lhs * rhs", lambda b, x, y: b.mul(x, y)),
+    ("true_divide", "lhs / rhs", lambda b, x, y: b.div(x, y)),
+    ("power", "lhs**rhs", lambda b, x, y: b.pow(x, y)),
+    ("mod", "lhs modulo rhs, with rhs's sign; 0 where rhs is 0", modulo),
+]:
+    _divides = _name == "true_divide"
+    _declare(_name, _doc, _function, _divides)
+    _declare_scalar(_name, _doc, _function, _divides)
+    if _name not in ("add", "multiply"):
+        _declare_scalar(f"r{_name}", _doc, _function, _divides, reverse=True)
+
+
+# One tensor
+
+
+@operator("_npx_relu", same_shape=True)
+def relu(b: Any, data: Any) -> Any:
+    """max(x, 0); keeps NaN"""
+    return b.maximum(data, b.constant(0, require_numeric("_npx_relu", data)))
+
+
+@operator("_npx_sigmoid", same_shape=True)
+def sigmoid(b: Any, data: Any) -> Any:
+    """1 / (1 + exp(-x))"""
+    own = require_numeric("_npx_sigmoid", data)
+    return b.sigmoid(data) if own.is_float else convert(b, b.sigmoid(b.cast(data, dtype=F32)), own)
+
+
+@operator("_np_copy", inputs=("a",), same_shape=True)
+def copy(b: Any, a: Any) -> Any:
+    """The input itself"""
+    return a
+
+
+@operator("_np_reshape", inputs=("a",), attrs={"newshape": shape(), "order": string("C", doc="MXNet's is always C")})
+def reshape(b: Any, a: Any, *, newshape: Shape, order: str) -> Any:
+    """The input in another shape; -1 stands for what is left"""
+    old, new = tuple(a.shape), tuple(newshape)
+    size = math.prod(old)
+    if any(n < -1 for n in new) or new.count(-1) > 1:
+        raise OperatorError(f"The shape dimension size to inferred must be -1, and one alone: {new}")
+    known = math.prod(n for n in new if n != -1)
+    if size != known and (-1 not in new or not known or size % known) or -1 in new and not known:
+        raise OperatorError(f"Cannot reshape array of size {size} into shape {shape_text(new)}")
+    return b.reshape(a, shape=tuple(size // known if n == -1 else n for n in new))
+
+
+_REDUCTION = {
+    "axis": optional(shape()),
+    "dtype": optional(dtype(among=("bool", "float16", "float32", "float64", "int32", "int64", "int8"))),
+    "keepdims": boolean(False),
+    "initial": optional(number(), None),
+}
+
+
+def _summed(b: Any, a: Any, axis: Shape | None, keepdims: bool, initial: float | None) -> tuple[Any, int]:
+    """The sum over axes, in the type of `a`, and over how many elements each goes. () reduces nothing."""
+    if initial is not None:
+        raise OperatorError("initial is not supported yet")
+    old = tuple(a.shape)
+    gone = () if axis == () else reduced_axes(old, axis)
+    y = b.reduce(a, op="sum", axes=gone) if gone else a
+    if keepdims:
+        y = b.reshape(y, shape=tuple(1 if k in gone else n for k, n in enumerate(old)))
+    return y, math.prod(old[k] for k in gone)
+
+
+def _accumulated(b: Any, a: Any, own: DType) -> Any:
+    """`a` in the element type in which it is summed, for a result of type `own`: no digits are lost before."""
+    found = dtype_of(a)
+    wider = found.is_float and (not own.is_float or found.bits > own.bits)
+    return a if found is own or wider else convert(b, a, own)
+
+
+@operator("_np_sum", inputs=("a",), attrs=_REDUCTION)
+def total(b: Any, a: Any, *, axis: Shape | None, dtype: DType | None, keepdims: bool, initial: float | None) -> Any:
+    """The sum over axes; bool counts as int64"""
+    own = dtype or (I64 if dtype_of(a) is BOOL else dtype_of(a))
+    y, _ = _summed(b, _accumulated(b, a, own), axis, keepdims, initial)
+    return y if dtype_of(y) is own else convert(b, y, own)
+
+
+@operator("_npi_mean", inputs=("a",), attrs=_REDUCTION)
+def mean(b: Any, a: Any, *, axis: Shape | None, dtype: DType | None, keepdims: bool, initial: float | None) -> Any:
+    """The mean over axes, which is 0 of nothing; of whole numbers, it is a float32"""
+    own = dtype or (dtype_of(a) if dtype_of(a).is_float else F32)
+    y, count = _summed(b, widened(b, _accumulated(b, a, own)), axis, keepdims, initial)
+    y = b.div(y, b.constant(max(count, 1), dtype_of(y)))
+    return y if dtype_of(y) is own else convert(b, y, own)
