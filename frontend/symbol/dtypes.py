@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.ir import types
-from gluonjit.ir.types import F16, F32, DType, IRError, TensorType
+from gluonjit.ir.types import F16, F32, I8, DType, IRError, TensorType
+from gluonjit.operators.mkldnn import FusedNode
 from gluonjit.operators.support import Shapes
 from gluonjit.symbol.graph import TYPE_FLAGS, Entry, Node, post_order
 from gluonjit.symbol.shapes import PROBES
 
 FREE_INPUTS = set("indices index index_vector condition shape_like length sequence_length".split())
 """Names of inputs whose element type says nothing about the others': they select, or count."""
+
+
+RANGE = re.compile("(^|_)(min|max)(_|$)")
+"""Finds the inputs that are the least and the largest value of a quantized one: single numbers."""
 
 
 def refine_types(node: Node, ins: list[DType | None], outs: list[DType | None]) -> tuple[list, list]:
@@ -25,6 +31,10 @@ def refine_types(node: Node, ins: list[DType | None], outs: list[DType | None]) 
     op, attrs = node.op, node.parsed
     assert op is not None
     names = op.input_names(attrs)
+    if any(map(RANGE.search, names)) or isinstance(op, FusedNode):
+        ins = op.operand_types(attrs, ins) if isinstance(op, FusedNode) else _quantized(names, ins)
+        results = () if None in ins else _trial(node, ins)  # type: ignore[arg-type]
+        return ins, [t or f for t, f in zip(outs, (*results, *[None] * len(outs)))]
     stated = _stated(attrs)
     if op.aux and ins[0] is F16:  # BatchNorm computes its statistics and parameters in float32
         ins = [ins[0], *(t or F32 for t in ins[1:])]
@@ -51,6 +61,13 @@ def refine_types(node: Node, ins: list[DType | None], outs: list[DType | None]) 
     return ins, [t or f for t, f in zip(outs, (*found, *[None] * len(outs)))]
 
 
+def _quantized(names: Sequence[str], ins: Sequence[DType | None]) -> list[DType | None]:
+    """Element types of the inputs of an operator on 8-bit integers: weights are int8, minima and maxima float32."""
+    return [
+        t or (F32 if RANGE.search(name) else I8 if name in ("weight", "bias") else None) for name, t in zip(names, ins)
+    ]
+
+
 def _stated(attrs: Mapping[str, Any]) -> DType | None:
     """The attribute `dtype`, where an operator has one and it says something."""
     value = attrs.get("dtype")
@@ -69,7 +86,7 @@ def _trial(node: Node, ins: list[DType]) -> tuple[DType, ...]:
         _types[key] = ()
         for rank in (2, 4, 3, 5, 1):
             shape = (PROBES[2],) * rank
-            shapes: Shapes = [shape] * len(ins)
+            shapes: Shapes = [(1,) if RANGE.search(name) else shape for name in op.input_names(attrs)]
             try:
                 if op.complete is not None:
                     shapes = op.complete(attrs, [shape, *[None] * (len(ins) - 1)])

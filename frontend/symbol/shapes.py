@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.base import MXNetError
-from gluonjit.ir.types import F32, I32, IRError, TensorType
+from gluonjit.ir.types import F32, I8, I32, IRError, TensorType
 from gluonjit.operators.attributes import literal
 from gluonjit.operators.registry import Operator, OperatorError, Shape
 from gluonjit.operators.support import Shapes, merge
@@ -43,19 +43,21 @@ def result_shapes(op: Operator, key: Any, attrs: Mapping[str, Any], shapes: Sequ
     """Shapes of the results for complete input shapes. IRError when there are none.
 
     Shapes never depend on element types, so they are found with all inputs float32; for the operators that want
-    integers somewhere (a softmax's lengths), with all but the first, or all, int32.
+    integers somewhere (a softmax's lengths), with all but the first, or all, int32; and for those that are quantized,
+    with all int8 but the minima and maxima, which are single numbers.
     """
     entry = (key, tuple(shapes))
     found = _results.get(entry)
     if found is None:
         found = IRError()
-        for dtypes in ((F32, F32), (F32, I32), (I32, I32)):
-            types = [TensorType(dtypes[k > 0], s) for k, s in enumerate(shapes)]
+        rows = [[first, *[rest] * (len(shapes) - 1)] for first, rest in ((F32, F32), (F32, I32), (I32, I32))]
+        rows.append([F32 if s == (1,) else I8 for s in shapes])
+        for k, dtypes in enumerate(rows):
             try:
-                found = tuple(t.shape for t in op.infer(types, attrs))
+                found = tuple(t.shape for t in op.infer(list(map(TensorType, dtypes, shapes)), attrs))
                 break
             except IRError as e:
-                found = e if dtypes == (F32, F32) else found
+                found = found if k else e
         if len(_results) >= 1 << 16:
             _results.clear()
         _results[entry] = found
