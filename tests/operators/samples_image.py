@@ -76,9 +76,10 @@ for _interp in range(5):
         return [picture(rng, 6, 4, 3)], {"w": 9, "h": 4, "interp": interp}
 
 
+# Of an odd number of columns MXNet leaves the middle one unset.
 @sample("_image_flip_left_right", "_image_flip_top_bottom")
 def flip(rng):
-    return [picture(rng, 4, 5, 3, dtype="uint8")], {}
+    return [picture(rng, 4, 6, 3, dtype="uint8")], {}
 
 
 @sample("_image_random_flip_left_right", "_image_random_flip_top_bottom", oracle=False)
@@ -101,6 +102,16 @@ def color_at_random(rng):
 @sample(SATURATION, oracle=False)
 def color_by_a_factor(rng):
     return [picture(rng, 4, 5, 3)], dict.fromkeys(("min_factor", "max_factor"), float(rng.uniform(0, 1.5)))
+
+
+@sample("_image_random_hue")
+def hue_turned(rng):
+    return [picture(rng, 3, 4, 3)], {"min_factor": 0.75, "max_factor": 0.75}
+
+
+@sample("_image_random_hue")
+def hue_turned_far(rng):
+    return [picture(rng, 5, 2, 3)], {"min_factor": 1.375, "max_factor": 1.375}
 
 
 # Of gray images MXNet leaves hue and saturation unset.

@@ -21,6 +21,8 @@ MAY_IMPORT = {
 LATE = {"llvmlite", "networkx"}
 EARLY = {"numpy", "ml_dtypes"}
 ANYWHERE = {"platformdirs"}
+# Optional: imported where they are used, with an error that says how to get them.
+EXTRAS = {"PIL", "graphviz", "safetensors"}
 
 
 class Import(NamedTuple):
@@ -61,7 +63,7 @@ def complaint(part: str, found: Import) -> str | None:
         other = first if first in MAY_IMPORT else "frontend"
         if other != part and other not in MAY_IMPORT[part] and first != "_version":
             return f"{part} must not import {found.name}"
-    elif top in LATE:
+    elif top in LATE | EXTRAS:
         if found.early:
             return f"import {top} inside the function that uses it"
     elif top in sys.stdlib_module_names or top in EARLY:
