@@ -11,7 +11,7 @@ import ctypes
 import functools
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -111,9 +111,29 @@ class Module:
         return f"!{len(self._metadata) - 1}"
 
     def text(self) -> str:
-        parts = [f'target triple = "{self.target.triple}"', *self._globals]
-        parts += [f.text() for f in self.functions]
-        parts += self._declarations.values()
+        return self._text(self._globals, [f.text() for f in self.functions], self._declarations.values())
+
+    def text_of(self, functions: Sequence[Function]) -> str:
+        """A module of these functions, with what they use: internal functions and data come along, others are declared.
+
+        Only for modules to which nothing was `add`ed."""
+        bodies: dict[str, str] = {}
+        used: set[str] = set()
+        there = {f.name: f for f in self.functions}
+        pending = [f.name for f in functions]
+        while pending:
+            name = pending.pop()
+            bodies[name] = there[name].text()
+            found = set(re.findall(r"@([\w.]+)", bodies[name])) - used
+            used |= found
+            pending += (n for n in found if n in there and there[n].linkage == "internal" and n not in bodies)
+        declarations = [text for name, text in self._declarations.items() if name in used]
+        declarations += [there[n].declaration for n in there if n in used and n not in bodies]
+        constants = [text for name, text in zip(self._constants.values(), self._globals) if name[1:] in used]
+        return self._text(constants, bodies.values(), declarations)
+
+    def _text(self, data: Iterable[str], functions: Iterable[str], declarations: Iterable[str]) -> str:
+        parts = [f'target triple = "{self.target.triple}"', *data, *functions, *declarations]
         parts += [f"!{k} = {text}" for k, text in enumerate(self._metadata)]
         return "\n".join(parts) + "\n"
 
@@ -175,6 +195,8 @@ class Function:
         self.target = module.target
         self.name = name
         self.result = result
+        self.linkage = linkage
+        self.declaration = f"declare {result} @{name}({', '.join(type for type, _ in params)})"
         declared = ", ".join(f"{type} %{p}" for type, p in params)
         # Where the machine has wide registers, LLVM must not think that narrow ones are better.
         width = f'"prefer-vector-width"="{self.target.vector_bits}"'
@@ -435,12 +457,14 @@ def _machine(target: Target) -> Any:
     )
 
 
-def _parsed(text: str, target: Target) -> tuple[Any, Any]:
-    """(module, machine); IRError that shows the line when the text is not valid IR."""
+def parse(text: str, target: Target, own_context: bool = False) -> tuple[Any, Any]:
+    """(module, machine); IRError that shows the line when the text is not valid IR.
+
+    Modules that are worked on at the same time need contexts of their own."""
     binding = _initialized()
     machine = _machine(target)
     try:
-        module = binding.parse_assembly(text)
+        module = binding.parse_assembly(text, binding.create_context() if own_context else None)
         module.verify()
     except RuntimeError as e:
         where = re.search(r"<string>:(\d+)", str(e))
@@ -451,36 +475,38 @@ def _parsed(text: str, target: Target) -> tuple[Any, Any]:
 
 def compile_module(text: str, target: Target) -> bytes:
     """LLVM IR → a relocatable object for `target`. IRError when the IR is not valid."""
-    module, machine = _parsed(text, target)
+    module, machine = parse(text, target)
     return machine.emit_object(module)
 
 
 def assembly(text: str, target: Target) -> str:
     """LLVM IR → assembly, to be read."""
-    module, machine = _parsed(text, target)
+    module, machine = parse(text, target)
     return machine.emit_assembly(module)
 
 
 def undefined_symbols(data: bytes) -> set[str]:
     """The symbols that an ELF object expects from elsewhere (empty for other formats)."""
+    return {name for name, defined in _symbols(data) if not defined}
+
+
+def _symbols(data: bytes) -> Iterator[tuple[str, bool]]:
+    """(name, whether it is defined here) of an ELF object's symbols; none for other formats."""
     if data[:5] != b"\x7fELF\x02":
-        return set()
+        return
     order = "<" if data[5] == 1 else ">"
     section_table = struct.unpack_from(order + "Q", data, 0x28)[0]
     entry_size, count = struct.unpack_from(order + "HH", data, 0x3A)
     sections = [
         struct.unpack_from(order + "IIQQQQII", data, section_table + k * entry_size) for k in range(count)
     ]  # name, type, flags, address, offset, size, link, info
-    names = set()
     for section in sections:
         if section[1] == 2:  # SHT_SYMTAB; `link` is its string table
             strings = sections[section[6]][4]
             for at in range(section[4] + 24, section[4] + section[5], 24):  # the first symbol is the null one
                 name, _, _, index = struct.unpack_from(order + "IBBH", data, at)
-                if index == 0:
-                    start = strings + name
-                    names.add(data[start : data.index(b"\0", start)].decode())
-    return names
+                start = strings + name
+                yield data[start : data.index(b"\0", start)].decode(), index != 0
 
 
 class Loaded:
@@ -504,15 +530,18 @@ class Loaded:
             kernel(ctypes.addressof(table), thread, nthreads)
 
 
-def load(data: bytes, symbols: Mapping[str, int] | None = None) -> Loaded:
-    """Links an object into the process. `symbols` maps the external names it uses to addresses.
+def load(data: bytes | Sequence[bytes], symbols: Mapping[str, int] | None = None) -> Loaded:
+    """Links an object, or several that use each other, into the process. `symbols` maps further names to addresses.
 
-    IRError when the object needs anything else: such a name would mean that LLVM turned an instruction into a call of
+    IRError when an object needs anything else: such a name would mean that LLVM turned an instruction into a call of
     a library function, slow at best and missing at worst.
     """
     binding = _initialized()
+    objects = [data] if isinstance(data, bytes) else data
     symbols = symbols or {}
-    unknown = undefined_symbols(data) - _ALWAYS_THERE - symbols.keys()
+    found = [pair for o in objects for pair in _symbols(o)]
+    known = {name for name, defined in found if defined}
+    unknown = {name for name, defined in found if not defined} - known - _ALWAYS_THERE - symbols.keys()
     if unknown:
         raise IRError(f"the object calls {', '.join(sorted(unknown))}, which nothing provides")
     for name, address in symbols.items():
@@ -520,6 +549,7 @@ def load(data: bytes, symbols: Mapping[str, int] | None = None) -> Loaded:
     # The engine owns the machine that it is given: a shared one is freed twice.
     machine = binding.Target.from_default_triple().create_target_machine(jit=True)
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
-    engine.add_object_file(binding.ObjectFileRef.from_data(data))
+    for o in objects:
+        engine.add_object_file(binding.ObjectFileRef.from_data(o))
     engine.finalize_object()
     return Loaded(engine)

@@ -50,11 +50,15 @@ class Interface:
 
 @dataclass
 class Program:
-    text: str
-    """LLVM IR."""
+    module: Module
     interface: Interface
     kernels: Mapping[str, int] = field(default_factory=dict)
     """Kernel name → how often it is called."""
+
+    @property
+    def text(self) -> str:
+        """LLVM IR."""
+        return self.module.text()
 
 
 def lower_program(graph: Graph, target: Target) -> Program:
@@ -64,7 +68,7 @@ def lower_program(graph: Graph, target: Target) -> Program:
     lowering = _Lowering(target, _scratch(graph))
     main = lowering.function("main", graph, alone=graph.attrs.get("threads", 1) == 1)
     interface = Interface(main, len(graph.outputs), tuple(lowering.prepares))
-    return Program(lowering.module.text(), interface, dict(lowering.calls))
+    return Program(lowering.module, interface, dict(lowering.calls))
 
 
 _PADDING = 256

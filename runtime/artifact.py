@@ -1,6 +1,6 @@
 """Compiled code as bytes: what the object cache keeps in a file.
 
-    magic (16 bytes) · SHA-256 of the rest (32) · length of the header (8, little endian) · header · object · constants
+    magic (16 bytes) · SHA-256 of the rest (32) · length of the header (8, little endian) · header · objects · constants
 
 The header is JSON: the graph's interface (`codegen.program.Interface`), and where in the rest things lie. Reading
 executes nothing, and every byte is covered by the sum, so a file that was cut off, or damaged, is told apart.
@@ -32,19 +32,19 @@ class Corrupt(Exception):
 class Artifact:
     name: str
     """What it was made of, for people."""
-    object: bytes
+    objects: list[bytes]
     interface: Interface | None = None
     """None for code that is not a graph's."""
 
 
 def pack(artifact: Artifact) -> bytes:
     arrays: list[np.ndarray] = []
-    header: dict[str, Any] = {"name": artifact.name, "object": len(artifact.object)}
+    header: dict[str, Any] = {"name": artifact.name, "objects": [len(o) for o in artifact.objects]}
     if artifact.interface is not None:
         header["interface"] = _interface_to_json(artifact.interface, arrays)
     header["arrays"] = [_type_to_json(type_of(a)) for a in arrays]
     text = json.dumps(header).encode()
-    parts = [len(text).to_bytes(8, "little"), text, artifact.object, *(a.tobytes() for a in arrays)]
+    parts = [len(text).to_bytes(8, "little"), text, *artifact.objects, *(a.tobytes() for a in arrays)]
     rest = b"".join(parts)
     return _MAGIC + hashlib.sha256(rest).digest() + rest
 
@@ -56,14 +56,16 @@ def unpack(data: bytes) -> Artifact:
         raise Corrupt
     try:
         header, at = _header(data)
-        code = data[at : at + header["object"]]
-        at += len(code)
+        objects = []
+        for size in header["objects"]:
+            objects.append(data[at : at + size])
+            at += size
         arrays = []
         for t in map(_type_from_json, header["arrays"]):
             arrays.append(np.frombuffer(data, t.dtype.numpy, t.size, at).reshape(t.shape))
             at += t.nbytes
         interface = _interface_from_json(header["interface"], arrays) if "interface" in header else None
-        return Artifact(header["name"], code, interface)
+        return Artifact(header["name"], objects, interface)
     except (ValueError, KeyError, TypeError, IRError) as e:  # a sum that fits what is not a header
         raise Corrupt from e
 

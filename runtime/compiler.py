@@ -56,17 +56,31 @@ def compile_graph(
         found = _compile(graph, pipeline, target, after)
         cache.store(key, found)
     assert found.interface is not None
-    return Executable(found.interface, llvm.load(found.object))
+    return Executable(found.interface, llvm.load(found.objects))
 
 
 def _compile(graph: Graph, pipeline: str, target: Target, after: Callable[..., None] | None) -> Artifact:
-    from gluonjit.codegen.llvm import compile_module
+    from gluonjit.codegen.parts import compile_parts
     from gluonjit.codegen.program import lower_program
-    from gluonjit.passes import run_passes
+    from gluonjit.passes import parse_pipeline, run_passes
     from gluonjit.runtime.artifact import Artifact
+    from gluonjit.runtime.progress import Progress
+    from gluonjit.runtime.threads import get_num_threads
 
-    program = lower_program(run_passes(graph, pipeline, target=target, after=after), target)
-    return Artifact(graph.name, compile_module(program.text, target), program.interface)
+    with Progress(graph.name, [*(name for name, _ in parse_pipeline(pipeline)), "kernels", *_CODE]) as progress:
+
+        def step(name: str, before: Graph, made: Graph, seconds: float) -> None:
+            progress.done(name)
+            if after is not None:
+                after(name, before, made, seconds)
+
+        program = lower_program(run_passes(graph, pipeline, target=target, after=step), target)
+        progress.done("kernels")
+        return Artifact(graph.name, compile_parts(program.module, target, get_num_threads()), program.interface)
+
+
+_CODE = ("machine code",) * 12
+"""Counts as much as a dozen passes."""
 
 
 class Reference:

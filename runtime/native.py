@@ -37,9 +37,9 @@ class _Entry:
         key = cache.text_cache_key(text, host)
         found = cache.load(key)
         if found is None:
-            found = Artifact("native entry", llvm.compile_module(text, host))
+            found = Artifact("native entry", [llvm.compile_module(text, host)])
             cache.store(key, found)
-        self.loaded = llvm.load(found.object, symbols)
+        self.loaded = llvm.load(found.objects, symbols)
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self.run = self._function("run", None, pointer, pointer, number, number)
         self.dispatch = self._function("dispatch", None, pointer, pointer, pointer, number, number)

@@ -173,7 +173,7 @@ def test_cache(run, object_cache):
     from gluonjit.runtime.artifact import Artifact
 
     assert run("cache", "clear") == (0, f"removed 0 entries from {object_cache}\n", "")
-    cache.store("key", Artifact("a net", bytes(2048)))
+    cache.store("key", Artifact("a net", [bytes(2048)]))
     status, out, _ = run("cache", "show")
     assert status == 0 and str(object_cache) in out and "1 entry" in out and "2.1 KiB  a net" in out
     assert "1 entry" in run("doctor")[1]
