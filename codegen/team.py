@@ -1,8 +1,9 @@
 """A team of threads that run one native function together: LLVM code of dispatch, barrier and sleep.
 
 The caller is thread 0. Each worker waits at its *line* of the team's block for a job, a (function, table, number of
-threads), and does its share. Whoever waits spins for a while, then sleeps: on Linux in a futex, elsewhere on a
-condition variable. The team serves one caller at a time; whoever finds it busy runs its function alone.
+threads), and does its share. Whoever waits looks again and again, soon letting other threads have the core in between,
+as it may be the one that he waits for who needs it; then he sleeps: on Linux in a futex, elsewhere on a condition
+variable. The team serves one caller at a time; whoever finds it busy runs its function alone.
 
 What different threads write lies 256 bytes apart: neighbouring cache lines travel together, which makes a barrier
 several times as slow. An *event* is a 32-bit word that a thread waits for to change, followed by the number of those
@@ -12,6 +13,7 @@ kernel compares the word then, all in one total order (seq_cst): so nobody sleep
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 
 from gluonjit.codegen.llvm import Function, Module
@@ -24,7 +26,8 @@ class Block(IntEnum):
 
     BARRIER = 0  # void (*)(ptr team, i64 nthreads): graphs find it here
     WORKERS = 8  # i64: how many there are besides the caller; they are 1, 2, …
-    SPINS = 16  # i64: how often a waiting thread looks before it sleeps
+    SPINS = 16  # i64: how often a waiting thread looks, and holds its core
+    YIELDS = 24  # i64: how often it then looks, and lets others have the core, before it sleeps
     BUSY = 256  # i32: 1 while the team has a job
     LET_SLEEP = 264  # i64: so many short calls do not wake workers
     VAIN = 272  # i64: as many did not after the last one that did
@@ -53,8 +56,14 @@ _ASLEEP = 4  # offset of an event's number of sleepers
 
 FUTEX, CONDITION = "futex", "condition"
 SLEEP = {
-    FUTEX: ("syscall",),
-    CONDITION: ("pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait", "pthread_cond_broadcast"),
+    FUTEX: ("sched_yield", "syscall"),
+    CONDITION: (
+        "sched_yield",
+        "pthread_mutex_lock",
+        "pthread_mutex_unlock",
+        "pthread_cond_wait",
+        "pthread_cond_broadcast",
+    ),
     None: (),
 }
 """The ways to sleep, and the functions of libc that they call. None: there are no workers."""
@@ -78,7 +87,7 @@ def add_team(module: Module, sleep: str | None) -> None:
     * `@post(team, function, table, nthreads)`: gives a job to workers 1 … nthreads - 1; the team is locked.
     """
     _sleep(module, sleep)
-    _wait(module)
+    _wait(module, sleep)
     _pauses(module)
     _barrier(module)
     _post(module)
@@ -113,7 +122,7 @@ def _sleep(module: Module, means: str | None) -> None:
             arguments = (("i64", number), ("ptr", "%word"), ("i64", operation), ("i64", value), ("ptr", "null"))
             f.call("syscall", "i64", *arguments)
     if means == CONDITION:  # one for all events of the team
-        for name in SLEEP[CONDITION]:
+        for name in SLEEP[CONDITION][1:]:
             module.declare(name, "i32", ["ptr", "ptr"] if name == "pthread_cond_wait" else ["ptr"])
         for f in (sleep, wake):
             mutex, condition = (f.gep("i8", "%team", int(at)) for at in (Block.MUTEX, Block.CONDITION))
@@ -126,24 +135,35 @@ def _sleep(module: Module, means: str | None) -> None:
             f.call("pthread_mutex_unlock", "i32", ("ptr", mutex))
 
 
-def _wait(module: Module) -> None:
+def _wait(module: Module, means: str | None) -> None:
     """`@wait(team, event, old)`: returns when the event's word is not `old` any more."""
     f = module.function("wait", (("ptr", "team"), ("ptr", "event"), ("i32", "old")), linkage="internal")
-    spins = _field(f, "%team", Block.SPINS, "i64")
+    spins, yields = (_field(f, "%team", field, "i64") for field in (Block.SPINS, Block.YIELDS))
     asleep = f.gep("i8", "%event", _ASLEEP)
-    with f.repeat([]) as until:
-        with f.repeat([("i64", "0")]) as spin:
-            same = f.op(f"icmp eq i32 {_look(f, '%event')}, %old")
+
+    def is_same() -> str:
+        return f.op(f"icmp eq i32 {_look(f, '%event')}, %old")
+
+    def look(times: str, between: Callable[[], object]) -> None:
+        with f.repeat([("i64", "0")]) as loop:
+            same = is_same()
             with f.if_(same):
-                f.target.pause(f)
-            count = f.add(spin.carried[0], 1)
-            spin.next(count)
-            spin.again = f.op(f"and i1 {same}, {f.op(f'icmp slt i64 {count}, {spins}')}")
-        with f.if_(same):
+                between()
+            count = f.add(loop.carried[0], 1)
+            loop.next(count)
+            loop.again = f.op(f"and i1 {same}, {f.op(f'icmp slt i64 {count}, {times}')}")
+
+    if means is not None:
+        module.declare("sched_yield", "i32", [])
+    with f.repeat([]) as until:
+        look(spins, lambda: f.target.pause(f))
+        if means is not None:
+            look(yields, lambda: f.call("sched_yield", "i32"))
+        with f.if_(is_same()):
             f.op(f"atomicrmw add ptr {asleep}, i32 1 seq_cst")
             f.call("sleep", "void", ("ptr", "%team"), ("ptr", "%event"), ("i32", "%old"))
             f.op(f"atomicrmw sub ptr {asleep}, i32 1 seq_cst")
-        until.again = f.op(f"icmp eq i32 {_look(f, '%event')}, %old")
+        until.again = is_same()
 
 
 def _pauses(module: Module) -> None:

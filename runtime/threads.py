@@ -29,8 +29,10 @@ from gluonjit.runtime import native
 from gluonjit.runtime.memory import aligned_empty
 from gluonjit.runtime.storage import EPOCH
 
-_SPIN_SECONDS = 500e-6
-"""How long a worker waits for the next call before it sleeps. Long enough for the Python code between two calls."""
+_SPIN_SECONDS = 50e-6
+"""How long a thread waits before it lets others have its core: longer than kernels take to end everywhere."""
+_YIELDS = 1000
+"""How often it does so before it sleeps: some 300 µs on an idle machine, the Python code between two calls."""
 _WAKING = 150_000
 """Nanoseconds that a call should take to be worth waiting for sleeping workers, who need 30 to 60 thousand."""
 _AT_EXIT = 10.0
@@ -171,6 +173,7 @@ def _start(count: int) -> None:
     words = block.view(np.int64)
     words[Block.BARRIER // 8] = entry.loaded.address("barrier")
     words[Block.SPINS // 8] = _spins()
+    words[Block.YIELDS // 8] = _YIELDS
     work = entry.loaded.address("work")
     with _signals_blocked():  # a thread inherits its creator's mask
         for index in range(1, count + 1):
@@ -205,7 +208,7 @@ def _spins() -> int:
     """How many looks at a word take _SPIN_SECONDS: a `pause` lasts from 5 to 150 cycles."""
     looks = 1000
     seconds = min(_timed_pauses(looks) for _ in range(5))
-    return max(100, int(looks * _SPIN_SECONDS / seconds))
+    return max(1, int(looks * _SPIN_SECONDS / seconds))
 
 
 def _timed_pauses(looks: int) -> float:

@@ -379,7 +379,7 @@ def test_condition_variables_in_place_of_futexes():
     want = run(e).copy(), run(long).copy()
     threads.set_num_threads(1)
     native._entry, native._way_to_sleep = None, lambda: "condition"
-    threads._SPIN_SECONDS = 0
+    threads._SPIN_SECONDS = threads._YIELDS = 0
     threads.set_num_threads(3)
     e, long = loop(10), loop(3000)
     for _ in range(5):
@@ -393,7 +393,7 @@ def test_condition_variables_in_place_of_futexes():
 @needs_workers
 def test_without_spinning():
     code = """
-    threads._SPIN_SECONDS = 0
+    threads._SPIN_SECONDS = threads._YIELDS = 0
     e = loop(3000)
     want = run(e).copy()
     threads.set_num_threads(4)
