@@ -42,8 +42,9 @@ class Record:
         try:
             parsed = self.op.parse(self.attrs, self.name)
             count = len(self.inputs) + len(self.graphs)
-            if self.op.variadic and parsed["num_args"] > count:  # before so many names are made
-                raise MXNetError(f"{count} inputs; expected {parsed['num_args']}, which num_args says")
+            counter = "num_args" if "num_args" in parsed else "num_outputs"
+            if self.op.variadic and parsed[counter] > count:  # before so many names are made
+                raise MXNetError(f"{count} inputs; expected {parsed[counter]}, which {counter} says")
             if isinstance(self.op, ControlFlow):
                 parsed = with_graphs(parsed, self.graphs)
                 self.op.check(parsed, len(self.inputs))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.types import BOOL, DType, dtype_of
-from gluonjit.operators.attributes import dtype, enum, number
+from gluonjit.operators.attributes import boolean, dtype, enum, integer, number
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import (
     Shapes,
@@ -33,6 +33,22 @@ def cast(b: Any, data: Any, *, dtype: DType) -> Any:
 def amp_cast(b: Any, data: Any, *, dtype: DType) -> Any:
     """`Cast` of floats, as mixed precision inserts it; other inputs stay as they are"""
     return convert(b, data, dtype) if dtype_of(data).is_float else data
+
+
+@operator(
+    "amp_multicast",
+    variadic=True,
+    inputs=lambda attrs: tuple(f"data_{k}" for k in range(attrs["num_outputs"])),
+    attrs={"num_outputs": integer(low=1), "cast_narrow": boolean(False, doc="to the narrowest type, not the widest")},
+    outputs=lambda attrs: tuple(f"output{k}" for k in range(attrs["num_outputs"])),
+)
+def amp_multicast(b: Any, *data: Any, num_outputs: int, cast_narrow: bool) -> tuple[Any, ...]:
+    """Floats of several types as the widest of them; other inputs stay as they are"""
+    floats = [dtype_of(x) for x in data if dtype_of(x).is_float]
+    if not floats:
+        return data
+    chosen = (min if cast_narrow else max)(floats, key=lambda t: t.bits)
+    return tuple(convert(b, x, chosen) if dtype_of(x).is_float else x for x in data)
 
 
 def _integer_bound(bound: float, own: DType, none: int) -> int:

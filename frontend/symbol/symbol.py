@@ -429,12 +429,12 @@ def invoke(
                 "arguments, not both"
             )
         attrs = {key: value for key, value in attrs.items() if key not in by_name}
-    if op.variadic:
-        keys = [f"arg{k}" for k in range(len(operands))]
+    entries: Any
+    if op.variadic and not by_name:
+        entries = [s._entry(f"arg{k}") for k, s in enumerate(operands)]
     else:
-        keys = list(input_names(op))
-    given = [*zip(keys, operands), *by_name.items()]
-    entries = {key: s._entry(key) for key, s in given if s is not None}
+        keys = () if op.variadic else input_names(op)
+        entries = {key: s._entry(key) for key, s in [*zip(keys, operands), *by_name.items()] if s is not None}
     node = make_node(op, entries, attrs, name=name, attr=attr, hint=hint)
     return Symbol([(node, k) for k in range(node.visible)])
 

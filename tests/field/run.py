@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import fnmatch
 import json
 import multiprocessing
@@ -52,6 +53,20 @@ def flatten(result: Any) -> list[np.ndarray]:
     if isinstance(result, (list, tuple)):
         return [x for part in result for x in flatten(part)]
     return [] if result is None else [result.asnumpy()]
+
+
+def in_float64(package: subjects.Package, name: str, inputs: Any) -> float:
+    """The difference in double precision.
+
+    It settles the matter where a model puts scores in order, or compares them with a limit: of float32 results, both
+    right, that differ in the last digit, one may be chosen and the other not.
+    """
+    net = package.build(name)
+    subjects.initialize(net)
+    net.cast("float64")
+    expected = flatten(net(*subjects.as_ndarrays(inputs, "float64")))
+    net.hybridize()
+    return difference(flatten(net(*subjects.as_ndarrays(inputs, "float64"))), expected)
 
 
 def run(package: subjects.Package, name: str, references: Path | None) -> dict[str, Any]:
@@ -96,7 +111,10 @@ def run(package: subjects.Package, name: str, references: Path | None) -> dict[s
         step("call")
         stage = "equal"
         row["difference"] = difference(got, expected)
-        if row["difference"] <= TOLERANCE:
+        if row["difference"] > TOLERANCE:
+            with contextlib.suppress(RuntimeError):  # not every model can be cast
+                row["difference in float64"] = in_float64(package, name, inputs)
+        if row.get("difference in float64", row["difference"]) <= TOLERANCE:
             stage = "passed"
         else:
             row["reason"] = f"hybridized differs from imperative by {row['difference']:.1e}"
@@ -154,6 +172,8 @@ def report(rows: list[dict[str, Any]]) -> None:
         built = "yes" if reached > STAGES.index("build") else "no"
         ran = "both modes" if reached >= STAGES.index("equal") else "imperative" if row["stage"] == "hybridized" else ""
         equal = {"passed": "yes", "equal": "no"}.get(row["stage"], "")
+        if equal == "yes" and "difference in float64" in row:
+            equal = "in f64"
         against = f"{row['mxnet']:.0e}" if "mxnet" in row else ""
         print(f"{row['name']:44} {built:6} {ran:11} {equal:6} {against:8} {row.get('reason', '')[:120]}")
     outside = [row for row in rows if "outside" in row]

@@ -53,7 +53,10 @@ class GluonCV2(Package):
     """gluoncv2, by Oleg Sémery: image classification above all. A net knows its `in_size`."""
 
     name = "gluoncv2"
-    broken = {"alphapose_*": "its constructor leaves out arguments: DucBlock needs in_size and fixed_size"}
+    broken = dict.fromkeys(
+        ("alphapose_*", "simplepose_mobile_*"),
+        "its constructor leaves out arguments: DucBlock needs in_size and fixed_size",
+    )
 
     def _models(self) -> dict[str, Callable[..., Any]]:
         return importlib.import_module("gluoncv2.model_provider")._models
@@ -76,7 +79,7 @@ class GluonCV2(Package):
         if family == "nvpattexp":
             return [numbers(1, 8, 16, 29), np.array([3], np.float32)]
         if family == "visemenet":
-            return [numbers(1, 8, 195), np.full((1, 76), 3, np.float32)]
+            return [numbers(34, 8, 195), np.full((34, 76), 3, np.float32)]  # windows over the batch
         if family == "voca":
             return [numbers(1, 1, 16, 29), np.array([3], np.float32)]
         return [image(*net.in_size, channels=1 if family == "superpointnet" else 3)]
@@ -97,11 +100,14 @@ class GluonCV(Package):
         return self._zoo()._models[name].__module__.partition("model_zoo.")[2] or self._zoo()._models[name].__module__
 
     def build(self, name: str) -> Any:
-        kwargs: dict[str, Any] = {"pretrained": False, "pretrained_base": False}
-        if name.endswith("_custom"):
+        kwargs: dict[str, Any] = {"pretrained": False}
+        if "custom" in name:
             video = self.family(name).startswith("action_recognition")
             kwargs |= {"nclass": 3} if video else {"classes": ["cat", "dog", "bird"]}
-        return self._zoo().get_model(name, **kwargs)
+        try:
+            return self._zoo().get_model(name, pretrained_base=False, **kwargs)
+        except (TypeError, Warning):  # it is no model on top of another
+            return self._zoo().get_model(name, **kwargs)
 
     # By the beginning of the family's name or a part of the model's name: height, width.
     SIZES: tuple[tuple[str, tuple[int, int]], ...] = (
@@ -229,13 +235,15 @@ class GluonNLP(Package):
 PACKAGES: dict[str, Package] = {p.name: p for p in (GluonCV2(), GluonCV(), GluonNLP())}
 
 
-def as_ndarrays(value: Any) -> Any:
+def as_ndarrays(value: Any, dtype: str | None = None) -> Any:
     """Nested NumPy arrays as MXNet's. Each call of a model gets its own: some write to the lists they are given."""
     import mxnet as mx
 
     if isinstance(value, (list, tuple)):
-        return [as_ndarrays(part) for part in value]
-    return mx.nd.array(value, dtype=value.dtype) if isinstance(value, np.ndarray) else value
+        return [as_ndarrays(part, dtype) for part in value]
+    if isinstance(value, np.ndarray):
+        return mx.nd.array(value, dtype=dtype or value.dtype)
+    return value.astype(dtype) if dtype is not None else value
 
 
 # Weights

@@ -327,6 +327,13 @@ def cast_to_bfloat16(rng):
     return [floats(rng, 12)], {"dtype": "bfloat16"}
 
 
+@sample("amp_multicast", oracle=False)  # MXNet's for CPUs refuses all but one type
+def amp_multicast(rng):
+    kinds = [("float32", "float64"), ("float64", "float16", "float32")][rng.randint(2)]
+    data = [floats(rng, 2, 3, dtype=kind) for kind in kinds]
+    return data, {"num_outputs": len(data), "cast_narrow": bool(rng.randint(2))}
+
+
 @sample("amp_cast")
 def amp_cast(rng):
     own, other = rng.permutation(["float16", "float32"])
