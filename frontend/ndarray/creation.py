@@ -216,20 +216,17 @@ def split_v2(ary: NDArray, indices_or_sections: Any, axis: int = 0, squeeze_axis
     return _internal()._split_v2(ary, indices=tuple(indices), axis=axis, squeeze_axis=squeeze_axis)
 
 
-def histogram(a: NDArray, bins: Any = 10, range: Any = None) -> tuple[NDArray, NDArray]:
-    """Counts of the elements in each bin, and the edges of the bins."""
-    if isinstance(bins, NDArray):
-        edges = bins._array
-    elif isinstance(bins, integer_types):
-        if range is None:
-            warnings.warn("range is not specified, using numpy's result to ensure consistency with numpy", stacklevel=2)
-            counts, edges = np.histogram(a._array, bins=bins)
-            return array(counts), array(edges)
-        edges = np.linspace(range[0], range[1], bins + 1).astype(a._array.dtype)
-    else:
+def histogram(a: NDArray, bins: Any = 10, range: Any = None) -> Any:
+    """Counts of the elements in each bin, and the edges of the bins: so many from and to, or an array's."""
+    if hasattr(bins, "asnumpy"):
+        return _internal()._histogram(a, bins)
+    if not isinstance(bins, integer_types):
         raise ValueError("bins argument should be either an integer or an NDArray")
-    counts, _ = np.histogram(a._array, bins=edges)
-    return NDArray._wrap(counts.astype(np.int64)), array(edges, dtype=edges.dtype)
+    if range is None:
+        warnings.warn("range is not specified, using numpy's result to ensure consistency with numpy", stacklevel=2)
+        counts, edges = np.histogram(a.asnumpy(), bins=bins)
+        return array(counts), array(edges)
+    return _internal()._histogram(a, bin_cnt=bins, range=range)
 
 
 def onehot_encode(indices: NDArray, out: NDArray) -> NDArray:

@@ -118,13 +118,15 @@ def _convolution_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Sha
     return [merge(data, tuple(known)), *inputs[1:]]
 
 
-@operator(
-    "Convolution",
-    inputs=weight_inputs,
-    attrs=_ATTRS,
-    complete=parameters(_convolution_parameters),
-    backward=_convolution_backward,
-)
+CONVOLUTION: dict[str, Any] = {
+    "inputs": weight_inputs,
+    "attrs": _ATTRS,
+    "complete": parameters(_convolution_parameters),
+    "backward": _convolution_backward,
+}
+
+
+@operator("Convolution", **CONVOLUTION)
 def convolution(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
     """Correlation of the data with num_filter kernels, plus a bias per filter
 

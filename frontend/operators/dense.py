@@ -69,18 +69,20 @@ def _embedding_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
     return [inputs[0] if outputs[0] is None else merge(inputs[0], outputs[0][:-1]), inputs[1]]
 
 
-@operator(
-    "Embedding",
-    inputs=("data", "weight"),
-    attrs={
+_EMBEDDING: dict[str, Any] = {
+    "inputs": ("data", "weight"),
+    "attrs": {
         "input_dim": integer(low=1),
         "output_dim": integer(low=1),
         "dtype": dtype("float32"),
         "sparse_grad": boolean(False),
     },
-    complete=_embedding_shapes,
-    backward=_embedding_backward,
-)
+    "complete": _embedding_shapes,
+    "backward": _embedding_backward,
+}
+
+
+@operator("Embedding", **_EMBEDDING)
 def embedding(b: Any, data: Any, weight: Any, *, input_dim: int, output_dim: int, **_training: Any) -> Any:
     """Rows of weight (input_dim, output_dim) at the indices in data, which are truncated and clipped to the table"""
     require_shape(weight, (input_dim, output_dim), "weight")
@@ -88,3 +90,9 @@ def embedding(b: Any, data: Any, weight: Any, *, input_dim: int, output_dim: int
     if not index.is_integer:
         data = b.cast(data, dtype=I64 if index.bits == 64 else I32)
     return b.gather(weight, data, axis=0, mode="clip")
+
+
+@operator("_contrib_SparseEmbedding", **_EMBEDDING)
+def sparse_embedding(b: Any, data: Any, weight: Any, **attrs: Any) -> Any:
+    """`Embedding`, whose gradient is sparse"""
+    return embedding.expand(b, data, weight, **attrs)

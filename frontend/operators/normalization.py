@@ -49,7 +49,7 @@ def _check_parameters(data: Any, length: int, dtype: DType, **named: Any) -> Non
         require_shape(x, (length,), name)
 
 
-_BATCH_NORM_ATTRS = {
+BATCH_NORM_ATTRS = {
     "eps": number(1e-3),
     "momentum": number(0.9),
     "fix_gamma": boolean(True),
@@ -102,7 +102,7 @@ def _batch_norm(
     return narrowed(b, y, dtype_of(data)), mean, inverse
 
 
-_BATCH_NORM: dict[str, Any] = {
+BATCH_NORM: dict[str, Any] = {
     "inputs": _BATCH_NORM_INPUTS,
     "aux": ("moving_mean", "moving_var"),
     "outputs": lambda attrs: _STATISTICS,
@@ -113,7 +113,7 @@ _BATCH_NORM: dict[str, Any] = {
 }
 
 
-@operator("BatchNorm", attrs=_BATCH_NORM_ATTRS, **_BATCH_NORM)
+@operator("BatchNorm", attrs=BATCH_NORM_ATTRS, **BATCH_NORM)
 def batch_norm(
     b: Any,
     *inputs: Any,
@@ -131,7 +131,7 @@ def batch_norm(
     return _batch_norm(b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=axis)
 
 
-@operator("_contrib_BatchNormWithReLU", attrs=_BATCH_NORM_ATTRS, **_BATCH_NORM)
+@operator("_contrib_BatchNormWithReLU", attrs=BATCH_NORM_ATTRS, **BATCH_NORM)
 def batch_norm_with_relu(
     b: Any,
     *inputs: Any,
@@ -151,11 +151,11 @@ def batch_norm_with_relu(
 @operator(
     "_contrib_SyncBatchNorm",
     attrs={
-        **{k: _BATCH_NORM_ATTRS[k] for k in ("eps", "momentum", "fix_gamma", "use_global_stats", "output_mean_var")},
+        **{k: BATCH_NORM_ATTRS[k] for k in ("eps", "momentum", "fix_gamma", "use_global_stats", "output_mean_var")},
         "ndev": integer(1, doc="devices that share statistics; there is one"),
         "key": string(doc="names the statistics to share"),
     },
-    **_BATCH_NORM,
+    **BATCH_NORM,
 )
 def sync_batch_norm(b: Any, *inputs: Any, eps: float, fix_gamma: bool, use_global_stats: bool, **_other: Any) -> Any:
     """`BatchNorm` over axis 1 whose statistics several devices share"""

@@ -86,6 +86,20 @@ def linear_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float
     return data
 
 
+@operator(
+    "SVMOutput",
+    inputs=("data", "label"),
+    attrs={"margin": number(1.0), "regularization_coefficient": number(1.0), "use_linear": boolean(False)},
+    complete=parameters(lambda attrs, data: [data[:-1]]),
+    backward=first_from_output,
+)
+def svm_output(b: Any, data: Any, label: Any, **_gradient: Any) -> Any:
+    """The data, with the gradient of the hinge loss of the label"""
+    require_float(data)
+    require_shape(label, data.shape[:-1], "label")
+    return data
+
+
 @operator("MAERegressionOutput", **_REGRESSION)
 def mae_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
     """The data, with the gradient of the absolute distance to the label"""

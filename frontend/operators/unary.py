@@ -76,6 +76,8 @@ _declare("sign", "-1, 0 or 1; 0 for NaN", _sign, integers=True)
 _declare("negative", "-x", lambda b, x: b.neg(x), integers=True)
 _declare("square", "x * x", lambda b, x: b.mul(x, x), integers=True)
 _declare("relu", "max(x, 0); keeps NaN", lambda b, x: b.maximum(x, _zero(b, x)), integers=True)
+_declare("_contrib_round_ste", "`round`, whose gradient is 1", lambda b, x: b.round(x), integers=True)
+_declare("_contrib_sign_ste", "`sign`, whose gradient is 1", _sign, integers=True)
 _declare("floor", "largest whole number <= x", lambda b, x: b.floor(x), integers=True)
 _declare("ceil", "smallest whole number >= x", lambda b, x: b.ceil(x), integers=True)
 _declare("round", "nearest whole number, halves away from 0", lambda b, x: b.round(x), integers=True)
@@ -128,6 +130,16 @@ def hard_sigmoid(b: Any, data: Any, *, alpha: float, beta: float) -> Any:
     dtype = require_float(data)
     line = b.add(b.mul(data, b.constant(alpha, dtype)), b.constant(beta, dtype))
     return b.minimum(b.maximum(line, b.constant(0, dtype)), b.constant(1, dtype))
+
+
+@operator("_contrib_quadratic", attrs=dict.fromkeys("abc", number(0.0)), same_shape=True)
+def quadratic(builder: Any, data: Any, *, a: float, b: float, c: float) -> Any:
+    """a * x**2 + b * x + c"""
+    own = require_numeric("_contrib_quadratic", data)
+    x = data if own.is_float else builder.cast(data, dtype=F32)
+    second, first, constant = (builder.constant(factor, dtype_of(x)) for factor in (a, b, c))
+    y = builder.add(builder.mul(builder.add(builder.mul(second, x), first), x), constant)
+    return y if own.is_float else convert(builder, y, own)
 
 
 @operator("smooth_l1", aliases=("_npx_smooth_l1",), attrs={"scalar": number(1.0)}, same_shape=True)

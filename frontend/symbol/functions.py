@@ -21,6 +21,7 @@ __all__ = [
     "arange",
     "eye",
     "full",
+    "histogram",
     "hypot",
     "linspace",
     "maximum",
@@ -147,3 +148,18 @@ def split_v2(ary: Symbol, indices_or_sections: Any, axis: int = 0, squeeze_axis:
     else:
         raise ValueError("indices_or_sections must either int or tuple of ints")
     return invoke(registry.get("_split_v2"), (ary,), attrs, hint="_split_v2")
+
+
+def histogram(a: Symbol, bins: Any = 10, range: Any = None, name: str | None = None) -> Any:
+    """Counts of the elements in each bin, and the edges of the bins: so many in a range, or a symbol's."""
+    if isinstance(bins, integer_types):
+        if range is None:
+            raise ValueError("null range is not supported in symbol mode")
+        attrs = {"bin_cnt": bins, "range": range}
+        return invoke(registry.get("_histogram"), (a,), attrs, hint="_histogram", name=name)
+    trace = current_trace()
+    if trace is not None:
+        bins = trace.adopt(bins)
+    if not isinstance(bins, Symbol):
+        raise ValueError("bins argument should be either an integer or an NDArray")
+    return invoke(registry.get("_histogram"), (a, bins), {}, hint="_histogram", name=name)

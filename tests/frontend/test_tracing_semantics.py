@@ -530,3 +530,20 @@ def test_modes_inside_the_program():
     ops = [op for op in found.graph([type_of(X)], False).ops if op.name == "mx.Dropout"]
     assert [op.attrs.get(".training") for op in ops] == [True, None]
     assert not found.holds([type_of(X)], True)
+
+
+@pytest.mark.parametrize("bins", [(3, (0, 1)), (nd.array([0, 0.2, 2]),)], ids=["even", "edges"])
+def test_histogram(bins):
+    x = nd.array([0, 0.1, 0.3, 0.5, 0.9, 1.2])
+    expected = np.histogram(x.asnumpy(), bins[0] if len(bins) == 2 else bins[0].asnumpy(), *bins[1:])
+
+    class Net(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return F.histogram(x, *bins)
+
+    for active in (False, True):
+        net = Net()
+        net.hybridize(active)
+        counts, edges = net(x)
+        assert counts.asnumpy().tolist() == expected[0].tolist() and counts.dtype == np.int64
+        np.testing.assert_allclose(edges.asnumpy(), expected[1], rtol=1e-6)

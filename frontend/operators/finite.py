@@ -1,0 +1,73 @@
+"""Whether numbers are finite, and whether they are close."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from gluonjit.ir.types import F32, U8, dtype_of
+from gluonjit.operators.attributes import boolean, integer, number
+from gluonjit.operators.registry import OperatorError, operator
+from gluonjit.operators.support import Shapes, merge, require_float, require_numeric, require_same_dtype
+
+_INIT = {"init_output": boolean(True, doc="must be True: the result does not depend on what it replaces")}
+
+
+def _every(b: Any, holds: Any) -> Any:
+    return b.reduce(holds, op="all", axes=tuple(range(len(holds.shape))))
+
+
+def _finite(b: Any, arrays: tuple[Any, ...], init_output: bool) -> Any:
+    if not init_output:
+        raise OperatorError("init_output=False is not supported: results are new arrays")
+    found = None
+    for x in arrays:
+        require_float(x)
+        own = _every(b, b.lt(b.abs(x), b.constant(math.inf, dtype_of(x))))
+        found = own if found is None else getattr(b, "and")(found, own)
+    return b.reshape(b.cast(found, dtype=F32), shape=(1,))
+
+
+@operator("all_finite", attrs=_INIT)
+def all_finite(b: Any, data: Any, *, init_output: bool) -> Any:
+    """1 if no element is infinite or NaN, else 0"""
+    return _finite(b, (data,), init_output)
+
+
+def _arrays(attrs: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(f"data_{k}" for k in range(attrs["num_arrays"]))
+
+
+@operator("multi_all_finite", inputs=_arrays, attrs={"num_arrays": integer(1, low=1, high=1 << 16), **_INIT})
+def multi_all_finite(b: Any, *data: Any, num_arrays: int, init_output: bool) -> Any:
+    """1 if no element of any array is infinite or NaN, else 0"""
+    require_same_dtype(*data)
+    return _finite(b, data, init_output)
+
+
+def _same(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
+    return [merge(*shapes)] * 2
+
+
+@operator(
+    "_contrib_allclose",
+    inputs=("a", "b"),
+    attrs={"rtol": number(1e-5), "atol": number(1e-8), "equal_nan": boolean(True)},
+    complete=_same,
+)
+def allclose(b: Any, x: Any, y: Any, *, rtol: float, atol: float, equal_nan: bool) -> Any:
+    """1 if |a - b| <= atol + rtol * |b| everywhere, else 0"""
+    own = require_numeric("_contrib_allclose", x)
+    require_same_dtype(x, y)
+    if tuple(x.shape) != tuple(y.shape):
+        raise OperatorError(f"allclose compares arrays of one shape, got {tuple(x.shape)} and {tuple(y.shape)}")
+    either = getattr(b, "or")
+    if not own.is_float:
+        x, y = b.cast(x, dtype=F32), b.cast(y, dtype=F32)
+    kind = dtype_of(x)
+    allowed = b.add(b.constant(atol, kind), b.mul(b.constant(rtol, kind), b.abs(y)))
+    close = either(b.eq(x, y), b.le(b.abs(b.sub(x, y)), allowed))
+    if equal_nan:
+        close = either(close, getattr(b, "and")(b.isnan(x), b.isnan(y)))
+    return b.cast(_every(b, close), dtype=U8)

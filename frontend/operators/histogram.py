@@ -1,0 +1,94 @@
+"""Counting how many elements lie between edges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.types import F64, I64
+from gluonjit.operators.attributes import integer, numbers, optional
+from gluonjit.operators.registry import OperatorError, operator
+from gluonjit.operators.support import require_numeric, require_same_dtype
+
+
+def _inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
+    return ("data", "bins") if attrs["bin_cnt"] is None else ("data",)
+
+
+def _even_edges(count: int, low: float, high: float) -> np.ndarray:
+    k = np.arange(count + 1, dtype=np.float64)
+    return (high * k + low * (count - k)) / count
+
+
+def _even_bin(b: Any, x: Any, edges: Any, count: int, low: float, high: float) -> tuple[Any, Any]:
+    """Which of `count` bins of one width each element of `x` is in, and whether it is in one.
+
+    That is where it should be; rounded edges may put it beside.
+    """
+    wide = b.cast(x, dtype=F64)
+    inside = getattr(b, "and")(b.ge(wide, b.constant(low, F64)), b.le(wide, b.constant(high, F64)))
+    place = b.div(b.mul(b.sub(wide, b.constant(low, F64)), b.constant(count, F64)), b.constant(high - low, F64))
+    place = b.select(inside, b.minimum(b.trunc(place), b.constant(count - 1, F64)), b.constant(0, F64))
+    index = b.cast(place, dtype=I64)
+    one, end = b.constant(1, I64), b.constant(count - 1, I64)
+
+    def edge(of: Any) -> Any:
+        return b.gather(edges, of, axis=0)
+
+    index = b.sub(index, b.cast(b.lt(x, edge(index)), dtype=I64))
+    above = getattr(b, "and")(b.ge(x, edge(b.add(index, one))), b.ne(index, end))
+    return b.add(index, b.cast(above, dtype=I64)), inside
+
+
+def _bin(b: Any, x: Any, edges: Any) -> tuple[Any, Any]:
+    """Which bin each element of `x` is in, by bisection of the edges, and whether it is in one."""
+    count = edges.shape[0]
+    below = b.constant(0, I64)
+    for bit in reversed(range(count.bit_length())):
+        step = b.add(below, b.constant(1 << bit, I64))
+        within = b.le(step, b.constant(count, I64))
+        at = b.sub(b.minimum(step, b.constant(count, I64)), b.constant(1, I64))
+        reached = getattr(b, "and")(within, b.le(b.gather(edges, at, axis=0), x))
+        below = b.select(reached, step, below)
+    index = b.minimum(b.sub(below, b.constant(1, I64)), b.constant(count - 2, I64))
+    first, last = (b.slice(edges, start=(k,), size=(1,)) for k in (0, count - 1))
+    return index, getattr(b, "and")(b.ge(x, first), b.le(x, last))
+
+
+@operator(
+    "_histogram",
+    inputs=_inputs,
+    attrs={
+        "bin_cnt": optional(integer(), None),
+        "range": optional(numbers(), None),
+    },
+    outputs=lambda attrs: ("output0", "output1"),
+)
+def histogram(
+    b: Any, data: Any, bins: Any = None, *, bin_cnt: int | None, range: tuple[float, ...] | None
+) -> tuple[Any, Any]:
+    """How many elements lie in each bin, and the bins' edges. The last bin has both of its edges"""
+    own = require_numeric("_histogram", data)
+    if (bin_cnt is None) != (range is None):
+        raise OperatorError("cnt and range should both or neither specified")
+    x = b.reshape(data, shape=(math.prod(data.shape),))
+    if bin_cnt is not None and range is not None:
+        if bin_cnt < 1 or len(range) != 2 or not range[0] <= range[1]:
+            raise OperatorError(f"a histogram needs a bin, and a range from low to high; got {bin_cnt} and {range}")
+        low, high = range if range[0] < range[1] else (range[0] - 0.5, range[1] + 0.5)
+        edges = b.constant(_even_edges(bin_cnt, low, high).astype(own.numpy))
+        index, inside = _even_bin(b, x, edges, bin_cnt, low, high)
+    else:
+        require_same_dtype(data, bins)
+        if len(bins.shape) != 1 or bins.shape[0] < 2:
+            raise OperatorError(f"bins argument should be an 1D vector, number of bounds should be >= 2: {bins.shape}")
+        edges = bins
+        index, inside = _bin(b, x, edges)
+    size = x.shape[0]
+    index = b.select(inside, index, b.constant(-1, I64))
+    none = b.broadcast(b.constant(0, I64), shape=(edges.shape[0] - 1,))
+    ones = b.broadcast(b.constant(1, I64), shape=(size,))
+    return b.scatter_add(none, b.reshape(index, shape=(1, size)), ones), edges

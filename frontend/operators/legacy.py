@@ -1,0 +1,53 @@
+"""Operators of MXNet's first years, under the names that old graphs have."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gluonjit.operators.attributes import boolean, enum, shape
+from gluonjit.operators.convolution import CONVOLUTION, convolution
+from gluonjit.operators.normalization import BATCH_NORM, BATCH_NORM_ATTRS, batch_norm
+from gluonjit.operators.pooling import pooling
+from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import require_float
+
+
+@operator("Convolution_v1", **CONVOLUTION)
+def convolution_v1(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
+    """`Convolution`, as it was before 0.9"""
+    return convolution.expand(b, data, weight, bias, **attrs)
+
+
+_KEPT = ("eps", "momentum", "fix_gamma", "use_global_stats", "output_mean_var")
+
+
+@operator("BatchNorm_v1", attrs={name: BATCH_NORM_ATTRS[name] for name in _KEPT}, **BATCH_NORM)
+def batch_norm_v1(b: Any, *inputs: Any, **attrs: Any) -> Any:
+    """`BatchNorm` over axis 1, as it was before 0.9"""
+    return batch_norm.expand(b, *inputs, axis=1, **attrs)
+
+
+@operator(
+    "Pooling_v1",
+    attrs={
+        "kernel": shape((), doc="extents of the window; not needed for global pooling"),
+        "pool_type": enum(("avg", "max", "sum"), "max"),
+        "global_pool": boolean(False),
+        "pooling_convention": enum(("full", "valid"), "valid"),
+        "stride": shape((), doc="default 1 along each axis"),
+        "pad": shape((), doc="default 0 along each axis"),
+    },
+)
+def pooling_v1(b: Any, data: Any, *, kernel: Shape, pool_type: str, pad: Shape, global_pool: bool, **attrs: Any) -> Any:
+    """`Pooling`, as it was before 0.9: padding is 0 for the maximum, too, and the average's divisor always the same"""
+    own = require_float(data)
+    if any(pad) and not global_pool:
+        if len(pad) != len(data.shape) - 2:
+            raise OperatorError(f"pad must have {len(data.shape) - 2} dimensions, as the space has, got {pad}")
+        data = b.pad(data, b.constant(0, own), low=(0, 0, *pad), high=(0, 0, *pad))
+    attrs |= {"cudnn_off": False, "p_value": None, "count_include_pad": None, "layout": None, "pad": ()}
+    if pool_type != "avg" or global_pool:
+        return pooling.expand(b, data, kernel=kernel, pool_type=pool_type, global_pool=global_pool, **attrs)
+    y = pooling.expand(b, data, kernel=kernel, pool_type="sum", global_pool=False, **attrs)
+    return b.div(y, b.constant(math.prod(kernel), own))
