@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gluonjit import ndarray, symbol
+from gluonjit.checkpoint import differentiable
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
-from gluonjit.symbol.graph import Entry, Node, copy_graph, post_order
+from gluonjit.symbol.graph import Entry, copy_graph, post_order
 
 if TYPE_CHECKING:
     from gluonjit.gluon.block import HybridBlock
@@ -56,21 +57,21 @@ def of_traces(block: HybridBlock, traces: Sequence[Trace]) -> tuple[Symbol, dict
     if trace.own_modes:
         _warn(f"{block.name} sets the training mode for a part of it; in the exported graph all has the caller's mode")
     arrays = {param.name: param.data() for param in trace.params}
-    nodes = set(post_order(trace.outputs))
-    taken = {node.name for node in nodes}
-    replaced: dict[Node, Entry] = {}
+    taken = {node.name for node in post_order(trace.outputs)}
 
-    def write(node: Node, kind: str, array: NDArray) -> None:
-        if node in nodes:
-            name = _free(f"{block.prefix}{kind}", taken)
-            arrays[name] = array
-            replaced[node] = symbol.var(name, shape=array.shape, dtype=array.dtype)._heads[0]
+    def variable(kind: str, array: NDArray) -> Entry:
+        name = _free(f"{block.prefix}{kind}", taken)
+        arrays[name] = array
+        return symbol.var(name, shape=array.shape, dtype=array.dtype)._heads[0]
 
-    for node, array in trace.captured_variables.items():
-        write(node, "captured", array)
-    for node, value in trace.constants.items():
-        write(node, "constant", NDArray._wrap(np.array(value)))
-    return Symbol(copy_graph(trace.outputs, replaced)), arrays
+    def constant(value: np.ndarray) -> Entry:
+        return variable("constant", NDArray._wrap(np.array(value)))
+
+    heads = differentiable.rewritten(trace.outputs, trace.pinned_shapes, constant)
+    nodes = set(post_order(heads))
+    replaced = {n: variable("captured", x) for n, x in trace.captured_variables.items() if n in nodes}
+    replaced |= {n: constant(value) for n, value in trace.constants.items() if n in nodes}
+    return Symbol(copy_graph(heads, replaced)), arrays
 
 
 def _free(stem: str, taken: set[str]) -> str:

@@ -88,6 +88,13 @@ class Trace:
         return {entry[0]: x for entry, x in self._captured}
 
     @property
+    def pinned_shapes(self) -> dict[Entry, tuple[int, ...]]:
+        """The shapes that the graph depends on, of its entries."""
+        reshaped = {(node, 0): node.parsed["shape"] for node in self._nodes if node.op and node.op.name == "Reshape"}
+        plain = {entry: shape for entry, shape in reshaped.items() if all(n > 0 for n in shape)}
+        return plain | {fact[1]: shape for fact, shape in self.facts.items() if fact[0] == "shape"}
+
+    @property
     def own_modes(self) -> bool:
         """Whether the program sets the training mode for some operators itself."""
         return any(node in self._modes for node in self._nodes)

@@ -8,6 +8,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import mxnet_api
+from gluonjit.checkpoint import differentiable
 from gluonjit.gluon import nn
 from support.compare import assert_close
 
@@ -58,6 +59,27 @@ def write_item(F, x):
     return y
 
 
+def write_steps(F, x):
+    y = x * 1
+    y[:, ::2, 3:0:-1] = x[:, 1:, :3]
+    y[1, ::2] = 9
+    y[:, :, 1::2] = y[:, :, ::2]
+    return y
+
+
+def write_rows(F, x):
+    y = x.reshape((6, 4)) * 1
+    y[1:3, 1:3] = 0.5
+    y[4:][1] = x[0, 0]
+    return y
+
+
+def write_computed(F, x):
+    y = x * 1
+    y[F.argmax(x, axis=0)[0, 0:2].astype("int32")] = x[0] * 2
+    return y
+
+
 def in_place(F, x):
     y = F.relu(x)
     y += x
@@ -93,6 +115,9 @@ PROGRAMS = [
     steps,
     positions,
     write_item,
+    write_steps,
+    write_rows,
+    write_computed,
     in_place,
     constants,
     outside,
@@ -122,7 +147,9 @@ def test_what_mxnet_could_not_trace(function, tmp_path):
         assert_close(got, wanted)
     text = (tmp_path / "p-symbol.json").read_text()
     assert "np." not in text, "attributes are Python's, not NumPy's"
-    assert {row["op"] for row in json.loads(text)["nodes"]} <= {"null", *mxnet_api.operators()}
+    operators = {row["op"] for row in json.loads(text)["nodes"]}
+    assert operators <= {"null", *mxnet_api.operators()}
+    assert not operators & {*differentiable.WRITES}, "MXNet's Gluon wants gradients of everything"
 
 
 def test_names_of_inputs(tmp_path):
