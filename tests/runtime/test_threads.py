@@ -16,7 +16,7 @@ from gluonjit.codegen.team import Block
 from gluonjit.gluon import nn, rnn
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import F32, IRError, TensorType
-from gluonjit.runtime import native, threads
+from gluonjit.runtime import cores, native, threads
 from gluonjit.runtime.compiler import PIPELINE, compile_graph
 from support.compare import assert_close
 from support.programs import random_program
@@ -167,7 +167,7 @@ def test_quota(tmp_path, files, membership, quota):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
     (tmp_path / "cgroup").write_text(membership + "\n")
-    assert threads._cgroup_quota(tmp_path / "cgroup", tmp_path / "root") == quota
+    assert cores._cgroup_quota(tmp_path / "cgroup", tmp_path / "root") == quota
 
 
 @needs_workers
