@@ -431,7 +431,7 @@ def invoke(
         attrs = {key: value for key, value in attrs.items() if key not in by_name}
     entries: Any
     if op.variadic and not by_name:
-        entries = [s._entry(f"arg{k}") for k, s in enumerate(operands)]
+        entries = [s._entry(f"arg{k}") for k, s in enumerate(operands) if s is not None]  # type: ignore[union-attr]
     else:
         keys = () if op.variadic else input_names(op)
         entries = {key: s._entry(key) for key, s in [*zip(keys, operands), *by_name.items()] if s is not None}
