@@ -109,7 +109,7 @@ def test_missing_names(name, missing):
 
 def test_report(tmp_path, capsys):
     (tmp_path / "a.py").write_text(
-        "import mxnet as mx\nmx.rtc.CudaModule\nmx.nd.SVMOutput(1)\nmx.rtc.CudaModule\nmx.blob\n"
+        "import mxnet as mx\nmx.rtc.CudaModule\nmx.nd.contrib.fft(1)\nmx.rtc.CudaModule\nmx.blob\n"
     )
     (tmp_path / "b.py").write_text("print 'Python 2'\n")
     (tmp_path / "unrelated.py").write_text("import os\n")
@@ -119,7 +119,7 @@ def test_report(tmp_path, capsys):
     out = capsys.readouterr().out
     places = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.startswith("  ")}
     assert places["rtc.CudaModule"] == ["2", f"{tmp_path}/a.py:2,", f"{tmp_path}/a.py:4"]
-    assert places["nd.SVMOutput"] == ["1", f"{tmp_path}/a.py:3"]
+    assert places["nd.contrib.fft"] == ["1", f"{tmp_path}/a.py:3"]
     assert places["Blob"] == ["1", f"{tmp_path}/net-symbol.json:1"]
     assert "blob" in places and f"{tmp_path}/b.py:1: not read" in out
     order = [out.index(title) for title in ("Operators that are missing", "Names that are missing", "public interface")]
