@@ -86,7 +86,8 @@ def _require(holds: bool, what: str) -> None:
 
 def _require_operands(name: str, locs: Sequence[int], graph: Any, count: int) -> None:
     """`locs` must say, for each of the graph's inputs, which operand it is."""
-    _require(len(locs) == len(graph.inputs) and all(0 <= at < count for at in locs), f"{name} = {tuple(locs)}")
+    known = all(at is not None and 0 <= at < count for at in locs)
+    _require(len(locs) == len(graph.inputs) and known, f"{name} = {tuple(locs)}")
 
 
 def _require_outputs(attrs: Attrs, graph: Any, states: int = 0) -> None:
@@ -197,7 +198,8 @@ def _build_foreach(
 def _check_foreach(attrs: Attrs, count: int) -> None:
     (graph,) = attrs["subgraphs"]
     locs = _foreach_locs(attrs)
-    _require(count == len(locs) and sorted(locs) == list(range(len(graph.inputs))), f"positions {locs}")
+    known = None not in locs and sorted(locs) == list(range(len(graph.inputs)))
+    _require(count == len(locs) and known, f"positions {locs}")
     _require_outputs(attrs, graph, len(attrs["in_state_locs"]))
 
 
@@ -286,7 +288,7 @@ def _check_while(attrs: Attrs, count: int) -> None:
     _require_operands("cond_input_locs", attrs["cond_input_locs"], condition, count)
     _require_operands("func_input_locs", attrs["func_input_locs"], body, count)
     places = attrs["func_var_locs"]
-    known = all(0 <= at < len(body.inputs) for at in places)
+    known = all(at is not None and 0 <= at < len(body.inputs) for at in places)
     _require(known and len(set(places)) == len(places), f"func_var_locs = {places}")
     _require(len(condition.heads) == 1, "the condition's outputs")
     _require_outputs(attrs, body, len(places))

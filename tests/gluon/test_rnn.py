@@ -413,7 +413,6 @@ class Dynamic(gluon.HybridBlock):
         return [output, *states]
 
 
-@pytest.mark.skipif(not hasattr(mx.nd.contrib, "foreach"), reason="there is no contrib.foreach")
 @pytest.mark.parametrize("hybridize", [False, True])
 @pytest.mark.parametrize("layout", ["TNC", "NTC"])
 @pytest.mark.parametrize("lengths", [None, [5, 3]])
