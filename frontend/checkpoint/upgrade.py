@@ -20,6 +20,12 @@ CURRENT = 10901
 WITHOUT_AUX = 900
 """Before 0.9.0, auxiliary states were no inputs."""
 
+RENAMED = {
+    "_sg_mkldnn_conv": {"with_relu": "with_act", "with_postsum_relu": "with_postsum_act"},
+    "_sg_mkldnn_fully_connected": {"with_relu": "with_eltwise"},
+}
+"""Attributes of an operator that had other names before 1.6.0; MXNet knows both, in files of any version."""
+
 
 @dataclass
 class Record:
@@ -60,8 +66,13 @@ def fix_attributes(records: Sequence[Record], version: int) -> None:
       that is its input `weight`.
     * Before 0.9.5, axis -1 of argmax and argmin meant all axes.
 
+    * `RENAMED` ones get today's names.
+
     MXNetError for attributes that the operator never had.
     """
+    for record in records:
+        renamed = RENAMED.get(record.op.name, {}) if record.op is not None else {}
+        record.attrs |= {renamed[key]: record.attrs.pop(key) for key in renamed.keys() & record.attrs.keys()}
     if version >= CURRENT:
         return
     for record in records:

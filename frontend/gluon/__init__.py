@@ -29,8 +29,14 @@ __all__ = [
 
 for _module in (
     "",
+    ".block",
+    ".parameter",
     ".nn",
+    ".nn.basic_layers",
+    ".nn.conv_layers",
     ".rnn",
+    ".rnn.rnn_cell",
+    ".rnn.rnn_layer",
     ".loss",
     ".contrib",
     ".contrib.nn",

@@ -90,6 +90,14 @@ def test_export(tmp_path):
     assert_close(again(x).asnumpy(), expected)
 
 
+def test_early_names_of_attributes():
+    """MXNet 1.5's: the node tells that an activation follows by `with_relu`, after a sum by `with_postsum_relu`."""
+    today = mx.sym.load_json(graph("calibrated"))
+    assert '"with_act"' in today.tojson() and '"with_postsum_act"' in today.tojson()
+    early = today.tojson().replace('"with_act"', '"with_relu"').replace('"with_postsum_act"', '"with_postsum_relu"')
+    assert mx.sym.load_json(early).tojson() == today.tojson()
+
+
 def altered(change):
     """The graph `floats`, with a change to the first node that holds a graph."""
     data = json.loads(graph("floats"))

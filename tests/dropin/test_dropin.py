@@ -53,6 +53,16 @@ def test_private_modules_that_are_cut_otherwise():
     ) == ["True True"]
 
 
+def test_private_modules_that_were_not_imported():
+    assert installed(
+        """
+        import mxnet as mx
+        print(mx.gluon.nn.conv_layers.GlobalAvgPool2D is mx.gluon.nn.GlobalAvgPool2D)
+        print(hasattr(mx.gluon.nn.conv_layers, "Blob"))
+        """
+    ) == ["True", "False"]
+
+
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
