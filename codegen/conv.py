@@ -25,8 +25,9 @@ from gluonjit.codegen.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import panel_variants, share, unravel
 from gluonjit.codegen.target import Target
-from gluonjit.codegen.tiles import Rows, Tile
+from gluonjit.codegen.tiles import RUN, Rows, Tile
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.types import F32
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,8 @@ class _Direct:
         self.epilogue = Epilogue(f, body, anchor)
         merge = self.groups == 1 and self.axis.dilation == 1
         self.kinds = tile_kinds(self.axis, self.pixels, merge)
+        terms = self.depth * math.prod(axis.taps for axis in (*self.outer, self.axis))
+        self.is_long = self.dtype is F32 and terms > RUN
         self.ahead = self.panel_size * self.dtype.itemsize > f.target.l1
         self.scalar = Tile(f, self.dtype, 1).scalar
 
@@ -220,16 +223,18 @@ class _Direct:
         for segment in kind.segments:
             # The pointer is that of the first pixel that reads anything, so as to lie inside of x.
             one = segment.active[0]
+            terms = (segment.last - segment.first) * self.depth
             acc = tile.contract(
                 acc,
                 f.gep(self.scalar, self.x, f.add(source, axis.at(one, segment.first) * self.channels)),
                 [(r - one) * step for r in range(kind.pixels)],
                 f.gep(self.scalar, w, segment.first * self.w_strides[-3]),
-                (segment.last - segment.first) * self.depth,
+                terms,
                 w_step=self.columns,
                 aligned=True,
                 ahead=self.ahead,
                 active=segment.active,
+                apart=self.is_long and 2 * terms >= RUN,
             )
         return acc
 

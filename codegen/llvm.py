@@ -205,6 +205,7 @@ class Function:
         )
         self._count = 0
         self._allocas: list[str] = []
+        self._shared: dict[tuple[str, int, int], str] = {}
         self.root = self.scope = Scope(None, "entry")
 
     # ---- instructions
@@ -257,6 +258,13 @@ class Function:
         name = self.fresh("stack")
         self._allocas.append(f"  {name} = alloca {type}, i64 {count}, align {align}")
         return name
+
+    def shared_alloca(self, type: str, count: int, align: int) -> str:
+        """The `alloca` of all who ask for the same: what one stores, the next one overwrites."""
+        key = type, count, align
+        if key not in self._shared:
+            self._shared[key] = self.alloca(*key)
+        return self._shared[key]
 
     def load(self, type: str, pointer: str, align: int | None = None) -> str:
         return self.op(f"load {type}, ptr {pointer}" + (f", align {align}" if align else ""))

@@ -8,6 +8,8 @@ static, so a row is a constant displacement from one pointer, and the loop has n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from gluonjit.codegen.llvm import Function, memory_type, vector
 from gluonjit.ir.types import DType
@@ -23,9 +25,30 @@ _FEW_ROWS = 4
 """With fewer, loading weights from the second cache takes longer than the multiply-adds."""
 _AHEAD = 4096
 """Bytes between a weight and what is prefetched when it is used."""
+RUN = 128
+"""Terms of f32 that an accumulator adds up, at most about, before they go into a total: rounding errors then grow with
+how long a run is and how many there are, not with the number of all terms."""
 
 Rows = list[list[str]]
 """Accumulators: a list of vectors for each row."""
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What is multiplied; see `Tile.contract`."""
+
+    x: str
+    offsets: Sequence[int]
+    w: str
+    w_step: int
+    aligned: bool
+    ahead: bool
+    active: Sequence[int]
+
+    def at(self, tile: Tile, k: Any) -> _Line:
+        """From term k on."""
+        f = tile.f
+        return replace(self, x=f.gep(tile.scalar, self.x, k), w=f.gep(tile.scalar, self.w, f.mul(k, self.w_step)))
 
 
 class Tile:
@@ -103,16 +126,62 @@ class Tile:
         aligned: bool,
         ahead: bool = False,
         active: Sequence[int] | None = None,
+        apart: bool = False,
     ) -> Rows:
         """acc[r] += Σ x[offsets[r] + k] · w[k · w_step + column] over k < terms, for the rows in `active` (all).
 
         `x` and `w` are pointers, offsets and steps count elements. `aligned`: each row of w is a whole number of
         vectors that begins at a multiple of their size; else its last vector is read as far as it exists.
         `ahead`: the nearest cache does not hold the weights, fetch them ahead of their use.
+        `apart`: acc holds so many terms that these had better be added up for themselves first.
         """
-        active = range(len(acc)) if active is None else active
+        f = self.f
+        rows = range(len(acc)) if active is None else active
+        line = _Line(x, offsets, w, w_step, aligned, ahead, rows)
+        run = self._run_length(terms, len(rows))
+        if run == terms and not apart:
+            return self._run(acc, line, terms)
+        # Totals wait in memory: there is no register left for them.
+        cells = [(r, v) for r in rows for v in range(self.vectors)]
+        parked = f.shared_alloca(self.vector, f.target.num_vector_registers, self.lanes * self.bytes)
+        places = [f.gep(self.vector, parked, k) for k in range(len(cells))]
+        for (r, v), place in zip(cells, places):
+            f.store(self.vector, acc[r][v], place)
+
+        def plus_parked(part: Rows) -> Rows:
+            total = [list(row) for row in acc]
+            for (r, v), place in zip(cells, places):
+                total[r][v] = f.op(f"fadd {self.vector} {f.load(self.vector, place)}, {part[r][v]}")
+            return total
+
+        whole, rest = divmod(terms, run)
+        if whole == 1 and not rest:
+            return plus_parked(self._run(self.zeros(len(acc)), line, terms))
+        with f.for_(0, whole * run, run, hint="run") as loop:
+            total = plus_parked(self._run(self.zeros(len(acc)), line.at(self, loop.index), run))
+            for (r, v), place in zip(cells, places):
+                f.store(self.vector, total[r][v], place)
+        if rest:
+            return plus_parked(self._run(self.zeros(len(acc)), line.at(self, whole * run), rest))
+        total = [list(row) for row in acc]
+        for (r, v), place in zip(cells, places):
+            total[r][v] = f.load(self.vector, place)
+        return total
+
+    def _run_length(self, terms: int, rows: int) -> int:
+        """How many terms are added up at a time: all, or a divisor of their number if one is near `RUN`."""
+        chains = self.chains(rows)
+        limit = RUN * chains
+        if self.bytes != 4 or terms <= limit:
+            return terms
+        divisors = [n for n in range(limit, limit // 2, -1) if terms % n == 0]
+        return max(divisors, key=lambda n: (n % (2 * chains) == 0, n), default=limit)
+
+    def _run(self, acc: Rows, line: _Line, terms: int) -> Rows:
+        """`contract` without cutting the sum."""
+        f, active = self.f, line.active
         # A tile of few rows waits for memory anyway, and the machine's own prefetcher is better at streams.
-        ahead = ahead and len(active) >= _FEW_ROWS
+        ahead = line.ahead and len(active) >= _FEW_ROWS
         chains = self.chains(len(active))
         if terms < 2 * chains:
             chains = 1
@@ -121,18 +190,17 @@ class Tile:
         cells = [(r, v) for r in active for v in range(self.vectors)]
         sums = [{(r, v): acc[r][v] for r, v in cells}]
         sums += [dict.fromkeys(cells, "zeroinitializer") for _ in range(chains - 1)]
-        f = self.f
 
-        def step(x: str, w: str, k: int, sums: dict[tuple[int, int], str]) -> None:
+        def step(line: _Line, k: int, sums: dict[tuple[int, int], str]) -> None:
             weights = []
             for v in range(self.vectors):
-                p = f.gep(self.scalar, w, k * w_step + v * self.lanes)
-                align = self.lanes * self.bytes if aligned else None
-                weights.append(self.load(p, not aligned and self.is_partial(v), align))
+                p = f.gep(self.scalar, line.w, k * line.w_step + v * self.lanes)
+                align = self.lanes * self.bytes if line.aligned else None
+                weights.append(self.load(p, not line.aligned and self.is_partial(v), align))
                 if ahead:
                     prefetch(f, p, _AHEAD)
             for r in active:
-                a = self.splat(f.load(self.scalar, f.gep(self.scalar, x, offsets[r] + k), self.bytes))
+                a = self.splat(f.load(self.scalar, f.gep(self.scalar, line.x, line.offsets[r] + k), self.bytes))
                 for v, weight in enumerate(weights):
                     sums[r, v] = self.multiply_add(a, weight, sums[r, v])
 
@@ -140,15 +208,14 @@ class Tile:
             with f.for_(0, whole, unroll, [(self.vector, s[c]) for s in sums for c in cells], "k") as loop:
                 names = iter(loop.carried)
                 inner = [{c: next(names) for c in cells} for _ in sums]
-                x_k = f.gep(self.scalar, x, loop.index)
-                w_k = f.gep(self.scalar, w, f.mul(loop.index, w_step))
+                at = line.at(self, loop.index)
                 for k in range(unroll):
-                    step(x_k, w_k, k, inner[k % chains])
+                    step(at, k, inner[k % chains])
                 loop.next(*(s[c] for s in inner for c in cells))
             names = iter(loop.results)
             sums = [{c: next(names) for c in cells} for _ in sums]
         for k in range(whole, terms):
-            step(x, w, k, sums[k % chains])
+            step(line, k, sums[k % chains])
         total = [list(row) for row in acc]
         for r, v in cells:
             parts = [s[r, v] for s in sums]
