@@ -2,9 +2,9 @@
 
 `@fast` has CPython's METH_FASTCALL signature. Its `self` is an int64 ndarray, the *record* (`Field` names its words),
 which describes one executable's last-used signature: it checks that the arguments are exactly that, takes their data
-pointers, makes the result arrays, gives up the GIL, calls the native function, and wraps the results. Anything
-unexpected (another type, shape, dtype, layout, a changed parameter, a busy arena, training mode) goes to the record's
-Python fallback with the same arguments, so `@fast` never has to explain an error.
+pointers, makes the result arrays, gives up the GIL unless the call is brief, calls the native function, and wraps the
+results. Anything unexpected (another type, shape, dtype, layout, a changed parameter, a busy arena, training mode) goes
+to the record's Python fallback with the same arguments, so `@fast` never has to explain an error.
 
 `@run` calls a native function with denormals flushed to zero and the caller's floating-point mode restored;
 `@dispatch` does so on several threads (`codegen.team`, whose code is in the same module).
@@ -43,7 +43,7 @@ class Field(IntEnum):
     INPUTS = 15  # int64[]: for each argument descr, nd, dimensions…
     OUTPUTS = 16  # int64[]: for each result descr, nd, table slot, dimensions…
     NEW_ARRAY = 17  # PyArray_Empty
-    SAVE_THREAD = 18  # PyEval_SaveThread
+    SAVE_THREAD = 18  # PyEval_SaveThread, or 0: the call is so brief that it keeps the GIL
     RESTORE_THREAD = 19  # PyEval_RestoreThread
     ALLOC = 20  # PyType_GenericAlloc
     DECREF = 21  # Py_DecRef
@@ -252,7 +252,15 @@ call:
   %arena.table = getelementptr ptr, ptr %table, i64 %arena.slot
   store ptr %arena, ptr %arena.table, align 8
   store ptr null, ptr %arena.p, align 8
-  %state = call ptr %save()
+  %brief = icmp eq ptr %save, null
+  br i1 %brief, label %call.start, label %release.gil
+
+release.gil:
+  %state.saved = call ptr %save()
+  br label %call.start
+
+call.start:
+  %state = phi ptr [ null, %call ], [ %state.saved, %release.gil ]
   %alone = icmp eq ptr %team, null
   br i1 %alone, label %call.alone, label %call.team
 
@@ -267,7 +275,13 @@ call.team:
   br label %called
 
 called:
+  br i1 %brief, label %finished, label %take.gil
+
+take.gil:
   call void %restore(ptr %state)
+  br label %finished
+
+finished:
   store ptr %arena, ptr %arena.p, align 8
   br label %wrap.start
 

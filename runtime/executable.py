@@ -7,7 +7,7 @@ checks the arguments, keeps the prepared values (packed weights …) up to date,
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from gluonjit.codegen.layout import Layout
 from gluonjit.codegen.program import Interface
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.runtime import threads
-from gluonjit.runtime.memory import ArenaPool, aligned_array, aligned_copy
+from gluonjit.runtime.memory import ArenaPool, CacheFriendly, aligned_array, aligned_copy
 
 
 class NativeFunction:
@@ -56,8 +56,12 @@ class NativeFunction:
 class Prepared:
     """The results of one `prepare` component, and the versions of the inputs they were computed from."""
 
-    def __init__(self, function: NativeFunction, inputs: Sequence[int], slots: Sequence[int]) -> None:
+    def __init__(
+        self, function: NativeFunction, inputs: Sequence[int], slots: Sequence[int], allocate: Callable[..., np.ndarray]
+    ) -> None:
         self.function = function
+        self.allocate = allocate
+        """`allocate(shape, dtype)` makes an array for a result."""
         self.inputs = tuple(inputs)
         """Indices of the main graph's inputs that it reads."""
         self.slots = tuple(slots)
@@ -72,7 +76,7 @@ class Prepared:
             return False
         layout = self.function.layout
         # New buffers: a call on another thread may still be reading the old ones.
-        results = [aligned_array(t.shape, t.dtype.numpy) for t in layout.result_types]
+        results = [self.allocate(t.shape, t.dtype.numpy) for t in layout.result_types]
         pointers = {slot: inputs[k].ctypes.data for slot, k in zip(layout.input_slots, self.inputs, strict=True)}
         pointers.update((s, r.ctypes.data) for s, r in zip(layout.result_slots, results, strict=True))
         self.function.call(pointers)
@@ -88,8 +92,10 @@ class Executable:
         self.result_types: tuple[TensorType, ...] = interface.main.result_types
         self.n_outputs = interface.n_outputs
         self.main = NativeFunction(interface.main, loaded.address("main"), loaded)
+        nbytes = sum(t.nbytes for p in interface.prepares for t in p.layout.result_types)
+        allocate = CacheFriendly().array if nbytes <= CacheFriendly.LIMIT else aligned_array
         self.prepared = [
-            Prepared(NativeFunction(p.layout, loaded.address(p.name), loaded), p.inputs, p.slots)
+            Prepared(NativeFunction(p.layout, loaded.address(p.name), loaded), p.inputs, p.slots, allocate)
             for p in interface.prepares
         ]
         self._lock = threading.Lock()

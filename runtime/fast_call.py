@@ -20,6 +20,9 @@ from gluonjit.runtime.storage import EPOCH
 if TYPE_CHECKING:
     from gluonjit.runtime.executable import Executable
 
+_BRIEF = 20_000
+"""Nanoseconds that a call on one thread may take, as estimated, to keep the GIL. Giving it up and taking it again costs
+40, a tenth of the way from Python into a small model and back."""
 _PYARRAY_EMPTY = 184  # index in NumPy's C API table (numpy/__multiarray_api.h), stable since NumPy 1.0
 
 
@@ -103,7 +106,7 @@ def fast_call(
         Field.INPUTS: inputs.ctypes.data,
         Field.OUTPUTS: outputs.ctypes.data,
         Field.NEW_ARRAY: _numpy_api(_PYARRAY_EMPTY),
-        Field.SAVE_THREAD: _python("PyEval_SaveThread"),
+        Field.SAVE_THREAD: 0 if nthreads == 1 and layout.cost < _BRIEF else _python("PyEval_SaveThread"),
         Field.RESTORE_THREAD: _python("PyEval_RestoreThread"),
         Field.ALLOC: _python("PyType_GenericAlloc"),
         Field.INCREF: _python("Py_IncRef"),

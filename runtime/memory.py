@@ -37,6 +37,51 @@ def aligned_copy(array: np.ndarray) -> np.ndarray:
     return copy
 
 
+_HUGE_PAGE = 2 << 20
+"""Bytes."""
+
+
+class CacheFriendly:
+    """Arrays, one after the other, in huge pages: for what every call reads and the second cache can nearly hold.
+
+    That cache goes by physical addresses. Small pages come from anywhere, so that some of its sets get more lines than
+    they have room for, and each call misses all of those: two matrices that fill 60 % of the cache were measured 5 to
+    50 % slower, another figure in each process. A huge page fills all sets alike. Elsewhere than on Linux, the pages
+    are what the system gives.
+    """
+
+    LIMIT = 2 * _HUGE_PAGE
+    """Bytes in all up to which this is worth the time of clearing such pages."""
+
+    def __init__(self) -> None:
+        self._left = np.empty(0, np.uint8)
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """An uninitialised C-contiguous array on an ALIGNMENT boundary. Its pages live as long as any array in them."""
+        n = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        taken = -(-n // ALIGNMENT) * ALIGNMENT
+        if self._left.nbytes < taken:
+            self._left = _huge_pages(taken)
+        place, self._left = self._left[:n], self._left[taken:]
+        return place.view(dtype).reshape(shape)
+
+
+def _huge_pages(nbytes: int) -> np.ndarray:
+    """Whole pages (u8) that hold `nbytes`."""
+    advice = getattr(mmap, "MADV_HUGEPAGE", None)
+    size = -(-nbytes // _HUGE_PAGE) * _HUGE_PAGE
+    if advice is None:
+        return aligned_empty(size)
+    memory = mmap.mmap(-1, size + _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    every = np.frombuffer(memory, np.uint8)
+    skip = -every.ctypes.data % _HUGE_PAGE
+    try:
+        memory.madvise(advice, skip, size)
+    except OSError:  # a kernel without them
+        pass
+    return every[skip : skip + size]
+
+
 class ArenaPool:
     """Arenas of one size, with scratch for each thread behind. A call takes one and puts it back; as many exist as
     calls ever ran at once."""

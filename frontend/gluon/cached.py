@@ -10,14 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gluonjit import autograd, random
 from gluonjit.backends import get_backend
-from gluonjit.gluon.block import Block, HybridBlock
+from gluonjit.gluon.block import HybridBlock
 from gluonjit.gluon.monitor import run_monitored
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import TensorType, type_of
@@ -126,28 +125,24 @@ class CachedCall:
             target = (*leaves, *held)[k]
             np.copyto(target._array, new)
             target._wrote()
-        self._install(compiled, inputs, versions, epoch, len(leaves))
+        self._install(compiled, inputs, versions, epoch)
         return known.rebuild([NDArray._wrap(x) for x in outputs])
 
-    def _install(
-        self, compiled: Compiled, inputs: list[np.ndarray], versions: list[Hashable], epoch: int, n_args: int
-    ) -> None:
+    def _install(self, compiled: Compiled, inputs: list[np.ndarray], versions: list[Hashable], epoch: int) -> None:
         """Lets the next call with this signature go straight to native code, where that means the same."""
         known, callee = compiled.trace, compiled.callee
         if not isinstance(callee, Executable):
             return
         bare = known.out_form == ARRAY
         nested = known.out_form != (list, *[ARRAY] * callee.n_outputs)
-        flat = known.form == (tuple, *[ARRAY] * n_args) and (bare or not nested)
-        if not flat or known.writes or compiled.streams:
+        given = self.block._given_arrays(known.form)
+        if given is None or not (bare or not nested) or known.writes or compiled.streams:
             return
         if autograd.is_training() or not self.block._calls_only_compiled_code():
             return
         ready = callee.check(inputs)
         prepared = callee.refresh(ready, versions)
-        # What the entry does not take goes the block's long way: symbols, other signatures, calls inside a trace.
-        otherwise = partial(Block.__call__, self.block)
-        fast = fast_call(callee, n_args, ready[n_args:], prepared, epoch, NDArray, otherwise, bare)
+        fast = fast_call(callee, given, ready[given:], prepared, epoch, NDArray, self.block._slow_call, bare)
         if self.block._cached is self:  # else the block has changed meanwhile
             self.block._fast_call = fast
 

@@ -278,6 +278,29 @@ def test_layers_give_states_to_those_who_give_some(hybridize):
     assert [s.shape for s in states] == [(1, 2, 6)]
 
 
+@pytest.mark.parametrize("layer", [rnn.LSTM(6), rnn.GRU(6, 2, bidirectional=True)], ids=str)
+def test_calls_without_states_go_straight_to_native_code(layer):
+    layer.initialize()
+    x, longer = mx.nd.random.uniform(shape=(2, 5, 2, 4)), mx.nd.random.uniform(shape=(7, 3, 4))
+    wanted = [layer(v).asnumpy() for v in (x[0], x[1], longer)]
+    layer.hybridize()
+    layer(x[0])
+    fast = layer._fast_call
+    assert fast is not None
+    for given, value in zip((x[0], x[1], longer), wanted):
+        assert_close(fast(given).asnumpy(), value)  # the last one has another shape
+        assert_close(layer(given).asnumpy(), value)
+    assert layer._fast_call is not fast
+    _, states = layer(longer, layer.begin_state(3))
+    assert_close(layer(longer, states)[0].asnumpy(), layer(longer, states)[0].asnumpy())
+    assert abs(layer(longer, states)[0].asnumpy() - wanted[2]).max() > 1e-3  # other states, not the zeros kept
+    assert_close(layer(longer).asnumpy(), wanted[2])
+    layer.l0_h2h_bias.set_data(mx.nd.ones(layer.l0_h2h_bias.shape))
+    changed = layer(longer).asnumpy()
+    layer.hybridize(False)
+    assert_close(layer(longer).asnumpy(), changed)
+
+
 def test_layers_check_their_states():
     layer = rnn.GRU(6, input_size=4)
     layer.initialize()

@@ -28,7 +28,11 @@ class Wrapper:
         self._array, self._storage, self._grad_state = array, None, None
 
 
-def sums(n_outputs=1, arena=64):
+LONG = 10**9
+"""The estimate of a call that gives up the GIL."""
+
+
+def sums(n_outputs=1, arena=64, cost=0):
     """An executable over f32[2,4] inputs a and b whose k-th output is a + b + k; it passes through its arena."""
     target = host()
     module = llvm.Module(target)
@@ -43,7 +47,7 @@ def sums(n_outputs=1, arena=64):
         for k, out in enumerate(outs):
             f.store("float", f.op(f"fadd float {z}, {llvm.float_literal(k)}"), f.gep("float", out, loop.index))
     t = tensor("f32", 2, 4)
-    layout = Layout((t, t), (t,) * n_outputs, arena, ())
+    layout = Layout((t, t), (t,) * n_outputs, arena, (), cost=cost)
     text = module.text()
     return Executable(Interface(layout, n_outputs), llvm.load(llvm.compile_module(text, target)))
 
@@ -93,10 +97,11 @@ def test_run_refuses_other_types(ab, change):
         sums().run(ab[:1])
 
 
+@pytest.mark.parametrize("cost", [0, LONG])
 @pytest.mark.parametrize("n_outputs", [1, 3])
-def test_fast_call(ab, n_outputs):
+def test_fast_call(ab, n_outputs, cost):
     a, b = map(Wrapper, ab)
-    call = entry(sums(n_outputs), bare=n_outputs == 1)
+    call = entry(sums(n_outputs, cost=cost), bare=n_outputs == 1)
     results = call(a, b)
     if n_outputs == 1:
         results = [results]
@@ -217,9 +222,10 @@ def test_what_a_call_needs_lives_as_long_as_the_call(ab):
     assert gone() is None
 
 
-def test_many_threads(ab):
+@pytest.mark.parametrize("cost", [0, LONG])
+def test_many_threads(ab, cost):
     """One entry has one arena: who finds it taken goes to the fallback, which has others."""
-    executable = sums(arena=64)
+    executable = sums(cost=cost)
     wrong = []
 
     def slow(*args):

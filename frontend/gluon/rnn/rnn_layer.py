@@ -25,6 +25,7 @@ from gluonjit.gluon.rnn.rnn_cell import (
 )
 from gluonjit.gluon.rnn.sequences import tensor_types
 from gluonjit.ndarray import NDArray
+from gluonjit.trace.nest import ARRAY
 
 __all__ = ["GRU", "LSTM", "RNN"]
 
@@ -186,13 +187,23 @@ class _RNNLayer(HybridBlock):
 
         `sequence_length` (batch,) counts only for layers made with `use_sequence_length=True`.
         """
-        if states is None:
-            # A tuple instead of a list tells `hybrid_forward`, and the compiled call, that nobody asked for states.
-            states = tuple(self._zero_states(inputs))
-        else:
-            states = [states] if isinstance(states, tensor_types) else list(states)
         more = (sequence_length,) if self._use_sequence_length else ()
+        if states is None:
+            return (self._fast_call or self._slow_call)(inputs, *more)
+        states = [states] if isinstance(states, tensor_types) else list(states)
         return super().__call__(inputs, states, *more)
+
+    def _slow_call(self, *args: Any) -> Any:
+        inputs, *more = args
+        if not (more and isinstance(more[0], list)):
+            # A tuple instead of a list tells `hybrid_forward`, and the compiled call, that nobody asked for states.
+            args = (inputs, tuple(self._zero_states(inputs)), *more)
+        return super()._slow_call(*args)
+
+    def _given_arrays(self, form: Any) -> int | None:
+        # The arguments are then the inputs and states of zeros, which the native call keeps.
+        states = form[2] if len(form) == 3 else ()
+        return 1 if form[1] == ARRAY and states == (tuple, *[ARRAY] * (len(states) - 1)) else None
 
     def _zero_states(self, inputs: Any) -> list[Any]:
         if isinstance(inputs, NDArray):
