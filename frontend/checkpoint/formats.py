@@ -16,12 +16,13 @@ FORMATS = {".npz": npz, ".safetensors": safetensors}
 """By file ending; the modules have `read` and `write`. `params` reads and writes everything else."""
 
 
-def read(path: str | os.PathLike[str]) -> Arrays:
+def read(path: str | os.PathLike[str], copy: bool = True) -> Arrays:
     """The arrays of a file, each a copy of its own: a dict if they have names, else a list.
 
-    Raises CheckpointError for a malformed file, MXNetError for one that cannot be read.
+    Without `copy`, they may be read-only views of the file: for callers who copy them at once. Raises CheckpointError
+    for a malformed file, MXNetError for one that cannot be read.
     """
-    return _format(path).read(path)
+    return _format(path).read(path, copy)
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> None:

@@ -26,8 +26,8 @@ MAX_RATIO = 1100
 """How many times its size a compressed file can be at most: deflate does not reach it."""
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray] | list[np.ndarray]:
-    """The arrays of a file that `np.savez` or `write` wrote. No pickled object is ever loaded.
+def read(path: str | os.PathLike[str], copy: bool = True) -> dict[str, np.ndarray] | list[np.ndarray]:
+    """The arrays of a file that `np.savez` or `write` wrote, always as copies. No pickled object is ever loaded.
 
     Raises CheckpointError for a malformed file, MXNetError for one that cannot be opened.
     """

@@ -12,6 +12,7 @@ from gluonjit.base import dtype_name
 from gluonjit.gluon.block import Block
 from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.files import borrow
 
 NAMING = "https://mxnet.io/api/python/docs/tutorials/packages/gluon/blocks/naming.html"
 
@@ -40,7 +41,7 @@ def load_parameters(
     or type differs, and ValueError for an array that the block lacks (unless `ignore_extra`). `cast_dtype` converts
     types instead: to the parameter's ('current') or to the file's ('saved').
     """
-    loaded = ndarray.load(filename) or {}
+    loaded = borrow(filename) or {}
     params = block._collect_params_with_prefix()
     if not loaded and not params:
         return
@@ -143,10 +144,11 @@ def load_dict(
 
 
 def assign(param: Parameter, data: NDArray, ctx: Any, cast_dtype: bool, dtype_source: str) -> None:
-    """Makes `data` the value of `param`, initialized or not; AssertionError when shape or type does not fit.
+    """Makes a copy of `data` the value of `param`, initialized or not; AssertionError when shape or type does not fit.
 
-    An initialized parameter is overwritten in place; another one keeps `data` itself.
+    An initialized parameter is overwritten in place.
     """
+    own = False
     failed = f"Failed loading Parameter '{param.name}' from saved params: "
     if param.shape:
         if len(param.shape) != len(data.shape) or any(n not in (0, -1, m) for n, m in zip(param.shape, data.shape)):
@@ -161,7 +163,7 @@ def assign(param: Parameter, data: NDArray, ctx: Any, cast_dtype: bool, dtype_so
                 "Set cast_dtype=True to cast the dtype of saved params."
             )
         if dtype_source == "current":
-            data = data.astype(param.dtype)
+            data, own = data.astype(param.dtype), True
         else:
             param.dtype = data.dtype
     contexts = [ctx] if isinstance(ctx, context.Context) else ctx
@@ -177,7 +179,7 @@ def assign(param: Parameter, data: NDArray, ctx: Any, cast_dtype: bool, dtype_so
         return
     param._deferred_init = ()
     param._ctx_list = contexts or [context.cpu()]
-    param._rebind(data)
+    param._rebind(data if own else data.copy())
 
 
 def _brief(names: Iterable[str], limit: int = 7) -> str:

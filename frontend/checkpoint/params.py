@@ -10,7 +10,7 @@ All numbers are little-endian, nothing is aligned:
     context: i32 device type · i32 device number;  type: i32
 
 MXNet writes V2, and V3 where a rank of 0 is a scalar; V0 and V1 are from 0.x. Sparse arrays (V2, with the parts in
-brackets) are read as dense ones. `read` and `write` deal in NumPy arrays.
+brackets) are read as dense ones, which a warning notes. `read` and `write` deal in NumPy arrays.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import math
 import mmap
 import os
 import struct
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -34,6 +35,11 @@ MAGIC = 0x112
 V1, V2, V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 MAX_RANK = 32
 """NumPy 1's limit."""
+MAX_LISTED = 5
+"""Arrays that a warning names."""
+SPARE = 16 << 20
+"""Bytes that reading may take beside twice the file's size. The last of them are for other things than arrays."""
+OTHER = 1 << 20
 CPU = (1, 0)
 """Device type and number that are written; on reading, every device's arrays come here."""
 
@@ -45,11 +51,14 @@ Arrays = dict[str, np.ndarray] | list[np.ndarray]
 # Reading
 
 
-def read(path: str | os.PathLike[str], dense_limit: int | None = None) -> Arrays:
+def read(path: str | os.PathLike[str], copy: bool = True, dense_limit: int | None = None) -> Arrays:
     """The arrays of a file: a dict if they have names, else a list. Every array is a copy of its own.
 
+    Without `copy`, those that can be are read-only views of the file instead, which stays mapped as long as they live:
+    for callers who copy them at once.
+
     `dense_limit`: how many bytes sparse arrays may take as dense ones, in all. By default twice what the file has,
-    plus 16 MB: enough for any that is not nearly empty, and too little for a damaged shape to exhaust the memory.
+    plus 15 MB: enough for any that is not nearly empty, and too little for a damaged shape to exhaust the memory.
 
     Raises CheckpointError for a malformed file, MXNetError for one that cannot be opened.
     """
@@ -58,26 +67,32 @@ def read(path: str | os.PathLike[str], dense_limit: int | None = None) -> Arrays
         with open(path, "rb") as file:
             if not os.fstat(file.fileno()).st_size:  # neither an empty file nor a pipe can be mapped
                 return parse(file.read(), name, dense_limit)
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                return parse(mapped, name, dense_limit)
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as e:
         raise MXNetError(f"cannot read {name}: {e.strerror or e}") from e
+    if not copy:
+        return _Reader(memoryview(mapped), name, dense_limit, copy).file()
+    with mapped:
+        return parse(mapped, name, dense_limit)
 
 
 def parse(data: Any, name: str, dense_limit: int | None = None) -> Arrays:
     """`read` for a buffer; `name` is for messages."""
     with memoryview(data) as view:  # released at the end, though an error refers to it: else no map can be closed
-        return _Reader(view, name, dense_limit).file()
+        return _Reader(view, name, dense_limit, copy=True).file()
 
 
 class _Reader:
     """A position in a buffer that nothing reads past. `what` in its methods names a part in messages."""
 
-    def __init__(self, view: memoryview, name: str, dense_limit: int | None) -> None:
+    def __init__(self, view: memoryview, name: str, dense_limit: int | None, copy: bool) -> None:
         self.view = view
         self.name = name
         self.offset = 0
-        self.dense_limit = 2 * len(view) + (16 << 20) if dense_limit is None else dense_limit
+        self.copy = copy
+        self.dense_limit = 2 * len(view) + SPARE - OTHER if dense_limit is None else dense_limit
+        self.densified: dict[int, str] = {}
+        """The storage types of sparse arrays, by number."""
 
     def fail(self, found: str, expected: str, offset: int | None = None) -> NoReturn:
         at = self.offset if offset is None else offset
@@ -110,10 +125,11 @@ class _Reader:
         if magic != MAGIC:
             self.fail(f"the magic number is {magic:#x}", f"{MAGIC:#x}", 0)
         count = self.count("the number of arrays", least=17)
-        arrays = [self.record(f"array {k}") for k in range(count)]
+        arrays = [self.record(k) for k in range(count)]
         start = self.offset
         named = self.count("the number of names", least=8)
         if not named:
+            self.note(list(map(str, range(count))))
             return arrays
         if named != count:
             self.fail(f"there are {named} names", f"as many as arrays ({count}), or none", start)
@@ -124,7 +140,16 @@ class _Reader:
             if name in result:
                 self.fail(f"name {k} is {name!r} again", "each name once", start)
             result[name] = array
+        self.note(list(result))
         return result
+
+    def note(self, names: Sequence[str]) -> None:
+        """Tells which arrays have become dense."""
+        listed = [f"{names[k]} ({storage})" for k, storage in self.densified.items()]
+        if len(listed) > MAX_LISTED:
+            listed[MAX_LISTED:] = [f"and {len(listed) - MAX_LISTED} more"]
+        if listed:
+            warnings.warn(f"{self.name}: sparse arrays are read as dense ones: {', '.join(listed)}", stacklevel=2)
 
     def string(self, what: str) -> str:
         length = self.count(f"the length of {what}", least=1)
@@ -135,8 +160,9 @@ class _Reader:
         except UnicodeDecodeError as e:
             self.fail(f"{what} is not UTF-8 ({e.reason})", "text", start + e.start)
 
-    def record(self, what: str) -> np.ndarray:
+    def record(self, number: int) -> np.ndarray:
         """One array, of any version."""
+        what = f"array {number}"
         start = self.offset
         magic = self.number("I", what)
         storage = sparse.DEFAULT
@@ -158,7 +184,8 @@ class _Reader:
         self.numbers("ii", f"the context of {what}")
         type = self.type(what)
         if storage == sparse.DEFAULT:
-            return self.dense(shape, type, what)
+            return self.dense(shape, type, what, self.copy)
+        self.densified[number] = sparse.NAMES[storage]
         return self.sparse(storage, shape, stored, type, what, start)
 
     def storage(self, what: str) -> int:
@@ -184,20 +211,24 @@ class _Reader:
             self.fail(f"the element type of {what} is {flag}", f"one of {known}", self.offset - 4)
         return TYPE_OF[flag]
 
-    def dense(self, shape: Sequence[int], type: DType, what: str) -> np.ndarray:
+    def dense(self, shape: Sequence[int], type: DType, what: str, copy: bool) -> np.ndarray:
         """The elements of an array: the one place that copies out of the file."""
         size = self.size(shape, type, what)
         if size > self.left():
             self.fail(f"{what} is {TensorType(type, tuple(shape))}", f"{size} bytes of it, but {self.left()} are left")
-        array = np.empty(shape, type.numpy)
-        target = array.reshape(-1)
-        if not size:
-            return array
-        if type.kind == "b":  # a byte that is neither 0 nor 1 is no bool to NumPy, but true to MXNet
-            np.not_equal(np.frombuffer(self.view, np.uint8, target.size, self.offset), 0, out=target)
-        else:
-            target[:] = np.frombuffer(self.view, type.numpy, target.size, self.offset)
+        is_bool = type.kind == "b"
+        stored = np.dtype(np.uint8) if is_bool else type.numpy
+        count = size // type.itemsize
+        source = np.frombuffer(self.view, stored, count, self.offset) if size else np.empty(0, stored)
         self.offset += size
+        if not (copy or is_bool):
+            return source.reshape(shape)
+        self.dense_limit -= size
+        array = np.empty(shape, type.numpy)
+        if is_bool:  # a byte that is neither 0 nor 1 is no bool to NumPy, but true to MXNet
+            np.not_equal(source, 0, out=array.reshape(-1))
+        else:
+            array.reshape(-1)[:] = source
         return array
 
     def size(self, shape: Sequence[int], type: DType, what: str) -> int:
@@ -220,9 +251,9 @@ class _Reader:
         if size > self.dense_limit:
             self.fail(f"{what} takes {size} bytes as a dense array", f"at most {self.dense_limit} in this file", start)
         self.dense_limit -= size
-        values = self.dense(stored, type, what)
+        values = self.dense(stored, type, what, copy=False)
         try:
-            return sparse.densify(storage, shape, values, [self.dense(*part) for part in aux])
+            return sparse.densify(storage, shape, values, [self.dense(*part, copy=False) for part in aux])
         except ValueError as e:
             found, _, expected = str(e).partition("; expected ")
             self.fail(f"{what}: {found}", expected, start)

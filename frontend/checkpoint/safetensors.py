@@ -44,8 +44,10 @@ MAX_HEADER = 100_000_000
 """Bytes; the format's own limit."""
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray] | list[np.ndarray]:
+def read(path: str | os.PathLike[str], copy: bool = True) -> dict[str, np.ndarray] | list[np.ndarray]:
     """The arrays of a file; those that `write` was given without names as a list. Every array is a copy of its own.
+
+    Without `copy`, those that can be are read-only views of the file, which stays mapped as long as they live.
 
     Raises CheckpointError for a malformed file, MXNetError for one that cannot be opened.
     """
@@ -54,16 +56,20 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray] | list[np.ndarra
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size < 8:
                 raise CheckpointError(f"{name}: byte 0: the file ends; expected the length of a header")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
-                return _Reader(name, view).arrays()
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as e:
         raise MXNetError(f"cannot read {name}: {e.strerror or e}") from e
+    if not copy:
+        return _Reader(name, memoryview(mapped), copy).arrays()
+    with mapped, memoryview(mapped) as view:
+        return _Reader(name, view, copy).arrays()
 
 
 class _Reader:
-    def __init__(self, name: str, view: memoryview) -> None:
+    def __init__(self, name: str, view: memoryview, copy: bool) -> None:
         self.name = name
         self.view = view
+        self.copy = copy
 
     def fail(self, where: str, found: str, expected: str) -> NoReturn:
         raise CheckpointError(f"{self.name}: {where}: {found}; expected {expected}")
@@ -114,9 +120,11 @@ class _Reader:
 
     def array(self, entry: tuple[str, Any, int, int, tuple[int, ...]], start: int) -> np.ndarray:
         _, type, begin, end, shape = entry
+        data = self.view[start + begin : start + end]
         if type.kind == "b":
-            return np.frombuffer(self.view[start + begin : start + end], np.uint8).reshape(shape) != 0
-        return np.frombuffer(self.view[start + begin : start + end], type.numpy).reshape(shape).copy()
+            return np.frombuffer(data, np.uint8).reshape(shape) != 0
+        array = np.frombuffer(data, type.numpy).reshape(shape)
+        return array.copy() if self.copy else array
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> None:

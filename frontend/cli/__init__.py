@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.ir.types import IRError
@@ -20,7 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser()
     arguments = parser.parse_args(argv)
     try:
-        arguments.run(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            arguments.run(arguments)
         sys.stdout.flush()
     except (IRError, MXNetError, OSError, UnicodeDecodeError) as e:
         if isinstance(e, BrokenPipeError):
@@ -32,6 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _show_warning(message: Warning | str, *_where: Any, **_how: Any) -> None:
+    """Where in this program a warning comes from is of no use to who types commands."""
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def make_parser() -> argparse.ArgumentParser:

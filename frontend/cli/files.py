@@ -21,10 +21,10 @@ def is_symbol(path: str) -> bool:
 
 
 def read_parameters(path: str) -> dict[str, Any]:
-    """NDArrays by name, without `arg:` and `aux:`. MXNetError for a file without names."""
-    from gluonjit import ndarray
+    """NDArrays by name, without `arg:` and `aux:`, not to be written to. MXNetError for a file without names."""
+    from gluonjit.ndarray.files import borrow
 
-    loaded = ndarray.load(path) or {}
+    loaded = borrow(path) or {}
     if not isinstance(loaded, dict):
         raise MXNetError(f"{path} holds arrays without names, so they are no model's")
     return {name[4:] if name.startswith(("arg:", "aux:")) else name: x for name, x in loaded.items()}

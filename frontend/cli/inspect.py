@@ -48,9 +48,9 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _arrays(path: str, every: bool) -> None:
-    from gluonjit import ndarray
+    from gluonjit.ndarray.files import borrow
 
-    loaded = ndarray.load(path)
+    loaded = borrow(path)
     named = loaded if isinstance(loaded, dict) else {f"[{k}]": x for k, x in enumerate(loaded)}
     print(path)
     _list({name: type_of(x._array) for name, x in named.items()}, every)

@@ -12,6 +12,7 @@ import numpy as np
 from gluonjit import context, initializer, ndarray, symbol
 from gluonjit.base import MXNetError
 from gluonjit.gluon.utils import _indent, shape_is_known
+from gluonjit.ndarray import files
 
 __all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDict"]
 
@@ -490,7 +491,7 @@ class ParameterDict:
         from gluonjit.checkpoint import parameters
 
         parameters.check_prefix(self, restore_prefix)
-        loaded = ndarray.load(filename)
+        loaded = files.borrow(filename)
         self.load_dict(loaded, ctx, allow_missing, ignore_extra, restore_prefix, filename, cast_dtype, dtype_source)
 
     def load_dict(

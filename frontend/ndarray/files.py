@@ -45,6 +45,13 @@ def load(fname: str | os.PathLike[str]) -> Arrays:
     return _wrapped(formats.read(fname))
 
 
+def borrow(fname: str | os.PathLike[str]) -> Arrays:
+    """`load` for a caller who copies the arrays at once: they may lie in the file itself, and cannot be written to."""
+    from gluonjit.checkpoint import formats
+
+    return _wrapped(formats.read(fname, copy=False))
+
+
 def load_frombuffer(buf: bytes | str) -> Arrays:
     """`load` for the contents of a file."""
     from gluonjit.checkpoint import params
