@@ -117,14 +117,16 @@ class Recorder:
             self._owners = {id(p._data): p for p in self.block.collect_params().values() if p._data is not None}
         if id(x) in self._owners:
             return self.parameter(self._owners[id(x)])
-        array = x._array
-        # Views of the same elements are the same input, so that a write to one is seen by the other.
-        key = (array.__array_interface__["data"][0], array.shape, array.dtype) if array.size else id(x)
+        key = _elements(x)
         found = self._captured.get(key)
         if found is None:
-            found = self._input(f"captured{len(self._captured)}", type_of(array), x)
+            found = self._input(f"captured{len(self._captured)}", type_of(x._array), x)
             self._captured[key] = found
         return found
+
+    def uses(self, x: NDArray) -> bool:
+        """Whether an array from outside, or a parameter's, has been captured."""
+        return _elements(x) in self._captured or any(p._data is x for p in self._parameters)
 
     def constant(self, value: np.ndarray) -> TracedSymbol:
         """An array that the program makes anew in every call, always with this value."""
@@ -386,3 +388,9 @@ class Recorder:
         """Raises the TraceError about something that cannot be compiled, with the user's line."""
         advice = f"\n  write instead: {instead}" if instead else ""
         raise TraceError(f"{what}{quote(self.loc())}{advice}")
+
+
+def _elements(x: NDArray) -> Any:
+    """A key for the elements of an array: views of the same are one input, so that each sees writes to the others."""
+    array = x._array
+    return (array.__array_interface__["data"][0], array.shape, array.dtype) if array.size else id(x)

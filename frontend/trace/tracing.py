@@ -234,7 +234,7 @@ def _record(
         symbols = [recorder.argument(name, k, x) for k, (name, x) in enumerate(zip(names, leaves))]
         result = recorder.call(block, nest.rebuild(form, [symbols[k] for k in pattern]))
     for b, name, x in kept:
-        if vars(b).get(name) is not x:
+        if vars(b).get(name) is not x and recorder.uses(x):
             b.__dict__[name] = x
             raise TraceError(
                 f"{b.name} replaces its array self.{name} in hybrid_forward: compiled code would do so once, not in "

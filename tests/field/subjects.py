@@ -6,11 +6,14 @@ Everything here goes through `import mxnet`, so that it serves gluonjit and the 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import inspect
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -100,45 +103,69 @@ class GluonCV(Package):
         return self._zoo()._models[name].__module__.partition("model_zoo.")[2] or self._zoo()._models[name].__module__
 
     def build(self, name: str) -> Any:
+        make = self._zoo()._models[name]
         kwargs: dict[str, Any] = {"pretrained": False}
         if "custom" in name:
             video = self.family(name).startswith("action_recognition")
             kwargs |= {"nclass": 3} if video else {"classes": ["cat", "dog", "bird"]}
-        try:
-            return self._zoo().get_model(name, pretrained_base=False, **kwargs)
-        except (TypeError, Warning):  # it is no model on top of another
-            return self._zoo().get_model(name, **kwargs)
+        if "use_kinetics_pretrain" in inspect.signature(make).parameters:
+            kwargs["use_kinetics_pretrain"] = False
+        with self._without_weights():
+            try:
+                return make(pretrained_base=False, **kwargs)
+            except (TypeError, Warning):  # it is no model on top of another
+                return make(**kwargs)
 
-    # By the beginning of the family's name or a part of the model's name: height, width.
+    @contextlib.contextmanager
+    def _without_weights(self) -> Iterator[None]:
+        """Constructors do without the weights that some of them download in any case: `initialize` replaces all.
+
+        They do not move parameters without values to a device, either, which MXNet refuses.
+        """
+        import mxnet as mx
+
+        store = importlib.import_module("gluoncv.model_zoo.model_store")
+        with (
+            mock.patch.object(store, "get_model_file", lambda name, *args, **kwargs: name),
+            mock.patch.object(mx.gluon.Block, "load_parameters", lambda net, *args, **kwargs: None),
+            mock.patch.object(mx.gluon.ParameterDict, "reset_ctx", lambda params, ctx: None),
+        ):
+            yield
+
+    # By the name's beginning: height, width.
     SIZES: tuple[tuple[str, tuple[int, int]], ...] = (
         (r"cifar", (32, 32)),
-        (r"^(inceptionv3|xception|nasnet)", (299, 299)),
-        (r"^(ssd_300)", (300, 300)),
-        (r"^(ssd_512|center_net)", (512, 512)),
-        (r"^yolo3", (416, 416)),
-        (r"^(faster_rcnn|mask_rcnn|doublehead|rfcn|custom_faster|custom_mask)", (320, 320)),
-        (r"^(simple_pose|mobile_pose|alpha_pose)", (256, 192)),
+        (r"inceptionv3|xception|nasnet", (299, 299)),
+        (r"ssd_300", (300, 300)),
+        (r"ssd_512|center_net", (512, 512)),
+        (r"yolo3", (416, 416)),
+        (r"simple_pose|mobile_pose|alpha_pose", (256, 192)),
+        (r"monodepth2", (192, 640)),
     )
 
     def inputs(self, name: str, net: Any) -> list[Array]:
-        family = self.family(name)
-        if family.startswith("action_recognition"):
+        if self.family(name).startswith("action_recognition") or re.search("_(ucf101|kinetics400)_int8", name):
             return [self._video(name, net)]
+        if name.startswith("siamrpn"):
+            return [image(127), image(287)]
         for pattern, size in self.SIZES:
-            if re.search(pattern, name):
+            if re.match(pattern, name):
                 return [image(*size)]
+        if "rcnn" in name:
+            return [image(np.max(net.short))]
         if hasattr(net, "crop_size"):
             return [image(net.crop_size)]
-        return [image(224)]
+        segmentation = name.startswith(("fcn", "psp", "deeplab"))
+        return [image(480 if segmentation else 224)]
 
     def _video(self, name: str, net: Any) -> Array:
         if name.startswith(("c3d", "r2plus1d")):
             return numbers(1, 3, 16, 112, 112)
         if name.startswith("slowfast"):
-            return numbers(1, 3, 36 if "4x16" in name else 40, 224, 224)
-        if name.startswith(("i3d", "p3d")):
-            return numbers(1, 3, 32 if name.startswith("i3d") else 16, 224, 224)
+            return numbers(1, 3, net.fast_frames + net.slow_frames, 224, 224)
         size = 299 if "inceptionv3" in name else 224
+        if name.startswith(("i3d", "p3d")):
+            return numbers(1, 3, 32 if name.startswith("i3d") else 16, size, size)
         return numbers(getattr(net, "num_segments", 1), 3, size, size)
 
 

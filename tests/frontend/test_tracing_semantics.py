@@ -482,6 +482,23 @@ def test_replacing_an_array_of_the_block_is_refused():
     assert isinstance(block.mean, nd.NDArray)
 
 
+def test_an_array_that_the_block_only_keeps_may_be_replaced():
+    class Keeping(gluon.HybridBlock):
+        last = None
+
+        def hybrid_forward(self, F, x):
+            self.last = x * 2
+            return self.last + 1
+
+    block = Keeping()
+    expected = [block(nd.array(x)).asnumpy() for x in (X, X + 1)]
+    assert isinstance(block.last, nd.NDArray)
+    block.hybridize()
+    for x, want in zip((X, X + 1), expected):
+        np.testing.assert_array_equal(block(nd.array(x)).asnumpy(), want)
+    assert isinstance(block.last, mx.sym.Symbol)  # as in MXNet
+
+
 def test_a_symbol_kept_from_an_earlier_trace_is_refused():
     kept = []
     trace(block_of(lambda F, x: kept.append(x) or x + 1), [nd.array(X)])
