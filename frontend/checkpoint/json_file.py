@@ -8,8 +8,11 @@ from typing import Any
 
 from gluonjit.base import CheckpointError, MXNetError
 
-MAX_BYTES = 256 << 20
-"""No graph is as large: it would have a million nodes."""
+MAX_BYTES = 64 << 20
+"""No graph is as large: it would have 200,000 nodes."""
+
+MAX_VALUES = 4 << 20
+"""In lists and objects. As Python's they take up to a hundred bytes each, even if each has but two in the file."""
 
 
 def read(path: str | os.PathLike[str]) -> bytes:
@@ -30,9 +33,13 @@ def decode(text: str | bytes, name: str, what: str) -> Any:
         raise CheckpointError(f"{name}: the file: more than {MAX_BYTES} bytes; expected {what}")
     try:
         decoded = text if isinstance(text, str) else str(text, "utf-8-sig")
-        return json.JSONDecoder(strict=False).raw_decode(decoded, len(decoded) - len(decoded.lstrip()))[0]
     except UnicodeDecodeError as e:
         raise CheckpointError(f"{name}: byte {e.start}: not UTF-8 ({e.reason}); expected text") from e
+    values = sum(map(decoded.count, ",[{"))
+    if values > MAX_VALUES:
+        raise CheckpointError(f"{name}: the file: {values} values; expected {what} of at most {MAX_VALUES}")
+    try:
+        return json.JSONDecoder(strict=False).raw_decode(decoded, len(decoded) - len(decoded.lstrip()))[0]
     except json.JSONDecodeError as e:
         raise CheckpointError(f"{name}: line {e.lineno}, column {e.colno}: not JSON ({e.msg}); expected {what}") from e
     except RecursionError:

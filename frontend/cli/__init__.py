@@ -43,14 +43,30 @@ def _show_warning(message: Warning | str, *_where: Any, **_how: Any) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
+class _Help(argparse.HelpFormatter):
+    """Leaves examples as they are: broken into lines they could not be pasted."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("example"):
+            return "".join(indent + line for line in text.splitlines(keepends=True))
+        return super()._fill_text(text, width, indent)
+
+
+class _Parser(argparse.ArgumentParser):
+    """For the commands as well."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(formatter_class=_Help, **kwargs)
+
+
 def make_parser() -> argparse.ArgumentParser:
     from gluonjit._version import version
     from gluonjit.cli import bench, cache, convert, coverage, dump, execute, inspect, opt, reports, run
 
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="gluonjit",
         description="Compiles Gluon models and compiler graphs to native code, and shows every step.",
-        epilog="example: gluonjit dump examples/lenet.py:net --input 16x1x28x28 --stage optimized",
+        epilog="example:\n  gluonjit dump examples/lenet.py:net --input 16x1x28x28 --stage optimized",
     )
     parser.add_argument("--version", action="version", version=f"gluonjit {version}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -19,7 +19,8 @@ def add_commands(commands: Any) -> None:
         help="time a model, imperative and hybridized",
         description="Times calls of a model from Python, imperative (operator by operator) and hybridized, in turn in "
         "one run: the median of the rounds, the best, and the median ratio to the first line.",
-        epilog="example: gluonjit bench examples/mlp.py:net --input 1x512 --against examples/mlp.py:in_numpy",
+        epilog="examples:\n  gluonjit bench examples/mlp.py:net --input 1x512 --against examples/mlp.py:in_numpy\n"
+        "  gluonjit bench examples/fire-symbol.json examples/fire-0000.params --input data=1x3x224x224",
     )
     add_model(p)
     p.add_argument(

@@ -13,7 +13,7 @@ def add_commands(commands: Any) -> None:
         help="show or clear the object cache",
         description="Shows the object cache, the compiled code that is kept on disk from one process to the next, or "
         "clears it. The environment variable GLUONJIT_CACHE_DIR says where it is; GLUONJIT_CACHE=0 turns it off.",
-        epilog="example: gluonjit cache show",
+        epilog="example:\n  gluonjit cache show",
     )
     p.add_argument("action", choices=("show", "clear"), help="list its entries, or remove them all")
     p.set_defaults(run=_run)

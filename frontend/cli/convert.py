@@ -14,7 +14,8 @@ def add_commands(commands: Any) -> None:
         help="convert a file of parameters to another format",
         description="Reads arrays and writes them in the format that the second name ends in: .npz, .safetensors, or "
         "MXNet's .params for any other ending. MXNet's files of every version are read.",
-        epilog="example: gluonjit convert model-0000.params model.safetensors",
+        epilog="examples:\n  gluonjit convert examples/fire-0000.params fire.safetensors\n"
+        "  gluonjit convert fire.safetensors fire.npz --strip",
     )
     p.add_argument("source", metavar="FROM", help="a file of arrays")
     p.add_argument("target", metavar="TO", help="the file to write; replaced if it exists")

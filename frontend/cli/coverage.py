@@ -27,7 +27,7 @@ def add_commands(commands: Any) -> None:
         help="list what programs written for MXNet use that is missing here",
         description="Reads Python programs and -symbol.json files, without running any, and lists the operators and "
         "names of MXNet's API that they use and gluonjit lacks, with file and line.",
-        epilog="example: gluonjit coverage train.py models/ net-symbol.json",
+        epilog="example:\n  gluonjit coverage examples/ examples/fire-symbol.json",
     )
     p.add_argument("paths", nargs="+", metavar="PATH", help="files, and folders with *.py and *.json files")
     p.add_argument("--all", action="store_true", help=f"list every place, not the first {SHOWN} of a name")

@@ -20,11 +20,12 @@ def add_commands(commands: Any) -> None:
             name,
             help=help_,
             description=f"{help_[0].upper()}{help_[1:]}.",
-            epilog=f"example: gluonjit {name} examples/lenet.py:net --input 16x1x28x28 --stage optimized",
+            epilog=f"example:\n  gluonjit {name} examples/lenet.py:net --input 16x1x28x28 --stage optimized",
         )
         add_model(p)
         p.add_argument("--stage", choices=STAGES, default=stage, help="what to print (default: %(default)s)")
         p.add_argument("--train", action="store_true", help="in training mode")
+        p.add_argument("--no-winograd", action="store_true", help="as with hybridize(winograd=False)")
         p.add_argument("--locs", action="store_true", help="show where in the program each op comes from")
         p.set_defaults(run=_run)
 
@@ -36,24 +37,24 @@ def _run(arguments: argparse.Namespace) -> None:
     block, given = load_model(arguments)
     with autograd.train_mode() if arguments.train else autograd.predict_mode():
         graph = trace_call(block, given)
-    print(render(graph, arguments.stage, arguments.locs), end="")
+    print(render(graph, arguments.stage, arguments.locs, not arguments.no_winograd), end="")
 
 
-def render(graph: Graph, stage: str, locs: bool = False) -> str:
+def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True) -> str:
     """The text of `graph` (level `traced` or `expanded`) at a stage."""
     from gluonjit.codegen import llvm
     from gluonjit.codegen.program import lower_program
     from gluonjit.codegen.target import host
     from gluonjit.ir.text import print_graph
     from gluonjit.passes import run_passes
-    from gluonjit.runtime.compiler import PIPELINE
+    from gluonjit.runtime.compiler import pipeline
 
     if stage == "trace":
         return print_graph(graph, locs=locs, elide=16)
     if stage == "expanded":
         return print_graph(run_passes(graph, "expand"), locs=locs, elide=16)
     target = host()
-    planned = run_passes(graph, PIPELINE, target=target)
+    planned = run_passes(graph, pipeline(winograd), target=target)
     if stage == "optimized":
         return print_graph(planned, locs=locs, elide=16)
     text = lower_program(planned, target).text

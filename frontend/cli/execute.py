@@ -19,7 +19,7 @@ def add_commands(commands: Any) -> None:
         help="run a Python program, with gluonjit in the place of MXNet",
         description="Runs a Python program in which `import mxnet` gives gluonjit. Names that NumPy has dropped since "
         "MXNet's day (np.int, np.float, np.bool, np.object) are there again.",
-        epilog="example: gluonjit exec train.py --epochs 3",
+        epilog="example:\n  echo 'import mxnet as mx; print(mx.nd.ones((2, 3)) + 1)' > old.py; gluonjit exec old.py",
         usage="gluonjit exec [--no-numpy-aliases] (SCRIPT.py | -m MODULE) [ARGUMENT ...]",
     )
     p.add_argument("--no-numpy-aliases", action="store_true", help="leave NumPy as it is")

@@ -26,7 +26,9 @@ def add_commands(commands: Any) -> None:
         help="describe a model's files: inputs, outputs, operators, parameters, FLOPs",
         description="Describes a graph that MXNet wrote, its parameters, or both: inputs, outputs, operators and how "
         "many there are, parameters, sizes, FLOPs (a multiply-add counts 2) and what is not supported.",
-        epilog="example: gluonjit inspect model-symbol.json model-0000.params --input data=1x3x224x224",
+        epilog="examples:\n"
+        "  gluonjit inspect examples/fire-symbol.json examples/fire-0000.params --input data=1x3x224x224\n"
+        "  gluonjit inspect examples/fire-0000.params",
     )
     p.add_argument("model", metavar="model-symbol.json|PARAMS", help="a graph, or a file of arrays")
     p.add_argument("params", nargs="?", metavar="PARAMS", help="the graph's parameters")

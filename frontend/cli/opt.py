@@ -14,7 +14,7 @@ def add_commands(commands: Any) -> None:
         "opt",
         help="run passes over a graph's text",
         description="Runs passes over a graph's text and prints the result.",
-        epilog="example: echo 'graph @g() { %a = constant() {value = 1.0} %b = add(%a, %a) return %b }' "
+        epilog="example:\n  echo 'graph @g() { %a = constant() {value = 1.0} %b = add(%a, %a) return %b }' "
         "| gluonjit opt - -p fold,dce",
     )
     p.add_argument("graph", metavar="FILE.ir", help="a graph's text; `-` is standard input")

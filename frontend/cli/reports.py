@@ -16,7 +16,7 @@ def add_commands(commands: Any) -> None:
         "ops",
         help="list MXNet's operators, or describe one",
         description="Lists the operators of MXNet that are there, or describes one of them.",
-        epilog="example: gluonjit ops Convolution",
+        epilog="example:\n  gluonjit ops Convolution",
     )
     which = p.add_mutually_exclusive_group()
     which.add_argument("name", nargs="?", metavar="NAME", help="an operator's name or alias")
@@ -26,14 +26,14 @@ def add_commands(commands: Any) -> None:
         "passes",
         help="list the compiler's passes",
         description="Lists the compiler's passes and the pipelines made of them.",
-        epilog="example: gluonjit passes",
+        epilog="example:\n  gluonjit passes",
     )
     p.set_defaults(run=_passes)
     p = commands.add_parser(
         "doctor",
         help="show versions, CPU features and settings",
         description="Shows versions, CPU features and settings: what a bug report should say.",
-        epilog="example: gluonjit doctor",
+        epilog="example:\n  gluonjit doctor",
     )
     p.set_defaults(run=_doctor)
 

@@ -23,7 +23,9 @@ def add_commands(commands: Any) -> None:
         help="compile and run a graph or a model",
         description="Compiles a graph or a model, runs it, prints the results, and how far they are from the reference "
         "(each op computed by NumPy): always for random inputs of programs, with --check for graphs that MXNet wrote.",
-        epilog="example: gluonjit run model-symbol.json model-0000.params --input data=x.npy --output y.npz",
+        epilog="examples:\n  gluonjit run examples/fire-symbol.json examples/fire-0000.params "
+        "--input data=examples/fire-input.npy --output y.npz\n"
+        "  gluonjit run examples/lenet.py:net --input 16x1x28x28",
     )
     add_model(p, "|FILE.ir|-", "; the text of a compiler's graph, `-` for standard input")
     p.add_argument("--random", type=int, dest="seed", metavar="SEED", help="the same as --seed")

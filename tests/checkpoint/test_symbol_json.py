@@ -232,6 +232,12 @@ def test_size(monkeypatch, tmp_path):
         mx.sym.load(tmp_path / "x.json")
 
 
+def test_number_of_values():
+    """`[[],[],…` would become twenty times as long in memory."""
+    with pytest.raises(CheckpointError, match="^<string>: the file: 5000001 values; expected a graph of at most"):
+        load("[" + "[]," * 2_500_000)
+
+
 # Writing
 
 

@@ -1,12 +1,13 @@
 """The command line, as a user types it."""
 
 import io
+import shlex
 import subprocess
 import sys
 
 import pytest
 
-from gluonjit.cli import main
+from gluonjit.cli import main, make_parser
 
 SUM = """graph @sum() {
   %a: f32[] = constant() {value = 1} %b: f32[] = constant() {value = 2} %c = add(%a, %b)
@@ -150,10 +151,38 @@ def test_reports(run):
     assert "LLVM" in run("doctor")[1]
 
 
-@pytest.mark.parametrize("command", ["trace", "dump", "opt", "run", "bench", "ops", "passes", "doctor"])
-def test_help_has_an_example(run, command):
-    status, out, _ = run(command, "--help")
-    assert status == 0 and "example:" in out
+FAST = {"bench": " --rounds 1 --seconds 0.001"}
+
+
+def examples(command):
+    """The lines under "example:" in a command's help."""
+    actions = [a for a in make_parser()._actions if a.choices and command in a.choices]
+    return [line.strip() for line in actions[0].choices[command].epilog.splitlines()[1:]]
+
+
+COMMANDS = ["trace", "dump", "opt", "run", "bench", "inspect", "convert", "exec", "coverage", "cache"]
+COMMANDS += ["ops", "passes", "doctor"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_examples_in_the_help_can_be_pasted(run, command, root, tmp_path):
+    (tmp_path / "examples").symlink_to(root / "examples")
+    status, text, _ = run(command, "--help")
+    assert status == 0
+    for example in examples(command):
+        assert f"  {example}\n" in text
+        if ";" in example or "|" in example:
+            line = example.replace("gluonjit ", f"{sys.executable} -m gluonjit ")
+            subprocess.run(line, shell=True, check=True, capture_output=True)
+            continue
+        _, *words = shlex.split(example + FAST.get(command, ""))
+        status, out, err = run(*words)
+        assert status == 0 and out, err
+
+
+def test_every_command_is_tried():
+    subcommands = [a.choices for a in make_parser()._actions if isinstance(a.choices, dict)]
+    assert sorted(subcommands[0]) == sorted(COMMANDS)
 
 
 def test_the_module_runs():
