@@ -7,7 +7,6 @@ Otherwise a gather. No element is touched that no active lane asks for.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,15 +22,28 @@ Index = tuple[Any, ...]
 
 
 class Buffer:
-    """An array in memory, row-major and aligned to its element: a pointer that is known at the function's entry."""
+    """An array in memory, aligned to its element: a pointer that is known at the function's entry. Row-major, unless it
+    has `strides` (elements)."""
 
-    __slots__ = ("dtype", "pointer", "scope", "shape")
+    __slots__ = ("dtype", "pointer", "scope", "shape", "strides")
 
-    def __init__(self, pointer: str, dtype: DType, shape: Sequence[int], scope: Scope) -> None:
+    def __init__(
+        self, pointer: str, dtype: DType, shape: Sequence[int], scope: Scope, strides: Sequence[int] | None = None
+    ) -> None:
         self.pointer = pointer
         self.dtype = dtype
         self.shape = tuple(shape)
         self.scope = scope
+        self.strides = strides
+
+    def flat(self, index: Index) -> Affine:
+        """How many elements that at `index` is after the first one."""
+        return flat(index, self.shape, self.strides)
+
+    @property
+    def extent(self) -> int:
+        """Elements between the first one and the end of the last."""
+        return 1 + self.flat(tuple(n - 1 for n in self.shape)).const
 
 
 class Access(Indices):
@@ -57,7 +69,7 @@ class Access(Indices):
 
     def load(self, buffer: Buffer, index: Index) -> Val:
         """The element at `index`, where `mask` allows it; anything elsewhere."""
-        e = flat(index, buffer.shape)
+        e = buffer.flat(index)
         fixed, uniform, varying = self._parts(e)
         if varying:
             return self._gather(buffer, e)
@@ -187,7 +199,7 @@ class Access(Indices):
         fixed, uniform, varying = self._parts(e)
         counts = [v.high + 1 for atom, _ in (*fixed, *varying) for v in atom.leaves if v in self.lane_numbers]
         # Offsets inside a small buffer fit an i32, whatever the range of the expression.
-        kind = I32 if math.prod(buffer.shape) < 2**31 else I64
+        kind = I32 if buffer.extent < 2**31 else I64
         offset = self._integer(Affine(0, (*fixed, *varying)), kind)
         base, scope = self._address(buffer, uniform)
         scope = max((scope, offset.scope), key=lambda s: s.depth)
@@ -205,7 +217,7 @@ class Access(Indices):
 
     def store(self, buffer: Buffer, index: Index, value: Val) -> None:
         """Writes the active lanes of `value` (a uniform one at one place, if the address is)."""
-        e = flat(index, buffer.shape)
+        e = buffer.flat(index)
         fixed, uniform, varying = self._parts(e)
         scope = self.f.scope
         memory = self.in_memory(buffer.dtype)

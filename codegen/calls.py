@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from gluonjit.codegen.layout import Layout
 from gluonjit.codegen.llvm import Function
+from gluonjit.codegen.places import Place
 from gluonjit.codegen.schedule import Step, barriers
 from gluonjit.codegen.team import Block
-
-
-class Place(NamedTuple):
-    """Where a pointer in a kernel's table points.
-
-    'table': to what the function's own table holds at a slot; 'arena': into the arena, at a byte offset; 'scratch': to
-    this thread's scratch; 'threads': to the scratch of all; 'team': to the team's block; 'null'.
-    """
-
-    kind: str
-    at: int = 0
 
 
 @dataclass
@@ -81,5 +70,5 @@ def _pointers(f: Function, layout: Layout, calls: Sequence[Call], scratch: int) 
             made[place] = f.gep("i8", f.table(layout.scratch_slot), f.mul("%thread", scratch))
         else:
             slot = {"table": place.at, "threads": layout.scratch_slot, "team": layout.team_slot}.get(place.kind)
-            made[place] = "null" if slot is None else f.table(slot)
+            made[place] = "null" if slot is None else f.gep("i8", f.table(slot), place.offset)
     return made

@@ -28,6 +28,7 @@ from gluonjit.codegen.target import Target
 from gluonjit.codegen.tiles import RUN, Rows, Tile
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import F32
+from gluonjit.ir.windows import row_major, strides_of
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,6 @@ def spatial_axes(anchor: Any) -> list[Axis]:
     ]
 
 
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides in elements."""
-    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
-
-
 class Place(NamedTuple):
     """Where a row of pixels is, in result, input and weights."""
 
@@ -148,13 +144,13 @@ class _Direct:
         self.images, self.channels = x.shape[0], x.shape[-1]
         self.depth = self.channels // self.groups
         self.filters = anchor.result.shape[-1] // self.groups
-        self.x_strides = row_major(x.shape)
+        self.x_strides = strides_of(x, body.inputs.index(x), attrs)
         self.w_strides = row_major(w.shape)[-3 - len(self.outer) :]
         self.panels = w.shape[0 if self.groups == 1 else 1]
         self.panel_size = math.prod(w.shape[-3 - len(self.outer) :])
         self.x, self.w = f.table(body.inputs.index(x)), f.table(attrs[".packed"])
-        self.epilogue = Epilogue(f, body, anchor)
-        merge = self.groups == 1 and self.axis.dilation == 1
+        self.epilogue = Epilogue(f, body, anchor, attrs)
+        merge = self.groups == 1 and self.axis.dilation == 1 and self.x_strides[-2] == self.channels
         self.kinds = tile_kinds(self.axis, self.pixels, merge)
         terms = self.depth * math.prod(axis.taps for axis in (*self.outer, self.axis))
         self.is_long = self.dtype is F32 and terms > RUN
@@ -218,7 +214,7 @@ class _Direct:
             position = f.add(f.mul(o, outer.stride), f.sub(f.mul(tap, outer.dilation), outer.low))
             source = f.add(source, f.mul(position, step))
             w = f.gep(self.scalar, w, f.mul(tap, w_step))
-        step = axis.stride * self.channels
+        step = axis.stride * self.x_strides[-2]
         source = f.add(source, f.mul(pixel, step))
         for segment in kind.segments:
             # The pointer is that of the first pixel that reads anything, so as to lie inside of x.
@@ -226,7 +222,7 @@ class _Direct:
             terms = (segment.last - segment.first) * self.depth
             acc = tile.contract(
                 acc,
-                f.gep(self.scalar, self.x, f.add(source, axis.at(one, segment.first) * self.channels)),
+                f.gep(self.scalar, self.x, f.add(source, axis.at(one, segment.first) * self.x_strides[-2])),
                 [(r - one) * step for r in range(kind.pixels)],
                 f.gep(self.scalar, w, segment.first * self.w_strides[-3]),
                 terms,

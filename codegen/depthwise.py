@@ -24,6 +24,7 @@ from gluonjit.codegen.matmul import share, unravel
 from gluonjit.codegen.target import Target
 from gluonjit.codegen.tiles import Rows, Tile
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.windows import strides_of
 
 
 def lower_depthwise(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
@@ -50,7 +51,10 @@ class _Depthwise:
         # A line of pixels is an image of one row.
         self.rows, self.columns = axes if len(axes) == 2 else (Axis(1, 1, 1, 1, 0, 1), axes[0])
         self.is_line = len(axes) == 1
-        self.images, self.inputs, self.channels = x.shape[0], x.shape[-1], anchor.result.shape[-1]
+        self.images, self.channels = x.shape[0], anchor.result.shape[-1]
+        image, *lines, self.pixel, _ = strides_of(x, body.inputs.index(x), attrs)
+        self.image, self.line = image, lines[0] if lines else image
+        """Elements of x from one image, one row, one pixel to the next."""
         self.depth = w.shape[-2]
         self.filters = self.channels // anchor.attrs["groups"]
         """Input channels and filters of a group."""
@@ -58,7 +62,7 @@ class _Depthwise:
         self.rolled, self.height = rows == 0, max(rows, 1)
         self.kinds = tile_kinds(self.columns, self.pixels, merge=False)
         self.x, self.w = f.table(body.inputs.index(x)), f.table(body.inputs.index(w))
-        self.epilogue = Epilogue(f, body, anchor)
+        self.epilogue = Epilogue(f, body, anchor, attrs)
         self.lanes = f.target.lanes(self.dtype)
         self.scalar = Tile(f, self.dtype, 1).scalar
 
@@ -114,7 +118,7 @@ class _Depthwise:
                 acc = list(loop.carried)
                 weights = [self._weight(tile, at, f.add(f.mul(tap, self.depth), d)) for d in range(self.depth)]
                 for c in range(kind.pixels):
-                    loaded = self._load_pixel(tile, f.gep(self.scalar, x, c * axis.stride * self.inputs))
+                    loaded = self._load_pixel(tile, f.gep(self.scalar, x, c * axis.stride * self.pixel))
                     for d, weight in enumerate(weights):
                         acc[c] = tile.multiply_add(self._spread(tile, loaded, d), weight, acc[c])
                 loop.next(*acc)
@@ -170,7 +174,7 @@ class _Depthwise:
         first = min(columns.values())
         x = self._input(at, row, f.add(f.mul(at.pixel, axis.stride), first))
         loaded = {
-            column: self._load_pixel(tile, f.gep(self.scalar, x, (column - first) * self.inputs))
+            column: self._load_pixel(tile, f.gep(self.scalar, x, (column - first) * self.pixel))
             for column in sorted(set(columns.values()))
         }
         for d in range(self.depth):
@@ -187,9 +191,9 @@ class _Depthwise:
     def _input(self, at: At, row: Any, column: Any) -> str:
         """Where the input channels for `at`'s output channels are."""
         f = self.f
-        pixel = f.add(f.mul(f.add(f.mul(at.image, self.rows.size), row), self.columns.size), column)
+        line = f.add(f.mul(at.image, self.image), f.mul(row, self.line))
         source = f.div(f.mul(at.channel, self.depth), self.filters)
-        return f.gep(self.scalar, self.x, f.add(f.mul(pixel, self.inputs), source))
+        return f.gep(self.scalar, self.x, f.add(f.add(line, f.mul(column, self.pixel)), source))
 
     def _weight(self, tile: Tile, at: At, which: Any) -> str:
         """Weights of the tile's channels; `which` counts taps and channels of a group."""

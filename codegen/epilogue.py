@@ -7,7 +7,7 @@ the tile is an accumulator. A bias is a vector per column then, a value per row 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from gluonjit.codegen.tiles import Rows, Tile, prefetch
 from gluonjit.codegen.values import Val
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.types import I64, IRError
+from gluonjit.ir.windows import row_major
 
 ANCHORS = ("dot_general", "conv")
 _CHEAP = frozenset(
@@ -32,16 +33,18 @@ _INLINE = 160
 
 
 def find_anchor(body: Graph) -> Op:
+    """The one product that the kernel computes; others in the body bring back its weights from what it reads."""
     anchors = [op for op in body.ops if op.name in ANCHORS]
-    if len(anchors) != 1:
+    outer = [op for op in anchors[-1:] if _feeding(body, op).issuperset(anchors[:-1])]
+    if not outer:
         raise IRError(f"the body of such a kernel has one of {ANCHORS}, this one {len(anchors)}")
-    return anchors[0]
+    return outer[0]
 
 
 class Epilogue(Evaluator):
     """Writes the epilogue of `body` for one tile at a time. The result is the kernel's only one."""
 
-    def __init__(self, f: Function, body: Graph, anchor: Op) -> None:
+    def __init__(self, f: Function, body: Graph, anchor: Op, attrs: Mapping[str, Any]) -> None:
         self.f = f
         self.handler = _Handler(f, f.target.lanes(anchor.result.dtype))
         super().__init__(body, self.handler)
@@ -49,10 +52,11 @@ class Epilogue(Evaluator):
         self.result = body.outputs[0]
         self.ops = [op for op in body.ops if op is not anchor and op not in _feeding(body, anchor)]
         read = {v for op in self.ops for v in op.operands}
+        strides = attrs.get(".strides") or (None,) * (len(body.inputs) + 1)
         for k, v in enumerate(body.inputs):
             if v in read or v is self.result:
-                self.handler.buffers[v] = Buffer(f.table(k), v.dtype, v.shape, f.root)
-        self.out = Buffer(f.table(len(body.inputs)), self.result.dtype, self.result.shape, f.root)
+                self.handler.buffers[v] = Buffer(f.table(k), v.dtype, v.shape, f.root, strides[k])
+        self.out = Buffer(f.table(len(body.inputs)), self.result.dtype, self.result.shape, f.root, strides[-1])
         # Buffers as large as the result are read once, so they come from afar.
         direct = {v for op in self.ops if op.name != "broadcast" for v in op.operands}
         self.streams = [
@@ -65,15 +69,16 @@ class Epilogue(Evaluator):
 
     def prefetch(self, tile: Tile, rows: int, index: Sequence[str | int]) -> None:
         """Asks for what `write` is going to read for this tile, while there is still time until then."""
-        f, shape = self.f, self.result.shape
+        f = self.f
         for buffer in self.streams:
+            strides = buffer.strides or row_major(buffer.shape)
             offset: str | int = 0
-            for i, n in zip(index, shape, strict=True):
-                offset = f.add(f.mul(offset, n), i)
+            for i, step in zip(index, strides, strict=True):
+                offset = f.add(offset, f.mul(i, step))
             first = f.gep(memory_type(buffer.dtype), buffer.pointer, offset)
             for r in range(rows):
                 for at in range(0, tile.vectors * tile.lanes * buffer.dtype.itemsize, _LINE):
-                    prefetch(f, first, r * shape[-1] * buffer.dtype.itemsize + at)
+                    prefetch(f, first, r * strides[-2] * buffer.dtype.itemsize + at)
 
     def write(self, tile: Tile, acc: Rows, index: Sequence[str | int]) -> None:
         """Finishes and stores a tile whose first element has result index `index` (i64 values).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gluonjit.codegen.access import Buffer, Index
@@ -10,16 +11,20 @@ from gluonjit.codegen.llvm import Function
 from gluonjit.codegen.reduction import Reductions
 from gluonjit.codegen.values import Val
 from gluonjit.ir.graph import Graph, Value
+from gluonjit.ir.windows import Strides
 
 
 class Handler(Reductions):
     """What the element functions of a body are evaluated over, while its code is written."""
 
-    def __init__(self, f: Function, body: Graph, width: int) -> None:
+    def __init__(self, f: Function, body: Graph, width: int, strides: Sequence[Strides | None] = ()) -> None:
         super().__init__(f, width)
         self.body = body
+        self.strides = {v: s for v, s in zip(body.inputs, strides) if s is not None}
         self.evaluator = _KeepingEvaluator(body, self)
-        self._inputs = {v: Buffer(f.table(k), v.dtype, v.shape, f.root) for k, v in enumerate(body.inputs)}
+        self._inputs = {
+            v: Buffer(f.table(k), v.dtype, v.shape, f.root, self.strides.get(v)) for k, v in enumerate(body.inputs)
+        }
 
     @property
     def context(self) -> Val | None:

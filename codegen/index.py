@@ -236,9 +236,13 @@ def variable(name: str, extent: int) -> Affine:
     return ZERO if extent == 1 else affine(Var(name, 0, extent - 1))
 
 
-def flat(index: Iterable[Affine | int], shape: Iterable[int]) -> Affine:
-    """The row-major position of `index` in an array of `shape`."""
+def flat(index: Iterable[Affine | int], shape: Iterable[int], strides: Iterable[int] | None = None) -> Affine:
+    """The position of `index` in an array of `shape`, row-major unless it has `strides`."""
     out = ZERO
+    if strides is not None:
+        for i, step in zip(index, strides, strict=True):
+            out = out + affine(i) * step
+        return out
     for i, n in zip(index, shape, strict=True):
         out = out * n + i
     return out

@@ -63,15 +63,20 @@ def supported(body: Graph) -> str | None:
 
 
 def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
-    """Appends the kernel to the module. Its table: the body's inputs, then its outputs."""
+    """Appends the kernel to the module. Its table: the body's inputs, then its outputs; `.strides` tells which of them
+    are not row-major."""
     f = module.function(name)
-    handler = Handler(f, body, target.width)
     first = len(body.inputs)
-    outputs = [(Buffer(f.table(first + k), v.dtype, v.shape, f.root), v) for k, v in enumerate(body.outputs)]
+    strides = attrs.get(".strides") or (None,) * (first + len(body.outputs))
+    handler = Handler(f, body, target.width, strides[:first])
+    outputs = [
+        (Buffer(f.table(first + k), v.dtype, v.shape, f.root, strides[first + k]), v)
+        for k, v in enumerate(body.outputs)
+    ]
     for shape in dict.fromkeys(v.shape for v in body.outputs if v.size):
         group = [(buffer, v) for buffer, v in outputs if v.shape == shape]
         index = tuple(variable("i", n) for n in shape)
-        for piece, traced in _pieces(body, group, index):
+        for piece, traced in _pieces(handler, group, index):
             order = _variables(piece)
             NestWriter(handler, group, plan_nest(body, order, piece, traced, target.width)).write()
 
@@ -79,10 +84,10 @@ def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Target
 # ---- cutting at conditions
 
 
-def _traced(body: Graph, group: Sequence[Written], index: Index) -> Tracer:
-    traced = trace(body, [(v, index) for _, v in group])
+def _traced(s: Handler, group: Sequence[Written], index: Index) -> Tracer:
+    traced = trace(s.body, [(v, index) for _, v in group], s.strides)
     for buffer, _ in group:
-        traced.store(index, buffer.shape)
+        traced.store(buffer.flat(index))
     return traced
 
 
@@ -91,13 +96,13 @@ def _variables(index: Index) -> list[Var]:
     return list(dict.fromkeys(v for i in index for v in sorted(i.leaves, key=lambda v: v.key)))
 
 
-def _pieces(body: Graph, group: Sequence[Written], index: Index) -> list[tuple[Index, Tracer]]:
+def _pieces(s: Handler, group: Sequence[Written], index: Index) -> list[tuple[Index, Tracer]]:
     """The index with variables cut where conditions change, as far as that is worth it; and what is accessed there."""
     done: list[tuple[Index, Tracer]] = []
     left = [index]
     while left:
         index = left.pop()
-        traced = _traced(body, group, index)
+        traced = _traced(s, group, index)
         space = Space(_variables(index), traced.references)
         space.split()
         index, traced = space.applied(index, traced)

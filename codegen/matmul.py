@@ -9,7 +9,7 @@ in P panels of nr, padded with zeros, so that one panel is read from front to en
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
@@ -17,6 +17,7 @@ from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.target import Target
 from gluonjit.codegen.tiles import Tile
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.windows import strides_of
 
 
 def lower_matmul(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
@@ -29,15 +30,15 @@ def lower_matmul(name: str, body: Graph, attrs: Mapping[str, Any], target: Targe
     rows, columns, block = attrs[".tile"]
     *batch, m, k = a.shape
     n = anchor.result.shape[-1]
+    a_strides, b_strides = (strides_of(v, body.inputs.index(v), attrs) for v in (a, b))
     a_table, b_table = f.table(body.inputs.index(a)), f.table(body.inputs.index(b))
-    epilogue = Epilogue(f, body, anchor)
+    epilogue = Epilogue(f, body, anchor, attrs)
 
     scalar = Tile(f, a.dtype, 1).scalar
     panels, row_tiles = -(-n // columns), -(-m // rows)
     blocks = -(-row_tiles // block)
-    w_step = n if packed is None else columns
+    w_step = b_strides[-2]
     w_panel = columns if packed is None else k * columns
-    w_batch = k * n if packed is None else panels * k * columns
 
     first, last = share(f, math.prod(batch) * blocks * panels)
     with f.for_(first, last, hint="task") as task:
@@ -45,24 +46,26 @@ def lower_matmul(name: str, body: Graph, attrs: Mapping[str, Any], target: Targe
         rest = f.div(task.index, panels)
         which = f.mod(rest, blocks)
         image = f.div(rest, blocks)
-        w = f.gep(scalar, b_table, f.add(f.mul(image, w_batch), f.mul(panel, w_panel)))
-        index = [*unravel(f, image, batch), 0, f.mul(panel, columns)]
+        at = unravel(f, image, batch)
+        index = [*at, 0, f.mul(panel, columns)]
+        w = f.gep(scalar, b_table, f.add(_position(f, at, b_strides), f.mul(panel, w_panel)))
+        a_image = f.gep(scalar, a_table, _position(f, at, a_strides))
 
         def row_tile(tile: Tile, row: Any, count: int) -> None:
-            at = [*index[:-2], row, index[-1]]
-            epilogue.prefetch(tile, count, at)
-            x = f.gep(scalar, a_table, f.mul(f.add(f.mul(image, m), row), k))
+            place = [*index[:-2], row, index[-1]]
+            epilogue.prefetch(tile, count, place)
+            x = f.gep(scalar, a_image, f.mul(row, a_strides[-2]))
             acc = tile.contract(
                 tile.zeros(count),
                 x,
-                [r * k for r in range(count)],
+                [r * a_strides[-2] for r in range(count)],
                 w,
                 k,
                 w_step=w_step,
                 aligned=packed is not None,
                 ahead=packed is not None and k * columns * a.dtype.itemsize > target.l1,
             )
-            epilogue.write(tile, acc, at)
+            epilogue.write(tile, acc, place)
 
         for tile in panel_variants(f, a.dtype, n, columns, panel):
             start = f.mul(which, block)
@@ -71,6 +74,14 @@ def lower_matmul(name: str, body: Graph, attrs: Mapping[str, Any], target: Targe
             if m % rows:
                 with f.if_(f.op(f"icmp eq i64 {which}, {blocks - 1}")):
                     row_tile(tile, m - m % rows, m % rows)
+
+
+def _position(f: Function, index: Sequence[Any], strides: Sequence[int]) -> Any:
+    """Where the element at `index` is, whose further indices are 0."""
+    position: Any = 0
+    for i, step in zip(index, strides):
+        position = f.add(position, f.mul(i, step))
+    return position
 
 
 def share(f: Function, tasks: int) -> tuple[str, str]:

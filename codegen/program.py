@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from gluonjit.codegen.calls import Call, Place, emit_calls
+from gluonjit.codegen.calls import Call, emit_calls
 from gluonjit.codegen.control import CONTROL, Region, lower_control
 from gluonjit.codegen.layout import Layout
 from gluonjit.codegen.llvm import Module
+from gluonjit.codegen.places import Place, Places
 from gluonjit.codegen.schedule import Span, Step
 from gluonjit.codegen.target import Target
-from gluonjit.ir.buffers import buffer_roots, is_view, result_buffers
-from gluonjit.ir.graph import Graph, Op, Value
+from gluonjit.ir.buffers import runs_kernel
+from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.structure import op_key
 from gluonjit.ir.types import IRError
 
@@ -105,39 +106,17 @@ class _Lowering:
             1 if alone else int(graph.attrs.get("threads", 1)),
             int(graph.attrs.get("cost", 0)),
         )
-        place: dict[Value, Place] = {}
-        slots = [
-            *zip(layout.input_slots, graph.inputs, strict=True),
-            *zip(layout.prepared_slots, (r for op in prepares for r in op.results), strict=True),
-            *zip(layout.constant_slots, (op.result for op in constants), strict=True),
-        ]
-        place.update((v, Place("table", k)) for k, v in slots)
-        roots = buffer_roots(graph)
-        owned = result_buffers(graph, roots)
-        place.update((root, Place("table", layout.result_slots[k])) for root, k in owned.items())
-        for k, value in enumerate(graph.results):
-            if owned.get(roots.get(value, value)) != k:
-                raise IRError(f"result {k} of @{graph.name} has no kernel of its own; plan-memory adds a copy")
-
+        places = Places(graph, layout)
         calls: list[Call] = []
         for op in graph.ops:
             if op.name == "prepare":
-                self._prepare(op, graph, place)
-            elif op.name == "constant":
-                continue
-            elif is_view(op):
-                place[op.result] = place[op.operands[0]]
-            else:
-                for r in op.results:
-                    if r not in place:
-                        if r.offset is None:
-                            raise IRError(f"%{r.name} of @{graph.name} has no place in memory")
-                        place[r] = Place("arena", r.offset)
-                calls.append(self._call(op, place, alone))
+                self._prepare(op, graph, places)
+            elif runs_kernel(op):
+                calls.append(self._call(op, places, alone))
         emit_calls(self.module.function(name), layout, calls, alone, self.scratch)
         return layout
 
-    def _prepare(self, op: Op, graph: Graph, place: Mapping[Value, Place]) -> None:
+    def _prepare(self, op: Op, graph: Graph, places: Places) -> None:
         name = f"prepare_{len(self.prepares)}"
         index = {v: k for k, v in enumerate(graph.inputs)}
         region = op.regions[0]
@@ -146,26 +125,29 @@ class _Lowering:
                 name,
                 self.function(name, region, alone=region.attrs.get("threads", 1) == 1),
                 tuple(index[v] for v in op.operands),
-                tuple(place[r].at for r in op.results),
+                tuple(places[r].at for r in op.results),
             )
         )
 
-    def _call(self, op: Op, place: Mapping[Value, Place], alone: bool) -> Call:
-        pointers = [place[v] for v in (*op.operands, *op.results)]
+    def _call(self, op: Op, places: Places, alone: bool) -> Call:
+        pointers = [places[v] for v in (*op.operands, *op.results)]
         alone = alone or op.attrs.get(".threads") == 1
         step = Step(
-            [_span(place[v], v.type.nbytes) for v in op.operands],
-            [_span(place[r], r.type.nbytes) for r in op.results],
+            [places.span(v) for v in op.operands],
+            [places.span(r) for r in op.results],
             not alone,
         )
+        workspace = Place("null")
+        if op.attrs.get(".workspace"):
+            workspace = Place("arena", op.attrs[".workspace_offset"])
+            step.writes.append(Span("arena", workspace.at, workspace.at + op.attrs[".workspace"]))
         if op.name in CONTROL:
-            workspace = Place("null")
-            if op.attrs.get(".workspace"):
-                workspace = Place("arena", op.attrs[".workspace_offset"])
-                step.writes.append(_span(workspace, op.attrs[".workspace"]))
             pointers += [workspace, Place("threads"), Place("team")]
-        elif op.attrs.get(".scratch"):
-            pointers.append(Place("scratch"))
+        else:
+            if op.attrs.get(".scratch"):
+                pointers.append(Place("scratch"))
+            if op.attrs.get(".workspace"):
+                pointers += [workspace, Place("team")]
         return Call(self.kernel(op, alone), pointers, step)
 
     def kernel(self, op: Op, alone: bool) -> str:
@@ -190,13 +172,6 @@ class _Lowering:
         return Region(f"{name}_region{k}", self.function(f"{name}_region{k}", region, alone))
 
 
-def _span(place: Place, nbytes: int) -> Span:
-    """What is written or read at a place, of which no two overlap but in the arena."""
-    if place.kind == "arena":
-        return Span("arena", place.at, place.at + nbytes)
-    return Span(f"table {place.at}", 0, nbytes)
-
-
 def lower_kernel(name: str, op: Op, target: Target, module: Module) -> None:
     """Appends the kernel that `select` chose for `op` to the module."""
     kind = op.attrs.get(".kernel")
@@ -216,6 +191,10 @@ def lower_kernel(name: str, op: Op, target: Target, module: Module) -> None:
         from gluonjit.codegen.depthwise import lower_depthwise
 
         lower_depthwise(name, op.regions[0], op.attrs, target, module)
+    elif kind == "winograd":
+        from gluonjit.codegen.winograd import lower_winograd
+
+        lower_winograd(name, op.regions[0], op.attrs, target, module)
     elif kind == "sequential":
         from gluonjit.codegen.sequential import lower_sequential
 

@@ -11,7 +11,7 @@ grow with the number of terms. The order of additions depends on shapes and targ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,8 @@ class _Plan:
 
 class Reductions(Rows):
     evaluator: Evaluator
+    strides: Mapping[Value, Sequence[int]]
+    """Of the inputs that are not row-major."""
 
     def __init__(self, f: Function, width: int) -> None:
         super().__init__(f, width)
@@ -90,7 +92,7 @@ class Reductions(Rows):
         self._plans.clear()
 
     def _plan(self, value: Value, index: Index, lanes: bool) -> _Plan:
-        traced = trace(self.evaluator.body, [(value, index)])
+        traced = trace(self.evaluator.body, [(value, index)], self.strides)
         mine = next(r for r in traced.reductions if r.value is value and not r.loops)
         kept: dict[Value, Axes] = {}
         for v, at, loops in traced.visits:

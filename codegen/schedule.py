@@ -18,6 +18,17 @@ class Span(NamedTuple):
     buffer: str | int
     start: int
     stop: int
+    run: int = 0
+    pitch: int = 0
+    """If not 0: only the first `run` of every `pitch` bytes."""
+
+    def overlaps(self, other: Span) -> bool:
+        if self.buffer != other.buffer or max(self.start, other.start) >= min(self.stop, other.stop):
+            return False
+        if not self.pitch or self.pitch != other.pitch:
+            return True
+        after = (other.start - self.start) % self.pitch
+        return after < self.run or after + other.run > self.pitch
 
 
 @dataclass
@@ -50,4 +61,4 @@ def _conflict(later: Step, earlier: Step) -> bool:
 
 
 def _overlap(a: Iterable[Span], b: Sequence[Span]) -> bool:
-    return any(x.buffer == y.buffer and max(x.start, y.start) < min(x.stop, y.stop) for x in a for y in b)
+    return any(x.overlaps(y) for x in a for y in b)

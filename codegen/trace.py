@@ -73,6 +73,8 @@ class Tracer:
     reductions: list[Reduction] = field(default_factory=list)
     visits: list[tuple[Value, Index, tuple[Reduction, ...]]] = field(default_factory=list)
     """Every (value, index) that is computed, and inside which reductions. (`substituted` leaves these indices.)"""
+    strides: Mapping[Value, Sequence[int]] = field(default_factory=dict)
+    """Of the inputs that are not row-major."""
     context: Any = None
     evaluator: Evaluator | None = None
 
@@ -85,20 +87,20 @@ class Tracer:
         return self._memo
 
     def load_input(self, v: Value, index: Index) -> Token:
-        return self._load(index, v.shape, v.dtype)
+        return self._load(flat(index, v.shape, self.strides.get(v)), v.dtype)
 
-    def _load(self, index: Index, shape: Sequence[int], dtype: DType) -> Token:
-        self.references.append(Reference("load", flat(index, shape), self._loops, self._guards > 0))
+    def _load(self, e: Affine, dtype: DType) -> Token:
+        self.references.append(Reference("load", e, self._loops, self._guards > 0))
         return Token(dtype)
 
     def array(self, value: np.ndarray) -> Callable[[Index], Token]:
         dtype = type_of(value).dtype
         if value.size <= 1:
             return lambda index: Token(dtype)
-        return lambda index: self._load(index, value.shape, dtype)
+        return lambda index: self._load(flat(index, value.shape), dtype)
 
-    def store(self, index: Index, shape: Sequence[int]) -> None:
-        self.references.append(Reference("store", flat(index, shape)))
+    def store(self, e: Affine) -> None:
+        self.references.append(Reference("store", e))
 
     def dtype(self, a: Token) -> DType:
         return a.dtype
@@ -199,9 +201,11 @@ class _TracingEvaluator(Evaluator):
         return super().compute(v, index)
 
 
-def trace(body: Graph, wanted: Sequence[tuple[Value, Index]]) -> Tracer:
-    """What computing these values at these indices reads."""
-    tracer = Tracer()
+def trace(
+    body: Graph, wanted: Sequence[tuple[Value, Index]], strides: Mapping[Value, Sequence[int]] | None = None
+) -> Tracer:
+    """What computing these values at these indices reads; `strides` are those of inputs that are not row-major."""
+    tracer = Tracer(strides=strides or {})
     evaluator = tracer.evaluator = _TracingEvaluator(body, tracer)
 
     def all_of_them() -> None:

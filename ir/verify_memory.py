@@ -1,10 +1,12 @@
 """What the verifier asks of a graph of level `planned`, whose intermediates have places in one arena.
 
-* Every value that a kernel writes lies in the arena, inside its size and aligned, unless it is a result of the graph,
+* Every buffer that kernels write lies in the arena, inside its size and aligned, unless it is a result of the graph,
   which has a buffer of its own. Nothing else has an offset.
-* Buffers that live at the same time do not overlap. A buffer lives from the op that writes it to the last op that
-  reads it, or a view of it; an op's workspace lives during the op. A result may have the place of an operand that dies
-  in its op where `in_place_pairs` says that the kernel allows it.
+* Buffers that live at the same time do not overlap. A buffer lives from the first op that writes it, or a window of
+  it, to the last op that touches it; an op's workspace lives during the op. A result may have the place of an operand
+  that dies in its op where `in_place_pairs` says that the kernel allows it.
+* Operands of a concat that is a view are windows of it, each written once (`ir/windows.py`), and kernels know the
+  strides of what they read and write: `.strides` is what follows from the graph.
 """
 
 from __future__ import annotations
@@ -13,40 +15,52 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import NoReturn
 
-from gluonjit.ir.buffers import ALIGNMENT, buffer_roots, in_place_pairs, is_view, result_buffers, runs_kernel
+from gluonjit.ir.buffers import ALIGNMENT, is_view, runs_kernel
 from gluonjit.ir.graph import Graph, Op, Value
+from gluonjit.ir.types import IRError
+from gluonjit.ir.windows import in_place_pairs, is_concat, kernel_strides, result_buffers, takes_strides, windows
 
 Fail = Callable[["Op | None", str], NoReturn]
 
 
 def verify_memory(graph: Graph, fail: Fail) -> None:
     """Calls `fail(op, problem)` for the first thing that is wrong."""
-    roots = buffer_roots(graph)
-    owned = result_buffers(graph, roots)
+    try:
+        places = windows(graph)
+    except IRError as e:
+        fail(None, str(e))
+    owned = result_buffers(graph, places)
     for k, v in enumerate(graph.results):
-        if owned.get(roots.get(v, v)) != k:
+        if owned.get(places[v].root) != k:
             fail(None, f"no kernel writes result {k} of the graph into a buffer of its own")
     last_use: dict[Value, int] = {}
     for t, op in enumerate(graph.ops):
         if not is_view(op):
-            last_use.update((roots.get(v, v), t) for v in op.operands)
+            last_use.update((places[v].root, t) for v in (*op.operands, *op.results))
 
     arena = _Arena(graph.attrs.get("arena", 0))
     dying: dict[int, list[Value]] = {}
     for t, op in enumerate(graph.ops):
-        placed = [r for r in op.results if runs_kernel(op) and r not in owned]
-        for r in op.results:
-            if r in placed and r.offset is None:
+        written = [places[r].root for r in op.results] if runs_kernel(op) else []
+        placed = [root for root in dict.fromkeys(written) if root not in owned]
+        for root in placed:
+            if root.offset is None:
                 fail(op, "a result has no place in the arena")
-            if r not in placed and r.offset is not None:
+        for r in op.results:
+            fills = places[r].root is r and (runs_kernel(op) or is_concat(op))
+            if r.offset is not None and not (fills and r not in owned):
                 fail(op, "a result that does not live in the arena has an offset")
-        for r, over in in_place_pairs(op, roots):
+        if runs_kernel(op):
+            _verify_strides(op, kernel_strides(op, places), fail)
+        for r, over in in_place_pairs(op, places):
             if r in placed and over.offset == r.offset and last_use.get(over) == t:
                 arena.remove(over)
-        for r in placed:
-            if problem := arena.add(r, r.offset or 0, r.type.nbytes):
+        for root in placed:
+            if root in arena.place:
+                continue
+            if problem := arena.add(root, root.offset or 0, root.type.nbytes):
                 fail(op, problem)
-            dying.setdefault(last_use.get(r, t), []).append(r)
+            dying.setdefault(last_use.get(root, t), []).append(root)
         if runs_kernel(op) and op.attrs.get(".workspace"):
             if ".workspace_offset" not in op.attrs:
                 fail(op, "its workspace has no place in the arena")
@@ -55,6 +69,14 @@ def verify_memory(graph: Graph, fail: Fail) -> None:
             arena.remove(op)
         for v in dying.pop(t, ()):
             arena.remove(v)
+
+
+def _verify_strides(op: Op, strides: tuple[object, ...], fail: Fail) -> None:
+    if op.attrs.get(".strides", ()) != strides:
+        fail(op, f"its operands and results have the strides {strides}")
+    for k, own in enumerate(strides):
+        if own is not None and not takes_strides(op, k):
+            fail(op, f"its kernel knows no strides but those of a whole buffer, here it meets {own}")
 
 
 class _Arena:

@@ -3,7 +3,8 @@
 Two buffers *interfere* when one is written while the other is still to be read. Offsets are found greedily on the
 interference graph, the largest buffer first, each at the lowest offset that fits between its neighbours (first-fit
 decreasing; Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020). An elementwise
-kernel may write over an operand that dies in it.
+kernel may write over an operand that dies in it. A buffer that is written window by window (a concat) lives from the
+first of them on.
 """
 
 from __future__ import annotations
@@ -12,16 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from gluonjit.ir.buffers import (
-    ALIGNMENT,
-    buffer_roots,
-    control_workspace,
-    in_place_pairs,
-    is_view,
-    result_buffers,
-    runs_kernel,
-)
+from gluonjit.ir.buffers import ALIGNMENT, control_workspace, is_view, runs_kernel
 from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
+from gluonjit.ir.windows import Window, in_place_pairs, is_row_major, result_buffers, windows
 from gluonjit.passes.lift import CONTROL
 from gluonjit.passes.manager import register_pass
 
@@ -43,9 +37,9 @@ def plan_memory(graph: Graph) -> Graph:
     Sets `Value.offset`, `.workspace_offset`, and the graph attributes `arena` (bytes), `arena_sum` (unshared) and, if a
     kernel needs any, `scratch` (bytes per thread)."""
     graph = _plan_regions(_copy_results(graph))
-    roots = buffer_roots(graph)
-    owned = result_buffers(graph, roots)
-    last_use = _last_uses(graph, roots)
+    places = windows(graph)
+    owned = result_buffers(graph, places)
+    last_use = _last_uses(graph, places)
 
     buffers: dict[Value, Buffer] = {}
     workspaces: dict[Op, Buffer] = {}
@@ -53,12 +47,12 @@ def plan_memory(graph: Graph) -> Graph:
     for t, op in enumerate(graph.ops):
         if not runs_kernel(op):
             continue
-        for r in op.results:
-            if r not in owned:
-                buffers[r] = Buffer(_align(r.type.nbytes), t, last_use.get(r, t))
+        for root in dict.fromkeys(places[r].root for r in op.results):
+            if root not in owned and root not in buffers:
+                buffers[root] = Buffer(_align(root.type.nbytes), t, last_use.get(root, t))
         if op.attrs.get(".workspace"):
             workspaces[op] = Buffer(_align(op.attrs[".workspace"]), t, t)
-        for r, root in in_place_pairs(op, roots):
+        for r, root in in_place_pairs(op, places):
             old = buffers.get(root)
             if r in buffers and old is not None and old.end == t:
                 reuses.append((old, buffers[r]))
@@ -87,12 +81,12 @@ def _align(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-def _last_uses(graph: Graph, roots: Mapping[Value, Value]) -> dict[Value, int]:
+def _last_uses(graph: Graph, places: Mapping[Value, Window]) -> dict[Value, int]:
+    """Root → the last op that reads or writes something in its buffer."""
     last: dict[Value, int] = {}
     for t, op in enumerate(graph.ops):
         if not is_view(op):
-            for v in op.operands:
-                last[roots.get(v, v)] = t
+            last.update((places[v].root, t) for v in (*op.operands, *op.results))
     return last
 
 
@@ -163,9 +157,9 @@ def _plan_regions(graph: Graph) -> Graph:
 
 def _copy_results(graph: Graph) -> Graph:
     """Adds a copy in front of every result that no kernel writes to a buffer of its own."""
-    owned = result_buffers(graph, buffer_roots(graph))
-    roots = buffer_roots(graph)
-    missing = [k for k, v in enumerate(graph.results) if owned.get(roots.get(v, v)) != k]
+    places = windows(graph)
+    owned = result_buffers(graph, places)
+    missing = [k for k, v in enumerate(graph.results) if owned.get(places[v].root) != k]
     if not missing:
         return graph
     b = Builder(graph.name, graph.level)
@@ -177,7 +171,9 @@ def _copy_results(graph: Graph) -> Graph:
     for k in missing:
         body = Builder("copy", "fused")
         region = body.build([body.input("x", results[k].type)])
-        results[k] = b.emit("fused", [results[k]], {".kernel": "copy"}, [region])[0]
+        old = graph.results[k]
+        strides = {} if is_row_major(old.shape, places[old].strides) else {".strides": (places[old].strides, None)}
+        results[k] = b.emit("fused", [results[k]], {".kernel": "copy", **strides}, [region])[0]
     n = len(graph.outputs)
     for (state, _), value in zip(graph.updates, results[n:], strict=True):
         b.update(env[state], value)

@@ -1,0 +1,190 @@
+"""Where in memory the values of a graph lie: in which buffer, from where on, and how far apart their elements are.
+
+Most values are a buffer of their own, row-major. What an op annotated `.kernel = 'view'` gives is never computed:
+
+* a `reshape` renames its operand;
+* a `concat` is a buffer in which its operands lie side by side. The kernels that make them write there: each operand
+  is a *window*, whose elements are as far apart as the concat's. A concat may be a window of another one.
+
+The buffer is named by its *root*: the value that fills it as a whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from gluonjit.ir import opdef
+from gluonjit.ir.buffers import is_view, runs_kernel
+from gluonjit.ir.graph import Graph, Op, Value
+from gluonjit.ir.types import IRError
+
+Strides = tuple[int, ...]
+
+
+class Window(NamedTuple):
+    root: Value
+    offset: int
+    """Elements between the root's first one and this value's."""
+    strides: Strides
+    """Elements from one to the next along each axis."""
+
+
+def row_major(shape: Sequence[int]) -> Strides:
+    """The strides of an array without gaps."""
+    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
+
+
+def is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether an array of these strides has no gaps. Along an axis of 1 the stride means nothing."""
+    return 0 in shape or all(n == 1 or s == r for n, s, r in zip(shape, strides, row_major(shape), strict=True))
+
+
+def restrided(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> Strides | None:
+    """The strides of the same elements, in the same order, under the shape `new`; None when no strides do that."""
+    if 0 in shape or is_row_major(shape, strides):
+        return row_major(new)
+    axes = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
+    out: list[int] = []
+    left, step = 1, 1  # of the old axis that is being divided into new ones, the innermost first
+    for n in reversed(new):
+        if n != 1 and left == 1:
+            left, step = axes.pop()
+        while left % n:
+            if not axes or axes[-1][1] != left * step:
+                return None
+            left *= axes.pop()[0]
+        out.append(step)
+        left, step = left // n, step * n
+    return tuple(reversed(out))
+
+
+def windows(graph: Graph) -> Mapping[Value, Window]:
+    """Where every value of the graph lies. Raises IRError when an operand of a concat cannot be a window of it."""
+    source: dict[Value, Value] = {}  # reshaped value → the one that a kernel (or whoever) makes
+    for op in graph.ops:
+        if is_view(op) and op.name == "reshape":
+            v = op.operands[0]
+            source[op.result] = source.get(v, v)
+    found: dict[Value, Window] = {}
+    for op in reversed(graph.ops):
+        if is_view(op) and op.name == "concat":
+            whole = found.get(op.result) or Window(op.result, 0, row_major(op.result.shape))
+            found[op.result] = whole
+            axis, at = op.attrs["axis"], 0
+            for v in op.operands:
+                made = source.get(v, v)
+                found[made] = _inside(graph, whole, v, made, at * whole.strides[axis], found)
+                at += v.shape[axis]
+    for v in graph.inputs:
+        found[v] = Window(v, 0, row_major(v.shape))
+    for op in graph.ops:
+        for r in op.results:
+            if r in source:
+                root, offset, strides = found[source[r]]
+                own = restrided(source[r].shape, strides, r.shape)
+                if own is None:
+                    raise IRError(f"%{r.name} is a reshape of a window whose elements have no strides in its shape")
+                found[r] = Window(root, offset, own)
+            elif r not in found:
+                found[r] = Window(r, 0, row_major(r.shape))
+    return found
+
+
+def _inside(graph: Graph, whole: Window, v: Value, made: Value, offset: int, found: Mapping[Value, Window]) -> Window:
+    """Where `made` lies, of which the operand `v` of a concat that lies at `whole` is a view."""
+    maker = graph.producers.get(made)
+    if maker is None or not (runs_kernel(maker) or is_concat(maker)):
+        raise IRError(f"%{v.name} is an operand of a concat that is a view, but no kernel writes it")
+    if made in found:
+        raise IRError(f"%{v.name} is an operand of a concat that is a view, but it already lies elsewhere")
+    strides = restrided(v.shape, whole.strides, made.shape)
+    if strides is None:
+        raise IRError(f"%{v.name} is an operand of a concat that is a view, but its kernel cannot write it there")
+    return Window(whole.root, whole.offset + offset, strides)
+
+
+def is_concat(op: Op) -> bool:
+    """Whether the op is a buffer in which its operands lie."""
+    return is_view(op) and op.name == "concat"
+
+
+def fills_buffer(v: Value, window: Window) -> bool:
+    """Whether the value is all of its buffer, row-major."""
+    return v.size == window.root.size and is_row_major(v.shape, window.strides)
+
+
+def result_buffers(graph: Graph, places: Mapping[Value, Window]) -> dict[Value, int]:
+    """Root → index of the graph result (outputs, then updates) whose own buffer it is written to.
+
+    The first result that is all of what kernels write gets it written in place; any other result with the same root,
+    a window, and any that is an input, a constant or a prepared value, is not in the table and needs a copy.
+    """
+    owners: dict[Value, int] = {}
+    for k, v in enumerate(graph.results):
+        root = places[v].root
+        producer = graph.producers.get(root)
+        written = producer is not None and (runs_kernel(producer) or is_concat(producer))
+        if written and fills_buffer(v, places[v]) and root not in owners:
+            owners[root] = k
+    return owners
+
+
+def in_place_pairs(op: Op, places: Mapping[Value, Window]) -> list[tuple[Value, Value]]:
+    """(result, root of an operand) pairs where the result may take the operand's memory.
+
+    True when the kernel reads each element of the operand exactly where it writes that of the result: a body of
+    elementwise primitives, in which the operand has the result's shape and is read by such primitives alone, and
+    under one name (a view may be read at another index than it is written). Both fill their buffers.
+    """
+    if op.attrs.get(".kernel") != "loops" or op.name != "fused":
+        return []
+    body = op.regions[0]
+    if len(body.outputs) != 1 or not fills_buffer(op.results[0], places[op.results[0]]):
+        return []
+    for o in body.ops:
+        definition = o.definition
+        elementwise = isinstance(definition, opdef.Primitive) and definition.elementwise
+        if not elementwise and o.name not in ("constant", "broadcast"):
+            return []
+    moved = {v for o in body.ops if o.name == "broadcast" for v in o.operands}
+    out = body.outputs[0].type
+    read = [places[v].root for v in op.operands]
+    return [
+        (places[op.results[0]].root, root)
+        for v, inner, root in zip(op.operands, body.inputs, read, strict=True)
+        if inner not in moved
+        and inner.shape == out.shape
+        and inner.dtype.itemsize == out.dtype.itemsize
+        and read.count(root) == 1
+        and fills_buffer(v, places[v])
+    ]
+
+
+# ---- what kernels are told
+
+_STRIDED = frozenset({"loops", "copy", "matmul", "conv", "depthwise"})
+
+
+def takes_strides(op: Op, k: int) -> bool:
+    """Whether the op's kernel can read operand k, or write result k - len(operands), in any strides."""
+    if op.attrs.get(".packed") == k or op.attrs.get(".kernel") not in _STRIDED:
+        return False
+    return k != 1 or op.attrs[".kernel"] != "depthwise"
+
+
+def kernel_strides(op: Op, places: Mapping[Value, Window]) -> tuple[Strides | None, ...]:
+    """What `.strides` says of an op with a kernel: for each operand, then each result, its strides; None: row-major.
+
+    Empty when all of them are."""
+    values = (*op.operands, *op.results)
+    all = tuple(None if is_row_major(v.shape, places[v].strides) else places[v].strides for v in values)
+    return all if any(s is not None for s in all) else ()
+
+
+def strides_of(v: Value, k: int, attrs: Mapping[str, object]) -> Strides:
+    """The strides of operand or result `k` (counted as in `.strides`) of a kernel with these attributes."""
+    strides = attrs.get(".strides")
+    own = strides[k] if strides else None  # type: ignore[index]
+    return row_major(v.shape) if own is None else own
