@@ -1,0 +1,135 @@
+"""The other end of `benchmarks.worker`: an engine that can be told to take a turn, and is stopped in between.
+
+A stopped process has no threads that spin, so whoever's turn it is has the cores to itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers import OURS
+
+ROOT = Path(__file__).resolve().parents[1]
+_TOO_LONG = 0.02
+"""Share of the cores' time that a turn may have waited for them."""
+
+
+class EngineFailed(Exception):
+    """The engine is not installed, cannot run the model, or has died; the message says which."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    seconds: float
+    """Per call."""
+    cpu: float
+    """CPU time by wall time: how many cores were busy."""
+    disturbed: bool
+    """Whether something else had the cores for a part of it."""
+
+
+class Engine:
+    """Use it in a `with` statement."""
+
+    def __init__(self, name: str, folder: Path, cpus: list[int], python: str = sys.executable) -> None:
+        self.name = name
+        self.threads = len(cpus)
+        self._log = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            [python, "-m", "benchmarks.worker", name, str(folder.resolve()), ",".join(map(str, cpus))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            cwd=ROOT,
+            text=True,
+        )
+        try:
+            facts = self._answer()
+            if "failed" in facts:
+                raise EngineFailed(facts["failed"])
+        except BaseException:
+            self.close()
+            raise
+        self.first: float = facts["first"]
+        """Seconds from the model's files to the first result, the engine's import included."""
+        self.memory: int = facts["memory"]
+        self.version: str = facts["version"]
+        self.work: float | None = facts["work"]
+        self._signal("SIGSTOP")
+
+    def turn(self, calls: int) -> Turn:
+        facts = self._ask(f"turn {calls}")
+        waited = facts["waited"]
+        if waited is None:  # one thread should have all of one core; of several, nobody knows how many were busy
+            waited = facts["wall"] - facts["cpu"] if self.threads == 1 else 0.0
+        disturbed = waited > _TOO_LONG * facts["wall"] * self.threads
+        return Turn(facts["wall"] / calls, facts["cpu"] / facts["wall"], disturbed)
+
+    def output(self) -> np.ndarray:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "output.npy")
+            self._ask(f"output {path}")
+            return np.load(path)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._log.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, command: str) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._signal("SIGCONT")
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        answer = self._answer()
+        self._signal("SIGSTOP")
+        return answer
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if line:
+            return json.loads(line)
+        self._process.wait()
+        self._log.seek(0)
+        last = self._log.read().strip().splitlines()[-1:]
+        raise EngineFailed(" ".join([f"died with exit status {self._process.returncode}", *last]))
+
+    def _signal(self, name: str) -> None:
+        if hasattr(signal, name):
+            self._process.send_signal(getattr(signal, name))
+
+
+def start(peer: str, folder: Path, cpus: list[int], python: str = sys.executable) -> Engine:
+    return Engine(f"peers.{peer}:load", folder, cpus, python)
+
+
+def start_ours(folder: Path, cpus: list[int]) -> Engine:
+    return start(OURS, folder, cpus)
+
+
+def cores(count: int) -> list[int]:
+    """CPUs to pin `count` threads to, of different cores; the last ones, as systems have more to do on the first."""
+    from gluonjit.runtime.cores import _siblings
+
+    mine = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    distinct = list({_siblings(cpu): cpu for cpu in reversed(mine)}.values())
+    if len(distinct) < count:
+        raise SystemExit(f"{count} threads need as many cores, and this process may use {len(distinct)}")
+    return sorted(distinct[:count])

@@ -1,0 +1,95 @@
+"""Two engines in turns: A B, B A, A B, …; what counts is the median of the ratios of neighbouring turns.
+
+Clocks, heat and neighbours change all the time, and both turns of a pair see nearly the same of them. A pair in which
+something else had the cores does not count, and another one is made instead, up to a limit.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.engine import Engine, Turn
+
+_LEAST = 5
+"""Pairs, however long a call takes."""
+_ATTEMPTS = 3
+"""Times as many pairs as wanted may be made until enough are undisturbed."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Of engine B with engine A."""
+
+    ratio: float
+    """Seconds of B by seconds of A: the median over the pairs that count."""
+    low: float
+    high: float
+    """Its quartiles."""
+    seconds: float
+    """B's median per call."""
+    base: float
+    """A's."""
+    cpu: float
+    base_cpu: float
+    """CPU time by wall time: medians."""
+    pairs: int
+    """How many count."""
+    dropped: int
+    """How many were disturbed."""
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether so many pairs were disturbed that the rest means little."""
+        return self.pairs < _LEAST or self.pairs < self.dropped
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "disturbed": self.disturbed}
+
+
+def compare(a: Engine, b: Engine, seconds: float, turn: float) -> Comparison:
+    """`seconds` is how long each of them runs in all, `turn` how long a turn takes, unless one call takes longer."""
+    counts = [calls_for(engine, turn) for engine in (a, b)]
+    wanted = max(_LEAST, round(seconds / turn))
+    pairs: list[tuple[Turn, Turn]] = []
+    kept = 0
+    while kept < wanted and len(pairs) < _ATTEMPTS * wanted:
+        if len(pairs) % 2:
+            second = b.turn(counts[1])
+            pair = a.turn(counts[0]), second
+        else:
+            pair = a.turn(counts[0]), b.turn(counts[1])
+        pairs.append(pair)
+        kept += not (pair[0].disturbed or pair[1].disturbed)
+    return summarize(pairs)
+
+
+def calls_for(engine: Engine, seconds: float) -> int:
+    """How many calls take about so long."""
+    calls = 1
+    while True:
+        spent = engine.turn(calls).seconds * calls
+        if spent >= seconds / 2:
+            return max(1, round(calls * seconds / spent))
+        calls = max(2 * calls, round(calls * seconds / max(spent, 1e-6) / 4))
+
+
+def summarize(pairs: Sequence[tuple[Turn, Turn]]) -> Comparison:
+    """If nothing was undisturbed, it is all there is to go by."""
+    good = [pair for pair in pairs if not (pair[0].disturbed or pair[1].disturbed)]
+    used = good or pairs
+    ratios = sorted(b.seconds / a.seconds for a, b in used)
+    low, _, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else (ratios * 3)
+    return Comparison(
+        statistics.median(ratios),
+        low,
+        high,
+        statistics.median(b.seconds for _, b in used),
+        statistics.median(a.seconds for a, _ in used),
+        statistics.median(b.cpu for _, b in used),
+        statistics.median(a.cpu for a, _ in used),
+        len(good),
+        len(pairs) - len(good),
+    )

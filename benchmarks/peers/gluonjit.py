@@ -1,0 +1,18 @@
+"""Ours: the Gluon block, hybridized, as a user calls it, NDArrays in and out."""
+
+from __future__ import annotations
+
+from benchmarks.model import Model
+from benchmarks.peers import Loaded
+
+
+def load(model: Model, threads: int) -> Loaded:
+    import gluonjit as mx
+    from benchmarks.workloads import make
+    from gluonjit._version import version
+
+    mx.set_num_threads(threads)
+    facts = model.facts
+    net, inputs = make(facts["workload"], facts["batch"], facts["width"])
+    net.hybridize()
+    return Loaded(net, [mx.nd.array(x) for x in inputs], lambda y: y.asnumpy(), version)

@@ -1,0 +1,21 @@
+"""Real MXNet, which needs an interpreter of its own (`--mxnet`), so nothing of gluonjit is imported here."""
+
+from __future__ import annotations
+
+from benchmarks.model import Model
+from benchmarks.peers import Loaded
+
+
+def load(model: Model, threads: int) -> Loaded:
+    import mxnet as mx
+
+    inputs = model.inputs()
+    block = mx.gluon.SymbolBlock.imports(f"{model.prefix}-symbol.json", list(inputs), f"{model.prefix}-0000.params")
+    block.hybridize(static_alloc=True, static_shape=True)
+
+    def call(*args):
+        y = block(*args)
+        y.wait_to_read()
+        return y
+
+    return Loaded(call, [mx.nd.array(x) for x in inputs.values()], lambda y: y.asnumpy(), mx.__version__)

@@ -1,0 +1,27 @@
+"""OpenVINO: hint LATENCY, one stream, float32, inputs and outputs shared rather than copied."""
+
+from __future__ import annotations
+
+from benchmarks.model import Model
+from benchmarks.peers import Loaded
+from benchmarks.peers.onnx_model import onnx_model
+
+
+def load(model: Model, threads: int) -> Loaded:
+    import openvino
+
+    core = openvino.Core()
+    options = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    compiled = core.compile_model(core.read_model(onnx_model(model.net())), "CPU", options)
+    request = compiled.create_infer_request()
+    inputs = list(model.inputs().values())
+
+    def call(arrays):
+        return request.infer(arrays, share_inputs=True, share_outputs=True)
+
+    return Loaded(call, [inputs], lambda y: y[compiled.output(0)], openvino.__version__)

@@ -1,0 +1,18 @@
+"""torch.compile (Inductor's C++ backend, which needs a compiler) with frozen weights."""
+
+from __future__ import annotations
+
+from benchmarks.model import Model
+from benchmarks.peers import Loaded
+from benchmarks.peers.torch_graph import torch_module
+
+
+def load(model: Model, threads: int) -> Loaded:
+    import torch
+    import torch._inductor.config as config
+
+    torch.set_num_threads(threads)
+    config.freezing = True
+    module = torch.compile(torch_module(model.net()))
+    inputs = [torch.from_numpy(x) for x in model.inputs().values()]
+    return Loaded(torch.inference_mode()(module), inputs, lambda y: y.numpy(), torch.__version__)

@@ -1,0 +1,131 @@
+"""The rows of a run as text, as Markdown and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import Row, best_peer, geometric_mean, peers_of
+
+
+def time(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def ours(row: Row) -> str:
+    """`27.1 ms, 286 GFLOP/s (98 % of multiply-adds), cpu/wall 1.00, error 3e-07`"""
+    facts = row["ours"]
+    rate = row["flop"] / facts["seconds"]
+    return (
+        f"{time(facts['seconds'])}, {rate / 1e9:.1f} GFLOP/s ({rate / row['limits']['flops']:.0%} of multiply-adds), "
+        f"cpu/wall {facts['cpu']:.2f}, error {facts['error']:.0e}"
+    )
+
+
+def peer(row: Row, name: str) -> str:
+    """`30.6 ms, 1.15 times ours (1.14 to 1.17; 15 pairs), cpu/wall 1.00`"""
+    p = row["peers"][name]
+    text = f"{time(p['seconds'])}, {p['ratio']:.3f} times ours ({p['low']:.2f} to {p['high']:.2f}; {p['pairs']} pairs"
+    text += f", {p['dropped']} disturbed)" if p["dropped"] else ")"
+    return f"{text}, cpu/wall {p['cpu']:.2f}" + (", NOT COUNTED: too often disturbed" if p["disturbed"] else "")
+
+
+def summary(rows: Sequence[Row]) -> str:
+    lines = [_cells(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(_HEAD, *lines)]
+    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(cells, widths)).rstrip() for cells in [_HEAD, *lines])
+
+
+def markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
+    names = peers_of(rows)
+    mean = geometric_mean(rows)
+    parts = [
+        f"Measured on {machine['cpu']}. A ratio is the best peer's time by ours, the median over neighbouring turns. "
+        "cpu/wall is CPU time by wall time, ours and the peer's. Errors are against float64, by the largest value."
+        + (f" Geometric mean of the ratios: {mean:.2f}." if mean else ""),
+        _table(_HEAD, map(_cells, rows)),
+        "Every peer's time by ours (in brackets: too often disturbed to count):",
+        _table(["", "threads", *names], (_ratios(row, names) for row in rows)),
+    ]
+    versions = {name: row["peers"][name]["version"] for row in rows for name in names if name in row["peers"]}
+    if versions:
+        parts.append("Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".")
+    skipped = sorted({f"{name}: {why}" for row in rows for name, why in row["skipped"].items()})
+    if skipped:
+        parts.append("Left out:\n\n" + "\n".join(f"- {text}" for text in skipped))
+    return "\n\n".join(parts) + "\n"
+
+
+_HEAD = "workload,threads,ours,GFLOP/s,of peak,best peer,its time,ratio,goal,cpu/wall,error".split(",")
+
+
+def _cells(row: Row) -> list[str]:
+    facts, best = row["ours"], best_peer(row)
+    rate = row["flop"] / facts["seconds"]
+    cells = [f"{row['workload']} {row['title']}", str(row["threads"]), time(facts["seconds"])]
+    cells += [f"{rate / 1e9:.1f}", f"{rate / row['limits']['flops']:.0%}"]
+    if best is None:
+        return [*cells, "", "", "", f"{row['goal']:.2f}", f"{facts['cpu']:.2f}", f"{facts['error']:.0e}"]
+    p = row["peers"][best]
+    met = "" if p["ratio"] >= row["goal"] else " (missed)"
+    cells += [best, time(p["seconds"]), f"{p['ratio']:.2f}", f"{row['goal']:.2f}{met}"]
+    return [*cells, f"{p['base_cpu']:.2f} {p['cpu']:.2f}", f"{facts['error']:.0e}"]
+
+
+def _ratios(row: Row, names: Sequence[str]) -> list[str]:
+    return [row["workload"], str(row["threads"]), *(_ratio(row, name) for name in names)]
+
+
+def _ratio(row: Row, name: str) -> str:
+    p = row["peers"].get(name)
+    if p is None:
+        return "–"
+    return f"({p['ratio']:.2f})" if p["disturbed"] else f"{p['ratio']:.2f}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [list(head), ["---"] * len(head), *map(list, rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def picture(rows: Sequence[Row], path: Path) -> None:
+    """Flop per second over flop per byte, ours and the best peer, below the machine's limits, by number of threads.
+
+    Nothing without matplotlib, which is only needed for this.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return
+    counts = sorted({row["threads"] for row in rows})
+    figure = Figure(figsize=(7 * len(counts), 5.5), layout="constrained")
+    for axes, threads in zip(figure.subplots(1, len(counts), squeeze=False)[0], counts):
+        _roofline(axes, [row for row in rows if row["threads"] == threads])
+        axes.set_title(f"{threads} thread{'s' * (threads > 1)}")
+    figure.savefig(path, dpi=110)
+
+
+def _roofline(axes: Any, rows: Sequence[Row]) -> None:
+    intensity = [row["flop"] / row["bytes"] for row in rows]
+    flops = max(row["limits"]["flops"] for row in rows) / 1e9
+    bandwidth = max(row["limits"]["bandwidth"] for row in rows) / 1e9
+    span = [min(intensity) / 2, max(intensity) * 3]
+    axes.plot(span, [flops, flops], color="black", linewidth=1)
+    axes.plot(span, [x * bandwidth for x in span], color="black", linewidth=1, linestyle="--")
+    axes.text(span[1], flops * 1.03, f"multiply-adds {flops:.0f} GFLOP/s", ha="right", va="bottom", fontsize=8)
+    axes.plot([], [], color="black", linestyle="--", label=f"memory {bandwidth:.0f} GB/s")
+    peers = [(x, row, best) for x, row in zip(intensity, rows) if (best := best_peer(row))]
+    best_rates = [row["flop"] / row["peers"][best]["seconds"] / 1e9 for _, row, best in peers]
+    axes.plot([x for x, *_ in peers], best_rates, linestyle="", label="best peer", marker="x", color="tab:red")
+    rates = [row["flop"] / row["ours"]["seconds"] / 1e9 for row in rows]
+    axes.plot(intensity, rates, linestyle="", label="gluonjit", marker="o", color="tab:blue")
+    for x, y, row in zip(intensity, rates, rows):
+        axes.annotate(row["workload"], (x, y), textcoords="offset points", xytext=(5, 4), fontsize=8)
+    axes.set(xscale="log", yscale="log", xlabel="flop per byte of inputs, weights and outputs", ylabel="GFLOP/s")
+    axes.set_ylim(top=flops * 4)  # Winograd's textbook flops may exceed what is executed
+    axes.legend(loc="lower right", fontsize=8)
+    axes.grid(True, which="major", alpha=0.3)

@@ -1,0 +1,84 @@
+"""What a run has found, as JSON: a row for each workload and number of threads.
+
+    {"machine": {"cpu": …}, "rows": [{
+        "workload": "W4", "title": …, "threads": 2, "flop": …, "bytes": …, "goal": 1.15,
+        "ours": {"seconds": …, "cpu": …, "error": …, "first": …, "memory": …, "version": …},
+        "limits": {"flops": flop per second, "bandwidth": bytes per second},
+        "peers": {"litert": {… of `measure.Comparison`, "error": …, "difference": …, "first", "memory", "version"}},
+        "skipped": {"ncnn": "why"}}]}
+
+`error` is the largest difference from the answer in float64, `difference` that from ours, both by the largest absolute
+value of the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers import PEERS
+from benchmarks.workloads import WORKLOADS
+
+Row = dict[str, Any]
+
+
+def relative_difference(x: np.ndarray, reference: np.ndarray) -> float:
+    """The largest difference by the largest absolute value of `reference`; infinite for other shapes, or NaN."""
+    if x.shape != reference.shape:
+        return float("inf")
+    reference = reference.astype(np.float64)
+    worst = float(np.abs(x - reference).max() / np.abs(reference).max())
+    return worst if worst == worst else float("inf")
+
+
+def machine() -> dict[str, Any]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        cpu = platform.processor() or platform.machine()
+    return {"cpu": cpu}
+
+
+def key(row: Row) -> tuple[str, int]:
+    return row["workload"], row["threads"]
+
+
+def load(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def merged(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
+    """All rows; where both have one, the new one, with those peers of the old one that it has not measured."""
+    rows = {key(row): row for row in old}
+    for row in new:
+        before = rows.get(key(row), {"peers": {}, "skipped": {}, "limits": {}})
+        peers = {**before["peers"], **row["peers"]}
+        skipped = {name: why for name, why in {**before["skipped"], **row["skipped"]}.items() if name not in peers}
+        rows[key(row)] = {**row, "peers": peers, "skipped": skipped, "limits": {**before["limits"], **row["limits"]}}
+    order = list(WORKLOADS)
+    return sorted(rows.values(), key=lambda row: (order.index(row["workload"]), row["threads"]))
+
+
+def best_peer(row: Row) -> str | None:
+    """Whose time is the shortest beside ours; disturbed comparisons do not count."""
+    counted = {name: p["ratio"] for name, p in row["peers"].items() if not p["disturbed"]}
+    return min(counted, key=lambda name: counted[name]) if counted else None
+
+
+def peers_of(rows: Iterable[Row]) -> list[str]:
+    """Those that any row has, in the usual order."""
+    there = {name for row in rows for name in row["peers"]}
+    return [name for name in PEERS if name in there]
+
+
+def geometric_mean(rows: Iterable[Row]) -> float | None:
+    """Of our ratios to each row's best peer."""
+    ratios = [row["peers"][best]["ratio"] for row in rows if (best := best_peer(row))]
+    return statistics.geometric_mean(ratios) if ratios else None
