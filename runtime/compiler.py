@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from gluonjit.runtime.executable import Executable
 
 PIPELINE = (
-    "expand, legalize-broadcast, simplify, fold, cse, dce, layout, sink-reshapes, simplify, cse, dce, "
-    "fuse, select, hoist, threads, plan-memory"
+    "expand, legalize-broadcast, simplify, fold, cse, dce, reorder-pooling, fold-affine, hoist-strides, "
+    "layout, sink-reshapes, simplify, cse, dce, fuse, select, hoist, threads, plan-memory"
 )
 """The passes of the backend `llvm`, in order. `docs/passes.md` says why in this one."""
 

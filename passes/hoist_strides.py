@@ -1,0 +1,214 @@
+"""`hoist-strides`: what only some pixels are read of is computed for these pixels alone.
+
+A 1×1 convolution of stride s reads every s-th row and column. Where all readers of a value are such convolutions, or
+elementwise ops on the way to them, the stride moves up: the readers get stride 1, and whatever makes the value makes
+every s-th row and column of it, at last a convolution or a pooling, whose own stride grows by the factor s. In ResNet
+v1 both convolutions at the entry of a stage are of this kind, so that the last block before it is left with a quarter
+of its pixels. Exact: the same products and sums, fewer of them.
+
+A value that has other readers, too, stays whole; what is read of it is a strided slice. So a stride moves only where
+it saves more work than the slices are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import gcd, prod
+from typing import Any
+
+from gluonjit.ir import opdef
+from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
+from gluonjit.ir.primitives.convolution import Layout
+from gluonjit.ir.primitives.movement import broadcast_dims
+from gluonjit.passes.manager import register_pass
+
+Steps = tuple[int, ...]
+"""For each axis of a value: every how manieth element is wanted, from the first one on."""
+
+_PER_BYTE = 2
+"""Multiply-adds in the time of moving a byte."""
+
+
+@register_pass("hoist-strides")
+def hoist_strides(graph: Graph) -> Graph:
+    """Computes what only strided 1×1 convolutions read for the pixels that they read."""
+    if not any(op.name in _ORIGINS and _strides(op) for op in graph.ops):
+        return graph
+    thinned = _worthwhile(graph, _wanted(graph))
+    return _rebuild(graph, thinned) if thinned else graph
+
+
+_ORIGINS = {"conv": "stride", "reduce_window": "stride", "slice": "step"}
+"""Ops that may read less than all, and the attribute that says so."""
+
+
+def _strides(op: Op) -> bool:
+    return any(n > 1 for n in op.attrs[_ORIGINS[op.name]] or ())
+
+
+def _wanted(graph: Graph) -> dict[Value, Steps]:
+    """What readers want of a value, where none wants all of it and its maker can leave out the rest."""
+    wanted: dict[Value, Steps] = {}
+    results = set(graph.results)
+    for op in reversed(graph.ops):
+        if len(op.results) != 1 or op.result in results:
+            continue
+        v = op.result
+        reads = [
+            _read(user, k, wanted.get(user.results[0]))
+            for user in graph.uses.get(v, ())
+            for k, x in enumerate(user.operands)
+            if x is v
+        ]
+        if not reads or None in reads:
+            continue
+        steps = tuple(gcd(*each) for each in zip(*reads))  # type: ignore[arg-type]
+        if any(n > 1 for n in steps) and _can_thin(op, steps):
+            wanted[v] = steps
+    return wanted
+
+
+def _read(op: Op, k: int, steps: Steps | None) -> Steps | None:
+    """What of its operand `k` an op reads when `steps` of its only result are wanted; None for everything."""
+    if len(op.results) != 1:
+        return None
+    x, rank = op.operands[k], op.results[0].ndim
+    own = steps or (1,) * rank
+    if op.name in _ORIGINS:
+        if k > 0:
+            return None
+        read = [1] * x.ndim
+        for axis, target, stride, taps, first in _axes(op):
+            step = stride * own[target]
+            if taps == 1 and first == 0 and -(-op.result.shape[target] // own[target]) == -(-x.shape[axis] // step):
+                read[axis] = step
+    elif _is_elementwise(op) or op.name == "concat":
+        read = list(own)
+    elif op.name == "broadcast":
+        dims = broadcast_dims(x.ndim, op.attrs["shape"], op.attrs["dims"])
+        read = [own[d] if n != 1 else 1 for n, d in zip(x.shape, dims, strict=True)]
+    else:
+        return None
+    return tuple(read) if any(n > 1 for n in read) else None
+
+
+def _axes(op: Op) -> list[tuple[int, int, int, int, int]]:
+    """(operand axis, result axis, stride, taps, position of the first) for each axis that a window moves along."""
+    a = op.attrs
+    if op.name == "conv":
+        layout = Layout.parse(a["layout"])
+        taps = [op.operands[1].shape[axis] for axis in layout.weight[2:]]
+        # Dilated input is another one than that which is read.
+        first = [low if n == 1 else 1 for low, n in zip(a["low"], a["input_dilation"], strict=True)]
+        return list(zip(layout.input[2:], layout.result[2:], a["stride"], taps, first, strict=True))
+    axes = range(op.result.ndim)
+    if op.name == "slice":
+        return list(zip(axes, axes, a["step"] or (1,) * len(axes), (1,) * len(axes), a["start"], strict=True))
+    return list(zip(axes, axes, a["stride"], a["window"], a["low"], strict=True))
+
+
+def _can_thin(op: Op, steps: Steps) -> bool:
+    """Whether the op can make every `steps`-th element of its result alone."""
+    if op.name == "conv":
+        moving = {target for _, target, *_ in _axes(op)}
+        return all(n == 1 or axis in moving for axis, n in enumerate(steps))
+    if op.name == "concat":
+        return steps[op.attrs["axis"]] == 1
+    return op.name in ("reduce_window", "slice", "broadcast") or _is_elementwise(op)
+
+
+def _is_elementwise(op: Op) -> bool:
+    definition = op.definition
+    return isinstance(definition, opdef.Primitive) and definition.elementwise and bool(op.operands)
+
+
+def _worthwhile(graph: Graph, wanted: dict[Value, Steps]) -> dict[Value, Steps]:
+    """Of what could be thinned, that which saves more than the slices cost that it needs; connected values go
+    together."""
+    parent = {v: v for v in wanted}
+
+    def find(v: Value) -> Value:
+        while parent[v] is not v:
+            parent[v] = parent[parent[v]]
+            v = parent[v]
+        return v
+
+    gain = dict.fromkeys(wanted, 0.0)
+    for v, steps in wanted.items():
+        op = graph.producers[v]
+        gain[v] += (1 - 1 / prod(steps)) * _work(op)
+        for k, x in enumerate(op.operands):
+            if x in wanted:
+                parent[find(x)] = find(v)
+            if op.name in _ORIGINS or (read := _read(op, k, steps)) in (None, wanted.get(x)):
+                continue
+            maker = graph.producers.get(x)
+            if maker is None or maker.name != "broadcast":  # of which a slice is a broadcast
+                gain[v] -= _PER_BYTE * 2 * x.type.nbytes / prod(read)
+    total: dict[Value, float] = {}
+    for v, amount in gain.items():
+        total[find(v)] = total.get(find(v), 0.0) + amount
+    return {v: steps for v, steps in wanted.items() if total[find(v)] > 0}
+
+
+def _work(op: Op) -> float:
+    """In multiply-adds."""
+    if op.name == "conv":
+        filters = Layout.parse(op.attrs["layout"]).weight[0]
+        return op.result.size * (op.operands[1].size / max(op.operands[1].shape[filters], 1))
+    return float(op.result.size * prod(op.attrs["window"])) if op.name == "reduce_window" else 0.0
+
+
+def _rebuild(graph: Graph, thinned: dict[Value, Steps]) -> Graph:
+    b = Builder(graph.name, graph.level)
+    env = {v: b.input(v.name, v.type) for v in graph.inputs}
+    slices: dict[tuple[Value, Steps], Value] = {}
+
+    def thin(x: Value, read: Steps | None) -> Value:
+        """What of `x` is read, of whatever there is of it."""
+        there = thinned.get(x, (1,) * x.ndim)
+        if read is None or read == there:
+            return env[x]
+        if (x, read) not in slices:
+            step = tuple(n // k for n, k in zip(read, there, strict=True))
+            slices[x, read] = b.slice(env[x], start=(0,) * x.ndim, size=_thinner(x.shape, read), step=step)
+        return slices[x, read]
+
+    for op in graph.ops:
+        b.loc = op.loc
+        steps = thinned.get(op.results[0]) if len(op.results) == 1 else None
+        if steps is None and not any(v in thinned for v in op.operands):
+            new: Sequence[Value] = reemit(b, op, [env[v] for v in op.operands])
+        elif op.name in _ORIGINS:
+            new = b.emit(
+                op.name, [env[v] for v in op.operands], _faster(op, steps, thinned), (), op.loc, [op.result.name]
+            )
+        else:
+            assert steps is not None, "whoever reads what is thinned out is so itself, or has a stride"
+            attrs = {**op.attrs, "shape": _thinner(op.result.shape, steps)} if op.name == "broadcast" else op.attrs
+            operands = [thin(v, _read(op, k, steps)) for k, v in enumerate(op.operands)]
+            new = b.emit(op.name, operands, attrs, (), op.loc, [op.result.name])
+        env.update(zip(op.results, new, strict=True))
+    for state, value in graph.updates:
+        b.update(env[state], env[value])
+    return replace(b.build([env[v] for v in graph.outputs]), attrs=graph.attrs)
+
+
+def _thinner(shape: Sequence[int], steps: Steps) -> tuple[int, ...]:
+    return tuple(-(-n // k) for n, k in zip(shape, steps, strict=True))
+
+
+def _faster(op: Op, steps: Steps | None, thinned: dict[Value, Steps]) -> dict[str, Any]:
+    """The attributes of an op with a stride, of whose operand or result only some is there."""
+    read = thinned.get(op.operands[0], (1,) * op.operands[0].ndim)
+    own = steps or (1,) * op.result.ndim
+    key = _ORIGINS[op.name]
+    axes = _axes(op)
+    attrs = dict(op.attrs)
+    attrs[key] = tuple(stride * own[target] // read[axis] for axis, target, stride, *_ in axes)
+    if op.name == "slice":
+        attrs["size"] = _thinner(op.result.shape, own)
+    else:  # a crop or padding behind the last element that is read
+        attrs["high"] = tuple(0 if read[axis] > 1 else n for (axis, *_), n in zip(axes, attrs["high"], strict=True))
+    return attrs

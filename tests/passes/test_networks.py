@@ -1,0 +1,72 @@
+"""Passes over convolutional networks change what is computed how, but not what: random networks against float64.
+
+Some of these passes reassociate products and sums. Their error keeps its bound and not its bits, so that a rewritten
+graph is held to the same distance from float64 as the graph that was written.
+"""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from gluonjit.ir.graph import evaluate
+from gluonjit.ir.text import parse_graph, print_graph
+from gluonjit.passes import run_passes
+from support.networks import in_float64, random_network
+
+PASSES = ("reorder-pooling", "fold-affine", "hoist-strides", "layout")
+TOLERANCE = 1e-5
+"""Relative to the largest element of a result."""
+
+
+def distance(found, expected):
+    """The largest error relative to the largest element."""
+    pairs = zip(found, expected, strict=True)
+    return max((np.abs(a - b).max() / max(np.abs(b).max(), 1e-3) for a, b in pairs if b.size), default=0.0)
+
+
+def check(network, pipeline):
+    """Runs the pipeline; each pass must keep shapes and values. Returns the passes that changed anything."""
+    wide = [x.astype(np.float64) if x.dtype == np.float32 else x for x in network.inputs]
+    expected = evaluate(in_float64(network.graph), wide)[0]
+    changed = []
+
+    def after(name, before, graph, seconds):
+        if graph is before:
+            return
+        changed.append(name)
+        assert print_graph(parse_graph(print_graph(graph))) == print_graph(graph)
+        outputs = evaluate(graph, network.inputs)[0]
+        assert [x.shape for x in outputs] == [x.shape for x in expected]
+        error = distance(outputs, expected)
+        assert error < TOLERANCE, f"{name}, seed {network.seed}: {error:.1e}\n{before}\n{graph}"
+
+    run_passes(network.graph, pipeline, after=after)
+    return changed
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_networks_keep_their_values(block):
+    fired = Counter()
+    for seed in range(block * 30, block * 30 + 30):
+        network = random_network(seed)
+        for name in PASSES:
+            fired.update(check(network, name))
+        fired.update(check(network, "simplify, fold, cse, dce, " + ", ".join(PASSES) + ", simplify, cse, dce"))
+    assert all(fired[name] >= 3 for name in PASSES), fired
+
+
+@pytest.mark.parametrize("name", ["fold-affine", "hoist-strides"])
+def test_a_second_run_changes_nothing(name):
+    for seed in range(50):
+        clean = run_passes(random_network(seed).graph, "simplify, cse, dce")
+        once = run_passes(clean, [name, "simplify", "cse", "dce"])
+        twice = run_passes(once, [name, "simplify", "cse", "dce"])
+        assert print_graph(twice) == print_graph(once), seed
+
+
+def test_nothing_is_folded_that_is_no_parameter():
+    """Without parameters, no scale is known before the call."""
+    for seed in range(30):
+        graph = random_network(seed).graph.with_attrs(params=())
+        assert run_passes(graph, "fold-affine") is graph
