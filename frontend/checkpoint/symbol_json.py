@@ -35,6 +35,9 @@ MAX_DEPTH = 16
 MAX_OUTPUTS = 1 << 20
 """Of all operators that may have as many as an attribute says: outputs have names, so they cost time and memory."""
 
+PYTHON_OPERATORS = {"Custom", "_Native", "_NDArray"}
+"""What they compute was written in Python, by the program that saved the graph; files never run any code."""
+
 GRAPH_KEYS = {"nodes": True, "arg_nodes": True, "heads": True, "node_row_ptr": False, "attrs": False}
 NODE_KEYS = {"op": True, "name": True, "inputs": True}
 NODE_KEYS |= dict.fromkeys(("attrs", "attr", "param", "control_deps", "subgraphs", "backward_source_id"), False)
@@ -222,7 +225,9 @@ class _Reader:
         try:
             op = registry.get(node["op"])
         except MXNetError as e:
-            raise CheckpointError(f"{self.name}: {where}: Failed loading Op {name} of type {node['op']}: {e}") from e
+            why = "it is written in Python; no code in files or programs is run for it"
+            why = why if node["op"] in PYTHON_OPERATORS else str(e)
+            raise CheckpointError(f"{self.name}: {where}: Failed loading Op {name} of type {node['op']}: {why}") from e
         expected = op.graphs if isinstance(op, ControlFlow) else 0
         if len(bodies) != expected:
             self.fail(where, f"{len(bodies)} subgraphs of {op.name}", str(expected or "none"))

@@ -188,6 +188,20 @@ def test_malformed(what):
         load(make())
 
 
+@pytest.mark.parametrize("op", ["Custom", "_Native", "_NDArray"])
+def test_operators_written_in_python_never_run(op):
+    """Not even if there is one of that name."""
+
+    class Sneaky(mx.operator.CustomOpProp):
+        def __init__(self, **attrs):
+            raise AssertionError("it has run")
+
+    mx.operator.register("sneaky")(Sneaky)
+    node = {"op": op, "name": "n", "attrs": {"op_type": "sneaky", "info": "0"}, "inputs": [[0, 0, 0]]}
+    with pytest.raises(CheckpointError, match=rf"node 1 \('n'\): Failed loading Op n of type {op}: it is written in Py"):
+        load(graph([variable("x"), node], [[1, 0, 0]], 10901))
+
+
 def counted(op, **attrs):
     node = {"op": op, "name": "n", "attrs": attrs, "inputs": [[0, 0, 0]]}
     return json.dumps(graph([variable("x"), node], [[1, 0, 0]], 800))
