@@ -333,6 +333,7 @@ class NDArrayIter(DataIter):
         if self.shuffle:
             np.random.shuffle(self.idx)
         self._order = np.concatenate([self._left, self.idx])
+        self._rolled_over = len(self._left)
         self._left = self.idx[:0]
         self.cursor = -self.batch_size
 
@@ -361,6 +362,8 @@ class NDArrayIter(DataIter):
         return self._picked(self.label)
 
     def getpad(self) -> int:
+        if self.cursor == 0 and self._rolled_over:  # MXNet counts these, too
+            return self._rolled_over
         return max(self.cursor + self.batch_size - len(self._order), 0)
 
 

@@ -72,6 +72,8 @@ class EvalMetric:
 
     def _add(self, total: Any, count: Any) -> None:
         """`count` instances, over which the measured thing sums to `total`."""
+        if isinstance(total, numpy.floating):
+            total = float(total)  # in NumPy 2, 0.0 + a float32 is a float32, which loses digits batch by batch
         self.sum_metric += total
         self.global_sum_metric += total
         self.num_inst += count

@@ -89,3 +89,12 @@ def test_classes_that_come_late():
     pcc.update([nd.array([0, 1])], [nd.array([0, 1])])
     pcc.update([nd.array([5, 0])], [nd.array([5, 1])])
     assert pcc.lcm.shape == (6, 6) and 0 < pcc.get()[1] < 1
+
+
+def test_sums_are_float64():
+    entropy = metric.CrossEntropy()
+    pred = nd.array([[0.3, 0.7]])
+    for _ in range(1000):
+        entropy.update([nd.array([1])], [pred])
+    assert type(entropy.get()[1]) is float
+    assert entropy.get()[1] == pytest.approx(-np.log(np.float32(0.7) + 1e-12), rel=1e-7)

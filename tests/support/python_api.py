@@ -143,7 +143,7 @@ def iterators(mx: Any) -> dict[str, Any]:
     it = mx.io.NDArrayIter(data, label, 3, last_batch_handle="roll_over")
     epochs = []
     for _ in range(3):
-        epochs.append([(b.data[0], b.label[0]) for b in it])
+        epochs.append([(b.data[0], b.label[0], b.pad) for b in it])
         it.reset()
     result["roll_over"] = epochs
     it = mx.io.NDArrayIter({"b": data, "a": data.astype("int32") * 2}, [label, label + 1], 10)
