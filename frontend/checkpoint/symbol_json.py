@@ -78,7 +78,7 @@ def summary(path: str | os.PathLike[str]) -> Summary:
         if op == "null":
             continue
         try:
-            op = registry.get(op).name
+            op = registry.get(upgrade.OPERATORS.get(op, op)).name
         except MXNetError:
             unknown[op].append(name)
         operators[op] += 1
@@ -223,7 +223,7 @@ class _Reader:
                 self.fail(where, f"a variable with {len(bodies)} subgraphs", "none")
             return Record(number, None, name, attrs, inputs)
         try:
-            op = registry.get(node["op"])
+            op = registry.get(upgrade.OPERATORS.get(node["op"], node["op"]))
         except MXNetError as e:
             why = "it is written in Python; no code in files or programs is run for it"
             why = why if node["op"] in PYTHON_OPERATORS else str(e)

@@ -20,6 +20,9 @@ CURRENT = 10901
 WITHOUT_AUX = 900
 """Before 0.9.0, auxiliary states were no inputs."""
 
+OPERATORS = {"CuDNNBatchNorm": "BatchNorm"}
+"""Operators that only MXNet for GPUs had, and what computes the same."""
+
 RENAMED = {
     "_sg_mkldnn_conv": {"with_relu": "with_act", "with_postsum_relu": "with_postsum_act"},
     "_sg_mkldnn_fully_connected": {"with_relu": "with_eltwise"},

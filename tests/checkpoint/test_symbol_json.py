@@ -26,6 +26,13 @@ def test_early_versions_mean_what_mxnet_says(name):
     assert load(GRAPHS[name]).tojson() == json.loads(RECORDED.read_text())[name]
 
 
+def test_operators_of_gpus():
+    data = json.loads(mx.sym.BatchNorm(mx.sym.var("x"), fix_gamma=False, name="bn").tojson())
+    expected = json.dumps(data)
+    data["nodes"][-1]["op"] = "CuDNNBatchNorm"
+    assert load(data).tojson() == load(expected).tojson()
+
+
 def activation(inputs, attrs=None, **more):
     attrs = {"act_type": "relu"} if attrs is None else attrs
     return {"op": "Activation", "name": "act", "attrs": attrs, "inputs": inputs, **more}
