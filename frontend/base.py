@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +33,15 @@ class NotImplementedForSymbol(MXNetError):
 
 class TraceError(MXNetError):
     """Something in `hybrid_forward` cannot be compiled; the message shows the user's line and what to write instead."""
+
+
+class ValueNeeded(TraceError):
+    """What cannot be compiled asks for the value of an array; operator by operator, it would run.
+
+    `blocks`: those whose programs were running, from the one that was called to the one that has the line.
+    """
+
+    blocks: Sequence[Any] = ()
 
 
 class CheckpointError(MXNetError, ValueError):

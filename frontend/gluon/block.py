@@ -2,7 +2,8 @@
 
 The way of a call: `net(x)` → `HybridBlock.__call__`. A compiled block that has nothing else to do goes straight into
 native code (`_fast_call`). Otherwise hooks, then `forward`, which picks one of three: Symbols in, a Symbol out;
-hybridized, the compiled call (`cached.py`); else `hybrid_forward(mx.nd, …)`, operator by operator.
+hybridized, the compiled call (`cached.py`); else `hybrid_forward(mx.nd, …)`, operator by operator. So does a hybridized
+block that contains one which cannot be compiled (`_interpret`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from gluonjit import ndarray, symbol
 from gluonjit.backends import get_backend
+from gluonjit.base import ValueNeeded
 from gluonjit.gluon.base_block import Block
 from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.gluon.utils import HookHandle
@@ -43,6 +45,8 @@ class HybridBlock(Block):
     """The compiled call: takes the arguments of `forward` that hold NDArrays."""
     _fast_call: Callable[..., Any] | None
     """The native entry behind `_cached`, set while a call means nothing but to run compiled code."""
+    _interpreted = False
+    """Whether `hybrid_forward` runs as Python though the block is hybridized: see `_interpret`."""
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         self._fast_call = None
@@ -83,6 +87,8 @@ class HybridBlock(Block):
 
         * `backend`: the name of a registered pipeline (`gluonjit.register_backend`); None is the default. Options for
           it are the remaining keywords, or a dict as `backend_opts`.
+        * `winograd=False`, an option of the default backend: convolutions sum their products by the definition. Else
+          those with small windows may need fewer multiplications, and round a little more.
         * `clear=False` keeps what has been compiled, if it was for the same backend and options.
         * `static_alloc`: buffers of intermediate results are kept between calls; `static_shape`: as many input shapes
           as come along are kept compiled. Both are the case anyway; they may be given as in MXNet.
@@ -108,7 +114,7 @@ class HybridBlock(Block):
         self._fast_call = None
         if clear or any(self._flags.get(key) != value for key, value in chosen.items()):
             self._drop_compiled()
-        self._active = active
+        self._active, self._interpreted = active, False
         self._flags = {**flags, **chosen}
         super().hybridize(active, backend=backend, clear=clear, backend_opts=options, **flags)
 
@@ -193,8 +199,13 @@ class HybridBlock(Block):
             variables = {name: p.var() for name, p in self._reg_params.items()}
             with self._scope:
                 return self.hybrid_forward(symbol, x, *args, **variables)
-        if self._active:
-            return self._compiled_call()(x, *args)
+        if self._active and not self._interpreted:
+            try:
+                return self._compiled_call()(x, *args)
+            except ValueNeeded as e:
+                if len(e.blocks) < 2:  # this block's own program: compiling nothing would be no help
+                    raise
+                _interpret(e)
         params: dict[str, Any] = {}
         for name, p in self._reg_params.items():
             params[name] = p._data
@@ -288,6 +299,23 @@ class HybridBlock(Block):
         for name, param in self.collect_params().items():
             if name in found:
                 setattr(param, attr, found[name])
+
+
+def _interpret(error: ValueNeeded) -> None:
+    """Leaves a block that asks for values, and those that contain it, to Python, with a warning.
+
+    What else they contain is compiled, each block on its own, when they call it. This lasts until `hybridize()`.
+    """
+    *around, block = error.blocks
+    for b in error.blocks:
+        b._drop_compiled()
+        b._interpreted = True
+    names = ", ".join(b.name for b in around)
+    warnings.warn(
+        f"{block.name} cannot be compiled: it and the blocks around it ({names}) run as Python, the blocks beside it "
+        f"are compiled one by one\n  {error}",
+        stacklevel=4,
+    )
 
 
 def _require_tensors(*args: Any) -> type:

@@ -198,7 +198,7 @@ def _index(x: TracedSymbol, part: Any) -> Entry:
     entry = read(recorder.lift(part))
     dtype = recorder.note("dtype", entry)
     if dtype.kind == "b":
-        recorder.refuse("x[mask] cannot be compiled: its shape depends on the mask", "F.where(mask, x, other)")
+        recorder.refuse("x[mask] cannot be compiled: its shape depends on the mask", "F.where(mask, x, other)", True)
     return entry if dtype is I32 else recorder.emit("Cast", [entry], {"dtype": "int32"})[0]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from gluonjit.autograd import modes
-from gluonjit.base import MXNetError, TraceError
+from gluonjit.base import MXNetError, TraceError, ValueNeeded
 from gluonjit.context import Context
 from gluonjit.ir.types import TensorType, dtype, type_of
 from gluonjit.operators import registry
@@ -66,7 +66,8 @@ class Recorder:
         self.facts: dict[Fact, Any] = {}
         self.mode_fact = False
         """Whether the program asked for the mode."""
-        self.blocks: list[str] = []
+        self.blocks: list[HybridBlock] = []
+        """Those whose `hybrid_forward` is running, innermost last."""
         self.inputs: dict[Cell, tuple[Entry, Any]] = {}
         """Cells from outside: the variable, and what it stands for (argument's position, Parameter or NDArray)."""
         self.constants: dict[Node, np.ndarray] = {}
@@ -169,7 +170,7 @@ class Recorder:
         import gluonjit.symbol
 
         params = {name: self.parameter(p) for name, p in block._reg_params.items()}
-        self.blocks.append(block.name)
+        self.blocks.append(block)
         try:
             with block.name_scope():
                 return block.hybrid_forward(gluonjit.symbol, *map(self.adopt, args), **params)
@@ -179,7 +180,7 @@ class Recorder:
     # Operators
 
     def loc(self) -> Any:
-        return user_loc(self.blocks[-1] if self.blocks else "")
+        return user_loc(self.blocks[-1].name if self.blocks else "")
 
     def concerns(self, operands: Sequence[Any]) -> bool:
         """Whether an operator on these belongs into the trace, and not into an untyped graph beside it."""
@@ -200,7 +201,7 @@ class Recorder:
     ) -> Any:
         """Runs an operator on arrays of the trace, as `mx.nd` would: its visible results, or `out` with them in it."""
         if op.imperative_only:
-            self.refuse(f"{op.name} cannot be compiled: {op.imperative_only}")
+            self.refuse(f"{op.name} cannot be compiled: {op.imperative_only}", for_value=True)
         by_name = {key: value for key, value in attrs.items() if isinstance(value, Symbol)}
         attrs = {key: value for key, value in attrs.items() if key not in by_name}
         given = [*operands, *by_name.values()]
@@ -270,7 +271,7 @@ class Recorder:
                 env[node, 0] = read(self.lift(inputs[node.name]))
                 continue
             if node.op.imperative_only:
-                self.refuse(f"{node.op.name} cannot be compiled: {node.op.imperative_only}")
+                self.refuse(f"{node.op.name} cannot be compiled: {node.op.imperative_only}", for_value=True)
             operands = [env[e] for e in node.inputs]
             new = Node(node.op, node.name, node.attrs, operands, node.parsed, loc, node.versions)
             self._append(new)
@@ -384,10 +385,18 @@ class Recorder:
             self.note("same shape", x, y)
         return equal
 
-    def refuse(self, what: str, instead: str = "") -> NoReturn:
-        """Raises the TraceError about something that cannot be compiled, with the user's line."""
+    def refuse(self, what: str, instead: str = "", for_value: bool = False) -> NoReturn:
+        """Raises the TraceError about something that cannot be compiled, with the user's line.
+
+        `for_value`: ValueNeeded, for nothing is wrong but that a value is not known.
+        """
         advice = f"\n  write instead: {instead}" if instead else ""
-        raise TraceError(f"{what}{quote(self.loc())}{advice}")
+        text = f"{what}{quote(self.loc())}{advice}"
+        if not for_value:
+            raise TraceError(text)
+        error = ValueNeeded(text)
+        error.blocks = tuple(self.blocks)
+        raise error
 
 
 def _elements(x: NDArray) -> Any:

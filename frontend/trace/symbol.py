@@ -276,12 +276,14 @@ class TracedSymbol(Symbol):
             "`if`, `while`, `and`, `or` and `not` on the value of an array cannot be compiled: the value is not known "
             "while tracing",
             USE_WHERE,
+            for_value=True,
         )
 
     def _value(self, what: str) -> NoReturn:
         self._recorder.refuse(
             f"{what} cannot be compiled: the value of {self!r} is not known while tracing",
             "operators of F on the array itself; or call this outside the hybridized block",
+            for_value=True,
         )
 
     def __float__(self) -> NoReturn:

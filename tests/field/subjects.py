@@ -166,7 +166,8 @@ class GluonCV(Package):
         size = 299 if "inceptionv3" in name else 224
         if name.startswith(("i3d", "p3d")):
             return numbers(1, 3, 32 if name.startswith("i3d") else 16, size, size)
-        return numbers(getattr(net, "num_segments", 1), 3, size, size)
+        segments = 7 if "resnet" in name else 3  # of a film, as the graphs of integers have it
+        return numbers(segments if "int8" in name else net.num_segments, 3, size, size)
 
 
 class GluonNLP(Package):
