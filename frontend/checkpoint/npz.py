@@ -10,7 +10,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import numpy as np
 from numpy.lib import format as npy
@@ -35,7 +35,11 @@ def read(path: str | os.PathLike[str], copy: bool = True) -> dict[str, np.ndarra
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
             size = os.fstat(file.fileno()).st_size
-            arrays = {m.filename.removesuffix(".npy"): _member(archive, m, name, size) for m in archive.infolist()}
+            arrays: dict[str, np.ndarray] = {}
+            for member in archive.infolist():
+                array = _member(archive, member, name, size)
+                if arrays.setdefault(member.filename.removesuffix(".npy"), array) is not array:
+                    raise CheckpointError(f"{name}: {member.filename}: there is another one; expected each name once")
     except CheckpointError:
         raise
     except DAMAGE as e:
@@ -51,46 +55,66 @@ def read(path: str | os.PathLike[str], copy: bool = True) -> dict[str, np.ndarra
     return arrays
 
 
-def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, file_size: int) -> np.ndarray:
-    def fail(found: str, expected: str) -> NoReturn:
-        raise CheckpointError(f"{name}: {member.filename}: {found}; expected {expected}")
+def read_array(path: str | os.PathLike[str]) -> np.ndarray:
+    """The array in a `.npy` file. Errors as in `read`."""
+    name = os.fspath(path)
+    try:
+        with open(path, "rb") as file:
+            return _array(file, os.fstat(file.fileno()).st_size, name)
+    except OSError as e:
+        raise MXNetError(f"cannot read {name}: {e.strerror or e}") from e
 
+
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, file_size: int) -> np.ndarray:
+    where = f"{name}: {member.filename}"
     if not member.filename.endswith(".npy"):
-        fail("a file that is no array", "names that end in .npy")
+        _fail(where, "a file that is no array", "names that end in .npy")
     if member.compress_size > file_size or member.file_size > MAX_RATIO * member.compress_size:
-        fail(f"{member.file_size} bytes out of {member.compress_size}", f"at most {MAX_RATIO} times as many")
+        found = f"{member.file_size} bytes out of {member.compress_size}"
+        _fail(where, found, f"at most {MAX_RATIO} times as many")
     with archive.open(member) as file:
-        try:
-            version = npy.read_magic(file)
-            if version not in ((1, 0), (2, 0)):
-                fail(f"version {version} of .npy", "1.0 or 2.0")
-            header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, fortran, dtype = header(file)
-        except ValueError as e:
-            if isinstance(e, CheckpointError):
-                raise
-            fail(f"no header of an array ({str(e).splitlines()[0]})", "what numpy.save writes")
-        if dtype.hasobject or dtype.kind not in "fiub":
-            fail(f"elements of type {dtype}", "numbers")
-        left = member.file_size - file.tell()
-        size = math.prod(shape) * dtype.itemsize
-        if any(n < 0 for n in shape) or size != left:
-            fail(f"{left} bytes", f"{size} for {dtype}{list(shape)}")
-        data = np.empty(math.prod(shape), dtype)
-        target = data.view(np.uint8)
-        done = 0
-        while done < size:
-            piece = file.read(min(size - done, 1 << 20))
-            if not piece:
-                fail("the data end", f"{size} bytes")
-            target[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
-            done += len(piece)
-        array = data.reshape(shape, order="F" if fortran else "C")
-        try:
-            dtype_of(native := array.astype(dtype.newbyteorder("="), order="C", copy=False))
-        except IRError as e:
-            fail(f"elements of type {dtype}", str(e))
-        return native
+        return _array(file, member.file_size, where)
+
+
+def _fail(where: str, found: str, expected: str) -> NoReturn:
+    raise CheckpointError(f"{where}: {found}; expected {expected}")
+
+
+def _array(file: IO[bytes], file_size: int, where: str) -> np.ndarray:
+    """The array in a `.npy` file of `file_size` bytes; `where` is for messages."""
+    try:
+        version = npy.read_magic(file)
+        if version not in ((1, 0), (2, 0)):
+            _fail(where, f"version {version} of .npy", "1.0 or 2.0")
+        header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = header(file)
+    except ValueError as e:
+        if isinstance(e, CheckpointError):
+            raise
+        _fail(where, f"no header of an array ({str(e).splitlines()[0]})", "what numpy.save writes")
+    if dtype.hasobject or dtype.kind not in "fiub":
+        _fail(where, f"elements of type {dtype}", "numbers")
+    if math.prod(n or 1 for n in shape) * dtype.itemsize >= 1 << 63 or len(shape) > 32:
+        _fail(where, f"{dtype}{list(shape)}", "at most 32 dimensions and less than 2**63 bytes")
+    left = file_size - file.tell()
+    size = math.prod(shape) * dtype.itemsize
+    if any(n < 0 for n in shape) or size != left:
+        _fail(where, f"{left} bytes", f"{size} for {dtype}{list(shape)}")
+    data = np.empty(math.prod(shape), dtype)
+    target = data.view(np.uint8)
+    done = 0
+    while done < size:
+        piece = file.read(min(size - done, 1 << 20))
+        if not piece:
+            _fail(where, "the data end", f"{size} bytes")
+        target[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
+        done += len(piece)
+    array = data.reshape(shape, order="F" if fortran else "C")
+    try:
+        dtype_of(native := array.astype(dtype.newbyteorder("="), order="C", copy=False))
+    except IRError as e:
+        _fail(where, f"elements of type {dtype}", str(e))
+    return native
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> None:

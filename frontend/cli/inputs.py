@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gluonjit.base import MXNetError
-from gluonjit.ir.types import IRError, TensorType, dtype, dtype_of
+from gluonjit.ir.types import IRError, TensorType, dtype
 
 HELP = (
     "an input's shape, such as 1x3x224x224, 8x16:int32 or scalar, for random values; or a file x.npy, or x.npz with "
@@ -86,14 +86,7 @@ def _read(path: str) -> Mapping[str | None, np.ndarray]:
     if path.endswith(".npz"):
         content = npz.read(path)
         return content if isinstance(content, dict) else {f"arr_{k}": x for k, x in enumerate(content)}  # type: ignore
-    try:
-        array = np.load(path, allow_pickle=False)
-    except OSError as e:
-        raise MXNetError(f"cannot read {path}: {e.strerror or e}") from e
-    except ValueError as e:
-        raise MXNetError(f"{path}: {e}; expected what numpy.save writes") from e
-    dtype_of(array)  # an IRError for elements that there is no type for
-    return {None: array}
+    return {None: npz.read_array(path)}
 
 
 def positional(inputs: Sequence[Input], seed: int) -> list[Any]:
