@@ -64,6 +64,9 @@ class Summary(NamedTuple):
     """How many nodes each operator has, under the name that it has here."""
     unknown: dict[str, list[str]]
     """The names of the nodes whose operators there are none of, by operator."""
+    variables: list[str]
+    heads: list[str]
+    """The names of the nodes whose outputs are the graph's."""
 
 
 def summary(path: str | os.PathLike[str]) -> Summary:
@@ -82,7 +85,11 @@ def summary(path: str | os.PathLike[str]) -> Summary:
         except MXNetError:
             unknown[op].append(name)
         operators[op] += 1
-    return Summary(reader.version(graph), count, dict(operators), dict(unknown))
+    nodes = graph["nodes"]
+    variables = [node["name"] for node in nodes if node["op"] == "null"]
+    edges = enumerate(reader.list(graph["heads"], "heads"))
+    heads = [nodes[reader.edge(value, f"heads[{k}]", len(nodes))[0]]["name"] for k, value in edges]
+    return Summary(reader.version(graph), count, dict(operators), dict(unknown), variables, heads)
 
 
 class _Reader:

@@ -16,6 +16,9 @@ MOVES = {"broadcast", "reshape", "transpose", "slice", "reverse", "pad", "concat
 MOVES |= {"gather", "gather_nd", "iota", "constant", "cast", "select"}
 """Primitives that compute nothing."""
 
+STATES = ("running_mean", "running_var", "moving_mean", "moving_var")
+"""How names of auxiliary states end."""
+
 SHOWN = 10
 """Lines of a list, unless all are asked for."""
 
@@ -61,11 +64,17 @@ def _arrays(path: str, every: bool) -> None:
 def _graph(arguments: argparse.Namespace) -> list[str]:
     """Describes the graph; returns what stands in the way of running it."""
     from gluonjit.checkpoint import symbol_json
+    from gluonjit.symbol.executor import LEARNED
 
     head = symbol_json.summary(arguments.model)
     print(f"{arguments.model}: written by MXNet {_version(head.version)}, {head.nodes} nodes")
     if head.unknown:
+        arrays = files.read_parameters(arguments.params) if arguments.params else {}
+        inputs = [n for n in head.variables if n not in arrays and (arrays or not n.endswith((*LEARNED, *STATES)))]
+        _names({"inputs": inputs, "outputs": dict.fromkeys(head.heads)}, {})
         _operators(head.operators, {})
+        if arrays:
+            _list({name: type_of(x._array) for name, x in arrays.items()}, arguments.all)
         return [f"operator {name} ({', '.join(nodes[:3])})" for name, nodes in head.unknown.items()]
     model = files.FileModel(arguments.model, arguments.params)
     types: Mapping[str, TensorType] = {}
@@ -77,10 +86,7 @@ def _graph(arguments: argparse.Namespace) -> list[str]:
         graph = trace_call(block, given)
         types = {v.name: v.type for v in graph.inputs}
         types |= {name: v.type for name, v in zip(model.outputs, graph.outputs)}
-    for title, names in (("inputs", model.inputs), ("outputs", model.outputs)):
-        print(f"{title}:")
-        for name in names:
-            print(f"  {name}{f': {types[name]}' if name in types else ''}")
+    _names({"inputs": model.inputs, "outputs": model.outputs}, types)
     flops = _flops(graph) if graph is not None else {}
     _operators(head.operators, flops)
     wanted = [n for n in model.symbol.list_inputs() if n not in model.inputs]
@@ -97,6 +103,13 @@ def _graph(arguments: argparse.Namespace) -> list[str]:
     if extra:
         print(f"not read by the graph: {', '.join(extra[:SHOWN])}{', ...' if len(extra) > SHOWN else ''}")
     return []
+
+
+def _names(groups: Mapping[str, Iterable[str]], types: Mapping[str, TensorType]) -> None:
+    for title, names in groups.items():
+        print(f"{title}:")
+        for name in names:
+            print(f"  {name}{f': {types[name]}' if name in types else ''}")
 
 
 def _version(number: int) -> str:

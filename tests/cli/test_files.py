@@ -153,6 +153,8 @@ def test_inspect_says_what_is_not_supported(run):
     open("odd-symbol.json", "w").write(json.dumps(graph))
     status, out, _ = run("inspect", "odd-symbol.json")
     assert status == 0
+    assert "inputs:\n  data\noutputs:\n  net_dense0_fwd\n" in out
+    assert run("inspect", "odd-symbol.json", "net-0000.params")[1].count("net_dense0_weight ") == 1
     assert "  NoSuchOperator                       1\n" in out
     assert out.endswith("unsupported:\n  operator NoSuchOperator (net_dense0_fwd)\n")
 
