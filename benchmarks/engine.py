@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks.peers import OURS
 
 ROOT = Path(__file__).resolve().parents[1]
-_TOO_LONG = 0.02
-"""Share of the cores' time that a turn may have waited for them."""
+_LOST = 0.02
+"""Share of the cores' time that others may have had in a turn."""
 
 
 class EngineFailed(Exception):
@@ -69,11 +69,15 @@ class Engine:
 
     def turn(self, calls: int) -> Turn:
         facts = self._ask(f"turn {calls}")
-        waited = facts["waited"]
-        if waited is None:  # one thread should have all of one core; of several, nobody knows how many were busy
-            waited = facts["wall"] - facts["cpu"] if self.threads == 1 else 0.0
-        disturbed = waited > _TOO_LONG * facts["wall"] * self.threads
-        return Turn(facts["wall"] / calls, facts["cpu"] / facts["wall"], disturbed)
+        wall, cpu, waited = facts["wall"], facts["cpu"], facts["waited"]
+        available = wall * self.threads
+        # Threads that wait while all cores work for this very process are too many of its own.
+        lost = available - cpu
+        if waited is not None:
+            lost = min(lost, waited)
+        elif self.threads > 1:
+            lost = 0.0  # nobody knows how many threads had something to do
+        return Turn(wall / calls, cpu / wall, lost > _LOST * available)
 
     def output(self) -> np.ndarray:
         with tempfile.TemporaryDirectory() as folder:

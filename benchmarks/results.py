@@ -27,6 +27,9 @@ from benchmarks.workloads import WORKLOADS
 
 Row = dict[str, Any]
 
+ALLOWED_ERROR = 1e-5
+"""What our outputs may differ from float64's."""
+
 
 def relative_difference(x: np.ndarray, reference: np.ndarray) -> float:
     """The largest difference by the largest absolute value of `reference`; infinite for other shapes, or NaN."""

@@ -20,8 +20,6 @@ MODELS = ROOT / "build" / "benchmarks"
 LIMITS = ("flops", "bandwidth")
 _WRONG = 1e-3
 """A peer whose output differs by more from ours computes something else, and does not count."""
-_ALLOWED = 1e-5
-"""What our outputs may differ from float64's."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("interrupted; what was measured is written", file=sys.stderr)
     print(report.summary(results.merged(old, new)))
     print(f"written: {options.output}, and .md and .png beside it", file=sys.stderr)
-    return 0 if all(row["ours"]["error"] <= _ALLOWED for row in new) else 1
+    return 0 if all(row["ours"]["error"] <= results.ALLOWED_ERROR for row in new) else 1
 
 
 def _options() -> argparse.ArgumentParser:

@@ -1,0 +1,40 @@
+"""Whether each workload gives the same bits with 1, 2 and 4 threads: `python -m benchmarks.bits [W3 …]`.
+
+4 threads need no 4 cores for that.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import gluonjit as mx
+from benchmarks.workloads import WORKLOADS, make
+
+_THREADS = (1, 2, 4)
+
+
+def same_bits(key: str, batch: int | None = None) -> bool:
+    net, arrays = make(key, batch)
+    net.hybridize()
+    inputs = [mx.nd.array(x) for x in arrays]
+    outputs = set()
+    try:
+        for threads in _THREADS:
+            mx.set_num_threads(threads)
+            outputs |= {net(*inputs).asnumpy().tobytes() for _ in range(2)}
+    finally:
+        mx.set_num_threads(None)
+    return len(outputs) == 1
+
+
+def main(keys: list[str]) -> int:
+    failed = 0
+    for key in keys or WORKLOADS:
+        same = same_bits(key)
+        failed += not same
+        print(f"{key:4} {WORKLOADS[key].title:30} {'same bits' if same else 'DIFFERENT BITS'}", flush=True)
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

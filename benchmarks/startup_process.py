@@ -1,0 +1,42 @@
+"""The process that `benchmarks.startup` times: key, file of parameters, CPUs; modules to import on standard input."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import sys
+import time
+
+
+def main(key: str, parameters: str, cpus: str) -> None:
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, json.loads(cpus))
+    for name in json.load(sys.stdin):
+        importlib.import_module(name)
+    import numpy as np
+
+    import gluonjit as mx
+    from benchmarks.workloads import WORKLOADS
+
+    workload = WORKLOADS[key]
+    net = workload.build(1)
+    net.load_parameters(parameters)
+    x = [mx.nd.array(np.zeros(shape, np.float32)) for shape in workload.shapes(workload.batch, 1)]
+    # What importing has brought is not counted; what the caller's import of the parameters costs, is.
+    cpu, start = time.process_time(), time.perf_counter()
+    net.hybridize(static_alloc=True)
+    net(*x).asnumpy()
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    callees = [entry.callee for entry in net._cached._compiled.values()]
+    packed = sum(r.nbytes for callee in callees for p in callee.prepared for r in p.results)
+    weights = packed + sum(p.data().asnumpy().nbytes for p in net.collect_params().values())
+    modules = [name for name in sys.modules if name.startswith(("gluonjit", "llvmlite", "networkx", "platformdirs"))]
+    facts = {"seconds": seconds, "cpu": cpu / seconds, "above": peak - weights, "weights": weights, "modules": modules}
+    print(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,93 @@
+"""The process that holds an engine, and the commands around it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import bits, growth, results, run
+from benchmarks.engine import ROOT, Engine, EngineFailed, cores, start, start_ours
+from benchmarks.model import model
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return model("W1", tmp_path_factory.mktemp("models"))
+
+
+def test_a_worker_runs_ours_and_answers_as_float64_does(small):
+    with start_ours(small.folder, cores(1)) as engine:
+        turn = engine.turn(10)
+        assert 0 < turn.seconds < 1 and turn.cpu > 0
+        assert engine.first > 0 and engine.memory > 1e7 and engine.version
+        assert results.relative_difference(engine.output(), small.reference()) < 1e-5
+        assert engine.turn(1).seconds > 0  # stopped and continued, again and again
+
+
+def test_what_cannot_be_loaded_says_why(small):
+    with pytest.raises(EngineFailed, match="ModuleNotFoundError.*no_such_engine"):
+        start("no_such_engine", small.folder, cores(1))
+    with pytest.raises(EngineFailed, match="died"):
+        Engine("peers.gluonjit:load", small.folder, cores(1), "/bin/false")
+
+
+@pytest.mark.parametrize("limit", run.LIMITS)
+def test_limits_are_positive_rates(limit, small):
+    with Engine(f"limits:{limit}", small.folder, cores(1)) as engine:
+        assert engine.work / engine.turn(1).seconds > 1e8
+
+
+def test_files_are_made_once_and_again_when_they_are_incomplete(small):
+    before = (small.folder / "inputs.npz").stat().st_mtime_ns
+    assert model("W1", small.folder.parent) == small
+    assert (small.folder / "inputs.npz").stat().st_mtime_ns == before
+    (small.folder / "facts.json").write_text("{")
+    model("W1", small.folder.parent)
+    assert (small.folder / "inputs.npz").stat().st_mtime_ns > before
+    assert np.load(small.folder / "reference.npy").dtype == np.float64
+
+
+def test_a_run_writes_json_and_a_table(small, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run, "MODELS", small.folder.parent)
+    output = tmp_path / "out" / "results.json"
+    words = ["--workloads", "W1", "--threads", "1", "--peers", "--seconds", "0.02", "--turn", "0.005"]
+    assert run.main([*words, "--output", str(output)]) == 0
+    (row,) = results.load(output)["rows"]
+    assert row["ours"]["error"] < 1e-5 and row["limits"].keys() == set(run.LIMITS) and row["peers"] == {}
+    assert "W1 MLP" in output.with_suffix(".md").read_text() and "W1 MLP" in capsys.readouterr().out
+
+
+def test_a_missing_peer_is_left_out_with_a_note(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "MODELS", small.folder.parent)
+    output = tmp_path / "results.json"
+    words = ["--workloads", "W1", "--threads", "1", "--peers", "mxnet", "--seconds", "0.02", "--turn", "0.005"]
+    # An interpreter without MXNet: this one.
+    assert run.main([*words, "--mxnet", sys.executable, "--output", str(output)]) == 0
+    assert "mxnet" in results.load(output)["rows"][0]["skipped"]["mxnet"]
+    assert "- mxnet: " in output.with_suffix(".md").read_text()
+
+
+def test_bits_do_not_depend_on_the_number_of_threads():
+    assert all(bits.same_bits(key) for key in ("W1b", "W2", "W10"))
+
+
+@pytest.mark.parametrize(("work", "time", "superlinear"), [(2.0, 2.1, False), (2.0, 2.4, True), (1.0, 1.0, False)])
+def test_a_step_is_superlinear_if_time_grows_faster_than_work(work, time, superlinear):
+    assert growth.Step(work, time).superlinear is superlinear
+
+
+def test_growth_prints_every_size(capsys):
+    assert growth.main(["--workloads", "W1", "--batches", "1", "2", "--widths", "--seconds", "0.02"]) in (0, 1)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[:2] == ["batch", "1"] and "operations x 2.00" in lines[2]
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "growth", "startup"])
+def test_help_has_an_example(command):
+    made = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{command}", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert f"example: python -m benchmarks.{command}" in " ".join(made.stdout.split())
+    assert Path(ROOT, "benchmarks", f"{command}.py").exists()
