@@ -1,13 +1,17 @@
 # make demo    a model running, hybridized and not
 # make test    lint, types and tests;  PYTEST_ARGS="-k fold" narrows it
 # make lint    lint and types alone
+# make bench   gluonjit and other engines on the same models;  BENCH_ARGS="--workloads W3 --threads 1" narrows it
 # make clean   removes everything that make made
 #
-# All of it happens in .venv, which is made with $(PYTHON) and sees nothing of what else is installed.
+# All of it happens in .venv (make bench: .venv-bench), which is made with $(PYTHON) and sees nothing of what else is
+# installed.
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 VENV := .venv
+BENCH_VENV := .venv-bench
 BIN := $(VENV)/bin
 TYPECHECK := build/typecheck/gluonjit
 
@@ -15,7 +19,7 @@ TYPECHECK := build/typecheck/gluonjit
 unexport PYTHONPATH
 unexport PYTHONHOME
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint bench clean
 
 demo: $(VENV)/stamp
 	$(BIN)/python examples/demo.py
@@ -32,15 +36,33 @@ lint: $(VENV)/stamp
 	find build/typecheck -xtype l -delete
 	$(BIN)/python -m mypy
 
+bench: $(BENCH_VENV)/stamp
+	$(BENCH_VENV)/bin/python -m benchmarks.run $(BENCH_ARGS)
+
+define make_venv
+@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
+  { echo '$(PYTHON) is not a Python >= 3.10 that can make virtual environments.'; \
+    echo 'On Debian: apt install make python3-venv; or name another: make PYTHON=python3.12 ...'; exit 1; }
+$(PYTHON) -m venv --clear $(@D)
+endef
+PIP_INSTALL = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check
+
 # The install is editable, so only pyproject.toml (dependencies, package roots) makes it out of date.
 $(VENV)/stamp: pyproject.toml
-	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
-	  { echo '$(PYTHON) is not a Python >= 3.10 that can make virtual environments.'; \
-	    echo 'On Debian: apt install make python3-venv; or name another: make PYTHON=python3.12 ...'; exit 1; }
-	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(make_venv)
+	$(PIP_INSTALL) --editable '.[test]'
+	@touch $@
+
+# An engine that does not install here must not keep the others out.
+$(BENCH_VENV)/stamp: pyproject.toml
+	$(make_venv)
+	$(PIP_INSTALL) --editable '.[bench]' || { \
+	  $(PIP_INSTALL) --editable . && \
+	  for engine in $$($(@D)/bin/python -m benchmarks.requirements); do \
+	    $(PIP_INSTALL) "$$engine" || echo "without $$engine"; \
+	  done; }
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist gluonjit.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH_VENV) build dist gluonjit.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,6 +10,7 @@ import pytest
 from benchmarks import bits, growth, results, run
 from benchmarks.engine import ROOT, Engine, EngineFailed, cores, start, start_ours
 from benchmarks.model import model
+from benchmarks.requirements import requirements
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +68,11 @@ def test_a_missing_peer_is_left_out_with_a_note(small, tmp_path, monkeypatch):
     assert run.main([*words, "--mxnet", sys.executable, "--output", str(output)]) == 0
     assert "mxnet" in results.load(output)["rows"][0]["skipped"]["mxnet"]
     assert "- mxnet: " in output.with_suffix(".md").read_text()
+
+
+def test_requirements_are_those_of_the_extra():
+    lines = ["numpy>=1.26", 'pytest>=8; extra == "test"', "onnx>=1.16; extra == 'bench'", 'jax ; extra == "bench"']
+    assert requirements(lines) == ["onnx>=1.16", "jax"]
 
 
 def test_bits_do_not_depend_on_the_number_of_threads():
