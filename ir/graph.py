@@ -140,6 +140,7 @@ class Emitter:
     * one method per primitive: operands positional, attributes by keyword; returns the value, or a tuple of them;
     * `constant(value, dtype)`;
     * `random_bits(shape=, dtype=)`, whose key and stream the emitter supplies in program order;
+    * `elementwise(compute, shape)`, which is `compute(b, shape)`;
     * `training`: whether operators such as Dropout are in training mode;
     * values with `.shape` and `.dtype` (use `ir.types.dtype_of`, for ndarrays have NumPy's dtype).
     """
@@ -151,6 +152,13 @@ class Emitter:
 
     def constant(self, value: Any, dtype: Any = None) -> Any:
         raise NotImplementedError
+
+    def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
+        """`compute(b, shape)`, of which each element hangs on nothing but numbers and the random bits of its own place.
+
+        Whoever computes it may do so piece by piece.
+        """
+        return compute(self, shape)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):

@@ -9,6 +9,8 @@ NumPy warns where IEEE has an answer (1/0, log(-1)); whoever runs expansions her
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +18,7 @@ import numpy as np
 
 from gluonjit.ir import opdef
 from gluonjit.ir.graph import Emitter
+from gluonjit.ir.primitives.random import words_from
 from gluonjit.ir.types import IRError, dtype, type_of
 
 quiet = functools.partial(np.errstate, all="ignore")
@@ -58,6 +61,45 @@ class Eager(Emitter):
     def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> np.ndarray:  # type: ignore[override]
         # One key per draw: the counter takes the place of the stream number that a compiled graph adds.
         return _primitive("random_bits").eval(self._next_key(), shape=tuple(shape), dtype=dtype, stream=0)
+
+    def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
+        size = math.prod(shape)
+        if size <= _PIECE:
+            return compute(self, shape)
+        keys: list[np.ndarray] = []
+        whole: Any = None
+        for start in range(0, size, _PIECE):
+            piece = compute(_Piece(self, keys, start), (min(_PIECE, size - start),))
+            if whole is None:
+                whole = np.empty(size, piece.dtype)
+            whole[start : start + _PIECE] = piece
+        return whole.reshape(shape)
+
+
+_PIECE = 1 << 14
+"""Elements whose temporaries stay in the cache. Pages of fresh memory cost more than the computation."""
+
+
+class _Piece(Eager):
+    """Computes the elements from `start` on of a tensor, taken as flat. Every piece draws with the same keys."""
+
+    def __init__(self, whole: Eager, keys: list[np.ndarray], start: int) -> None:
+        places = itertools.count()
+
+        def next_key() -> np.ndarray:
+            k = next(places)
+            if k == len(keys):
+                keys.append(whole._next_key())
+            return keys[k]
+
+        super().__init__(whole.training, next_key)
+        self._start = start
+
+    def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> np.ndarray:  # type: ignore[override]
+        return words_from(self._next_key(), self._start, shape[0], dtype, 0)
+
+    def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
+        return compute(self, shape)
 
 
 def _primitive(name: str) -> opdef.Primitive:

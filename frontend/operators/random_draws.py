@@ -26,11 +26,15 @@ POISSON_STEPS = 32
 
 def uniform(b: Any, shape: Shape, dtype: DType) -> Any:
     """Uniform over the multiples of 2**-24 (float64: 2**-53) in [0, 1). One stream."""
-    if dtype is F64:
-        bits = b.shift_right(b.random_bits(shape, I64), b.constant(11, I64))
-        return b.mul(b.cast(bits, dtype=F64), b.constant(2.0**-53, F64))
-    bits = b.shift_right(b.random_bits(shape, I32), b.constant(8, I32))
-    return b.mul(b.cast(bits, dtype=F32), b.constant(2.0**-24, F32))
+
+    def compute(b: Any, shape: Shape) -> Any:
+        if dtype is F64:
+            bits = b.shift_right(b.random_bits(shape, I64), b.constant(11, I64))
+            return b.mul(b.cast(bits, dtype=F64), b.constant(2.0**-53, F64))
+        bits = b.shift_right(b.random_bits(shape, I32), b.constant(8, I32))
+        return b.mul(b.cast(bits, dtype=F32), b.constant(2.0**-24, F32))
+
+    return b.elementwise(compute, shape)
 
 
 def _unit(b: Any, word: Any, dtype: DType) -> Any:
@@ -46,15 +50,19 @@ def _words(b: Any, shape: Shape) -> tuple[Any, Any]:
 
 def positive_unit(b: Any, shape: Shape, dtype: DType) -> Any:
     """Uniform over (0, 1], in steps of 2**-32. One stream."""
-    return _unit(b, _words(b, shape)[0], dtype)
+    return b.elementwise(lambda b, shape: _unit(b, _words(b, shape)[0], dtype), shape)
 
 
 def normal(b: Any, shape: Shape, dtype: DType) -> Any:
     """Standard normal, up to 6.7 standard deviations (Box and Muller's transform). One stream."""
-    first, second = _words(b, shape)
-    radius = b.sqrt(b.mul(b.log(_unit(b, first, dtype)), b.constant(-2, dtype)))
-    angle = b.mul(b.cast(second, dtype=dtype), b.constant(2 * math.pi * 2.0**-32, dtype))
-    return b.mul(radius, b.cos(angle))
+
+    def compute(b: Any, shape: Shape) -> Any:
+        first, second = _words(b, shape)
+        radius = b.sqrt(b.mul(b.log(_unit(b, first, dtype)), b.constant(-2, dtype)))
+        angle = b.mul(b.cast(second, dtype=dtype), b.constant(2 * math.pi * 2.0**-32, dtype))
+        return b.mul(radius, b.cos(angle))
+
+    return b.elementwise(compute, shape)
 
 
 def exponential(b: Any, shape: Shape, dtype: DType) -> Any:

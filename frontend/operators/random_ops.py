@@ -62,14 +62,18 @@ def _from_numbers(b: Any, d: Distribution, parameters: Mapping[str, float], shap
     if wrong:
         raise OperatorError(wrong)
     work = working_type(result)
-    numbers = [b.constant(p, work) for p in parameters.values()]
-    y = d.draw(b, *numbers, shape=shape, dtype=work)
-    y = convert(b, y, result) if result is not work else y
-    if d.bounded and result.kind == "f" and result is not BF16:
-        # Scaling and rounding may have hit the end of the interval.
-        low, high = parameters.values()
-        y = b.minimum(y, b.constant(_largest_below(high, low, result), result))
-    return y
+
+    def compute(b: Any, shape: Shape) -> Any:
+        numbers = [b.constant(p, work) for p in parameters.values()]
+        y = d.draw(b, *numbers, shape=shape, dtype=work)
+        y = convert(b, y, result) if result is not work else y
+        if d.bounded and result.kind == "f" and result is not BF16:
+            # Scaling and rounding may have hit the end of the interval.
+            low, high = parameters.values()
+            y = b.minimum(y, b.constant(_largest_below(high, low, result), result))
+        return y
+
+    return b.elementwise(compute, shape)
 
 
 def _declare(d: Distribution) -> None:

@@ -21,21 +21,49 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)  # added to the key after each round
 ROUNDS = 10
 _MASK = 0xFFFFFFFF
-_BLOCK = 1 << 13  # elements: the dozen 64-bit temporaries of a block stay in the L2 cache
+_BLOCK = 1 << 14  # elements: the six 64-bit arrays of a block stay in the L2 cache
 
 
 def philox(counter: Sequence[Any], key: Sequence[int]) -> list[np.ndarray]:
-    """The four 32-bit words (as uint64) of each counter: `counter` is four uint64 arrays of 32-bit words."""
+    """The four 32-bit words (as uint64) of each counter.
+
+    `counter` is four 32-bit words as uint64, single numbers or arrays of one shape; the third is an array.
+    """
     c0, c1, c2, c3 = counter
-    k0, k1 = key
+    keys = [[np.uint64((k + r * w) & _MASK) for k, w in zip(key, WEYL)] for r in range(ROUNDS)]
     m0, m1 = (np.uint64(m) for m in MULTIPLIERS)
     low, half = np.uint64(_MASK), np.uint64(32)
-    for _ in range(ROUNDS):
+    for k0, k1 in keys[:2]:  # after which no word is a single number any more
         p0, p1 = c0 * m0, c2 * m1
-        c0, c1 = (p1 >> half) ^ c1 ^ np.uint64(k0), p1 & low
-        c2, c3 = (p0 >> half) ^ c3 ^ np.uint64(k1), p0 & low
-        k0, k1 = (k0 + WEYL[0]) & _MASK, (k1 + WEYL[1]) & _MASK
-    return [c0, c1, c2, c3]
+        c0, c1, c2, c3 = (p1 >> half) ^ (c1 ^ k0), p1 & low, (p0 >> half) ^ (c3 ^ k1), p0 & low
+    words = [np.array(np.broadcast_to(c, np.shape(c0))) for c in (c0, c1, c2, c3)]
+    c0, c1, c2, c3 = words
+    p0, p1 = np.empty_like(c0), np.empty_like(c0)
+    for k0, k1 in keys[2:]:
+        np.multiply(c0, m0, out=p0)
+        np.multiply(c2, m1, out=p1)
+        for c, other, p, k in ((c0, c1, p1, k0), (c2, c3, p0, k1)):
+            np.right_shift(p, half, out=c)
+            np.bitwise_xor(c, other, out=c)
+            np.bitwise_xor(c, k, out=c)
+            np.bitwise_and(p, low, out=other)
+    return words
+
+
+def words_from(key: np.ndarray, start: int, size: int, dtype: Any, stream: int) -> np.ndarray:
+    """The elements start … start + size - 1 of a flat `random_bits`."""
+    seed, counter = (int(v) & 0xFFFFFFFFFFFFFFFF for v in key)
+    counter = (counter + stream) & 0xFFFFFFFFFFFFFFFF
+    wide = as_dtype(dtype) is I64
+    out = np.empty(size, np.uint64 if wide else np.uint32)
+    for at in range(0, size, _BLOCK):
+        index = np.arange(start + at, start + min(at + _BLOCK, size), dtype=np.uint64)
+        call = np.uint64(counter & _MASK), np.uint64(counter >> 32)
+        first, second, *_ = philox(
+            (*call, index & np.uint64(_MASK), index >> np.uint64(32)), (seed & _MASK, seed >> 32)
+        )
+        out[at : at + index.size] = second << np.uint64(32) | first if wide else first
+    return out.view(as_dtype(dtype).numpy)
 
 
 def _infer(key: TensorType, shape: Any, dtype: Any, stream: Any) -> TensorType:
@@ -49,22 +77,7 @@ def _infer(key: TensorType, shape: Any, dtype: Any, stream: Any) -> TensorType:
 
 
 def _eval(key: np.ndarray, shape: Sequence[int], dtype: Any, stream: int) -> np.ndarray:
-    seed, counter = (int(v) & 0xFFFFFFFFFFFFFFFF for v in key)
-    counter = (counter + stream) & 0xFFFFFFFFFFFFFFFF
-    wide = as_dtype(dtype) is I64
-    size = math.prod(shape)
-    out = np.empty(size, np.uint64 if wide else np.uint32)
-    for start in range(0, size, _BLOCK):
-        index = np.arange(start, min(start + _BLOCK, size), dtype=np.uint64)
-        words = [
-            np.full_like(index, counter & _MASK),
-            np.full_like(index, counter >> 32),
-            index & np.uint64(_MASK),
-            index >> np.uint64(32),
-        ]
-        first, second, *_ = philox(words, (seed & _MASK, seed >> 32))
-        out[start : start + index.size] = second << np.uint64(32) | first if wide else first
-    return out.view(as_dtype(dtype).numpy).reshape(shape)
+    return words_from(key, 0, math.prod(shape), dtype, stream).reshape(shape)
 
 
 def _element(s: Any, i: Any, key: Any, shape: Sequence[int], dtype: Any, stream: int) -> Any:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gluonjit.operators import random_draws, registry
+from gluonjit.runtime import eager
 from gluonjit.runtime.eager import Eager, quiet
 
 from . import samples
@@ -204,3 +205,19 @@ def test_streams_are_counted(operator):
         with quiet():
             op.expand_into(Eager(case.training, key), case.inputs, attrs)
         assert len(drawn) == op.streams(attrs, case.training), case
+
+
+@pytest.mark.parametrize("name", ["uniform", "normal", "gamma", "poisson", "negative_binomial"])
+def test_large_tensors_are_computed_in_pieces(name, monkeypatch):
+    """Of which nobody can tell: the numbers, and the keys that are taken, are those of the whole."""
+    sizes = []
+
+    def whole(b, compute, shape):
+        sizes.append(shape)
+        return compute(b, shape)
+
+    assert eager._PIECE < 40_000
+    pieces = draw(f"_random_{name}", shape=(4, 10_001))
+    monkeypatch.setattr(Eager, "elementwise", whole)
+    assert np.array_equal(draw(f"_random_{name}", shape=(4, 10_001)), pieces)
+    assert sizes
