@@ -18,7 +18,15 @@ from typing import NoReturn
 from gluonjit.ir.buffers import ALIGNMENT, is_view, runs_kernel
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.types import IRError
-from gluonjit.ir.windows import in_place_pairs, is_concat, kernel_strides, result_buffers, takes_strides, windows
+from gluonjit.ir.windows import (
+    Strides,
+    in_place_pairs,
+    is_concat,
+    kernel_strides,
+    result_buffers,
+    takes_strides,
+    windows,
+)
 
 Fail = Callable[["Op | None", str], NoReturn]
 
@@ -71,11 +79,11 @@ def verify_memory(graph: Graph, fail: Fail) -> None:
             arena.remove(v)
 
 
-def _verify_strides(op: Op, strides: tuple[object, ...], fail: Fail) -> None:
+def _verify_strides(op: Op, strides: tuple[Strides | None, ...], fail: Fail) -> None:
     if op.attrs.get(".strides", ()) != strides:
         fail(op, f"its operands and results have the strides {strides}")
     for k, own in enumerate(strides):
-        if own is not None and not takes_strides(op, k):
+        if own is not None and not takes_strides(op, k, own):
             fail(op, f"its kernel knows no strides but those of a whole buffer, here it meets {own}")
 
 

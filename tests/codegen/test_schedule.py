@@ -34,6 +34,22 @@ def test_two_steps(first, second, meet):
     assert barriers([first, second]) == [False, meet]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "overlap"),
+    [
+        (Span("a", 0, 160, 64, 96), Span("a", 64, 192, 32, 96), False),  # columns of one array
+        (Span("a", 0, 160, 64, 96), Span("a", 60, 188, 32, 96), True),
+        (Span("a", 64, 192, 32, 96), Span("a", 0, 160, 64, 96), False),
+        (Span("a", 64, 192, 32, 96), Span("a", 96, 164, 4, 96), False),  # in the next row
+        (Span("a", 0, 160, 64, 96), Span("a", 64, 96), True),  # who knows
+        (Span("a", 0, 160, 64, 96), Span("b", 0, 160, 64, 96), False),
+        (Span("a", 0, 160, 64, 96), Span("a", 160, 320, 64, 96), False),
+    ],
+)
+def test_rows_of_pieces(first, second, overlap):
+    assert first.overlaps(second) == overlap == second.overlaps(first)
+
+
 def test_a_barrier_settles_everything_before_it():
     steps = [
         step(writes=["a"]),

@@ -236,6 +236,68 @@ def test_plans(lines, message):
         wrong(graph, message)
 
 
+ROWS = "(@body(%p: f32[2,8]) level legal { %q = neg(%p) return %q })"
+HALF = f'{{.kernel = "loops", .strides = (None, (16, 1))}} {ROWS}'
+HALF_OF_HALF = f'{{.kernel = "loops", .strides = ((16, 1), (16, 1))}} {ROWS}'
+JOINED = '{axis = 1, .kernel = "view"}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([f"%a = fused(%x) {HALF}", f"%b = fused(%a) {HALF_OF_HALF}", f"%z = concat(%a, %b) {JOINED}"], None),
+        (
+            [
+                f"%a = fused(%x) {HALF}",
+                f"%b = fused(%x) {HALF}",
+                f"%c @0 = concat(%a, %b) {JOINED}",
+                '%z = cumsum(%c) {axis = 0, .kernel = "sequential"}',
+            ],
+            None,
+        ),
+        (
+            [f"%a = fused(%x) {HALF}", f"%b = fused(%a) {HALF}", f"%z = concat(%a, %b) {JOINED}"],
+            "its operands and results have the strides ((16, 1), (16, 1))",
+        ),
+        (
+            [f"%a = fused(%x) {HALF}", f"%b = fused(%x) {HALF}", f"%z @0 = concat(%a, %b) {JOINED}"],
+            "a result that does not live in the arena has an offset",
+        ),
+        (
+            # The buffer lives from the first window that is written.
+            [
+                f"%a = fused(%x) {HALF}",
+                f'%d @64 = fused(%x) {{.kernel = "loops"}} {ROWS}',
+                f'%b = fused(%d) {{.kernel = "loops", .strides = (None, (16, 1))}} {ROWS}',
+                f"%c @0 = concat(%a, %b) {JOINED}",
+                '%z = cumsum(%c) {axis = 0, .kernel = "sequential"}',
+            ],
+            "bytes 64 to 128 overlap %c at 0 to 128",
+        ),
+        (
+            [
+                '%a = cumsum(%x) {axis = 0, .kernel = "sequential", .strides = (None, (16, 1))}',
+                f"%b = fused(%x) {HALF}",
+                f"%z = concat(%a, %b) {JOINED}",
+            ],
+            "its kernel knows no strides but those of a whole buffer",
+        ),
+        (
+            [f"%a = fused(%x) {HALF}", f"%z = concat(%a, %x) {JOINED}"],
+            "%x is an operand of a concat that is a view, but no kernel writes it",
+        ),
+    ],
+    ids=range(7),
+)
+def test_windows(lines, message):
+    body = "\n".join(lines)
+    graph = parse_graph(f"graph @g(%x: f32[2,8]) level planned {{arena = 256}} {{\n{body}\nreturn %z\n}}")
+    if message is None:
+        verify(graph)
+    else:
+        wrong(graph, message)
+
+
 def test_a_result_returned_twice_needs_two_buffers():
     graph = planned(f"%y = fused(%x) {KERNEL}", returned="%y, %y")
     wrong(graph, "no kernel writes result 1 of the graph into a buffer of its own")

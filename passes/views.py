@@ -1,0 +1,219 @@
+"""`views`: concats and slices that are nothing but a matter of where their operands lie become views.
+
+A concat that is a kernel reads all of its operands and writes them again. As a view, it is a buffer into which the
+kernels that make the operands write: each has its place in every row, so writes with the strides of the result, and
+whoever reads it apart from the concat reads with them. An operand that cannot be written there (an input, a result of
+the graph, what another concat has already, …) is copied to its place. A slice that a kernel computes for others that
+take strides becomes a window of its operand.
+
+The kernels concerned are told by the annotation `.strides` (`ir/windows.py`). What `evaluate` gives does not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from gluonjit.ir.buffers import runs_kernel
+from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit, rewrite
+from gluonjit.ir.windows import (
+    Strides,
+    Window,
+    is_row_major,
+    kernel_strides,
+    parts,
+    reshaped,
+    restrided,
+    row_major,
+    sliced,
+    takes_strides,
+    windows,
+)
+from gluonjit.passes.manager import register_pass
+
+_PAGE = 4096
+"""Bytes. Pixels this far apart share a set of the first cache."""
+
+
+@register_pass("views")
+def views(graph: Graph, *, line: int = 64) -> Graph:
+    """Has kernels write their results straight into the concat that follows, and read slices where they are.
+
+    Pieces of rows shorter than `line` bytes cost more to touch apart than to copy together."""
+    planner = _Planner(graph, line)
+    for op in reversed(graph.ops):
+        moved = _moves(op)
+        if moved is not None and moved.name == "concat":
+            planner.try_concat(op, moved)
+    for op in graph.ops:
+        moved = _moves(op)
+        if moved is not None and moved.name == "slice":
+            planner.try_slice(op, moved)
+    if not planner.plans:
+        return graph
+    graph = _rebuild(graph, planner.plans)
+    places = windows(graph)
+
+    def told(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
+        strides = kernel_strides(op, places) if runs_kernel(op) else ()
+        if not strides:
+            return None
+        return b.emit(op.name, operands, {**op.attrs, ".strides": strides}, op.regions, op.loc)
+
+    return rewrite(graph, told)
+
+
+@dataclass
+class _View:
+    """What becomes of a kernel: the primitive that it holds, as a view over `operands`, of which some are copied."""
+
+    primitive: Op
+    operands: tuple[Value, ...]
+    copied: frozenset[int] = frozenset()
+
+
+def _moves(op: Op) -> Op | None:
+    """The concat or slice that is all that a kernel does."""
+    if op.name != "fused" or op.attrs.get(".kernel") != "loops" or len(op.regions[0].ops) != 1:
+        return None
+    (only,) = op.regions[0].ops
+    moves = only.name == "concat" or (only.name == "slice" and all(k == 1 for k in only.attrs["step"] or ()))
+    return only if moves and only.result.size and op.regions[0].outputs == (only.result,) else None
+
+
+@dataclass
+class _Planner:
+    graph: Graph
+    line: int
+    plans: dict[Op, _View] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.source = reshaped(self.graph)
+        self.renamed: dict[Value, list[Value]] = {}
+        """Value → the reshapes of it that are views."""
+        for v, made in self.source.items():
+            self.renamed.setdefault(made, []).append(v)
+        self.windows: dict[Value, Window] = {}
+        """Of values that do not lie in buffers of their own."""
+        self.results = set(self.graph.results)
+
+    def window(self, v: Value) -> Window:
+        return self.windows.get(v) or Window(v, 0, row_major(v.shape))
+
+    # ---- concats, of which the last ones come first
+
+    def try_concat(self, op: Op, concat: Op) -> None:
+        """Plans a concat as a view, if most of it is then written in place."""
+        operands = _outer(op, concat)
+        whole = self.window(op.result)
+        places = parts(replace(concat, operands=operands), whole)
+        found: dict[Value, Window] = {}
+        copied = set()
+        for k, (v, place) in enumerate(zip(operands, places)):
+            made = self.source.get(v, v)
+            strides = restrided(v.shape, place.strides, made.shape)
+            if strides is None or made in found or not self._can_lie(made, place._replace(strides=strides)):
+                copied.add(k)
+            else:
+                found[made] = place._replace(strides=strides)
+        size = sum(operands[k].size for k in copied)
+        if 2 * size <= concat.result.size and found:
+            self.windows.update(found)
+            self.plans[op] = _View(concat, operands, frozenset(copied))
+
+    def _can_lie(self, made: Value, window: Window) -> bool:
+        """Whether a value can be written there, and be read there by all who read it."""
+        maker = self.graph.producers.get(made)
+        if maker is None or not runs_kernel(maker) or made in self.windows:
+            return False
+        if made in self.results or any(v in self.results for v in self.renamed.get(made, ())):
+            return False
+        plain = is_row_major(made.shape, window.strides)
+        k = len(maker.operands) + maker.results.index(made)
+        if not plain and (not takes_strides(maker, k, window.strides) or _run(made, window.strides) < self.line):
+            return False
+        return self._can_be_read(made, window.strides)
+
+    def _can_be_read(self, made: Value, strides: Strides) -> bool:
+        """Whether all readers of a value, and of its reshapes, take strides."""
+        for v in (made, *self.renamed.get(made, ())):
+            own = restrided(made.shape, strides, v.shape)
+            if own is None:
+                return False
+            if is_row_major(v.shape, own):
+                continue
+            for op in self.graph.uses.get(v, ()):
+                for k, operand in enumerate(op.operands):
+                    if operand is v and runs_kernel(op) and not (takes_strides(op, k, own) and _harmless(op, k, own)):
+                        return False
+        return True
+
+    # ---- slices
+
+    def try_slice(self, op: Op, slice: Op) -> None:
+        """Plans a slice as a view, if all who read it take the strides of its operand."""
+        (operand,) = _outer(op, slice)
+        if op.result in self.windows or op.result in self.results:
+            return
+        if any(v in self.results for v in self.renamed.get(op.result, ())):
+            return
+        made = self.source.get(operand, operand)
+        root, offset, strides = self.window(made)
+        own = restrided(made.shape, strides, operand.shape)
+        if own is None:
+            return
+        window = sliced(replace(slice, operands=(operand,)), Window(root, offset, own))
+        if _run(op.result, window.strides) >= self.line and self._can_be_read(op.result, window.strides):
+            self.windows[op.result] = window
+            self.plans[op] = _View(slice, (operand,))
+
+
+def _outer(op: Op, primitive: Op) -> tuple[Value, ...]:
+    """The operands of the one primitive in a kernel, as the graph around it knows them."""
+    inner = dict(zip(op.regions[0].inputs, op.operands, strict=True))
+    return tuple(inner[v] for v in primitive.operands)
+
+
+def _run(v: Value, strides: Strides) -> int:
+    """Bytes of the pieces without gaps that the value consists of."""
+    run = 1
+    for n, s in zip(reversed(v.shape), reversed(strides)):
+        if n != 1 and s != run:
+            break
+        run *= n
+    return run * v.dtype.itemsize
+
+
+def _harmless(op: Op, k: int, strides: Strides) -> bool:
+    """Whether the pixels that a product reads together lie in different sets of the first cache, as they did before."""
+    if k != 0 or op.attrs.get(".kernel") not in ("matmul", "conv", "winograd"):
+        return True
+    v = op.operands[0]
+    return (strides[-2] * v.dtype.itemsize) % _PAGE != 0 or (v.shape[-1] * v.dtype.itemsize) % _PAGE == 0
+
+
+# ---- the new graph
+
+
+def _rebuild(graph: Graph, plans: Mapping[Op, _View]) -> Graph:
+    b = Builder(graph.name, graph.level)
+    env = {v: b.input(v.name, v.type) for v in graph.inputs}
+    for op in graph.ops:
+        b.loc = op.loc
+        plan = plans.get(op)
+        if plan is None:
+            env.update(zip(op.results, reemit(b, op, [env[v] for v in op.operands]), strict=True))
+            continue
+        operands = [env[v] for v in plan.operands]
+        for k in plan.copied:
+            operands[k] = _copy(b, operands[k])
+        attrs = {**plan.primitive.attrs, ".kernel": "view"}
+        env[op.result] = b.emit(plan.primitive.name, operands, attrs, (), op.loc, [op.result.name])[0]
+    for state, value in graph.updates:
+        b.update(env[state], env[value])
+    return replace(b.build([env[v] for v in graph.outputs]), attrs=graph.attrs)
+
+
+def _copy(b: Builder, x: Value) -> Value:
+    body = Builder("copy", b.level)
+    return b.emit("fused", [x], {".kernel": "copy"}, [body.build([body.input("x", x.type)])])[0]
