@@ -79,7 +79,7 @@ def dtype(spec: Any) -> DType:
             return BF16
     try:
         return _BY_NUMPY[np.dtype(spec)]
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError, SyntaxError):  # np.dtype has a language of its own: "(2,3)f4,i8"
         pass
     near = difflib.get_close_matches(str(spec), [*DTYPES, *map(str, _BY_NUMPY)], 1)
     hint = f"did you mean {near[0]!r}?" if near else f"supported are {', '.join(DTYPES)}"

@@ -61,7 +61,8 @@ ACCIDENTS = (flip, flip, truncate, overwrite, overwrite, overwrite, insert, remo
 # JSON, by meaning
 
 KEYS = ("attrs", "attr", "param", "subgraphs", "lr_mult", "weight_lr_mult", "num_args")
-VALUES = (None, True, -1, 0, 1, 2, 7, 1 << 31, 1 << 70, 0.5, "", "x", "-1", "1000000000", "(1e9,)", "None", [], [0], {})
+VALUES = (None, True, -1, 0, 1, 2, 7, 1 << 31, 1 << 70, 0.5, [], [0], {})
+VALUES += ("", "x", "-1", "1000000000", "9" * 5000, "(1e9,)", "(,)", "(1,2", "((", "nan", "None")
 
 
 def distorted(text: str, rng: random.Random) -> str:

@@ -214,6 +214,18 @@ def counted(op, **attrs):
     return json.dumps(graph([variable("x"), node], [[1, 0, 0]], 800))
 
 
+ODD = {"shape": ["9" * 5000, "(" * 1000, "1e400", "nan", "((1,),)", "__import__('os')", "x" * 100_000, "\0", "{}"]}
+ODD["dtype"] = [*ODD["shape"][:7], "(,)", "(1,2", "(1,)f4,f4", "(99999999999999,)f4"]  # NumPy's own language
+
+
+@pytest.mark.parametrize(("attr", "value"), [(a, v) for a, values in ODD.items() for v in values], ids=lambda x: x[:9])
+def test_odd_values_of_attributes(attr, value):
+    node = {"op": "_zeros", "name": "n", "attrs": {"shape": "(1,)", attr: value}, "inputs": []}
+    data = graph([node], [[0, 0, 0]], 10901)
+    with pytest.raises(CheckpointError, match="^<string>: node 0 "):
+        load(data)
+
+
 BROKEN_TEXT = {
     "nothing": ("", "line 1, column 1: not JSON .Expecting value.; expected a graph"),
     "cut": (json.dumps(small(), indent=1)[:40], "line 5, column 4: not JSON .Unterminated string"),
