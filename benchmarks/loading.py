@@ -1,6 +1,6 @@
 """Loading ResNet-50's parameters beside `numpy.load`: `python -m benchmarks.loading`.
 
-Every file holds the same 320 arrays and lies in the page cache. All ways take turns in one run, in an order that
+Every file holds the same 299 arrays and lies in the page cache. All ways take turns in one run, in an order that
 changes; the last column is the median of the ratios to `numpy.load` within a turn. Copies that a way makes are counted
 by `tracemalloc` in a run of their own: the most memory that was taken at a time, over the size of the arrays.
 """

@@ -26,7 +26,7 @@ def add_commands(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.checkpoint import formats
 
-    arrays = formats.read(arguments.source)
+    arrays = formats.read(arguments.source, copy=False)
     if arguments.strip and isinstance(arrays, dict):
         stripped = {name[4:] if name.startswith(("arg:", "aux:")) else name: x for name, x in arrays.items()}
         if len(stripped) != len(arrays):
