@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import Row, best_peer, geometric_mean, peers_of
+from benchmarks.results import Row, best_peer, counts, geometric_mean, peers_of
 
 
 def time(seconds: float) -> str:
@@ -48,7 +48,7 @@ def markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
         "cpu/wall is CPU time by wall time, ours and the peer's. Errors are against float64, by the largest value."
         + (f" Geometric mean of the ratios: {mean:.2f}." if mean else ""),
         _table(_HEAD, map(_cells, rows)),
-        "Every peer's time by ours (in brackets: too often disturbed to count):",
+        "Every peer's time by ours (in brackets: disturbed, so they do not count):",
         _table(["", "threads", *names], (_ratios(row, names) for row in rows)),
     ]
     versions = {name: row["peers"][name]["version"] for row in rows for name in names if name in row["peers"]}
@@ -71,7 +71,7 @@ def _cells(row: Row) -> list[str]:
     if best is None:
         return [*cells, "", "", "", f"{row['goal']:.2f}", f"{facts['cpu']:.2f}", f"{facts['error']:.0e}"]
     p = row["peers"][best]
-    met = "" if p["ratio"] >= row["goal"] else " (missed)"
+    met = " (disturbed)" if not counts(row) else "" if p["ratio"] >= row["goal"] else " (missed)"
     cells += [best, time(p["seconds"]), f"{p['ratio']:.2f}", f"{row['goal']:.2f}{met}"]
     return [*cells, f"{p['base_cpu']:.2f} {p['cpu']:.2f}", f"{facts['error']:.0e}"]
 
@@ -93,7 +93,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def picture(rows: Sequence[Row], path: Path) -> None:
-    """Flop per second over flop per byte, ours and the best peer, below the machine's limits, by number of threads.
+    """Flop per second of each workload, ours and the best peer's, beside the machine's limits; by number of threads.
 
     Nothing without matplotlib, which is only needed for this.
     """
@@ -102,30 +102,27 @@ def picture(rows: Sequence[Row], path: Path) -> None:
     except ImportError:
         return
     counts = sorted({row["threads"] for row in rows})
-    figure = Figure(figsize=(7 * len(counts), 5.5), layout="constrained")
-    for axes, threads in zip(figure.subplots(1, len(counts), squeeze=False)[0], counts):
-        _roofline(axes, [row for row in rows if row["threads"] == threads])
+    figure = Figure(figsize=(10, 4.2 * len(counts)), layout="constrained")
+    for axes, threads in zip(figure.subplots(len(counts), 1, squeeze=False)[:, 0], counts):
+        _rates(axes, [row for row in rows if row["threads"] == threads])
         axes.set_title(f"{threads} thread{'s' * (threads > 1)}")
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=100)
 
 
-def _roofline(axes: Any, rows: Sequence[Row]) -> None:
-    intensity = [row["flop"] / row["bytes"] for row in rows]
-    flops = max(row["limits"]["flops"] for row in rows) / 1e9
-    bandwidth = max(row["limits"]["bandwidth"] for row in rows) / 1e9
-    span = [min(intensity) / 2, max(intensity) * 3]
-    axes.plot(span, [flops, flops], color="black", linewidth=1)
-    axes.plot(span, [x * bandwidth for x in span], color="black", linewidth=1, linestyle="--")
-    axes.text(span[1], flops * 1.03, f"multiply-adds {flops:.0f} GFLOP/s", ha="right", va="bottom", fontsize=8)
-    axes.plot([], [], color="black", linestyle="--", label=f"memory {bandwidth:.0f} GB/s")
-    peers = [(x, row, best) for x, row in zip(intensity, rows) if (best := best_peer(row))]
-    best_rates = [row["flop"] / row["peers"][best]["seconds"] / 1e9 for _, row, best in peers]
-    axes.plot([x for x, *_ in peers], best_rates, linestyle="", label="best peer", marker="x", color="tab:red")
-    rates = [row["flop"] / row["ours"]["seconds"] / 1e9 for row in rows]
-    axes.plot(intensity, rates, linestyle="", label="gluonjit", marker="o", color="tab:blue")
-    for x, y, row in zip(intensity, rates, rows):
-        axes.annotate(row["workload"], (x, y), textcoords="offset points", xytext=(5, 4), fontsize=8)
-    axes.set(xscale="log", yscale="log", xlabel="flop per byte of inputs, weights and outputs", ylabel="GFLOP/s")
-    axes.set_ylim(top=flops * 4)  # Winograd's textbook flops may exceed what is executed
-    axes.legend(loc="lower right", fontsize=8)
-    axes.grid(True, which="major", alpha=0.3)
+def _rates(axes: Any, rows: Sequence[Row]) -> None:
+    places = range(len(rows))
+    flops, bandwidth = (max(row["limits"][limit] for row in rows) / 1e9 for limit in ("flops", "bandwidth"))
+    axes.axhline(flops, color="black", linewidth=1, label=f"multiply-adds, {flops:.0f} GFLOP/s")
+    # All a call reads and writes, from memory. What stays in a cache from call to call can be faster.
+    limits = [bandwidth * row["flop"] / row["bytes"] for row in rows]
+    ends = [k - 0.4 for k in places], [k + 0.4 for k in places]
+    axes.hlines(limits, *ends, color="black", linestyle="--", linewidth=1, label=f"memory, {bandwidth:.0f} GB/s")
+    bests = [(k, row, best) for k, row in enumerate(rows) if (best := best_peer(row))]
+    theirs = [row["flop"] / row["peers"][best]["seconds"] / 1e9 for _, row, best in bests]
+    axes.plot([k for k, *_ in bests], theirs, "x", color="tab:red", label="best peer")
+    ours = [row["flop"] / row["ours"]["seconds"] / 1e9 for row in rows]
+    axes.plot(places, ours, "o", color="tab:blue", label="gluonjit")
+    axes.set_xticks(places, [f"{row['workload']}\n{row['title'].split()[0].rstrip(",")}" for row in rows], fontsize=7)
+    axes.set(yscale="log", ylabel="GFLOP/s", ylim=(min(ours) / 2, 4 * flops))
+    axes.legend(loc="lower center", ncols=4, fontsize=8)
+    axes.grid(True, axis="y", alpha=0.3)

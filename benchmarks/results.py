@@ -70,9 +70,15 @@ def merged(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
 
 
 def best_peer(row: Row) -> str | None:
-    """Whose time is the shortest beside ours; disturbed comparisons do not count."""
-    counted = {name: p["ratio"] for name, p in row["peers"].items() if not p["disturbed"]}
-    return min(counted, key=lambda name: counted[name]) if counted else None
+    """Whose time is the shortest beside ours."""
+    peers = row["peers"]
+    return min(peers, key=lambda name: peers[name]["ratio"]) if peers else None
+
+
+def counts(row: Row) -> bool:
+    """Whether the row says how we stand beside the best peer, undisturbed."""
+    best = best_peer(row)
+    return best is not None and not row["peers"][best]["disturbed"]
 
 
 def peers_of(rows: Iterable[Row]) -> list[str]:
@@ -82,6 +88,6 @@ def peers_of(rows: Iterable[Row]) -> list[str]:
 
 
 def geometric_mean(rows: Iterable[Row]) -> float | None:
-    """Of our ratios to each row's best peer."""
-    ratios = [row["peers"][best]["ratio"] for row in rows if (best := best_peer(row))]
+    """Of the ratios to each row's best peer, over the rows that count."""
+    ratios = [row["peers"][best_peer(row)]["ratio"] for row in rows if counts(row)]
     return statistics.geometric_mean(ratios) if ratios else None

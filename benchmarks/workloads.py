@@ -143,7 +143,7 @@ WORKLOADS = {
         Workload("W9", "Inception v3", _zoo("inceptionv3"), _image(299), (1.2, 1.2), widens=False),
         Workload("W10", "LSTM 256, 32 steps", lstm, _sequence, (1.15, 1.3), gain=1.0),
         Workload("W11", "BERT-base, length 128", bert, _words, (1.05, 1.05), gain=1.0),
-        Workload("W12", "tanh(a*b+c)*sigmoid(d), 4M", elementwise, _four_vectors, (1.2, 1.2), 4),
+        Workload("W12", "Elementwise, 4M floats", elementwise, _four_vectors, (1.2, 1.2), 4),
         Workload("W13", "ResNet-18 v1, batch 16", resnet18, _image(224), (1.5, 1.5), 16),
     )
 }

@@ -47,12 +47,12 @@ def test_the_difference_is_relative_to_the_largest_value():
     assert results.relative_difference(np.zeros((2, 1)), reference) == float("inf")
 
 
-def test_the_best_peer_is_the_fastest_that_counts():
+def test_the_best_peer_is_the_fastest_and_a_disturbed_one_makes_the_row_not_count():
     found = row(litert=1.3, ncnn=1.1, jax=3.0)
-    assert results.best_peer(found) == "ncnn"
+    assert results.best_peer(found) == "ncnn" and results.counts(found)
     found["peers"]["ncnn"]["disturbed"] = True
-    assert results.best_peer(found) == "litert"
-    assert results.best_peer(row()) is None
+    assert results.best_peer(found) == "ncnn" and not results.counts(found)
+    assert results.best_peer(row()) is None and not results.counts(row())
 
 
 def test_adding_a_run_replaces_what_it_measured_and_keeps_the_rest():
@@ -65,7 +65,11 @@ def test_adding_a_run_replaces_what_it_measured_and_keeps_the_rest():
 
 
 def test_the_geometric_mean_is_over_best_peers():
-    assert results.geometric_mean([row(litert=2.0, ncnn=9.0), row("W4", jax=8.0), row("W5")]) == pytest.approx(4.0)
+    disturbed = row("W6", jax=0.1)
+    disturbed["peers"]["jax"]["disturbed"] = True
+    rows = [row(litert=2.0, ncnn=9.0), row("W4", jax=8.0), row("W5"), disturbed]
+    assert results.geometric_mean(rows) == pytest.approx(4.0)
+    assert results.geometric_mean([disturbed]) is None
 
 
 def changed(before, after, **options):
