@@ -16,6 +16,7 @@ from gluonjit.initializer import Uniform
 from gluonjit.io import DataBatch, DataDesc, DataIter
 from gluonjit.model import BatchEndParam
 from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.files import borrow
 from gluonjit.symbol import Symbol
 
 Params = dict[str, NDArray]
@@ -126,7 +127,7 @@ class BaseModule:
     def load_params(self, fname: Any) -> None:
         """Sets the parameters to those of a file. ValueError when their names do not begin with `arg:` or `aux:`."""
         parts: dict[str, Params] = {"arg": {}, "aux": {}}
-        loaded = ndarray.load(fname) or {}
+        loaded = borrow(fname) or {}
         if not isinstance(loaded, dict) or any(not key.startswith(("arg:", "aux:")) for key in loaded):
             raise ValueError(f"Invalid param file {fname}")
         for key, x in loaded.items():
