@@ -122,9 +122,8 @@ def _rates(axes: Any, rows: Sequence[Row]) -> None:
     axes.plot([k for k, *_ in bests], theirs, "x", color="tab:red", label="best peer")
     ours = [row["flop"] / row["ours"]["seconds"] / 1e9 for row in rows]
     axes.plot(places, ours, "o", color="tab:blue", label="gluonjit")
-    axes.set_xticks(
-        places, [f"{row['workload']}\n{row['title'].replace(',', ' ').split()[0]}" for row in rows], fontsize=7
-    )
+    names = [row["title"].replace(",", " ").split()[0] for row in rows]
+    axes.set_xticks(places, [f"{row['workload']}\n{name}" for row, name in zip(rows, names)], fontsize=7)
     axes.set(yscale="log", ylabel="GFLOP/s", ylim=(min(ours) / 2, 4 * flops))
     axes.legend(loc="lower center", ncols=4, fontsize=8)
     axes.grid(True, axis="y", alpha=0.3)
