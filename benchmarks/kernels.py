@@ -15,13 +15,14 @@ import numpy as np
 
 from benchmarks.peak import Native, interleaved, peak
 from gluonjit.codegen import llvm
-from gluonjit.codegen.epilogue import ANCHORS
 from gluonjit.codegen.program import lower_kernel
 from gluonjit.codegen.target import Target, host
-from gluonjit.ir.graph import Builder, Graph, Value, evaluate_op
+from gluonjit.ir.graph import Builder, Graph, Op, Value, evaluate_op
 from gluonjit.ir.types import F32, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.runtime.memory import aligned_array
+
+PRODUCTS = frozenset({"matmul", "conv", "depthwise", "winograd"})
 
 
 def _finish(b: Builder, y: Value) -> Graph:
@@ -94,19 +95,42 @@ CASES = {
 
 def prepare(graph: Graph, flop: float, target: Target) -> tuple[Mapping[str, Any], Native]:
     """The graph's one kernel of interest over random operands, with its attributes."""
-    graph = run_passes(graph, "fuse, select", target=target)
+    found = kernel_of(run_passes(graph, "fuse", target=target), target)
+    if found is None:
+        raise ValueError(f"no product in\n{graph}")
+    op, kernel = found
+    kernel.flop = flop
+    return op.attrs, kernel
+
+
+def kernel_of(graph: Graph, target: Target) -> tuple[Op, Native] | None:
+    """The kernel that `select` chooses for the product in a graph of level `fused`, over random operands.
+
+    None where loops compute it."""
     rng = np.random.default_rng(0)
+    graph = run_passes(graph, "select", target=target)
     env = {v: rng.standard_normal(v.shape, np.float32) for v in graph.inputs}
     for op in graph.ops:
-        if op.regions and any(o.name in ANCHORS for o in op.regions[0].ops):
+        if op.attrs.get(".kernel") in PRODUCTS and op.results[0] in _leaving(graph):
             module = llvm.Module(target)
             lower_kernel("k", op, target, module)
             buffers = [aligned_array(v.shape, v.dtype.numpy) for v in (*op.operands, *op.results)]
             for buffer, v in zip(buffers, op.operands):
                 buffer[...] = env[v]
-            return op.attrs, Native(module, buffers, flop)
+            memory = [op.attrs[k] for k in (".scratch", ".workspace") if op.attrs.get(k)]
+            buffers += [aligned_array((n,), np.dtype(np.uint8)) for n in (*memory, 8)]
+            return op, Native(module, buffers, 0.0)
         env.update(zip(op.results, evaluate_op(op, [env[v] for v in op.operands])))
-    raise ValueError(f"no product in\n{graph}")
+    return None
+
+
+def _leaving(graph: Graph) -> set[Value]:
+    """The graph's results, and those that they are other names of, or computed from by loops."""
+    found = set(graph.outputs)
+    for op in reversed(graph.ops):
+        if found.intersection(op.results) and op.attrs.get(".kernel") not in PRODUCTS:
+            found.update(op.operands)
+    return found
 
 
 def main(words: Sequence[str]) -> None:

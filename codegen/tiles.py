@@ -25,12 +25,33 @@ _FEW_ROWS = 4
 """With fewer, loading weights from the second cache takes longer than the multiply-adds."""
 _AHEAD = 4096
 """Bytes between a weight and what is prefetched when it is used."""
+_LINE = 64
+"""Bytes of a cache line."""
 RUN = 128
 """Terms of f32 that an accumulator adds up, at most about, before they go into a total: rounding errors then grow with
 how long a run is and how many there are, not with the number of all terms."""
 
 Rows = list[list[str]]
 """Accumulators: a list of vectors for each row."""
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """What to ask memory for while a sum is computed: `step` bytes from `pointer` on per term."""
+
+    pointer: str
+    step: int
+    nearest: bool
+    """Into the first cache; else into the second."""
+
+    def at(self, tile: Tile, k: Any) -> Fetch:
+        """From term k on."""
+        return replace(self, pointer=tile.f.gep("i8", self.pointer, tile.f.mul(k, self.step)))
+
+    def emit(self, tile: Tile, k: int) -> None:
+        """For term k."""
+        for line in range(-(-k * self.step // _LINE), -(-(k + 1) * self.step // _LINE)):
+            prefetch(tile.f, self.pointer, line * _LINE, self.nearest)
 
 
 @dataclass(frozen=True)
@@ -42,13 +63,14 @@ class _Line:
     w: str
     w_step: int
     aligned: bool
-    ahead: bool
+    fetch: Fetch | None
     active: Sequence[int]
 
     def at(self, tile: Tile, k: Any) -> _Line:
         """From term k on."""
         f = tile.f
-        return replace(self, x=f.gep(tile.scalar, self.x, k), w=f.gep(tile.scalar, self.w, f.mul(k, self.w_step)))
+        x, w = f.gep(tile.scalar, self.x, k), f.gep(tile.scalar, self.w, f.mul(k, self.w_step))
+        return replace(self, x=x, w=w, fetch=self.fetch and self.fetch.at(tile, k))
 
 
 class Tile:
@@ -125,6 +147,7 @@ class Tile:
         w_step: int,
         aligned: bool,
         ahead: bool = False,
+        fetch: Fetch | None = None,
         active: Sequence[int] | None = None,
         apart: bool = False,
     ) -> Rows:
@@ -132,12 +155,16 @@ class Tile:
 
         `x` and `w` are pointers, offsets and steps count elements. `aligned`: each row of w is a whole number of
         vectors that begins at a multiple of their size; else its last vector is read as far as it exists.
-        `ahead`: the nearest cache does not hold the weights, fetch them ahead of their use.
+        `ahead`: the nearest cache does not hold the weights, fetch them ahead of their use. `fetch`: something
+        else to fetch meanwhile.
         `apart`: acc holds so many terms that these had better be added up for themselves first.
         """
         f = self.f
         rows = range(len(acc)) if active is None else active
-        line = _Line(x, offsets, w, w_step, aligned, ahead, rows)
+        # A tile of few rows waits for memory anyway, and the machine's own prefetcher is better at streams.
+        if ahead and len(rows) >= _FEW_ROWS:
+            fetch = Fetch(f.gep("i8", w, _AHEAD), w_step * self.bytes, nearest=True)
+        line = _Line(x, offsets, w, w_step, aligned, fetch, rows)
         run = self._run_length(terms, len(rows))
         if run == terms and not apart:
             return self._run(acc, line, terms)
@@ -180,8 +207,6 @@ class Tile:
     def _run(self, acc: Rows, line: _Line, terms: int) -> Rows:
         """`contract` without cutting the sum."""
         f, active = self.f, line.active
-        # A tile of few rows waits for memory anyway, and the machine's own prefetcher is better at streams.
-        ahead = line.ahead and len(active) >= _FEW_ROWS
         chains = self.chains(len(active))
         if terms < 2 * chains:
             chains = 1
@@ -197,8 +222,8 @@ class Tile:
                 p = f.gep(self.scalar, line.w, k * line.w_step + v * self.lanes)
                 align = self.lanes * self.bytes if line.aligned else None
                 weights.append(self.load(p, not line.aligned and self.is_partial(v), align))
-                if ahead:
-                    prefetch(f, p, _AHEAD)
+            if line.fetch:
+                line.fetch.emit(self, k)
             for r in active:
                 a = self.splat(f.load(self.scalar, f.gep(self.scalar, line.x, line.offsets[r] + k), self.bytes))
                 for v, weight in enumerate(weights):
@@ -226,10 +251,11 @@ class Tile:
         return total
 
 
-def prefetch(f: Function, pointer: str, ahead: int) -> None:
-    """Asks for the cache line `ahead` bytes after `pointer`, which need not exist."""
+def prefetch(f: Function, pointer: str, ahead: int, nearest: bool = True) -> None:
+    """Asks for the cache line `ahead` bytes after `pointer`, which need not exist, to be read from the first cache, or
+    at least the second."""
     p = f.op(f"getelementptr i8, ptr {pointer}, i64 {ahead}")
-    args = (("ptr", p), ("i32", 0), ("i32", 3), ("i32", 1))  # to be read, in all caches, data
+    args = (("ptr", p), ("i32", 0), ("i32", 3 if nearest else 2), ("i32", 1))
     f.intrinsic("llvm.prefetch", "void", *args, overload=("ptr",))
 
 

@@ -44,9 +44,9 @@ def get_backend(name: str | None) -> Backend:
 
 
 def _llvm(graph: Graph, options: dict[str, Any]) -> Callee:
-    from gluonjit.runtime.compiler import compile_graph
+    from gluonjit.runtime.compiler import compile_graph, pipeline
 
-    return compile_graph(graph)
+    return compile_graph(graph, pipeline=pipeline(winograd=bool(options.get("winograd", True))))
 
 
 def _numpy(graph: Graph, options: dict[str, Any]) -> Callee:

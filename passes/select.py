@@ -22,8 +22,10 @@ _SELECTORS = {"dot_general": select_dot, "conv": select_conv}
 
 
 @register_pass("select")
-def select(graph: Graph, *, target: Any) -> Graph:
-    """Annotates each op with its kernel; the graph attribute `params` tells which weights are worth packing."""
+def select(graph: Graph, *, target: Any, winograd: bool = True) -> Graph:
+    """Annotates each op with its kernel; the graph attribute `params` tells which weights are worth packing.
+
+    `winograd = False`: convolutions sum their products by the definition."""
     fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
     fixed.update(r for op in fixed_ops(graph) for r in op.results)
 
@@ -37,7 +39,7 @@ def select(graph: Graph, *, target: Any) -> Graph:
         elif op.name in CONTROL:
             kernel = op.name
         elif op.name == "fused":
-            made = _with_anchor(b, op, operands, fixed, target)
+            made = _with_anchor(b, op, operands, fixed, target, winograd)
             if made is not None:
                 return (made,)
             kernel = "loops"
@@ -49,12 +51,14 @@ def select(graph: Graph, *, target: Any) -> Graph:
     return rewrite(graph, rule)
 
 
-def _with_anchor(b: Builder, op: Op, operands: tuple[Value, ...], fixed: set[Value], target: Any) -> Value | None:
+def _with_anchor(
+    b: Builder, op: Op, operands: tuple[Value, ...], fixed: set[Value], target: Any, winograd: bool
+) -> Value | None:
     anchors = [o for o in op.regions[0].ops if o.name in _SELECTORS]
     if len(anchors) != 1:
         return None
     (anchor,) = anchors
-    site = Site(b, op, operands, anchor, fixed, target)
+    site = Site(b, op, operands, anchor, fixed, target, winograd)
     if not site.is_supported():
         return None
     made = _SELECTORS[anchor.name](site)

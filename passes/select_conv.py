@@ -2,6 +2,7 @@
 
 * A 1×1 convolution that moves nothing, and one whose window is the whole input, are matrix products.
 * A depthwise one keeps its weights; it is vectorised over channels, whose values it never mixes.
+* One with a small window and stride 1 gets transformed weights, where that is expected to be faster (Winograd).
 * Everything else gets packed weights [P, taps…, I, nr], or [G, P, taps…, I, nr] for groups.
 
 Axes of 1 that the convolution does nothing to are dropped first, so that a kernel's rows of pixels are long.
@@ -14,9 +15,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from gluonjit.ir.graph import Builder, Op, Value
+from gluonjit.ir.winograd import WinogradTile
 from gluonjit.passes import tiling
-from gluonjit.passes.regroup import Groups, regroup
+from gluonjit.passes.regroup import Epilogue, Groups, regroup
 from gluonjit.passes.select_matmul import emit_product
+from gluonjit.passes.select_winograd import restored_weights, transformed_weights, winograd_notes
 from gluonjit.passes.site import Site, moved, view
 
 _PER_AXIS = ("stride", "low", "high", "dilation", "input_dilation")
@@ -58,6 +61,10 @@ def select_conv(site: Site) -> Value | None:
         notes: dict[str, Any] = {".kernel": "depthwise", ".tile": tile}
         pixels, rolled = tile.pixels, tile.rows == 0
     else:
+        if site.winograd and site.is_fixed(1):
+            found = winograd_notes(left, right, attrs, epilogue.shape, site.target)
+            if found is not None:
+                return _winograd(site, epilogue, left, right, attrs, found)
         notes, right = _pack(b, left, right, attrs, epilogue.shape, site.target)
         pixels, rolled = notes[".tile"][0], False
     last = [epilogue.shape[-2], left.shape[-2], right.shape[-3], *(attrs[k][-1] for k in ("stride", "low", "dilation"))]
@@ -68,6 +75,18 @@ def select_conv(site: Site) -> Value | None:
         return body.emit("conv", [x, w if narrow else _unpack(body, w, groups, filters)], attrs)[0]
 
     return site.emit(epilogue, [left, right], result, notes)
+
+
+def _winograd(
+    site: Site, epilogue: Epilogue, left: Value, right: Value, attrs: dict[str, Any], notes: dict[str, Any]
+) -> Value:
+    *taps, _, filters = right.shape
+    tile = WinogradTile(*notes[".tile"])
+
+    def result(body: Builder, x: Value, u: Value) -> Value:
+        return body.emit("conv", [x, restored_weights(body, u, tile, taps, filters)], attrs)[0]
+
+    return site.emit(epilogue, [left, transformed_weights(site.b, right, tile, site.target)], result, notes)
 
 
 def _narrow_tile(x: Value, w: Value, out: tuple[int, ...], attrs: Any, target: Any) -> tiling.DepthwiseTile:

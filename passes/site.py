@@ -25,6 +25,8 @@ class Site:
     fixed: Container[Value]
     """The values of the old graph that change rarely: what is computed from them costs nothing."""
     target: Any
+    winograd: bool = True
+    """Whether convolutions may be computed by fewer multiplications, which rounds a little more."""
 
     @property
     def body(self) -> Graph:

@@ -50,25 +50,31 @@ def term_cycles(rows: int, vectors: int, target: Any) -> float:
     return max(multiply_adds, (rows + vectors) / _UNITS, stream) + _OVERLAP * stream
 
 
-def register_tile(m: int, n: int, k: int, row_bytes: int, itemsize: int, target: Any) -> tuple[int, int]:
-    """(rows, columns) of the tile for an [m, n] result of sums of k terms, whose rows lie `row_bytes` apart in a."""
+def product_cycles(m: int, n: int, k: int, rows: int, vectors: int, itemsize: int, target: Any) -> float:
+    """Estimated cycles of one core for an [m, n] result of sums of k terms in tiles of `rows` × `vectors` registers."""
+    needed = -(-n // lanes(target, itemsize))
+    columns = [(vectors, needed // vectors), (needed % vectors, 1)]
+    heights = [(rows, m // rows), (m % rows, 1)]
+    return sum(
+        p * q * (k * term_cycles(r, v, target) + _TILE_COST + r * v) for v, p in columns for r, q in heights if v and r
+    )
+
+
+def register_tile(
+    m: int, n: int, k: int, row_bytes: int, itemsize: int, target: Any, most: int = MAX_ROWS
+) -> tuple[int, int]:
+    """(rows, columns) of the tile for an [m, n] result of sums of k terms, whose rows lie `row_bytes` apart in a; at
+    most so many rows."""
     width = lanes(target, itemsize)
     needed = -(-n // width)
-    most_rows = min(m, _WAYS if row_bytes % _PAGE == 0 else MAX_ROWS)
+    most_rows = min(m, most, _WAYS if row_bytes % _PAGE == 0 else MAX_ROWS)
     best: tuple[float, int, int] | None = None
     for vectors in range(1, min(MAX_VECTORS, needed) + 1):
         # As many rows per tile as go into m evenly: 100 rows are 7 · 13 + 9 at best.
         for rows in sorted({-(-m // -(-m // most)) for most in range(1, most_rows + 1)}):
             if registers(rows, vectors, target) > target.num_vector_registers:
                 continue
-            columns = [(vectors, needed // vectors), (needed % vectors, 1)]
-            heights = [(rows, m // rows), (m % rows, 1)]
-            cycles = sum(
-                p * q * (k * term_cycles(r, v, target) + _TILE_COST + r * v)
-                for v, p in columns
-                for r, q in heights
-                if v and r
-            )
+            cycles = product_cycles(m, n, k, rows, vectors, itemsize, target)
             if best is None or cycles < best[0] * 0.999:
                 best = (cycles, rows, vectors * width)
     assert best is not None, "one row of one vector always fits"

@@ -16,9 +16,17 @@ if TYPE_CHECKING:
 
 PIPELINE = (
     "expand, legalize-broadcast, simplify, fold, cse, dce, reorder-pooling, fold-affine, hoist-strides, "
-    "layout, sink-reshapes, simplify, cse, dce, fuse, select, hoist, views, threads, plan-memory"
+    "layout, sink-reshapes, simplify, cse, dce, fuse, select, hoist, threads, plan-memory"
 )
 """The passes of the backend `llvm`, in order. `docs/passes.md` says why in this one."""
+
+
+def pipeline(winograd: bool = True) -> str:
+    """`PIPELINE` with options of `hybridize`. `winograd`: whether convolutions may be computed by fewer multiplications
+    (`passes/select_winograd.py`)."""
+    steps = {"select": "select" if winograd else "select {winograd = False}"}
+    return ", ".join(steps.get(name, name) for name in PIPELINE.split(", "))
+
 
 REFERENCE_PIPELINE = "expand"
 """The passes of the backend `numpy`."""

@@ -7,62 +7,15 @@ from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.types import F16, F32, F64, TensorType
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
+from support.convolutions import conv
 from support.selected import TARGETS, run_selected, runnable
-
-
-def conv(
-    size,
-    channels,
-    filters,
-    taps,
-    *,
-    batch=1,
-    stride=1,
-    low=0,
-    high=0,
-    dilation=1,
-    groups=1,
-    dtype=F32,
-    epilogue="bias",
-    params=(1,),
-    input_dilation=1,
-):
-    """A channels-last convolution over `size`; numbers stand for all spatial axes."""
-    rank = len(size)
-
-    def each(v):
-        return (v,) * rank if isinstance(v, int) else tuple(v)
-
-    digits = "".join(map(str, range(rank)))
-    b = Builder("conv", "legal")
-    x = b.input("x", TensorType(dtype, (batch, *size, channels)))
-    w = b.input("w", TensorType(dtype, (*each(taps), channels // groups, filters)))
-    y = b.conv(
-        x,
-        w,
-        stride=each(stride),
-        low=each(low),
-        high=each(high),
-        dilation=each(dilation),
-        input_dilation=each(input_dilation),
-        groups=groups,
-        layout=(f"N{digits}C", f"{digits}IO", f"N{digits}C"),
-    )
-    bias = b.input("bias", TensorType(dtype, (filters,)))
-    y = b.add(y, b.broadcast(bias, shape=y.shape))
-    if epilogue == "all":
-        y = b.maximum(y, b.broadcast(b.constant(0, dtype), shape=y.shape))
-        y = b.add(y, b.input("residual", y.type))
-        gate = b.input("gate", TensorType(dtype, (batch, filters)))
-        y = b.mul(y, b.broadcast(gate, shape=y.shape, dims=(0, y.ndim - 1)))
-    return b.build([y], {"params": params})
 
 
 def check(graph, target, kernel, nthreads=2):
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in graph.inputs]
     (expected,), _ = evaluate(graph, inputs)
-    run = run_selected(graph, inputs, target, nthreads)
+    run = run_selected(graph, inputs, target, nthreads, winograd=False)
     assert [k for k in run.kernels if k != "loops"] == ([kernel] if kernel != "loops" else [])
     assert close(run.outputs[0], expected), difference(run.outputs[0], expected)
     assert close(evaluate(run.graph, inputs)[0][0], expected)
@@ -164,7 +117,7 @@ def test_random(seed):
         epilogue=str(rng.choice(["bias", "all"])),
     )
     inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
-    run = run_selected(graph, inputs, runnable("host"), nthreads=3)
+    run = run_selected(graph, inputs, runnable("host"), nthreads=3, winograd=False)
     assert sum(k != "loops" for k in run.kernels) == 1
     expected = evaluate(graph, inputs)[0][0]
     assert close(run.outputs[0], expected), difference(run.outputs[0], expected)
@@ -174,7 +127,9 @@ def test_random(seed):
 def test_every_number_of_threads_gives_the_same_bits(graph):
     rng = np.random.default_rng(1)
     inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
-    results = {run_selected(graph, inputs, runnable("host"), t).outputs[0].tobytes() for t in (1, 2, 5, 64)}
+    results = {
+        run_selected(graph, inputs, runnable("host"), t, winograd=False).outputs[0].tobytes() for t in (1, 2, 5, 64)
+    }
     assert len(results) == 1
 
 

@@ -15,7 +15,7 @@ from gluonjit.ir.graph import Graph, Op, evaluate_op
 from gluonjit.passes import run_passes
 
 TARGETS = ["host", "x86-64-v3", "x86-64-v2"]
-NATIVE = ("matmul", "conv", "depthwise")
+NATIVE = ("matmul", "conv", "depthwise", "winograd")
 _GUARD = 192
 """Bytes on either side of a buffer that must stay as they are."""
 
@@ -57,8 +57,13 @@ def run_kernel(op: Op, operands: Sequence[np.ndarray], target: Target, nthreads:
     # Arrays of users are aligned to their elements; what the program packed itself is aligned as the arena is.
     inputs = [Guarded(x, k == op.attrs.get(".packed")) for k, x in enumerate(operands)]
     outputs = [Guarded(x, False) for x in blank]
-    loaded.call("k", [b.view for b in (*inputs, *outputs)], nthreads)
-    for b in (*inputs, *outputs):
+    sizes = [op.attrs[name] for name in (".scratch", ".workspace") if op.attrs.get(name)]
+    memory = [Guarded(np.full(n, 0xFF, np.uint8), True) for n in sizes]
+    if op.attrs.get(".workspace"):
+        assert nthreads == 1, "threads that meet have to run at the same time"
+        memory.append(Guarded(np.zeros(8, np.uint8), True))  # a team of one, which nobody looks at
+    loaded.call("k", [b.view for b in (*inputs, *outputs, *memory)], nthreads)
+    for b in (*inputs, *outputs, *memory):
         b.check()
     for b in inputs:
         assert b.view.tobytes() == b.array.tobytes(), "an operand was written"
@@ -74,9 +79,11 @@ class Run:
     kernels: list[str] = field(default_factory=list)
 
 
-def run_selected(graph: Graph, inputs: Sequence[np.ndarray], target: Target, nthreads: int = 1) -> Run:
+def run_selected(
+    graph: Graph, inputs: Sequence[np.ndarray], target: Target, nthreads: int = 1, winograd: bool = True
+) -> Run:
     """Runs `fuse, select` and then the graph: matrix products and convolutions natively, all else by `evaluate`."""
-    graph = run_passes(graph, "fuse, select", target=target)
+    graph = run_passes(graph, ["fuse", ("select", {"winograd": winograd})], target=target)
     run = Run(graph, [])
     env = dict(zip(graph.inputs, inputs))
     for op in graph.ops:

@@ -1,0 +1,330 @@
+"""Winograd convolution, channels last: `.kernel = 'winograd'`.
+
+    y tile = Aᵀ [Σ over channels of (G g Gᵀ) ⊙ (Bᵀ d B)] A        (`ir/cook_toom.py`)
+
+Three steps: the windows d of some tiles are transformed, position by position the results are multiplied with the
+transformed weights, and the products are transformed back, with the epilogue on top. Transforms are vectorised over
+channels. They keep their results in scratch memory, [positions, tiles, channels] (`ir/winograd.py`).
+
+Either each thread takes a block of tiles through all three steps, so that what lies between them stays in its second
+cache, or, where tiles are few and weights are many, all threads do each step for all tiles and then meet: weights are
+then read once. Which tiles form a register tile does not depend on the threads, so neither does any result.
+
+`.tile` is a `WinogradTile`. `.packed` = which operand holds the transformed weights, [positions, P, I, nr]: P panels of
+nr output channels for each position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from gluonjit.codegen.calls import barrier
+from gluonjit.codegen.conv import Axis, spatial_axes
+from gluonjit.codegen.epilogue import Epilogue, find_anchor
+from gluonjit.codegen.linear_map import linear_map
+from gluonjit.codegen.llvm import Function, Module
+from gluonjit.codegen.matmul import panel_variants, share, unravel
+from gluonjit.codegen.target import Target
+from gluonjit.codegen.tiles import Fetch, Tile
+from gluonjit.ir.cook_toom import transform
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.windows import strides_of
+from gluonjit.ir.winograd import WinogradMemory, WinogradTile
+
+_CHANNELS = 4
+"""Vectors of channels per task, where threads share a transform."""
+
+
+def lower_winograd(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
+    """Appends the kernel to the module. Its table ends with the thread's scratch, and if all threads work together, the
+    memory that they share and the team."""
+    _Winograd(module.function(name), body, attrs).write()
+
+
+class Tiled:
+    """One spatial axis, cut into tiles of `outputs` pixels of the result."""
+
+    def __init__(self, axis: Axis, outputs: int) -> None:
+        self.axis, self.outputs = axis, outputs
+        self.count = -(-axis.out // outputs)
+        self.transform = transform(outputs, axis.taps)
+        self.extent = len(self.transform.input)
+        """Of a window of the input."""
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether some window is partly outside."""
+        last = (self.count - 1) * self.outputs - self.axis.low + self.extent - 1
+        return self.axis.low > 0 or last >= self.axis.size
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether the last tile is partly outside of the result."""
+        return self.axis.out % self.outputs > 0
+
+
+class Span(NamedTuple):
+    """Tiles [first, last) of the result, which lie in slots [0, last - first) of scratch memory."""
+
+    first: Any
+    last: Any
+
+
+Channels = tuple[Any, Any]
+"""[low, high)."""
+
+
+class _Winograd:
+    def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any]) -> None:
+        self.f = f
+        anchor = find_anchor(body)
+        x, w = anchor.operands[0], body.inputs[attrs[".packed"]]
+        self.tile = WinogradTile(*attrs[".tile"])
+        self.dtype = x.dtype
+        axes = spatial_axes(anchor)
+        self.is_line = len(axes) == 1
+        # A line of pixels is an image of one row.
+        rows, columns = axes if not self.is_line else (Axis(1, 1, 1, 1, 0, 1), axes[0])
+        self.rows, self.columns = Tiled(rows, self.tile.height), Tiled(columns, self.tile.width)
+        self.images, self.depth, self.filters = x.shape[0], x.shape[-1], anchor.result.shape[-1]
+        self.count = self.images * self.rows.count * self.columns.count
+        self.positions, self.panels, _, _ = w.shape
+        which = body.inputs.index(x)
+        image, *row, pixel, _ = strides_of(x, which, attrs)
+        self.x_strides = (image, row[0] if row else 0, pixel)
+        self.x, self.w = f.table(which), f.table(attrs[".packed"])
+        self.epilogue = Epilogue(f, body, anchor, attrs)
+        self.vector = Tile(f, self.dtype, 1)
+        self.scalar, self.lanes, self.item = self.vector.scalar, self.vector.lanes, self.dtype.itemsize
+        self.align = self.lanes * self.item
+
+        extents = (self.rows.extent, self.columns.extent)
+        memory = WinogradMemory.of(self.tile, extents, self.count, self.depth, self.filters, self.item)
+        self.inputs, self.outputs = memory.inputs, memory.outputs
+        scratch = f.table(len(body.inputs) + 1)
+        self.zeros, self.window = scratch, f.gep("i8", scratch, memory.zeros)
+        if self.tile.block:
+            transformed = f.gep("i8", scratch, memory.own)
+        else:
+            transformed, self.team = f.table(len(body.inputs) + 2), f.table(len(body.inputs) + 3)
+        self.v, self.m = transformed, f.gep("i8", transformed, self.inputs.nbytes)
+        self.row_bytes = memory.zeros
+        """Of a row of the window that is put together from what exists."""
+        self.is_dense = self.x_strides[2] == self.depth
+        with f.for_(0, memory.zeros // self.item, self.lanes) as loop:
+            f.store(self.vector.vector, "zeroinitializer", f.gep(self.scalar, scratch, loop.index), self.align)
+
+    def write(self) -> None:
+        if self.tile.block:
+            self._by_blocks()
+        else:
+            self._together()
+
+    def _by_blocks(self) -> None:
+        f, rows = self.f, self.tile.rows
+        first, last = share(f, -(-self.count // rows))
+        with f.for_(first, last, self.tile.block, hint="block") as block:
+            stop = f.min(f.add(block.index, self.tile.block), last)
+            span = Span(f.mul(block.index, rows), f.min(f.mul(stop, rows), self.count))
+            with f.for_(*span, hint="tile") as t:
+                self._input(t.index, f.sub(t.index, span.first), (0, self.depth))
+            with f.for_(0, self.positions * self.panels, hint="product") as task:
+                self._product(task.index, f.sub(span.last, span.first))
+            with f.for_(*span, hint="tile") as t:
+                self._output(t.index, f.sub(t.index, span.first), (0, self.filters))
+
+    def _together(self) -> None:
+        f = self.f
+        self._share(self.depth, self._input)
+        barrier(f, self.team)
+        with f.for_(*share(f, self.positions * self.panels), hint="product") as task:
+            self._product(task.index, self.count)
+        barrier(f, self.team)
+        self._share(self.filters, self._output)
+
+    def _share(self, channels: int, step: Callable[[Any, Any, Channels], None]) -> None:
+        """This thread's part of a transform of all tiles and channels."""
+        f, some = self.f, _CHANNELS * self.lanes
+        parts = -(-channels // some)
+        with f.for_(*share(f, self.count * parts), hint="task") as task:
+            t, part = unravel(f, task.index, [self.count, parts])
+            low = f.mul(part, some)
+            step(t, t, (low, f.min(f.add(low, some), channels)))
+
+    # ---- forth
+
+    def _input(self, t: Any, slot: Any, channels: Channels) -> None:
+        """Bᵀ d B of tile `t`."""
+        f, rows, columns = self.f, self.rows, self.columns
+        image, ty, tx = unravel(f, t, [self.images, rows.count, columns.count])
+        top = f.sub(f.mul(ty, rows.outputs), rows.axis.low)
+        left = f.sub(f.mul(tx, columns.outputs), columns.axis.low)
+        source = f.gep(self.scalar, self.x, f.mul(image, self.x_strides[0]))
+        pointers = [f.gep("i8", self.window, k * self.row_bytes) for k in range(rows.extent)]
+        if not self.is_dense:
+            self._copy_window(source, top, left, channels)
+        else:
+            there = [self._row(source, f.add(top, k), left) for k in range(rows.extent)]
+            if columns.is_padded:
+                # A window that lacks columns is put together elsewhere, with zeros in their place.
+                right = f.op(f"icmp sgt i64 {f.add(left, columns.extent)}, {columns.axis.size}")
+                outside = f.op(f"or i1 {right}, {f.op(f'icmp slt i64 {left}, 0')}")
+                with f.if_(outside):
+                    self._copy_window(source, top, left, channels)
+                there = [f.op(f"select i1 {outside}, ptr {a}, ptr {b}") for a, b in zip(pointers, there)]
+            pointers = there
+        target = f.gep("i8", self.v, f.mul(slot, self.inputs.tile))
+        for tile, c in self._vectors(channels, self.depth):
+            at = [f.gep(self.scalar, p, c) for p in pointers]
+            self._transform_input(tile, at, f.gep(self.scalar, target, c))
+
+    def _row(self, source: str, row: Any, column: Any) -> str:
+        """The pixel at a row and column of the input; zeros where there is no such row."""
+        f = self.f
+        offset = f.add(f.mul(row, self.x_strides[1]), f.mul(column, self.x_strides[2]))
+        # Not `inbounds`: it may lie outside, and is then not read.
+        p = f.op(f"getelementptr {self.scalar}, ptr {source}, i64 {offset}")
+        if not self.rows.is_padded:
+            return p
+        inside = f.op(f"icmp ult i64 {row}, {self.rows.axis.size}")  # unsigned: a negative one is huge
+        return f.op(f"select i1 {inside}, ptr {p}, ptr {self.zeros}")
+
+    def _copy_window(self, source: str, top: Any, left: Any, channels: Channels) -> None:
+        """Puts the window whose first pixel is at row `top`, column `left` of the input together in scratch memory."""
+        f = self.f
+        with f.for_(0, self.rows.extent, hint="row") as row, f.for_(0, self.columns.extent, hint="column") as column:
+            x = f.add(left, column.index)
+            p = self._row(source, f.add(top, row.index), x)
+            inside = f.op(f"icmp ult i64 {x}, {self.columns.axis.size}")
+            p = f.op(f"select i1 {inside}, ptr {p}, ptr {self.zeros}")
+            offset = f.add(f.mul(row.index, self.row_bytes), f.mul(column.index, self.depth * self.item))
+            target = f.gep("i8", self.window, offset)
+            for tile, c in self._vectors(channels, self.depth):
+                v = tile.load(f.gep(self.scalar, p, c), tile.is_partial(0))
+                # What a partial vector covers of the next pixel is written after it.
+                f.store(tile.vector, v, f.gep(self.scalar, target, c), self.item)
+
+    def _transform_input(self, tile: Tile, pointers: list[str], target: str) -> None:
+        f = self.f
+        columns = []
+        for k in range(self.columns.extent):
+            places = [f.gep(self.scalar, p, k * self.depth) for p in pointers]
+            window = [tile.load(p, tile.is_partial(0)) for p in places]
+            columns.append(linear_map(tile, self.rows.transform.input, window))
+        for i, row in enumerate(zip(*columns, strict=True)):
+            for j, v in enumerate(linear_map(tile, self.columns.transform.input, row)):
+                at = f.gep("i8", target, (i * len(columns) + j) * self.inputs.position)
+                f.store(tile.vector, v, at, self.align)
+
+    # ---- products
+
+    def _product(self, task: Any, slots: Any) -> None:
+        """One position of the slots [0, slots), by one panel of weights."""
+        f, rows, columns = self.f, self.tile.rows, self.tile.columns
+        position, panel = unravel(f, task, [self.positions, self.panels])
+        w = f.gep(self.scalar, self.w, f.mul(task, self.depth * columns))
+        v = f.gep("i8", self.v, f.mul(position, self.inputs.position))
+        m = f.add(f.mul(position, self.outputs.position), f.mul(panel, columns * self.item))
+        m = f.gep("i8", self.m, m)
+        # Weights come from afar. While the tiles of one panel are computed, each fetches its part of the next one.
+        row_tiles = self.tile.block or -(-self.count // rows)
+        step = -(-columns * self.item // row_tiles)
+        following = f.gep(self.scalar, w, self.depth * columns)
+
+        def register_tile(tile: Tile, number: Any, count: int) -> None:
+            first = f.mul(number, rows)
+            acc = tile.contract(
+                tile.zeros(count),
+                f.gep("i8", v, f.mul(first, self.inputs.tile)),
+                [r * (self.inputs.tile // self.item) for r in range(count)],
+                w,
+                self.depth,
+                w_step=columns,
+                aligned=True,
+                fetch=Fetch(f.gep("i8", following, f.mul(number, step * self.depth)), step, nearest=True),
+            )
+            target = f.gep("i8", m, f.mul(first, self.outputs.tile))
+            for r, row in enumerate(acc):
+                for k, value in enumerate(row):
+                    f.store(tile.vector, value, f.gep("i8", target, r * self.outputs.tile + k * self.align), self.align)
+
+        for narrow in panel_variants(f, self.dtype, self.filters, columns, panel):
+            # Columns that do not exist are zeros in the weights, and nobody reads them in scratch memory.
+            tile = Tile(f, self.dtype, narrow.vectors)
+            whole = f.div(slots, rows)
+            with f.for_(0, whole, hint="tile") as loop:
+                register_tile(tile, loop.index, rows)
+            if rest := self.count % rows:  # the last tiles of all do not fill a register tile
+                with f.if_(f.op(f"icmp ne i64 {f.mul(whole, rows)}, {slots}")):
+                    register_tile(tile, whole, rest)
+
+    # ---- and back
+
+    def _output(self, t: Any, slot: Any, channels: Channels) -> None:
+        """Aᵀ m A of tile `t`, and what follows."""
+        f, rows, columns = self.f, self.rows, self.columns
+        image, ty, tx = unravel(f, t, [self.images, rows.count, columns.count])
+        y, x = f.mul(ty, rows.outputs), f.mul(tx, columns.outputs)
+        height, width = f.sub(rows.axis.out, y), f.sub(columns.axis.out, x)
+        source = f.gep("i8", self.m, f.mul(slot, self.outputs.tile))
+        for tile, c in self._vectors(channels, self.filters):
+            lines = self._transform_output(tile, f.gep(self.scalar, source, c))
+            if not (rows.is_ragged or columns.is_ragged):
+                self._write_tile(tile, lines, [image, y, x, c])
+                continue
+            high, wide = f.op(f"icmp sge i64 {height}, {len(lines)}"), f.op(f"icmp sge i64 {width}, {len(lines[0])}")
+            is_whole = f.op(f"and i1 {high}, {wide}")
+            with f.if_(is_whole):
+                self._write_tile(tile, lines, [image, y, x, c])
+            with f.if_(f.op(f"xor i1 {is_whole}, true")):
+                self._write_part(tile, lines, (height, width), [image, y, x, c])
+
+    def _transform_output(self, tile: Tile, source: str) -> list[list[str]]:
+        f, extent = self.f, self.columns.extent
+        columns = []
+        for j in range(extent):
+            places = [(i * extent + j) * self.outputs.position for i in range(self.rows.extent)]
+            loaded = [tile.load(f.gep("i8", source, at), align=self.align) for at in places]
+            columns.append(linear_map(tile, self.rows.transform.output, loaded))
+        return [linear_map(tile, self.columns.transform.output, row) for row in zip(*columns, strict=True)]
+
+    def _write_tile(self, tile: Tile, lines: list[list[str]], index: Sequence[Any]) -> None:
+        image, y, x, c = index
+        for k, line in enumerate(lines):
+            self.epilogue.write(tile, [[v] for v in line], self._index(image, self.f.add(y, k), x, c))
+
+    def _write_part(self, tile: Tile, lines: list[list[str]], size: tuple[Any, Any], index: Sequence[Any]) -> None:
+        """Those pixels of the tile that exist, one by one: they wait on the stack."""
+        f, (image, y, x, c) = self.f, index
+        width = len(lines[0])
+        parked = f.shared_alloca(tile.vector, f.target.num_vector_registers, self.align)
+        for k, v in enumerate(v for line in lines for v in line):
+            f.store(tile.vector, v, f.gep(tile.vector, parked, k))
+        with f.for_(0, f.min(size[0], len(lines)), hint="row") as row:
+            with f.for_(0, f.min(size[1], width), hint="column") as column:
+                at = f.add(f.mul(row.index, width), column.index)
+                v = f.load(tile.vector, f.gep(tile.vector, parked, at))
+                self.epilogue.write(tile, [[v]], self._index(image, f.add(y, row.index), f.add(x, column.index), c))
+
+    def _index(self, image: Any, y: Any, x: Any, channel: Any) -> list[Any]:
+        return [image, x, channel] if self.is_line else [image, y, x, channel]
+
+    def _vectors(self, channels: Channels, count: int) -> Iterator[tuple[Tile, Any]]:
+        """Opens the loops over the vectors of some of `count` channels: for each kind, a tile of one vector and its
+        first channel."""
+        f, (low, high) = self.f, channels
+        with f.for_(low, f.sub(high, self.lanes - 1), self.lanes, hint="channel") as loop:
+            yield self.vector, loop.index
+        if tail := count % self.lanes:
+            with self._if_last(high, count):
+                yield Tile(f, self.dtype, 1, tail), count - tail
+
+    @contextmanager
+    def _if_last(self, high: Any, count: int) -> Iterator[None]:
+        if high == count:
+            yield
+        else:
+            with self.f.if_(self.f.op(f"icmp eq i64 {high}, {count}")):
+                yield

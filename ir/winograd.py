@@ -1,0 +1,90 @@
+"""What the kernel `winograd` is annotated with, and the memory that it works in.
+
+The result is cut into tiles of `height` × `width` pixels. Each needs a window of the input, which is transformed into
+as many values per channel as it has pixels, its *positions*; so are the filters. For each position, a matrix product
+over channels takes tiles to transformed tiles of the result.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+LINE = 64
+"""Bytes of a cache line."""
+_PAGE = 4096
+
+
+class WinogradTile(NamedTuple):
+    height: int
+    width: int
+    """Pixels of the result that one tile is."""
+    rows: int
+    columns: int
+    """Of a register tile of the products: tiles by channels."""
+    block: int
+    """Register tiles, along the tiles, that one thread transforms, multiplies and transforms back at a time. 0: all
+    threads do the three steps together, for all tiles, and meet in between."""
+
+
+class Transformed(NamedTuple):
+    """An array [positions, tiles, channels]: byte strides."""
+
+    positions: int
+    tile: int
+    position: int
+
+    @staticmethod
+    def of(positions: int, tiles: int, channels: int, itemsize: int) -> Transformed:
+        """A tile's positions are written, or read, at the same time, and so are the tiles of a register tile: neither
+        should meet in few sets of the first cache, as they would if they lay a page apart."""
+        tile = _lines(channels * itemsize)
+        if tile % (_PAGE // 2) == 0:
+            tile += LINE
+        lines = tiles * tile // LINE
+        return Transformed(positions, tile, (lines + 1 - lines % 2) * LINE)
+
+    @property
+    def nbytes(self) -> int:
+        return self.positions * self.position
+
+
+class WinogradMemory(NamedTuple):
+    """Bytes. A thread's scratch holds `zeros`, a `window`, and `inputs` and `outputs`, unless these are shared."""
+
+    zeros: int
+    """A row of a window where the input has none."""
+    window: int
+    """A window that is put together from what exists."""
+    inputs: Transformed
+    outputs: Transformed
+
+    @staticmethod
+    def of(
+        tile: WinogradTile, extents: tuple[int, int], tiles: int, depth: int, filters: int, itemsize: int
+    ) -> WinogradMemory:
+        """For `tiles` windows of `extents` pixels and `depth` channels."""
+        slots = tile.block * tile.rows or tiles
+        positions = math.prod(extents)
+        columns = -(-filters // tile.columns) * tile.columns
+        row = _lines(extents[1] * depth * itemsize)
+        return WinogradMemory(
+            row,
+            # A vector at the end of a pixel is written as a whole.
+            (extents[0] + 1) * row,
+            Transformed.of(positions, slots, depth, itemsize),
+            Transformed.of(positions, slots, columns, itemsize),
+        )
+
+    @property
+    def own(self) -> int:
+        """Of what each thread needs for itself."""
+        return self.zeros + self.window
+
+    @property
+    def transformed(self) -> int:
+        return self.inputs.nbytes + self.outputs.nbytes
+
+
+def _lines(nbytes: int) -> int:
+    return -(-nbytes // LINE) * LINE

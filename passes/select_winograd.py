@@ -1,0 +1,99 @@
+"""Winograd convolutions: 3×3 and other small windows with stride 1, by fewer multiplications (`ir/cook_toom.py`).
+
+The transformed weights G g Gᵀ are computed by ordinary primitives in front of the kernel. In its body the
+pseudo-inverse of G brings the filters back, and an ordinary `conv` follows, so that the graph keeps its meaning: what
+`evaluate` makes of it differs by rounding alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.cook_toom import Matrix, Transform, transform
+from gluonjit.ir.graph import Builder, Value
+from gluonjit.ir.types import F32
+from gluonjit.ir.winograd import LINE, WinogradTile
+from gluonjit.passes import tiling
+from gluonjit.passes.site import moved, view
+from gluonjit.passes.tiling_winograd import Problem, winograd_tile, working_memory
+
+
+def winograd_notes(x: Value, w: Value, attrs: Any, out: tuple[int, ...], target: Any) -> dict[str, Any] | None:
+    """Annotations of the kernel for a `conv` of x by w with these attributes; None where it is better done directly."""
+    *taps, depth, filters = w.shape
+    if attrs["groups"] != 1 or {*attrs["stride"], *attrs["dilation"]} != {1} or len(taps) > 2 or x.dtype is not F32:
+        return None
+    inside = math.prod(
+        _inside(n, o, r, low) for n, o, r, low in zip(x.shape[1:], out[1:-1], taps, attrs["low"], strict=False)
+    )
+    rows, row_taps = (1, 1) if len(taps) == 1 else (out[1], taps[0])
+    problem = Problem(out[0], (rows, out[-2]), (row_taps, taps[-1]), inside, depth, filters, x.dtype.itemsize)
+    tile = winograd_tile(problem, target)
+    if tile is None:
+        return None
+    notes: dict[str, Any] = {".kernel": "winograd", ".tile": tuple(tile), ".packed": 1}
+    memory = working_memory(problem, tile)
+    if tile.block:
+        return {**notes, ".scratch": memory.own + memory.transformed}
+    return {**notes, ".scratch": memory.own, ".workspace": memory.transformed}
+
+
+def _inside(size: int, out: int, taps: int, low: int) -> float:
+    """The part of an axis's taps that are not on padding."""
+    return sum(0 <= o + t - low < size for o in range(out) for t in range(taps)) / (out * taps)
+
+
+def transformed_weights(b: Builder, w: Value, tile: WinogradTile, target: Any) -> Value:
+    """[taps…, I, O] → [positions, P, I, nr], what the kernel `winograd` reads: packed first, then transformed."""
+    *taps, depth, filters = w.shape
+    panels, terms = -(-filters // tile.columns), math.prod(taps)
+
+    def pack(body: Builder, v: Value) -> Value:
+        v = _reshaped(body, v, (terms, depth, filters))
+        if extra := panels * tile.columns - filters:
+            v = body.pad(v, body.constant(0, v.dtype), low=(0, 0, 0), high=(0, 0, extra))
+        v = body.reshape(v, shape=(terms, depth, panels, tile.columns))
+        return body.transpose(v, perm=(0, 2, 1, 3))
+
+    packed = view(b, moved(b, w, pack, "pack"), (terms, panels * depth * tile.columns))
+    g = _nested([t.weight for t in _transforms(tile, taps)])
+    (positions, _), columns = g.shape, packed.shape[1]
+    rows, width = tiling.register_tile(positions, columns, terms, LINE, w.dtype.itemsize, target)
+    body = Builder("transform", "fused")
+    x, y = body.input("g", w.type.with_shape(g.shape)), body.input("w", packed.type)
+    region = body.build([body.dot_general(x, y, contract=((1,), (0,)))])
+    # One task makes all positions of its columns, so that the filters are read once.
+    notes = {".kernel": "matmul", ".tile": (rows, width, -(-positions // rows))}
+    u = b.emit("fused", [b.constant(g, w.dtype), packed], notes, [region])[0]
+    return view(b, u, (positions, panels, depth, tile.columns))
+
+
+def restored_weights(body: Builder, u: Value, tile: WinogradTile, taps: Sequence[int], filters: int) -> Value:
+    """The inverse of `transformed_weights`."""
+    positions, panels, depth, columns = u.shape
+    v = body.transpose(u, perm=(0, 2, 1, 3))
+    v = body.reshape(v, shape=(positions, depth, panels * columns))
+    if v.shape[-1] != filters:
+        v = body.slice(v, start=(0, 0, 0), size=(positions, depth, filters))
+    inverse = body.constant(_nested([t.inverse for t in _transforms(tile, taps)]), u.dtype)
+    return _reshaped(body, body.dot_general(inverse, v, contract=((1,), (0,))), (*taps, depth, filters))
+
+
+def _reshaped(body: Builder, v: Value, shape: tuple[int, ...]) -> Value:
+    return v if v.shape == shape else body.reshape(v, shape=shape)
+
+
+def _transforms(tile: WinogradTile, taps: Sequence[int]) -> list[Transform]:
+    return [transform(m, r) for m, r in zip((tile.height, tile.width)[-len(taps) :], taps, strict=True)]
+
+
+def _nested(matrices: Sequence[Matrix]) -> np.ndarray:
+    """Their Kronecker product: the transform along all axes at once, rounded once."""
+    product = np.ones((1, 1), object)
+    for m in matrices:
+        product = np.kron(product, np.array(m, object))
+    return product.astype(np.float64)

@@ -1,0 +1,192 @@
+"""Winograd convolutions: native, and by `evaluate`, against a direct convolution in float64."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from gluonjit.codegen import llvm
+from gluonjit.codegen.linear_map import linear_map
+from gluonjit.codegen.tiles import Tile
+from gluonjit.ir.cook_toom import POINTS, transform
+from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.types import F32, F64
+from gluonjit.ir.winograd import WinogradTile
+from gluonjit.passes import run_passes, select_winograd
+from gluonjit.runtime import threads
+from gluonjit.runtime.compiler import compile_graph
+from support.compare import difference
+from support.convolutions import conv
+from support.selected import TARGETS, run_selected, runnable
+
+WITHIN = 5e-6
+"""Of max|y|. Rounding of the transforms grows with the product of the matrices' norms: about 30 times that of a sum for
+6 points along both axes, and sums of this length are good to 1e-7."""
+
+
+@pytest.fixture
+def tiled(monkeypatch):
+    """Has `select` use a tile whatever it is expected to cost."""
+
+    def use(*tile):
+        monkeypatch.setattr(select_winograd, "winograd_tile", lambda problem, target: WinogradTile(*tile))
+
+    return use
+
+
+def both(size, channels, filters, taps, **kwargs):
+    """The same convolution for float32 and float64."""
+    return conv(size, channels, filters, taps, **kwargs), conv(size, channels, filters, taps, dtype=F64, **kwargs)
+
+
+def inputs_of(graph, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+
+
+def check(graph, exact, target, nthreads=3):
+    inputs = inputs_of(graph)
+    expected = evaluate(exact, [x.astype(np.float64) for x in inputs])[0][0].astype(np.float32)
+    selected = run_passes(graph, "fuse, select", target=target)
+    together = any(".workspace" in op.attrs for op in selected.ops)
+    run = run_selected(graph, inputs, target, 1 if together else nthreads)
+    assert "winograd" in run.kernels
+    assert difference(run.outputs[0], expected) < WITHIN
+    assert difference(evaluate(run.graph, inputs)[0][0], expected) < WITHIN, "the body is no longer the convolution"
+
+
+CASES = {
+    "4x4": (both((12, 16), 16, 32, 3, low=1, high=1), (4, 4, 4, 32, 1)),
+    "2x2": (both((12, 16), 16, 32, 3, low=1, high=1), (2, 2, 5, 32, 2)),
+    "2x4, all together": (both((12, 16), 16, 32, 3, low=1, high=1), (2, 4, 3, 16, 0)),
+    "nothing fits": (both((9, 11), 5, 21, 3, batch=2, low=1, high=1, epilogue="all"), (4, 4, 4, 16, 2)),
+    "nothing fits, all together": (both((9, 11), 70, 75, 3, low=1, high=1, epilogue="all"), (4, 4, 4, 32, 0)),
+    "no padding": (both((8, 10), 7, 40, 3, epilogue="all"), (4, 4, 2, 32, 8)),
+    "padding on one side": (both((7, 9), 16, 20, 3, low=(2, 0), high=(0, 2)), (4, 4, 4, 32, 1)),
+    "padding beyond the window": (both((3, 4), 6, 9, 3, low=4, high=5), (4, 4, 4, 16, 2)),
+    "negative padding": (both((12, 13), 8, 12, 3, low=-1, high=-2), (2, 2, 4, 16, 2)),
+    "one tile": (both((3, 3), 6, 9, 3, low=1, high=1), (4, 4, 1, 16, 1)),
+    "one pixel": (both((1, 1), 6, 9, 3, low=1, high=1), (4, 4, 1, 16, 0)),
+    "5x5": (both((11, 9), 10, 24, 5, low=2, high=2, epilogue="all"), (2, 2, 6, 32, 2)),
+    "3x5": (both((11, 9), 10, 24, (3, 5), low=(1, 2), high=(1, 2)), (4, 2, 6, 32, 2)),
+    "1x7": (both((5, 17), 20, 24, (1, 7), low=(0, 3), high=(0, 3), epilogue="all"), (1, 2, 6, 32, 2)),
+    "7x1": (both((17, 5), 20, 24, (7, 1), low=(3, 0), high=(3, 0), epilogue="all"), (2, 1, 6, 32, 0)),
+    "1x3 in sixes": (both((5, 17), 20, 24, (1, 3), low=(0, 1), high=(0, 1)), (1, 6, 6, 32, 1)),
+    "1-D": (both((29,), 20, 24, 3, batch=3, low=2, epilogue="all"), (1, 4, 4, 16, 2)),
+    "an axis of one": (both((1, 29), 20, 24, (1, 5), low=(0, 2), high=(0, 2), epilogue="all"), (1, 4, 4, 16, 0)),
+    "long sums": (both((6, 6), 300, 16, 3, low=1, high=1), (2, 2, 4, 16, 1)),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", CASES)
+def test_convolution(name, target, tiled):
+    (graph, exact), tile = CASES[name]
+    target = runnable(target)
+    tiled(*tile[:3], max(tile[3] // 16 * target.lanes(F32), target.lanes(F32)), tile[4])
+    check(graph, exact, target)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random(seed, tiled):
+    rng = np.random.default_rng(seed)
+
+    def pick(*choices):
+        return choices[rng.integers(len(choices))]
+
+    taps = pick((3, 3), (3, 3), (5, 5), (3, 1), (1, 5), (7, 1))
+    outputs = [1 if r == 1 else {3: pick(2, 4), 5: 2, 7: 2}[r] for r in taps]
+    shape = tuple(int(n) for n in rng.integers(1, 24, 2))
+    low, high = (tuple(int(rng.integers(0, r + 1)) for r in taps) for _ in range(2))
+    low = tuple(max(p, r - n - q) for p, q, r, n in zip(low, high, taps, shape))  # at least one window
+    channels, filters = (int(n) for n in rng.integers(1, 70, 2))
+    kwargs = {"batch": pick(1, 2), "low": low, "high": high, "epilogue": pick("bias", "all")}
+    tiled(*outputs, int(rng.integers(1, 9)), 16 * int(rng.integers(1, 4)), int(rng.integers(0, 4)))
+    check(*both(shape, channels, filters, taps, **kwargs), runnable("host"))
+
+
+@pytest.mark.parametrize("block", [0, 1, 3])
+def test_every_number_of_threads_gives_the_same_bits(block, tiled):
+    """With threads that do run at the same time: they exchange tiles, and wait for each other."""
+    tiled(4, 4, 3, 32, block)
+    graph = conv((40, 41), 40, 72, 3, batch=2, low=1, high=1, epilogue="all")
+    inputs = inputs_of(graph)
+    before = threads.get_num_threads()
+    results = []
+    try:
+        for n in (1, 2, 5):
+            threads.set_num_threads(n)
+            run = compile_graph(graph)
+            results += [run.run(inputs)[0][0].tobytes() for _ in range(3)]
+    finally:
+        threads.set_num_threads(before)
+    assert len(set(results)) == 1
+
+
+def test_epilogue_that_costs_more_than_the_store(tiled):
+    """A function of the sum, one pixel after the other where a tile is cut off."""
+    tiled(4, 4, 4, 32, 1)
+    graphs = []
+    for dtype in (F32, F64):
+        inner = conv((9, 10), 8, 20, 3, low=1, high=1, dtype=dtype)
+        b = Builder("conv", "legal")
+        env = {v: b.input(v.name, v.type) for v in inner.inputs}
+        for op in inner.ops:
+            env.update(zip(op.results, b.emit(op.name, [env[v] for v in op.operands], op.attrs), strict=True))
+        y = env[inner.outputs[0]]
+        graphs.append(b.build([b.mul(y, b.sigmoid(y))], {"params": (1,)}))
+    check(*graphs, runnable("host"))
+
+
+def kernels(graph, winograd=True):
+    graph = run_passes(graph, ["fuse", ("select", {"winograd": winograd})], target=runnable("host"))
+    return {op.attrs.get(".kernel") for op in graph.ops}
+
+
+def test_what_has_no_such_kernel():
+    plain = {"low": 1, "high": 1}
+    for graph in (
+        conv((40, 40), 64, 64, 3, stride=2, **plain),
+        conv((40, 40), 64, 64, 3, dilation=2, **plain),
+        conv((40, 40), 64, 64, 3, groups=2, **plain),
+        conv((40, 40), 64, 64, 3, dtype=F64, **plain),
+        conv((40, 40), 64, 64, 3, params=(), **plain),  # transforming the weights at each call would cost more
+        conv((40, 40), 3, 64, 3, **plain),  # a transform costs more than the sum
+        conv((8, 8, 8), 32, 32, 3, **plain),
+    ):
+        assert "conv" in kernels(graph)
+    graph = conv((40, 40), 64, 64, 3, **plain)
+    assert "winograd" in kernels(graph)
+    assert "winograd" not in kernels(graph, winograd=False)
+
+
+@pytest.mark.parametrize("taps", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize("outputs", [1, 2, 3, 4, 6])
+def test_transforms_are_exact(outputs, taps):
+    if outputs + taps - 2 > len(POINTS):
+        with pytest.raises(ValueError, match="points"):
+            transform(outputs, taps)
+        return
+    t = transform(outputs, taps)
+    a, g, b, inverse = (np.array(m, object) for m in (t.output, t.weight, t.input, t.inverse))
+    rng = np.random.default_rng(0)
+    d, w = rng.integers(-9, 10, outputs + taps - 1), rng.integers(-9, 10, taps)
+    expected = [sum(int(d[i + k]) * int(w[k]) for k in range(taps)) for i in range(outputs)]
+    assert list(a @ ((g @ w) * (b @ d))) == expected
+    assert (inverse @ g == np.eye(taps, dtype=int)).all()
+
+
+def test_linear_map():
+    """A matrix with shared terms, and a row of factors none of which is 1."""
+    target = runnable("host")
+    matrix = (*transform(4, 3).input, (Fraction(0), Fraction(3), Fraction(-5, 2), *(Fraction(0),) * 3))
+    module = llvm.Module(target)
+    f = module.function("k")
+    tile = Tile(f, F32, 1)
+    for k, v in enumerate(linear_map(tile, matrix, [tile.load(f.gep(tile.vector, f.table(0), k)) for k in range(6)])):
+        f.store(tile.vector, v, f.gep(tile.vector, f.table(1), k), 4)
+    x = np.random.default_rng(0).standard_normal((6, tile.lanes)).astype(np.float32)
+    y = np.full((7, tile.lanes), np.nan, np.float32)
+    llvm.load(llvm.compile_module(module.text(), target)).call("k", [x, y])
+    expected = np.array(matrix, np.float64) @ x
+    assert np.allclose(y, expected, atol=1e-5)
