@@ -3,8 +3,9 @@
 Most values are a buffer of their own, row-major. What an op annotated `.kernel = 'view'` gives is never computed:
 
 * a `reshape` renames its operand;
+* a `slice` without steps is a *window* of its operand: some of its elements, as far apart as there;
 * a `concat` is a buffer in which its operands lie side by side. The kernels that make them write there: each operand
-  is a *window*, whose elements are as far apart as the concat's. A concat may be a window of another one.
+  is a window of it. A concat may be a window of another one.
 
 The buffer is named by its *root*: the value that fills it as a whole.
 """
@@ -62,28 +63,24 @@ def restrided(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) 
 
 def windows(graph: Graph) -> Mapping[Value, Window]:
     """Where every value of the graph lies. Raises IRError when an operand of a concat cannot be a window of it."""
-    source: dict[Value, Value] = {}  # reshaped value → the one that a kernel (or whoever) makes
-    for op in graph.ops:
-        if is_view(op) and op.name == "reshape":
-            v = op.operands[0]
-            source[op.result] = source.get(v, v)
+    source = reshaped(graph)
     found: dict[Value, Window] = {}
     for op in reversed(graph.ops):
-        if is_view(op) and op.name == "concat":
-            whole = found.get(op.result) or Window(op.result, 0, row_major(op.result.shape))
-            found[op.result] = whole
-            axis, at = op.attrs["axis"], 0
-            for v in op.operands:
+        if is_concat(op):
+            whole = found.setdefault(op.result, Window(op.result, 0, row_major(op.result.shape)))
+            for v, window in zip(op.operands, parts(op, whole), strict=True):
                 made = source.get(v, v)
-                found[made] = _inside(graph, whole, v, made, at * whole.strides[axis], found)
-                at += v.shape[axis]
+                found[made] = _written_inside(graph, window, v, made, found)
     for v in graph.inputs:
         found[v] = Window(v, 0, row_major(v.shape))
     for op in graph.ops:
+        if is_view(op) and op.name == "slice":
+            found[op.result] = sliced(op, found[op.operands[0]])
+            continue
         for r in op.results:
             if r in source:
-                root, offset, strides = found[source[r]]
-                own = restrided(source[r].shape, strides, r.shape)
+                root, offset, strides = found[op.operands[0]]
+                own = restrided(op.operands[0].shape, strides, r.shape)
                 if own is None:
                     raise IRError(f"%{r.name} is a reshape of a window whose elements have no strides in its shape")
                 found[r] = Window(root, offset, own)
@@ -92,17 +89,44 @@ def windows(graph: Graph) -> Mapping[Value, Window]:
     return found
 
 
-def _inside(graph: Graph, whole: Window, v: Value, made: Value, offset: int, found: Mapping[Value, Window]) -> Window:
-    """Where `made` lies, of which the operand `v` of a concat that lies at `whole` is a view."""
+def reshaped(graph: Graph) -> Mapping[Value, Value]:
+    """Each reshape's result that is a view → what it renames, which is none itself."""
+    source: dict[Value, Value] = {}
+    for op in graph.ops:
+        if is_view(op) and op.name == "reshape":
+            v = op.operands[0]
+            source[op.result] = source.get(v, v)
+    return source
+
+
+def parts(op: Op, whole: Window) -> list[Window]:
+    """Where the operands of a concat lie when its result lies at `whole`."""
+    found, at = [], whole.offset
+    for v in op.operands:
+        found.append(whole._replace(offset=at))
+        at += v.shape[op.attrs["axis"]] * whole.strides[op.attrs["axis"]]
+    return found
+
+
+def sliced(op: Op, whole: Window) -> Window:
+    """Where the result of a slice lies when its operand lies at `whole`."""
+    if any(step != 1 for step in op.attrs["step"] or ()):
+        raise IRError(f"%{op.result.name} is a slice with steps, which is no view")
+    skipped = sum(k * s for k, s in zip(op.attrs["start"], whole.strides, strict=True))
+    return whole._replace(offset=whole.offset + skipped)
+
+
+def _written_inside(graph: Graph, window: Window, v: Value, made: Value, found: Mapping[Value, Window]) -> Window:
+    """Where `made` lies, when `v`, a reshape of it or itself, is an operand of a concat and lies at `window`."""
     maker = graph.producers.get(made)
     if maker is None or not (runs_kernel(maker) or is_concat(maker)):
         raise IRError(f"%{v.name} is an operand of a concat that is a view, but no kernel writes it")
     if made in found:
         raise IRError(f"%{v.name} is an operand of a concat that is a view, but it already lies elsewhere")
-    strides = restrided(v.shape, whole.strides, made.shape)
+    strides = restrided(v.shape, window.strides, made.shape)
     if strides is None:
         raise IRError(f"%{v.name} is an operand of a concat that is a view, but its kernel cannot write it there")
-    return Window(whole.root, whole.offset + offset, strides)
+    return window._replace(strides=strides)
 
 
 def is_concat(op: Op) -> bool:
@@ -164,14 +188,20 @@ def in_place_pairs(op: Op, places: Mapping[Value, Window]) -> list[tuple[Value, 
 
 # ---- what kernels are told
 
-_STRIDED = frozenset({"loops", "copy", "matmul", "conv", "depthwise", "winograd"})
+_PRODUCTS = frozenset({"matmul", "conv", "depthwise", "winograd"})
 
 
-def takes_strides(op: Op, k: int) -> bool:
-    """Whether the op's kernel can read operand k, or write result k - len(operands), in any strides."""
-    if op.attrs.get(".packed") == k or op.attrs.get(".kernel") not in _STRIDED:
-        return False
-    return k != 1 or op.attrs[".kernel"] != "depthwise"
+def takes_strides(op: Op, k: int, strides: Sequence[int]) -> bool:
+    """Whether the op's kernel can read operand k, or write result k - len(operands), in these strides.
+
+    Loops can always. Products want the elements along the last axis to be neighbours, and their weights without gaps.
+    """
+    kernel = op.attrs.get(".kernel")
+    if kernel in ("loops", "copy"):
+        return True
+    v = (*op.operands, *op.results)[k]
+    weights = k == 1 and (".packed" in op.attrs or kernel != "matmul")
+    return kernel in _PRODUCTS and not weights and (v.shape[-1:] == (1,) or strides[-1:] == (1,))
 
 
 def kernel_strides(op: Op, places: Mapping[Value, Window]) -> tuple[Strides | None, ...]:
