@@ -4,14 +4,20 @@ A convolution region keeps the channels of a pixel together: the kernels vectori
 padded ones. Values are carried in both layouts, each made only when somebody asks: an op that can work
 channels-last does so as soon as one of its operands is, everything else gets the original order. What nobody asked
 for is dead, and `dce` drops it; so the transposes that remain stand at the borders of the regions.
+
+A border that a flattening and a dense layer make moves into the dense layer's weights, whose terms are put in the
+order that the pixels have: `hoist` does that once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from dataclasses import replace
 
 from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
+from gluonjit.ir.primitives.movement import broadcast_dims
+from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.manager import register_pass
 
 
@@ -21,13 +27,18 @@ def layout(graph: Graph) -> Graph:
     if not any(op.name == "conv" for op in graph.ops):
         return graph
     b = Builder(graph.name, graph.level)
-    env = {v: _Both(b, b.input(v.name, v.type)) for v in graph.inputs}
+    fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
+    fixed.update(r for op in fixed_ops(graph) for r in op.results)
+    env: dict[Value, _Both] = {v: _Both(b, b.input(v.name, v.type)) for v in graph.inputs}
     for op in graph.ops:
         b.loc = op.loc
         operands = [env[v] for v in op.operands]
-        if not _channels_last(b, op, operands, env):
-            new = reemit(b, op, [o.plain() for o in operands])
-            env.update((old, _Both(b, v)) for old, v in zip(op.results, new, strict=True))
+        new = _channels_last(b, op, operands, fixed) if len(op.results) == 1 else None
+        if new is not None:
+            env[op.result] = new
+            continue
+        values = reemit(b, op, [o.plain() for o in operands])
+        env.update((old, _Both(b, v)) for old, v in zip(op.results, values, strict=True))
     for state, value in graph.updates:
         b.update(env[state].plain(), env[value].plain())
     return replace(b.build([env[v].plain() for v in graph.outputs]), attrs=graph.attrs)
@@ -56,49 +67,79 @@ class _Both:
         """Whether the channels-last form exists already."""
         return self._last is not None
 
-    @property
-    def rank(self) -> int:
-        v = self._plain if self._plain is not None else self._last
-        return v.ndim  # type: ignore[union-attr]
-
     def plain(self) -> Value:
         if self._plain is None:
-            self._plain = self._b.transpose(self._last, perm=first_perm(self.rank))
+            assert self._last is not None
+            self._plain = self._b.transpose(self._last, perm=first_perm(self._last.ndim))
         return self._plain
 
     def last(self) -> Value:
         if self._last is None:
-            self._last = self._b.transpose(self._plain, perm=last_perm(self.rank))
+            self._last = self._b.transpose(self.plain(), perm=last_perm(self.plain().ndim))
         return self._last
 
 
-def _channels_last(b: Builder, op: Op, operands: list[_Both], env: dict[Value, _Both]) -> bool:
-    """Emits `op` in channels-last form when that is possible and useful; its result then is there in that form."""
-    rank = op.results[0].ndim if len(op.results) == 1 else 0
-    if op.name == "conv":
-        result = _conv(b, op, operands)
-    elif rank < 3:
+class _Later(_Both):
+    """A value whose op is emitted when somebody asks for it, who may prefer to look at the op's operand instead."""
+
+    def __init__(self, b: Builder, op: Op, source: _Both) -> None:
+        super().__init__(b)
+        self.op = op
+        self.source = source
+
+    def plain(self) -> Value:
+        if self._plain is None:
+            self._plain = reemit(self._b, self.op, [self.source.plain()])[0]
+        return self._plain
+
+
+class _Broadcast(_Later):
+    """Fits either form, and does not say that one is wanted."""
+
+    @property
+    def is_last(self) -> bool:
         return False
-    elif isinstance(op.definition, opdef.Primitive) and op.definition.elementwise:
-        if not any(o.is_last for o in operands):
-            return False
-        result = b.emit(op.name, [o.last() for o in operands], op.attrs)[0]
-    elif op.name == "broadcast":
-        return _broadcast(b, op, operands, env)
-    elif op.name in _AXIS_ATTRS and operands[0].is_last and all(o.rank in (rank, 0) for o in operands):
+
+    def last(self) -> Value:
+        if self._last is None:
+            x, shape = self.source.plain(), self.op.attrs["shape"]
+            perm = last_perm(len(shape))
+            moved = [perm.index(d) for d in broadcast_dims(x.ndim, shape, self.op.attrs["dims"])]
+            order = tuple(sorted(range(len(moved)), key=moved.__getitem__))
+            if order != tuple(range(x.ndim)):
+                x = self._b.transpose(x, perm=order)
+            self._last = self._b.broadcast(x, shape=tuple(shape[p] for p in perm), dims=tuple(sorted(moved)))
+        return self._last
+
+
+class _Split(_Later):
+    """The channels as a matrix, [N, a, b, spatial…], or its transpose."""
+
+
+def _channels_last(b: Builder, op: Op, operands: list[_Both], fixed: Container[Value]) -> _Both | None:
+    """The op in channels-last form, when that is possible and useful; else None."""
+    rank = op.result.ndim
+    if op.name == "broadcast" and rank >= 3:
+        return _Broadcast(b, op, operands[0])
+    if op.name == "dot_general":
+        return _dense(b, op, operands) if op.operands[1] in fixed else None
+    if op.name in _RULES:
+        return _RULES[op.name](b, op, operands)
+    if rank < 3 or not any(o.is_last for o in operands):
+        return None
+    if isinstance(op.definition, opdef.Primitive) and op.definition.elementwise:
+        return _Both(b, last=b.emit(op.name, [o.last() for o in operands], op.attrs)[0])
+    if op.name == "concat":
+        axis = last_perm(rank).index(op.attrs["axis"])
+        return _Both(b, last=b.emit("concat", [o.last() for o in operands], {"axis": axis})[0])
+    if op.name in _AXIS_ATTRS and operands[0].is_last:
         attrs = dict(op.attrs)
-        perm = last_perm(rank)
         for key in _AXIS_ATTRS[op.name]:
             if attrs[key] is not None:
-                attrs[key] = tuple(attrs[key][p] for p in perm)
-        result = b.emit(op.name, [o.last() if o.rank else o.plain() for o in operands], attrs)[0]
-    elif op.name == "concat" and any(o.is_last for o in operands):
-        axis = last_perm(rank).index(op.attrs["axis"])
-        result = b.emit("concat", [o.last() for o in operands], {"axis": axis})[0]
-    else:
-        return False
-    env[op.result] = _Both(b, last=result)
-    return True
+                attrs[key] = tuple(attrs[key][p] for p in last_perm(rank))
+        others = [o.plain() for o in operands[1:]]
+        return _Both(b, last=b.emit(op.name, [operands[0].last(), *others], attrs)[0])
+    return None
 
 
 _AXIS_ATTRS = {
@@ -106,50 +147,100 @@ _AXIS_ATTRS = {
     "pad": ("low", "high", "interior"),
     "slice": ("start", "size", "step"),
 }
-"""Attributes with one entry per axis."""
+"""Attributes with one entry per axis, of ops with one operand that is not 0-d."""
 
 
-def _conv(b: Builder, op: Op, operands: list[_Both]) -> Value | None:
+def _conv(b: Builder, op: Op, operands: list[_Both]) -> _Both:
     x, w = operands
     lx, lw, ly = op.attrs["layout"]
-    n = len(lx) - 2
-    spatial = "".join(map(str, range(n)))
+    spatial = "".join(map(str, range(len(lx) - 2)))
     channels_last = f"N{spatial}C"
     kernel = f"{spatial}IO"
     data = x.last() if lx == f"NC{spatial}" else _to(b, x.plain(), lx, channels_last)
     weight = _to(b, w.plain(), lw, kernel)
     attrs = {**op.attrs, "layout": (channels_last, kernel, channels_last)}
     y = b.emit("conv", [data, weight], attrs)[0]
-    if ly == f"NC{spatial}":
-        return y
-    # The graph's own order is another one (say channels-last itself); give the result in it, then as the rest expects.
-    return b.transpose(_to(b, y, channels_last, ly), perm=last_perm(y.ndim))
+    if ly != f"NC{spatial}":
+        # The graph's own order is another one (say channels-last itself); give that, then as the rest expects it.
+        y = b.transpose(_to(b, y, channels_last, ly), perm=last_perm(y.ndim))
+    return _Both(b, last=y)
 
 
 def _to(b: Builder, x: Value, have: str, want: str) -> Value:
     return x if have == want else b.transpose(x, perm=tuple(have.index(c) for c in want))
 
 
-def _broadcast(b: Builder, op: Op, operands: list[_Both], env: dict[Value, _Both]) -> bool:
-    """A broadcast is made in both forms: whichever its users ask for is kept."""
-    x = operands[0].plain()
-    shape = op.attrs["shape"]
-    dims = op.attrs["dims"]
-    if dims is None:
-        dims = tuple(range(len(shape) - x.ndim, len(shape)))
-    perm = last_perm(len(shape))
-    plain = reemit(b, op, [x])[0]
-    moved = tuple(perm.index(d) for d in dims)
-    order = tuple(sorted(range(len(moved)), key=moved.__getitem__))
-    source = x if order == tuple(range(x.ndim)) else b.transpose(x, perm=order)
-    last = b.broadcast(source, shape=tuple(shape[p] for p in perm), dims=tuple(sorted(moved)))
-    env[op.result] = _Lazy(b, plain, last)
-    return True
+def _reduce(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
+    """What remains may lie in the graph's order whatever that of the operand, as for a mean over all pixels."""
+    (x,) = operands
+    if not x.is_last:
+        return None
+    perm = last_perm(op.operands[0].ndim)
+    left = [p for p in perm if p not in op.attrs["axes"]]
+    order = sorted(left)
+    is_plain = left == order
+    if not is_plain and (len(left) < 3 or left != [order[p] for p in last_perm(len(left))]):
+        return None
+    y = b.reduce(x.last(), op=op.attrs["op"], axes=tuple(sorted(perm.index(a) for a in op.attrs["axes"])))
+    return _Both(b, y) if is_plain else _Both(b, last=y)
 
 
-class _Lazy(_Both):
-    """Both forms at hand, without saying that channels-last is the wanted one."""
+def _reshape(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
+    """Of spatial axes alone; of channels split, transposed and joined again (a shuffle); flattening, which may wait."""
+    (x,) = operands
+    old, new = op.operands[0].shape, op.result.shape
+    if isinstance(x, _Split):
+        return _shuffle(b, op, x)
+    if not x.is_last or len(old) < 3:
+        return None
+    if len(new) == 2 and new[0] == old[0]:
+        return _Later(b, op, x)
+    if len(new) == len(old) + 1 and (new[0], *new[3:]) == (old[0], *old[2:]):
+        return _Split(b, op, x)
+    if len(new) >= 3 and new[:2] == old[:2]:
+        return _Both(b, last=b.reshape(x.last(), shape=(new[0], *new[2:], new[1])))
+    return None
 
-    @property
-    def is_last(self) -> bool:
-        return False
+
+def _transpose(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
+    (x,) = operands
+    rank = op.result.ndim
+    swaps = op.attrs["perm"] == (0, 2, 1, *range(3, rank))
+    return _Split(b, op, x) if swaps and isinstance(x, _Split) else None
+
+
+def _shuffle(b: Builder, op: Op, x: _Split) -> _Both | None:
+    """The split channels, transposed once, joined: the same on the last axis."""
+    split = x.source
+    if not isinstance(split, _Split) or isinstance(split.source, _Split):
+        return None
+    image = split.op.operands[0].shape
+    if op.result.shape != image:
+        return None
+    rows, columns = split.op.result.shape[1:3]
+    y = split.source.last()
+    y = b.reshape(y, shape=(*y.shape[:-1], rows, columns))
+    y = b.transpose(y, perm=(*range(y.ndim - 2), y.ndim - 1, y.ndim - 2))
+    return _Both(b, last=b.reshape(y, shape=(*y.shape[:-2], rows * columns)))
+
+
+def _dense(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
+    """A dense layer on flattened channels-last pixels takes them as they are, with its weights in that order."""
+    x = operands[0]
+    (axis_x, *_), (axis_w, *_) = op.attrs["contract"]
+    if not isinstance(x, _Later) or x.op.name != "reshape" or x.op.result.ndim != 2 or axis_x != 1:
+        return None
+    terms = x.op.operands[0].shape[1:]
+    w = operands[1].plain()
+    w = b.reshape(w, shape=(*w.shape[:axis_w], *terms, *w.shape[axis_w + 1 :]))
+    here = first_perm(1 + len(terms))[1:]
+    there = tuple(range(axis_w, axis_w + len(terms)))
+    return _Both(b, b.dot_general(x.source.last(), w, contract=(here, there)))
+
+
+_RULES: dict[str, Callable[[Builder, Op, list[_Both]], _Both | None]] = {
+    "conv": _conv,
+    "reduce": _reduce,
+    "reshape": _reshape,
+    "transpose": _transpose,
+}
