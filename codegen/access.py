@@ -25,7 +25,7 @@ class Buffer:
     """An array in memory, aligned to its element: a pointer that is known at the function's entry. Row-major, unless it
     has `strides` (elements)."""
 
-    __slots__ = ("dtype", "pointer", "scope", "shape", "strides")
+    __slots__ = ("dtype", "pointer", "scope", "shape", "streaming", "strides")
 
     def __init__(
         self, pointer: str, dtype: DType, shape: Sequence[int], scope: Scope, strides: Sequence[int] | None = None
@@ -35,6 +35,8 @@ class Buffer:
         self.shape = tuple(shape)
         self.scope = scope
         self.strides = strides
+        self.streaming = False
+        """Whether whole vectors are written past the caches; the first element begins a vector then."""
 
     def flat(self, index: Index) -> Affine:
         """How many elements that at `index` is after the first one."""
@@ -247,7 +249,10 @@ class Access(Indices):
         memory = self.in_memory(buffer.dtype)
         pointer, _ = self._address(buffer, e)
         type, bools = vector(self.width, memory), vector(self.width, "i1")
-        if count == self.width:
+        if count == self.width and buffer.streaming and e.is_multiple_of(self.width):
+            size, once = self.width * buffer.dtype.itemsize, self.f.module.nontemporal
+            self._emit_at(f"store {type} {data}, ptr {pointer}, align {size}, !nontemporal {once}", scope)
+        elif count == self.width:
             self._write(f"store {type} {data}, ptr {pointer}", buffer, scope)
         elif count == 1:
             # Not a masked store of one lane, which LLVM makes one of the wider type when the value was truncated.

@@ -10,7 +10,10 @@ to the record's Python fallback with the same arguments, so `@fast` never has to
 `@dispatch` does so on several threads (`codegen.team`, whose code is in the same module).
 
 Offsets into CPython and NumPy objects: `PyObject.ob_type` 8; `PyArrayObject` (numpy/ndarraytypes.h, the same in
-NumPy 1 and 2): data 16, nd 24, dimensions 32, descr 56, flags 64.
+NumPy 1 and 2): data 16, nd 24, dimensions 32, descr 56, flags 64, mem_handler 88.
+
+NumPy's own memory begins anywhere, and vectors that are stored across the ends of cache lines take twice as long. So
+large results get memory from the C library, which NumPy frees when the array dies.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ class Field(IntEnum):
     TABLE = 13  # void*[N_TABLE]: the template, complete but for inputs, outputs and arena
     ARENA_SLOT = 14  # index of the arena in the table
     INPUTS = 15  # int64[]: for each argument descr, nd, dimensions…
-    OUTPUTS = 16  # int64[]: for each result descr, nd, table slot, dimensions…
+    OUTPUTS = 16  # int64[]: for each result descr, nd, table slot, bytes if it is to be aligned or 0, dimensions…
     NEW_ARRAY = 17  # PyArray_Empty
     SAVE_THREAD = 18  # PyEval_SaveThread, or 0: the call is so brief that it keeps the GIL
     RESTORE_THREAD = 19  # PyEval_RestoreThread
@@ -56,10 +59,27 @@ class Field(IntEnum):
     TEAM = 28  # the team's block, or 0: on this thread alone
     NTHREADS = 29  # on how many threads at most
     SHORT = 30  # nonzero: not worth waiting for workers to wake up
-    COUNT = 31
+    ALIGNED_ALLOC = 31  # aligned_alloc of the C library
+    FREE = 32
+    NEW_FROM_DESCR = 33  # PyArray_NewFromDescr
+    DATA_HANDLER = 34  # PyDataMem_DefaultHandler: NumPy's, which frees with `free`
+    NO_MEMORY = 35  # PyErr_NoMemory
+    MADVISE = 36  # or 0
+    COUNT = 37
 
 
 _C_CONTIGUOUS_ALIGNED = 0x0101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
+_OWN_DATA = 0x0004  # NPY_ARRAY_OWNDATA
+_WRITEABLE = 0x0400  # NPY_ARRAY_WRITEABLE
+_LINE = 64
+"""Bytes: what results are aligned to."""
+_HUGE = 1 << 22
+"""Bytes from which on NumPy, too, asks for huge pages."""
+_MADV_HUGEPAGE = 14
+
+
+HANDLER = 88
+"""Where in an array NumPy notes who frees its memory."""
 
 
 def _field(name: str, field: Field, type_: str = "ptr") -> str:
@@ -77,9 +97,71 @@ def entry_module(target: Target, sleep: str | None) -> str:
     run.emit("call void %function(ptr %table, i64 %thread, i64 %nthreads)")
     target.restore_denormals(run, saved)
     module.declare("llvm.memcpy.p0.p0.i64", "void", ("ptr", "ptr", "i64", "i1"))
+    module.add(_ALIGNED_ARRAY)
     module.add(_FAST)
     return module.text()
 
+
+_ALIGNED_ARRAY = f"""
+; A new array of `nbytes`, in memory of its own that begins a cache line; takes over the reference to `descr`.
+define internal ptr @aligned_array(ptr %rec, ptr %descr, i32 %nd, ptr %dims, i64 %nbytes) nounwind {{
+entry:
+{_field("alloc", Field.ALIGNED_ALLOC)}
+{_field("array.type", Field.ARRAY_TYPE)}
+{_field("create", Field.NEW_FROM_DESCR)}
+{_field("handler", Field.DATA_HANDLER)}
+{_field("incref", Field.INCREF)}
+{_field("decref", Field.DECREF)}
+{_field("madvise", Field.MADVISE)}
+  %rounded.1 = add i64 %nbytes, {_LINE - 1}
+  %rounded = and i64 %rounded.1, {-_LINE}
+  %data = call ptr %alloc(i64 {_LINE}, i64 %rounded)
+  %there = icmp ne ptr %data, null
+  br i1 %there, label %advise, label %none
+
+none:
+{_field("no.memory", Field.NO_MEMORY)}
+  call void %decref(ptr %descr)
+  %error = call ptr %no.memory()
+  ret ptr null
+
+advise:
+  %many = icmp uge i64 %nbytes, {_HUGE}
+  %can = icmp ne ptr %madvise, null
+  %huge = and i1 %many, %can
+  br i1 %huge, label %pages, label %make
+
+pages:
+  %at = ptrtoint ptr %data to i64
+  %page.1 = add i64 %at, 4095
+  %page = and i64 %page.1, -4096
+  %skipped = sub i64 %page, %at
+  %length = sub i64 %nbytes, %skipped
+  %ignored = call i32 %madvise(i64 %page, i64 %length, i32 {_MADV_HUGEPAGE})
+  br label %make
+
+make:
+  %array = call ptr %create(
+    ptr %array.type, ptr %descr, i32 %nd, ptr %dims, ptr null, ptr %data, i32 {_WRITEABLE}, ptr null)
+  %made = icmp ne ptr %array, null
+  br i1 %made, label %own, label %drop
+
+drop:
+{_field("free", Field.FREE)}
+  call void %free(ptr %data)
+  ret ptr null
+
+own:
+  %flags.p = getelementptr i8, ptr %array, i64 64
+  %flags = load i32, ptr %flags.p, align 4
+  %flags.own = or i32 %flags, {_OWN_DATA}
+  store i32 %flags.own, ptr %flags.p, align 4
+  call void %incref(ptr %handler)
+  %handler.at = getelementptr i8, ptr %array, i64 {HANDLER}
+  store ptr %handler, ptr %handler.at, align 8
+  ret ptr %array
+}}
+"""
 
 _FAST = f"""
 define ptr @fast(ptr %self, ptr %args, i64 %nargs) nounwind {{
@@ -227,8 +309,22 @@ out.make:
   %o.nd32 = trunc i64 %o.nd to i32
   %o.slot.p = getelementptr i64, ptr %o.spec, i64 2
   %o.slot = load i64, ptr %o.slot.p, align 8
-  %o.dims = getelementptr i64, ptr %o.spec, i64 3
-  %o.array = call ptr %new.array(i32 %o.nd32, ptr %o.dims, ptr %o.descr, i32 0)
+  %o.bytes.p = getelementptr i64, ptr %o.spec, i64 3
+  %o.bytes = load i64, ptr %o.bytes.p, align 8
+  %o.dims = getelementptr i64, ptr %o.spec, i64 4
+  %o.any = icmp eq i64 %o.bytes, 0
+  br i1 %o.any, label %out.any, label %out.aligned
+
+out.any:
+  %o.array.any = call ptr %new.array(i32 %o.nd32, ptr %o.dims, ptr %o.descr, i32 0)
+  br label %out.made
+
+out.aligned:
+  %o.array.aligned = call ptr @aligned_array(ptr %rec, ptr %o.descr, i32 %o.nd32, ptr %o.dims, i64 %o.bytes)
+  br label %out.made
+
+out.made:
+  %o.array = phi ptr [ %o.array.any, %out.any ], [ %o.array.aligned, %out.aligned ]
   %o.made.p = getelementptr ptr, ptr %made, i64 %o
   store ptr %o.array, ptr %o.made.p, align 8
   %o.fine = icmp ne ptr %o.array, null
@@ -366,7 +462,7 @@ wrap.drop.one:
 
 ; An allocation failed before the call: drop the results made so far (%undo.n of them), and the arguments.
 undo:
-  %undo.n = phi i64 [ %o, %out.make ], [ %n.out, %list ]
+  %undo.n = phi i64 [ %o, %out.made ], [ %n.out, %list ]
   br label %undo.next
 
 undo.next:

@@ -132,6 +132,10 @@ class Affine:
             self._leaves = frozenset().union(*(a.leaves for a, _ in self.terms)) if self.terms else _NONE
         return self._leaves
 
+    def is_multiple_of(self, n: int) -> bool:
+        """For all values of its atoms, as far as the coefficients tell."""
+        return self.const % n == 0 and all(c % n == 0 for _, c in self.terms)
+
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Affine) and self.key == other.key)
 

@@ -70,6 +70,7 @@ class Module:
         self._constants: dict[tuple[str, bytes], str] = {}
         self._globals: list[str] = []
         self._metadata: list[str] = []
+        self._nontemporal: str | None = None
 
     def function(
         self,
@@ -109,6 +110,13 @@ class Module:
         """Adds a metadata node such as `!{}`; returns its name."""
         self._metadata.append(text)
         return f"!{len(self._metadata) - 1}"
+
+    @property
+    def nontemporal(self) -> str:
+        """The metadata of a store past the caches."""
+        if self._nontemporal is None:
+            self._nontemporal = self.metadata("!{i32 1}")
+        return self._nontemporal
 
     def text(self) -> str:
         return self._text(self._globals, [f.text() for f in self.functions], self._declarations.values())
@@ -236,6 +244,22 @@ class Function:
 
     def comment(self, text: str) -> None:
         self.scope.lines.append(f"  ; {text}")
+
+    def alternate(self, pieces: Iterable[Callable[[], object]], independent: Callable[[], bool] = lambda: True) -> None:
+        """Lets each of `pieces` write its code, and then their instructions take turns.
+
+        A processor looks only so far ahead: of long chains, one after the other, it finds two or three to run at the
+        same time. Pieces stay one after the other if they have branches, or when it turns out that they are not
+        `independent`: that one reads or writes memory that another one writes.
+        """
+        scope, lines = self.scope, self.scope.lines
+        starts = []
+        label = scope.label
+        for write in pieces:
+            starts.append(len(lines))
+            write()
+        if len(starts) > 1 and scope.label == label and independent():
+            lines[starts[0] :] = _alternated([lines[a:b] for a, b in zip(starts, [*starts[1:], len(lines)])])
 
     def call(self, name: str, result: str, *args: tuple[str, Any], flags: str = "") -> str:
         """Calls a declared or defined function; arguments are (type, value). The result's name, or ''."""
@@ -428,6 +452,27 @@ class Function:
         last = self.root.lines[-1].strip() if self.root.lines else ""
         end = [] if self.result != "void" or last.startswith("ret ") else ["  ret void"]
         return "\n".join([self._head, "entry:", *self._allocas, *self.root.lines, *end, "}"])
+
+
+_NAME = re.compile(r"%[\w.]+")
+
+
+def _alternated(pieces: Sequence[list[str]]) -> list[str]:
+    """The lines of all pieces in turn, except that what uses a result of another piece waits for it."""
+    missing = {line.split(None, 1)[0] for piece in pieces for line in piece if " = " in line}
+    out: list[str] = []
+    at = [0] * len(pieces)
+    while any(k < len(piece) for k, piece in zip(at, pieces)):
+        for j, piece in enumerate(pieces):
+            if at[j] == len(piece):
+                continue
+            line = piece[at[j]]
+            name, *operands = _NAME.findall(line) if " = " in line else ("", *_NAME.findall(line))
+            if missing.isdisjoint(operands):
+                out.append(line)
+                at[j] += 1
+                missing.discard(name)
+    return out
 
 
 # ---- from text to native code

@@ -23,7 +23,7 @@ from typing import Any
 from gluonjit.codegen.access import Buffer, Index
 from gluonjit.codegen.handler import Handler
 from gluonjit.codegen.index import Affine, Var, affine, variable
-from gluonjit.codegen.llvm import Module
+from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.nest import Space, extent, plan_nest
 from gluonjit.codegen.target import Target
 from gluonjit.codegen.trace import Reference, Tracer, trace
@@ -63,8 +63,10 @@ def supported(body: Graph) -> str | None:
 
 
 def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
-    """Appends the kernel to the module. Its table: the body's inputs, then its outputs; `.strides` tells which of them
-    are not row-major."""
+    """Appends the kernel to the module. Its table: the body's inputs, then its outputs.
+
+    `.strides` tells which of them are not row-major, `.streaming` that outputs had better be written past the caches.
+    """
     f = module.function(name)
     first = len(body.inputs)
     strides = attrs.get(".strides") or (None,) * (first + len(body.outputs))
@@ -73,12 +75,39 @@ def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Target
         (Buffer(f.table(first + k), v.dtype, v.shape, f.root, strides[first + k]), v)
         for k, v in enumerate(body.outputs)
     ]
-    for shape in dict.fromkeys(v.shape for v in body.outputs if v.size):
+    if not attrs.get(".streaming"):
+        _write(handler, outputs)
+        return
+    # Which only whole vectors at multiples of their size can be; where results begin is the caller's choice.
+    aligned = _all_aligned(f, [buffer for buffer, _ in outputs])
+    with f.if_(aligned):
+        for buffer, _ in outputs:
+            buffer.streaming = True
+        _write(handler, outputs)
+        target.finish_streaming(f)
+    with f.if_(f.op(f"xor i1 {aligned}, true")):
+        for buffer, _ in outputs:
+            buffer.streaming = False
+        _write(handler, outputs)
+
+
+def _write(s: Handler, outputs: Sequence[Written]) -> None:
+    """The loops that write all outputs."""
+    for shape in dict.fromkeys(v.shape for _, v in outputs if v.size):
         group = [(buffer, v) for buffer, v in outputs if v.shape == shape]
         index = tuple(variable("i", n) for n in shape)
-        for piece, traced in _pieces(handler, group, index):
+        for piece, traced in _pieces(s, group, index):
             order = _variables(piece)
-            NestWriter(handler, group, plan_nest(body, order, piece, traced, target.width)).write()
+            NestWriter(s, group, plan_nest(s.body, order, piece, traced, s.width)).write()
+
+
+def _all_aligned(f: Function, buffers: Sequence[Buffer]) -> str:
+    """Whether all begin at multiples of a vector's size (i1)."""
+    bits: Any = 0
+    for buffer in buffers:
+        address = f.op(f"ptrtoint ptr {buffer.pointer} to i64")
+        bits = address if bits == 0 else f.op(f"or i64 {bits}, {address}")
+    return f.op(f"icmp eq i64 {f.op(f'and i64 {bits}, {f.target.vector_bits // 8 - 1}')}, 0")
 
 
 # ---- cutting at conditions

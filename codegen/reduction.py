@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gluonjit.codegen.evaluate import Evaluator, Index
@@ -226,9 +227,13 @@ class _Emitter:
         blocks = size // block
 
         def body(i: Affine, states: list[State]) -> list[State]:
-            parts = states[: self.unroll]
-            parts = [self._more({**bound, var: i * block + j * step + lane}, state) for j, state in enumerate(parts)]
-            return parts + states[self.unroll :]
+            parts = list(states)
+
+            def more(j: int) -> None:
+                parts[j] = self._more({**bound, var: i * block + j * step + lane}, states[j])
+
+            s.alternate(partial(more, j) for j in range(self.unroll))
+            return parts
 
         if blocks:
             states = self._counted(len(plan.order) - 1, blocks, states, body)

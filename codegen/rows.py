@@ -7,7 +7,7 @@ of a softmax are summed, and then divided.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gluonjit.codegen.access import Access, Buffer
@@ -80,6 +80,12 @@ class Rows(Access):
         self._term_index: Index = ()
         """Which of its terms is being computed."""
         self._memory_left = _SCRATCH
+        self._rows_made = 0
+
+    def alternate(self, pieces: Iterable[Callable[[], object]]) -> None:
+        """`Function.alternate`, unless a piece has rows of its own, as others put theirs into the same memory."""
+        before = self._rows_made
+        self.f.alternate(pieces, lambda: self._rows_made == before)
 
     def _new_rows(self, kept: Mapping[Value, Axes], extents: Sequence[int], lane: Var | None) -> dict[Value, Row]:
         """Scratch memory for values that a reduction computes element by element."""
@@ -93,6 +99,7 @@ class Rows(Access):
 
     def _scratch(self, v: Value, size: int) -> str | None:
         """Memory for a row of `v`: that of a row that is no longer needed, or new; None when there is no more."""
+        self._rows_made += 1
         for row in self._rows.get(v, ()):
             if self._behind(row.buffer.scope) and math.prod(row.buffer.shape) * v.dtype.itemsize == size:
                 self._rows[v].remove(row)

@@ -85,6 +85,11 @@ class Target:
         elif self.arch == "aarch64":
             f.emit('call void asm sideeffect "isb", ""()')  # `yield` does nothing on most of them
 
+    def finish_streaming(self, f: Function) -> None:
+        """Emits what lets other threads see stores past the caches."""
+        if self.arch == "x86":
+            f.intrinsic("llvm.x86.sse.sfence", "void", overload=())
+
     def restore_denormals(self, f: Function, saved: str | None) -> None:
         if saved is None:
             return

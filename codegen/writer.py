@@ -6,6 +6,7 @@ blocked, so that a square of elements is read by rows and turned in registers (`
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from math import prod
 
@@ -114,19 +115,17 @@ class NestWriter:
         repeats = plan.vector.unroll > 1  # patterns of lanes, once per block: each vector has its own
         unroll = plan.vector.unroll
         if not repeats and var is plan.order[-1] and plan.across is None:
-            unroll = 4 if plan.work <= 3 else 2 if plan.work <= 6 else 1
+            unroll = 4 if plan.work <= 8 else 2
         unroll = max(1, min(unroll, n // width))
         lane = affine(s.lane_number(width)) if n >= width else Affine(0)
         blocks = n // (width * unroll)
         if blocks == 1 and not divided:
-            for j in range(unroll):
-                inside(lane + j * width)
+            s.alternate(functools.partial(inside, lane + j * width) for j in range(unroll))
         elif blocks:
             begin, end = self._share(blocks) if divided else (0, blocks)
             with f.for_(begin, end) as loop:
                 i = self._bound(var.name, blocks, loop.index) * (width * unroll) + lane
-                for j in range(unroll):
-                    inside(i + j * width)
+                s.alternate(functools.partial(inside, i + j * width) for j in range(unroll))
         done = blocks * unroll
         singles, partial = n // width - done, n % width
 

@@ -46,7 +46,10 @@ def select(graph: Graph, *, target: Any, winograd: bool = True) -> Graph:
         else:
             return None
         names = [r.name for r in op.results]
-        return b.emit(op.name, operands, {**op.attrs, ".kernel": kernel}, op.regions, op.loc, names)
+        notes: dict[str, Any] = {".kernel": kernel}
+        if kernel == "loops" and sum(v.type.nbytes for v in (*op.operands, *op.results)) > target.l3:
+            notes[".streaming"] = True  # no cache would hold the results until they are read
+        return b.emit(op.name, operands, {**op.attrs, **notes}, op.regions, op.loc, names)
 
     return rewrite(graph, rule)
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import mmap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gluonjit.codegen.entry import Field
+from gluonjit.codegen.entry import HANDLER, Field
 from gluonjit.ir.types import TensorType
 from gluonjit.runtime import native, threads
 from gluonjit.runtime.mode import MODE
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 _BRIEF = 20_000
 """Nanoseconds that a call on one thread may take, as estimated, to keep the GIL. Giving it up and taking it again costs
 40, a tenth of the way from Python into a small model and back."""
-_PYARRAY_EMPTY = 184  # index in NumPy's C API table (numpy/__multiarray_api.h), stable since NumPy 1.0
+_ALIGNED = 1 << 16
+"""Bytes from which on a result begins at a cache line."""
+# Indices in NumPy's C API table (numpy/__multiarray_api.h), stable since NumPy 1.0, the last one since 1.22.
+_PYARRAY_NEW_FROM_DESCR, _PYARRAY_EMPTY, _DEFAULT_HANDLER = 94, 184, 306
 
 
 class Record(np.ndarray):
@@ -53,10 +57,35 @@ def _python(name: str) -> int:
     return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
 
 
-def _spec(types: Sequence[TensorType], slots: Sequence[int] | None = None) -> np.ndarray:
+@functools.cache
+def _allocator() -> dict[Field, int]:
+    """What makes aligned arrays; nothing where NumPy's arrays are not as expected, or do not come from `malloc`."""
+    libc = native.libc()
+    if libc is None or not hasattr(libc, "aligned_alloc"):
+        return {}
+    probe = np.empty(1)
+    handler = ctypes.c_void_p.from_address(_numpy_api(_DEFAULT_HANDLER)).value
+    if ctypes.c_void_p.from_address(id(probe) + HANDLER).value != handler:
+        return {}
+    return {
+        Field.ALIGNED_ALLOC: native.libc_address("aligned_alloc"),
+        Field.FREE: native.libc_address("free"),
+        Field.NEW_FROM_DESCR: _numpy_api(_PYARRAY_NEW_FROM_DESCR),
+        Field.DATA_HANDLER: handler or 0,
+        Field.NO_MEMORY: _python("PyErr_NoMemory"),
+        Field.MADVISE: native.libc_address("madvise") if hasattr(mmap, "MADV_HUGEPAGE") else 0,
+    }
+
+
+def _inputs(types: Sequence[TensorType]) -> np.ndarray:
+    return np.array([*(word for t in types for word in (id(t.dtype.numpy), t.rank, *t.shape)), 0], np.int64)
+
+
+def _outputs(types: Sequence[TensorType], slots: Sequence[int]) -> np.ndarray:
     words: list[int] = []
-    for k, t in enumerate(types):
-        words += [id(t.dtype.numpy), t.rank, *([slots[k]] if slots is not None else []), *t.shape]
+    for t, slot in zip(types, slots, strict=True):
+        aligned = t.nbytes if t.nbytes >= _ALIGNED and _allocator() else 0
+        words += [id(t.dtype.numpy), t.rank, slot, aligned, *t.shape]
     return np.array([*words, 0], np.int64)
 
 
@@ -85,8 +114,8 @@ def fast_call(
     nthreads = threads.start(layout.threads)
     arena = main.arenas.take(nthreads)
     main.fill(table, arena)
-    inputs = _spec(executable.input_types[:n_args])
-    outputs = _spec(executable.result_types, layout.result_slots)
+    inputs = _inputs(executable.input_types[:n_args])
+    outputs = _outputs(executable.result_types, layout.result_slots)
     words = {
         Field.FALLBACK: id(fallback),
         Field.VECTORCALL: _python("PyObject_Vectorcall"),
@@ -119,6 +148,7 @@ def fast_call(
         Field.TEAM: threads.block.ctypes.data if nthreads > 1 else 0,
         Field.NTHREADS: nthreads,
         Field.SHORT: threads.is_short(layout.cost),
+        **_allocator(),
     }
     record = np.zeros(Field.COUNT, np.int64).view(Record)
     for field, word in words.items():

@@ -32,7 +32,7 @@ class _Entry:
 
         host = target.host()
         sleep = _way_to_sleep()
-        symbols = {name: _libc_address(name) for name in SLEEP[sleep]}
+        symbols = {name: libc_address(name) for name in SLEEP[sleep]}
         text = entry_module(host, sleep)
         key = cache.text_cache_key(text, host)
         found = cache.load(key)
@@ -71,7 +71,8 @@ def _way_to_sleep() -> str | None:
     return FUTEX if platform.system() == "Linux" and platform.machine() in ("x86_64", "aarch64") else CONDITION
 
 
-def _libc_address(name: str) -> int:
+def libc_address(name: str) -> int:
+    """Where a function of the C library is."""
     return ctypes.cast(getattr(libc(), name), ctypes.c_void_p).value or 0
 
 

@@ -187,3 +187,36 @@ def test_literals_are_exact():
     with pytest.raises(IRError):
         llvm.float_literal(1.0, "half")
     assert [llvm.memory_type(d) for d in (F16, BOOL, I32)] == ["half", "i8", "i32"]
+
+
+def test_pieces_of_code_take_turns():
+    f = llvm.Module(host()).function("f", (("float", "x"),), "float")
+    results = []
+
+    def piece(constant):
+        doubled = f.op("fmul float %x, 2.0")
+        shared = f.pure("fadd float %x, 1.0", f.scope)  # written by the first piece, used by all
+        results.append(f.op(f"fadd float {shared}, {constant}"))
+        f.op(f"fadd float {doubled}, {constant}")
+
+    f.alternate(lambda c=c: piece(c) for c in ("3.0", "5.0"))
+    f.ret(f.op(f"fmul float {results[0]}, {results[1]}"))
+    operations = [line.split(" = ")[1].split(" ")[0] for line in f.root.lines[:-1]]
+    assert operations == ["fmul", "fmul", "fadd", "fadd", "fadd", "fadd", "fadd", "fmul"]
+    loaded = llvm.load(llvm.compile_module(f.module.text(), host()))
+    assert ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float)(loaded.address("f"))(2.0) == 6.0 * 8.0
+
+
+def test_pieces_with_branches_stay_one_after_the_other():
+    f = llvm.Module(host()).function("f", (("ptr", "p"), ("i64", "n")))
+
+    def piece(k):
+        with f.for_(0, "%n"):
+            place = f.gep("i64", "%p", k)
+            f.store("i64", f.add(f.load("i64", place), k + 1), place)
+
+    f.alternate(lambda k=k: piece(k) for k in range(2))
+    counts = np.zeros(2, np.int64)
+    loaded = llvm.load(llvm.compile_module(f.module.text(), host()))
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(loaded.address("f"))(counts.ctypes.data, 3)
+    assert counts.tolist() == [3, 6]

@@ -1,12 +1,14 @@
 """Loop nests: every primitive by itself, compositions, and what must hold of the code."""
 
 import random
+import re
 import sys
 
 import numpy as np
 import pytest
 
-from gluonjit.codegen.loops import supported
+from gluonjit.codegen import llvm
+from gluonjit.codegen.loops import lower_loops, supported
 from gluonjit.codegen.target import named
 from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph, evaluate
@@ -561,6 +563,38 @@ def test_nothing_outside_the_buffers_is_touched(target, at_end):
         inputs = arrays(*types)
         for got, want in zip(run(graph, inputs, target, at_end=at_end), evaluate(graph, inputs)[0]):
             assert_close(got, want)
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.cpu)
+def test_stores_past_the_caches(target, at_end):
+    cases = [
+        (lambda b, x: b.exp(x), [f32(1000)]),
+        (lambda b, x: b.exp(x), [f32(5, 331)]),
+        (lambda b, x, y: (b.add(x, y), b.reduce(x, op="sum", axes=(1,))), [f32(9, 64), f32(9, 64)]),
+        (lambda b, x: b.transpose(x, perm=(1, 0)), [f32(40, 33)]),
+        (lambda b, x: b.cast(x, dtype="f16"), [f32(163)]),
+        (lambda b, x: b.slice(x, start=(0, 1), size=(8, 17)), [f32(8, 18)]),
+    ]
+    for make, types in cases:
+        graph = body(make, *types)
+        inputs = arrays(*types)
+
+        def lower(name, target, module, graph=graph):
+            lower_loops(name, graph, {".streaming": True}, target, module)
+
+        wanted = evaluate(graph, inputs)[0]
+        for nthreads in (1, 3):
+            for got, want in zip(run(graph, inputs, target, nthreads, lower, at_end), wanted):
+                assert_close(got, want)
+    assert len(re.findall("store .*align 64, !nontemporal", _streamed(cases[0], named("x86-64-v4")))) >= 4
+    assert "!nontemporal" not in text(body(cases[0][0], *cases[0][1]))
+
+
+def _streamed(case, target):
+    module = llvm.Module(target)
+    lower_loops("kernel", body(case[0], *case[1]), {".streaming": True}, target, module)
+    return module.text()
 
 
 def test_code_for_another_architecture():

@@ -1,6 +1,7 @@
 """The native entry: what it takes itself, what it leaves to the fallback, and that it keeps its books."""
 
 import gc
+import math
 import sys
 import threading
 import weakref
@@ -13,7 +14,7 @@ from gluonjit.codegen.layout import Layout
 from gluonjit.codegen.program import Interface
 from gluonjit.codegen.target import host
 from gluonjit.ir.types import IRError, tensor
-from gluonjit.runtime import mode
+from gluonjit.runtime import mode, native
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.fast_call import fast_call
 from gluonjit.runtime.storage import EPOCH, Storage
@@ -32,21 +33,21 @@ LONG = 10**9
 """The estimate of a call that gives up the GIL."""
 
 
-def sums(n_outputs=1, arena=64, cost=0):
-    """An executable over f32[2,4] inputs a and b whose k-th output is a + b + k; it passes through its arena."""
+def sums(n_outputs=1, arena=64, cost=0, shape=(2, 4)):
+    """An executable over f32 inputs a and b whose k-th output is a + b + k; it passes through its arena."""
     target = host()
     module = llvm.Module(target)
     f = module.function("main")
     a, b, arena_pointer = f.table(0), f.table(1), f.table(2 + n_outputs)
     outs = [f.table(2 + k) for k in range(n_outputs)]
-    with f.for_(0, 8) as loop:
+    with f.for_(0, math.prod(shape)) as loop:
         x = f.load("float", f.gep("float", a, loop.index))
         y = f.load("float", f.gep("float", b, loop.index))
         f.store("float", f.op(f"fadd float {x}, {y}"), f.gep("float", arena_pointer, loop.index))
         z = f.load("float", f.gep("float", arena_pointer, loop.index))
         for k, out in enumerate(outs):
             f.store("float", f.op(f"fadd float {z}, {llvm.float_literal(k)}"), f.gep("float", out, loop.index))
-    t = tensor("f32", 2, 4)
+    t = tensor("f32", *shape)
     layout = Layout((t, t), (t,) * n_outputs, arena, (), cost=cost)
     text = module.text()
     return Executable(Interface(layout, n_outputs), llvm.load(llvm.compile_module(text, target)))
@@ -110,6 +111,41 @@ def test_fast_call(ab, n_outputs, cost):
         assert type(r) is Wrapper and r._storage is None and r._grad_state is None
         assert r._array.flags.owndata and r._array.flags.writeable
         np.testing.assert_array_equal(r._array, ab[0] + 0.5 + k)
+
+
+def test_large_results_begin_at_cache_lines():
+    shape = (3, 100, 700)
+    a, b = (Wrapper(np.full(shape, k, np.float32)) for k in (1, 2))
+    call = entry(sums(2, arena=math.prod(shape) * 4, shape=shape), bare=False)
+    taken = []
+    for _ in range(20):
+        for k, r in enumerate(call(a, b)):
+            array = r._array
+            taken.append(array)
+            assert array.shape == shape and (array == 3 + k).all()
+            assert array.flags.c_contiguous and array.flags.owndata and array.flags.writeable and array.flags.aligned
+            if hasattr(native.libc(), "aligned_alloc"):
+                assert array.ctypes.data % 64 == 0
+    taken[0].resize((4, 100, 700))
+    assert (taken[0][:3] == 3).all()
+    before = sys.getrefcount(taken[1].dtype)
+    del taken, array, r
+    gc.collect()
+    assert sys.getrefcount(np.dtype("f4")) < before  # each array held a reference
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the unit of ru_maxrss differs")
+def test_large_results_are_freed():
+    import resource
+
+    shape = (1 << 19,)
+    a = Wrapper(np.ones(shape, np.float32))
+    call = entry(sums(arena=4 << 19, shape=shape))
+    call(a, a)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(100):
+        assert call(a, a)._array[-1] == 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KB, of 200,000 in all
 
 
 def test_held_inputs_are_bound(ab):
