@@ -187,6 +187,10 @@ def lower_kernel(name: str, op: Op, target: Target, module: Module) -> None:
         from gluonjit.codegen.conv import lower_conv
 
         lower_conv(name, op.regions[0], op.attrs, target, module)
+    elif kind == "planar":
+        from gluonjit.codegen.planar import lower_planar
+
+        lower_planar(name, op.regions[0], op.attrs, target, module)
     elif kind == "depthwise":
         from gluonjit.codegen.depthwise import lower_depthwise
 

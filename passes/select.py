@@ -2,7 +2,8 @@
 
 Code generation decides nothing, so that a test of this pass never depends on the machine that runs it. A group around
 a matrix product or convolution is brought into the form of the kernel that computes it, with tile sizes and packed
-weights (`select_matmul`, `select_conv`); everything else is loops, a kernel that cannot be fused, or a view.
+weights (`select_matmul`, `select_conv`, `select_planar`); everything else is loops, a kernel that cannot be fused, or
+a view.
 """
 
 from __future__ import annotations
@@ -15,10 +16,18 @@ from gluonjit.passes.lift import CONTROL
 from gluonjit.passes.manager import register_pass
 from gluonjit.passes.select_conv import select_conv
 from gluonjit.passes.select_matmul import select_dot
+from gluonjit.passes.select_planar import select_planar
 from gluonjit.passes.site import Site
 
 SEQUENTIAL = frozenset({"sort", "cumsum", "scatter_add"})
-_SELECTORS = {"dot_general": select_dot, "conv": select_conv}
+
+
+def _select_conv(site: Site) -> Value | None:
+    made = select_planar(site)
+    return select_conv(site) if made is None else made
+
+
+_SELECTORS = {"dot_general": select_dot, "conv": _select_conv}
 
 
 @register_pass("select")

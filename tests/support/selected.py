@@ -15,7 +15,7 @@ from gluonjit.ir.graph import Graph, Op, evaluate_op
 from gluonjit.passes import run_passes
 
 TARGETS = ["host", "x86-64-v3", "x86-64-v2"]
-NATIVE = ("matmul", "conv", "depthwise", "winograd")
+NATIVE = ("matmul", "conv", "depthwise", "winograd", "planar")
 _GUARD = 192
 """Bytes on either side of a buffer that must stay as they are."""
 

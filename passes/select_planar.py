@@ -1,0 +1,77 @@
+"""Convolutions of one channel by a few filters, vectorised over pixels (`codegen/planar.py`).
+
+With fewer filters than half of a vector's lanes, most lanes of a vector of filters would do nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gluonjit.ir.graph import Builder, Value
+from gluonjit.ir.types import F32
+from gluonjit.passes import tiling
+from gluonjit.passes.regroup import Epilogue, regroup
+from gluonjit.passes.site import Site, moved
+
+_TAPS = 128
+"""Products that are summed one after the other."""
+
+
+def select_planar(site: Site) -> Value | None:
+    """The kernel for such a `conv`; None for any other."""
+    attrs = site.anchor.attrs
+    x, w = site.anchor.operands
+    if attrs["layout"] != ("N01C", "01IO", "N01C") or attrs["groups"] != 1 or x.shape[-1] != 1 or x.dtype is not F32:
+        return None
+    if attrs["stride"][1] != 1 or attrs["input_dilation"] != (1, 1) or w.size > _TAPS * w.shape[-1]:
+        return None
+    if min(*attrs["low"], *attrs["high"]) < 0:
+        return None
+    lanes = tiling.lanes(site.target, x.dtype.itemsize)
+    tile = planar_tile(site.anchor.result.shape, lanes)
+    epilogue = regroup(site.body, site.anchor, [(0,), (1,), (2,), (3,)])
+    if tile is None or epilogue is None or not _per_filter(epilogue):
+        return None
+    left = site.operand(0)
+    if any(attrs["low"]) or any(attrs["high"]):
+        # As there is but one channel, the padding is small beside the result.
+        low, high = ((0, *attrs[key], 0) for key in ("low", "high"))
+        left = moved(site.b, left, lambda body, v: body.pad(v, body.constant(0, v.dtype), low=low, high=high), "pad")
+        attrs = {**attrs, "low": (0, 0), "high": (0, 0)}
+
+    def result(body: Builder, x: Value, w: Value) -> Value:
+        return body.emit("conv", [x, w], attrs)[0]
+
+    return site.emit(epilogue, [left, site.operand(1)], result, {".kernel": "planar", ".tile": tile})
+
+
+def planar_tile(out: tuple[int, ...], lanes: int) -> tuple[int, int, int] | None:
+    """(rows of a tile, lanes of a piece or 0, tiles per task) for a result of shape `out`.
+
+    None where there are too many filters, or too few pixels."""
+    images, height, width, filters = out
+    if 2 * filters > lanes:
+        return None
+    rest = width % lanes
+    piece = max(2, 1 << (rest - 1).bit_length()) if rest else 0
+    if piece and lanes // piece > height:
+        piece = lanes
+    rows = lanes // piece if piece else 1
+    if piece > width:
+        return None
+    tiles = height // rows
+    block = tiles
+    while block > 1 and images * -(-tiles // block) < _TASKS:
+        block = -(-block // 2)
+    # All blocks but the last hold as many tiles, and the last has at least one.
+    return rows, piece, block
+
+
+_TASKS = 16
+"""So many are wanted at least, for threads to share."""
+
+
+def _per_filter(epilogue: Epilogue) -> bool:
+    """Whether all that the epilogue reads depends on the filter alone."""
+    sides: Any = epilogue.sides.values()
+    return all(side.dims is not None and set(side.dims) <= {3} for side in sides)
