@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gluonjit.runtime.executable import Executable
 
 PIPELINE = (
-    "expand, legalize-broadcast, simplify, fold, cse, dce, reorder-pooling, fold-affine, hoist-strides, "
+    "expand, legalize-broadcast, simplify, fold, cse, dce, fold-moves, reorder-pooling, fold-affine, hoist-strides, "
     "layout, sink-reshapes, simplify, cse, dce, fuse, select, hoist, views, threads, plan-memory"
 )
 """The passes of the backend `llvm`, in order. `docs/passes.md` says why in this one."""

@@ -12,9 +12,10 @@ import pytest
 from gluonjit.ir.graph import evaluate
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.passes import run_passes
+from gluonjit.runtime.compiler import compile_graph
 from support.networks import in_float64, random_network
 
-PASSES = ("reorder-pooling", "fold-affine", "hoist-strides", "layout")
+PASSES = ("fold-moves", "reorder-pooling", "fold-affine", "hoist-strides", "layout")
 TOLERANCE = 1e-5
 """Relative to the largest element of a result."""
 
@@ -56,7 +57,7 @@ def test_networks_keep_their_values(block):
     assert all(fired[name] >= 3 for name in PASSES), fired
 
 
-@pytest.mark.parametrize("name", ["fold-affine", "hoist-strides"])
+@pytest.mark.parametrize("name", ["fold-moves", "fold-affine", "hoist-strides"])
 def test_a_second_run_changes_nothing(name):
     for seed in range(50):
         clean = run_passes(random_network(seed).graph, "simplify, cse, dce")
@@ -70,3 +71,12 @@ def test_nothing_is_folded_that_is_no_parameter():
     for seed in range(30):
         graph = random_network(seed).graph.with_attrs(params=())
         assert run_passes(graph, "fold-affine") is graph
+
+
+@pytest.mark.parametrize("seed", range(300, 316))
+def test_compiled_networks(seed):
+    """Through the whole pipeline, to native code."""
+    network = random_network(seed)
+    wide = [x.astype(np.float64) for x in network.inputs]
+    expected = evaluate(in_float64(network.graph), wide)[0]
+    assert distance(compile_graph(network.graph).run(network.inputs)[0], expected) < TOLERANCE

@@ -1,0 +1,108 @@
+"""`fold-moves`: padding, crops and strides in front of windows become attributes of the windows.
+
+    conv(pad(x, 0), w)              →  conv(x, w) with more padding
+    conv(x[start : start + n], w)   →  conv(x, w) with less
+    conv(x[::s], w), w of 1×1       →  conv(x, w) with a stride of s; so for pooling with windows of 1
+    reduce_window(pad(x, identity)) →  reduce_window(x) with more padding
+
+So the padded or cropped copy is not made, and kernels leave out the taps that would read padding. The same terms are
+summed. (Padding that is written out meets weights that are infinite or not a number; that which is an attribute is
+never multiplied.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.ir.primitives.convolution import Layout
+from gluonjit.ir.primitives.reduction import identity
+from gluonjit.passes.dce import dce
+from gluonjit.passes.manager import register_pass
+
+
+@register_pass("fold-moves")
+def fold_moves(graph: Graph) -> Graph:
+    """Has convolutions and pooling do the padding, cropping and striding of what they read."""
+    if not any(op.name in ("conv", "reduce_window") for op in graph.ops):
+        return graph
+
+    def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        if op.name not in ("conv", "reduce_window") or not op.result.size:
+            return None
+        fold = _conv if op.name == "conv" else _pool
+        x, attrs = operands[0], dict(op.attrs)
+        while (move := b.producer(x)) is not None and (found := fold(b, op, attrs, move)) is not None:
+            x, attrs = move.operands[0], found
+        return None if x is operands[0] else b.emit(op.name, [x, *operands[1:]], attrs)
+
+    changed = rewrite(graph, rule)
+    return changed if changed is graph else dce(changed)
+
+
+def _pool(b: Builder, op: Op, attrs: dict[str, Any], move: Op) -> dict[str, Any] | None:
+    """The attributes of a pooling that does the padding, if that is what the reduction of nothing gives."""
+    if move.name != "pad" or any(move.attrs["interior"] or ()):
+        return None
+    if not _is(b, move.operands[1], identity(attrs["op"], op.result.dtype)):
+        return None
+    return {**attrs, **{k: _sums(attrs[k], move.attrs[k]) for k in ("low", "high")}}
+
+
+def _conv(b: Builder, op: Op, attrs: dict[str, Any], move: Op) -> dict[str, Any] | None:
+    """The attributes of a convolution that does the move; None when it cannot."""
+    axes = Layout.parse(attrs["layout"]).input
+    if move.name == "pad":
+        low, high, inner = (move.attrs[k] or (0,) * len(axes) for k in ("low", "high", "interior"))
+        # A dilated input has no kernel of its own: writing it out is cheaper.
+        if any(low[k] or high[k] for k in axes[:2]) or any(inner) or not _is(b, move.operands[1], 0):
+            return None
+        low, high = ([n[k] * d for k, d in zip(axes[2:], attrs["input_dilation"], strict=True)] for n in (low, high))
+        return {**attrs, "low": _sums(attrs["low"], low), "high": _sums(attrs["high"], high)}
+    found = _slice(move)
+    if found is None:
+        return None
+    source, kept = move.operands[0].shape, move.results[0].shape
+    start, step = found
+    if any(source[k] != kept[k] for k in axes[:2]) or any(k > 1 for k in attrs["input_dilation"]):
+        return None
+    taps = [op.operands[1].shape[k] for k in Layout.parse(attrs["layout"]).weight[2:]]
+    result = [op.result.shape[k] for k in Layout.parse(attrs["layout"]).result[2:]]
+    stride, low, high = (list(attrs[k]) for k in ("stride", "low", "high"))
+    for k, axis in enumerate(axes[2:]):
+        before, after = start[axis], source[axis] - start[axis] - (kept[axis] - 1) * step[axis] - 1
+        if step[axis] > 1:
+            if taps[k] > 1 or low[k] or (result[k] - 1) * stride[k] >= kept[axis]:
+                return None
+            stride[k] *= step[axis]
+            low[k] = -before
+            high[k] = before + (result[k] - 1) * stride[k] + 1 - source[axis]
+        elif (before and low[k] > 0) or (after and high[k] > 0):
+            return None  # what is cropped would come back in place of padding
+        else:
+            low[k] -= before
+            high[k] -= after
+    return {**attrs, "stride": tuple(stride), "low": tuple(low), "high": tuple(high)}
+
+
+def _slice(move: Op) -> tuple[Sequence[int], Sequence[int]] | None:
+    """(start, step) of a slice, or of pooling that is one."""
+    a = move.attrs
+    if move.name == "slice":
+        return a["start"], a["step"] or (1,) * len(a["start"])
+    if move.name == "reduce_window" and {*a["window"]} == {1} and not any((*a["low"], *a["high"])):
+        return (0,) * len(a["stride"]), a["stride"]
+    return None
+
+
+def _sums(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    return tuple(m + n for m, n in zip(a, b, strict=True))
+
+
+def _is(b: Builder, x: Value, number: Any) -> bool:
+    """Whether a 0-d value is known to be a number, or either zero."""
+    op = b.producer(x)
+    return op is not None and op.name == "constant" and bool(np.all(op.attrs["value"] == number))
