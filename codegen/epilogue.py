@@ -67,18 +67,20 @@ class Epilogue(Evaluator):
         self._accumulators: dict[tuple[Any, ...], str] = {}
         self._parked = ""
 
-    def prefetch(self, tile: Tile, rows: int, index: Sequence[str | int]) -> None:
-        """Asks for what `write` is going to read for this tile, while there is still time until then."""
+    def prefetch(self, tile: Tile, rows: int, index: Sequence[str | int], written: bool = False) -> None:
+        """Asks for what `write` is going to read for this tile, while there is still time until then; if `written`,
+        also for what it writes. The tile need not exist."""
         f = self.f
-        for buffer in self.streams:
+        is_large = self.result.type.nbytes > f.target.l1
+        for buffer in (*self.streams, *([self.out] if written and is_large else [])):
             strides = buffer.strides or row_major(buffer.shape)
             offset: str | int = 0
             for i, step in zip(index, strides, strict=True):
                 offset = f.add(offset, f.mul(i, step))
-            first = f.gep(memory_type(buffer.dtype), buffer.pointer, offset)
+            first = f.op(f"getelementptr {memory_type(buffer.dtype)}, ptr {buffer.pointer}, i64 {offset}")
             for r in range(rows):
                 for at in range(0, tile.vectors * tile.lanes * buffer.dtype.itemsize, _LINE):
-                    prefetch(f, first, r * strides[-2] * buffer.dtype.itemsize + at)
+                    prefetch(f, first, r * strides[-2] * buffer.dtype.itemsize + at, write=buffer is self.out)
 
     def write(self, tile: Tile, acc: Rows, index: Sequence[str | int]) -> None:
         """Finishes and stores a tile whose first element has result index `index` (i64 values).

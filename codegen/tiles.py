@@ -251,11 +251,11 @@ class Tile:
         return total
 
 
-def prefetch(f: Function, pointer: str, ahead: int, nearest: bool = True) -> None:
-    """Asks for the cache line `ahead` bytes after `pointer`, which need not exist, to be read from the first cache, or
-    at least the second."""
+def prefetch(f: Function, pointer: str, ahead: int, nearest: bool = True, write: bool = False) -> None:
+    """Asks for the cache line `ahead` bytes after `pointer`, which need not exist, to be read or written in the first
+    cache, or at least the second."""
     p = f.op(f"getelementptr i8, ptr {pointer}, i64 {ahead}")
-    args = (("ptr", p), ("i32", 0), ("i32", 3 if nearest else 2), ("i32", 1))
+    args = (("ptr", p), ("i32", int(write)), ("i32", 3 if nearest else 2), ("i32", 1))
     f.intrinsic("llvm.prefetch", "void", *args, overload=("ptr",))
 
 

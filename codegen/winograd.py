@@ -27,7 +27,7 @@ from gluonjit.codegen.linear_map import linear_map
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import panel_variants, share, unravel
 from gluonjit.codegen.target import Target
-from gluonjit.codegen.tiles import Fetch, Tile
+from gluonjit.codegen.tiles import Fetch, Tile, prefetch
 from gluonjit.ir.cook_toom import transform
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.windows import strides_of
@@ -163,10 +163,14 @@ class _Winograd:
         left = f.sub(f.mul(tx, columns.outputs), columns.axis.low)
         source = f.gep(self.scalar, self.x, f.mul(image, self.x_strides[0]))
         pointers = [f.gep("i8", self.window, k * self.row_bytes) for k in range(rows.extent)]
+        following: list[str] = []
         if not self.is_dense:
             self._copy_window(source, top, left, channels)
         else:
             there = [self._row(source, f.add(top, k), left) for k in range(rows.extent)]
+            step = columns.extent * self.depth
+            # Not `inbounds`: there need not be a next tile.
+            following = [f.op(f"getelementptr {self.scalar}, ptr {p}, i64 {step}") for p in there[-rows.outputs :]]
             if columns.is_padded:
                 # A window that lacks columns is put together elsewhere, with zeros in their place.
                 right = f.op(f"icmp sgt i64 {f.add(left, columns.extent)}, {columns.axis.size}")
@@ -177,6 +181,10 @@ class _Winograd:
             pointers = there
         target = f.gep("i8", self.v, f.mul(slot, self.inputs.tile))
         for tile, c in self._vectors(channels, self.depth):
+            # What the next tile does not share with this one, nor with the row of tiles above.
+            for p in following:
+                for k in range(columns.outputs):
+                    prefetch(f, f.op(f"getelementptr {self.scalar}, ptr {p}, i64 {c}"), k * self.depth * self.item)
             at = [f.gep(self.scalar, p, c) for p in pointers]
             self._transform_input(tile, at, f.gep(self.scalar, target, c))
 
@@ -270,6 +278,9 @@ class _Winograd:
         height, width = f.sub(rows.axis.out, y), f.sub(columns.axis.out, x)
         source = f.gep("i8", self.m, f.mul(slot, self.outputs.tile))
         for tile, c in self._vectors(channels, self.filters):
+            for k in range(rows.outputs):
+                following = self._index(image, f.add(y, k), f.add(x, columns.outputs), c)
+                self.epilogue.prefetch(tile, columns.outputs, following, written=True)
             lines = self._transform_output(tile, f.gep(self.scalar, source, c))
             if not (rows.is_ragged or columns.is_ragged):
                 self._write_tile(tile, lines, [image, y, x, c])
