@@ -30,6 +30,8 @@ _LINE = 64
 """Bytes of a cache line."""
 _INLINE = 160
 """So many operations are written out for the accumulators of a tile; more, or costly ones, become a loop over rows."""
+_TOGETHER = 4
+"""Registers that an iteration of that loop finishes, at the same time."""
 
 
 def find_anchor(body: Graph) -> Op:
@@ -96,10 +98,21 @@ class Epilogue(Evaluator):
             self._parked = f.alloca(tile.vector, f.target.num_vector_registers, f.target.vector_bits // 8)
         for k, register in enumerate(v for row in acc for v in row):
             f.store(tile.vector, register, f.gep(tile.vector, self._parked, k))
-        with f.for_(0, len(acc), hint="row") as loop:
-            parked = f.gep(tile.vector, self._parked, f.mul(loop.index, tile.vectors))
-            row = [f.load(tile.vector, f.gep(tile.vector, parked, v)) for v in range(tile.vectors)]
-            self._write(tile, [row], [*index[:-2], f.add(index[-2], loop.index), index[-1]])
+
+        def some(first: Any, rows: int) -> None:
+            parked = f.gep(tile.vector, self._parked, f.mul(first, tile.vectors))
+            loaded = [
+                [f.load(tile.vector, f.gep(tile.vector, parked, r * tile.vectors + v)) for v in range(tile.vectors)]
+                for r in range(rows)
+            ]
+            self._write(tile, loaded, [*index[:-2], f.add(index[-2], first), index[-1]])
+
+        step = max(1, _TOGETHER // tile.vectors)
+        whole, rest = divmod(len(acc), step)
+        with f.for_(0, whole * step, step, hint="row") as loop:
+            some(loop.index, step)
+        if rest:
+            some(whole * step, rest)
 
     def _is_inline(self, registers: int) -> bool:
         return all(op.name in _CHEAP for op in self.ops) and len(self.ops) * registers <= _INLINE
@@ -108,13 +121,20 @@ class Epilogue(Evaluator):
         self.handler.forget()
         *lead, row, column = (self._index(i, n) for i, n in zip(index, self.result.shape, strict=True))
         self._accumulators.clear()
-        for v in range(tile.vectors):
+
+        def finish(r: int, v: int) -> None:
             lanes = self.handler.lane_number(tile.last if tile.is_partial(v) else tile.lanes)
-            for r in range(len(acc)):
-                at = (*lead, row + r, column + (affine(lanes) + v * tile.lanes))
-                self._accumulators[at] = acc[r][v]
-                value = self.run(partial(self.value, self.result, at))
-                self.handler.store(self.out, at, value)
+            at = (*lead, row + r, column + (affine(lanes) + v * tile.lanes))
+            self._accumulators[at] = acc[r][v]
+            value = self.run(partial(self.value, self.result, at))
+            self.handler.store(self.out, at, value)
+
+        cells = [partial(finish, r, v) for v in range(tile.vectors) for r in range(len(acc))]
+        if len(cells) <= _TOGETHER:
+            self.f.alternate(cells)
+            return
+        for finish_one in cells:  # what they read would take registers, too
+            finish_one()
 
     def _index(self, i: str | int, extent: int) -> Affine:
         if isinstance(i, int):

@@ -3,7 +3,7 @@
 The body multiplies a [batch…, M, K] by b, which is either [batch…, K, N] or *packed*, [batch…, P, K, nr]: its columns
 in P panels of nr, padded with zeros, so that one panel is read from front to end.
 
-`.tile` = (rows and columns of a register tile, row tiles per task); `.packed` = which operand is the packed one.
+`.tile` = (rows and columns of a register tile, row tiles per block); `.packed` = which operand is the packed one.
 """
 
 from __future__ import annotations
@@ -15,65 +15,125 @@ from typing import Any
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.target import Target
-from gluonjit.codegen.tiles import Tile
+from gluonjit.codegen.tiles import Fetch, Tile
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.windows import strides_of
+
+_SPREAD = 3
+"""Row tiles over which fetching the next panel is spread, at least."""
 
 
 def lower_matmul(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
     """Appends the kernel to the module."""
-    f = module.function(name)
-    anchor = find_anchor(body)
-    a = anchor.operands[0]
-    packed = attrs.get(".packed")
-    b = anchor.operands[1] if packed is None else body.inputs[packed]
-    rows, columns, block = attrs[".tile"]
-    *batch, m, k = a.shape
-    n = anchor.result.shape[-1]
-    a_strides, b_strides = (strides_of(v, body.inputs.index(v), attrs) for v in (a, b))
-    a_table, b_table = f.table(body.inputs.index(a)), f.table(body.inputs.index(b))
-    epilogue = Epilogue(f, body, anchor, attrs)
+    _Product(module.function(name), body, attrs).write()
 
-    scalar = Tile(f, a.dtype, 1).scalar
-    panels, row_tiles = -(-n // columns), -(-m // rows)
-    blocks = -(-row_tiles // block)
-    w_step = b_strides[-2]
-    w_panel = columns if packed is None else k * columns
 
-    first, last = share(f, math.prod(batch) * blocks * panels)
-    with f.for_(first, last, hint="task") as task:
-        panel = f.mod(task.index, panels)
-        rest = f.div(task.index, panels)
-        which = f.mod(rest, blocks)
-        image = f.div(rest, blocks)
-        at = unravel(f, image, batch)
-        index = [*at, 0, f.mul(panel, columns)]
-        w = f.gep(scalar, b_table, f.add(_position(f, at, b_strides), f.mul(panel, w_panel)))
-        a_image = f.gep(scalar, a_table, _position(f, at, a_strides))
+class _Product:
+    """Writes one kernel.
 
-        def row_tile(tile: Tile, row: Any, count: int) -> None:
-            place = [*index[:-2], row, index[-1]]
-            epilogue.prefetch(tile, count, place)
-            x = f.gep(scalar, a_image, f.mul(row, a_strides[-2]))
-            acc = tile.contract(
-                tile.zeros(count),
-                x,
-                [r * a_strides[-2] for r in range(count)],
-                w,
-                k,
-                w_step=w_step,
-                aligned=packed is not None,
-                ahead=packed is not None and k * columns * a.dtype.itemsize > target.l1,
-            )
-            epilogue.write(tile, acc, place)
+    Register tiles are numbered image by image, in each by blocks of rows, panels of columns, and tiles of a block. A
+    thread does a stretch of these numbers. While it is at a panel, the next one is fetched into the second cache.
+    """
 
-        for tile in panel_variants(f, a.dtype, n, columns, panel):
-            start = f.mul(which, block)
-            with f.for_(start, f.min(f.add(start, block), m // rows), hint="tile") as loop:
-                row_tile(tile, f.mul(loop.index, rows), rows)
-            if m % rows:
-                with f.if_(f.op(f"icmp eq i64 {which}, {blocks - 1}")):
-                    row_tile(tile, m - m % rows, m % rows)
+    def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any]) -> None:
+        self.f = f
+        anchor = find_anchor(body)
+        a = anchor.operands[0]
+        self.packed = ".packed" in attrs
+        b = body.inputs[attrs[".packed"]] if self.packed else anchor.operands[1]
+        self.dtype = a.dtype
+        self.rows, self.columns, self.block = attrs[".tile"]
+        *self.batch, self.m, self.k = a.shape
+        self.n = anchor.result.shape[-1]
+        self.a_strides, self.b_strides = (strides_of(v, body.inputs.index(v), attrs) for v in (a, b))
+        self.a, self.b = f.table(body.inputs.index(a)), f.table(body.inputs.index(b))
+        self.epilogue = Epilogue(f, body, anchor, attrs)
+        self.scalar = Tile(f, a.dtype, 1).scalar
+        self.panels, self.tiles = -(-self.n // self.columns), -(-self.m // self.rows)
+        self.panel_size = self.k * self.columns if self.packed else self.columns
+
+    def write(self) -> None:
+        f, blocks = self.f, -(-self.tiles // self.block)
+        images, per_image, per_block = math.prod(self.batch), self.tiles * self.panels, self.block * self.panels
+        first, last = share(f, images * per_image)
+        if images * blocks == 1:
+            self._block(0, 0, first, last)
+            return
+        with f.if_(f.op(f"icmp slt i64 {first}, {last}")), f.repeat([("i64", first)]) as loop:
+            (number,) = loop.carried
+            image, place = f.div(number, per_image), f.mod(number, per_image)
+            block, start = f.div(place, per_block), f.mod(place, per_block)
+            height = f.min(self.block, f.sub(self.tiles, f.mul(block, self.block)))
+            stop = f.min(f.add(start, f.sub(last, number)), f.mul(height, self.panels))
+            self._block(image, block, start, stop)
+            number = f.add(number, f.sub(stop, start))
+            loop.next(number)
+            loop.again = f.op(f"icmp slt i64 {number}, {last}")
+
+    def _block(self, image: Any, block: Any, start: Any, stop: Any) -> None:
+        """Tiles start … stop - 1 of a block of rows, as numbered in it."""
+        f = self.f
+        first = f.mul(block, self.block)
+        height = f.min(self.block, f.sub(self.tiles, first))
+        at = unravel(f, image, self.batch)
+        with f.if_(f.op(f"icmp slt i64 {start}, {stop}")), f.repeat([("i64", start)]) as loop:
+            (number,) = loop.carried
+            panel, one = f.div(number, height), f.mod(number, height)
+            end = 1 if height == 1 else f.min(height, f.add(one, f.sub(stop, number)))
+            number = f.add(number, f.sub(end, one))
+            loop.next(number)
+            loop.again = f.op(f"icmp slt i64 {number}, {stop}")
+            self._panel(at, panel, f.add(first, one), f.add(first, end))
+
+    def _panel(self, at: list[Any], panel: Any, start: Any, stop: Any) -> None:
+        """Row tiles start … stop - 1 of a panel."""
+        f = self.f
+        whole, rest = divmod(self.m, self.rows)
+        w = f.gep(self.scalar, self.b, f.add(_position(f, at, self.b_strides), f.mul(panel, self.panel_size)))
+        x = f.gep(self.scalar, self.a, _position(f, at, self.a_strides))
+        for tile in panel_variants(f, self.dtype, self.n, self.columns, panel):
+
+            def tile_at(number: Any, rows: int, tile: Tile = tile) -> None:
+                row = f.mul(number, self.rows)
+                place = [*at, row, f.mul(panel, self.columns)]
+                line = f.gep(self.scalar, x, f.mul(row, self.a_strides[-2]))
+                self._tile(tile, rows, place, line, w, f.sub(number, start))
+
+            if self.tiles == 1:
+                tile_at(0, self.m)
+                continue
+            with f.for_(start, f.min(stop, whole), hint="tile") as loop:
+                tile_at(loop.index, self.rows)
+            if rest:
+                with f.if_(f.op(f"icmp sgt i64 {stop}, {whole}")):
+                    tile_at(whole, rest)
+
+    def _tile(self, tile: Tile, rows: int, place: list[Any], x: str, w: str, number: Any) -> None:
+        """A register tile, number `number` of those that the thread does in this panel without a break."""
+        self.epilogue.prefetch(tile, rows, place)
+        fetch = self._following(w, number)
+        acc = tile.contract(
+            tile.zeros(rows),
+            x,
+            [r * self.a_strides[-2] for r in range(rows)],
+            w,
+            self.k,
+            w_step=self.b_strides[-2],
+            aligned=self.packed,
+            ahead=fetch is None and self.packed and self.panel_size * self.dtype.itemsize > self.f.target.l1,
+            fetch=fetch,
+        )
+        self.epilogue.write(tile, acc, place)
+
+    def _following(self, w: str, number: Any) -> Fetch | None:
+        """What to fetch of the next panel's weights during one of this panel's tiles."""
+        tiles = min(self.block, self.tiles)
+        if not self.packed or tiles < _SPREAD:
+            return None
+        step = -(-self.columns * self.dtype.itemsize // tiles)
+        f = self.f
+        panel = f.gep(self.scalar, w, self.panel_size)
+        return Fetch(f.gep("i8", panel, f.mul(number, self.k * step)), step, nearest=False)
 
 
 def _position(f: Function, index: Sequence[Any], strides: Sequence[int]) -> Any:

@@ -52,8 +52,8 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     *lead, m, k = left.shape
     batch, item = tuple(lead), left.dtype.itemsize
     rows, columns = tiling.register_tile(m, n, k, k * item, item, target)
-    panels, row_tiles = -(-n // columns), -(-m // rows)
-    block = tiling.tasks_block(row_tiles, rows * k * item, math.prod(batch) * panels, target)
+    row_tiles = -(-m // rows)
+    block = _block(row_tiles, rows * k * item, target)
     notes: dict[str, Any] = {".kernel": "matmul", ".tile": (rows, columns, block)}
     if is_view(right.shape, perm):
         # A single panel is packed as it is. Panels that many tiles read are worth putting together at every call.
@@ -73,6 +73,12 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
         return body.dot_general(x, w, contract=((axes + 1,), (axes,)), batch=(paired, paired))
 
     return site.emit(epilogue, [left, right], product, notes)
+
+
+def _block(tiles: int, tile_bytes: int, target: Any) -> int:
+    """Row tiles that are worked on before the weights are read again: what they read stays in the second cache."""
+    most = max(1, min(tiles, target.l2 // 2 // max(tile_bytes, 1)))
+    return -(-tiles // -(-tiles // most))
 
 
 def arranged(b: Builder, x: Value, perm: Sequence[int]) -> Value:

@@ -178,12 +178,23 @@ def test_empty_operands_are_loops(m, n, k):
     check(dense(m, n, k, "bias"), named("x86-64-v3"), ["loops"])
 
 
-@pytest.mark.parametrize("m, n", [(1, 300), (150, 100)])
-def test_every_number_of_threads_gives_the_same_bits(m, n):
-    graph = dense(m, n, 33, "relu")
+@pytest.mark.parametrize(
+    ("images", "m", "n", "k"),
+    [(1, 1, 300, 40), (1, 101, 33, 40), (1, 29, 70, 9000), (5, 29, 70, 17), (3, 33, 20, 9000)],
+)
+def test_every_number_of_threads_gives_the_same_bits(images, m, n, k):
+    """With one block of rows and several (long rows do not stay in the cache), one product and several."""
+    b = Builder("g", "legal")
+    x, w = b.input("x", TensorType(F32, (images, m, k))), b.input("w", TensorType(F32, (images, k, n)))
+    y = b.dot_general(x, w, contract=((2,), (1,)), batch=((0,), (0,)))
+    graph = b.build([b.maximum(y, zeros(b, y))], {"params": (1,)})
     inputs = inputs_of(graph)
-    results = {run_selected(graph, inputs, runnable("host"), t).outputs[0].tobytes() for t in (1, 2, 3, 7)}
-    assert len(results) == 1
+    alone = run_selected(graph, inputs, runnable("host"), 1)
+    assert alone.kernels[-1] == "matmul"
+    assert close(alone.outputs[0], evaluate(graph, inputs)[0][0])
+    for nthreads in (2, 3, 4, 11, 64):
+        together = run_selected(graph, inputs, runnable("host"), nthreads)
+        np.testing.assert_array_equal(together.outputs[0], alone.outputs[0])
 
 
 def test_long_sums_stay_accurate():
