@@ -56,6 +56,7 @@ class GluonCV2(Package):
     """gluoncv2, by Oleg Sémery: image classification above all. A net knows its `in_size`."""
 
     name = "gluoncv2"
+    SPEECH = ("jasper", "jasperdr", "quartznet")
     broken = dict.fromkeys(
         ("alphapose_*", "simplepose_mobile_*"),
         "its constructor leaves out arguments: DucBlock needs in_size and fixed_size",
@@ -71,13 +72,13 @@ class GluonCV2(Package):
         return self._models()[name].__module__.rpartition(".")[2]
 
     def build(self, name: str) -> Any:
-        return self._models()[name](pretrained=False)
+        # The networks for speech, without the block in front that makes spectra of sound, which needs librosa.
+        spectra = {"from_audio": False} if self.family(name) in self.SPEECH else {}
+        return self._models()[name](pretrained=False, **spectra)
 
     def inputs(self, name: str, net: Any) -> list[Array]:
         family = self.family(name)
-        if family in ("jasper", "jasperdr", "quartznet"):
-            if getattr(net, "from_audio", False):
-                return [numbers(1, 96002) - 0.5, np.array([96000], np.float32)]
+        if family in self.SPEECH:
             return [numbers(1, 64, 150), np.array([148], np.float32)]
         if family == "nvpattexp":
             return [numbers(1, 8, 16, 29), np.array([3], np.float32)]
@@ -151,8 +152,8 @@ class GluonCV(Package):
         for pattern, size in self.SIZES:
             if re.match(pattern, name):
                 return [image(*size)]
-        if "rcnn" in name:
-            return [image(np.max(net.short))]
+        if "rcnn" in name:  # of those for one's own classes, anchors reach this far
+            return [image(512 if name.startswith("custom") else np.max(net.short))]
         if hasattr(net, "crop_size"):
             return [image(net.crop_size)]
         segmentation = name.startswith(("fcn", "psp", "deeplab"))

@@ -1,0 +1,185 @@
+"""Public model libraries on gluonjit: a sample of each, where it is installed; and how models are judged.
+
+`run.py` runs all of their models; what came out is in docs/dropin.md.
+"""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from field import run, subjects
+
+import gluonjit as mx
+from gluonjit import gluon
+
+SAMPLES = {
+    "gluoncv2": "nin_cifar10 resnet20_cifar10 mobilenet_wd4 shufflenetv2_wd2 visemenet20",
+    "gluoncv": "cifar_resnet20_v1 mobilenetv3_small mobilenet1.0_int8 ssd_300_mobilenet0.25_voc",
+    "gluonnlp": "standard_lstm_lm_200 transformer_en_de_512",
+}
+
+BIG = {
+    # Those that MXNet itself cannot hybridize, and what is deep or long.
+    "gluoncv2": "bisenet_resnet18_celebamaskhq simplepose_resnet18_coco wrn20_10_1bit_cifar10 efficientnet_b0",
+    "gluoncv": "resnest14 yolo3_mobilenet0.25_voc center_net_resnet18_v1b_voc simple_pose_resnet18_v1b siamrpn_*",
+    "gluonnlp": "awd_lstm_lm_600 bert_12_768_12 roberta_12_768_12",
+}
+
+
+@pytest.mark.parametrize(
+    ("package", "names"),
+    [*SAMPLES.items(), *(pytest.param(*item, marks=pytest.mark.slow) for item in BIG.items())],
+)
+def test_models_of_a_library(package, names, tmp_path):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    results = tmp_path / "results.jsonl"
+    command = [sys.executable, run.__file__, "--package", package, "--names", names, "--out", str(results)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in results.read_text().splitlines()]
+    assert len(rows) >= len(names.split())
+    assert {row["name"]: row.get("reason") for row in rows if row["stage"] != "passed"} == {}
+
+
+# How models are judged
+
+
+class Net(gluon.HybridBlock):
+    """A dense layer, whose program adds `more(F, x)`."""
+
+    def __init__(self, more):
+        super().__init__()
+        self.more = more
+        self.dense = gluon.nn.Dense(3)
+
+    def hybrid_forward(self, F, x):
+        return self.dense(x) + self.more(F, x)
+
+
+def no_constructor():
+    raise TypeError("it takes more arguments")
+
+
+def no_package():
+    raise ModuleNotFoundError("No module named 'librosa'", name="librosa")
+
+
+class Library(subjects.Package):
+    name = "test_field"
+    broken = {"refused*": "MXNet refuses it, too"}
+    models = {
+        "right": lambda: Net(lambda F, x: 0),
+        "wrong": lambda: Net(lambda F, x: 1 if F is mx.nd else 2),
+        # As a model that puts scores in order may do: its answer jumps, but not because of the type.
+        "undecided": lambda: Net(lambda F, x: 1 if F is mx.nd and x.dtype == np.float32 else 2),
+        "refused_model": no_constructor,
+        "unbuilt": no_constructor,
+        "alone": no_package,
+        "unhybrid": lambda: Net(lambda F, x: float(x.sum().asscalar())),
+    }
+
+    def names(self):
+        return sorted(self.models)
+
+    def family(self, name):
+        return name[:2]
+
+    def build(self, name):
+        return self.models[name]()
+
+    def inputs(self, name, net):
+        return [subjects.numbers(2, 4)]
+
+
+@pytest.fixture
+def mxnet(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mxnet", mx)
+
+
+def distance():
+    """`run.difference` between results that are 1 and 2 more than the dense layer's."""
+    weight, bias = subjects.value_of("dense.weight", (3, 4)), subjects.value_of("dense.bias", (3,))
+    return 1 / np.abs(subjects.numbers(2, 4) @ weight.T + bias + 1).max()
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "expected"),
+    [
+        ("right", "passed", {"outputs": [[2, 3]], "finite": True}),
+        ("wrong", "equal", {"difference in float64": pytest.approx(distance())}),
+        ("undecided", "passed", {"difference in float64": pytest.approx(0, abs=1e-12)}),
+        (
+            "refused_model",
+            "build",
+            {"outside": "MXNet refuses it, too", "reason": "TypeError: it takes more arguments"},
+        ),
+        ("unbuilt", "build", {"reason": "TypeError: it takes more arguments"}),
+        ("alone", "build", {"outside": "needs the package librosa"}),
+    ],
+)
+def test_stages(name, stage, expected, mxnet):
+    row = run.run(Library(), name, None)
+    assert row["stage"] == stage
+    assert {key: row[key] for key in expected} == expected
+    assert ("outside" in row) == ("outside" in expected)
+
+
+def test_a_block_that_asks_for_a_value_ran_imperatively_only(mxnet):
+    row = run.run(Library(), "unhybrid", None)
+    assert row["stage"] == "hybridized" and "asscalar() cannot be compiled" in row["reason"]
+    assert row["where"].startswith("test_field.py:")
+
+
+def test_references(mxnet, tmp_path):
+    net = Library().build("right")
+    subjects.initialize(net)
+    answer = net(mx.nd.array(subjects.numbers(2, 4))).asnumpy()
+    np.savez(tmp_path / "right.npz", answer * 1.001)
+    assert run.run(Library(), "right", tmp_path)["mxnet"] == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_the_table(mxnet, capsys):
+    run.report([run.run(Library(), name, None) for name in Library().names() if name != "unhybrid"])
+    out = capsys.readouterr().out
+    assert "2 of 4 models pass (50.0 %)" in out
+    assert "2 more are not counted" in out and "alone: needs the package librosa" in out
+    assert "right yes both modes yes" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "expected"),
+    [
+        ([[1.0, 2.0]], [[1.0, 2.0]], 0),
+        ([[1.0, 3.0]], [[1.0, 2.0]], 0.5),
+        ([[1.0, 2.0], [0.0]], [[1.0, 2.0], [0.0]], 0),
+        ([[0.5]], [[0.0]], 1),
+        ([[np.nan, 2.0]], [[np.nan, 2.0]], 0),
+        ([[np.nan, 2.0]], [[1.0, 2.0]], np.inf),
+        ([[np.inf, 2.0]], [[-np.inf, 2.0]], np.inf),
+        ([[1.0]], [[1.0, 1.0]], np.inf),
+        ([[1.0]], [[1.0], [1.0]], np.inf),
+    ],
+)
+def test_difference(got, want, expected):
+    assert run.difference([np.array(x) for x in got], [np.array(x) for x in want]) == expected
+
+
+def test_weights_follow_from_names_and_shapes(mxnet):
+    first, second = (Library().build("right") for _ in range(2))
+    for net in (first, second):
+        subjects.initialize(net)
+        net(mx.nd.array(subjects.numbers(2, 4)))
+    values = [{k: v.data().asnumpy() for k, v in net._collect_params_with_prefix().items()} for net in (first, second)]
+    assert values[0].keys() == values[1].keys() == {"dense.weight", "dense.bias"}
+    for key, value in values[0].items():
+        np.testing.assert_array_equal(value, values[1][key])
+    assert not np.array_equal(subjects.value_of("a.weight", (3, 4)), subjects.value_of("b.weight", (3, 4)))
+
+
+def test_samples_are_one_of_each_family():
+    assert run.chosen(Library(), [], sample=True) == ["alone", "refused_model", "right", "unbuilt", "wrong"]
+    assert run.chosen(Library(), ["r*", "wrong"], sample=False) == ["refused_model", "right", "wrong"]
