@@ -59,7 +59,8 @@ def _save(path: str, names: Sequence[str], outputs: Sequence[np.ndarray]) -> Non
     from gluonjit.checkpoint import atomic, npz
 
     if not path.endswith(".npy"):
-        npz.write(path, dict(zip(names, outputs)))
+        again = [names[:k].count(name) for k, name in enumerate(names)]  # one output may be listed several times
+        npz.write(path, {f"{name}_{k}" if k else name: x for name, k, x in zip(names, again, outputs)})
         return
     if len(outputs) != 1:
         raise IRError(f"{path}: there are {len(outputs)} results; an .npz file holds several")

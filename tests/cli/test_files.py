@@ -63,6 +63,14 @@ def test_ways_to_give_the_input(run, expected, given):
     assert_close(np.load("y.npy"), expected)
 
 
+def test_an_output_that_is_listed_twice(run):
+    y = mx.sym.relu(mx.sym.var("data"), name="y")
+    mx.sym.Group([y, y]).save("twice-symbol.json")
+    assert run("run", "twice-symbol.json", "--input", "2x3", "--output", "y.npz")[0] == 0
+    with np.load("y.npz") as outputs:
+        assert outputs.files == ["y_output", "y_output_1"]
+
+
 def test_random_input(run):
     first, second, third = (run("run", *FILES, "--input", "1x3x8x8", "--seed", seed)[1] for seed in "001")
     assert first == second != third
