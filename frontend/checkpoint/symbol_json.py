@@ -81,10 +81,12 @@ def summary(path: str | os.PathLike[str]) -> Summary:
         if op == "null":
             continue
         try:
-            op = registry.get(upgrade.OPERATORS.get(op, op)).name
+            here = None if op in PYTHON_OPERATORS else registry.get(upgrade.OPERATORS.get(op, op)).name
         except MXNetError:
+            here = None
+        if here is None:
             unknown[op].append(name)
-        operators[op] += 1
+        operators[here or op] += 1
     nodes = graph["nodes"]
     variables = [node["name"] for node in nodes if node["op"] == "null"]
     edges = enumerate(reader.list(graph["heads"], "heads"))

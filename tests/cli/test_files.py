@@ -167,6 +167,14 @@ def test_inspect_says_what_is_not_supported(run):
     assert out.endswith("unsupported:\n  operator NoSuchOperator (net_dense0_fwd)\n")
 
 
+def test_inspect_of_operators_written_in_python(run):
+    node = {"op": "Custom", "name": "own", "attrs": {"op_type": "own"}, "inputs": [[0, 0, 0]]}
+    data = {"op": "null", "name": "data", "inputs": []}
+    open("own-symbol.json", "w").write(json.dumps({"nodes": [data, node], "arg_nodes": [0], "heads": [[1, 0, 0]]}))
+    status, out, _ = run("inspect", "own-symbol.json")
+    assert status == 0 and out.endswith("unsupported:\n  operator Custom (own)\n")
+
+
 def test_inspect_finds_arrays_that_are_not_read(run):
     mx.nd.save("more.params", {**mx.nd.load("net-0000.params"), "arg:other": mx.nd.ones((1,))})
     assert "not read by the graph: other" in run("inspect", "net-symbol.json", "more.params")[1]
