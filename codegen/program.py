@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from gluonjit.codegen.calls import Call, emit_calls
 from gluonjit.codegen.control import CONTROL, Region, lower_control
+from gluonjit.codegen.host import HOST, lower_host
 from gluonjit.codegen.layout import Layout
 from gluonjit.codegen.llvm import Module
 from gluonjit.codegen.places import Place, Places
@@ -47,6 +48,8 @@ class Interface:
     n_outputs: int
     """How many of the results are outputs; the rest are updated states."""
     prepares: tuple[Prepare, ...] = ()
+    calls_host: bool = False
+    """Whether it may call Python, and then hold an error in the end (`runtime.host`)."""
 
 
 @dataclass
@@ -68,7 +71,7 @@ def lower_program(graph: Graph, target: Target) -> Program:
         raise IRError(f"code is generated from level 'planned'; @{graph.name} is at {graph.level!r}")
     lowering = _Lowering(target, _scratch(graph))
     main = lowering.function("main", graph, alone=graph.attrs.get("threads", 1) == 1)
-    interface = Interface(main, len(graph.outputs), tuple(lowering.prepares))
+    interface = Interface(main, len(graph.outputs), tuple(lowering.prepares), lowering.calls_host)
     return Program(lowering.module, interface, dict(lowering.calls))
 
 
@@ -90,6 +93,7 @@ class _Lowering:
         self.module = Module(target)
         self.prepares: list[Prepare] = []
         self.calls: dict[str, int] = {}
+        self.calls_host = False
         self._kernels: dict[Hashable, str] = {}
 
     def function(self, name: str, graph: Graph, alone: bool) -> Layout:
@@ -156,6 +160,7 @@ class _Lowering:
         name = self._kernels.get(key)
         if name is None:
             name = self._kernels[key] = f"k{len(self._kernels)}_{op.attrs.get('.kernel', op.name)}"
+            self.calls_host |= op.name in HOST
             if op.name in CONTROL:
                 regions = [self._region(name, k, r, alone) for k, r in enumerate(op.regions)]
                 lower_control(name, op, regions, alone, self.module)
@@ -203,5 +208,7 @@ def lower_kernel(name: str, op: Op, target: Target, module: Module) -> None:
         from gluonjit.codegen.sequential import lower_sequential
 
         lower_sequential(name, op, target, module)
+    elif kind == "host":
+        lower_host(name, op, module)
     else:
         raise IRError(f"{op.name} has no kernel ({kind!r}); run the pass `select` first")

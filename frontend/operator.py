@@ -1,20 +1,18 @@
 """`mx.operator`: operators that users write in Python, called as `nd.Custom(x, op_type="name")`.
 
-They compute imperatively. A compiled graph cannot hold one: tracing says so.
+Compiled code calls back for them (`operators.custom`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from gluonjit import ndarray as nd
-from gluonjit.autograd import is_training
 from gluonjit.base import MXNetError
 from gluonjit.context import Context, current_context
-from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ndarray import NDArray
 
 __all__ = ["CustomOp", "CustomOpProp", "get_all_registered_operators", "register"]
@@ -109,25 +107,25 @@ def get_all_registered_operators() -> list[str]:
     return sorted({op.name for op in registry.OPERATORS.values()} | set(_PROPS))
 
 
-def run_custom(data: list[NDArray], named: dict[str, NDArray], op_type: str, attrs: dict[str, Any]) -> Any:
-    """Runs the custom operator `op_type` on inputs by position and by name.
-
-    `attrs` go to its CustomOpProp as strings, as in MXNet.
-    """
-    if op_type not in _PROPS:
-        raise MXNetError(f"Cannot find custom operator {op_type}{did_you_mean(op_type, _PROPS)}")
-    prop = _PROPS[op_type](**{key: str(value) for key, value in attrs.items()})
-    arguments = prop.list_arguments()
-    names = [*arguments, *prop.list_auxiliary_states()]
-    inputs = {**dict(zip(names, data)), **named}
-    if len(data) > len(names) or set(inputs) != set(names) or len(inputs) != len(data) + len(named):
-        given = [*(["an array"] * len(data)), *named]
-        raise MXNetError(f"custom operator {op_type} takes {', '.join(names)}; got {', '.join(given) or 'nothing'}")
-    arrays = [inputs[name] for name in names]
-    in_data, aux = arrays[: len(arguments)], arrays[len(arguments) :]
+def compute(prop: CustomOpProp, arrays: list[NDArray], training: bool) -> list[NDArray]:
+    """Runs a custom operator on its arguments and auxiliary states, in order; its results."""
+    count = len(prop.list_arguments())
+    in_data, aux = arrays[:count], arrays[count:]
     _, shapes, *_ = prop.infer_shape([list(x.shape) for x in in_data])
     _, dtypes, *_ = prop.infer_type([x.dtype for x in in_data])
     out = [nd.zeros(tuple(shape), dtype=np.dtype(dtype)) for shape, dtype in zip(shapes, dtypes)]
     operator = prop.create_operator(current_context(), [x.shape for x in arrays], [x.dtype for x in arrays])
-    operator.forward(is_training(), ["write"] * len(out), in_data, out, aux)
-    return out[0] if len(out) == 1 else out
+    operator.forward(training, ["write"] * len(out), in_data, out, aux)
+    return out
+
+
+def arranged(data: Sequence[Any], named: Mapping[str, Any], op_type: str, names: Sequence[str]) -> list[Any]:
+    """The inputs of a custom operator in the order of `names`: `data` by position, others by name.
+
+    MXNetError unless each is there, and no other.
+    """
+    inputs = {**dict(zip(names, data)), **named}
+    if len(data) > len(names) or set(inputs) != set(names) or len(inputs) != len(data) + len(named):
+        given = [*(["an array"] * len(data)), *named]
+        raise MXNetError(f"custom operator {op_type} takes {', '.join(names)}; got {', '.join(given) or 'nothing'}")
+    return [inputs[name] for name in names]

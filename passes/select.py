@@ -20,6 +20,7 @@ from gluonjit.passes.select_planar import select_planar
 from gluonjit.passes.site import Site
 
 SEQUENTIAL = frozenset({"sort", "cumsum", "scatter_add"})
+HOST = frozenset({"host_call", "check_index"})
 
 
 def _select_conv(site: Site) -> Value | None:
@@ -45,6 +46,8 @@ def select(graph: Graph, *, target: Any, winograd: bool = True) -> Graph:
             kernel = "view"
         elif op.name in SEQUENTIAL:
             kernel = "sequential"
+        elif op.name in HOST:
+            kernel = "host"
         elif op.name in CONTROL:
             kernel = op.name
         elif op.name == "fused":

@@ -56,6 +56,7 @@ def compile_graph(
     from gluonjit.codegen.target import host
     from gluonjit.runtime import cache
     from gluonjit.runtime.executable import Executable
+    from gluonjit.runtime.host import functions as host_functions
 
     target = target or host()
     key = cache.graph_cache_key(graph, pipeline, target) if after is None else None
@@ -64,7 +65,7 @@ def compile_graph(
         found = _compile(graph, pipeline, target, after)
         cache.store(key, found)
     assert found.interface is not None
-    return Executable(found.interface, llvm.load(found.objects))
+    return Executable(found.interface, llvm.load(found.objects, host_functions()))
 
 
 def _compile(graph: Graph, pipeline: str, target: Target, after: Callable[..., None] | None) -> Artifact:

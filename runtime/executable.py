@@ -15,7 +15,7 @@ import numpy as np
 from gluonjit.codegen.layout import Layout
 from gluonjit.codegen.program import Interface
 from gluonjit.ir.types import IRError, TensorType, type_of
-from gluonjit.runtime import threads
+from gluonjit.runtime import host, threads
 from gluonjit.runtime.memory import ArenaPool, CacheFriendly, aligned_array, aligned_copy
 
 
@@ -49,6 +49,7 @@ class NativeFunction:
         self.fill(table, arena)
         try:
             threads.run(self.address, table.ctypes.data, nthreads, self.layout.cost)
+            host.raise_error()
         finally:
             self.arenas.put(arena)
 
@@ -91,6 +92,7 @@ class Executable:
         self.input_types: tuple[TensorType, ...] = interface.main.input_types
         self.result_types: tuple[TensorType, ...] = interface.main.result_types
         self.n_outputs = interface.n_outputs
+        self.calls_host = interface.calls_host
         self.main = NativeFunction(interface.main, loaded.address("main"), loaded)
         nbytes = sum(t.nbytes for p in interface.prepares for t in p.layout.result_types)
         allocate = CacheFriendly().array if nbytes <= CacheFriendly.LIMIT else aligned_array

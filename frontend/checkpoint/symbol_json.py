@@ -231,12 +231,13 @@ class _Reader:
             if bodies:
                 self.fail(where, f"a variable with {len(bodies)} subgraphs", "none")
             return Record(number, None, name, attrs, inputs)
+        failed = f"{self.name}: {where}: Failed loading Op {name} of type {node['op']}"
+        if node["op"] in PYTHON_OPERATORS:
+            raise CheckpointError(f"{failed}: it is written in Python; no code in files or programs is run for it")
         try:
             op = registry.get(upgrade.OPERATORS.get(node["op"], node["op"]))
         except MXNetError as e:
-            why = "it is written in Python; no code in files or programs is run for it"
-            why = why if node["op"] in PYTHON_OPERATORS else str(e)
-            raise CheckpointError(f"{self.name}: {where}: Failed loading Op {name} of type {node['op']}: {why}") from e
+            raise CheckpointError(f"{failed}: {e}") from e
         expected = op.graphs if isinstance(op, ControlFlow) else 0
         if len(bodies) != expected:
             self.fail(where, f"{len(bodies)} subgraphs of {op.name}", str(expected or "none"))

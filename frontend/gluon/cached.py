@@ -131,7 +131,7 @@ class CachedCall:
     def _install(self, compiled: Compiled, inputs: list[np.ndarray], versions: list[Hashable], epoch: int) -> None:
         """Lets the next call with this signature go straight to native code, where that means the same."""
         known, callee = compiled.trace, compiled.callee
-        if not isinstance(callee, Executable):
+        if not isinstance(callee, Executable) or callee.calls_host:
             return
         bare = known.out_form == ARRAY
         nested = known.out_form != (list, *[ARRAY] * callee.n_outputs)

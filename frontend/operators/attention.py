@@ -8,9 +8,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gluonjit.ir.types import dtype_of
 from gluonjit.operators.attributes import integer
 from gluonjit.operators.registry import OperatorError, operator
-from gluonjit.operators.support import require_float, require_same_dtype, require_shape, scalar, shape_text
+from gluonjit.operators.support import (
+    convert,
+    fractional,
+    require_float,
+    require_numeric,
+    require_same_dtype,
+    require_shape,
+    scalar,
+    shape_text,
+)
 
 _HEADS = {"heads": integer(low=1)}
 
@@ -18,10 +28,11 @@ _HEADS = {"heads": integer(low=1)}
 @operator("_contrib_div_sqrt_dim")
 def div_sqrt_dim(b: Any, data: Any) -> Any:
     """The data divided by the square root of its last dimension"""
-    dtype = require_float(data)
+    own = require_numeric("_contrib_div_sqrt_dim", data)
     if not data.shape:
         raise OperatorError("div_sqrt_dim needs an array of at least one axis")
-    return b.div(data, scalar(b, math.sqrt(data.shape[-1]), dtype))
+    x, root = fractional(b, data), math.sqrt(data.shape[-1])
+    return convert(b, b.div(x, scalar(b, root if own.is_float else math.trunc(root), dtype_of(x))), own)
 
 
 def _head_dim(x: Any, heads: int, parts: int) -> int:

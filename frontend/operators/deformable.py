@@ -20,6 +20,7 @@ from gluonjit.operators.support import (
     require_float,
     require_same_dtype,
     require_shape,
+    scalar,
     widened,
 )
 
@@ -95,6 +96,10 @@ def _convolve(
     # Places of all taps, (batch, *extents, parts, taps), and what the images have there.
     places = b.transpose(b.reshape(offset, shape=(batch, parts, taps, 2, *extents)), perm=(0, 4, 5, 1, 2, 3))
     y, x = (_places(b, places, g, k) for k in (0, 1))
+    if reach:  # an image has faded to 0 one pixel away, and an infinite way is no other than that
+        y, x = (
+            b.minimum(b.maximum(v, scalar(b, -1, dtype_of(v))), scalar(b, n, dtype_of(v))) for v, n in zip((y, x), size)
+        )
     table = _grouped_table(b, data, parts)
     image = b.add(
         b.mul(b.iota(shape=(batch, 1, 1, 1, 1), axis=0, dtype=I64), b.constant(parts, I64)),

@@ -42,6 +42,8 @@ def _eigen(b: Any, a: Any, precision: float) -> tuple[Any, Any]:
     dtype = dtype_of(a)
     row, column = (b.iota(shape=s, axis=k, dtype=I64) for k, s in ((1, (1, size, 1)), (2, (1, 1, size))))
     a = b.select(b.ge(row, column), a, transposed(b, a))
+    # 0, or NaN: comparisons would let an element that is no number pass.
+    invalid = b.reduce(b.mul(a, scalar(b, 0, dtype)), op="sum", axes=(1, 2))
     # With an odd number, one row always waits: it is paired with a row of nothing but zeros.
     n = size + size % 2
     if n > size:
@@ -65,7 +67,8 @@ def _eigen(b: Any, a: Any, precision: float) -> tuple[Any, Any]:
 
     begin = [a, identity(b, a, n), filled(b, math.inf, (batch,), dtype)]
     (a, vectors, _), _ = loop(b, play, begin, (), [small], trip=_MOST_ROUNDS, condition=more)
-    return _sorted(b, diagonal(b, a, 0), vectors, size)
+    values, vectors = _sorted(b, diagonal(b, a, 0), vectors, size)
+    return b.add(values, b.reshape(invalid, shape=(batch, 1))), b.add(vectors, b.reshape(invalid, shape=(batch, 1, 1)))
 
 
 def _rotation(b: Any, a: Any) -> tuple[Any, Any]:

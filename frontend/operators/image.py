@@ -15,7 +15,7 @@ from gluonjit.ir.types import F32, I32, dtype_of
 from gluonjit.operators.attributes import integer, number, numbers
 from gluonjit.operators.random_draws import normal, uniform
 from gluonjit.operators.registry import OperatorError, operator
-from gluonjit.operators.support import require_float, require_numeric, shape_text
+from gluonjit.operators.support import convert, fractional, require_numeric, shape_text
 
 GRAY = (0.299, 0.587, 0.114)
 """How bright red, green and blue are."""
@@ -74,7 +74,7 @@ def to_tensor(b: Any, data: Any) -> Any:
 def normalize(b: Any, data: Any, *, mean: tuple[float, ...], std: tuple[float, ...]) -> Any:
     """(x - mean) / std for each channel of (channels, height, width)"""
     rank = _check_image(data)
-    dtype = require_float(data)
+    x = fractional(b, data)
     channels = data.shape[rank - 3]
     if channels not in (1, 3):
         raise OperatorError(
@@ -86,8 +86,8 @@ def normalize(b: Any, data: Any, *, mean: tuple[float, ...], std: tuple[float, .
         if len(values) != 1 and len(values) < channels:
             raise OperatorError(f"{what} has {len(values)} numbers for {channels} channels")
         column = np.broadcast_to(values[:1] if len(values) == 1 else values[:channels], channels)
-        columns.append(b.constant(column.reshape(channels, 1, 1), dtype))
-    return b.div(b.sub(data, columns[0]), columns[1])
+        columns.append(b.constant(column.reshape(channels, 1, 1), dtype_of(x)))
+    return convert(b, b.div(b.sub(x, columns[0]), columns[1]), require_numeric("_image_normalize", data))
 
 
 @operator(

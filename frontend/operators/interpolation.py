@@ -62,9 +62,10 @@ def bilinear(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, in
         for across, horizontal in ((0, b.sub(one, right)), (1, right)):
             at_y = b.add(top, one) if down else top
             at_x = b.add(left, one) if across else left
-            value = b.mul(pixel(b, table, image, at_y, at_x, size), per_pixel(b, b.mul(vertical, horizontal)))
+            value = pixel(b, table, image, at_y, at_x, size)
             if reach:
                 value = b.select(per_pixel(b, inside(b, at_y, at_x, size)), value, zero)
+            value = b.mul(value, per_pixel(b, b.mul(vertical, horizontal)))  # NaN where the coordinates are
             total = value if total is None else b.add(total, value)
     if reach:
         return total

@@ -11,7 +11,7 @@ from gluonjit.operators.attributes import boolean, dtype, number, optional, shap
 from gluonjit.operators.binary import beside_scalar, modulo
 from gluonjit.operators.reduction import reduced_axes
 from gluonjit.operators.registry import OperatorError, Shape, operator
-from gluonjit.operators.support import convert, narrowed, require_numeric, shape_text, widened
+from gluonjit.operators.support import convert, fractional, narrowed, require_numeric, shape_text, widened
 from gluonjit.operators.support import scalar as constant_scalar
 
 Function = Callable[[Any, Any, Any], Any]
@@ -55,7 +55,7 @@ def _declare_scalar(name: str, doc: str, function: Function, divides: bool = Fal
 
     def expand(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
         if divides:
-            data = data if dtype_of(data).is_float else b.cast(data, dtype=F32)
+            data = fractional(b, data)
         else:
             data = beside_scalar(b, data, is_int)
         value = constant_scalar(b, scalar, dtype_of(data))
@@ -93,7 +93,7 @@ def relu(b: Any, data: Any) -> Any:
 def sigmoid(b: Any, data: Any) -> Any:
     """1 / (1 + exp(-x))"""
     own = require_numeric("_npx_sigmoid", data)
-    return b.sigmoid(data) if own.is_float else convert(b, b.sigmoid(b.cast(data, dtype=F32)), own)
+    return convert(b, b.sigmoid(fractional(b, data)), own)
 
 
 @operator("_np_copy", inputs=("a",), same_shape=True)

@@ -67,6 +67,10 @@ class Operator(opdef.OpDef):
     streams: Callable[[Mapping[str, Any], bool], int] | None = None
     imperative_only: str = ""
     """Why the operator cannot be traced, when it cannot (its result's shape depends on values)."""
+    updates: Callable[[Mapping[str, Any]], Mapping[int, int]] | None = None
+    """Which inputs it writes to: the number of each, and of the (hidden) result that it holds afterwards."""
+    host: str = ""
+    """Why compiled code has to call Python for it, when it has to."""
     aliases: tuple[str, ...] = ()
     level: str = "operator"
     _parsed: dict[Any, dict[str, Any]] = field(default_factory=dict, repr=False)
@@ -87,6 +91,10 @@ class Operator(opdef.OpDef):
         if callable(self.inputs):
             return self.inputs(attrs)
         return tuple(f"arg{k}" for k in range(attrs["num_args"])) if self.variadic else self.inputs
+
+    def aux_names(self, attrs: Mapping[str, Any]) -> Sequence[str]:
+        """The names of the inputs that are auxiliary states."""
+        return self.aux
 
     def check_arity(self, count: int, attrs: Mapping[str, Any]) -> None:
         """Raises OperatorError unless `count` is how many inputs the operator takes with these (parsed) attributes."""

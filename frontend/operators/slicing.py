@@ -177,9 +177,9 @@ def slice_like(b: Any, data: Any, shape_like: Any, *, axes: Shape) -> Any:
                 f"{len(old)} vs. {len(like)}"
             )
         axes = tuple(range(len(old)))
-    for a in axes:
+    for a in (a + len(old) if a < 0 else a for a in axes):  # also of `shape_like`, whatever its rank
         for which, rank in (("first", len(old)), ("second", len(like))):
-            if not -rank <= a < rank:
+            if not 0 <= a < rank:
                 raise OperatorError(f"Slice axis: {a} exceeds {which} input: {rank}")
         if like[a] > old[a]:
             raise OperatorError(f"Slice axis {a} with size {like[a]} exceeds limit of input with size {old[a]}")

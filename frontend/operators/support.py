@@ -85,6 +85,11 @@ def convert(b: Any, x: Any, dtype: DType) -> Any:
     return b.cast(x, dtype=dtype)
 
 
+def fractional(b: Any, x: Any) -> Any:
+    """Integers as float32; floats as they are."""
+    return x if dtype_of(x).is_float else b.cast(x, dtype=F32)
+
+
 def widened(b: Any, x: Any) -> Any:
     """float16 and bfloat16 as float32: for operators of many steps, which should round once."""
     return b.cast(x, dtype=F32) if dtype_of(x) in (F16, BF16) else x

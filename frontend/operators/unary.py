@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gluonjit.ir.types import F32, F64, dtype_of
+from gluonjit.ir.types import F64, dtype_of
 from gluonjit.operators.attributes import number
 from gluonjit.operators.registry import operator
-from gluonjit.operators.support import convert, require_float, require_numeric
+from gluonjit.operators.support import convert, fractional, require_float, require_numeric
 
 Function = Callable[[Any, Any], Any]
 
@@ -25,7 +25,7 @@ def _declare(name: str, doc: str, function: Function, *, integers: bool = False,
         dtype = require_numeric(name, data)
         if integers or dtype.is_float:
             return function(b, data)
-        return convert(b, function(b, b.cast(data, dtype=F32)), dtype)
+        return convert(b, function(b, fractional(b, data)), dtype)
 
     expand.__doc__ = doc
     operator(name, aliases=aliases, same_shape=True)(expand)
@@ -136,18 +136,21 @@ def hard_sigmoid(b: Any, data: Any, *, alpha: float, beta: float) -> Any:
 def quadratic(builder: Any, data: Any, *, a: float, b: float, c: float) -> Any:
     """a * x**2 + b * x + c"""
     own = require_numeric("_contrib_quadratic", data)
-    x = data if own.is_float else builder.cast(data, dtype=F32)
+    x = fractional(builder, data)
     second, first, constant = (builder.constant(factor, dtype_of(x)) for factor in (a, b, c))
     y = builder.add(builder.mul(builder.add(builder.mul(second, x), first), x), constant)
-    return y if own.is_float else convert(builder, y, own)
+    return convert(builder, y, own)
 
 
 @operator("smooth_l1", aliases=("_npx_smooth_l1",), attrs={"scalar": number(1.0)}, same_shape=True)
 def smooth_l1(b: Any, data: Any, *, scalar: float) -> Any:
     """0.5 (s x)**2 where |x| < 1 / s**2, else |x| - 0.5 / s**2"""
-    dtype = require_float(data)
-    size, square = b.abs(data), scalar * scalar
+    own = require_numeric("smooth_l1", data)
+    x = fractional(b, data)
+    dtype = dtype_of(x)
+    scalar = scalar if own.is_float else math.trunc(scalar)
+    size, square = b.abs(x), scalar * scalar
     linear = b.sub(size, b.constant(0.5 / square if square else math.inf, dtype))
-    parabola = b.mul(b.mul(data, data), b.constant(0.5 * square, dtype))
+    parabola = b.mul(b.mul(x, x), b.constant(0.5 * square, dtype))
     limit = b.constant(1 / square if square else math.inf, dtype)
-    return b.select(b.gt(size, limit), linear, parabola)
+    return convert(b, b.select(b.gt(size, limit), linear, parabola), own)

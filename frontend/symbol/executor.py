@@ -14,7 +14,7 @@ from gluonjit.context import Context
 from gluonjit.ir.types import F32, TensorType, type_of
 from gluonjit.ir.types import dtype as ir_dtype
 from gluonjit.symbol.dtypes import solve_types
-from gluonjit.symbol.graph import Node, post_order, variables
+from gluonjit.symbol.graph import Entry, Node, post_order, variables
 from gluonjit.symbol.infer import check_shape, known_variables
 from gluonjit.symbol.lower import lower, stream_numbers
 from gluonjit.symbol.shapes import bracketed, is_complete, solve_shapes
@@ -124,7 +124,10 @@ class Executor:
 
             show, everything = self._monitor
             run_monitored(self._graph(training), inputs, lambda name, _, x: show(name, x), everything)
-        outputs, _ = callee.run(inputs, versions)
+        outputs, updates = callee.run(inputs, versions)
+        for (k, _), new in zip(self._updates(), updates, strict=True):
+            np.copyto(arrays[k]._array, new)
+            arrays[k]._wrote()
         self._outputs = [NDArray._wrap(x) for x in outputs]
         return self._outputs
 
@@ -139,11 +142,24 @@ class Executor:
         rarely = [k for k, name in enumerate(names) if (name not in inputs if inputs else name.endswith(LEARNED))]
         return (*rarely, *range(len(names), len(names) + len(self._aux)))
 
+    def _updates(self) -> list[tuple[int, Entry]]:
+        """Which arrays operators write to, and what these hold afterwards."""
+        places = {node: k for k, node in enumerate([*self._arguments, *self._aux])}
+        found = {}
+        for node in post_order(self._symbol._heads):
+            for at, k in node.op.updates(node.parsed).items() if node.op and node.op.updates else ():
+                if node.inputs[at][0] in places:
+                    found[places[node.inputs[at][0]]] = node, k
+        return sorted(found.items(), key=lambda item: item[0])
+
     def _graph(self, training: bool) -> Any:
         heads = self._symbol._heads
         arrays = [*self.arg_arrays, *self.aux_arrays]
-        inputs = [((n, 0), type_of(x._array)) for n, x in zip([*self._arguments, *self._aux], arrays)]
-        return lower(self._symbol.name or "group", inputs, post_order(heads), heads, training=training)
+        leaves = [*self._arguments, *self._aux]
+        inputs = [((n, 0), type_of(x._array)) for n, x in zip(leaves, arrays)]
+        updates = [((leaves[k], 0), entry) for k, entry in self._updates()]
+        nodes = post_order(heads)
+        return lower(self._symbol.name or "group", inputs, nodes, heads, training=training, updates=updates)
 
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
         """Not available yet: MXNetError."""

@@ -14,10 +14,12 @@ import numpy as np
 from gluonjit.base import dtype_name, integer_types
 from gluonjit.context import Context
 from gluonjit.operators import registry
+from gluonjit.symbol.compose import make_node
 from gluonjit.symbol.symbol import Symbol, invoke
 from gluonjit.trace.state import current_trace
 
 __all__ = [
+    "Custom",
     "arange",
     "eye",
     "full",
@@ -163,3 +165,19 @@ def histogram(a: Symbol, bins: Any = 10, range: Any = None, name: str | None = N
     if not isinstance(bins, Symbol):
         raise ValueError("bins argument should be either an integer or an NDArray")
     return invoke(registry.get("_histogram"), (a, bins), {}, hint="_histogram", name=name)
+
+
+def Custom(*data: Any, op_type: str, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """An operator that a user wrote in Python, registered as `op_type`; inputs by position or by its names for them."""
+    from gluonjit import ndarray
+    from gluonjit.operators.custom import custom
+
+    trace = current_trace()
+    named, attrs = ndarray.custom.divided(kwargs)
+    if trace is not None and trace.concerns([*data, *named.values()]):
+        return ndarray.Custom(*data, op_type=op_type, name=name, out=out, **kwargs)
+    raw = {"op_type": op_type, **attrs}
+    given = {**dict(zip(custom.input_names(custom.parse(raw)), data)), **named}
+    entries = {key: value._entry(key) for key, value in given.items()}
+    node = make_node(custom, entries, raw, name=name, attr=attr, hint="custom")
+    return Symbol([(node, k) for k in range(node.visible)])

@@ -85,9 +85,10 @@ class Node:
     @property
     def aux_inputs(self) -> tuple[int, ...]:
         """Positions of the inputs that are auxiliary states."""
-        if self.op is None or not self.op.aux:
+        names = self.op.aux_names(self.parsed) if self.op else ()
+        if not self.op or not names:
             return ()
-        return tuple(k for k, name in enumerate(self.op.input_names(self.parsed)) if name in self.op.aux)
+        return tuple(k for k, name in enumerate(self.op.input_names(self.parsed)) if name in names)
 
     def __repr__(self) -> str:
         return f"<Node {self.op.name if self.op else 'null'} {self.name}>"

@@ -204,9 +204,12 @@ class Recorder:
             self.refuse(f"{op.name} cannot be compiled: {op.imperative_only}", for_value=True)
         by_name = {key: value for key, value in attrs.items() if isinstance(value, Symbol)}
         attrs = {key: value for key, value in attrs.items() if key not in by_name}
-        given = [*operands, *by_name.values()]
-        entries = [read(self.lift(x)) for x in given if x is not None]
-        results = self.emit(op, entries, attrs, name=name, attr=attr, hint=hint)
+        given = [self.lift(x) for x in (*operands, *by_name.values()) if x is not None]
+        results = self.emit(op, [read(x) for x in given], attrs, name=name, attr=attr, hint=hint)
+        if op.updates is not None:
+            (node, _), *_ = results
+            for at, k in op.updates(node.parsed).items():
+                write(given[at], (node, k))
         if out is not None:
             targets = list(out) if isinstance(out, (list, tuple)) else [out]
             if len(targets) != len(results):
@@ -276,6 +279,11 @@ class Recorder:
             new = Node(node.op, node.name, node.attrs, operands, node.parsed, loc, node.versions)
             self._append(new)
             env.update({(node, k): (new, k) for k in range(len(node.output_names))})
+            for at, k in (node.op.updates(node.parsed) if node.op.updates else {}).items():
+                written = node.inputs[at]
+                if written[0].op is None:
+                    write(self.lift(inputs[written[0].name]), (new, k))
+                    env[written] = (new, k)
         return [self.fresh(env[head]) for head in symbol._heads]
 
     # Bodies of loops and branches

@@ -176,64 +176,7 @@ def test_features():
         features.is_enabled("magic")
 
 
-# Operators in Python
-
-
-@mx.operator.register("scaled_sum")
-class ScaledSumProp(mx.operator.CustomOpProp):
-    def __init__(self, scale="1"):
-        super().__init__(need_top_grad=False)
-        self.scale = float(scale)
-
-    def list_arguments(self):
-        return ["a", "b"]
-
-    def list_outputs(self):
-        return ["sum", "training"]
-
-    def infer_shape(self, in_shape):
-        return in_shape, [in_shape[0], [1]], []
-
-    def create_operator(self, ctx, shapes, dtypes):
-        scale = self.scale
-
-        class ScaledSum(mx.operator.CustomOp):
-            def forward(self, is_train, req, in_data, out_data, aux):
-                self.assign(out_data[0], req[0], (in_data[0] + in_data[1]) * scale)
-                self.assign(out_data[0], "add", 1)
-                self.assign(out_data[1], "null", 9)
-                self.assign(out_data[1], req[1], is_train)
-
-        return ScaledSum()
-
-
-def test_custom_operators():
-    a, b = nd.ones((2, 1)), nd.ones((2, 1)) * 2
-    total, training = nd.Custom(a, b, op_type="scaled_sum", scale=3)
-    assert total.asnumpy().tolist() == [[10], [10]] and training.asnumpy().tolist() == [0]
-    with autograd.train_mode():
-        assert nd.Custom(b=b, a=a, op_type="scaled_sum")[1].asscalar() == 1
-    out = [nd.zeros((2, 1)), nd.zeros(1)]
-    assert nd.Custom(a, b=b, op_type="scaled_sum", out=out) is out and out[0].asnumpy().tolist() == [[4], [4]]
-    assert "scaled_sum" in mx.operator.get_all_registered_operators()
-    with pytest.raises(MXNetError, match="did you mean 'scaled_sum'"):
-        nd.Custom(a, op_type="scaled_sun")
-    with pytest.raises(MXNetError, match="takes a, b; got an array"):
-        nd.Custom(a, op_type="scaled_sum")
-    with pytest.raises(AssertionError, match="subclass of CustomOpProp"):
-        mx.operator.register("x")(int)
-
-
-def test_custom_operators_cannot_be_compiled():
-    class Net(gluon.HybridBlock):
-        def hybrid_forward(self, F, x):
-            return F.Custom(x, x, op_type="scaled_sum")[0]
-
-    net = Net()
-    assert net(nd.ones(1)).asscalar() == 3
-    net.hybridize()
-    with pytest.raises(MXNetError, match="compute on NDArrays only, not in compiled graphs"):
-        net(nd.ones(1))
+# Functions in Python
 
 
 class Halves(autograd.Function):

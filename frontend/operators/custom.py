@@ -1,0 +1,110 @@
+"""`Custom`: what users wrote in Python (`gluonjit.operator`). Compiled code calls it back at every call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.opdef import did_you_mean
+from gluonjit.ir.primitives.host import FUNCTIONS
+from gluonjit.ir.types import TensorType, dtype, dtype_of
+from gluonjit.operators.attributes import Attr, string
+from gluonjit.operators.registry import Operator, OperatorError, operator
+from gluonjit.operators.support import Shapes, merge
+
+_TYPE, _TRAINING = ".op_type", ".training"
+"""Arguments of the call that are none of the operator's own."""
+
+
+def properties(attrs: Mapping[str, Any]) -> Any:
+    """The `CustomOpProp` for these attributes. OperatorError if there is no operator of that type."""
+    from gluonjit import operator as custom
+
+    kind = attrs["op_type"]
+    if kind not in custom._PROPS:
+        raise OperatorError(f"Cannot find custom operator {kind}{did_you_mean(kind, custom._PROPS)}")
+    return custom._PROPS[kind](**dict(attrs["arguments"]))
+
+
+@dataclass(eq=False)
+class CustomOperator(Operator):
+    """Attributes are `op_type` and whatever its class takes, as strings: `arguments` once they are parsed."""
+
+    def parse(self, raw: Mapping[str, Any], node: str = "") -> dict[str, Any]:
+        if "op_type" not in raw:
+            raise OperatorError("Required parameter op_type of string is not presented, in operator Custom")
+        known = raw.get("arguments")
+        given = dict(known) if isinstance(known, tuple) else {}
+        for key, value in raw.items():
+            if key != "op_type" and value is not known and not (key.startswith("__") and key.endswith("__")):
+                given[key] = str(value)
+        return {"op_type": str(raw["op_type"]), "arguments": tuple(given.items())}
+
+    def aux_names(self, attrs: Mapping[str, Any]) -> Sequence[str]:
+        return tuple(properties(attrs).list_auxiliary_states())
+
+
+def _inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
+    prop = properties(attrs)
+    return (*prop.list_arguments(), *prop.list_auxiliary_states())
+
+
+def _results(attrs: Mapping[str, Any]) -> tuple[str, ...]:
+    """What it gives, and the new values of its auxiliary states, which are hidden."""
+    prop = properties(attrs)
+    return (*prop.list_outputs(), *prop.list_auxiliary_states())
+
+
+def _complete(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
+    """What its class makes of the shapes that are known, once the first one is."""
+    if shapes[0] is None or 0 in shapes[0]:
+        return shapes
+    count = len(properties(attrs).list_arguments())
+    arguments, _, *aux = properties(attrs).infer_shape([list(s or ()) for s in shapes[:count]])
+    return [merge(old, tuple(new)) for old, new in zip(shapes, [*arguments, *(aux[0] if aux else ())])]
+
+
+def _updates(attrs: Mapping[str, Any]) -> dict[int, int]:
+    prop = properties(attrs)
+    first, count = len(prop.list_arguments()), len(prop.list_outputs())
+    return {first + k: count + k for k in range(len(prop.list_auxiliary_states()))}
+
+
+@operator(
+    "Custom",
+    kind=CustomOperator,
+    inputs=_inputs,
+    attrs={"op_type": string(), "arguments": Attr("string", lambda value: value, ())},
+    outputs=_results,
+    visible=lambda attrs: len(properties(attrs).list_outputs()),
+    complete=_complete,
+    updates=_updates,
+    host="it is written in Python",
+)
+def custom(b: Any, *inputs: Any, op_type: str, arguments: tuple[tuple[str, str], ...]) -> Any:
+    """What a class registered by mx.operator.register(op_type) computes"""
+    prop = properties({"op_type": op_type, "arguments": arguments})
+    count = len(prop.list_arguments())
+    _, shapes, *_ = prop.infer_shape([list(x.shape) for x in inputs[:count]])
+    _, dtypes, *_ = prop.infer_type([dtype_of(x).numpy.type for x in inputs[:count]])
+    types = [TensorType(dtype(np.dtype(t)), tuple(s)) for s, t in zip(shapes, dtypes)]
+    types += [TensorType(dtype_of(x), tuple(x.shape)) for x in inputs[count:]]
+    arguments = ((_TYPE, op_type), (_TRAINING, str(b.training)), *arguments)
+    return b.host_call(*inputs, function="custom", arguments=arguments, types=tuple(types))
+
+
+def _call(operands: Sequence[np.ndarray], arguments: Mapping[str, str]) -> list[np.ndarray]:
+    from gluonjit import operator as custom
+    from gluonjit.ndarray import NDArray
+
+    own = tuple((key, value) for key, value in arguments.items() if not key.startswith("."))
+    prop = properties({"op_type": arguments[_TYPE], "arguments": own})
+    arrays = [NDArray._wrap(np.array(x)) for x in operands]
+    outputs = custom.compute(prop, arrays, arguments[_TRAINING] == "True")
+    return [x._array for x in (*outputs, *arrays[len(prop.list_arguments()) :])]
+
+
+FUNCTIONS["custom"] = _call
