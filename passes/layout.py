@@ -120,7 +120,7 @@ def _channels_last(b: Builder, op: Op, operands: list[_Both], fixed: Container[V
     """The op in channels-last form, when that is possible and useful; else None."""
     rank = op.result.ndim
     if op.name == "broadcast" and rank >= 3:
-        return _Broadcast(b, op, operands[0])
+        return _repeat(b, op, operands[0]) or _Broadcast(b, op, operands[0])
     if op.name == "dot_general":
         return _dense(b, op, operands) if op.operands[1] in fixed else None
     if op.name in _RULES:
@@ -185,6 +185,14 @@ def _reduce(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
     return _Both(b, y) if is_plain else _Both(b, last=y)
 
 
+def _repeat(b: Builder, op: Op, x: _Both) -> _Both | None:
+    """Pixels of a channels-last image repeated, as enlarging it does: channels-last again."""
+    old, new = op.operands[0].shape, op.result.shape
+    if not x.is_last or len(old) != len(new) or old[:2] != new[:2] or all(n == 1 for n in old[2:]):
+        return None
+    return _Both(b, last=b.broadcast(x.last(), shape=tuple(new[p] for p in last_perm(len(new)))))
+
+
 def _reshape(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
     """Of spatial axes alone; of channels split, transposed and joined again (a shuffle); flattening, which may wait."""
     (x,) = operands
@@ -227,9 +235,11 @@ def _shuffle(b: Builder, op: Op, x: _Split) -> _Both | None:
 def _dense(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
     """A dense layer on flattened channels-last pixels takes them as they are, with its weights in that order."""
     x = operands[0]
-    (axis_x, *_), (axis_w, *_) = op.attrs["contract"]
-    if not isinstance(x, _Later) or x.op.name != "reshape" or x.op.result.ndim != 2 or axis_x != 1:
+    if not isinstance(x, _Later) or x.op.name != "reshape" or x.op.result.ndim != 2:
         return None
+    if op.attrs["contract"][0] != (1,) or op.attrs["batch"][0]:
+        return None
+    (axis_w,) = op.attrs["contract"][1]
     terms = x.op.operands[0].shape[1:]
     w = operands[1].plain()
     w = b.reshape(w, shape=(*w.shape[:axis_w], *terms, *w.shape[axis_w + 1 :]))
