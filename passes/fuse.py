@@ -11,10 +11,10 @@ What a group can be:
   (softmax, LayerNorm): each row is reduced once, then written;
 * an *anchor* (dot_general, conv) with an elementwise epilogue of its result's shape.
 
-`concat`, `sort`, `cumsum` and `scatter_add` stay alone; a `reshape` outside a group renames a buffer and costs
-nothing, so it joins none. Constants of one element are copied to where they are used, uniform ones become broadcasts
-of such. The rule against recomputation: `reps` counts how often a value would be evaluated for each of its elements;
-above 1 only values that cost nothing (movement of a buffer, iota, constants) may join.
+`concat`, `sort`, `cumsum`, `scatter_add` and what calls the host stay alone; a `reshape` outside a group renames a
+buffer and costs nothing, so it joins none. Constants of one element are copied to where they are used, uniform ones
+become broadcasts of such. The rule against recomputation: `reps` counts how often a value would be evaluated for each
+of its elements; above 1 only values that cost nothing (movement of a buffer, iota, constants) may join.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gluonjit.passes.lift import CONTROL, mark_captured
 from gluonjit.passes.manager import register_pass
 
 ANCHORS = frozenset({"dot_general", "conv"})
-LONE = frozenset({"sort", "cumsum", "scatter_add"})
+LONE = frozenset({"sort", "cumsum", "scatter_add", "host_call", "check_index"})
 """These have no scalar definition: they are kernels by themselves, without a region."""
 ALONE = LONE | {"concat"}
 OUTSIDE = frozenset({"constant", "prepare", "fused", "reshape"}) | CONTROL

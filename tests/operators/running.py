@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+import gluonjit
 from gluonjit.ir.graph import Builder, Graph
 from gluonjit.ir.types import type_of
 from gluonjit.operators import registry
 from gluonjit.runtime.eager import Eager, quiet
 
 from .samples import Case
+from .samples_custom import define
+
+define(gluonjit)
 
 KEY = (1234, 7)
 """Seed and counter of the random operators."""
@@ -48,16 +50,3 @@ def graph_of(cases: Sequence[Case]) -> tuple[Graph, list[np.ndarray]]:
 def with_key(graph: Graph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The inputs of an expanded graph: `rng_key` comes last when random operators need one."""
     return [*inputs, np.array(KEY)] if len(graph.inputs) > len(inputs) else list(inputs)
-
-
-@functools.cache
-def can_compile() -> bool:
-    return importlib.util.find_spec("gluonjit.codegen.loops") is not None
-
-
-def run_compiled(graph: Graph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Outputs of the native code for an expanded graph."""
-    from gluonjit.runtime.compiler import compile_graph
-
-    outputs, _ = compile_graph(graph).run(list(inputs))
-    return list(outputs)

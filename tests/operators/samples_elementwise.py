@@ -334,6 +334,23 @@ def amp_multicast(rng):
     return data, {"num_outputs": len(data), "cast_narrow": bool(rng.randint(2))}
 
 
+@sample("amp_multicast")
+def amp_multicast_of_one_type(rng):
+    data = [floats(rng, 2, 3) for _ in range(rng.randint(1, 4))]
+    data[0][0, :2] = np.nan, -np.inf
+    return data, {"num_outputs": len(data), "cast_narrow": bool(rng.randint(2))}
+
+
+@sample("amp_multicast")
+def amp_multicast_of_different_shapes(rng):
+    return [floats(rng, 2, 3), floats(rng, 4)], {"num_outputs": 2}
+
+
+@sample("amp_multicast")
+def amp_multicast_of_one(rng):
+    return [floats(rng, 3)], {"num_outputs": 1}
+
+
 @sample("amp_cast")
 def amp_cast(rng):
     own, other = rng.permutation(["float16", "float32"])

@@ -87,6 +87,24 @@ def flip_at_random(rng):
     return [picture(rng, 4, 5, 3)], {}
 
 
+def symmetric(x):
+    x = np.maximum(x, x[::-1])
+    return np.maximum(x, x[:, ::-1])
+
+
+# Where extents are odd, MXNet leaves the row or column in the middle as it finds it.
+@sample("_image_random_flip_left_right", "_image_random_flip_top_bottom")
+def flip_what_is_symmetric(rng):
+    return [symmetric(picture(rng, 4, 6, 3, dtype=["float32", "uint8"][rng.randint(2)]))], {}
+
+
+@sample("_image_random_flip_left_right", "_image_random_flip_top_bottom")
+def flip_of_nan(rng):
+    x = picture(rng, 4, 2, 1)
+    x[1, 1], x[0, 0] = np.nan, np.inf
+    return [symmetric(x)], {}
+
+
 COLORS = tuple(f"_image_random_{name}" for name in ("brightness", "contrast", "hue"))
 SATURATION = "_image_random_saturation"  # MXNet's is wrong: docs/differences.md
 
@@ -139,6 +157,45 @@ def jitter_of_some(rng):
 @sample("_image_random_color_jitter", oracle=False)
 def jitter_of_nothing(rng):
     return [picture(rng, 3, 4, 3)], {"brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "hue": 0.0}
+
+
+@sample("_image_random_color_jitter")
+def jitter_by_nothing_visible(rng):
+    tiny = 1e-12
+    x = picture(rng, 4, 5, 3, dtype=["float32", "uint8"][rng.randint(2)])
+    return [x], [{"brightness": tiny, "contrast": 0.0}, {"brightness": 0.0, "contrast": tiny}][rng.randint(2)] | {
+        "saturation": 0.0,
+        "hue": 0.0,
+    }
+
+
+@sample("_image_random_color_jitter")
+def jitter_of_infinity(rng):
+    x = picture(rng, 4, 5, 3)
+    x[0, 0, 0], x[1, 1, 1] = np.nan, np.inf
+    return [x], {"brightness": 1e-12, "contrast": 0.0, "saturation": 0.0, "hue": 0.0}
+
+
+@sample(SATURATION)
+def saturation_that_stays(rng):
+    return [picture(rng, 4, 5, 3, dtype=["float32", "uint8"][rng.randint(2)])], {"min_factor": 1.0, "max_factor": 1.0}
+
+
+@sample("_image_random_lighting")
+def lighting_that_stays(rng):  # of one channel, MXNet gives what it finds in memory
+    return [picture(rng, 4, 5, 3)], {"alpha_std": 0.0}
+
+
+@sample("_image_random_lighting")
+def lighting_of_whole_numbers(rng):
+    return [picture(rng, 3, 4, 3, dtype="uint8")], {"alpha_std": 0.0}
+
+
+@sample("_image_random_lighting")
+def lighting_of_nan(rng):
+    x = picture(rng, 4, 5, 3)
+    x[0, 0, 0], x[1, 1, 1] = np.nan, np.inf
+    return [x], {"alpha_std": 0.0}
 
 
 @sample("_image_adjust_lighting")

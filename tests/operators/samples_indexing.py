@@ -26,6 +26,11 @@ def boolean_mask(rng):
     return [floats(rng, 6, 2), integers(rng, 6, dtype=["float32", "int32"][rng.randint(2)], low=-1, high=2)], {}
 
 
+@sample("_contrib_boolean_mask")
+def boolean_mask_of_rows(rng):
+    return [floats(rng, 4, 3), integers(rng, 4, dtype="int32", low=0, high=2)], {"axis": 0}
+
+
 @sample("_contrib_boolean_mask", oracle=False)
 def boolean_mask_of_columns(rng):
     return [integers(rng, 2, 5), integers(rng, 5, dtype="bool")], {"axis": 1}
@@ -95,9 +100,23 @@ def scatter_to_one_place(rng):
     return [floats(rng, 8, 2), integers(rng, 1, 8, low=0, high=3)], {"shape": (3, 2)}
 
 
-@sample("_scatter_set_nd", oracle=False)  # works in place only
+@sample("_scatter_set_nd", oracle=False)  # the row out of range is where MXNet writes beyond the array
 def scatter_set_nd(rng):
     return [floats(rng, 4, 3), floats(rng, 6, 3), integers(rng, 1, 6, low=0, high=5)], {"shape": (4, 3)}
+
+
+@sample("_scatter_set_nd")
+def scatter_set_rows(rng):
+    dtype = ["float32", "float64", "int32"][rng.randint(3)]
+    rows = [floats(rng, 5, 3), floats(rng, 3, 3)]
+    index = rng.permutation(5)[:3].reshape(1, 3).astype("int64")
+    return [*(x.astype(dtype) for x in rows), index], {"shape": (5, 3)}
+
+
+@sample("_scatter_set_nd")
+def scatter_set_elements(rng):
+    index = np.stack([rng.permutation(4), integers(rng, 4, low=0, high=3)]).astype("float32")
+    return [floats(rng, 4, 3), np.array([np.nan, 1, -np.inf, 2], "float32"), index], {"shape": (4, 3)}
 
 
 @sample("_scatter_set_nd", oracle=False)
@@ -197,6 +216,14 @@ def of_whole_sequences(rng):
 @sample("SequenceReverse")
 def reverse_sequences(rng):
     return [floats(rng, 4, 3, 2), integers(rng, 3, dtype="float32", low=0, high=5)], {"use_sequence_length": True}
+
+
+@sample("SequenceReverse")
+def reverse_sequences_along_time(rng):
+    return [floats(rng, 4, 3), integers(rng, 3, dtype="float32", low=1, high=5)], {
+        "use_sequence_length": True,
+        "axis": 0,
+    }
 
 
 @sample("SequenceReverse")

@@ -447,6 +447,11 @@ def batch_norm_with_relu_of_images(rng):
     return batch_norm(rng, (2, 3, 5, 4)), {"eps": 1e-2}
 
 
+@sample("_contrib_BatchNormWithReLU")
+def batch_norm_with_relu_along_an_axis(rng):
+    return batch_norm(rng, (2, 3, 5, 4)), {"axis": 1, "fix_gamma": False}
+
+
 @sample("LeakyReLU", oracle=False)  # MXNet leaves the mask unset outside of training, and crashes inside
 def rrelu(rng):
     return [floats(rng, 2, 9)], {"act_type": "rrelu", "lower_bound": 0.1, "upper_bound": 0.3}
@@ -537,6 +542,11 @@ def dropout_nothing(rng):
 @sample("Dropout")
 def dropout_float64(rng):
     return [floats(rng, 2, 4, dtype="float64")], {}
+
+
+@sample("Dropout")
+def dropout_inference_along_axes(rng):
+    return [floats(rng, 3, 4, 2)], {"p": 0.5, "axes": (0, 2)}
 
 
 @sample("Dropout", training=True, oracle=False)

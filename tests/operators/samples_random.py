@@ -1,4 +1,9 @@
-"""Samples of the random operators: MXNet draws other numbers, so only their modes are compared here."""
+"""Samples of the random operators: MXNet draws other numbers, so it is asked where nothing is left to chance.
+
+How random numbers are distributed is compared in `test_random.py`.
+"""
+
+import numpy as np
 
 from .samples import floats, sample
 
@@ -31,6 +36,72 @@ for _name, (_numbers, _tensors) in PARAMETERS.items():
         return [floats(rng, 2, 3, low=0.1, high=0.9) for _ in range(count)], {
             "shape": [(), (4,), (2, 2)][rng.randint(3)]
         }
+
+
+CERTAIN = {
+    "uniform": ({"low": 2.5, "high": 2.5}, (2.5, 2.5)),
+    "normal": ({"loc": -1.5, "scale": 1e-30}, (-1.5, 1e-30)),
+    "exponential": ({"lam": float("inf")}, (np.inf,)),
+    "gamma": ({"alpha": 1e13, "beta": 1e-13}, (1e13, 1e-13)),
+    "poisson": ({"lam": 0.0}, (0,)),
+    "negative_binomial": ({"k": 3, "p": 1.0}, (3, 1)),
+    "generalized_negative_binomial": ({"mu": 0.0, "alpha": 0.3}, (0, 0.3)),
+}
+"""Parameters, as numbers and as elements of tensors, with which all numbers drawn are equal."""
+
+for _name, (_numbers, _elements) in CERTAIN.items():
+    for _dtype in ("float16", "float32", "float64"):
+
+        @sample(f"_random_{_name}")
+        def certain(rng, numbers=_numbers, dtype=_dtype):
+            return [], {**numbers, "shape": [(2, 3), (5,)][rng.randint(2)], "dtype": dtype}
+
+        @sample(f"_random_{_name}_like")
+        def certain_like(rng, numbers=_numbers, dtype=_dtype):
+            return [floats(rng, 2, 3, dtype=dtype)], numbers
+
+        @sample(f"_sample_{_name}")
+        def certain_of_parameters(rng, elements=_elements, dtype=_dtype):
+            shape = {"float16": (), "float32": (4,), "float64": (2, 1)}[dtype]
+            return [np.full((2, 2), x, "float32") for x in elements], {"shape": shape, "dtype": dtype}
+
+
+@sample("_random_randint")
+def randint_of_one(rng):
+    low = int(rng.randint(-9, 10))
+    return [], {"low": low, "high": low + 1, "shape": (2, 3), "dtype": ["int32", "int64"][rng.randint(2)]}
+
+
+@sample("_sample_multinomial")
+def multinomial_of_one(rng):
+    return [np.eye(4, dtype="float32")[rng.randint(0, 4, 3)]], {"shape": [(), (5,), (2, 3)][rng.randint(3)]}
+
+
+@sample("_sample_multinomial")
+def multinomial_of_one_with_likelihood(rng):
+    row = np.eye(4, dtype="float32")[rng.randint(4)]
+    return [row], {"shape": (3,), "get_prob": True, "dtype": ["int32", "float64"][rng.randint(2)]}
+
+
+@sample("_sample_multinomial")
+def multinomial_as_bytes(rng):
+    return [np.eye(3, dtype="float64")], {"dtype": "uint8"}
+
+
+@sample("_shuffle")
+def shuffle_of_equals(rng):
+    row = np.array([[1.5, np.nan, np.inf]], "float32")
+    return [np.repeat(row, [1, 4][rng.randint(2)], axis=0)], {}
+
+
+@sample("_shuffle")
+def shuffle_of_equal_integers(rng):
+    return [np.full((5,), 7, ["int32", "int8", "int64"][rng.randint(3)])], {}
+
+
+@sample("_shuffle")
+def shuffle_of_one_row(rng):
+    return [floats(rng, 1, 4)], {}
 
 
 @sample("_random_randint", oracle=False)

@@ -101,6 +101,11 @@ def squeeze_some(rng):
 
 
 @sample("squeeze")
+def squeeze_two(rng):
+    return [floats(rng, 1, 2, 1, 3)], {"axis": (0, 2)}
+
+
+@sample("squeeze")
 def squeeze_to_one_axis(rng):
     return [floats(rng, 1, 1)], {}
 

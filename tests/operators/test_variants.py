@@ -1,0 +1,158 @@
+"""Variants of the samples: what MXNet answered, and whether it has been asked enough about every operator."""
+
+import re
+
+import numpy as np
+import pytest
+
+from gluonjit.operators import registry
+from gluonjit.operators.control_flow import ControlFlow
+from gluonjit.operators.registry import OPERATORS
+from support.compare import difference
+
+from . import samples, variants
+from .running import run_case
+from .test_oracle import LOOSER, TOLERANCE
+
+DECLARED = {op.name: op for op in OPERATORS.values() if not isinstance(op, ControlFlow)}
+"""Operators that hold graphs have tests of their own: `frontend/test_control_flow.py`, `checkpoint/test_fused.py`."""
+
+NOT_THERE = {"WarpCTC"}
+"""Operators that MXNet has as plugins alone, so that none could be asked."""
+
+DIFFERENT = {
+    "nan": {
+        "`Activation('relu')`": "Activation Pooling ROIPooling",
+        "`softmax`, `log_softmax`": "softmax SoftmaxOutput",
+        "pixels of weight 0": "_contrib_BilinearResize2D _contrib_ModulatedDeformableConvolution",
+        "`sort`, `argsort`, `topk`": "sort argsort topk _contrib_bipartite_matching",
+        "`contrib.box_iou`": "_contrib_box_iou",
+        "places of NaN": "one_hot _unravel_index",
+        "float → `int8`": "_contrib_quantize _contrib_quantize_v2 _contrib_quantized_concat",
+        "`linalg_potrf`": "_linalg_gelqf _linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet",
+        "`image.random_saturation`": "_image_random_saturation",
+        "random operators": "_sample_generalized_negative_binomial _sample_poisson",
+    },
+    "infinite": {
+        "`softmax`, `log_softmax`": "softmax SoftmaxOutput",
+        "pixels of weight 0": "_contrib_ModulatedDeformableConvolution",
+        "sums with infinities": "norm",
+        "places of NaN": "_contrib_SparseEmbedding _ravel_multi_index _unravel_index",
+        "`linalg_potrf`": "_linalg_gelqf _linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet",
+        "`image.random_saturation`": "_image_random_saturation",
+        "random operators": "_image_random_flip_left_right _image_random_flip_top_bottom "
+        "_sample_generalized_negative_binomial _sample_multinomial _sample_poisson",
+    },
+    "int32": {
+        "float → `int32`": "arctanh erfinv",
+        "`sort`, `argsort`, `topk`": "argsort",
+        "colors of whole numbers": "_image_random_hue",
+        "random operators": "_sample_exponential _sample_gamma _sample_generalized_negative_binomial _sample_normal "
+        "_sample_poisson",
+    },
+    "int8": {
+        "float → `int8`": "arctanh erfinv",
+        "`Convolution` of int8": "Convolution",
+        "`sort`, `argsort`, `topk`": "argsort",
+        "colors of whole numbers": "_image_random_hue",
+        "random operators": "_sample_exponential _sample_gamma _sample_generalized_negative_binomial _sample_normal "
+        "_sample_poisson",
+    },
+    "negative": {},
+}
+"""Operators that answer otherwise than MXNet, by kind of variant and what `docs/differences.md` calls it."""
+
+
+@pytest.fixture(scope="module")
+def recorded(root):
+    return variants.unpack(np.load(root / "tests" / "data" / "operators-variants.npz"))
+
+
+def known_difference(operator, kind):
+    return next((title for title, names in DIFFERENT[kind].items() if operator in names.split()), None)
+
+
+def asked(operator, kind, recorded):
+    """The variant that MXNet has an answer for; None where there is none."""
+    where = f"{operator}/{kind}"
+    if f"{where}/number" not in recorded:
+        assert f"{where}/refused" in recorded or not any(variants.of_kind(operator, kind)), (
+            f"{where} is not recorded: run tests/oracle/record.py variants"
+        )
+        return None
+    case = next(c for c in samples.cases(operator) if c.number == recorded[f"{where}/number"])
+    case = variants.vary(case, kind)
+    assert case.checksum() == recorded[f"{where}/inputs"], f"the inputs of {case} are not those recorded"
+    return case
+
+
+@pytest.mark.parametrize("operator", samples.operators())
+def test_equals_mxnet(operator, recorded):
+    for kind in variants.KINDS:
+        case = asked(operator, kind, recorded)
+        if case is None or known_difference(operator, kind):
+            continue
+        results = run_case(case)
+        where = f"{operator}/{kind}"
+        for k in range(sum(re.fullmatch(rf"{where}/\d+", name) is not None for name in recorded)):
+            expected, got = recorded[f"{where}/{k}"], results[k]
+            assert (got.dtype, got.shape) == (expected.dtype, expected.shape), f"{kind} {case}: result {k}"
+            allowed = LOOSER.get((operator, expected.dtype.name)) or TOLERANCE.get(expected.dtype.name, 0)
+            error = difference(got, expected)
+            assert error <= allowed, f"{kind} {case} {case.attrs}: {k} is off by {error:.2g}\n{got}\nMXNet:\n{expected}"
+
+
+def test_differences_are_argued(root):
+    text = (root / "docs" / "differences.md").read_text()
+    for kind, titles in DIFFERENT.items():
+        for title, names in titles.items():
+            assert title in text, f"{kind} of {names}"
+            assert not set(names.split()) - set(samples.operators())
+
+
+# What there must be for every operator
+
+
+@pytest.mark.parametrize("operator", samples.operators())
+def test_enough_has_been_asked(operator, recorded):
+    cases = list(samples.cases(operator))
+    assert len(cases) >= 5
+    if operator in NOT_THERE:
+        return
+    given = [case for case in cases if case.oracle]
+    assert len(given) >= 3
+    answered = [case for kind in variants.KINDS if (case := asked(operator, kind, recorded))]
+    inputs = [x for case in (*given, *answered) for x in case.inputs]
+    values = [x.astype(np.float64) for x in inputs if x.dtype.kind == "f"]
+
+    def refused(*kinds):
+        return all(f"{operator}/{kind}/refused" in recorded for kind in kinds)
+
+    if values and not refused("nan"):
+        assert any(np.isnan(x).any() for x in values), "no case with NaN"
+    if values and not refused("infinite"):
+        assert any(np.isinf(x).any() for x in values), "no case with an infinity"
+    if inputs and not refused("int32", "int8"):
+        assert any(x.dtype.kind in "iu" for x in inputs), "no case with integers"
+    if set(registry.get(operator).attrs) & set(variants.AXES) and not refused("negative"):
+        assert any(map(counts_from_the_end, (*given, *answered))), "no case with a negative axis"
+
+
+def counts_from_the_end(case):
+    values = [case.attrs.get(name, default) for name, default in defaults(case.operator).items()]
+    return any(np.any(np.asarray(value) < 0) for value in values if value is not None)
+
+
+def defaults(operator):
+    from gluonjit.ir.opdef import REQUIRED
+
+    attrs = registry.get(operator).attrs
+    return {
+        name: None if attrs[name].default is REQUIRED else attrs[name].default
+        for name in variants.AXES
+        if name in attrs
+    }
+
+
+def test_every_operator_has_samples():
+    assert sorted({registry.get(name).name for name in samples.operators()}) == sorted(DECLARED)
