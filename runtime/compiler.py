@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import gc
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -76,7 +78,8 @@ def _compile(graph: Graph, pipeline: str, target: Target, after: Callable[..., N
     from gluonjit.runtime.progress import Progress
     from gluonjit.runtime.threads import get_num_threads
 
-    with Progress(graph.name, [*(name for name, _ in parse_pipeline(pipeline)), "kernels", *_CODE]) as progress:
+    steps = [*(name for name, _ in parse_pipeline(pipeline)), "kernels", *_CODE]
+    with Progress(graph.name, steps) as progress, _uncollected():
 
         def step(name: str, before: Graph, made: Graph, seconds: float) -> None:
             progress.done(name)
@@ -86,6 +89,19 @@ def _compile(graph: Graph, pipeline: str, target: Target, after: Callable[..., N
         program = lower_program(run_passes(graph, pipeline, target=target, after=step), target)
         progress.done("kernels")
         return Artifact(graph.name, compile_parts(program.module, target, get_num_threads()), program.interface)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's collector of cycles: passes make many objects and no cycles, and it would look at all of them
+    again and again, for a quarter of their time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 _CODE = ("machine code",) * 12
