@@ -26,23 +26,31 @@ def flatten(result: Any) -> list[np.ndarray]:
     return [] if result is None else [result.asnumpy()]
 
 
+def answer(package: subjects.Package, name: str, precise: bool) -> list[np.ndarray]:
+    if precise:
+        net = subjects.in_float64(package, name)
+        with subjects.making_float64():
+            return flatten(net(*subjects.as_ndarrays(package.inputs(name, net), "float64")))
+    net = package.build(name)
+    subjects.initialize(net)
+    return flatten(net(*subjects.as_ndarrays(package.inputs(name, net))))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--package", choices=sorted(subjects.PACKAGES), required=True)
     parser.add_argument("--names", required=True, help="names or patterns, separated by blanks")
     parser.add_argument("--out", type=Path, required=True, help="folder for an .npz of each model")
+    parser.add_argument("--float64", action="store_true", help="in double precision, where scores are close")
     arguments = parser.parse_args()
     package = subjects.PACKAGES[arguments.package]
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in package.names():
-        file = arguments.out / f"{name}.npz"
+        file = arguments.out / (f"{name}.float64.npz" if arguments.float64 else f"{name}.npz")
         if file.exists() or not any(fnmatch.fnmatch(name, p) for p in arguments.names.split()):
             continue
         try:
-            net = package.build(name)
-            subjects.initialize(net)
-            inputs = subjects.as_ndarrays(package.inputs(name, net))
-            np.savez(file, *flatten(net(*inputs)))
+            np.savez(file, *answer(package, name, arguments.float64))
             print(f"{name}: recorded", flush=True)
         except Exception as e:
             print(f"{name}: {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}", flush=True)

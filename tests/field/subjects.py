@@ -324,3 +324,33 @@ def value_of(name: str, shape: tuple[int, ...]) -> Array:
     if len(shape) < 2 or name.endswith(("beta", "bias", "running_mean")):
         return r.uniform(-0.1, 0.1, shape).astype(np.float32)
     return (r.standard_normal(shape) * np.sqrt(2 / np.prod(shape[1:]))).astype(np.float32)
+
+
+# Double precision
+
+
+def in_float64(package: Package, name: str) -> Any:
+    net = package.build(name)
+    initialize(net)
+    net.cast("float64")
+    return net
+
+
+@contextlib.contextmanager
+def making_float64() -> Iterator[None]:
+    """`F.arange` and `F.cast` give float64 for float32: nothing else that models use turns to float32 by itself."""
+    import mxnet as mx
+
+    def wide(value: Any) -> Any:
+        return "float64" if isinstance(value, (str, type)) and value in ("float32", np.float32) else value
+
+    def wider(function: Callable[..., Any], **defaults: Any) -> Callable[..., Any]:
+        return lambda *args, **kwargs: function(
+            *map(wide, args), **{key: wide(value) for key, value in {**defaults, **kwargs}.items()}
+        )
+
+    with contextlib.ExitStack() as patches:
+        for F in (mx.nd, mx.sym):
+            patches.enter_context(mock.patch.object(F, "arange", wider(F.arange, dtype="float64")))
+            patches.enter_context(mock.patch.object(F, "cast", wider(F.cast)))
+        yield
