@@ -338,7 +338,7 @@ def in_float64(package: Package, name: str) -> Any:
 
 @contextlib.contextmanager
 def making_float64() -> Iterator[None]:
-    """`F.arange` and `F.cast` give float64 for float32: nothing else that models use turns to float32 by itself."""
+    """`F.arange`, `F.cast` and `x.astype` give float64 for float32: models turn to float32 in no other way."""
     import mxnet as mx
 
     def wide(value: Any) -> Any:
@@ -353,4 +353,7 @@ def making_float64() -> Iterator[None]:
         for F in (mx.nd, mx.sym):
             patches.enter_context(mock.patch.object(F, "arange", wider(F.arange, dtype="float64")))
             patches.enter_context(mock.patch.object(F, "cast", wider(F.cast)))
+        for kind in (mx.nd.NDArray, mx.sym.Symbol, *mx.sym.Symbol.__subclasses__()):
+            if "astype" in vars(kind):
+                patches.enter_context(mock.patch.object(kind, "astype", wider(kind.astype)))
         yield
