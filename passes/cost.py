@@ -40,15 +40,20 @@ def nanoseconds(op: Op, target: Any) -> float:
         return _CALL + op.attrs["trip"] * sum(graph_nanoseconds(r, target) for r in op.regions)
     if op.name == "branch":
         return _CALL + max(graph_nanoseconds(r, target) for r in op.regions)
+    return _CALL + max(transfer_and_computing(op, target))
+
+
+def transfer_and_computing(op: Op, target: Any) -> tuple[float, float]:
+    """Nanoseconds that moving the operands and results of a kernel takes, and computing: the longer one counts."""
     nbytes = sum(v.type.nbytes for v in op.results) + _bytes_read(op)
     transfer = nbytes / (_CACHED if nbytes <= target.l2 else _UNCACHED)
     if op.name == "sort":
         n = op.operands[0].type.size
-        return _CALL + 5 * n * log2(max(n, 2))
+        return 0.0, 5 * n * log2(max(n, 2))
     if op.name in ("cumsum", "scatter_add"):
-        return _CALL + max(transfer, 2 * op.operands[-1].type.size)
+        return transfer, 2.0 * op.operands[-1].type.size
     body = op.regions[0].ops if op.regions else (op,)
-    return _CALL + max(transfer, sum(_computing(o, target) for o in body))
+    return transfer, sum(_computing(o, target) for o in body)
 
 
 def graph_nanoseconds(graph: Graph, target: Any) -> float:

@@ -24,6 +24,19 @@ from gluonjit.passes.tiling_winograd import Problem, winograd_tile, working_memo
 
 def winograd_notes(x: Value, w: Value, attrs: Any, out: tuple[int, ...], target: Any) -> dict[str, Any] | None:
     """Annotations of the kernel for a `conv` of x by w with these attributes; None where it is better done directly."""
+    problem = problem_of(x, w, attrs, out)
+    tile = None if problem is None else winograd_tile(problem, target)
+    if problem is None or tile is None:
+        return None
+    notes: dict[str, Any] = {".kernel": "winograd", ".tile": tuple(tile), ".packed": 1}
+    memory = working_memory(problem, tile)
+    if tile.block:
+        return {**notes, ".scratch": memory.own + memory.transformed}
+    return {**notes, ".scratch": memory.own, ".workspace": memory.transformed}
+
+
+def problem_of(x: Value, w: Value, attrs: Any, out: tuple[int, ...]) -> Problem | None:
+    """The convolution as the estimates see it; None for one that no transform is for."""
     *taps, depth, filters = w.shape
     if attrs["groups"] != 1 or {*attrs["stride"], *attrs["dilation"]} != {1} or len(taps) > 2 or x.dtype is not F32:
         return None
@@ -31,15 +44,7 @@ def winograd_notes(x: Value, w: Value, attrs: Any, out: tuple[int, ...], target:
         _inside(n, o, r, low) for n, o, r, low in zip(x.shape[1:], out[1:-1], taps, attrs["low"], strict=False)
     )
     rows, row_taps = (1, 1) if len(taps) == 1 else (out[1], taps[0])
-    problem = Problem(out[0], (rows, out[-2]), (row_taps, taps[-1]), inside, depth, filters, x.dtype.itemsize)
-    tile = winograd_tile(problem, target)
-    if tile is None:
-        return None
-    notes: dict[str, Any] = {".kernel": "winograd", ".tile": tuple(tile), ".packed": 1}
-    memory = working_memory(problem, tile)
-    if tile.block:
-        return {**notes, ".scratch": memory.own + memory.transformed}
-    return {**notes, ".scratch": memory.own, ".workspace": memory.transformed}
+    return Problem(out[0], (rows, out[-2]), (row_taps, taps[-1]), inside, depth, filters, x.dtype.itemsize)
 
 
 def _inside(size: int, out: int, taps: int, low: int) -> float:

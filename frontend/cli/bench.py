@@ -28,6 +28,7 @@ def add_commands(commands: Any) -> None:
         metavar="FILE.py:NAME",
         help="a function of the block that returns a function of ndarrays doing the same work; timed as well",
     )
+    p.add_argument("--explain", action="store_true", help="print which kernel computes what, its estimate, and why")
     p.add_argument("--rounds", type=int, default=15, help="how often each is timed (default: %(default)s)")
     p.add_argument("--seconds", type=float, default=0.1, help="length of one timing (default: %(default)s)")
     p.set_defaults(run=_run)
@@ -47,6 +48,13 @@ def _run(arguments: argparse.Namespace) -> None:
     first = time.perf_counter() - start
     contenders["hybridized"] = lambda: compiled(*inputs)
 
+    if arguments.explain:
+        from gluonjit import autograd
+        from gluonjit.cli.dump import render
+        from gluonjit.gluon.cached import trace_call
+
+        with autograd.predict_mode():
+            print(render(trace_call(compiled, inputs), "explain"))
     times = measure(contenders, arguments.rounds, arguments.seconds)
     print(f"first hybridized call, compiling included: {first:.3f} s")
     baseline = times["imperative"]

@@ -26,6 +26,7 @@ def add_commands(commands: Any) -> None:
         p.add_argument("--stage", choices=STAGES, default=stage, help="what to print (default: %(default)s)")
         p.add_argument("--train", action="store_true", help="in training mode")
         p.add_argument("--no-winograd", action="store_true", help="as with hybridize(winograd=False)")
+        p.add_argument("--explain", action="store_true", help="print which kernel computes what, its estimate, and why")
         p.add_argument("--locs", action="store_true", help="show where in the program each op comes from")
         p.set_defaults(run=_run)
 
@@ -37,11 +38,12 @@ def _run(arguments: argparse.Namespace) -> None:
     block, given = load_model(arguments)
     with autograd.train_mode() if arguments.train else autograd.predict_mode():
         graph = trace_call(block, given)
-    print(render(graph, arguments.stage, arguments.locs, not arguments.no_winograd), end="")
+    stage = "explain" if arguments.explain else arguments.stage
+    print(render(graph, stage, arguments.locs, not arguments.no_winograd), end="")
 
 
 def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True) -> str:
-    """The text of `graph` (level `traced` or `expanded`) at a stage."""
+    """The text of `graph` (level `traced` or `expanded`) at a stage; at stage `explain`, the list of its kernels."""
     from gluonjit.codegen import llvm
     from gluonjit.codegen.program import lower_program
     from gluonjit.codegen.target import host
@@ -55,6 +57,10 @@ def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True) 
         return print_graph(run_passes(graph, "expand"), locs=locs, elide=16)
     target = host()
     planned = run_passes(graph, pipeline(winograd), target=target)
+    if stage == "explain":
+        from gluonjit.passes.explain import table
+
+        return table(planned, target)
     if stage == "optimized":
         return print_graph(planned, locs=locs, elide=16)
     text = lower_program(planned, target).text

@@ -214,3 +214,12 @@ def test_no_cache(run):
     for action in ("show", "clear"):
         status, out, _ = run("cache", action)
         assert status == 0 and "turned off by GLUONJIT_CACHE=0" in out
+
+
+def test_explain(run):
+    status, out, _ = run("dump", "model.py:net", "--input", "2x5", "--explain")
+    assert status == 0
+    heads, *rows = out.splitlines()
+    assert heads.split() == ["kernel", "what", "tile", "µs", "why"]
+    assert any(row.startswith("matmul") and "2×3, sums of 5" in row and "model.py" in row for row in rows)
+    assert rows[-1].endswith("prepared when a parameter changes")

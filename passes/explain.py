@@ -1,0 +1,144 @@
+"""Which kernel computes what in a graph that `select` has seen, what it is expected to take, and why it is that one.
+
+All of it follows from the graph's annotations and the estimates that `select` went by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from gluonjit.ir.buffers import is_view, runs_kernel
+from gluonjit.ir.graph import Graph, Op
+from gluonjit.ir.winograd import WinogradTile
+from gluonjit.passes.cost import nanoseconds, transfer_and_computing
+from gluonjit.passes.select_winograd import problem_of
+from gluonjit.passes.tiling_winograd import direct_cycles, winograd_cycles
+
+_PER_MICROSECOND = 3500
+"""Cycles."""
+
+
+class Row(NamedTuple):
+    """One kernel's call. `microseconds` are those expected on one core."""
+
+    kernel: str
+    what: str
+    tile: str
+    microseconds: float
+    why: str
+    loc: str
+
+
+def explain(graph: Graph, target: Any) -> list[Row]:
+    """A row per kernel, in order."""
+    rows = []
+    for op in graph.ops:
+        if runs_kernel(op):
+            tile = "×".join(map(str, op.attrs.get(".tile", ())))
+            time = nanoseconds(op, target) / 1e3
+            if op.attrs.get(".kernel") == "winograd":
+                time = _cycles(op, target)[1] / _PER_MICROSECOND
+            why = "; ".join(_why(op, target))
+            rows.append(Row(op.attrs.get(".kernel", op.name), _what(op), tile, time, why, str(op.loc or "")))
+    return rows
+
+
+def table(graph: Graph, target: Any) -> str:
+    """`explain` as text, with a line on what needs no kernel."""
+    rows = explain(graph, target)
+    heads = ("kernel", "what", "tile", "µs")
+    cells = [heads, *((r.kernel, r.what, r.tile, f"{r.microseconds:.1f}") for r in rows)]
+    widths = [max(len(row[k]) for row in cells) for k in range(len(heads))]
+    lines = []
+    for row, why in zip(cells, ["why", *(r.why + (f"  [{r.loc}]" if r.loc else "") for r in rows)]):
+        shown = [c.rjust(w) if k == 3 else c.ljust(w) for k, (c, w) in enumerate(zip(row, widths))]
+        lines.append("  ".join([*shown, why]).rstrip())
+    views = sum(is_view(op) for op in graph.ops)
+    prepared = sum(op.name == "prepare" for op in graph.ops)
+    total = sum(r.microseconds for r in rows)
+    lines.append(
+        f"{len(rows)} kernels, {total:.0f} µs expected on one core, up to {graph.attrs.get('threads', 1)} threads; "
+        f"{views} views, {prepared} parts prepared when a parameter changes"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _what(op: Op) -> str:
+    shapes = f" -> {op.results[0].type}"
+    if not op.regions:
+        return op.name + shapes
+    product = _product(op)
+    if product is None:
+        names = dict.fromkeys(o.name for o in op.regions[0].ops if o.name not in ("broadcast", "constant"))
+        return (" ".join([*names][:4]) + (" …" if len(names) > 4 else "") or "copy") + shapes
+    x, w = product.operands
+    if product.name == "dot_general":
+        (con, _), (batch, _) = product.attrs["contract"], product.attrs["batch"]
+        terms = math.prod(x.shape[k] for k in con)
+        lots = math.prod(x.shape[k] for k in batch)
+        columns = product.result.shape[-1]
+        rows = product.result.size // columns // lots
+        return (f"{lots} × " if lots > 1 else "") + f"{rows}×{columns}, sums of {terms}"
+    taps = "×".join(map(str, w.shape[:-2]))
+    stride = max(product.attrs["stride"])
+    extra = f" /{stride}" if stride > 1 else ""
+    groups = product.attrs["groups"]
+    extra += f", {groups} groups" if groups > 1 else ""
+    return (
+        f"{taps}{extra}, {x.shape[-1]} -> {product.result.shape[-1]} @{'×'.join(map(str, product.result.shape[1:-1]))}"
+    )
+
+
+def _product(op: Op) -> Op | None:
+    """The matrix product or convolution in a kernel; others before it restore its weights."""
+    if op.attrs.get(".kernel") in ("loops", "copy"):
+        return None
+    found = [o for o in op.regions[0].ops if o.name in ("dot_general", "conv")]
+    return found[-1] if found else None
+
+
+def _why(op: Op, target: Any) -> Iterator[str]:
+    kernel = op.attrs.get(".kernel")
+    if kernel in ("winograd", "conv"):
+        yield _transformed_or_not(op, target)
+    elif kernel == "planar":
+        yield "filters fill less than half of a vector, so lanes are pixels"
+    elif kernel == "depthwise":
+        yield "no sums over many channels, so lanes are channels"
+    elif kernel == "sequential":
+        yield "one element after the other"
+    if op.name == "fused":
+        transfer, computing = transfer_and_computing(op, target)
+        yield "bound by memory" if transfer > computing else "bound by computing"
+    if op.attrs.get(".streaming"):
+        yield "written past the caches"
+    if any(s is not None for s in op.attrs.get(".strides", ())[len(op.operands) :]):
+        yield "written into a concat"
+    if op.attrs.get(".threads") == 1:
+        yield "too small to share"
+
+
+def _transformed_or_not(op: Op, target: Any) -> str:
+    conv = _product(op)
+    assert conv is not None
+    x, w = conv.operands
+    problem = problem_of(x, w, conv.attrs, conv.result.shape)
+    if problem is None:
+        return "directly, as there is no transform for strides, dilation, groups and such types"
+    if op.attrs[".kernel"] == "conv":
+        return "directly, as a transform saves too little"
+    tile = WinogradTile(*op.attrs[".tile"])
+    direct, transformed = _cycles(op, target)
+    return f"F({tile.height}×{tile.width}), expected to be {direct / transformed:.1f} times as fast as directly"
+
+
+def _cycles(op: Op, target: Any) -> tuple[float, float]:
+    """What a transformed convolution is expected to take directly, and as it is."""
+    conv = _product(op)
+    assert conv is not None
+    x, w = conv.operands
+    problem = problem_of(x, w, conv.attrs, conv.result.shape)
+    assert problem is not None
+    return direct_cycles(problem, target), winograd_cycles(problem, WinogradTile(*op.attrs[".tile"]), target)

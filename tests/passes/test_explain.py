@@ -1,0 +1,56 @@
+"""What `explain` says of a graph: every kernel once, and the reason that the selection had."""
+
+import pytest
+
+from gluonjit.codegen.target import named
+from gluonjit.ir.text import parse_graph
+from gluonjit.passes import run_passes
+from gluonjit.passes.explain import explain, table
+from support.convolutions import conv
+
+TARGET = named("x86-64-v3")
+
+
+def rows(graph):
+    return explain(run_passes(graph, "fuse, select, hoist, views, threads", target=TARGET), TARGET)
+
+
+@pytest.mark.parametrize(
+    ("graph", "kernel", "what", "why"),
+    [
+        (conv((28, 28), 64, 64, 3, low=1, high=1), "winograd", "3×3, 64 -> 64 @28×28", "times as fast as directly"),
+        (conv((28, 28), 64, 64, 3, stride=2), "conv", "3×3 /2, 64 -> 64 @13×13", "no transform for strides"),
+        (conv((9, 9), 4, 8, 3), "conv", "3×3, 4 -> 8 @7×7", "a transform saves too little"),
+        (conv((28, 28), 1, 2, 5), "planar", "5×5, 1 -> 2 @24×24", "lanes are pixels"),
+        (conv((14, 14), 32, 32, 3, groups=32), "depthwise", "3×3, 32 groups, 32 -> 32 @12×12", "lanes are channels"),
+        (conv((14, 14), 64, 32, 1), "matmul", "196×32, sums of 64", "bound by"),
+    ],
+    ids=["winograd", "stride", "small", "planar", "depthwise", "1x1"],
+)
+def test_convolutions(graph, kernel, what, why):
+    row = rows(graph)[-1]
+    assert (row.kernel, row.what) == (kernel, what)
+    assert why in row.why and row.tile and row.microseconds > 0
+
+
+def test_a_transform_is_expected_to_be_faster():
+    graph = conv((28, 28), 64, 64, 3, low=1, high=1)
+    direct = run_passes(graph, "fuse, select {winograd = False}", target=TARGET)
+    assert rows(graph)[-1].microseconds < 0.9 * explain(direct, TARGET)[-1].microseconds
+
+
+def test_loops_concats_and_views():
+    graph = parse_graph(
+        """graph @g(%x: f32[8,32], %y: f32[2,4]) level legal {
+          %a = exp(%x) %b = log(%x) %c = concat(%a, %b) {axis = 1}
+          %d = cumsum(%c) {axis = 0} %r = reshape(%d) {shape = (16, 32)} %s = transpose(%r) {perm = (1, 0)}
+          return %s
+        }"""
+    )
+    found = rows(graph)
+    assert [r.kernel for r in found] == ["loops", "loops", "sequential", "loops"]
+    assert "written into a concat" in found[0].why and "too small to share" in found[0].why
+    assert "one element after the other" in found[2].why
+    text = table(run_passes(graph, "fuse, select, hoist, views, threads", target=TARGET), TARGET)
+    assert text.splitlines()[0].split() == ["kernel", "what", "tile", "µs", "why"]
+    assert "4 kernels" in text and "2 views" in text
