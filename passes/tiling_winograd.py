@@ -67,7 +67,7 @@ def _tile(problem: Problem, outputs: tuple[int, int], target: Any) -> WinogradTi
     units = -(-tiles // rows)
     if units < _TOGETHER:
         return tile
-    choices = [tile._replace(block=block) for block in _BLOCKS]
+    choices = [tile, *(tile._replace(block=block) for block in _BLOCKS)]
     return min(choices, key=lambda tile: _traffic(problem, tile, target))
 
 
