@@ -191,7 +191,8 @@ class _Folder:
         fixed = [v in self.fixed for v in op.operands]
         if fixed[0] == fixed[1]:
             return None
-        linear = _Linear(op, tuple(self.env[v] for v in op.operands), 1 if fixed[1] else 0)
+        # Of an anchor further down, asked about by `_is_taken`, operands may be further down, too.
+        linear = _Linear(op, tuple(self.env.get(v, v) for v in op.operands), 1 if fixed[1] else 0)
         axes = list(linear.outputs.values())
         return linear if axes == sorted(axes) else None
 
