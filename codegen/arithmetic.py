@@ -78,11 +78,6 @@ class Arithmetic(Values):
     def div(self, a: Val, b: Val) -> Val:
         if not a.dtype.is_float:
             return self._divide(a, b)[0]
-        if a.lanes and not b.lanes and a.dtype is F32:
-            # Lanes over one divisor: times its reciprocal, in f64. The product is within 2**-51 of the quotient, and a
-            # quotient of two f32 is never that near to the middle between two f32: rounding it gives IEEE's result.
-            inverse = self.emit("fdiv {t} {0}, {1}", F64, self.constant(1, F64), self.cast(b, F64))
-            return self.cast(self.mul(self.cast(a, F64), inverse), F32)
         return self._float("fdiv {t} {0}, {1}", a, b)
 
     def mod(self, a: Val, b: Val) -> Val:
