@@ -46,7 +46,8 @@ def get_backend(name: str | None) -> Backend:
 def _llvm(graph: Graph, options: dict[str, Any]) -> Callee:
     from gluonjit.runtime.compiler import compile_graph, pipeline
 
-    return compile_graph(graph, pipeline=pipeline(winograd=bool(options.get("winograd", True))))
+    steps = pipeline(winograd=bool(options.get("winograd", True)))
+    return compile_graph(graph, pipeline=steps, tune=bool(options.get("tune", False)))
 
 
 def _numpy(graph: Graph, options: dict[str, Any]) -> Callee:

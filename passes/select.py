@@ -8,9 +8,11 @@ a view.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable, Mapping
+from typing import Any, NamedTuple
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.ir.structure import op_key
 from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.lift import CONTROL
 from gluonjit.passes.manager import register_pass
@@ -18,6 +20,7 @@ from gluonjit.passes.select_conv import select_conv
 from gluonjit.passes.select_matmul import select_dot
 from gluonjit.passes.select_planar import select_planar
 from gluonjit.passes.site import Site
+from gluonjit.passes.tiling import MAX_ROWS
 
 SEQUENTIAL = frozenset({"sort", "cumsum", "scatter_add"})
 HOST = frozenset({"host_call", "check_index"})
@@ -31,11 +34,33 @@ def _select_conv(site: Site) -> Value | None:
 _SELECTORS = {"dot_general": select_dot, "conv": _select_conv}
 
 
+class Variant(NamedTuple):
+    """A way in which a product may be computed, other than by the estimates."""
+
+    winograd: bool = True
+    most: int = MAX_ROWS
+    """Rows of a register tile."""
+
+
+VARIANTS = [Variant(winograd, most) for winograd in (True, False) for most in (MAX_ROWS, 12, 8, 6, 4)]
+"""What tuning measures; the first one is what is chosen without."""
+
+
+def has_variants(op: Op) -> bool:
+    """Whether a group is around a product, whose kernel may be chosen."""
+    return (
+        op.name == "fused" and ".kernel" not in op.attrs and sum(o.name in _SELECTORS for o in op.regions[0].ops) == 1
+    )
+
+
 @register_pass("select")
-def select(graph: Graph, *, target: Any, winograd: bool = True) -> Graph:
+def select(
+    graph: Graph, *, target: Any, winograd: bool = True, variants: Mapping[Hashable, Variant] | None = None
+) -> Graph:
     """Annotates each op with its kernel; the graph attribute `params` tells which weights are worth packing.
 
-    `winograd = False`: convolutions sum their products by the definition."""
+    `winograd = False`: convolutions sum their products by the definition. `variants` are those that were measured to be
+    best, by the op's key (`ir.structure.op_key`)."""
     fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
     fixed.update(r for op in fixed_ops(graph) for r in op.results)
 
@@ -51,7 +76,8 @@ def select(graph: Graph, *, target: Any, winograd: bool = True) -> Graph:
         elif op.name in CONTROL:
             kernel = op.name
         elif op.name == "fused":
-            made = _with_anchor(b, op, operands, fixed, target, winograd)
+            variant = (variants.get(op_key(op)) if variants else None) or Variant(winograd)
+            made = _with_anchor(b, op, operands, fixed, target, variant)
             if made is not None:
                 return (made,)
             kernel = "loops"
@@ -67,13 +93,13 @@ def select(graph: Graph, *, target: Any, winograd: bool = True) -> Graph:
 
 
 def _with_anchor(
-    b: Builder, op: Op, operands: tuple[Value, ...], fixed: set[Value], target: Any, winograd: bool
+    b: Builder, op: Op, operands: tuple[Value, ...], fixed: set[Value], target: Any, variant: Variant
 ) -> Value | None:
     anchors = [o for o in op.regions[0].ops if o.name in _SELECTORS]
     if len(anchors) != 1:
         return None
     (anchor,) = anchors
-    site = Site(b, op, operands, anchor, fixed, target, winograd)
+    site = Site(b, op, operands, anchor, fixed, target, *variant)
     if not site.is_supported():
         return None
     made = _SELECTORS[anchor.name](site)

@@ -65,7 +65,7 @@ def select_conv(site: Site) -> Value | None:
             found = winograd_notes(left, right, attrs, epilogue.shape, site.target)
             if found is not None:
                 return _winograd(site, epilogue, left, right, attrs, found)
-        notes, right = _pack(b, left, right, attrs, epilogue.shape, site.target)
+        notes, right = _pack(b, left, right, attrs, epilogue.shape, site.target, site.most)
         pixels, rolled = notes[".tile"][0], False
     last = [epilogue.shape[-2], left.shape[-2], right.shape[-3], *(attrs[k][-1] for k in ("stride", "low", "dilation"))]
     if tiling.ragged(pixels, *last) or (rolled and (attrs["low"][-1] > 0 or attrs["high"][-1] > 0)):
@@ -146,7 +146,7 @@ def _merged(kept: Sequence[int], rank: int) -> Groups:
 
 
 def _pack(
-    b: Builder, x: Value, w: Value, attrs: Any, out: tuple[int, ...], target: Any
+    b: Builder, x: Value, w: Value, attrs: Any, out: tuple[int, ...], target: Any, most: int
 ) -> tuple[dict[str, Any], Value]:
     """Annotations of the kernel, and the packed weights."""
     *taps, depth, filters = w.shape
@@ -155,7 +155,7 @@ def _pack(
     terms = math.prod(taps) * depth
     images, *rows, width = out[:-1]
     apart = attrs["stride"][-1] * x.shape[-1] * x.dtype.itemsize
-    pixels, columns = tiling.register_tile(width, per_group, terms, apart, x.dtype.itemsize, target)
+    pixels, columns = tiling.register_tile(width, per_group, terms, apart, x.dtype.itemsize, target, most)
     panels = -(-per_group // columns)
     # A task does some rows of pixels; where there is but one, some of its tiles.
     units = math.prod(rows) if rows else -(-width // pixels)

@@ -51,7 +51,7 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     b, target, right = site.b, site.target, site.operand(1)
     *lead, m, k = left.shape
     batch, item = tuple(lead), left.dtype.itemsize
-    rows, columns = tiling.register_tile(m, n, k, k * item, item, target)
+    rows, columns = tiling.register_tile(m, n, k, k * item, item, target, site.most)
     row_tiles = -(-m // rows)
     block = _block(row_tiles, rows * k * item, target)
     notes: dict[str, Any] = {".kernel": "matmul", ".tile": (rows, columns, block)}

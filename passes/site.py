@@ -9,6 +9,7 @@ from typing import Any
 from gluonjit.ir.graph import Builder, Graph, Op, Value
 from gluonjit.ir.types import BF16, F16, F32, F64, DType
 from gluonjit.passes.regroup import Epilogue, write_epilogue
+from gluonjit.passes.tiling import MAX_ROWS
 
 _COMPUTED_IN: dict[DType, DType] = {F32: F32, F64: F64, F16: F32, BF16: F32}
 """The type that a kernel sums in, for each type it can serve."""
@@ -27,6 +28,8 @@ class Site:
     target: Any
     winograd: bool = True
     """Whether convolutions may be computed by fewer multiplications, which rounds a little more."""
+    most: int = MAX_ROWS
+    """Rows of a register tile."""
 
     @property
     def body(self) -> Graph:

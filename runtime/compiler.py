@@ -13,6 +13,7 @@ from gluonjit.ir.graph import Graph, evaluate
 
 if TYPE_CHECKING:
     from gluonjit.codegen.target import Target
+    from gluonjit.passes.manager import Pipeline
     from gluonjit.runtime.artifact import Artifact
     from gluonjit.runtime.executable import Executable
 
@@ -49,28 +50,61 @@ def compile_graph(
     target: Target | None = None,
     after: Callable[..., None] | None = None,
     pipeline: str = PIPELINE,
+    tune: bool = False,
 ) -> Executable:
     """Compiles a graph of any level before `planned` to native code, or finds it in the object cache.
 
-    With `after` (see `run_passes`) the passes run in any case.
+    With `after` (see `run_passes`) the passes run in any case. `tune`: kernels, and whether several threads pay, are
+    measured instead of estimated; the cache remembers what was found.
     """
     from gluonjit.codegen import llvm
     from gluonjit.codegen.target import host
     from gluonjit.runtime import cache
     from gluonjit.runtime.executable import Executable
     from gluonjit.runtime.host import functions as host_functions
+    from gluonjit.runtime.threads import get_num_threads
 
     target = target or host()
-    key = cache.graph_cache_key(graph, pipeline, target) if after is None else None
+    name = f"{pipeline}, measured on {get_num_threads()} threads" if tune else pipeline
+    key = cache.graph_cache_key(graph, name, target) if after is None else None
     found = cache.load(key)
     if found is None or found.interface is None:
-        found = _compile(graph, pipeline, target, after)
+        found = _tuned(graph, pipeline, target) if tune else _compile(graph, pipeline, target, after)
         cache.store(key, found)
     assert found.interface is not None
     return Executable(found.interface, llvm.load(found.objects, host_functions()))
 
 
-def _compile(graph: Graph, pipeline: str, target: Target, after: Callable[..., None] | None) -> Artifact:
+def _tuned(graph: Graph, pipeline: str, target: Target) -> Artifact:
+    """The fastest of what the candidates give on this machine, which `target` has to be."""
+    from gluonjit.codegen import llvm
+    from gluonjit.passes import parse_pipeline, run_passes
+    from gluonjit.runtime import tuning
+    from gluonjit.runtime.executable import Executable
+    from gluonjit.runtime.host import functions as host_functions
+
+    steps = parse_pipeline(pipeline)
+    names = [name for name, _ in steps]
+    options = dict(steps).get("select")
+    if options is not None:
+        fused = run_passes(graph, steps[: names.index("select")], target=target)
+        variants = tuning.measured_variants(fused, target, options.get("winograd", True))
+        steps[names.index("select")] = ("select", {**options, "variants": variants})
+    # The same code, without the others.
+    alone = [(name, {**given, "share": _NOTHING_IS_WORTH_IT} if name == "threads" else given) for name, given in steps]
+    made = [_compile(graph, s, target, None) for s in (steps, alone)]
+    interfaces = [m.interface for m in made if m.interface is not None]
+    if interfaces[0].main.threads == 1 or interfaces[0].calls_host:  # what Python code does is not to be done for this
+        return made[0]
+    loaded = [llvm.load(m.objects, host_functions()) for m in made]
+    return made[tuning.fastest([tuning.timed_graph(Executable(i, code)) for i, code in zip(interfaces, loaded)])]
+
+
+_NOTHING_IS_WORTH_IT = 10**15
+"""Nanoseconds that a thread would have to find."""
+
+
+def _compile(graph: Graph, pipeline: Pipeline, target: Target, after: Callable[..., None] | None) -> Artifact:
     from gluonjit.codegen.parts import compile_parts
     from gluonjit.codegen.program import lower_program
     from gluonjit.passes import parse_pipeline, run_passes

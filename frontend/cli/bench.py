@@ -28,6 +28,7 @@ def add_commands(commands: Any) -> None:
         metavar="FILE.py:NAME",
         help="a function of the block that returns a function of ndarrays doing the same work; timed as well",
     )
+    p.add_argument("--tune", action="store_true", help="as with hybridize(tune=True): kernels are chosen by measuring")
     p.add_argument("--explain", action="store_true", help="print which kernel computes what, its estimate, and why")
     p.add_argument("--rounds", type=int, default=15, help="how often each is timed (default: %(default)s)")
     p.add_argument("--seconds", type=float, default=0.1, help="length of one timing (default: %(default)s)")
@@ -43,7 +44,7 @@ def _run(arguments: argparse.Namespace) -> None:
         contenders[arguments.against.rpartition(":")[2]] = lambda: other(*arrays)
     compiled, _ = load_model(arguments)
     start = time.perf_counter()
-    compiled.hybridize()
+    compiled.hybridize(tune=arguments.tune)
     compiled(*inputs)
     first = time.perf_counter() - start
     contenders["hybridized"] = lambda: compiled(*inputs)

@@ -89,6 +89,8 @@ class HybridBlock(Block):
           it are the remaining keywords, or a dict as `backend_opts`.
         * `winograd=False`, an option of the default backend: convolutions sum their products by the definition. Else
           those with small windows may need fewer multiplications, and round a little more.
+        * `tune=True`, another one: the first call measures several kernels for each product and convolution, and one
+          thread against several, instead of estimating. It takes seconds; the object cache remembers what it found.
         * `clear=False` keeps what has been compiled, if it was for the same backend and options.
         * `static_alloc`: buffers of intermediate results are kept between calls; `static_shape`: as many input shapes
           as come along are kept compiled. Both are the case anyway; they may be given as in MXNet.

@@ -1,0 +1,150 @@
+"""Measured choices: `hybridize(tune=True)` times candidates on this machine instead of going by estimates.
+
+For every distinct matrix product and convolution of a graph, each kernel that `select` could give it is run by itself
+over random operands, in turns. Then the whole graph is timed on one thread and on several. The candidates are those of
+the passes (`passes.select.VARIANTS`), so all of them compute the same but for rounding.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit.codegen import llvm
+from gluonjit.codegen.program import lower_kernel
+from gluonjit.codegen.target import Target
+from gluonjit.ir.graph import Builder, Graph, Op, Value, evaluate_op, reemit
+from gluonjit.ir.structure import op_key
+from gluonjit.ir.types import TensorType
+from gluonjit.passes import run_passes
+from gluonjit.passes.hoist import fixed_ops
+from gluonjit.passes.select import VARIANTS, Variant, has_variants
+from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.memory import aligned_array
+
+_SECONDS = 1e-3
+"""About how long a turn takes."""
+_TURNS = 7
+_GAIN = 0.97
+"""What is measured to be less than so much faster stays as estimated: it may be noise."""
+
+Call = Callable[[], float]
+"""Runs something once or several times; seconds per run."""
+
+
+def measured_variants(graph: Graph, target: Target, winograd: bool) -> dict[Hashable, Variant]:
+    """The best variant of each op of a graph of level `fused`, by its key, where that is not the estimated one."""
+    fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
+    fixed.update(r for op in fixed_ops(graph) for r in op.results)
+    allowed = [v for v in VARIANTS if winograd or not v.winograd]
+    best: dict[Hashable, Variant] = {}
+    seen = set()
+    for op in graph.ops:
+        key = op_key(op)
+        if key in seen or not has_variants(op):
+            continue
+        seen.add(key)
+        alone = _alone(op, fixed)
+        kernels: dict[Hashable, tuple[Variant, Op, list[np.ndarray]]] = {}
+        for variant in allowed:
+            found = _kernel(run_passes(alone, [("select", {"variants": {key: variant}})], target=target))
+            if found is not None:
+                kernels.setdefault(op_key(found[0]), (variant, *found))
+        if len(kernels) > 1:
+            variants = [variant for variant, _, _ in kernels.values()]
+            times = in_turns([_timed(kernel, buffers, target) for _, kernel, buffers in kernels.values()])
+            k = times.index(min(times))
+            if times[k] < _GAIN * times[0]:
+                best[key] = variants[k]
+    return best
+
+
+def fastest(calls: Sequence[Call]) -> int:
+    """Which call is the fastest; the first one, unless another clearly is."""
+    times = in_turns(calls)
+    k = times.index(min(times))
+    return k if times[k] < _GAIN * times[0] else 0
+
+
+def in_turns(calls: Sequence[Call]) -> list[float]:
+    """Median seconds of each; they take turns, so that all see the same clocks."""
+    for call in calls:
+        call()
+    turns = [[call() for call in calls] for _ in range(_TURNS)]
+    return [statistics.median(column) for column in zip(*turns)]
+
+
+def timed_graph(executable: Executable) -> Call:
+    """Runs a whole graph, over random numbers where its inputs are floats, and zeros else."""
+    inputs = [_arbitrary(t) for t in executable.input_types]
+    versions = [0] * len(inputs)  # so that what is prepared of them stays
+
+    def timed() -> float:
+        n, spent = 0, 0.0
+        start = time.perf_counter()
+        while spent < _SECONDS:
+            executable.run(inputs, versions)
+            n += 1
+            spent = time.perf_counter() - start
+        return spent / n
+
+    return timed
+
+
+def _arbitrary(t: TensorType) -> np.ndarray:
+    if not t.dtype.is_float:
+        return np.zeros(t.shape, t.dtype.numpy)
+    return np.random.default_rng(0).standard_normal(t.shape).astype(t.dtype.numpy)
+
+
+def _alone(op: Op, fixed: set[Value]) -> Graph:
+    """A graph of this op only."""
+    b = Builder("alone", "fused")
+    inputs = {v: b.input(v.name, v.type) for v in dict.fromkeys(op.operands)}
+    results = reemit(b, op, [inputs[v] for v in op.operands])
+    return b.build(results, {"params": tuple(k for k, v in enumerate(inputs) if v in fixed)})
+
+
+def _kernel(graph: Graph) -> tuple[Op, list[np.ndarray]] | None:
+    """The product's kernel in a graph that `select` has made of one op, and its operands; None if loops compute it."""
+    env = {v: _arbitrary(v.type) for v in graph.inputs}
+    products = [op for op in graph.ops if op.attrs.get(".kernel") not in (None, "loops", "view", "copy")]
+    for op in graph.ops:
+        operands = [env[v] for v in op.operands]
+        if products and op is products[-1]:
+            return op, operands
+        env.update(zip(op.results, evaluate_op(op, operands), strict=True))
+    return None
+
+
+def _timed(op: Op, operands: Sequence[np.ndarray], target: Target) -> Call:
+    """Runs a kernel on this thread alone."""
+    module = llvm.Module(target)
+    lower_kernel("k", op, target, module)
+    f = module.function("repeated", (("ptr", "table"), ("i64", "n")))
+    with f.for_(0, "%n"):
+        f.call("k", "void", ("ptr", "%table"), ("i64", 0), ("i64", 1))
+    loaded = llvm.load(llvm.compile_module(module.text(), target))
+    buffers = []
+    for x in operands:
+        buffers.append(aligned_array(x.shape, x.dtype))
+        buffers[-1][...] = x
+    buffers += [aligned_array(r.shape, r.dtype.numpy) for r in op.results]
+    memory = [op.attrs[name] for name in (".scratch", ".workspace") if op.attrs.get(name)]
+    buffers += [aligned_array((n,), np.dtype(np.uint8)) for n in (*memory, 8)]  # 8: a team of one, never looked at
+    table = (ctypes.c_void_p * len(buffers))(*(b.ctypes.data for b in buffers))
+    function: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(loaded.address("repeated"))
+
+    def run(n: int) -> float:
+        assert loaded and buffers  # they live as long as this function
+        start = time.perf_counter()
+        function(ctypes.addressof(table), n)
+        return (time.perf_counter() - start) / n
+
+    count = max(1, int(_SECONDS / max(run(1), 1e-7)))
+    return lambda: run(count)
