@@ -25,7 +25,7 @@ from gluonjit.codegen.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import panel_variants, share, unravel
 from gluonjit.codegen.target import Target
-from gluonjit.codegen.tiles import RUN, Rows, Tile
+from gluonjit.codegen.tiles import RUN, Fetch, Rows, Tile
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import F32
 from gluonjit.ir.windows import row_major, strides_of
@@ -130,6 +130,8 @@ class Place(NamedTuple):
     """Offset of image and group in x."""
     w: str
     """The panel's weights."""
+    before: Any = 0
+    """Register tiles of the task in front of this row of pixels."""
 
 
 class _Direct:
@@ -154,8 +156,12 @@ class _Direct:
         self.kinds = tile_kinds(self.axis, self.pixels, merge)
         terms = self.depth * math.prod(axis.taps for axis in (*self.outer, self.axis))
         self.is_long = self.dtype is F32 and terms > RUN
-        self.ahead = self.panel_size * self.dtype.itemsize > f.target.l1
         self.scalar = Tile(f, self.dtype, 1).scalar
+        self.row_tiles = -(-self.axis.out // self.pixels)
+        # Weights come from afar, if they are many. Each tile of a task fetches its part of the next panel.
+        tiles = self.block * (self.row_tiles if self.outer else 1)
+        self.fetched = -(-self.columns * self.dtype.itemsize // tiles) if w.type.nbytes > f.target.l1 else 0
+        """Bytes per term."""
 
     def write(self) -> None:
         f = self.f
@@ -172,11 +178,12 @@ class _Direct:
             stop = f.min(f.add(start, self.block), units)
             for tile in panel_variants(f, self.dtype, self.filters, self.columns, panel):
                 if not self.outer:
-                    self._row(tile, Place(image, [], channel, source, w), (start, stop))
+                    self._row(tile, Place(image, [], channel, source, w, f.sub(0, start)), (start, stop))
                     continue
                 with f.for_(start, stop, hint="row") as row:
                     at = unravel(f, row.index, [axis.out for axis in self.outer])
-                    self._row(tile, Place(image, at, channel, source, w), None)
+                    before = f.mul(f.sub(row.index, start), self.row_tiles)
+                    self._row(tile, Place(image, at, channel, source, w, before), None)
 
     def _row(self, tile: Tile, place: Place, span: tuple[Any, Any] | None) -> None:
         """All tiles of a row of pixels, or those in [span[0], span[1])."""
@@ -186,7 +193,8 @@ class _Direct:
                 pixel = f.mul(number, self.pixels)
                 index = [place.image, *place.at, pixel, place.channel]
                 self.epilogue.prefetch(tile, kind.pixels, index)
-                acc = self._sum(tile, kind, place, pixel, [], tile.zeros(kind.pixels))
+                here = place._replace(before=f.add(place.before, number))
+                acc = self._sum(tile, kind, here, pixel, [], tile.zeros(kind.pixels))
                 self.epilogue.write(tile, acc, index)
 
     def _sum(self, tile: Tile, kind: Kind, place: Place, pixel: Any, taps: list[Any], acc: Rows) -> Rows:
@@ -220,15 +228,21 @@ class _Direct:
             # The pointer is that of the first pixel that reads anything, so as to lie inside of x.
             one = segment.active[0]
             terms = (segment.last - segment.first) * self.depth
+            weights = f.gep(self.scalar, w, segment.first * self.w_strides[-3])
+            fetch = None
+            if self.fetched:
+                offset = f.add(f.mul(place.before, terms * self.fetched), self.panel_size * self.dtype.itemsize)
+                # Not `inbounds`: there need not be a next panel.
+                fetch = Fetch(f.op(f"getelementptr i8, ptr {weights}, i64 {offset}"), self.fetched, nearest=True)
             acc = tile.contract(
                 acc,
                 f.gep(self.scalar, self.x, f.add(source, axis.at(one, segment.first) * self.x_strides[-2])),
                 [(r - one) * step for r in range(kind.pixels)],
-                f.gep(self.scalar, w, segment.first * self.w_strides[-3]),
+                weights,
                 terms,
                 w_step=self.columns,
                 aligned=True,
-                ahead=self.ahead,
+                fetch=fetch,
                 active=segment.active,
                 apart=self.is_long and 2 * terms >= RUN,
             )

@@ -46,7 +46,9 @@ class Fetch:
 
     def at(self, tile: Tile, k: Any) -> Fetch:
         """From term k on."""
-        return replace(self, pointer=tile.f.gep("i8", self.pointer, tile.f.mul(k, self.step)))
+        offset = tile.f.mul(k, self.step)
+        # Not `inbounds`: what is asked for need not exist.
+        return replace(self, pointer=tile.f.op(f"getelementptr i8, ptr {self.pointer}, i64 {offset}"))
 
     def emit(self, tile: Tile, k: int) -> None:
         """For term k."""
