@@ -33,8 +33,9 @@ class OpDef:
 
     name: str
     level: str
-    """The vocabulary: 'operator' (expanded away by `expand`), 'primitive', 'structural' (holds what a pass has put into
-    its region) or 'control' (holds what it runs several times, or perhaps not)."""
+    """The vocabulary: 'operator' (expanded away by `expand`), 'primitive', 'host' (a primitive that may run Python),
+    'structural' (holds what a pass has put into its region) or 'control' (holds what it runs several times, or perhaps
+    not)."""
     pure: bool = True
     attr_defaults: Mapping[str, Any] = MappingProxyType({})
     """Each attribute's default, or REQUIRED."""

@@ -1,7 +1,7 @@
 """Operators that read at positions given as tensors.
 
 MXNet's indices are often float32: their fractions are dropped. What lies outside goes to the nearest end (`clip`) or
-wraps around (`wrap`). Only `take` has a mode that raises instead, which compiled code, blind to values, refuses.
+wraps around (`wrap`); for `gather_nd`, and `take` with mode `raise`, it is an error.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.primitives.host import ERRORS
 from gluonjit.ir.types import F64, I32, I64, dtype_of
 from gluonjit.operators.attributes import boolean, enum, integer, optional
-from gluonjit.operators.registry import OperatorError, operator
+from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import (
     Shapes,
     axis_in,
@@ -34,6 +35,14 @@ def as_index(b: Any, x: Any) -> Any:
     return b.cast(x, dtype=I64 if dtype is F64 else I32)
 
 
+def inside(b: Any, indices: Any, shape: Shape) -> Any:
+    """Index tuples along the first axis of `indices`, as integers from 0 on; IndexError when one lies outside."""
+    index = as_index(b, indices)
+    if dtype_of(index).bits < 32:
+        index = b.cast(index, dtype=I32)
+    return b.check_index(index, sizes=tuple(shape[: indices.shape[0]]))
+
+
 # Reading along one axis
 
 
@@ -50,19 +59,15 @@ def take(b: Any, a: Any, indices: Any, *, axis: int, mode: str) -> Any:
     axis %= rank
     index = as_index(b, indices)
     if mode == "raise":
-        _require_inside(index, a.shape[axis])
+        row = b.reshape(index, shape=(1, *index.shape))
+        index = b.reshape(
+            b.check_index(row, sizes=(a.shape[axis],), negative=False, error="take"), shape=tuple(index.shape)
+        )
         mode = "clip"
     return b.gather(a, index, axis=axis, mode=mode)
 
 
-def _require_inside(index: Any, n: int) -> None:
-    if not isinstance(index, np.ndarray):
-        raise OperatorError(
-            "take(mode='raise') must look at the values of its indices, which compiled code cannot do; "
-            "write mode='clip' or mode='wrap'"
-        )
-    if index.size and not (0 <= index.min() and index.max() < n):
-        raise OperatorError("take operator contains indices out of bound")
+ERRORS["take"] = lambda *_: OperatorError("take operator contains indices out of bound")
 
 
 @operator("batch_take", inputs=("a", "indices"))
@@ -160,11 +165,6 @@ def per_row(b: Any, values: Sequence[int], index: Any) -> Any:
 
 @operator("gather_nd", inputs=("data", "indices"))
 def gather_nd(b: Any, data: Any, indices: Any) -> Any:
-    """data[indices[0], indices[1], …]; negative indices count from the end"""
+    """data[indices[0], indices[1], …]; negative indices count from the end, and an index out of bounds is an error"""
     check_tuples("gather_nd", indices, len(data.shape))
-    index = as_index(b, indices)
-    if dtype_of(index).bits < 32:
-        index = b.cast(index, dtype=I32)
-    sizes = per_row(b, data.shape[: indices.shape[0]], index)
-    below = b.lt(index, b.constant(0, dtype_of(index)))
-    return b.gather_nd(data, b.select(below, b.add(index, sizes), index))
+    return b.gather_nd(data, inside(b, indices, data.shape))

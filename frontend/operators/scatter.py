@@ -7,7 +7,7 @@ from typing import Any
 
 from gluonjit.ir.types import BOOL, I32, I64, dtype_of
 from gluonjit.operators.attributes import shape
-from gluonjit.operators.indexing import as_index, check_tuples, per_row
+from gluonjit.operators.indexing import as_index, check_tuples, inside, per_row
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import (
     first_from_output,
@@ -80,11 +80,11 @@ def scatter_nd(b: Any, data: Any, indices: Any, *, shape: Shape) -> Any:
     backward=first_from_output,
 )
 def scatter_set_nd(b: Any, lhs: Any, rhs: Any, indices: Any, *, shape: Shape) -> Any:
-    """lhs with rhs written at [indices[0], indices[1], …]"""
+    """lhs with rhs written at [indices[0], indices[1], …]; negative indices count from the end"""
     require_same_dtype(lhs, rhs)
     require_shape(lhs, shape, "lhs")
     _check_scatter("_scatter_set_nd", rhs, indices, shape)
-    return scattered(b, lhs, as_index(b, indices), rhs)
+    return scattered(b, lhs, inside(b, indices, shape), rhs)
 
 
 @operator(

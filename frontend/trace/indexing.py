@@ -149,7 +149,10 @@ def _gather(x: TracedSymbol, positions: np.ndarray) -> Entry:
 
 
 def _take(x: TracedSymbol, key: Any) -> Any:
-    """`x[key]` with index arrays whose values are not known: one of them and slices, or several for the first axes."""
+    """`x[key]` with index arrays whose values are not known: one of them and slices, or several for the first axes.
+
+    By `gather_nd`, which counts negative positions from the end, and raises an error for those out of bounds.
+    """
     recorder = x._recorder
     parts = key if isinstance(key, tuple) else (key,)
     slices = [k for k, part in enumerate(parts) if isinstance(part, slice)]
@@ -158,8 +161,18 @@ def _take(x: TracedSymbol, key: Any) -> Any:
     (axis,) = {*range(len(parts))} - {*slices}
     rest = tuple(slice(None) if k == axis else part for k, part in enumerate(parts))
     source = get(x, rest) if slices else x
-    attrs = {"axis": axis, "mode": "wrap"}  # negative positions count from the end
-    return recorder.fresh(recorder.emit("take", [read(source), _index(x, parts[axis])], attrs)[0])
+    index = recorder.emit("expand_dims", [_index(x, parts[axis])], {"axis": 0})[0]
+    whole = read(source)
+    if axis:  # the axis is brought to the front, and those of the index back to where it was
+        pin(recorder, whole)
+        order = (axis, *(k for k in range(len(recorder.types[whole].shape)) if k != axis))
+        whole = recorder.emit("transpose", [whole], {"axes": order})[0]
+    found = recorder.emit("gather_nd", [whole, index], {})[0]
+    if axis:
+        new = len(recorder.types[index].shape) - 1
+        back = (*range(new, new + axis), *range(new), *range(new + axis, len(recorder.types[found].shape)))
+        found = recorder.emit("transpose", [found], {"axes": back})[0]
+    return recorder.fresh(found)
 
 
 def _scatter(x: TracedSymbol, key: Any, value: Any) -> None:

@@ -79,6 +79,7 @@ primitive(
     eval=_eval_call,
     attrs={"function": REQUIRED, "arguments": (), "types": REQUIRED},
     pure=False,
+    level="host",
     doc="what a Python function computes, at every call",
 )
 primitive(
@@ -87,5 +88,6 @@ primitive(
     eval=_eval_check,
     attrs={"sizes": REQUIRED, "negative": True, "error": "IndexError"},
     pure=False,
+    level="host",
     doc="indices idx[axis, ...] counted from 0; an error if one is out of bounds, or, unless `negative`, below 0",
 )

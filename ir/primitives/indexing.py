@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -64,8 +65,13 @@ def check_index_tuples(x: TensorType, idx: TensorType) -> None:
 
 
 def _eval_gather_nd(x: np.ndarray, idx: np.ndarray) -> np.ndarray:
-    at = tuple(np.clip(row, 0, n - 1) for row, n in zip(idx.astype(np.int64), x.shape))
-    y = x[at]
+    depth = idx.shape[0]
+    if 0 in x.shape[:depth]:
+        return np.empty(idx.shape[1:] + x.shape[depth:], x.dtype)
+    place: Any = 0
+    for row, n in zip(idx, x.shape):
+        place = place * np.int64(n) + np.clip(row, 0, n - 1, dtype=np.int64)
+    y: Any = x.reshape(math.prod(x.shape[:depth]), *x.shape[depth:]).take(place, axis=0)
     return y if type(y) is np.ndarray else np.asarray(y, x.dtype)
 
 

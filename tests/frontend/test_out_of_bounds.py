@@ -1,0 +1,104 @@
+"""Indices out of bounds: an error of one kind, imperatively and in compiled code, where MXNet has one."""
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit import gluon, nd
+from gluonjit.base import MXNetError
+
+
+def assigned(x, i):
+    y = x * 1
+    y[i] = 7
+    return y
+
+
+READS = {
+    "gather_nd": lambda F, x, i: F.gather_nd(x, F.expand_dims(i, 0)),
+    "two indices": lambda F, x, i: F.gather_nd(x, F.stack(i * 0, i)),
+    "x[i]": lambda F, x, i: x[i],
+    "x[i, i]": lambda F, x, i: x[i, i],
+    "x[:, i]": lambda F, x, i: x[:, i],
+    "x[1:3, i]": lambda F, x, i: x[1:3, i],
+    "x[:, :, i]": lambda F, x, i: x[:, :, i],
+    "x[i] = 7": lambda F, x, i: assigned(x, i),
+}
+SIZE = 4
+
+
+def both(function):
+    class Net(gluon.HybridBlock):
+        def hybrid_forward(self, F, x, i):
+            return function(F, x, i)
+
+    imperative, compiled = Net(), Net()
+    compiled.hybridize()
+    return imperative, compiled
+
+
+@pytest.mark.parametrize("what", READS)
+def test_both_modes_alike(what):
+    x = nd.random.uniform(shape=(SIZE, SIZE, SIZE))
+    imperative, compiled = both(READS[what])
+    for values in ([0, 1, 3], [-1, -4, 2], [1, 1, 1]):
+        for dtype in ("int32", "float32", "int64"):
+            i = nd.array(values, dtype=dtype)
+            assert np.array_equal(compiled(x, i).asnumpy(), imperative(x, i).asnumpy()), (values, dtype)
+    for values, outside in (([0, 4, 1], 4), ([0, 1, -5], -5), ([900, 0, 0], 900)):
+        i = nd.array(values, dtype="int32")
+        for net in (imperative, compiled, compiled):
+            with pytest.raises(IndexError, match=rf"index {outside} is out of bounds for axis \d with size 4"):
+                net(x, i)
+    assert np.array_equal(compiled(x, nd.array([2])).asnumpy(), imperative(x, nd.array([2])).asnumpy())
+
+
+def test_the_axis_is_named():
+    imperative, compiled = both(READS["two indices"])
+    for net in (imperative, compiled):
+        with pytest.raises(IndexError, match="index 9 is out of bounds for axis 1 with size 5"):
+            net(nd.zeros((4, 5)), nd.array([9]))
+
+
+def test_take():
+    imperative, compiled = both(lambda F, x, i: F.take(x, i, mode="raise", axis=1))
+    x, i = nd.random.uniform(shape=(2, 3)), nd.array([[0, 2], [1, 1]])
+    assert np.array_equal(compiled(x, i).asnumpy(), imperative(x, i).asnumpy())
+    for net in (imperative, compiled):
+        for wrong in ([3], [-1]):
+            with pytest.raises(MXNetError, match="take operator contains indices out of bound"):
+                net(x, nd.array(wrong))
+
+
+def test_in_a_loop():
+    body = lambda F, x, i: F.contrib.foreach(lambda row, state: (F.gather_nd(x, row), state), i, [])[0]  # noqa: E731
+    imperative, compiled = both(body)
+    x, i = nd.random.uniform(shape=(3,)), nd.array([[[0, 1]], [[2, -1]]])
+    assert np.array_equal(compiled(x, i).asnumpy(), imperative(x, i).asnumpy())
+    for net in (imperative, compiled):
+        with pytest.raises(IndexError, match="index 3 is out of bounds"):
+            net(x, nd.array([[[0, 1]], [[3, 0]]]))
+
+
+def test_states_are_not_written_after_an_error():
+    class Net(gluon.HybridBlock):
+        def hybrid_forward(self, F, x, i):
+            y = x[i]
+            x[:] = x + 1
+            return y
+
+    net = Net()
+    net.hybridize()
+    x = nd.zeros(3)
+    with pytest.raises(IndexError):
+        net(x, nd.array([3]))
+    assert x.asnumpy().tolist() == [0, 0, 0]
+    net(x, nd.array([2]))
+    assert x.asnumpy().tolist() == [1, 1, 1]
+
+
+def test_executor():
+    symbol = mx.sym.gather_nd(mx.sym.var("x"), mx.sym.var("i"))
+    executor = symbol.bind(mx.cpu(), {"x": nd.array([1, 2, 3]), "i": nd.array([[0, 5]])})
+    with pytest.raises(IndexError, match="index 5 is out of bounds for axis 0 with size 3"):
+        executor.forward()
