@@ -22,7 +22,7 @@ def compile_parts(module: Module, target: Target, most: int) -> list[bytes]:
     """The module as at most `most` objects, to be loaded together."""
     groups = _balanced(module, most)
     if len(groups) == 1:
-        return [_emit(*parse(module.text(), target))]
+        return [_emit(*parse(module.text(), target, own_context=True))]  # another thread may compile, too
     texts = [module.text_of(group) for group in groups]
     objects: list[bytes] = [b""] * len(texts)
     errors: list[BaseException] = []
