@@ -10,7 +10,7 @@ from gluonjit.codegen.linear_map import linear_map
 from gluonjit.codegen.tiles import Tile
 from gluonjit.ir.cook_toom import POINTS, transform
 from gluonjit.ir.graph import Builder, evaluate
-from gluonjit.ir.types import F32, F64
+from gluonjit.ir.types import F32, F64, TensorType
 from gluonjit.ir.winograd import WinogradTile
 from gluonjit.passes import run_passes, select_winograd
 from gluonjit.runtime import threads
@@ -190,3 +190,25 @@ def test_linear_map():
     llvm.load(llvm.compile_module(module.text(), target)).call("k", [x, y])
     expected = np.array(matrix, np.float64) @ x
     assert np.allclose(y, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("block", [0, 2])
+def test_windows_of_a_concat_are_read_and_written(block, tiled):
+    """What lies between two convolutions is also part of a concat: its pixels are further apart than its channels."""
+    tiled(4, 4, 3, 16, block)
+    b = Builder("dense", "legal")
+    x = b.input("x", TensorType(F32, (2, 16, 11, 13)))
+    plain = {"stride": (1, 1), "low": (1, 1), "high": (1, 1), "dilation": (1, 1), "input_dilation": (1, 1)}
+    parts = [x]
+    for k, filters in enumerate((24, 16, 20)):
+        w = b.input(f"w{k}", TensorType(F32, (filters, parts[-1].shape[1], 3, 3)))
+        y = b.conv(parts[-1], w, **plain)
+        parts.append(b.maximum(y, b.broadcast(b.constant(0, F32), shape=y.shape)))
+    graph = b.build([b.concat(*parts[1:], axis=1)], {"params": (1, 2, 3)})
+    made = {}
+    native = compile_graph(graph, after=lambda name, before, new, seconds: made.update({name: new}))
+    strided = [op for op in made["plan-memory"].ops if op.attrs.get(".kernel") == "winograd" and ".strides" in op.attrs]
+    assert any(op.attrs[".strides"][0] for op in strided), "none reads a window"
+    assert any(op.attrs[".strides"][-1] for op in strided), "none writes a window"
+    inputs = inputs_of(graph)
+    assert difference(native.run(inputs)[0][0], evaluate(graph, inputs)[0][0]) < 3 * WITHIN
