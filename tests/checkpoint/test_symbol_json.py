@@ -358,9 +358,9 @@ def test_states_say_how_to_begin():
 def test_amp_casts():
     x = mx.sym.var("x")
     cast = mx.sym.amp_cast(x, dtype="float16")
-    symbol = mx.sym.relu(mx.sym.relu(cast), name="y")
+    symbol = mx.sym.relu(mx.sym.relu(cast, name="inner"), name="y")
     assert "amp_cast" in symbol.tojson(remove_amp_cast=False)
-    assert symbol.tojson() == mx.sym.relu(mx.sym.relu(x, name="relu0"), name="y").tojson().replace("relu1", "relu0")
+    assert symbol.tojson() == mx.sym.relu(mx.sym.relu(x, name="inner"), name="y").tojson()
     # One that is an output itself stays.
     both = mx.sym.Group([symbol, cast]).tojson()
     assert both.count('"op": "amp_cast"') == 1

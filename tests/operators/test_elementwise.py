@@ -52,10 +52,9 @@ def test_bool_is_refused(operator):
         one("exp", flags)
 
 
-@pytest.mark.parametrize("operator", ["hard_sigmoid", "smooth_l1"])
-def test_integers_are_refused(operator):
+def test_integers_are_refused():
     with pytest.raises(MXNetError, match="only support floating point types, not int32"):
-        one(operator, np.arange(3, dtype=np.int32))
+        one("hard_sigmoid", np.arange(3, dtype=np.int32))
 
 
 def test_where_refuses_other_shapes():

@@ -346,7 +346,9 @@ def test_fork_finds_no_threads():
 
 @needs_workers
 def test_interrupt():
+    # A process that a shell started in the background ignores the signal, and so do its children.
     code = """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     e, short = loop(10_000), loop(10)
     want = run(short).copy()
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
