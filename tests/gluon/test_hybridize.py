@@ -279,3 +279,20 @@ def test_no_warnings(x):
         warnings.simplefilter("error")
         net.hybridize()
         net(x)
+
+
+def test_winograd_can_be_turned_off():
+    """Other multiplications round differently: the same answer, in other bits."""
+    net = nn.Conv2D(32, 3, padding=1, in_channels=32)
+    net.initialize(mx.init.Xavier())
+    x = mx.nd.random.uniform(-1, 1, shape=(1, 32, 30, 30))
+    expected = net(x)
+    net.hybridize()
+    transformed = net(x)
+    net.hybridize(winograd=False)
+    direct = net(x)
+    net.hybridize(winograd=True)
+    close(transformed, expected)
+    close(direct, expected)
+    assert (net(x).asnumpy() == transformed.asnumpy()).all()
+    assert (direct.asnumpy() != transformed.asnumpy()).any()
