@@ -39,6 +39,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _ops(arguments: argparse.Namespace) -> None:
+    from gluonjit.namespace import input_names
     from gluonjit.operators import registry
 
     if arguments.missing:
@@ -48,15 +49,20 @@ def _ops(arguments: argparse.Namespace) -> None:
         registry.get("identity")  # declares them all
         for name in sorted({op.name for op in registry.OPERATORS.values()}):
             op = registry.OPERATORS[name]
-            print(f"{name:32} {op.doc.splitlines()[0] if op.doc else ''}")
+            notes = " (compiled code calls Python)" if op.host else ""
+            notes += " (not in compiled code)" if op.imperative_only else ""
+            print(f"{name:32} {op.doc.splitlines()[0] if op.doc else ''}{notes}")
         return
     op = registry.get(arguments.name)
     print(op.name + (f"  (also {', '.join(op.aliases)})" if op.aliases else ""))
     print(f"\n{op.doc}\n" if op.doc else "")
+    if op.host:
+        print(f"Compiled code calls Python for it: {op.host}\n")
+    if op.imperative_only:
+        print(f"Not in compiled code: {op.imperative_only}\n")
     inputs = "any number, counted by num_args" if op.variadic else ""
     if not inputs:
-        every = {k: a.default for k, a in op.attrs.items()}
-        inputs = ", ".join(op.inputs(every) if callable(op.inputs) else op.inputs)
+        inputs = ", ".join(input_names(op)) or ("those of its class" if op.host else "")
     print(f"inputs: {inputs or 'none'}")
     for key, attr in op.attrs.items():
         default = "required" if attr.default is REQUIRED else f"default {attr.default!r}"

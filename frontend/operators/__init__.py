@@ -9,3 +9,4 @@ import pkgutil
 
 for _module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
     importlib.import_module(f"{__name__}.{_module}")
+importlib.import_module(f"{__name__}.sparse_names").declare()

@@ -38,7 +38,7 @@ def full(b: Any, *, shape: Shape, ctx: str, dtype: DType, value: float) -> Any:
     return filled(b, value, shape, dtype)
 
 
-@operator("zeros_like", aliases=("_sparse_zeros_like",), same_shape=True)
+@operator("zeros_like", same_shape=True)
 def zeros_like(b: Any, data: Any) -> Any:
     """Zeros in the data's shape and element type"""
     return filled(b, 0, data.shape, dtype_of(data))

@@ -49,7 +49,7 @@ def _concat_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) 
 
 @operator(
     "Concat",
-    aliases=("concat", "_sparse_concat"),
+    aliases=("concat",),
     variadic=True,
     attrs={"num_args": integer(low=1), "dim": integer(1, doc="the axis to join along")},
     complete=_concat_complete,

@@ -21,7 +21,7 @@ _PRODUCT = {
 }
 
 
-@operator("dot", aliases=("_sparse_dot",), inputs=("lhs", "rhs"), attrs=_PRODUCT)
+@operator("dot", inputs=("lhs", "rhs"), attrs=_PRODUCT)
 def dot(b: Any, lhs: Any, rhs: Any, *, transpose_a: bool, transpose_b: bool, forward_stype: str | None) -> Any:
     """The sum of products over the last axis of lhs and the first of rhs
 

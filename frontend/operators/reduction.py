@@ -89,8 +89,8 @@ def _declare(name: str, doc: str, function: Callable[..., Any], aliases: tuple[s
     operator(name, aliases=aliases, attrs=_ATTRS)(expand)
 
 
-_declare("sum", "The sum over axes", _sum, ("sum_axis", "_sparse_sum"))
-_declare("mean", "The mean over axes", _mean, ("_sparse_mean",))
+_declare("sum", "The sum over axes", _sum, ("sum_axis",))
+_declare("mean", "The mean over axes", _mean)
 _declare("prod", "The product over axes", lambda b, x, gone: _reduce(b, x, "prod", gone))
 _declare(
     "max",
@@ -110,7 +110,6 @@ _declare("nanprod", "The product over axes, where NaN counts as 1", _but_nan("pr
 
 @operator(
     "norm",
-    aliases=("_sparse_norm",),
     attrs={
         "ord": integer(2, doc="1 or 2"),
         "axis": axes(None),

@@ -72,7 +72,7 @@ _RANGE = {
 }
 
 
-@operator("slice", aliases=("crop", "_sparse_slice"), attrs=_RANGE)
+@operator("slice", aliases=("crop",), attrs=_RANGE)
 def slice_(b: Any, data: Any, *, begin: Shape, end: Shape, step: Shape) -> Any:
     """data[begin:end:step] on the first axes"""
     w = window(data.shape, begin, end, step)

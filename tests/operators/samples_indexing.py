@@ -41,6 +41,11 @@ def batch_take(rng):
     return [floats(rng, 4, 3), integers(rng, 4, low=-2, high=5)], {}
 
 
+@sample("take")
+def take_or_raise(rng):
+    return [floats(rng, 3, 4), integers(rng, 2, 2, low=0, high=4)], {"axis": 1, "mode": "raise"}
+
+
 @sample("pick")
 def pick(rng):
     axis = int(rng.randint(-3, 3))

@@ -18,6 +18,7 @@ from support.compare import difference, tolerance
 
 from . import samples
 from .running import graph_of, run_case, run_eager, with_key
+from .test_no_fallback import RAISING
 from .variants import vary
 
 # Operators that hold graphs are tested with these, in frontend/test_control_flow.py.
@@ -62,6 +63,7 @@ def test_compiled_equals_eager(operator):
         traced, _ = graph_of(cases)
         expanded = run_passes(traced, "expand")
         executable = compile_graph(expanded)
+        assert executable.calls_host == (operator in {"Custom", *RAISING})
         for kind in (None, "nan", "infinite"):
             changed = [vary(case, kind) or case for case in cases] if kind else cases
             outputs, _ = executable.run(with_key(expanded, [x for case in changed for x in case.inputs]))

@@ -1,0 +1,55 @@
+"""Compiled graphs compute by native code alone, but for the operators that say otherwise."""
+
+import pytest
+
+from gluonjit.cli import main
+from gluonjit.codegen import llvm
+from gluonjit.codegen.target import host
+from gluonjit.ir import opdef
+from gluonjit.ir.graph import Graph
+from gluonjit.operators import registry
+from gluonjit.operators.registry import OPERATORS
+from gluonjit.passes import run_passes
+
+from . import samples
+from .running import graph_of
+
+RAISING = {"gather_nd", "take", "_scatter_set_nd"}
+"""Operators whose code calls Python for an error, when an index is out of bounds, and for nothing else."""
+
+
+def names_in(graph: Graph) -> set[str]:
+    return {op.name for op in graph.ops} | {n for op in graph.ops for region in op.regions for n in names_in(region)}
+
+
+def test_host_operators():
+    """Whoever adds one has to say why."""
+    assert {op.name: op.host for op in OPERATORS.values() if op.host} == {"Custom": "it is written in Python"}
+    assert {name for name, op in opdef.REGISTRY.items() if op.level == "host"} == {"host_call", "check_index"}
+
+
+@pytest.mark.parametrize("operator", [o for o in samples.operators() if not registry.get(o).imperative_only])
+def test_no_operator_calls_python(operator):
+    """What it is made of has kernels, none of which leaves native code; `test_registry.py` looks at the code itself."""
+    graph, _ = graph_of([case for case in samples.cases(operator) if not case.training])
+    found = {name for name in names_in(run_passes(graph, "expand")) if opdef.lookup(name).level == "host"}
+    assert ("host_call" in found) == bool(registry.get(operator).host)
+    assert "check_index" not in found or operator in RAISING
+
+
+def test_code_that_calls_anything_else_is_refused():
+    text = """declare void @numpy_saves_the_day()
+    define void @main() { call void @numpy_saves_the_day() ret void }"""
+    data = llvm.compile_module(text, host())
+    if not llvm.undefined_symbols(data):
+        pytest.skip("symbols are read from ELF objects only")
+    with pytest.raises(Exception, match="the object calls numpy_saves_the_day, which nothing provides"):
+        llvm.load(data)
+
+
+def test_listed(capsys):
+    main(["ops"])
+    marked = [line for line in capsys.readouterr().out.splitlines() if "(compiled code calls Python)" in line]
+    assert [line.split()[0] for line in marked] == ["Custom"]
+    main(["ops", "Custom"])
+    assert "Compiled code calls Python for it: it is written in Python" in capsys.readouterr().out
