@@ -21,7 +21,7 @@ from gluonjit.ir.types import IRError
 from gluonjit.ir.windows import (
     Strides,
     in_place_pairs,
-    is_concat,
+    is_filled,
     kernel_strides,
     result_buffers,
     takes_strides,
@@ -55,7 +55,7 @@ def verify_memory(graph: Graph, fail: Fail) -> None:
             if root.offset is None:
                 fail(op, "a result has no place in the arena")
         for r in op.results:
-            fills = places[r].root is r and (runs_kernel(op) or is_concat(op))
+            fills = places[r].root is r and (runs_kernel(op) or is_filled(op))
             if r.offset is not None and not (fills and r not in owned):
                 fail(op, "a result that does not live in the arena has an offset")
         if runs_kernel(op):

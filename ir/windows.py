@@ -5,7 +5,9 @@ Most values are a buffer of their own, row-major. What an op annotated `.kernel 
 * a `reshape` renames its operand;
 * a `slice` without steps is a *window* of its operand: some of its elements, as far apart as there;
 * a `concat` is a buffer in which its operands lie side by side. The kernels that make them write there: each operand
-  is a window of it. A concat may be a window of another one.
+  is a window of it. A concat may be a window of another one;
+* a `transpose` names the elements of its operand by other indices: it is a window of it. Or, with the annotation
+  `.into`, it is a buffer that the kernel of its operand writes, like a concat.
 
 The buffer is named by its *root*: the value that fills it as a whole.
 """
@@ -66,16 +68,19 @@ def windows(graph: Graph) -> Mapping[Value, Window]:
     source = reshaped(graph)
     found: dict[Value, Window] = {}
     for op in reversed(graph.ops):
-        if is_concat(op):
+        if is_filled(op):
             whole = found.setdefault(op.result, Window(op.result, 0, row_major(op.result.shape)))
             for v, window in zip(op.operands, parts(op, whole), strict=True):
                 made = source.get(v, v)
-                found[made] = _written_inside(graph, window, v, made, found)
+                found[made] = _written_inside(graph, op.name, window, v, made, found)
     for v in graph.inputs:
         found[v] = Window(v, 0, row_major(v.shape))
     for op in graph.ops:
         if is_view(op) and op.name == "slice":
             found[op.result] = sliced(op, found[op.operands[0]])
+            continue
+        if is_view(op) and op.name == "transpose" and not is_filled(op):
+            found[op.result] = transposed(op, found[op.operands[0]])
             continue
         for r in op.results:
             if r in source:
@@ -100,12 +105,20 @@ def reshaped(graph: Graph) -> Mapping[Value, Value]:
 
 
 def parts(op: Op, whole: Window) -> list[Window]:
-    """Where the operands of a concat lie when its result lies at `whole`."""
+    """Where the operands of a concat, or of a transpose, lie when its result lies at `whole`."""
+    if op.name == "transpose":
+        axes = sorted(range(len(whole.strides)), key=lambda k: op.attrs["perm"][k])
+        return [whole._replace(strides=tuple(whole.strides[k] for k in axes))]
     found, at = [], whole.offset
     for v in op.operands:
         found.append(whole._replace(offset=at))
         at += v.shape[op.attrs["axis"]] * whole.strides[op.attrs["axis"]]
     return found
+
+
+def transposed(op: Op, whole: Window) -> Window:
+    """Where the result of a transpose lies when its operand lies at `whole`."""
+    return whole._replace(strides=tuple(whole.strides[k] for k in op.attrs["perm"]))
 
 
 def sliced(op: Op, whole: Window) -> Window:
@@ -116,22 +129,24 @@ def sliced(op: Op, whole: Window) -> Window:
     return whole._replace(offset=whole.offset + skipped)
 
 
-def _written_inside(graph: Graph, window: Window, v: Value, made: Value, found: Mapping[Value, Window]) -> Window:
-    """Where `made` lies, when `v`, a reshape of it or itself, is an operand of a concat and lies at `window`."""
+def _written_inside(
+    graph: Graph, kind: str, window: Window, v: Value, made: Value, found: Mapping[Value, Window]
+) -> Window:
+    """Where `made` lies, when `v`, a reshape of it or itself, is an operand of what it fills, and lies at `window`."""
     maker = graph.producers.get(made)
-    if maker is None or not (runs_kernel(maker) or is_concat(maker)):
-        raise IRError(f"%{v.name} is an operand of a concat that is a view, but no kernel writes it")
+    if maker is None or not (runs_kernel(maker) or is_filled(maker)):
+        raise IRError(f"%{v.name} is an operand of a {kind} that is a view, but no kernel writes it")
     if made in found:
-        raise IRError(f"%{v.name} is an operand of a concat that is a view, but it already lies elsewhere")
+        raise IRError(f"%{v.name} is an operand of a {kind} that is a view, but it already lies elsewhere")
     strides = restrided(v.shape, window.strides, made.shape)
     if strides is None:
-        raise IRError(f"%{v.name} is an operand of a concat that is a view, but its kernel cannot write it there")
+        raise IRError(f"%{v.name} is an operand of a {kind} that is a view, but its kernel cannot write it there")
     return window._replace(strides=strides)
 
 
-def is_concat(op: Op) -> bool:
+def is_filled(op: Op) -> bool:
     """Whether the op is a buffer in which its operands lie."""
-    return is_view(op) and op.name == "concat"
+    return is_view(op) and (op.name == "concat" or bool(op.attrs.get(".into")))
 
 
 def fills_buffer(v: Value, window: Window) -> bool:
@@ -149,7 +164,7 @@ def result_buffers(graph: Graph, places: Mapping[Value, Window]) -> dict[Value, 
     for k, v in enumerate(graph.results):
         root = places[v].root
         producer = graph.producers.get(root)
-        written = producer is not None and (runs_kernel(producer) or is_concat(producer))
+        written = producer is not None and (runs_kernel(producer) or is_filled(producer))
         if written and fills_buffer(v, places[v]) and root not in owners:
             owners[root] = k
     return owners

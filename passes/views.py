@@ -1,10 +1,13 @@
-"""`views`: concats and slices that are nothing but a matter of where their operands lie become views.
+"""`views`: concats, slices and transposes that are nothing but a matter of where values lie become views.
 
 A concat that is a kernel reads all of its operands and writes them again. As a view, it is a buffer into which the
 kernels that make the operands write: each has its place in every row, so writes with the strides of the result, and
 whoever reads it apart from the concat reads with them. An operand that cannot be written there (an input, a result of
 the graph, what another concat has already, …) is copied to its place. A slice that a kernel computes for others that
 take strides becomes a window of its operand.
+
+So does a transpose that leaves the last axes together, like that of attention's heads. Where its readers take no
+strides, the kernel that makes its operand may write it as they want it.
 
 The kernels concerned are told by the annotation `.strides` (`ir/windows.py`). What `evaluate` gives does not change.
 """
@@ -27,6 +30,7 @@ from gluonjit.ir.windows import (
     row_major,
     sliced,
     takes_strides,
+    transposed,
     windows,
 )
 from gluonjit.passes.manager import register_pass
@@ -37,7 +41,8 @@ _PAGE = 4096
 
 @register_pass("views")
 def views(graph: Graph, *, line: int = 64) -> Graph:
-    """Has kernels write their results straight into the concat that follows, and read slices where they are.
+    """Has kernels write their results straight into the concat that follows, and read slices and transposes where they
+    are.
 
     Pieces of rows shorter than `line` bytes cost more to touch apart than to copy together."""
     planner = _Planner(graph, line)
@@ -47,8 +52,8 @@ def views(graph: Graph, *, line: int = 64) -> Graph:
             planner.try_concat(op, moved)
     for op in graph.ops:
         moved = _moves(op)
-        if moved is not None and moved.name == "slice":
-            planner.try_slice(op, moved)
+        if moved is not None and moved.name in ("slice", "transpose"):
+            planner.try_window(op, moved)
     if not planner.plans:
         return graph
     graph = _rebuild(graph, planner.plans)
@@ -70,14 +75,17 @@ class _View:
     primitive: Op
     operands: tuple[Value, ...]
     copied: frozenset[int] = frozenset()
+    into: bool = False
+    """A transpose that is written, not read, in other strides."""
 
 
 def _moves(op: Op) -> Op | None:
-    """The concat or slice that is all that a kernel does."""
+    """The concat, slice or transpose that is all that a kernel does."""
     if op.name != "fused" or op.attrs.get(".kernel") != "loops" or len(op.regions[0].ops) != 1:
         return None
     (only,) = op.regions[0].ops
-    moves = only.name == "concat" or (only.name == "slice" and all(k == 1 for k in only.attrs["step"] or ()))
+    moves = only.name in ("concat", "transpose")
+    moves |= only.name == "slice" and all(k == 1 for k in only.attrs["step"] or ())
     return only if moves and only.result.size and op.regions[0].outputs == (only.result,) else None
 
 
@@ -148,24 +156,38 @@ class _Planner:
                         return False
         return True
 
-    # ---- slices
+    # ---- slices and transposes
 
-    def try_slice(self, op: Op, slice: Op) -> None:
-        """Plans a slice as a view, if all who read it take the strides of its operand."""
-        (operand,) = _outer(op, slice)
-        if op.result in self.windows or op.result in self.results:
-            return
-        if any(v in self.results for v in self.renamed.get(op.result, ())):
+    def try_window(self, op: Op, move: Op) -> None:
+        """Plans a slice or transpose as a view, if all who read it take the strides that it has in its operand."""
+        (operand,) = _outer(op, move)
+        if op.result in self.windows:
             return
         made = self.source.get(operand, operand)
         root, offset, strides = self.window(made)
         own = restrided(made.shape, strides, operand.shape)
-        if own is None:
-            return
-        window = sliced(replace(slice, operands=(operand,)), Window(root, offset, own))
-        if _run(op.result, window.strides) >= self.line and self._can_be_read(op.result, window.strides):
-            self.windows[op.result] = window
-            self.plans[op] = _View(slice, (operand,))
+        leaves = any(v in self.results for v in (op.result, *self.renamed.get(op.result, ())))
+        if own is not None and not leaves:
+            whole = Window(root, offset, own)
+            window = (sliced if move.name == "slice" else transposed)(replace(move, operands=(operand,)), whole)
+            if _run(op.result, window.strides) >= self.line and self._can_be_read(op.result, window.strides):
+                self.windows[op.result] = window
+                self.plans[op] = _View(move, (operand,))
+                return
+        if move.name == "transpose":
+            self._try_filled(op, move, operand, made)
+
+    def _try_filled(self, op: Op, transpose: Op, operand: Value, made: Value) -> None:
+        """Plans a transpose as the buffer that the kernel of its operand writes, if that can."""
+        (place,) = parts(transpose, Window(op.result, 0, row_major(op.result.shape)))
+        strides = restrided(operand.shape, place.strides, made.shape)
+        near = {o for v in (made, *self.renamed.get(made, ())) for o in self.graph.uses.get(v, ())}
+        near.update(o for o in [self.graph.producers.get(made)] if o is not None)
+        if not near.isdisjoint(self.plans):
+            return  # its windows, or those that it consists of, count on where it lies
+        if strides is not None and self._can_lie(made, place._replace(strides=strides)):
+            self.windows[made] = place._replace(strides=strides)
+            self.plans[op] = _View(transpose, (operand,), into=True)
 
 
 def _outer(op: Op, primitive: Op) -> tuple[Value, ...]:
@@ -207,7 +229,7 @@ def _rebuild(graph: Graph, plans: Mapping[Op, _View]) -> Graph:
         operands = [env[v] for v in plan.operands]
         for k in plan.copied:
             operands[k] = _copy(b, operands[k])
-        attrs = {**plan.primitive.attrs, ".kernel": "view"}
+        attrs = {**plan.primitive.attrs, ".kernel": "view", **({".into": True} if plan.into else {})}
         env[op.result] = b.emit(plan.primitive.name, operands, attrs, (), op.loc, [op.result.name])[0]
     for state, value in graph.updates:
         b.update(env[state], env[value])

@@ -149,3 +149,38 @@ def test_every_number_of_threads_gives_the_same_bits(monkeypatch):
     finally:
         threads.set_num_threads(before)
     assert len(results) == 1
+
+
+def attention(batch, length, heads, units):
+    """Self-attention: x [batch, length, heads · units], whose heads are multiplied apart."""
+    b = Builder("attention", "legal")
+    width = heads * units
+    x = b.input("x", TensorType(F32, (batch, length, width)))
+    q, k, v, out = (b.input(name, TensorType(F32, (width, width))) for name in "qkvo")
+
+    def split(weight):
+        y = b.dot_general(x, weight, contract=((2,), (1,)))
+        return b.transpose(b.reshape(y, shape=(batch, length, heads, units)), perm=(0, 2, 1, 3))
+
+    pairs = ((0, 1), (0, 1))
+    scores = b.dot_general(split(q), split(k), contract=((3,), (3,)), batch=pairs)
+    largest = b.broadcast(b.reduce(scores, op="max", axes=(3,)), shape=scores.shape, dims=(0, 1, 2))
+    raised = b.exp(b.sub(scores, largest))
+    sums = b.broadcast(b.reduce(raised, op="sum", axes=(3,)), shape=scores.shape, dims=(0, 1, 2))
+    mixed = b.dot_general(b.div(raised, sums), split(v), contract=((3,), (2,)), batch=pairs)
+    joined = b.reshape(b.transpose(mixed, perm=(0, 2, 1, 3)), shape=(batch, length, width))
+    return b.build([b.dot_general(joined, out, contract=((2,), (1,)))], {"params": (1, 2, 3, 4)})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("sizes", [(1, 12, 2, 32), (2, 7, 3, 16), (3, 1, 1, 17), (1, 40, 4, 24)])
+def test_heads_of_attention_are_not_moved(sizes, target):
+    graph = attention(*sizes)
+    planned = run_passes(graph, PIPELINE, target=runnable(target))
+    kernels = [op for op in planned.ops if op.name == "fused"]
+    assert not [op for op in kernels if [o.name for o in op.regions[0].ops] == ["transpose"]]
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(v.shape).astype(np.float32) * 0.2 for v in graph.inputs]
+    got = compile_graph(graph, target=runnable(target)).run(inputs)[0][0]
+    wanted = evaluate(graph, inputs)[0][0]
+    assert close(got, wanted), difference(got, wanted)
