@@ -214,6 +214,8 @@ class Function:
         self._count = 0
         self._allocas: list[str] = []
         self._shared: dict[tuple[str, int, int], str] = {}
+        self.seldom = False
+        """Runs so seldom that it should be compiled fast rather than well."""
         self.root = self.scope = Scope(None, "entry")
 
     # ---- instructions
@@ -499,23 +501,24 @@ def _all_initialized() -> Any:
     return binding
 
 
-def _machine(target: Target) -> Any:
+def _machine(target: Target, level: int = 2) -> Any:
+    """A target machine; `level` is how much its code generator tries, 0 to 3."""
     binding = _initialized()
     if target.triple.split("-")[0] != binding.get_process_triple().split("-")[0]:
         binding = _all_initialized()
     # Position-independent and the small code model: constants are addressed relative to the instruction, so that an
     # object can be stored and loaded anywhere.
     return binding.Target.from_triple(target.triple).create_target_machine(
-        target.cpu, target.features, opt=2, reloc="pic", codemodel="small"
+        target.cpu, target.features, opt=level, reloc="pic", codemodel="small"
     )
 
 
-def parse(text: str, target: Target, own_context: bool = False) -> tuple[Any, Any]:
+def parse(text: str, target: Target, own_context: bool = False, level: int = 2) -> tuple[Any, Any]:
     """(module, machine); IRError that shows the line when the text is not valid IR.
 
-    Modules that are worked on at the same time need contexts of their own."""
+    Modules that are worked on at the same time need contexts of their own. `level` as in `_machine`."""
     binding = _initialized()
-    machine = _machine(target)
+    machine = _machine(target, level)
     try:
         module = binding.parse_assembly(text, binding.create_context() if own_context else None)
         module.verify()

@@ -1,60 +1,115 @@
-"""One module compiled as several, at the same time.
+"""One module compiled as several, at the same time, while its functions are still being written.
 
 Generating code takes most of a compilation, and LLVM works on modules of different contexts in parallel. llvmlite's
-lock would let one thread in at a time, so the one long call goes past it; nothing that it touches is shared. (Helper
-processes, the other way, would cost the start of an interpreter each.)
+lock would let one thread in at a time, so the one long call goes past it; nothing that it touches is shared. It needs
+no interpreter either, so another thread can write kernels meanwhile. (Helper processes, the other way, would cost the
+start of an interpreter each.)
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
+from collections import deque
 from typing import Any
 
 from gluonjit.codegen.llvm import Function, Module, parse
 from gluonjit.codegen.target import Target
 
-_WORTH = 150_000
-"""Characters of LLVM IR that take about 50 ms, for which a thread pays."""
+_PART = 150_000
+"""Characters of LLVM IR that take about 50 ms. For less a thread does not pay, nor what each part costs besides."""
+_LEVELS = {False: 2, True: 0}
+"""How much the code generator tries, by whether functions run seldom. At 0 it takes a quarter of the time, or less."""
 
 
-def compile_parts(module: Module, target: Target, most: int) -> list[bytes]:
-    """The module as at most `most` objects, to be loaded together."""
-    groups = _balanced(module, most)
-    if len(groups) == 1:
-        return [_emit(*parse(module.text(), target, own_context=True))]  # another thread may compile, too
-    texts = [module.text_of(group) for group in groups]
-    objects: list[bytes] = [b""] * len(texts)
-    errors: list[BaseException] = []
+class Parts:
+    """Takes a module's functions as they are written, and makes objects of them, to be loaded together.
 
-    def run(k: int) -> None:
-        try:
-            objects[k] = _emit(*parse(texts[k], target, own_context=True))
-        except BaseException as e:  # whatever it is, it is the caller's
-            errors.append(e)
+    with Parts(module, target, threads=2) as parts:
+        ...                       # writes functions, each followed by parts.add(function)
+        objects = parts.finish()
 
-    helpers = [threading.Thread(target=run, args=(k,)) for k in range(1, len(texts))]
-    for t in helpers:
-        t.start()
-    run(0)
-    for t in helpers:
-        t.join()
-    if errors:
-        raise errors[0]
-    return objects
+    The caller's thread is one of `threads`; it begins to compile in `finish`. What a part consists of does not depend
+    on their number.
+    """
 
+    def __init__(self, module: Module, target: Target, threads: int) -> None:
+        self._module = module
+        self._target = target
+        self._most = threads
+        self._threads: list[threading.Thread] = []
+        self._written: dict[bool, list[Function]] = {False: [], True: []}
+        """By whether they run seldom: what will be the next part of such functions."""
+        self._length = {False: 0, True: 0}
+        self._waiting: deque[tuple[int, str, int]] = deque()
+        """Number, text and level of parts that nobody has taken yet."""
+        self._changed = threading.Condition()
+        self._objects: list[bytes] = []
+        self._error: BaseException | None = None
+        self._complete = False
 
-def _balanced(module: Module, most: int) -> list[list[Function]]:
-    """The module's functions in groups of about the same length; internal ones follow their callers."""
-    lengths = {f: len(f.text()) for f in module.functions if f.linkage != "internal"}
-    count = max(1, min(most, sum(lengths.values()) // _WORTH, len(lengths)))
-    groups: list[list[Function]] = [[] for _ in range(count)]
-    loads = [0] * count
-    for f in sorted(lengths, key=lambda f: -lengths[f]):
-        k = loads.index(min(loads))
-        groups[k].append(f)
-        loads[k] += lengths[f]
-    return groups
+    def __enter__(self) -> Parts:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Waits for the threads; what none of them has begun is not compiled."""
+        with self._changed:
+            self._waiting.clear()
+            self._complete = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def add(self, function: Function) -> None:
+        """The function is written to its end. Internal ones need not be added: they follow their callers."""
+        if function.linkage == "internal":
+            return
+        kind = function.seldom
+        self._written[kind].append(function)
+        self._length[kind] += len(function.text())
+        if self._length[kind] >= _PART:
+            self._end_part(kind)
+
+    def finish(self) -> list[bytes]:
+        """All objects, once they are made. Raises what went wrong with any, IRError for LLVM IR that is not valid."""
+        for kind, functions in self._written.items():
+            if functions:
+                self._end_part(kind)
+        with self._changed:
+            self._complete = True
+            self._changed.notify_all()
+        self._work()
+        for thread in self._threads:
+            thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._objects
+
+    def _end_part(self, kind: bool) -> None:
+        text = self._module.text_of(self._written[kind])
+        self._written[kind], self._length[kind] = [], 0
+        with self._changed:
+            self._waiting.append((len(self._objects), text, _LEVELS[kind]))
+            self._objects.append(b"")
+            self._changed.notify()
+        # The first part alone may be all there is; the second one says that it is not.
+        if len(self._objects) > 1 and len(self._threads) < self._most - 1:
+            self._threads.append(threading.Thread(target=self._work))
+            self._threads[-1].start()
+
+    def _work(self) -> None:
+        """Compiles parts until none is left and none will come."""
+        while True:
+            with self._changed:
+                while not self._waiting and not self._complete:
+                    self._changed.wait()
+                if not self._waiting or self._error is not None:
+                    return
+                number, text, level = self._waiting.popleft()
+            try:
+                self._objects[number] = _emit(*parse(text, self._target, own_context=True, level=level))
+            except BaseException as e:  # whatever it is, it is the caller's
+                self._error = e
 
 
 def _emit(module: Any, machine: Any) -> bytes:

@@ -11,14 +11,14 @@ were no others.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from gluonjit.codegen.calls import Call, emit_calls
 from gluonjit.codegen.control import CONTROL, Region, lower_control
 from gluonjit.codegen.host import HOST, lower_host
 from gluonjit.codegen.layout import Layout
-from gluonjit.codegen.llvm import Module
+from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.places import Place, Places
 from gluonjit.codegen.schedule import Span, Step
 from gluonjit.codegen.target import Target
@@ -65,11 +65,16 @@ class Program:
         return self.module.text()
 
 
-def lower_program(graph: Graph, target: Target) -> Program:
-    """Lowers a graph of level `planned`. Raises IRError for another level or an op without a kernel."""
+def lower_program(
+    graph: Graph, target: Target, module: Module | None = None, written: Callable[[Function], None] | None = None
+) -> Program:
+    """Lowers a graph of level `planned`. Raises IRError for another level or an op without a kernel.
+
+    The functions go to `module`, if one is given, and each is given to `written` when nothing more will change in it.
+    """
     if graph.level != "planned":
         raise IRError(f"code is generated from level 'planned'; @{graph.name} is at {graph.level!r}")
-    lowering = _Lowering(target, _scratch(graph))
+    lowering = _Lowering(module or Module(target), _scratch(graph), written)
     main = lowering.function("main", graph, alone=graph.attrs.get("threads", 1) == 1)
     interface = Interface(main, len(graph.outputs), tuple(lowering.prepares), lowering.calls_host)
     return Program(lowering.module, interface, dict(lowering.calls))
@@ -87,10 +92,15 @@ def _scratch(graph: Graph) -> int:
 
 
 class _Lowering:
-    def __init__(self, target: Target, scratch: int) -> None:
-        self.target = target
+    def __init__(self, module: Module, scratch: int, written: Callable[[Function], None] | None) -> None:
+        self.target = module.target
         self.scratch = scratch
-        self.module = Module(target)
+        self.module = module
+        self.written = written
+        self._seldom = False
+        """Whether what is lowered now runs when a parameter changes, rather than in each call."""
+        self._count = 0
+        """How many functions have been given to `written`."""
         self.prepares: list[Prepare] = []
         self.calls: dict[str, int] = {}
         self.calls_host = False
@@ -118,12 +128,21 @@ class _Lowering:
             elif runs_kernel(op):
                 calls.append(self._call(op, places, alone))
         emit_calls(self.module.function(name), layout, calls, alone, self.scratch)
+        self._report()
         return layout
+
+    def _report(self) -> None:
+        for f in self.module.functions[self._count :]:
+            f.seldom = self._seldom
+            if self.written is not None:
+                self.written(f)
+        self._count = len(self.module.functions)
 
     def _prepare(self, op: Op, graph: Graph, places: Places) -> None:
         name = f"prepare_{len(self.prepares)}"
         index = {v: k for k, v in enumerate(graph.inputs)}
         region = op.regions[0]
+        self._seldom = True
         self.prepares.append(
             Prepare(
                 name,
@@ -132,6 +151,7 @@ class _Lowering:
                 tuple(places[r].at for r in op.results),
             )
         )
+        self._seldom = False
 
     def _call(self, op: Op, places: Places, alone: bool) -> Call:
         pointers = [places[v] for v in (*op.operands, *op.results)]
@@ -156,7 +176,7 @@ class _Lowering:
 
     def kernel(self, op: Op, alone: bool) -> str:
         """The name of the function for `op`; made on first need, shared by ops that say the same."""
-        key = (op_key(op), alone) if op.name in CONTROL else op_key(op)
+        key = (op_key(op), self._seldom, alone if op.name in CONTROL else None)
         name = self._kernels.get(key)
         if name is None:
             name = self._kernels[key] = f"k{len(self._kernels)}_{op.attrs.get('.kernel', op.name)}"
@@ -166,6 +186,7 @@ class _Lowering:
                 lower_control(name, op, regions, alone, self.module)
             else:
                 lower_kernel(name, op, self.target, self.module)
+            self._report()
         self.calls[name] = self.calls.get(name, 0) + 1
         return name
 

@@ -105,7 +105,8 @@ _NOTHING_IS_WORTH_IT = 10**15
 
 
 def _compile(graph: Graph, pipeline: Pipeline, target: Target, after: Callable[..., None] | None) -> Artifact:
-    from gluonjit.codegen.parts import compile_parts
+    from gluonjit.codegen.llvm import Module
+    from gluonjit.codegen.parts import Parts
     from gluonjit.codegen.program import lower_program
     from gluonjit.passes import parse_pipeline, run_passes
     from gluonjit.runtime.artifact import Artifact
@@ -120,9 +121,12 @@ def _compile(graph: Graph, pipeline: Pipeline, target: Target, after: Callable[.
             if after is not None:
                 after(name, before, made, seconds)
 
-        program = lower_program(run_passes(graph, pipeline, target=target, after=step), target)
-        progress.done("kernels")
-        return Artifact(graph.name, compile_parts(program.module, target, get_num_threads()), program.interface)
+        planned = run_passes(graph, pipeline, target=target, after=step)
+        module = Module(target)
+        with Parts(module, target, get_num_threads()) as parts:
+            program = lower_program(planned, target, module, parts.add)
+            progress.done("kernels")
+            return Artifact(graph.name, parts.finish(), program.interface)
 
 
 @contextmanager

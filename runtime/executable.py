@@ -22,12 +22,12 @@ from gluonjit.runtime.memory import ArenaPool, CacheFriendly, aligned_array, ali
 class NativeFunction:
     """One native function with its layout: constants and arena are bound here, the rest at each call."""
 
-    def __init__(self, layout: Layout, address: int, keep: Any) -> None:
+    def __init__(self, layout: Layout, address: int, keep: Any, arenas: ArenaPool | None = None) -> None:
         self.layout = layout
         self.address = address
         self._keep = keep
         """The engine and its code; they must outlive every pointer handed out."""
-        self.arenas = ArenaPool(layout.arena, layout.scratch)
+        self.arenas = arenas or ArenaPool(layout.arena, layout.scratch)
         self.constants = [aligned_copy(c) for c in layout.constants]
         self.template = np.zeros(layout.size, np.int64)
         for slot, constant in zip(layout.constant_slots, self.constants, strict=True):
@@ -96,10 +96,15 @@ class Executable:
         self.main = NativeFunction(interface.main, loaded.address("main"), loaded)
         nbytes = sum(t.nbytes for p in interface.prepares for t in p.layout.result_types)
         allocate = CacheFriendly().array if nbytes <= CacheFriendly.LIMIT else aligned_array
-        self.prepared = [
-            Prepared(NativeFunction(p.layout, loaded.address(p.name), loaded), p.inputs, p.slots, allocate)
-            for p in interface.prepares
+        layouts = [p.layout for p in interface.prepares]
+        # One after the other they compute, in the same memory, and seldom: between times there is none.
+        self._prepare_arenas = ArenaPool(
+            max((t.arena for t in layouts), default=0), max((t.scratch for t in layouts), default=0)
+        )
+        functions = [
+            NativeFunction(p.layout, loaded.address(p.name), loaded, self._prepare_arenas) for p in interface.prepares
         ]
+        self.prepared = [Prepared(f, p.inputs, p.slots, allocate) for f, p in zip(functions, interface.prepares)]
         self._lock = threading.Lock()
 
     def run(
@@ -128,6 +133,7 @@ class Executable:
             for p in self.prepared:
                 p.refresh(inputs, versions)
                 held.update(zip(p.slots, p.results, strict=True))
+            self._prepare_arenas.clear()
             return held
 
     def check(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -104,3 +104,7 @@ class ArenaPool:
 
     def put(self, arena: np.ndarray) -> None:
         self._free.append(arena)
+
+    def clear(self) -> None:
+        """Gives the memory of arenas that no call has back to the system."""
+        self._free.clear()

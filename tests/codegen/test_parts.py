@@ -1,13 +1,17 @@
-"""A module compiled as several objects is the same program."""
+"""A module compiled as several objects, while it is being written, is the same program."""
+
+import re
 
 import numpy as np
 import pytest
 
 from gluonjit.codegen import llvm, parts
 from gluonjit.codegen.llvm import Module
+from gluonjit.codegen.parts import Parts
 from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.target import host
-from gluonjit.ir.types import IRError
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.types import F32, IRError, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import PIPELINE
 from gluonjit.runtime.executable import Executable
@@ -15,25 +19,37 @@ from support.programs import random_program
 
 
 @pytest.fixture(autouse=True)
-def any_size_pays(monkeypatch):
-    monkeypatch.setattr(parts, "_WORTH", 1)
+def each_function_is_a_part(monkeypatch):
+    monkeypatch.setattr(parts, "_PART", 1)
 
 
-def test_random_programs():
+def compiled(module, threads=2):
+    with Parts(module, host(), threads) as made:
+        for f in module.functions:
+            made.add(f)
+        return made.finish()
+
+
+def test_random_programs(monkeypatch):
     several = 0
     for seed in range(40):
         program = random_program(seed)
         graph = program.graph.with_attrs(params=tuple(range(0, len(program.graph.inputs), 2)))
-        lowered = lower_program(run_passes(graph, PIPELINE, target=host()), host())
-        results = []
-        for most in (1, 2, 5):
-            objects = parts.compile_parts(lowered.module, host(), most)
-            assert 1 <= len(objects) <= most
-            several += len(objects) > 1
-            outputs, updates = Executable(lowered.interface, llvm.load(objects)).run(program.inputs)
+        planned = run_passes(graph, PIPELINE, target=host())
+        results, made = [], []
+        for threads, size in ((1, 1), (2, 1), (5, 1), (2, 10**9)):
+            monkeypatch.setattr(parts, "_PART", size)
+            module = Module(host())
+            with Parts(module, host(), threads) as run:
+                lowered = lower_program(planned, host(), module, run.add)
+                made.append(run.finish())
+            outputs, updates = Executable(lowered.interface, llvm.load(made[-1])).run(program.inputs)
             results.append([a.tobytes() for a in (*outputs, *updates)])
-        assert results[1:] == results[:1] * 2
-    assert several > 40
+        assert results[1:] == results[:1] * 3
+        assert made[0] == made[1] == made[2]  # whatever the number of threads
+        assert len(made[3]) <= 2  # what runs in every call, and what runs seldom
+        several += len(made[0]) > 2
+    assert several > 30
 
 
 def module_with_helpers():
@@ -51,32 +67,68 @@ def module_with_helpers():
     return module
 
 
-@pytest.mark.parametrize("most", [1, 2])
-def test_internal_functions_and_constants_come_along(most):
-    objects = parts.compile_parts(module_with_helpers(), host(), most)
-    assert len(objects) == most
+@pytest.mark.parametrize("threads", [1, 2])
+def test_internal_functions_and_constants_come_along(threads):
+    objects = compiled(module_with_helpers(), threads)
+    assert len(objects) == 2
     x = np.array([1.5])
     llvm.load(objects).call("a", [x])
     assert x[0] == 6
 
 
 def test_objects_need_each_other():
-    one, _ = parts.compile_parts(module_with_helpers(), host(), 2)
+    one, _ = compiled(module_with_helpers())
     with pytest.raises(IRError, match="which nothing provides"):
         llvm.load(one)
 
 
-def test_small_modules_stay_whole(monkeypatch):
-    monkeypatch.setattr(parts, "_WORTH", 10**6)
-    assert len(parts.compile_parts(module_with_helpers(), host(), 4)) == 1
+def test_small_modules_stay_whole_and_start_no_thread(monkeypatch):
+    monkeypatch.setattr(parts, "_PART", 10**6)
+    monkeypatch.setattr(parts.threading, "Thread", None)
+    assert len(compiled(module_with_helpers(), 4)) == 1
+
+
+def test_functions_that_run_seldom_are_objects_of_their_own(monkeypatch):
+    monkeypatch.setattr(parts, "_PART", 10**6)
+    module = module_with_helpers()
+    next(f for f in module.functions if f.name == "b").seldom = True
+    fast, quick = compiled(module)
+    with pytest.raises(IRError, match="which nothing provides"):
+        llvm.load(fast)
+    llvm.load(quick)  # @b calls nothing outside
+    x = np.array([1.5])
+    llvm.load([fast, quick]).call("a", [x])
+    assert x[0] == 6
+
+
+def test_what_prepares_parameters_runs_seldom():
+    b = Builder("net", "traced")
+    x, w = (b.input(name, TensorType(F32, (8, 8))) for name in "xw")
+    graph = b.build([b.dot_general(x, b.exp(w), contract=((1,), (0,)))], {"params": (1,)})
+    module = Module(host())
+    lower_program(run_passes(graph, PIPELINE, target=host()), host(), module)
+    seldom = {f.name for f in module.functions if f.seldom}
+    calls = re.findall(r"@(k\w+)", next(f.text() for f in module.functions if f.name == "main"))
+    assert "prepare_0" in seldom and "main" not in seldom and calls and seldom.isdisjoint(calls)
 
 
 @pytest.mark.parametrize("wrong", ["a", "b"])
-def test_errors_come_through(wrong):
+@pytest.mark.parametrize("threads", [1, 2])
+def test_errors_come_through(wrong, threads):
     module = module_with_helpers()
     next(f for f in module.functions if f.name == wrong).emit("nonsense")
     with pytest.raises(IRError, match="not valid"):
-        parts.compile_parts(module, host(), 2)
+        compiled(module, threads)
+
+
+def test_threads_end_when_writing_fails():
+    module = module_with_helpers()
+    with pytest.raises(ZeroDivisionError), Parts(module, host(), 3) as made:
+        for f in module.functions:
+            made.add(f)
+        workers = made._threads
+        raise ZeroDivisionError
+    assert workers and not any(t.is_alive() for t in workers)
 
 
 def test_through_the_lock_where_there_is_no_way_past_it(monkeypatch):
@@ -91,7 +143,6 @@ def test_through_the_lock_where_there_is_no_way_past_it(monkeypatch):
 
     name = "LLVMPY_TargetMachineEmitToMemory"
     monkeypatch.setitem(ffi.lib._fntab, name, Locked(getattr(ffi.lib, name)))
-    objects = parts.compile_parts(module_with_helpers(), host(), 2)
     x = np.array([1.0])
-    llvm.load(objects).call("a", [x])
+    llvm.load(compiled(module_with_helpers())).call("a", [x])
     assert x[0] == 4
