@@ -263,8 +263,12 @@ def summaries(mx: Any) -> dict[str, Any]:
 
 def answers(mx: Any) -> dict[str, Any]:
     """Every question's answer."""
-    logging.disable(logging.INFO)
     questions = (metrics, schedules, optimizers, iterators, samplers, images, records, summaries)
-    with warnings.catch_warnings(), mx.name.NameManager():
-        warnings.simplefilter("ignore")
-        return {question.__name__: plain(question(mx)) for question in questions}
+    disabled = logging.root.manager.disable
+    logging.disable(logging.INFO)
+    try:
+        with warnings.catch_warnings(), mx.name.NameManager():
+            warnings.simplefilter("ignore")
+            return {question.__name__: plain(question(mx)) for question in questions}
+    finally:
+        logging.disable(disabled)
