@@ -67,6 +67,11 @@ class _NullType:
 _Null = _NullType()
 
 
+def py_str(x: bytes) -> str:
+    """A text that C gave."""
+    return x.decode("utf-8")
+
+
 def dtype_name(dtype: object) -> str:
     """The name MXNet stores for an element type: `np.float32`, `'f4'` and `np.dtype('float32')` are `'float32'`.
 

@@ -27,5 +27,6 @@ def _adopt(value: Any) -> Any:
 
 populate(globals(), Flavour(__name__, NDArray, invoke, imperative=True, adopt=_adopt))
 
+globals()["op"].Custom = globals()["Custom"]
 globals()["contrib"].__dict__.update(adamw.functions())
 globals()["contrib"].__dict__.update(control_flow.functions(arrays=True))

@@ -39,11 +39,30 @@ def _arrays(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f"data_{k}" for k in range(attrs["num_arrays"]))
 
 
-@operator("multi_all_finite", inputs=_arrays, attrs={"num_arrays": integer(1, low=1, high=1 << 16), **_INIT})
+@operator(
+    "multi_all_finite",
+    variadic=True,
+    inputs=_arrays,
+    attrs={"num_arrays": integer(1, low=1, high=1 << 16), **_INIT},
+)
 def multi_all_finite(b: Any, *data: Any, num_arrays: int, init_output: bool) -> Any:
     """1 if no element of any array is infinite or NaN, else 0"""
     require_same_dtype(*data)
     return _finite(b, data, init_output)
+
+
+@operator("multi_sum_sq", variadic=True, inputs=_arrays, attrs={"num_arrays": integer(low=1, high=1 << 16)})
+def multi_sum_sq(b: Any, *data: Any, num_arrays: int) -> Any:
+    """The sum of the squares of each array's elements, as one vector of float32"""
+    sums = []
+    for x in data:
+        require_numeric("multi_sum_sq", x)
+        wide = x if dtype_of(x) is F32 else b.cast(x, dtype=F32)
+        total = b.mul(wide, wide)
+        if x.shape:
+            total = b.reduce(total, op="sum", axes=tuple(range(len(x.shape))))
+        sums.append(b.reshape(total, shape=(1,)))
+    return b.concat(*sums, axis=0) if len(sums) > 1 else sums[0]
 
 
 def _same(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:

@@ -25,6 +25,7 @@ def _adopt(value: _Any) -> _Any:
 
 populate(globals(), Flavour(__name__, Symbol, invoke, imperative=False, adopt=_adopt))
 
+globals()["op"].Custom = globals()["Custom"]
 globals()["contrib"].__dict__.update(_control_flow.functions(arrays=False))
 
 _of_symbols = globals()["__getattr__"]

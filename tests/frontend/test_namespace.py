@@ -54,7 +54,7 @@ def test_every_operator_is_found_and_documented():
         assert function.__name__ == name and function.__doc__
         if place == "op" and name not in vars(nd):
             assert getattr(nd, name) is function
-        if not op.variadic:
+        if not op.variadic and full != "Custom":  # which is called with the operator's own attributes
             names = list(inspect.signature(function).parameters)
             assert names == [*namespace.input_names(op), *op.attrs, "out", "name", "kwargs"]
 

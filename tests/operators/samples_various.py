@@ -72,6 +72,21 @@ def infinite_in_float16(rng):
     return [np.array([1, np.inf], "float16")], {}
 
 
+@sample("multi_sum_sq")
+def sums_of_squares(rng):
+    return [floats(rng, 3), floats(rng, 2, 2), floats(rng, 1)], {"num_arrays": 3}
+
+
+@sample("multi_sum_sq")
+def sums_of_squares_of_one(rng):
+    return [floats(rng, 4, 5, dtype=["float32", "float16", "float64"][rng.randint(3)])], {"num_arrays": 1}
+
+
+@sample("multi_sum_sq")
+def sums_of_special_squares(rng):
+    return [np.array([np.nan, 1], "float32"), np.array([[np.inf], [-np.inf]], "float32")], {"num_arrays": 2}
+
+
 @sample("multi_all_finite")
 def several_finite(rng):
     return [floats(rng, 3), floats(rng, 2, 2), floats(rng, 1)], {"num_arrays": 3}

@@ -1,0 +1,42 @@
+"""Every operator as users call it: the functions of `mx.nd` and `mx.sym`, with inputs by position."""
+
+import pytest
+
+import gluonjit as mx
+from gluonjit.namespace import place_of
+from gluonjit.operators import registry
+
+from . import samples
+from .running import run_case
+
+BY_NAME = {"_contrib_quantized_conv", "_contrib_quantized_fully_connected"}
+"""Without bias, their other inputs have to be named, as in MXNet."""
+
+UNTYPED = {"_contrib_requantize"}
+"""Operators whose element type does not follow from shapes alone."""
+
+
+def function(package, operator):
+    place, name = place_of(operator)
+    return getattr(getattr(package, place), name)
+
+
+@pytest.mark.parametrize("operator", samples.operators())
+def test_of_arrays(operator):
+    case = next(case for case in samples.cases(operator) if not case.training)
+    arrays = [mx.nd.array(x, dtype=x.dtype) for x in case.inputs]
+    found = function(mx.nd, operator)(*arrays, **case.attrs)
+    found = found if isinstance(found, list) else [found]
+    expected = run_case(case)
+    assert [(y.shape, y.dtype) for y in found] == [(y.shape, y.dtype) for y in expected[: len(found)]]
+
+
+@pytest.mark.parametrize("operator", [o for o in samples.operators() if not registry.get(o).imperative_only])
+def test_of_symbols(operator):
+    if operator in BY_NAME | UNTYPED:
+        pytest.skip("not by position, or not by shapes")
+    case = next(case for case in samples.cases(operator) if not case.training)
+    names = [f"v{k}" for k in range(len(case.inputs))]
+    symbol = function(mx.sym, operator)(*map(mx.sym.var, names), **case.attrs)
+    _, shapes, _ = symbol.infer_shape(**{name: x.shape for name, x in zip(names, case.inputs)})
+    assert shapes is None or list(shapes) == [y.shape for y in run_case(case)[: len(shapes)]]
