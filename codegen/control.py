@@ -30,6 +30,8 @@ class Region:
 
     name: str
     layout: Layout
+    backwards: str | None = None
+    """A function that does the same, and reads weights from the last to the first; see `passes/alternate.py`."""
 
 
 def lower_control(name: str, op: Op, regions: Sequence[Region], alone: bool, module: Module) -> None:
@@ -52,8 +54,8 @@ class _Control:
         places = control_workspace(op.regions, op)
         self.places = {key: f.gep("i8", workspace, at) for key, at in places.items() if key != "end"}
 
-    def call(self, k: int, inputs: Sequence[str], results: Sequence[str]) -> None:
-        """Calls region k."""
+    def call(self, k: int, inputs: Sequence[str], results: Sequence[str], iteration: str | None = None) -> None:
+        """Calls region k; every second iteration backwards, where there is such a function."""
         f, region = self.f, self.regions[k]
         layout = region.layout
         table = f.alloca("ptr", layout.size)
@@ -68,7 +70,15 @@ class _Control:
         }
         for slot, pointer in filled.items():
             f.store("ptr", pointer, f.gep("ptr", table, slot), align=8)
-        f.call(region.name, "void", ("ptr", table), ("i64", "%thread"), ("i64", "%nthreads"))
+        args = (("ptr", table), ("i64", "%thread"), ("i64", "%nthreads"))
+        if region.backwards is None or iteration is None:
+            f.call(region.name, "void", *args)
+            return
+        odd = f.op(f"trunc i64 {iteration} to i1")
+        with f.if_(odd):
+            f.call(region.backwards, "void", *args)
+        with f.if_(f.op(f"xor i1 {odd}, true")):
+            f.call(region.name, "void", *args)
 
     def meet(self) -> None:
         if not self.alone:
@@ -119,7 +129,7 @@ class _Control:
                     _row(f, pointer, loop.index, v.type.nbytes, trip)
                     for pointer, v in zip(results[carried:], rows, strict=True)
                 ]
-                self.call(0, [number, *now, *items, *captured], [*following, *outs])
+                self.call(0, [number, *now, *items, *captured], [*following, *outs], loop.index)
                 self.meet()
             # What was computed becomes what is carried; the other buffers are written next.
             new = [f.op(f"select i1 {runs}, ptr {b}, ptr {a}") for a, b in zip(now, following, strict=True)]

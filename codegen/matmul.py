@@ -4,6 +4,7 @@ The body multiplies a [batch…, M, K] by b, which is either [batch…, K, N] or
 in P panels of nr, padded with zeros, so that one panel is read from front to end.
 
 `.tile` = (rows and columns of a register tile, row tiles per block); `.packed` = which operand is the packed one.
+With `.backwards`, where one tile has all rows, a thread goes through its panels from the last to the first.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class _Product:
         self.epilogue = Epilogue(f, body, anchor, attrs)
         self.scalar = Tile(f, a.dtype, 1).scalar
         self.panels, self.tiles = -(-self.n // self.columns), -(-self.m // self.rows)
+        self.backwards = ".backwards" in attrs and self.tiles == 1 and not self.batch
         self.panel_size = self.k * self.columns if self.packed else self.columns
 
     def write(self) -> None:
@@ -79,6 +81,8 @@ class _Product:
         with f.if_(f.op(f"icmp slt i64 {start}, {stop}")), f.repeat([("i64", start)]) as loop:
             (number,) = loop.carried
             panel, one = f.div(number, height), f.mod(number, height)
+            if self.backwards:
+                panel = f.sub(f.add(start, f.sub(stop, 1)), panel)
             end = 1 if height == 1 else f.min(height, f.add(one, f.sub(stop, number)))
             number = f.add(number, f.sub(end, one))
             loop.next(number)

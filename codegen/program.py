@@ -12,7 +12,7 @@ were no others.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gluonjit.codegen.calls import Call, emit_calls
 from gluonjit.codegen.control import CONTROL, Region, lower_control
@@ -99,6 +99,8 @@ class _Lowering:
         self.written = written
         self._seldom = False
         """Whether what is lowered now runs when a parameter changes, rather than in each call."""
+        self._backwards = False
+        """Whether what is lowered now reads its weights from the last to the first."""
         self._count = 0
         """How many functions have been given to `written`."""
         self.prepares: list[Prepare] = []
@@ -176,13 +178,17 @@ class _Lowering:
 
     def kernel(self, op: Op, alone: bool) -> str:
         """The name of the function for `op`; made on first need, shared by ops that say the same."""
-        key = (op_key(op), self._seldom, alone if op.name in CONTROL else None)
+        if self._backwards and op.attrs.get(".kernel") == "matmul":
+            op = replace(op, attrs={**op.attrs, ".backwards": True})
+        key = (op_key(op), self._seldom, (alone, self._backwards) if op.name in CONTROL else None)
         name = self._kernels.get(key)
         if name is None:
             name = self._kernels[key] = f"k{len(self._kernels)}_{op.attrs.get('.kernel', op.name)}"
             self.calls_host |= op.name in HOST
             if op.name in CONTROL:
-                regions = [self._region(name, k, r, alone) for k, r in enumerate(op.regions)]
+                regions = [
+                    self._region(name, k, r, alone, ".alternating" in op.attrs) for k, r in enumerate(op.regions)
+                ]
                 lower_control(name, op, regions, alone, self.module)
             else:
                 lower_kernel(name, op, self.target, self.module)
@@ -190,12 +196,19 @@ class _Lowering:
         self.calls[name] = self.calls.get(name, 0) + 1
         return name
 
-    def _region(self, name: str, k: int, region: Graph, alone: bool) -> Region:
+    def _region(self, name: str, k: int, region: Graph, alone: bool, alternating: bool) -> Region:
         if any(op.name == "prepare" for op in region.ops):
             raise IRError(
                 f"the body @{region.name} holds a `prepare`; the pass `hoist` on the whole graph lifts it out"
             )
-        return Region(f"{name}_region{k}", self.function(f"{name}_region{k}", region, alone))
+        function = f"{name}_region{k}"
+        made = Region(function, self.function(function, region, alone))
+        if alternating and k == 0:
+            outer, self._backwards = self._backwards, True
+            made.backwards = f"{function}_backwards"
+            self.function(made.backwards, region, alone)
+            self._backwards = outer
+        return made
 
 
 def lower_kernel(name: str, op: Op, target: Target, module: Module) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PIPELINE = (
     "expand, legalize-broadcast, simplify, fold, cse, dce, fold-moves, reorder-pooling, fold-affine, hoist-strides, "
-    "layout, sink-reshapes, simplify, cse, dce, fuse, select, hoist, views, threads, plan-memory"
+    "layout, sink-reshapes, simplify, cse, dce, fuse, select, hoist, alternate, views, threads, plan-memory"
 )
 """The passes of the backend `llvm`, in order. `docs/passes.md` says why in this one."""
 

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from gluonjit.codegen.program import lower_program
+from gluonjit.codegen.target import host
 from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.types import BOOL, F32, I64, TensorType
+from gluonjit.passes import run_passes
 from gluonjit.runtime import threads
 from gluonjit.runtime.compiler import PIPELINE, compile_graph
 from support.compare import assert_close
@@ -110,6 +113,28 @@ def test_a_loop_over_parameters_alone_is_prepared():
     graph = b.build([b.add(x, last)], {"params": (1, 2)})
     assert compile_graph(graph).prepared
     check(graph, inputs_of(graph))
+
+
+@pytest.mark.parametrize("columns", [32, 100, 256])
+def test_weights_read_to_and_fro(columns):
+    """Every second iteration goes through the panels of weights backwards; each column's sum stays what it is."""
+    body = Builder("step")
+    body.input("i", TensorType(I64))
+    h, w = body.input("h", TensorType(F32, (2, columns))), body.input("w", TensorType(F32, (columns, columns)))
+    y = body.tanh(body.dot_general(h, w, contract=((1,), (1,))))
+    region = body.build([y, y])
+    b = Builder("net")
+    h, w = b.input("h", TensorType(F32, (2, columns))), b.input("w", TensorType(F32, (columns, columns)))
+    graph = b.build(b.emit("loop", [h, w], {"carried": 1, "trip": 5}, [region]), {"params": (1,)})
+    plain = compile_graph(graph)
+    alternating = PIPELINE.replace("alternate", "alternate {fits = 0}")
+    inputs = inputs_of(graph)
+    for steps in (alternating, alternating.replace("threads", "threads {grain = 0, share = 0}")):
+        for got, want in zip(compile_graph(graph, pipeline=steps).run(inputs)[0], plain.run(inputs)[0], strict=True):
+            np.testing.assert_array_equal(got, want)
+    planned = run_passes(graph, alternating, target=host())
+    assert "_backwards" in lower_program(planned, host()).text
+    assert "_backwards" not in lower_program(run_passes(graph, PIPELINE, target=host()), host()).text
 
 
 @pytest.mark.parametrize("taken", [True, False])
