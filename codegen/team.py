@@ -1,9 +1,11 @@
 """A team of threads that run one native function together: LLVM code of dispatch, barrier and sleep.
 
 The caller is thread 0. Each worker waits at its *line* of the team's block for a job, a (function, table, number of
-threads), and does its share. Whoever waits looks again and again, soon letting other threads have the core in between,
-as it may be the one that he waits for who needs it; then he sleeps: on Linux in a futex, elsewhere on a condition
-variable. The team serves one caller at a time; whoever finds it busy runs its function alone.
+threads), and does its share. Whoever waits looks again and again, in the end letting other threads have the core in
+between; then he sleeps: on Linux in a futex, elsewhere on a condition variable. He sleeps at once if another one of the
+team was last seen on his own core, as nothing that he waits for happens before that one has it. (To let it have the
+core without sleeping is not enough where other processes want it, too: they get it for milliseconds.) The team serves
+one caller at a time; whoever finds it busy runs its function alone.
 
 What different threads write lies 256 bytes apart: neighbouring cache lines travel together, which makes a barrier
 several times as slow. An *event* is a 32-bit word that a thread waits for to change, followed by the number of those
@@ -36,7 +38,7 @@ class Block(IntEnum):
     GENERATION = 1024  # event: barriers passed
     MUTEX = 1280  # pthread_mutex_t and pthread_cond_t, where there is no futex
     CONDITION = 1408
-    LINES = 1536  # of worker 0 (there is none), 1, …
+    LINES = 1536  # of the caller, who uses nothing but CORE, and of worker 1, 2, …
     LINE_SIZE = 256
     SIZE = LINES + LINE_SIZE * MAX_THREADS
 
@@ -50,13 +52,14 @@ class Line(IntEnum):
     FUNCTION = 24  # void (*)(ptr table, i64 thread, i64 nthreads), null: the worker ends
     TABLE = 32
     NTHREADS = 40
+    CORE = 64  # i32: 1 + the number of the core where it took its job; 0: unknown, or it has none
 
 
 _ASLEEP = 4  # offset of an event's number of sleepers
 
 FUTEX, CONDITION = "futex", "condition"
 SLEEP = {
-    FUTEX: ("sched_yield", "syscall"),
+    FUTEX: ("sched_yield", "sched_getcpu", "syscall"),
     CONDITION: (
         "sched_yield",
         "pthread_mutex_lock",
@@ -72,6 +75,8 @@ _FUTEX_NUMBER = {"x86": 202, "aarch64": 98}  # Linux's system call
 _WAIT, _WAKE = 128, 129  # FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE
 _EVERYBODY = 2**31 - 1
 _MOST_VAIN = 255
+_BRIEFLY = 32
+"""The part of SPINS after which a waiting thread looks around for others on its core: 1 or 2 µs."""
 
 
 def add_team(module: Module, sleep: str | None) -> None:
@@ -87,6 +92,7 @@ def add_team(module: Module, sleep: str | None) -> None:
     * `@post(team, function, table, nthreads)`: gives a job to workers 1 … nthreads - 1; the team is locked.
     """
     _sleep(module, sleep)
+    _crowded(module, sleep)
     _wait(module, sleep)
     _pauses(module)
     _barrier(module)
@@ -135,9 +141,35 @@ def _sleep(module: Module, means: str | None) -> None:
             f.call("pthread_mutex_unlock", "i32", ("ptr", mutex))
 
 
+def _core(f: Function) -> str:
+    """1 + the number of the core that this thread is on (i32)."""
+    return f.op(f"add i32 {f.call('sched_getcpu', 'i32')}, 1")
+
+
+def _crowded(module: Module, means: str | None) -> None:
+    """`@here(line)` says on a thread's line that it is at work on this core, `@crowded(team, least) → i1` whether at
+    least so many threads are. Where cores have no numbers, no core is crowded."""
+    here = module.function("here", (("ptr", "line"),), linkage="internal")
+    crowded = module.function("crowded", (("ptr", "team"), ("i32", "least")), "i1", linkage="internal")
+    if means != FUTEX:
+        crowded.ret("false")
+        return
+    module.declare("sched_getcpu", "i32", [])
+    here.emit(f"store atomic i32 {_core(here)}, ptr {_core_of(here, '%line')} monotonic, align 4")
+    f, core = crowded, _core(crowded)
+    end = f.add(_field(f, "%team", Block.WORKERS, "i64"), 1)
+    with f.for_(0, end, carried=[("i32", "0")], hint="thread") as loop:
+        other = _look(f, _core_of(f, _line(f, loop.index)), "monotonic")
+        same = f.op(f"zext i1 {f.op(f'icmp eq i32 {other}, {core}')} to i32")
+        loop.next(f.op(f"add i32 {loop.carried[0]}, {same}"))
+    f.ret(f.op(f"icmp uge i32 {loop.results[0]}, %least"))
+
+
 def _wait(module: Module, means: str | None) -> None:
-    """`@wait(team, event, old)`: returns when the event's word is not `old` any more."""
-    f = module.function("wait", (("ptr", "team"), ("ptr", "event"), ("i32", "old")), linkage="internal")
+    """`@wait(team, event, old, least)`: returns when the event's word is not `old` any more. So many threads at work on
+    this core, the waiting one among them or not, are too many to go on looking."""
+    params = (("ptr", "team"), ("ptr", "event"), ("i32", "old"), ("i32", "least"))
+    f = module.function("wait", params, linkage="internal")
     spins, yields = (_field(f, "%team", field, "i64") for field in (Block.SPINS, Block.YIELDS))
     asleep = f.gep("i8", "%event", _ASLEEP)
 
@@ -156,13 +188,17 @@ def _wait(module: Module, means: str | None) -> None:
     if means is not None:
         module.declare("sched_yield", "i32", [])
     with f.repeat([]) as until:
-        look(spins, lambda: f.target.pause(f))
-        if means is not None:
-            look(yields, lambda: f.call("sched_yield", "i32"))
+        look(f.div(spins, _BRIEFLY), lambda: f.target.pause(f))
         with f.if_(is_same()):
-            f.op(f"atomicrmw add ptr {asleep}, i32 1 seq_cst")
-            f.call("sleep", "void", ("ptr", "%team"), ("ptr", "%event"), ("i32", "%old"))
-            f.op(f"atomicrmw sub ptr {asleep}, i32 1 seq_cst")
+            crowded = f.call("crowded", "i1", ("ptr", "%team"), ("i32", "%least"))
+            with f.if_(f.op(f"xor i1 {crowded}, true")):
+                look(spins, lambda: f.target.pause(f))
+                if means is not None:
+                    look(yields, lambda: f.call("sched_yield", "i32"))
+            with f.if_(is_same()):
+                f.op(f"atomicrmw add ptr {asleep}, i32 1 seq_cst")
+                f.call("sleep", "void", ("ptr", "%team"), ("ptr", "%event"), ("i32", "%old"))
+                f.op(f"atomicrmw sub ptr {asleep}, i32 1 seq_cst")
         until.again = is_same()
 
 
@@ -189,11 +225,15 @@ def _barrier(module: Module) -> None:
         f.emit(f"store atomic i32 {f.op(f'add i32 {now}, 1')}, ptr {generation} seq_cst, align 4")
         _signal(f, generation)
     with f.if_(f.op(f"xor i1 {last}, true")):
-        f.call("wait", "void", ("ptr", "%team"), ("ptr", generation), ("i32", now))
+        f.call("wait", "void", ("ptr", "%team"), ("ptr", generation), ("i32", now), ("i32", 2))
 
 
 def _line(f: Function, worker: str) -> str:
     return f.gep("i8", "%team", f.add(f.mul(worker, int(Block.LINE_SIZE)), int(Block.LINES)))
+
+
+def _core_of(f: Function, line: str) -> str:
+    return f.gep("i8", line, int(Line.CORE))
 
 
 def _post(module: Module) -> None:
@@ -217,13 +257,15 @@ def _work(module: Module) -> None:
     team, index = _field(f, "%line", Line.TEAM, "ptr"), _field(f, "%line", Line.INDEX, "i64")
     pending = f.gep("i8", team, int(Block.PENDING))
     with f.repeat([("i32", "0")]) as life:
-        f.call("wait", "void", ("ptr", team), ("ptr", "%line"), ("i32", life.carried[0]))
+        f.call("wait", "void", ("ptr", team), ("ptr", "%line"), ("i32", life.carried[0]), ("i32", 1))
         life.next(f.op(f"add i32 {life.carried[0]}, 1"))
         function, table = _field(f, "%line", Line.FUNCTION, "ptr"), _field(f, "%line", Line.TABLE, "ptr")
         nthreads = _field(f, "%line", Line.NTHREADS, "i64")
         life.again = f.op(f"icmp ne ptr {function}, null")
         with f.if_(life.again):
+            f.call("here", "void", ("ptr", "%line"))
             f.emit(f"call void {function}(ptr {table}, i64 {index}, i64 {nthreads})")
+            f.emit(f"store atomic i32 0, ptr {_core_of(f, '%line')} monotonic, align 4")
             left = f.op(f"atomicrmw sub ptr {pending}, i32 1 seq_cst")
             with f.if_(f.op(f"icmp eq i32 {left}, 1")):
                 f.call("done", "void", ("ptr", team), ("ptr", pending))
@@ -286,6 +328,7 @@ def _dispatch(module: Module) -> None:
     together = f.op(f"icmp sgt i64 {nthreads}, 1")
     pending = f.gep("i8", "%team", int(Block.PENDING))
     with f.if_(together):
+        f.call("here", "void", ("ptr", f.gep("i8", "%team", int(Block.LINES))))
         others = f.op(f"trunc i64 {f.sub(nthreads, 1)} to i32")
         f.emit(f"store atomic i32 {others}, ptr {pending} monotonic, align 4")
         f.call("post", "void", ("ptr", "%team"), ("ptr", "%function"), ("ptr", "%table"), ("i64", nthreads))
@@ -294,7 +337,7 @@ def _dispatch(module: Module) -> None:
         left = _look(f, pending)
         working = f.op(f"icmp ne i32 {left}, 0")
         with f.if_(working):
-            f.call("wait", "void", ("ptr", "%team"), ("ptr", pending), ("i32", left))
+            f.call("wait", "void", ("ptr", "%team"), ("ptr", pending), ("i32", left), ("i32", 2))
         until.again = working
     with f.if_(locked):
         f.call("unlock", "void", ("ptr", "%team"))
