@@ -217,6 +217,7 @@ class Function:
         self.seldom = False
         """Runs so seldom that it should be compiled fast rather than well."""
         self.root = self.scope = Scope(None, "entry")
+        self._text: str | None = None
 
     # ---- instructions
 
@@ -450,7 +451,15 @@ class Function:
     def ret(self, value: str = "") -> None:
         self.emit(f"ret {self.result} {value}" if value else "ret void")
 
+    def end(self) -> None:
+        """Nothing more will be written: keeps the text alone, which takes a third of the memory."""
+        self._text = self.text()
+        self.root = self.scope = Scope(None, "ended")
+        self._allocas, self._shared = [], {}
+
     def text(self) -> str:
+        if self._text is not None:
+            return self._text
         last = self.root.lines[-1].strip() if self.root.lines else ""
         end = [] if self.result != "void" or last.startswith("ret ") else ["  ret void"]
         return "\n".join([self._head, "entry:", *self._allocas, *self.root.lines, *end, "}"])

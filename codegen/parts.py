@@ -62,6 +62,7 @@ class Parts:
 
     def add(self, function: Function) -> None:
         """The function is written to its end. Internal ones need not be added: they follow their callers."""
+        function.end()
         if function.linkage == "internal":
             return
         kind = function.seldom

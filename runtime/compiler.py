@@ -110,6 +110,7 @@ def _compile(graph: Graph, pipeline: Pipeline, target: Target, after: Callable[.
     from gluonjit.codegen.program import lower_program
     from gluonjit.passes import parse_pipeline, run_passes
     from gluonjit.runtime.artifact import Artifact
+    from gluonjit.runtime.memory import give_back
     from gluonjit.runtime.progress import Progress
     from gluonjit.runtime.threads import get_num_threads
 
@@ -126,7 +127,9 @@ def _compile(graph: Graph, pipeline: Pipeline, target: Target, after: Callable[.
         with Parts(module, target, get_num_threads()) as parts:
             program = lower_program(planned, target, module, parts.add)
             progress.done("kernels")
-            return Artifact(graph.name, parts.finish(), program.interface)
+            objects = parts.finish()
+    give_back()
+    return Artifact(graph.name, objects, program.interface)
 
 
 @contextmanager

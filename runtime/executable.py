@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from gluonjit.codegen.layout import Layout
-from gluonjit.codegen.program import Interface
+from gluonjit.codegen.program import Interface, Prepare
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.runtime import host, threads
-from gluonjit.runtime.memory import ArenaPool, CacheFriendly, aligned_array, aligned_copy
+from gluonjit.runtime.memory import ALIGNMENT, ArenaPool, CacheFriendly, aligned_array, aligned_copy
 
 
 class NativeFunction:
@@ -27,7 +27,9 @@ class NativeFunction:
         self.address = address
         self._keep = keep
         """The engine and its code; they must outlive every pointer handed out."""
-        self.arenas = arenas or ArenaPool(layout.arena, layout.scratch)
+        self.arenas = arenas or ArenaPool()
+        self.scratch_offset = -(-layout.arena // ALIGNMENT) * ALIGNMENT
+        """Scratch memory lies behind the arena, one thread's after the other's."""
         self.constants = [aligned_copy(c) for c in layout.constants]
         self.template = np.zeros(layout.size, np.int64)
         for slot, constant in zip(layout.constant_slots, self.constants, strict=True):
@@ -36,8 +38,12 @@ class NativeFunction:
     def fill(self, table: np.ndarray, arena: np.ndarray) -> None:
         """Puts arena, scratch and team into a table."""
         table[self.layout.arena_slot] = arena.ctypes.data
-        table[self.layout.scratch_slot] = arena.ctypes.data + self.arenas.nbytes
+        table[self.layout.scratch_slot] = arena.ctypes.data + self.scratch_offset
         table[self.layout.team_slot] = threads.block.ctypes.data
+
+    def take_arena(self, nthreads: int) -> np.ndarray:
+        """Memory for a call on `nthreads` threads, to be put back into `arenas`."""
+        return self.arenas.take(self.scratch_offset + nthreads * self.layout.scratch)
 
     def call(self, pointers: dict[int, int]) -> None:
         """Runs on this thread and the team's; `pointers` maps table slots to addresses. Gives up the GIL meanwhile."""
@@ -45,7 +51,7 @@ class NativeFunction:
         for slot, pointer in pointers.items():
             table[slot] = pointer
         nthreads = threads.start(self.layout.threads)
-        arena = self.arenas.take(nthreads)
+        arena = self.take_arena(nthreads)
         self.fill(table, arena)
         try:
             threads.run(self.address, table.ctypes.data, nthreads, self.layout.cost)
@@ -57,15 +63,13 @@ class NativeFunction:
 class Prepared:
     """The results of one `prepare` component, and the versions of the inputs they were computed from."""
 
-    def __init__(
-        self, function: NativeFunction, inputs: Sequence[int], slots: Sequence[int], allocate: Callable[..., np.ndarray]
-    ) -> None:
+    def __init__(self, function: NativeFunction, interface: Prepare, allocate: Callable[..., np.ndarray]) -> None:
         self.function = function
         self.allocate = allocate
         """`allocate(shape, dtype)` makes an array for a result."""
-        self.inputs = tuple(inputs)
+        self.inputs = interface.inputs
         """Indices of the main graph's inputs that it reads."""
-        self.slots = tuple(slots)
+        self.slots = interface.slots
         """Where its results sit in the main function's table."""
         self.results: list[np.ndarray] = []
         self.seen: tuple[Hashable, ...] | None = None
@@ -96,15 +100,13 @@ class Executable:
         self.main = NativeFunction(interface.main, loaded.address("main"), loaded)
         nbytes = sum(t.nbytes for p in interface.prepares for t in p.layout.result_types)
         allocate = CacheFriendly().array if nbytes <= CacheFriendly.LIMIT else aligned_array
-        layouts = [p.layout for p in interface.prepares]
-        # One after the other they compute, in the same memory, and seldom: between times there is none.
-        self._prepare_arenas = ArenaPool(
-            max((t.arena for t in layouts), default=0), max((t.scratch for t in layouts), default=0)
-        )
-        functions = [
-            NativeFunction(p.layout, loaded.address(p.name), loaded, self._prepare_arenas) for p in interface.prepares
+        # One after the other they compute, in the same memory, and seldom: between times there is none. Those that want
+        # most of it come first, when the others' results are not there yet.
+        self._prepare_arenas = ArenaPool()
+        self.prepared = [
+            Prepared(NativeFunction(p.layout, loaded.address(p.name), loaded, self._prepare_arenas), p, allocate)
+            for p in sorted(interface.prepares, key=lambda p: -p.layout.arena)
         ]
-        self.prepared = [Prepared(f, p.inputs, p.slots, allocate) for f, p in zip(functions, interface.prepares)]
         self._lock = threading.Lock()
 
     def run(
@@ -131,9 +133,10 @@ class Executable:
         with self._lock:
             held: dict[int, np.ndarray] = {}
             for p in self.prepared:
+                self._prepare_arenas.drop(above=2 * p.function.scratch_offset)
                 p.refresh(inputs, versions)
                 held.update(zip(p.slots, p.results, strict=True))
-            self._prepare_arenas.clear()
+            self._prepare_arenas.drop()
             return held
 
     def check(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

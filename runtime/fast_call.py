@@ -112,7 +112,7 @@ def fast_call(
     for slot, array in held.items():
         table[slot] = array.ctypes.data
     nthreads = threads.start(layout.threads)
-    arena = main.arenas.take(nthreads)
+    arena = main.take_arena(nthreads)
     main.fill(table, arena)
     inputs = _inputs(executable.input_types[:n_args])
     outputs = _outputs(executable.result_types, layout.result_slots)

@@ -220,3 +220,16 @@ def test_pieces_with_branches_stay_one_after_the_other():
     loaded = llvm.load(llvm.compile_module(f.module.text(), host()))
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(loaded.address("f"))(counts.ctypes.data, 3)
     assert counts.tolist() == [3, 6]
+
+
+def test_an_ended_function_is_its_text():
+    module = llvm.Module(host())
+    f = module.function("k")
+    with f.for_(0, 4) as loop:
+        f.store("i64", loop.index, f.gep("i64", f.table(0), loop.index))
+    text = f.text()
+    f.end()
+    assert f.text() == text and not f.root.lines
+    x = np.full(4, -1)
+    llvm.load(llvm.compile_module(module.text(), host())).call("k", [x])
+    assert x.tolist() == [0, 1, 2, 3]

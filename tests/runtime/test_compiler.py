@@ -8,14 +8,17 @@ import pytest
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import F32, TensorType
 from gluonjit.runtime.compiler import PIPELINE, compile_graph
+from gluonjit.runtime.memory import ArenaPool
 
 
-def graph_with_weights():
-    """x · exp(w)·2, where each of two weights is a parameter of its own, computed in several steps."""
+def graph_with_weights(sizes=(40, 40)):
+    """A chain of products of x with two weights, parameters, which are computed in several steps (`product`)."""
     b = Builder("net", "traced")
-    x, *weights = (b.input(name, TensorType(F32, (40, 40))) for name in ("x", "v", "w"))
+    x = b.input("x", TensorType(F32, (40, 40)))
+    weights = [b.input(name, TensorType(F32, (40, size))) for name, size in zip("vw", sizes)]
     for w in weights:
-        scaled = b.dot_general(b.exp(w), b.exp(w), contract=((1,), (0,)))
+        e = b.exp(w)
+        scaled = b.dot_general(e, e, contract=((1,), (1,)))
         x = b.dot_general(x, b.dot_general(scaled, scaled, contract=((1,), (0,))), contract=((1,), (0,)))
     return b.build([x], {"params": (1, 2)})
 
@@ -36,17 +39,21 @@ def test_the_garbage_collector_is_as_it_was(on):
     assert seen == [False] * len(PIPELINE.split(","))
 
 
+def product(x, *weights):
+    for w in weights:
+        w = np.exp(np.float64(w))
+        w = w @ w.T
+        x = x @ (w @ w)
+    return x
+
+
 def test_what_prepares_parameters_holds_no_memory_between_times():
     executable = compile_graph(graph_with_weights())
     arenas = [p.function.arenas for p in executable.prepared]
-    assert len(arenas) == 2 and arenas[0] is arenas[1] and arenas[0].nbytes >= 40 * 40 * 4
+    assert len(arenas) == 2 and arenas[0] is arenas[1]
+    assert all(p.function.layout.arena >= 40 * 40 * 4 for p in executable.prepared)
     rng = np.random.default_rng(0)
     inputs = [rng.uniform(-0.1, 0.1, (40, 40)).astype(np.float32) for _ in range(3)]
-
-    def product(x, *weights):
-        for w in np.exp(np.float64(weights)):
-            x = x @ (w @ w @ w @ w)
-        return x
 
     for versions in ([None, 1, 1], [None, 1, 2], None):  # both, one, both again
         inputs[2] = inputs[2] + np.float32(0.1)
@@ -54,3 +61,19 @@ def test_what_prepares_parameters_holds_no_memory_between_times():
         want = product(*inputs)
         assert np.abs(y - want).max() <= 1e-5 * np.abs(want).max()
         assert arenas[0]._free == []
+
+
+def test_who_wants_most_memory_prepares_first(monkeypatch):
+    """Then the others' results, which stay, take up no memory yet; and the others do not keep that much."""
+    executable = compile_graph(graph_with_weights((40, 4000)))
+    sizes = [p.function.layout.arena for p in executable.prepared]
+    assert sizes[0] > 10 * sizes[1] > 0
+    lent = []
+    take = ArenaPool.take
+    monkeypatch.setattr(ArenaPool, "take", lambda pool, nbytes: lent.append(take(pool, nbytes)) or lent[-1])
+    rng = np.random.default_rng(0)
+    inputs = [rng.uniform(-0.1, 0.1, shape).astype(np.float32) for shape in ((40, 40), (40, 40), (40, 4000))]
+    ((y,), _) = executable.run(inputs)
+    assert sizes[0] <= lent[0].nbytes and sizes[1] <= lent[1].nbytes <= 2 * sizes[1]
+    want = product(*inputs)
+    assert np.abs(y - want).max() <= 1e-5 * np.abs(want).max()
