@@ -201,8 +201,8 @@ def main(words: Sequence[str]) -> None:
         read, copy = reference(nbytes, target, False), reference(nbytes // 2, target, True)
         prepared = {name: prepare(graph_of(*case, nbytes), target) for name, case in chosen.items()}
         first, second, *times = interleaved([read, copy, *(k for k, _, _ in prepared.values())])
-        reading = first / read.flop
-        writing = second / copy.flop - reading
+        reading = first / read.work
+        writing = second / copy.work - reading
         print(f"{nbytes >> 10:6} KiB: reading {1e-9 / reading:.0f} GB/s, writing {1e-9 / writing:.0f} GB/s")
         for (name, (_, r, w)), seconds in zip(prepared.items(), times):
             limit = r * reading + w * writing

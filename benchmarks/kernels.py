@@ -99,7 +99,7 @@ def prepare(graph: Graph, flop: float, target: Target) -> tuple[Mapping[str, Any
     if found is None:
         raise ValueError(f"no product in\n{graph}")
     op, kernel = found
-    kernel.flop = flop
+    kernel.work = flop
     return op.attrs, kernel
 
 
@@ -139,11 +139,11 @@ def main(words: Sequence[str]) -> None:
     prepared = {name: prepare(*case, target) for name, case in chosen.items()}
     reference = peak(target)
     first, *times = interleaved([reference, *(kernel for _, kernel in prepared.values())])
-    best = reference.flop / first
+    best = reference.work / first
     print(f"{target.cpu}, one thread, peak {best / 1e9:.1f} GFLOP/s")
     print(f"{'':32}{'us':>10}{'GFLOP/s':>10}{'of peak':>9}{'compile ms':>12}  kernel and tile")
     for (name, (attrs, kernel)), seconds in zip(prepared.items(), times):
-        rate = kernel.flop / seconds
+        rate = kernel.work / seconds
         how = " ".join([attrs[".kernel"], *map(str, attrs.get(".tile", ()))])
         compile = kernel.compile_seconds * 1e3
         print(f"{name:32}{seconds * 1e6:10.2f}{rate / 1e9:10.1f}{rate / best:9.1%}{compile:12.1f}  {how}")

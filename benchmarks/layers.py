@@ -13,24 +13,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from benchmarks.kernels import kernel_of
-from benchmarks.peak import Native, interleaved, peak
+from benchmarks.peak import Native, interleaved, peak, reader
 from benchmarks.workloads import WORKLOADS, make
-from gluonjit.codegen import llvm
 from gluonjit.codegen.epilogue import ANCHORS, find_anchor
 from gluonjit.codegen.target import Target, host
-from gluonjit.codegen.tiles import Tile
 from gluonjit.ir.graph import Builder, Graph, Op
 from gluonjit.ir.structure import op_key
-from gluonjit.ir.types import F32
 from gluonjit.ir.winograd import WinogradTile
 from gluonjit.passes import run_passes
-from gluonjit.runtime.memory import aligned_array
-
-_STREAMS = 8
-"""Places from which memory is read at once."""
 
 
 @dataclass
@@ -121,25 +112,6 @@ def describe(op: Op) -> str:
     )
 
 
-def reader(target: Target, nbytes: int) -> Native:
-    """Sums an array of so many bytes."""
-    module = llvm.Module(target)
-    f = module.function("k")
-    tile = Tile(f, F32, 1)
-    part = nbytes // 4 // _STREAMS // tile.lanes * tile.lanes
-    with f.for_(0, part, tile.lanes, [(tile.vector, "zeroinitializer")] * _STREAMS) as loop:
-        data = f.gep("float", f.table(0), loop.index)
-        loads = [tile.load(f.gep("float", data, k * part)) for k in range(_STREAMS)]
-        loop.next(*(f.op(f"fadd {tile.vector} {s}, {x}") for s, x in zip(loop.carried, loads)))
-    total = loop.results[0]
-    for s in loop.results[1:]:
-        total = f.op(f"fadd {tile.vector} {total}, {s}")
-    f.store(tile.vector, total, f.table(1), 4)
-    data = aligned_array((nbytes // 4,), np.dtype(np.float32))
-    data[...] = 1  # pages that were never written are all the same one
-    return Native(module, [data, np.zeros(tile.lanes, np.float32)], 4.0 * part * _STREAMS)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.layers", description=__doc__)
     parser.add_argument("workloads", nargs="+", choices=WORKLOADS, metavar="W3 … W9")
@@ -154,8 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         levels = [target.l2 // 2, target.l3 // 4, 2 * target.l3]
         readers = [reader(target, n) for n in levels]
         first, *times = interleaved([reference, *readers, *(layer.kernel for layer in made)], options.rounds, 3e-3)
-        best = reference.flop / first
-        bandwidth = [r.flop / t for r, t in zip(readers, times)]
+        best = reference.work / first
+        bandwidth = [r.work / t for r, t in zip(readers, times)]
         print(f"\n{key} {WORKLOADS[key].title}: {target.cpu}, one thread, peak {best / 1e9:.0f} GFLOP/s, read", end=" ")
         print(" / ".join(f"{b / 1e9:.0f}" for b in bandwidth), "GB/s from L2 / L3 / memory")
         print(f"{'':44}{'us':>9}{'GFLOP/s':>9}{'of peak':>9}{'of roofline':>12}{'flop/byte':>10}  kernel and tile")

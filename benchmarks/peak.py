@@ -1,7 +1,7 @@
-"""The rate of multiply-adds that this machine can do: `python -m benchmarks.peak`.
+"""The rate of multiply-adds that this machine can do, and of reading memory: `python -m benchmarks.peak`.
 
-A loop on registers alone, with as many independent chains as registers allow: no kernel can be faster. Clocks change
-with load and heat, so a benchmark measures this beside its kernels, in turn with them.
+The first is a loop on registers alone, with as many independent chains as registers allow: no kernel can be faster.
+Clocks change with load and heat, so a benchmark measures this beside its kernels, in turn with them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,14 @@ from gluonjit.codegen import llvm
 from gluonjit.codegen.target import Target, host
 from gluonjit.codegen.tiles import Tile
 from gluonjit.ir.types import F32
+from gluonjit.runtime.memory import aligned_array
 
 _LOOPS = 20_000
 _UNROLLED = 4
+_STREAMS = 8
+"""Places from which memory is read at once."""
+_BIG = 1 << 27
+"""Bytes that no cache holds."""
 
 
 class Native:
@@ -30,11 +35,11 @@ class Native:
     of the core's time does not count.
     """
 
-    def __init__(self, module: llvm.Module, buffers: Sequence[np.ndarray], flop: float) -> None:
+    def __init__(self, module: llvm.Module, buffers: Sequence[np.ndarray], work: float) -> None:
         f = module.function("repeated", (("ptr", "table"), ("i64", "n")))
         with f.for_(0, "%n"):
             f.call("k", "void", ("ptr", "%table"), ("i64", 0), ("i64", 1))
-        self.flop = flop
+        self.work = work  # of one run, in flop or in bytes
         self.buffers = list(buffers)
         start = time.thread_time()
         data = llvm.compile_module(module.text(), module.target)
@@ -62,13 +67,34 @@ def peak(target: Target) -> Native:
         for _ in range(_UNROLLED):
             sums = [tile.multiply_add(s, x, y) for s in sums]
         loop.next(*sums)
-    total = loop.results[0]
-    for s in loop.results[1:]:
-        total = f.op(f"fadd {tile.vector} {total}, {s}")
-    f.store(tile.vector, total, f.table(1), 4)
+    _store_sum(f, tile, loop.results)
     # Factor and summand keep the sums near 1.
     buffers = [np.array([0.5, 0.5], np.float32), np.zeros(tile.lanes, np.float32)]
     return Native(module, buffers, 2.0 * tile.lanes * chains * _UNROLLED * _LOOPS)
+
+
+def reader(target: Target, nbytes: int = _BIG) -> Native:
+    """Sums an array of so many bytes."""
+    module = llvm.Module(target)
+    f = module.function("k")
+    tile = Tile(f, F32, 1)
+    part = nbytes // 4 // _STREAMS // tile.lanes * tile.lanes
+    with f.for_(0, part, tile.lanes, [(tile.vector, "zeroinitializer")] * _STREAMS) as loop:
+        data = f.gep("float", f.table(0), loop.index)
+        loads = [tile.load(f.gep("float", data, k * part)) for k in range(_STREAMS)]
+        loop.next(*(f.op(f"fadd {tile.vector} {s}, {x}") for s, x in zip(loop.carried, loads)))
+    _store_sum(f, tile, loop.results)
+    data = aligned_array((nbytes // 4,), np.dtype(np.float32))
+    data[...] = 1  # pages that were never written are all the same one
+    return Native(module, [data, np.zeros(tile.lanes, np.float32)], 4.0 * part * _STREAMS)
+
+
+def _store_sum(f: llvm.Function, tile: Tile, vectors: Sequence[str]) -> None:
+    """Lest the compiler finds that nobody wants them."""
+    total, *rest = vectors
+    for s in rest:
+        total = f.op(f"fadd {tile.vector} {total}, {s}")
+    f.store(tile.vector, total, f.table(1), 4)
 
 
 def interleaved(kernels: Sequence[Callable[[int], float]], rounds: int = 15, slice: float = 1e-3) -> list[float]:
@@ -89,9 +115,9 @@ def interleaved(kernels: Sequence[Callable[[int], float]], rounds: int = 15, sli
 
 def main() -> None:
     target = host()
-    kernel = peak(target)
-    (seconds,) = interleaved([kernel])
-    print(f"{target.cpu}, {target.vector_bits}-bit vectors: {kernel.flop / seconds / 1e9:.0f} GFLOP/s on one core")
+    kernels = peak(target), reader(target)
+    flops, read = (kernel.work / seconds / 1e9 for kernel, seconds in zip(kernels, interleaved(kernels)))
+    print(f"{target.cpu}, {target.vector_bits}-bit vectors: {flops:.0f} GFLOP/s and {read:.1f} GB/s read on one core")
 
 
 if __name__ == "__main__":
