@@ -29,7 +29,7 @@ class Field(IntEnum):
     """Words of a record."""
 
     FALLBACK = 0  # PyObject*: called with the same arguments when the fast path does not apply
-    VECTORCALL = 1  # PyObject_Vectorcall
+    VECTORCALL = 1  # PyObject_VectorcallDict: without "Dict" it is no symbol before Python 3.11
     N_ARGS = 2
     WRAPPER_TYPE = 3  # PyTypeObject* of NDArray
     ARRAY_SLOT = 4  # byte offset of NDArray._array

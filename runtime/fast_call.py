@@ -118,7 +118,7 @@ def fast_call(
     outputs = _outputs(executable.result_types, layout.result_slots)
     words = {
         Field.FALLBACK: id(fallback),
-        Field.VECTORCALL: _python("PyObject_Vectorcall"),
+        Field.VECTORCALL: _python("PyObject_VectorcallDict"),
         Field.N_ARGS: n_args,
         Field.WRAPPER_TYPE: id(wrapper),
         Field.ARRAY_SLOT: _member_offset(wrapper, "_array"),
