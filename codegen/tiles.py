@@ -57,6 +57,20 @@ class Fetch:
 
 
 @dataclass(frozen=True)
+class Fetches:
+    """Several of them."""
+
+    parts: tuple[Fetch, ...]
+
+    def at(self, tile: Tile, k: Any) -> Fetches:
+        return Fetches(tuple(part.at(tile, k) for part in self.parts))
+
+    def emit(self, tile: Tile, k: int) -> None:
+        for part in self.parts:
+            part.emit(tile, k)
+
+
+@dataclass(frozen=True)
 class _Line:
     """What is multiplied; see `Tile.contract`."""
 
@@ -65,7 +79,7 @@ class _Line:
     w: str
     w_step: int
     aligned: bool
-    fetch: Fetch | None
+    fetch: Fetch | Fetches | None
     active: Sequence[int]
 
     def at(self, tile: Tile, k: Any) -> _Line:
@@ -149,7 +163,7 @@ class Tile:
         w_step: int,
         aligned: bool,
         ahead: bool = False,
-        fetch: Fetch | None = None,
+        fetch: Fetch | Fetches | None = None,
         active: Sequence[int] | None = None,
         apart: bool = False,
     ) -> Rows:

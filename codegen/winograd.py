@@ -27,7 +27,8 @@ from gluonjit.codegen.linear_map import linear_map
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import panel_variants, share, unravel
 from gluonjit.codegen.target import Target
-from gluonjit.codegen.tiles import Fetch, Tile, prefetch
+from gluonjit.codegen.tiles import Fetch, Fetches, Tile, prefetch
+from gluonjit.codegen.winograd_fetch import Pixels, Tiling, next_block
 from gluonjit.ir.cook_toom import transform
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.windows import strides_of
@@ -131,7 +132,7 @@ class _Winograd:
             with f.for_(*span, hint="tile") as t:
                 self._input(t.index, f.sub(t.index, span.first), (0, self.depth))
             with f.for_(0, self.positions * self.panels, hint="product") as task:
-                self._product(task.index, f.sub(span.last, span.first))
+                self._product(task.index, f.sub(span.last, span.first), span.last)
             with f.for_(*span, hint="tile") as t:
                 self._output(t.index, f.sub(t.index, span.first), (0, self.filters))
 
@@ -170,7 +171,7 @@ class _Winograd:
             there = [self._row(source, f.add(top, k), left) for k in range(rows.extent)]
             step = columns.extent * self.depth
             # Not `inbounds`: there need not be a next tile.
-            following = [f.op(f"getelementptr {self.scalar}, ptr {p}, i64 {step}") for p in there[-rows.outputs :]]
+            following = [f.op(f"getelementptr {self.scalar}, ptr {p}, i64 {step}") for p in there]
             if columns.is_padded:
                 # A window that lacks columns is put together elsewhere, with zeros in their place.
                 right = f.op(f"icmp sgt i64 {f.add(left, columns.extent)}, {columns.axis.size}")
@@ -181,7 +182,7 @@ class _Winograd:
             pointers = there
         target = f.gep("i8", self.v, f.mul(slot, self.inputs.tile))
         for tile, c in self._vectors(channels, self.depth):
-            # What the next tile does not share with this one, nor with the row of tiles above.
+            # What the next tile does not share with this one.
             for p in following:
                 for k in range(columns.outputs):
                     prefetch(f, f.op(f"getelementptr {self.scalar}, ptr {p}, i64 {c}"), k * self.depth * self.item)
@@ -228,8 +229,9 @@ class _Winograd:
 
     # ---- products
 
-    def _product(self, task: Any, slots: Any) -> None:
-        """One position of the slots [0, slots), by one panel of weights."""
+    def _product(self, task: Any, slots: Any, after: Any = None) -> None:
+        """One position of the slots [0, slots), by one panel of weights. `after`: the tile that the next block begins
+        with."""
         f, rows, columns = self.f, self.tile.rows, self.tile.columns
         position, panel = unravel(f, task, [self.positions, self.panels])
         w = f.gep(self.scalar, self.w, f.mul(task, self.depth * columns))
@@ -243,6 +245,9 @@ class _Winograd:
 
         def register_tile(tile: Tile, number: Any, count: int) -> None:
             first = f.mul(number, rows)
+            fetches = [Fetch(f.gep("i8", following, f.mul(number, step * self.depth)), step, nearest=True)]
+            if after is not None:
+                fetches += self._next_block(after, f.add(f.mul(task, self.tile.block), number))
             acc = tile.contract(
                 tile.zeros(count),
                 f.gep("i8", v, f.mul(first, self.inputs.tile)),
@@ -251,7 +256,7 @@ class _Winograd:
                 self.depth,
                 w_step=columns,
                 aligned=True,
-                fetch=Fetch(f.gep("i8", following, f.mul(number, step * self.depth)), step, nearest=True),
+                fetch=Fetches(tuple(fetches)),
             )
             target = f.gep("i8", m, f.mul(first, self.outputs.tile))
             for r, row in enumerate(acc):
@@ -267,6 +272,21 @@ class _Winograd:
             if rest := self.count % rows:  # the last tiles of all do not fill a register tile
                 with f.if_(f.op(f"icmp ne i64 {f.mul(whole, rows)}, {slots}")):
                     register_tile(tile, whole, rest)
+
+    def _next_block(self, first: Any, number: Any) -> Iterator[Fetch]:
+        """What register tile `number` of a block fetches for the next one, whose first tile is `first`."""
+        rows, columns, block = self.rows, self.columns, self.tile.block
+        pixels = [
+            p for buffer in (*self.epilogue.streams, self.epilogue.out) for p in Pixels.of_result(buffer, rows.outputs)
+        ]
+        if self.is_dense:
+            # Columns that a tile shares with the one before come with that one.
+            at = (-rows.axis.low, columns.extent - columns.outputs - columns.axis.low)
+            size = self.depth * self.item
+            pixels.append(Pixels(self.x, self.scalar, self.x_strides, rows.extent, at, size))
+        tiling = Tiling((self.images, rows.count, columns.count), (rows.outputs, columns.outputs))
+        products = self.positions * self.panels * block
+        return next_block(self.f, pixels, tiling, first, block * self.tile.rows, number, products, self.depth)
 
     # ---- and back
 

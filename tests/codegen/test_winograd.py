@@ -8,6 +8,7 @@ import pytest
 from gluonjit.codegen import llvm
 from gluonjit.codegen.linear_map import linear_map
 from gluonjit.codegen.tiles import Tile
+from gluonjit.codegen.winograd_fetch import Pixels, Tiling, next_block
 from gluonjit.ir.cook_toom import POINTS, transform
 from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.types import F32, F64, TensorType
@@ -190,6 +191,37 @@ def test_linear_map():
     llvm.load(llvm.compile_module(module.text(), target)).call("k", [x, y])
     expected = np.array(matrix, np.float64) @ x
     assert np.allclose(y, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("tiles", "numbers"), [(5, 12), (6, 6), (8, 4)])
+def test_the_next_block_is_fetched(tiles, numbers):
+    """Every pixel that its tiles read, but those that they share with the tile before: whatever number of tiles is in
+    a row, in an image, and in a block."""
+    target, terms = runnable("host"), 16
+    images, height, width, outputs, nbytes = 2, 11, 14, 4, 64
+    strides = (height * width * 16, width * 16, 16)
+    tiling = Tiling((images, 3, 4), (outputs, outputs))
+    module = llvm.Module(target)
+    f = module.function("k")
+    pixels = [Pixels("null", "float", strides, 6, (-1, 1), nbytes)]
+    first = f.load("i64", f.table(0))
+    with f.for_(0, numbers) as loop:
+        fetches = list(next_block(f, pixels, tiling, first, tiles, loop.index, numbers, terms))
+        for k, fetch in enumerate(fetches):
+            at = f.gep("i64", f.table(1), f.add(f.mul(loop.index, len(fetches)), k))
+            f.store("i64", f.op(f"ptrtoint ptr {fetch.pointer} to i64"), at)
+    loaded = llvm.load(llvm.compile_module(module.text(), target))
+    for t in (0, 3, 10, 23 - tiles):
+        starts = np.zeros(numbers * len(fetches), np.int64)
+        loaded.call("k", [np.array([t]), starts])
+        fetched = {int(start) + n for start in starts for n in range(0, fetches[0].step * terms, nbytes)}
+        wanted = set()
+        for image, ty, tx in list(np.ndindex(images, 3, 4))[t : t + tiles]:
+            for y, x in np.ndindex(6, outputs):
+                row, column = 4 * ty - 1 + y, 4 * tx + 1 + x
+                wanted.add(4 * (image * strides[0] + row * strides[1] + column * strides[2]))
+        assert wanted <= fetched
+        assert len(fetched) <= len(wanted) + 4 * 6 * outputs, "much that nobody asked for"
 
 
 @pytest.mark.parametrize("block", [0, 2])
