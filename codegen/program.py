@@ -50,6 +50,8 @@ class Interface:
     prepares: tuple[Prepare, ...] = ()
     calls_host: bool = False
     """Whether it may call Python, and then hold an error in the end (`runtime.host`)."""
+    unread: tuple[int, ...] = ()
+    """Inputs that the main function does not read."""
 
 
 @dataclass
@@ -76,8 +78,14 @@ def lower_program(
         raise IRError(f"code is generated from level 'planned'; @{graph.name} is at {graph.level!r}")
     lowering = _Lowering(module or Module(target), _scratch(graph), written)
     main = lowering.function("main", graph, alone=graph.attrs.get("threads", 1) == 1)
-    interface = Interface(main, len(graph.outputs), tuple(lowering.prepares), lowering.calls_host)
+    interface = Interface(main, len(graph.outputs), tuple(lowering.prepares), lowering.calls_host, _unread(graph))
     return Program(lowering.module, interface, dict(lowering.calls))
+
+
+def _unread(graph: Graph) -> tuple[int, ...]:
+    read = {v for op in graph.ops if op.name != "prepare" for v in op.operands}
+    read.update(graph.results, (state for state, _ in graph.updates))
+    return tuple(k for k, v in enumerate(graph.inputs) if v not in read)
 
 
 _PADDING = 256
@@ -234,6 +242,10 @@ def lower_kernel(name: str, op: Op, target: Target, module: Module) -> None:
         from gluonjit.codegen.depthwise import lower_depthwise
 
         lower_depthwise(name, op.regions[0], op.attrs, target, module)
+    elif kind == "expand_depthwise":
+        from gluonjit.codegen.expand_depthwise import lower_expand_depthwise
+
+        lower_expand_depthwise(name, op.regions[0], op.attrs, target, module)
     elif kind == "winograd":
         from gluonjit.codegen.winograd import lower_winograd
 

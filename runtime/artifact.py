@@ -126,6 +126,7 @@ def _interface_to_json(interface: Interface, arrays: list[np.ndarray]) -> dict[s
         "main": _layout_to_json(interface.main, arrays),
         "outputs": interface.n_outputs,
         "calls_host": interface.calls_host,
+        "unread": interface.unread,
         "prepares": [
             {"name": p.name, "layout": _layout_to_json(p.layout, arrays), "inputs": p.inputs, "slots": p.slots}
             for p in interface.prepares
@@ -140,4 +141,4 @@ def _interface_from_json(words: dict[str, Any], arrays: Sequence[np.ndarray]) ->
         Prepare(p["name"], _layout_from_json(p["layout"], left), tuple(p["inputs"]), tuple(p["slots"]))
         for p in words["prepares"]
     )
-    return Interface(main, words["outputs"], prepares, words["calls_host"])
+    return Interface(main, words["outputs"], prepares, words["calls_host"], tuple(words["unread"]))

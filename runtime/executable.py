@@ -7,6 +7,7 @@ checks the arguments, keeps the prepared values (packed weights …) up to date,
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from gluonjit.codegen.layout import Layout
 from gluonjit.codegen.program import Interface, Prepare
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.runtime import host, threads
-from gluonjit.runtime.memory import ALIGNMENT, ArenaPool, CacheFriendly, aligned_array, aligned_copy
+from gluonjit.runtime.memory import ALIGNMENT, ArenaPool, CacheFriendly, aligned_array, aligned_copy, give_back
 
 
 class NativeFunction:
@@ -74,7 +75,7 @@ class Prepared:
         self.results: list[np.ndarray] = []
         self.seen: tuple[Hashable, ...] | None = None
 
-    def refresh(self, inputs: Sequence[np.ndarray], versions: Sequence[Hashable] | None) -> bool:
+    def refresh(self, inputs: Sequence[np.ndarray | None], versions: Sequence[Hashable] | None) -> bool:
         """Computes the results anew unless `versions` (None: unknown) says that nothing changed; True if it did."""
         now = tuple(versions[k] for k in self.inputs) if versions is not None else None
         if now is not None and now == self.seen:
@@ -82,7 +83,8 @@ class Prepared:
         layout = self.function.layout
         # New buffers: a call on another thread may still be reading the old ones.
         results = [self.allocate(t.shape, t.dtype.numpy) for t in layout.result_types]
-        pointers = {slot: inputs[k].ctypes.data for slot, k in zip(layout.input_slots, self.inputs, strict=True)}
+        arrays = [inputs[k] for k in self.inputs]
+        pointers = {slot: a.ctypes.data for slot, a in zip(layout.input_slots, arrays, strict=True) if a is not None}
         pointers.update((s, r.ctypes.data) for s, r in zip(layout.result_slots, results, strict=True))
         self.function.call(pointers)
         self.results, self.seen = results, now
@@ -97,6 +99,8 @@ class Executable:
         self.result_types: tuple[TensorType, ...] = interface.main.result_types
         self.n_outputs = interface.n_outputs
         self.calls_host = interface.calls_host
+        self.unread = frozenset(interface.unread)
+        """Inputs that nothing but `prepare` functions reads. None can be in their place once that has been done."""
         self.main = NativeFunction(interface.main, loaded.address("main"), loaded)
         nbytes = sum(t.nbytes for p in interface.prepares for t in p.layout.result_types)
         allocate = CacheFriendly().array if nbytes <= CacheFriendly.LIMIT else aligned_array
@@ -110,16 +114,20 @@ class Executable:
         self._lock = threading.Lock()
 
     def run(
-        self, inputs: Sequence[np.ndarray], versions: Sequence[Hashable] | None = None
+        self,
+        inputs: Sequence[np.ndarray],
+        versions: Sequence[Hashable] | None = None,
+        release: Callable[[int], None] | None = None,
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """(outputs, updated states), all new arrays.
 
         `versions[k]` changes whenever input k may have new contents; without it every prepared value is computed
-        anew. Raises IRError when an input has not the type the graph was compiled for.
+        anew. `release(k)` is called as soon as input k is not read any more, neither by this call nor, unless its
+        version changes, by the next one. Raises IRError when an input has not the type the graph was compiled for.
         """
         arrays = self.check(inputs)
-        pointers = dict(enumerate(a.ctypes.data for a in arrays))
-        held = self.refresh(arrays, versions)
+        held = self.refresh(arrays, versions, release)
+        pointers = {k: a.ctypes.data for k, a in enumerate(arrays) if a is not None}
         pointers.update((slot, r.ctypes.data) for slot, r in held.items())
         results = [np.empty(t.shape, t.dtype.numpy) for t in self.result_types]
         pointers.update((s, r.ctypes.data) for s, r in zip(self.main.layout.result_slots, results, strict=True))
@@ -127,25 +135,48 @@ class Executable:
         return results[: self.n_outputs], results[self.n_outputs :]
 
     def refresh(
-        self, inputs: Sequence[np.ndarray], versions: Sequence[Hashable] | None = None
+        self,
+        inputs: list[np.ndarray | None],
+        versions: Sequence[Hashable] | None = None,
+        release: Callable[[int], None] | None = None,
     ) -> dict[int, np.ndarray]:
-        """Prepared values by their slot in the main table, brought up to date."""
+        """Prepared values by their slot in the main table, brought up to date. Inputs are released as in `run`, and
+        taken out of the list."""
         with self._lock:
             held: dict[int, np.ndarray] = {}
+            waiting = Counter(k for p in self.prepared for k in p.inputs)
             for p in self.prepared:
                 self._prepare_arenas.drop(above=2 * p.function.scratch_offset)
                 p.refresh(inputs, versions)
                 held.update(zip(p.slots, p.results, strict=True))
+                waiting.subtract(p.inputs)
+                if release is not None:
+                    for k in p.inputs:
+                        if not waiting[k] and k in self.unread:
+                            inputs[k] = None
+                            release(k)
             self._prepare_arenas.drop()
-            return held
+        if release is not None:
+            give_back()
+        return held
 
-    def check(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def prepared_from(self, versions: Sequence[Hashable]) -> dict[int, np.ndarray] | None:
+        """Prepared values by their slot in the main table, if they were computed from these inputs."""
+        with self._lock:
+            if any(p.seen != tuple(versions[k] for k in p.inputs) for p in self.prepared):
+                return None
+            return {slot: r for p in self.prepared for slot, r in zip(p.slots, p.results, strict=True)}
+
+    def check(self, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
         """The inputs, C-contiguous and aligned; IRError when count, shape or dtype is not the compiled one."""
         if len(inputs) != len(self.input_types):
             raise IRError(f"takes {len(self.input_types)} inputs, got {len(inputs)}")
-        arrays = []
+        arrays: list[np.ndarray | None] = []
         for k, (x, want) in enumerate(zip(inputs, self.input_types, strict=True)):
-            if x.shape != want.shape or x.dtype != want.dtype.numpy:
-                raise IRError(f"input {k} is {want}, got {type_of(x)}")
+            if x is None and k in self.unread:
+                arrays.append(None)
+                continue
+            if x is None or x.shape != want.shape or x.dtype != want.dtype.numpy:
+                raise IRError(f"input {k} is {want}, got {x if x is None else type_of(x)}")
             arrays.append(np.require(x, requirements=["C", "A"]))
         return arrays

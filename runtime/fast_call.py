@@ -92,7 +92,7 @@ def _outputs(types: Sequence[TensorType], slots: Sequence[int]) -> np.ndarray:
 def fast_call(
     executable: Executable,
     n_args: int,
-    rest: Sequence[np.ndarray],
+    rest: Sequence[np.ndarray | None],
     held: dict[int, np.ndarray],
     epoch: int,
     wrapper: type,
@@ -107,8 +107,10 @@ def fast_call(
     main = executable.main
     layout = main.layout
     table = main.template.copy()
+    rest = [None if slot in executable.unread else array for slot, array in enumerate(rest, n_args)]
     for slot, array in enumerate(rest, n_args):
-        table[slot] = array.ctypes.data
+        if array is not None:
+            table[slot] = array.ctypes.data
     for slot, array in held.items():
         table[slot] = array.ctypes.data
     nthreads = threads.start(layout.threads)

@@ -9,6 +9,7 @@ from typing import Any
 
 from gluonjit import context, ndarray
 from gluonjit.base import dtype_name
+from gluonjit.checkpoint.origin import origin_of
 from gluonjit.gluon.block import Block
 from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.ndarray import NDArray
@@ -149,6 +150,7 @@ def assign(param: Parameter, data: NDArray, ctx: Any, cast_dtype: bool, dtype_so
     An initialized parameter is overwritten in place.
     """
     own = False
+    origin = origin_of(data._array)
     failed = f"Failed loading Parameter '{param.name}' from saved params: "
     if param.shape:
         if len(param.shape) != len(data.shape) or any(n not in (0, -1, m) for n, m in zip(param.shape, data.shape)):
@@ -163,7 +165,7 @@ def assign(param: Parameter, data: NDArray, ctx: Any, cast_dtype: bool, dtype_so
                 "Set cast_dtype=True to cast the dtype of saved params."
             )
         if dtype_source == "current":
-            data, own = data.astype(param.dtype), True
+            data, own, origin = data.astype(param.dtype), True, None
         else:
             param.dtype = data.dtype
     contexts = [ctx] if isinstance(ctx, context.Context) else ctx
@@ -176,10 +178,12 @@ def assign(param: Parameter, data: NDArray, ctx: Any, cast_dtype: bool, dtype_so
         contexts = param.list_ctx()
     if param._data is not None:
         param.set_data(data)
-        return
-    param._deferred_init = ()
-    param._ctx_list = contexts or [context.cpu()]
-    param._rebind(data if own else data.copy())
+    else:
+        param._deferred_init = ()
+        param._ctx_list = contexts or [context.cpu()]
+        param._rebind(data if own else data.copy())
+    if origin is not None:
+        param._came_from(origin)
 
 
 def _brief(names: Iterable[str], limit: int = 7) -> str:

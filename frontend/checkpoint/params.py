@@ -16,7 +16,6 @@ brackets) are read as dense ones, which a warning notes. `read` and `write` deal
 from __future__ import annotations
 
 import math
-import mmap
 import os
 import struct
 import warnings
@@ -26,7 +25,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gluonjit.base import CheckpointError, MXNetError
-from gluonjit.checkpoint import atomic, sparse
+from gluonjit.checkpoint import atomic, origin, sparse
 from gluonjit.ir.types import DType, TensorType, dtype_of
 from gluonjit.ir.types import dtype as ir_dtype
 from gluonjit.symbol.graph import TYPE_FLAGS
@@ -67,7 +66,7 @@ def read(path: str | os.PathLike[str], copy: bool = True, dense_limit: int | Non
         with open(path, "rb") as file:
             if not os.fstat(file.fileno()).st_size:  # neither an empty file nor a pipe can be mapped
                 return parse(file.read(), name, dense_limit)
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped = origin.map_file(file)
     except OSError as e:
         raise MXNetError(f"cannot read {name}: {e.strerror or e}") from e
     if not copy:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gluonjit.base import CheckpointError, MXNetError
-from gluonjit.checkpoint import atomic, json_file
+from gluonjit.checkpoint import atomic, json_file, origin
 from gluonjit.checkpoint.json_file import brief
 from gluonjit.ir.types import dtype, dtype_of
 
@@ -56,7 +55,7 @@ def read(path: str | os.PathLike[str], copy: bool = True) -> dict[str, np.ndarra
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size < 8:
                 raise CheckpointError(f"{name}: byte 0: the file ends; expected the length of a header")
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped = origin.map_file(file)
     except OSError as e:
         raise MXNetError(f"cannot read {name}: {e.strerror or e}") from e
     if not copy:

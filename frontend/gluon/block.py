@@ -92,8 +92,10 @@ class HybridBlock(Block):
         * `tune=True`, another one: the first call measures several kernels for each product and convolution, and one
           thread against several, instead of estimating. It takes seconds; the object cache remembers what it found.
         * `clear=False` keeps what has been compiled, if it was for the same backend and options.
-        * `static_alloc`: buffers of intermediate results are kept between calls; `static_shape`: as many input shapes
-          as come along are kept compiled. Both are the case anyway; they may be given as in MXNet.
+        * `static_alloc`: parameters that were loaded from a file leave memory if compiled code reads nothing but packed
+          copies of them; `data()` reads them again, for which the file must not have been overwritten in place.
+          Buffers of intermediate results are kept between calls anyway.
+        * `static_shape`: may be given as in MXNet. As many input shapes as come along are kept compiled anyway.
         * `inline_limit`, `forward_bulk_size`, `backward_bulk_size`: how MXNet's engine groups operators. A compiled
           graph is one function, so they have no effect.
         """

@@ -51,6 +51,8 @@ class CachedCall:
         self.backend = get_backend(flags.get("backend"))
         self.options = dict(flags.get("backend_opts") or {})
         self.traces: list[Trace] = []
+        self.releases = bool(flags.get("static_alloc"))
+        """Whether parameters that only packed copies are made of may leave memory."""
         self._compiled: dict[Hashable, Compiled] = {}
         self._lock = threading.RLock()
 
@@ -108,19 +110,25 @@ class CachedCall:
     def _run(self, compiled: Compiled, leaves: Sequence[NDArray]) -> Any:
         known = compiled.trace
         epoch = int(EPOCH[0])  # read before the versions: a write in between is seen by the next call
-        held = self._held(known)
-        versions: list[Hashable] = [None] * len(leaves)
-        for x in held:
-            storage = x.storage()
-            storage.watched = True
-            versions.append((storage, storage.version))
-        inputs = [x._array for x in (*leaves, *held)]
+        held: list[Any] = self._held(known)
+        versions: list[Hashable] = [*[None] * len(leaves), *map(_watch, held)]
+        inputs: list[Any] = [x._array for x in (*leaves, *held)]
         if compiled.streams:
             inputs.append(random.reserve(compiled.streams))
             versions.append(None)
         if self.block._callback is not None:
             run_monitored(compiled.graph, inputs, self.block._callback, self.block._monitor_all)
-        outputs, updates = compiled.callee.run(inputs, versions)
+        callee = compiled.callee
+        if self.releases and isinstance(callee, Executable) and self._goes_native(compiled):
+
+            def release(k: int) -> None:
+                if len(leaves) <= k < len(leaves) + len(known.params):
+                    held[k - len(leaves)] = inputs[k] = None
+                    known.params[k - len(leaves)]._release()
+
+            outputs, updates = callee.run(inputs, versions, release)
+        else:
+            outputs, updates = callee.run(inputs, versions)
         for k, new in zip(known.writes, updates, strict=True):
             target = (*leaves, *held)[k]
             np.copyto(target._array, new)
@@ -128,23 +136,37 @@ class CachedCall:
         self._install(compiled, inputs, versions, epoch)
         return known.rebuild([NDArray._wrap(x) for x in outputs])
 
-    def _install(self, compiled: Compiled, inputs: list[np.ndarray], versions: list[Hashable], epoch: int) -> None:
-        """Lets the next call with this signature go straight to native code, where that means the same."""
+    def _goes_native(self, compiled: Compiled) -> bool:
+        """Whether the next call with this signature can go straight to native code, and mean the same."""
         known, callee = compiled.trace, compiled.callee
         if not isinstance(callee, Executable) or callee.calls_host:
-            return
-        bare = known.out_form == ARRAY
-        nested = known.out_form != (list, *[ARRAY] * callee.n_outputs)
+            return False
+        flat = known.out_form in (ARRAY, (list, *[ARRAY] * callee.n_outputs))
+        if self.block._given_arrays(known.form) is None or not flat or known.writes or compiled.streams:
+            return False
+        return not autograd.is_training() and self.block._calls_only_compiled_code()
+
+    def _install(self, compiled: Compiled, inputs: list[Any], versions: list[Hashable], epoch: int) -> None:
+        """Lets the next call go straight to native code, if it can."""
+        known, callee = compiled.trace, compiled.callee
         given = self.block._given_arrays(known.form)
-        if given is None or not (bare or not nested) or known.writes or compiled.streams:
+        if given is None or not isinstance(callee, Executable) or not self._goes_native(compiled):
             return
-        if autograd.is_training() or not self.block._calls_only_compiled_code():
-            return
-        ready = callee.check(inputs)
-        prepared = callee.refresh(ready, versions)
-        fast = fast_call(callee, given, ready[given:], prepared, epoch, NDArray, self.block._slow_call, bare)
+        prepared = callee.prepared_from(versions)
+        if prepared is None:
+            return  # another thread has called with other parameters
+        rest = callee.check(inputs)[given:]
+        bare = known.out_form == ARRAY
+        fast = fast_call(callee, given, rest, prepared, epoch, NDArray, self.block._slow_call, bare)
         if self.block._cached is self:  # else the block has changed meanwhile
             self.block._fast_call = fast
+
+
+def _watch(x: NDArray) -> Hashable:
+    """The version of an array that compiled code depends on from now on."""
+    storage = x.storage()
+    storage.watched = True
+    return storage, storage.version
 
 
 def trace_call(block: HybridBlock, args: Sequence[Any]) -> Graph:

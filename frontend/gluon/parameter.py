@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +16,20 @@ from gluonjit.base import MXNetError
 from gluonjit.gluon.utils import _indent, shape_is_known
 from gluonjit.ndarray import files
 
+if TYPE_CHECKING:
+    from gluonjit.checkpoint.origin import Origin
+    from gluonjit.runtime.storage import Storage
+
 __all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDict"]
+
+
+_releasing = threading.RLock()
+if hasattr(os, "register_at_fork"):  # as in `random`
+    os.register_at_fork(
+        before=_releasing.acquire, after_in_parent=_releasing.release, after_in_child=_releasing.release
+    )
+_ONE = 2
+"""What `sys.getrefcount` counts when there is one reference: the other one is its argument."""
 
 
 class DeferredInitializationError(MXNetError):
@@ -44,6 +59,10 @@ class Parameter:
     written for MXNet, look at its `_ctx_map` and `_trainer`, and read the array by `_check_and_get`.
     """
 
+    _origin: tuple[Origin, int] | None = None
+    """The file that the array was read from, and the version of its storage that has the file's elements."""
+    _released: Storage | None = None
+    """That of an array whose memory has been given up."""
     _ctx_map: Any = None
     _trainer: Any = None
     _computes_data = False
@@ -83,7 +102,7 @@ class Parameter:
         self._allow_deferred_init = allow_deferred_init
         self._differentiable = differentiable
         self._grad_req: str | None = None
-        self._data: ndarray.NDArray | None = None
+        self._data = None
         self._grad: ndarray.NDArray | None = None
         self._ctx_list: list[context.Context] | None = None
         self._deferred_init: tuple[Any, ...] = ()
@@ -95,7 +114,67 @@ class Parameter:
         return f"{type(self).__name__} {self.name} (shape={self.shape}, dtype={self.dtype})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_var": None}  # made anew on demand
+        data = self._data
+        return {**self.__dict__, "_data": data, "_var": None, "_origin": None}  # the variable is made on demand
+
+    # The array
+
+    @property
+    def _data(self) -> ndarray.NDArray | None:
+        """The array, if there is one; it is read again from its file if it has been released."""
+        data = self.__dict__["_data"]
+        if data is None and self._released is not None:
+            self._restore()
+            data = self.__dict__["_data"]
+        return data
+
+    @_data.setter
+    def _data(self, data: ndarray.NDArray | None) -> None:
+        with _releasing:
+            self.__dict__["_data"] = data
+            self._origin = self._released = None
+
+    def _came_from(self, origin: Origin) -> None:
+        """The array has the very elements of a file, and nobody has written to it yet."""
+        data = self._data
+        if data is not None:
+            origin.forget()
+            self._origin = origin, data.storage().version
+
+    def _release(self) -> None:
+        """Gives the array's memory up until somebody asks for it: if nobody else has it, nor a view of it, and it has
+        the elements of a file that is still the same. One that was asked for after that is not released again."""
+        with _releasing:
+            data: Any = self.__dict__["_data"]
+            if data is None or self._origin is None or data._grad_state is not None:
+                return
+            origin, version = self._origin
+            storage = data.storage()
+            if storage.version != version or not origin.is_intact():
+                return
+            self._released, self.__dict__["_data"] = storage, None  # nobody finds it from now on
+            if sys.getrefcount(data) > _ONE or sys.getrefcount(data._array) > _ONE:
+                self.__dict__["_data"], self._released = data, None
+
+    def _restore(self, overwritten: bool = False) -> None:
+        """Puts a released array back; `overwritten`: with any elements if need be, as the caller writes to all."""
+        with _releasing:
+            if self._released is None or self._origin is None:
+                return  # it is there, or another thread has just done it
+            origin = self._origin[0]
+            try:
+                array = origin.read()
+            except MXNetError as e:
+                if not overwritten:
+                    raise MXNetError(
+                        f"Parameter '{self.name}' is not in memory any more, as hybridize(static_alloc=True) allows, "
+                        f"and cannot be read again: {e}"
+                    ) from None
+                array = np.empty_like(origin.array)
+            data = ndarray.NDArray._wrap(array)
+            data._storage = self._released  # what was compiled from it stays valid until somebody writes to it
+            self.__dict__["_data"] = data
+            self._origin = self._released = None
 
     @property
     def grad_req(self) -> str:
@@ -184,6 +263,7 @@ class Parameter:
 
     def _rebind(self, data: ndarray.NDArray | None) -> None:
         """Makes `data` the parameter's array."""
+        self._restore(overwritten=True)
         old, self._data, self._grad = self._data, data, None
         if old is not None:
             old._wrote()  # compiled code watches the storage it was given; this makes it look here again
@@ -196,6 +276,7 @@ class Parameter:
         if not hasattr(data, "shape"):
             data = np.asarray(data)
         self.shape = tuple(data.shape)
+        self._restore(overwritten=True)
         if self._data is not None:
             self._data[:] = data
             return
