@@ -117,13 +117,14 @@ class Executable:
         self,
         inputs: Sequence[np.ndarray],
         versions: Sequence[Hashable] | None = None,
-        release: Callable[[int], None] | None = None,
+        release: Callable[[int], int] | None = None,
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """(outputs, updated states), all new arrays.
 
         `versions[k]` changes whenever input k may have new contents; without it every prepared value is computed
         anew. `release(k)` is called as soon as input k is not read any more, neither by this call nor, unless its
-        version changes, by the next one. Raises IRError when an input has not the type the graph was compiled for.
+        version changes, by the next one; it says how many bytes are free now. Raises IRError when an input has not the
+        type the graph was compiled for.
         """
         arrays = self.check(inputs)
         held = self.refresh(arrays, versions, release)
@@ -138,10 +139,11 @@ class Executable:
         self,
         inputs: list[np.ndarray | None],
         versions: Sequence[Hashable] | None = None,
-        release: Callable[[int], None] | None = None,
+        release: Callable[[int], int] | None = None,
     ) -> dict[int, np.ndarray]:
         """Prepared values by their slot in the main table, brought up to date. Inputs are released as in `run`, and
         taken out of the list."""
+        free = 0
         with self._lock:
             held: dict[int, np.ndarray] = {}
             waiting = Counter(k for p in self.prepared for k in p.inputs)
@@ -154,9 +156,9 @@ class Executable:
                     for k in p.inputs:
                         if not waiting[k] and k in self.unread:
                             inputs[k] = None
-                            release(k)
+                            free += release(k)
             self._prepare_arenas.drop()
-        if release is not None:
+        if free:
             give_back()
         return held
 

@@ -121,10 +121,11 @@ class CachedCall:
         callee = compiled.callee
         if self.releases and isinstance(callee, Executable) and self._goes_native(compiled):
 
-            def release(k: int) -> None:
-                if len(leaves) <= k < len(leaves) + len(known.params):
-                    held[k - len(leaves)] = inputs[k] = None
-                    known.params[k - len(leaves)]._release()
+            def release(k: int) -> int:
+                if not len(leaves) <= k < len(leaves) + len(known.params):
+                    return 0
+                held[k - len(leaves)] = inputs[k] = None
+                return known.params[k - len(leaves)]._release()
 
             outputs, updates = callee.run(inputs, versions, release)
         else:

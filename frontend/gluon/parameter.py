@@ -141,20 +141,24 @@ class Parameter:
             origin.forget()
             self._origin = origin, data.storage().version
 
-    def _release(self) -> None:
+    def _release(self) -> int:
         """Gives the array's memory up until somebody asks for it: if nobody else has it, nor a view of it, and it has
-        the elements of a file that is still the same. One that was asked for after that is not released again."""
+        the elements of a file that is still the same. One that was asked for after that is not released again.
+
+        Returns how many bytes that were."""
         with _releasing:
             data: Any = self.__dict__["_data"]
             if data is None or self._origin is None or data._grad_state is not None:
-                return
+                return 0
             origin, version = self._origin
             storage = data.storage()
             if storage.version != version or not origin.is_intact():
-                return
+                return 0
             self._released, self.__dict__["_data"] = storage, None  # nobody finds it from now on
             if sys.getrefcount(data) > _ONE or sys.getrefcount(data._array) > _ONE:
                 self.__dict__["_data"], self._released = data, None
+                return 0
+            return data._array.nbytes
 
     def _restore(self, overwritten: bool = False) -> None:
         """Puts a released array back; `overwritten`: with any elements if need be, as the caller writes to all."""
