@@ -27,6 +27,8 @@ _AHEAD = 4096
 """Bytes between a weight and what is prefetched when it is used."""
 _LINE = 64
 """Bytes of a cache line."""
+_STREAMS, _STREAM_STEP = 8, 8
+"""Places that are fetched from at the same time, and bytes per term from each, at least."""
 RUN = 128
 """Terms of f32 that an accumulator adds up, at most about, before they go into a total: rounding errors then grow with
 how long a run is and how many there are, not with the number of all terms."""
@@ -61,6 +63,15 @@ class Fetches:
     """Several of them."""
 
     parts: tuple[Fetch, ...]
+
+    @staticmethod
+    def spread(f: Function, pointer: str, step: int, terms: int) -> Fetches:
+        """`step` bytes per term, for `terms` terms, from `pointer` on: into the first cache, and from several places at
+        the same time. Prefetchers of the machine follow each of these streams up to the end of a page, so that it
+        seldom happens that all of them have to start again."""
+        count = max(1, min(_STREAMS, step // _STREAM_STEP))
+        part = -(-step // count)
+        return Fetches(tuple(Fetch(f.gep("i8", pointer, k * part * terms), part, nearest=True) for k in range(count)))
 
     def at(self, tile: Tile, k: Any) -> Fetches:
         return Fetches(tuple(part.at(tile, k) for part in self.parts))

@@ -245,7 +245,8 @@ class _Winograd:
 
         def register_tile(tile: Tile, number: Any, count: int) -> None:
             first = f.mul(number, rows)
-            fetches = [Fetch(f.gep("i8", following, f.mul(number, step * self.depth)), step, nearest=True)]
+            part = f.gep("i8", following, f.mul(number, step * self.depth))
+            fetches = [*Fetches.spread(f, part, step, self.depth).parts]
             if after is not None:
                 fetches += self._next_block(after, f.add(f.mul(task, self.tile.block), number))
             acc = tile.contract(

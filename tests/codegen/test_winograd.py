@@ -7,7 +7,7 @@ import pytest
 
 from gluonjit.codegen import llvm
 from gluonjit.codegen.linear_map import linear_map
-from gluonjit.codegen.tiles import Tile
+from gluonjit.codegen.tiles import Fetches, Tile
 from gluonjit.codegen.winograd_fetch import Pixels, Tiling, next_block
 from gluonjit.ir.cook_toom import POINTS, transform
 from gluonjit.ir.graph import Builder, evaluate
@@ -222,6 +222,20 @@ def test_the_next_block_is_fetched(tiles, numbers):
                 wanted.add(4 * (image * strides[0] + row * strides[1] + column * strides[2]))
         assert wanted <= fetched
         assert len(fetched) <= len(wanted) + 4 * 6 * outputs, "much that nobody asked for"
+
+
+@pytest.mark.parametrize(("step", "terms"), [(1, 40), (8, 64), (24, 7), (96, 64), (250, 33)])
+def test_a_spread_fetch_leaves_nothing_out(step, terms):
+    module = llvm.Module(runnable("host"))
+    f = module.function("k")
+    parts = Fetches.spread(f, f.table(0), step, terms).parts
+    for k, part in enumerate(parts):
+        f.store("i64", f.op(f"ptrtoint ptr {part.pointer} to i64"), f.gep("i64", f.table(1), k))
+    starts, data = np.zeros(len(parts), np.int64), np.zeros(1, np.uint8)
+    llvm.load(llvm.compile_module(module.text(), module.target)).call("k", [data, starts])
+    fetched = {int(start) - data.ctypes.data + n for start in starts for n in range(parts[0].step * terms)}
+    assert fetched.issuperset(range(step * terms))
+    assert len(fetched) < (step + len(parts)) * terms, "much that nobody asked for"
 
 
 @pytest.mark.parametrize("block", [0, 2])
