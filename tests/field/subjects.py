@@ -339,7 +339,7 @@ def in_float64(package: Package, name: str) -> Any:
 
 @contextlib.contextmanager
 def making_float64() -> Iterator[None]:
-    """`F.arange`, `F.cast` and `x.astype` give float64 for float32: models turn to float32 in no other way."""
+    """What gives float32 unless told otherwise, or is told so, gives float64: a model has no other way to float32."""
     import mxnet as mx
 
     def wide(value: Any) -> Any:
@@ -352,7 +352,8 @@ def making_float64() -> Iterator[None]:
 
     with contextlib.ExitStack() as patches:
         for F in (mx.nd, mx.sym):
-            patches.enter_context(mock.patch.object(F, "arange", wider(F.arange, dtype="float64")))
+            for name in ("arange", "topk", "argsort"):
+                patches.enter_context(mock.patch.object(F, name, wider(getattr(F, name), dtype="float64")))
             patches.enter_context(mock.patch.object(F, "cast", wider(F.cast)))
         for kind in (mx.nd.NDArray, mx.sym.Symbol, *mx.sym.Symbol.__subclasses__()):
             if "astype" in vars(kind):
