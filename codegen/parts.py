@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from gluonjit.codegen.llvm import Function, Module, parse
@@ -47,6 +48,7 @@ class Parts:
         self._objects: list[bytes] = []
         self._error: BaseException | None = None
         self._complete = False
+        self._share: Callable[[float], object] = lambda _: None
 
     def __enter__(self) -> Parts:
         return self
@@ -71,8 +73,12 @@ class Parts:
         if self._length[kind] >= _PART:
             self._end_part(kind)
 
-    def finish(self) -> list[bytes]:
-        """All objects, once they are made. Raises what went wrong with any, IRError for LLVM IR that is not valid."""
+    def finish(self, share: Callable[[float], object] = lambda _: None) -> list[bytes]:
+        """All objects, once they are made; meanwhile `share` is told, on any thread, how many of them are, from 0 to 1.
+
+        Raises what went wrong with any, IRError for LLVM IR that is not valid.
+        """
+        self._share = share
         for kind, functions in self._written.items():
             if functions:
                 self._end_part(kind)
@@ -109,6 +115,8 @@ class Parts:
                 number, text, level = self._waiting.popleft()
             try:
                 self._objects[number] = _emit(*parse(text, self._target, own_context=True, level=level))
+                if self._complete:
+                    self._share(sum(map(bool, self._objects)) / len(self._objects))
             except BaseException as e:  # whatever it is, it is the caller's
                 self._error = e
 

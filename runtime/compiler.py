@@ -12,6 +12,7 @@ import numpy as np
 from gluonjit.ir.graph import Graph, evaluate
 
 if TYPE_CHECKING:
+    from gluonjit.codegen.llvm import Function
     from gluonjit.codegen.target import Target
     from gluonjit.passes.manager import Pipeline
     from gluonjit.runtime.artifact import Artifact
@@ -114,7 +115,7 @@ def _compile(graph: Graph, pipeline: Pipeline, target: Target, after: Callable[.
     from gluonjit.runtime.progress import Progress
     from gluonjit.runtime.threads import get_num_threads
 
-    steps = [*(name for name, _ in parse_pipeline(pipeline)), "kernels", *_CODE]
+    steps = [*(name for name, _ in parse_pipeline(pipeline)), *_KERNELS, *_CODE]
     with Progress(graph.name, steps) as progress, _uncollected():
 
         def step(name: str, before: Graph, made: Graph, seconds: float) -> None:
@@ -124,10 +125,16 @@ def _compile(graph: Graph, pipeline: Pipeline, target: Target, after: Callable[.
 
         planned = run_passes(graph, pipeline, target=target, after=step)
         module = Module(target)
+        expected = _count_kernels(planned)
         with Parts(module, target, get_num_threads()) as parts:
-            program = lower_program(planned, target, module, parts.add)
-            progress.done("kernels")
-            objects = parts.finish()
+
+            def written(function: Function) -> None:
+                parts.add(function)
+                progress.part("kernels", len(module.functions) / expected)
+
+            program = lower_program(planned, target, module, written)
+            progress.part("kernels", 1)
+            objects = parts.finish(lambda share: progress.part("machine code", share))
     give_back()
     return Artifact(graph.name, objects, program.interface)
 
@@ -145,8 +152,13 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-_CODE = ("machine code",) * 12
-"""Counts as much as a dozen passes."""
+_KERNELS, _CODE = ("kernels",) * 30, ("machine code",) * 8
+"""Count as much as so many passes. Most code is made while kernels are being written."""
+
+
+def _count_kernels(graph: Graph) -> int:
+    """About as many functions as code generation will write; more, if different ops have the same."""
+    return 1 + sum(_count_kernels(r) for op in graph.ops for r in op.regions if op.name == "prepare") + len(graph.ops)
 
 
 class Reference:

@@ -36,6 +36,12 @@ class Progress:
         if step in self.steps[self._count :]:
             self._count = self.steps.index(step, self._count) + 1
 
+    def part(self, step: str, share: float) -> None:
+        """Says how much of the steps of that name is done, from 0 to 1, and with it those before them."""
+        count = int(self.steps.count(step) * min(share, 1.0))
+        if count:
+            self._count = max(self._count, self.steps.index(step) + count)
+
     def line(self) -> str:
         part = self._count / max(len(self.steps), 1)
         bar = "█" * int(part * _WIDTH)

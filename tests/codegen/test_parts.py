@@ -76,6 +76,17 @@ def test_internal_functions_and_constants_come_along(threads):
     assert x[0] == 6
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_tells_how_far_it_is(threads):
+    shares = []
+    module = module_with_helpers()
+    with Parts(module, host(), threads) as made:
+        for f in module.functions:
+            made.add(f)
+        made.finish(shares.append)
+    assert shares[-1] == 1 if threads == 1 else set(shares) <= {0.5, 1.0}
+
+
 def test_objects_need_each_other():
     one, _ = compiled(module_with_helpers())
     with pytest.raises(IRError, match="which nothing provides"):

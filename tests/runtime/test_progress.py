@@ -37,6 +37,17 @@ def test_line(monkeypatch):
     assert "compiling net" in text and text.endswith("\r\x1b[K")  # and is gone in the end
 
 
+def test_a_step_of_many_parts():
+    with Progress("net", ["fold", *["code"] * 4, "end"], io.StringIO()) as p:
+        shares = []
+        for share in (0.0, 0.2, 0.6, 0.3, 1.5):
+            p.part("code", share)
+            shares.append(p.line().count("█"))
+        assert shares == [0, 0, 12, 12, 20]  # of 24: one never goes back
+        p.part("end", 1)
+        assert "·" not in p.line()
+
+
 def test_nothing_for_a_short_one():
     terminal = Terminal()
     with Progress("net", ["fold"], terminal) as p:
