@@ -29,7 +29,7 @@ from gluonjit.ir.windows import strides_of
 
 def lower_depthwise(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
     """Appends the kernel to the module."""
-    _Depthwise(module.function(name), body, attrs).write()
+    Depthwise(module.function(name), body, attrs).write()
 
 
 class At(NamedTuple):
@@ -41,8 +41,10 @@ class At(NamedTuple):
     channel: Any
 
 
-class _Depthwise:
-    def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any]) -> None:
+class Depthwise:
+    """Writes the code of one kernel, whose table holds the body's inputs from place `first` on."""
+
+    def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any], first: int = 0) -> None:
         self.f = f
         anchor = find_anchor(body)
         x, w = anchor.operands
@@ -61,8 +63,8 @@ class _Depthwise:
         rows, self.pixels, self.block, self.vectors = attrs[".tile"]
         self.rolled, self.height = rows == 0, max(rows, 1)
         self.kinds = tile_kinds(self.columns, self.pixels, merge=False)
-        self.x, self.w = f.table(body.inputs.index(x)), f.table(body.inputs.index(w))
-        self.epilogue = Epilogue(f, body, anchor, attrs)
+        self.x, self.w = (f.table(first + body.inputs.index(v)) for v in (x, w))
+        self.epilogue = Epilogue(f, body, anchor, attrs, first)
         self.lanes = f.target.lanes(self.dtype)
         self.scalar = Tile(f, self.dtype, 1).scalar
 
@@ -78,12 +80,12 @@ class _Depthwise:
             start = f.mul(block, self.block)
             whole = rows.out // self.height
             with f.for_(start, f.min(f.add(start, self.block), whole), hint="row") as loop:
-                self._row_tile(image, f.mul(loop.index, self.height), self.height, channels)
+                self.row_tile(image, f.mul(loop.index, self.height), self.height, channels)
             if rows.out % self.height:
                 with f.if_(f.op(f"icmp eq i64 {block}, {blocks - 1}")):
-                    self._row_tile(image, whole * self.height, rows.out % self.height, channels)
+                    self.row_tile(image, whole * self.height, rows.out % self.height, channels)
 
-    def _row_tile(self, image: Any, row: Any, height: int, channels: tuple[Any, Any]) -> None:
+    def row_tile(self, image: Any, row: Any, height: int, channels: tuple[Any, Any]) -> None:
         """Output rows row … row + height - 1."""
         f, (low, high) = self.f, channels
         tail = self.channels % self.lanes

@@ -44,9 +44,11 @@ def find_anchor(body: Graph) -> Op:
 
 
 class Epilogue(Evaluator):
-    """Writes the epilogue of `body` for one tile at a time. The result is the kernel's only one."""
+    """Writes the epilogue of `body` for one tile at a time. The result is the kernel's only one.
 
-    def __init__(self, f: Function, body: Graph, anchor: Op, attrs: Mapping[str, Any]) -> None:
+    `first`: where the kernel's table holds the body's first input. The others and the result follow."""
+
+    def __init__(self, f: Function, body: Graph, anchor: Op, attrs: Mapping[str, Any], first: int = 0) -> None:
         self.f = f
         self.handler = _Handler(f, f.target.lanes(anchor.result.dtype))
         super().__init__(body, self.handler)
@@ -57,8 +59,9 @@ class Epilogue(Evaluator):
         strides = attrs.get(".strides") or (None,) * (len(body.inputs) + 1)
         for k, v in enumerate(body.inputs):
             if v in read or v is self.result:
-                self.handler.buffers[v] = Buffer(f.table(k), v.dtype, v.shape, f.root, strides[k])
-        self.out = Buffer(f.table(len(body.inputs)), self.result.dtype, self.result.shape, f.root, strides[-1])
+                self.handler.buffers[v] = Buffer(f.table(first + k), v.dtype, v.shape, f.root, strides[k])
+        out = f.table(first + len(body.inputs))
+        self.out = Buffer(out, self.result.dtype, self.result.shape, f.root, strides[-1])
         # Buffers as large as the result are read once, so they come from afar.
         direct = {v for op in self.ops if op.name != "broadcast" for v in op.operands}
         self.streams = [
@@ -115,7 +118,8 @@ class Epilogue(Evaluator):
             some(whole * step, rest)
 
     def _is_inline(self, registers: int) -> bool:
-        return all(op.name in _CHEAP for op in self.ops) and len(self.ops) * registers <= _INLINE
+        computing = sum(op.name not in ("constant", "broadcast") for op in self.ops)
+        return all(op.name in _CHEAP for op in self.ops) and computing * registers <= _INLINE
 
     def _write(self, tile: Tile, acc: Rows, index: Sequence[str | int]) -> None:
         self.handler.forget()

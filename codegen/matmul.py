@@ -26,10 +26,10 @@ _SPREAD = 3
 
 def lower_matmul(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
     """Appends the kernel to the module."""
-    _Product(module.function(name), body, attrs).write()
+    Product(module.function(name), body, attrs).write()
 
 
-class _Product:
+class Product:
     """Writes one kernel.
 
     Register tiles are numbered image by image, in each by blocks of rows, panels of columns, and tiles of a block. A
@@ -101,7 +101,7 @@ class _Product:
                 row = f.mul(number, self.rows)
                 place = [*at, row, f.mul(panel, self.columns)]
                 line = f.gep(self.scalar, x, f.mul(row, self.a_strides[-2]))
-                self._tile(tile, rows, place, line, w, f.sub(number, start))
+                self.tile(tile, rows, place, line, w, f.sub(number, start))
 
             if self.tiles == 1:
                 tile_at(0, self.m)
@@ -112,7 +112,7 @@ class _Product:
                 with f.if_(f.op(f"icmp sgt i64 {stop}, {whole}")):
                     tile_at(whole, rest)
 
-    def _tile(self, tile: Tile, rows: int, place: list[Any], x: str, w: str, number: Any) -> None:
+    def tile(self, tile: Tile, rows: int, place: list[Any], x: str, w: str, number: Any) -> None:
         """A register tile, number `number` of those that the thread does in this panel without a break."""
         self.epilogue.prefetch(tile, rows, place)
         fetch = self._following(w, number)

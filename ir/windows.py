@@ -215,6 +215,8 @@ def takes_strides(op: Op, k: int, strides: Sequence[int]) -> bool:
     if kernel in ("loops", "copy"):
         return True
     v = (*op.operands, *op.results)[k]
+    if kernel == "expand_depthwise":
+        return k in (0, len(op.operands)) and strides[-1:] == (1,)
     weights = k == 1 and (".packed" in op.attrs or kernel != "matmul")
     return kernel in _PRODUCTS and not weights and (v.shape[-1:] == (1,) or strides[-1:] == (1,))
 

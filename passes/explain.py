@@ -107,6 +107,8 @@ def _why(op: Op, target: Any) -> Iterator[str]:
         yield "filters fill less than half of a vector, so lanes are pixels"
     elif kernel == "depthwise":
         yield "no sums over many channels, so lanes are channels"
+    elif kernel == "expand_depthwise":
+        yield "a panel of the product stays near until it is convolved"
     elif kernel == "sequential":
         yield "one element after the other"
     if op.name == "fused":

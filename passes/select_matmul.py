@@ -75,9 +75,19 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     return site.emit(epilogue, [left, right], product, notes)
 
 
+_BLOCKS, _BLOCK = 8, 8
+"""So many blocks are enough for threads to share rows, and so many row tiles for a block to be worth its weights."""
+
+
 def _block(tiles: int, tile_bytes: int, target: Any) -> int:
-    """Row tiles that are worked on before the weights are read again: what they read stays in the second cache."""
-    most = max(1, min(tiles, target.l2 // 2 // max(tile_bytes, 1)))
+    """Row tiles that are worked on before the weights are read again: what they read stays in the second cache.
+
+    Where there are many rows, threads should share these rather than columns: then the next kernel finds in its core's
+    cache what this one has written, and reads little that another core wrote."""
+    blocks = 1
+    while blocks < _BLOCKS and tiles >= 2 * blocks * _BLOCK:
+        blocks *= 2
+    most = max(1, min(-(-tiles // blocks), target.l2 // 2 // max(tile_bytes, 1)))
     return -(-tiles // -(-tiles // most))
 
 

@@ -50,14 +50,17 @@ def term_cycles(rows: int, vectors: int, target: Any) -> float:
     return max(multiply_adds, (rows + vectors) / _UNITS, stream) + _OVERLAP * stream
 
 
+def tile_cycles(rows: int, vectors: int, terms: int, target: Any) -> float:
+    """Estimated cycles of a register tile."""
+    return terms * term_cycles(rows, vectors, target) + _TILE_COST + rows * vectors
+
+
 def product_cycles(m: int, n: int, k: int, rows: int, vectors: int, itemsize: int, target: Any) -> float:
     """Estimated cycles of one core for an [m, n] result of sums of k terms in tiles of `rows` × `vectors` registers."""
     needed = -(-n // lanes(target, itemsize))
     columns = [(vectors, needed // vectors), (needed % vectors, 1)]
     heights = [(rows, m // rows), (m % rows, 1)]
-    return sum(
-        p * q * (k * term_cycles(r, v, target) + _TILE_COST + r * v) for v, p in columns for r, q in heights if v and r
-    )
+    return sum(p * q * tile_cycles(r, v, k, target) for v, p in columns for r, q in heights if v and r)
 
 
 def register_tile(

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 PIPELINE = (
     "expand, legalize-broadcast, simplify, fold, cse, dce, fold-moves, reorder-pooling, fold-affine, hoist-strides, "
-    "layout, sink-reshapes, simplify, cse, dce, fuse, select, hoist, alternate, views, threads, plan-memory"
+    "layout, sink-reshapes, simplify, cse, dce, fuse, select, fuse-depthwise, hoist, alternate, views, threads, "
+    "plan-memory"
 )
 """The passes of the backend `llvm`, in order. `docs/passes.md` says why in this one."""
 

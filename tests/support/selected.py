@@ -15,7 +15,7 @@ from gluonjit.ir.graph import Graph, Op, evaluate_op
 from gluonjit.passes import run_passes
 
 TARGETS = ["host", "x86-64-v3", "x86-64-v2"]
-NATIVE = ("matmul", "conv", "depthwise", "winograd", "planar")
+NATIVE = ("matmul", "conv", "depthwise", "expand_depthwise", "winograd", "planar")
 _GUARD = 192
 """Bytes on either side of a buffer that must stay as they are."""
 
@@ -80,10 +80,16 @@ class Run:
 
 
 def run_selected(
-    graph: Graph, inputs: Sequence[np.ndarray], target: Target, nthreads: int = 1, winograd: bool = True
+    graph: Graph,
+    inputs: Sequence[np.ndarray],
+    target: Target,
+    nthreads: int = 1,
+    winograd: bool = True,
+    after: Sequence[str] = (),
 ) -> Run:
-    """Runs `fuse, select` and then the graph: matrix products and convolutions natively, all else by `evaluate`."""
-    graph = run_passes(graph, ["fuse", ("select", {"winograd": winograd})], target=target)
+    """Runs `fuse, select`, the passes `after`, and then the graph: products and convolutions natively, all else by
+    `evaluate`."""
+    graph = run_passes(graph, ["fuse", ("select", {"winograd": winograd}), *after], target=target)
     run = Run(graph, [])
     env = dict(zip(graph.inputs, inputs))
     for op in graph.ops:

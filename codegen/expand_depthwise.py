@@ -1,0 +1,112 @@
+"""A matrix product and the depthwise convolution that reads it: `.kernel = 'expand_depthwise'`.
+
+    t = epilogue(x [pixels, K] · w [K, C]),   y = epilogue(conv(t [N, H, W, C], one filter per channel))
+
+What lies between is often several times as large as what is read and written, and neither part mixes its channels. So
+a task is one panel of channels for a *band* of rows of the result: the rows of t that these read are multiplied into
+the thread's scratch memory, [pixels, columns of a panel], where they stay near, and then convolved. Rows of t that two
+bands read are computed twice, to the same bits.
+
+The body holds the product with its epilogue, a reshape, and the convolution with its own. Its inputs are those of the
+product, then those of the convolution but t. `.tile` = `ir.expand.ExpandTile`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gluonjit.codegen.access import Buffer
+from gluonjit.codegen.depthwise import Depthwise
+from gluonjit.codegen.epilogue import find_anchor
+from gluonjit.codegen.llvm import Function, Module
+from gluonjit.codegen.matmul import Product, panel_variants, share, unravel
+from gluonjit.codegen.target import Target
+from gluonjit.ir.expand import ExpandTile, halves, rows_read
+from gluonjit.ir.graph import Graph
+
+
+def lower_expand_depthwise(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
+    """Appends the kernel to the module. Its table ends with the thread's scratch."""
+    _ExpandDepthwise(module.function(name), body, attrs).write()
+
+
+class _ExpandDepthwise:
+    def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any]) -> None:
+        self.f = f
+        tile = ExpandTile(*attrs[".tile"])
+        self.rows, self.columns, self.band = tile.rows, tile.columns, tile.band
+        product, convolution = halves(body)
+        conv = find_anchor(convolution)
+        self.images, self.height, self.width, self.channels = conv.operands[0].shape
+        self.out_height = conv.result.shape[1]
+        count = len(product.inputs)
+        strides = attrs.get(".strides") or (None,) * (len(body.inputs) + 1)
+        packed = {k: v for k, v in attrs.items() if k == ".packed"}
+        tiles = -(-rows_read(self.band, conv) * self.width // self.rows)
+        notes = {".tile": (self.rows, self.columns, tiles), ".strides": (*strides[:count], None), **packed}
+        self.product = Product(f, product, notes)
+        vectors = self.columns // f.target.lanes(conv.result.dtype)
+        notes = {".tile": (tile.height, tile.pixels, 1, vectors), ".strides": (None, *strides[count:])}
+        self.depthwise = Depthwise(f, convolution, notes, first=count - 1)
+        self.depthwise.image, self.depthwise.line, self.depthwise.pixel = 0, self.width * self.columns, self.columns
+        self.scratch = f.table(len(body.inputs) + 1)
+        self.scalar = self.product.scalar
+
+    def write(self) -> None:
+        f = self.f
+        bands, panels = -(-self.out_height // self.band), -(-self.channels // self.columns)
+        first, last = share(f, self.images * bands * panels)
+        with f.for_(first, last, hint="task") as task:
+            image, band, panel = unravel(f, task.index, [self.images, bands, panels])
+            start = f.mul(band, self.band)
+            stop = f.min(f.add(start, self.band), self.out_height)
+            low, high = self._read(start, stop)
+            self._multiply(image, panel, low, high)
+            self._convolve(image, panel, start, stop)
+
+    def _read(self, start: Any, stop: Any) -> tuple[Any, Any]:
+        """[low, high) of the rows of t that rows start … stop - 1 of the result read."""
+        f, axis = self.f, self.depthwise.rows
+        reach = (axis.taps - 1) * axis.dilation - axis.low + 1
+        low = f.max(f.sub(f.mul(start, axis.stride), axis.low), 0)
+        high = f.min(f.add(f.mul(f.sub(stop, 1), axis.stride), reach), self.height)
+        return low, f.max(low, high)
+
+    def _multiply(self, image: Any, panel: Any, low: Any, high: Any) -> None:
+        """Rows [low, high) of an image of t, to scratch memory; all later readers find them there."""
+        f, product = self.f, self.product
+        above, channel = f.mul(low, self.width), f.mul(panel, self.columns)
+        origin = f.add(f.mul(image, self.height * self.width), above)
+        pixels = f.mul(f.sub(high, low), self.width)
+        whole = product.epilogue.out
+        place = self._before(f.add(f.mul(origin, self.columns), channel))
+        product.epilogue.out = Buffer(place, whole.dtype, whole.shape, f.scope, (self.columns, 1))
+        w = f.gep(self.scalar, product.b, f.mul(panel, product.panel_size))
+        tiles = f.div(f.add(pixels, self.rows - 1), self.rows)
+        for tile in panel_variants(f, product.dtype, self.channels, self.columns, panel):
+            with f.for_(0, tiles, hint="tile") as loop:
+                # The last one ends where the pixels end, and may compute some of them again.
+                row = f.add(origin, f.min(f.mul(loop.index, self.rows), f.sub(pixels, self.rows)))
+                x = f.gep(self.scalar, product.a, f.mul(row, product.a_strides[-2]))
+                product.tile(tile, self.rows, [row, channel], x, w, loop.index)
+        self.depthwise.x = self._before(f.add(f.mul(above, self.columns), channel))
+
+    def _before(self, elements: Any) -> str:
+        """So many elements before scratch memory: where an array would begin, if all of it were there. Nothing need be
+        at that place."""
+        f = self.f
+        return f.op(f"getelementptr {self.scalar}, ptr {self.scratch}, i64 {f.sub(0, elements)}")
+
+    def _convolve(self, image: Any, panel: Any, start: Any, stop: Any) -> None:
+        """Rows [start, stop) of an image of the result."""
+        f, height = self.f, self.depthwise.height
+        channel = f.mul(panel, self.columns)
+        channels = channel, f.min(f.add(channel, self.columns), self.channels)
+        whole = f.add(start, f.mul(f.div(f.sub(stop, start), height), height))
+        with f.for_(start, whole, height, hint="row") as loop:
+            self.depthwise.row_tile(image, loop.index, height, channels)
+        full, last = divmod(self.out_height, self.band)
+        for rest in sorted({n % height for n in (self.band if full else 0, last)} - {0}):
+            with f.if_(f.op(f"icmp eq i64 {f.sub(stop, whole)}, {rest}")):
+                self.depthwise.row_tile(image, whole, rest, channels)

@@ -1,0 +1,134 @@
+"""`fuse-depthwise`: a matrix product whose result only a depthwise convolution reads becomes one kernel with it.
+
+A depthwise convolution does a few multiply-adds for each element that it reads, so it waits for memory: for what the
+product before it has just written, perhaps on another core. Neither mixes the channels of what lies between, so both
+can be computed panel by panel of channels, and a panel is small enough to stay near (`codegen/expand_depthwise.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gluonjit.ir.buffers import is_view
+from gluonjit.ir.expand import ExpandTile, rows_read
+from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit, rewrite
+from gluonjit.passes import tiling
+from gluonjit.passes.dce import dce
+from gluonjit.passes.manager import register_pass
+
+_TASKS = 12
+"""So many are wanted, for threads to share."""
+_TWICE, _MOST_TWICE = 1 / 25, 1 / 16
+"""The share of rows that may be computed twice for the sake of more tasks, and of a task that stays near."""
+_CONSTANTS = 2
+"""Registers that hold the constants of the product's epilogue, such as the bounds of a ReLU6."""
+
+
+@register_pass("fuse-depthwise")
+def fuse_depthwise(graph: Graph, *, target: Any) -> Graph:
+    """Merges matrix products (1×1 convolutions) with the depthwise convolutions that alone read them."""
+    merged: dict[Op, tuple[Op, dict[str, Any]]] = {}
+    for op in graph.ops:
+        product = _product_before(graph, op)
+        notes = _notes(product, op, target) if product is not None else None
+        if product is not None and notes is not None:
+            merged[op] = product, notes
+    if not merged:
+        return graph
+    operands_of: dict[Op, tuple[Value, ...]] = {product: () for product, _ in merged.values()}
+
+    def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
+        if op in operands_of:
+            operands_of[op] = operands
+        if op not in merged:
+            return None
+        product, notes = merged[op]
+        body = _body(product.regions[0], op.regions[0])
+        names = [r.name for r in op.results]
+        return b.emit("fused", [*operands_of[product], *operands[1:]], notes, [body], op.loc, names)
+
+    return dce(rewrite(graph, rule))
+
+
+def _product_before(graph: Graph, op: Op) -> Op | None:
+    """The product whose kernel makes what a depthwise one convolves, and which nobody else reads."""
+    if op.attrs.get(".kernel") != "depthwise" or op.operands[0].ndim != 4 or op.operands[0] in op.operands[1:]:
+        return None
+    if op.attrs[".tile"][0] == 0 or op.operands[0].shape[-1] != op.results[0].shape[-1]:
+        return None
+    v = op.operands[0]
+    while v not in graph.results and len(graph.uses[v]) == 1:
+        maker = graph.producers.get(v)
+        if maker is not None and is_view(maker) and maker.name == "reshape":
+            (v,) = maker.operands
+            continue
+        if maker is None or maker.attrs.get(".kernel") != "matmul" or v.ndim != 2:
+            return None
+        body = maker.regions[0]
+        read = {x for o in body.ops for x in o.operands}
+        fits = v.shape[-1] == op.operands[0].shape[-1] and read.issuperset(body.inputs)
+        return maker if fits else None
+    return None
+
+
+def _notes(product: Op, op: Op, target: Any) -> dict[str, Any] | None:
+    """The annotations of the merged kernel; None where it would compute too many rows twice."""
+    conv = next(o for o in op.regions[0].ops if o.name == "conv")
+    images, _, width, channels = conv.operands[0].shape
+    out, item = conv.result.shape[1], conv.result.dtype.itemsize
+    dot = next(o for o in reversed(product.regions[0].ops) if o.name == "dot_general")
+    terms = dot.operands[0].shape[-1]
+    columns, (height, pixels, *_) = product.attrs[".tile"][1], op.attrs[".tile"]
+
+    def nbytes(bands: int) -> int:
+        """What a task touches."""
+        band = -(-out // bands)
+        read, written = rows_read(band, conv) * width, band * conv.result.shape[2]
+        return int(read * (terms + columns) + written * columns) * item
+
+    bands = 1
+    while nbytes(bands) > target.l2 and _twice(bands, conv) <= _MOST_TWICE:
+        bands *= 2
+    if _twice(bands, conv) > _MOST_TWICE:
+        return None
+    panels = -(-channels // columns)
+    while images * bands * panels < _TASKS and _twice(2 * bands, conv) <= _TWICE:
+        bands *= 2
+    band = -(-out // bands)
+    computed = rows_read(band, conv) * width
+    rows = _rows(computed, width, terms, columns // tiling.lanes(target, item), target)
+    notes: dict[str, Any] = {".kernel": "expand_depthwise", ".tile": ExpandTile(rows, columns, band, height, pixels)}
+    if ".packed" in product.attrs:
+        notes[".packed"] = product.attrs[".packed"]
+    return {**notes, ".scratch": computed * columns * item}
+
+
+def _twice(bands: int, conv: Op) -> float:
+    """The share of rows that `bands` bands compute twice."""
+    if bands > conv.result.shape[1]:
+        return 1.0
+    shared = rows_read(1, conv) - conv.attrs["stride"][0]
+    return max(0, shared) * (bands - 1) / float(conv.operands[0].shape[1])
+
+
+def _rows(pixels: int, most: int, terms: int, vectors: int, target: Any) -> int:
+    """Of a register tile that computes sums of `terms` for `pixels` soonest; at most so many."""
+    free = target.num_vector_registers - _CONSTANTS
+    rows = [r for r in range(1, min(most, tiling.MAX_ROWS) + 1) if tiling.registers(r, vectors, target) <= free]
+    return min(rows or [1], key=lambda r: -(-pixels // r) * tiling.tile_cycles(r, vectors, terms, target))
+
+
+def _body(product: Graph, convolution: Graph) -> Graph:
+    b = Builder("body", "fused")
+    env = {v: b.input(v.name, v.type) for v in product.inputs}
+    between, *others = convolution.inputs
+    _copy(b, product, env)
+    inner = {between: b.reshape(env[product.outputs[0]], shape=between.shape)}
+    inner.update((v, b.input(v.name, v.type)) for v in others)
+    _copy(b, convolution, inner)
+    return b.build([inner[convolution.outputs[0]]])
+
+
+def _copy(b: Builder, body: Graph, env: dict[Value, Value]) -> None:
+    for o in body.ops:
+        env.update(zip(o.results, reemit(b, o, [env[v] for v in o.operands]), strict=True))
