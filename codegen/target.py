@@ -83,7 +83,7 @@ class Target:
         if self.arch == "x86":
             f.intrinsic("llvm.x86.sse2.pause", "void", overload=())
         elif self.arch == "aarch64":
-            f.emit('call void asm sideeffect "isb", ""()')  # `yield` does nothing on most of them
+            f.intrinsic("llvm.aarch64.isb", "void", ("i32", 15), overload=())  # `yield` does nothing on most of them
 
     def finish_streaming(self, f: Function) -> None:
         """Emits what lets other threads see stores past the caches."""

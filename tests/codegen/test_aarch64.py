@@ -5,11 +5,14 @@ import re
 import pytest
 
 from gluonjit.codegen import llvm
-from gluonjit.codegen.program import lower_kernel
+from gluonjit.codegen.entry import entry_module
+from gluonjit.codegen.program import lower_kernel, lower_program
 from gluonjit.codegen.target import named
+from gluonjit.codegen.team import SLEEP
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import F32, TensorType
 from gluonjit.passes import run_passes
+from gluonjit.runtime.compiler import PIPELINE
 from support.convolutions import conv
 
 TARGET = named("aarch64")
@@ -58,3 +61,22 @@ def test_fused_multiply_add(name):
     # Nothing is done lane by lane, or by a function of a library.
     assert not re.search(r"\bfmadd\s+s\d+", assembly)
     assert not re.search(r"\bbl\s+(expf?|tanhf?|memcpy|fmaf?)\b", assembly)
+
+
+def undefined(text):
+    """What the text's object needs from elsewhere. LLVM ends the process at what only an assembler understands."""
+    return llvm.undefined_symbols(llvm.compile_module(text, TARGET)) - {"memcpy", "memset", "memmove"}
+
+
+@pytest.mark.parametrize("sleep", [name for name in SLEEP if name is not None])
+def test_native_entry(sleep):
+    assert undefined(entry_module(TARGET, sleep)) == set(SLEEP[sleep])
+
+
+def test_a_graph_calls_nothing():
+    b = Builder("net", "traced")
+    x, v, w = (b.input(name, TensorType(F32, (400, 400))) for name in "xvw")
+    y = b.tanh(b.dot_general(x, v, contract=((1,), (0,))))
+    graph = b.build([softmax(b, b.dot_general(y, w, contract=((1,), (0,))))], {"params": (1, 2)})
+    planned = run_passes(graph, PIPELINE.replace("threads", "threads {grain = 0, share = 0}"), target=TARGET)
+    assert undefined(lower_program(planned, TARGET).text) == set()
