@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.codegen.index import PIECES, Affine, Var, covering, flat
+from gluonjit.codegen.index import PIECES, Affine, Lookup, Var, covering, flat
 from gluonjit.codegen.indices import Indices
 from gluonjit.codegen.llvm import Function, Scope, memory_type, vector
 from gluonjit.codegen.values import Val
@@ -66,6 +66,11 @@ class Access(Indices):
             return lambda index: constant
         buffer = Buffer(self.f.module.constant(value), dtype, value.shape, self.f.root)
         return lambda index: self.load(buffer, index)
+
+    def _looked_up(self, atom: Lookup) -> Val:
+        table = np.asarray(atom.table, np.int32 if atom.high < 2**31 else np.int64)
+        buffer = Buffer(self.f.module.constant(table), type_of(table).dtype, table.shape, self.f.root)
+        return self.cast(self.load(buffer, (atom.expr,)), I64)
 
     # ---- loads
 
@@ -214,6 +219,14 @@ class Access(Indices):
         """`mask`, and only the first `count` lanes."""
         active = self.lane_constant([True] * count, BOOL)
         return active if mask is None else self.both(mask, active)
+
+    def fetch(self, buffer: Buffer, e: Affine) -> None:
+        """Asks for the cache line of the first lane's element, which need not exist."""
+        fixed, uniform, varying = self._parts(e)
+        if not varying:
+            pointer, _ = self._address(buffer, uniform + (min(self._pattern(fixed)[1]) if fixed else 0))
+            args = (("ptr", pointer), ("i32", 0), ("i32", 3), ("i32", 1))
+            self.f.intrinsic("llvm.prefetch", "void", *args, overload=("ptr",))
 
     # ---- stores
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from gluonjit.codegen.index import Affine, affine
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.opdef import Primitive
@@ -42,6 +44,11 @@ class Operand:
     @property
     def type(self) -> TensorType:
         return self._value.type
+
+    @property
+    def known(self) -> np.ndarray | None:
+        producer = self._evaluator.body.producers.get(self._value)
+        return producer.attrs["value"] if producer is not None and producer.name == "constant" else None
 
     def __call__(self, index: Index) -> Any:
         return self._evaluator.value(self._value, index)

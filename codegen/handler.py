@@ -22,7 +22,9 @@ class Handler(Reductions):
         self.body = body
         self.strides = {v: s for v, s in zip(body.inputs, strides) if s is not None}
         self.evaluator = _KeepingEvaluator(body, self)
-        self._inputs = {
+        self.ahead = False
+        """Whether operands come from so far that rows had better be fetched before they are read."""
+        self.inputs = {
             v: Buffer(f.table(k), v.dtype, v.shape, f.root, self.strides.get(v)) for k, v in enumerate(body.inputs)
         }
 
@@ -41,7 +43,7 @@ class Handler(Reductions):
         return scope.memo
 
     def load_input(self, v: Value, index: Index) -> Val:
-        return self.load(self._inputs[v], index)
+        return self.load(self.inputs[v], index)
 
 
 class _KeepingEvaluator(Evaluator):

@@ -8,6 +8,8 @@ where atoms are variables with a known range, and the quotients and remainders t
     e // n  →  drops what n divides, when the rest stays inside one multiple of n (by the ranges)
     n·(e // n) + e % n  →  e            n·((e // n) % m) + e % n  →  e % (n·m)
 
+A gather by known indices looks its index up in a table, which is an atom, too (`lookup`).
+
 `//` rounds down and `%` is never negative, as in Python. Expressions are immutable and compare by value.
 """
 
@@ -17,7 +19,9 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import gcd
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
 
 _serial = itertools.count()
 
@@ -100,6 +104,22 @@ class Mod(_Quotient):
     def quotient(self) -> Affine:
         """`expr // n`, which this is the remainder of."""
         return self.expr // self.n
+
+
+class Lookup(Atom):
+    """`table[expr]`, where the table is neither constant nor evenly spaced. Equal tables are equal here."""
+
+    _numbers: ClassVar[dict[tuple[int, ...], int]] = {}
+
+    def __init__(self, table: tuple[int, ...], expr: Affine) -> None:
+        self.table, self.expr = table, expr
+        self.key = (3, self._numbers.setdefault(table, next(_serial)), expr.key)
+        self.leaves = expr.leaves
+        self.size = expr.size + 1
+        self.low, self.high = min(table), max(table)
+
+    def __repr__(self) -> str:
+        return f"table[{self.expr}]"
 
 
 class Affine:
@@ -218,6 +238,8 @@ class Affine:
             if isinstance(atom, _Quotient):
                 inner = atom.expr.evaluate(value)
                 out = out + (inner // atom.n if isinstance(atom, Div) else inner % atom.n) * c
+            elif isinstance(atom, Lookup):
+                out = out + np.asarray(atom.table)[atom.expr.evaluate(value)] * c
             else:
                 assert isinstance(atom, Var)
                 out = out + value(atom) * c
@@ -252,6 +274,15 @@ def flat(index: Iterable[Affine | int], shape: Iterable[int], strides: Iterable[
     return out
 
 
+def lookup(table: Sequence[int], e: Affine) -> Affine:
+    """`table[e]`, for 0 <= e < len(table)."""
+    part = table[e.low : e.high + 1]
+    step = part[1] - part[0] if len(part) > 1 else 0
+    if all(b - a == step for a, b in zip(part, part[1:])):
+        return (e - e.low) * step + part[0]
+    return affine_of(Lookup(tuple(table), e))
+
+
 PIECES = 4
 """Loads that are better than a gather of a whole vector."""
 
@@ -272,6 +303,8 @@ def _substituted(atom: Atom, values: Mapping[Var, Affine | int]) -> Affine:
     if isinstance(atom, _Quotient):
         inner = atom.expr.substitute(values)
         return inner // atom.n if isinstance(atom, Div) else inner % atom.n
+    if isinstance(atom, Lookup):
+        return lookup(atom.table, atom.expr.substitute(values))
     assert isinstance(atom, Var)
     return affine(values.get(atom, atom))
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from gluonjit.codegen.arithmetic import Arithmetic
-from gluonjit.codegen.index import Affine, Atom, Div, Mod, Named, Var, affine
+from gluonjit.codegen.index import Affine, Atom, Div, Lookup, Mod, Named, Var, affine, flat, lookup
 from gluonjit.codegen.llvm import Function, Scope
 from gluonjit.codegen.values import Val
 from gluonjit.ir.types import BOOL, I32, I64, DType
@@ -71,6 +73,10 @@ class Indices(Arithmetic):
             var = self._opaque[wide.ssa] = Var("at", -(2**63), 2**63 - 1)
             self._variables[var] = wide
         return affine(var)
+
+    def lookup(self, table: np.ndarray, index: Any) -> Affine:
+        """An element of a constant as an index."""
+        return lookup(table.reshape(-1).tolist(), flat(index, table.shape))
 
     def named(self, e: Affine) -> Affine:
         """A variable that holds the value of an expression."""
@@ -172,15 +178,23 @@ class Indices(Arithmetic):
         """A uniform atom, as an i64."""
         if isinstance(atom, Var):
             return self._variables[atom]
+        if isinstance(atom, Lookup):
+            return self._looked_up(atom)
         assert isinstance(atom, Div | Mod)
         return self._quotient(atom, self.uniform(atom.expr), atom.expr)
 
     def _varying(self, atom: Atom) -> Val:
         if isinstance(atom, Var):
             return self._variables[atom]
+        if isinstance(atom, Lookup):
+            return self._looked_up(atom)
         assert isinstance(atom, Div | Mod)
         small = -(2**31) <= atom.expr.low and atom.expr.high < 2**31
         return self._quotient(atom, self._integer(atom.expr, I32 if small else I64), atom.expr)
+
+    def _looked_up(self, atom: Lookup) -> Val:
+        """An element of a table, as an i64."""
+        raise NotImplementedError
 
     def _quotient(self, atom: Div | Mod, value: Val, e: Affine) -> Val:
         """Quotient or remainder, rounded down; what may be negative is first moved up by a multiple of the divisor."""

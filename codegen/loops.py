@@ -65,12 +65,14 @@ def supported(body: Graph) -> str | None:
 def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
     """Appends the kernel to the module. Its table: the body's inputs, then its outputs.
 
-    `.strides` tells which of them are not row-major, `.streaming` that outputs had better be written past the caches.
+    `.strides` tells which of them are not row-major, `.streaming` that outputs had better be written past the caches,
+    `.ahead` that operands had better be fetched before they are read.
     """
     f = module.function(name)
     first = len(body.inputs)
     strides = attrs.get(".strides") or (None,) * (first + len(body.outputs))
     handler = Handler(f, body, target.width, strides[:first])
+    handler.ahead = ".ahead" in attrs
     outputs = [
         (Buffer(f.table(first + k), v.dtype, v.shape, f.root, strides[first + k]), v)
         for k, v in enumerate(body.outputs)

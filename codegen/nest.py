@@ -14,13 +14,15 @@ from math import gcd, prod
 from typing import Any
 
 from gluonjit.codegen.evaluate import Index
-from gluonjit.codegen.index import PIECES, Affine, Atom, Div, Mod, Var, affine, covering, variable
+from gluonjit.codegen.index import PIECES, Affine, Atom, Div, Lookup, Mod, Var, affine, covering, variable
 from gluonjit.codegen.trace import Reduction, Reference, Tracer
 from gluonjit.codegen.vecmath import FUNCTIONS
 from gluonjit.ir.graph import Graph, Value
 
 _UNIFORM, _GATHER, _SCATTER = 0.25, 0.7, 1.0
 """Cost of a scalar load that all lanes share, and per lane of a gather and of a scatter; a vector access is 1."""
+_LONGEST_TABLE = 32
+"""Vectors of a row that is written out as a whole because elements are looked up in a table."""
 _SQUARE_WORK = 8
 """Operations per element of a loop that is written out for every row of a square."""
 
@@ -33,6 +35,7 @@ def _quotients(atoms: Iterable[tuple[Atom, int]]) -> Iterable[Div | Mod]:
     for atom, _ in atoms:
         if isinstance(atom, Div | Mod):
             yield atom
+        if isinstance(atom, Div | Mod | Lookup):
             yield from _quotients(atom.expr.terms)
 
 
@@ -114,7 +117,7 @@ def _walks_as_one(e: Affine, a: Var, b: Var) -> bool:
         elif atom is b:
             cb = c
         elif a in atom.leaves or b in atom.leaves:
-            if not isinstance(atom, Div | Mod) or not _walks_as_one(atom.expr, a, b):
+            if not isinstance(atom, Div | Mod | Lookup) or not _walks_as_one(atom.expr, a, b):
                 return False
     return ca == cb * extent(b)
 
@@ -123,26 +126,38 @@ def _walks_as_one(e: Affine, a: Var, b: Var) -> bool:
 
 
 def _lane_cost(e: Affine, kind: str, var: Var, width: int, unroll: int) -> float:
-    """Cost of one access for a whole vector along `var`."""
+    """Cost of one access for a whole vector along `var`, on average over the `unroll` vectors of a block."""
     c = e.coefficient(var)
     if kind in ("range", "number"):
         return 0.0 if c == 0 else 0.5
     scattered = width * (_SCATTER if kind == "store" else _GATHER)
     if c == 0:
         return scattered if kind == "store" else _UNIFORM
-    if c is None:
-        block = variable("block", max(2, extent(var) // (width * unroll)))
-        lane = Var("lane", 0, width - 1)
-        e = e.substitute({var: block * (width * unroll) + affine(lane)})
-        lanes = [(atom, k) for atom, k in e.terms if lane in atom.leaves]
+    if c is not None:
+        return _pattern_cost([c * k for k in range(width)], kind, width)
+    size = width * unroll
+    # Of a loop that is written out, all is known.
+    block = variable("block", max(2, extent(var) // size)) if size + width <= extent(var) else affine(0)
+    total = 0.0
+    for j in range(unroll):
+        lane = Var("lane", 0, min(width, extent(var)) - 1)
+        at = e.substitute({var: block * size + affine(lane) + j * width})
+        lanes = [(atom, k) for atom, k in at.terms if lane in atom.leaves]
         if any(len(atom.leaves) > 1 for atom, _ in lanes):
-            return scattered
-        pattern = [int(Affine(0, tuple(lanes)).evaluate(lambda _: k)) for k in range(width)]  # noqa: B023 (called at once)
-    else:
-        pattern = [c * k for k in range(width)]
+            total += scattered
+        else:
+            known = Affine(0, tuple(lanes))
+            pattern = [int(known.evaluate(lambda _: k)) for k in range(lane.high + 1)]  # noqa: B023 (called at once)
+            total += _pattern_cost(pattern, kind, width)
+    return total / unroll
+
+
+def _pattern_cost(pattern: Sequence[int], kind: str, width: int) -> float:
+    """Cost of an access to what lies so many elements apart."""
+    scattered = width * (_SCATTER if kind == "store" else _GATHER)
     if kind == "load" and min(pattern) == max(pattern):
         return _UNIFORM
-    if pattern == list(range(pattern[0], pattern[0] + width)):
+    if pattern == list(range(pattern[0], pattern[0] + len(pattern))):
         return 1.0
     if kind == "store":
         return scattered
@@ -177,11 +192,26 @@ def choose_vector(
     for var in order:
         # Patterns that repeat every n elements are the same in each block if n divides the block.
         unrolls = {1, *(u for n in _periods(references, var) if (u := n // gcd(n, width)) <= 8)}
+        whole = extent(var) // width
+        if 1 < whole <= _LONGEST_TABLE and any(_looks_up(a.expr, var) for a in references):
+            unrolls.add(whole)  # then each vector's indices are known
         for unroll in sorted(unrolls):
             cost = _total(order, references, work, width, var, unroll, within)
             if cost < best.cost:
                 best = Choice(var, cost, unroll)
     return best
+
+
+def _lookups(atoms: Iterable[tuple[Atom, int]]) -> Iterable[Lookup]:
+    for atom, _ in atoms:
+        if isinstance(atom, Lookup):
+            yield atom
+        if isinstance(atom, Div | Mod | Lookup):
+            yield from _lookups(atom.expr.terms)
+
+
+def _looks_up(e: Affine, var: Var) -> bool:
+    return any(var in atom.leaves for atom in _lookups(e.terms))
 
 
 def _periods(references: Sequence[Reference], var: Var) -> set[int]:

@@ -29,6 +29,8 @@ from gluonjit.ir.types import BOOL, F32, F64, I32, I64, DType
 
 _UNROLLED = 16
 """Loops of so few iterations in all are written out."""
+_BLOCKS = 2
+"""Iterations, of several vectors each, that need no loop."""
 _RUN = 32
 """Additions of f32 in a row before the sum moves on to an f64, where there are more than twice as many."""
 
@@ -49,6 +51,8 @@ class _Plan:
     """Accumulators; 0: no loop, the terms are written out."""
     kept: dict[Value, Axes]
     """Values to put into rows, and how they lie along the reduction."""
+    rising: bool
+    """Whether each accumulator meets its terms in row-major order."""
 
 
 class Reductions(Rows):
@@ -102,7 +106,7 @@ class Reductions(Rows):
                 kept.setdefault(v, axes)
         own = [v for k in mine.vars for v in k.leaves]
         if mine.trips <= _UNROLLED and lanes:
-            return _Plan(own, mine.vars, False, 0, kept)
+            return _Plan(own, mine.vars, False, 0, kept, True)
         accesses = [a for a in traced.references if a.loops and a.loops[0] is mine]
         space = Space([v for v in own if isinstance(v, Var)], accesses)
         space.split()
@@ -114,12 +118,13 @@ class Reductions(Rows):
         work = 1 + 0.2 * sum(1 for _, _, loops in traced.visits if loops[:1] == (mine,))
         unroll = 4 if work <= 4 else 2
         if lanes or not order:
-            return _Plan(order, terms, False, unroll, kept)
+            return _Plan(order, terms, False, unroll, kept, True)
         choice = choose_vector(order, accesses, work, self.width, mine)
+        rising = choice.var in (None, order[-1])
         if choice.var is not None:
             order.remove(choice.var)
             order.append(choice.var)
-        return _Plan(order, terms, choice.var is not None, max(choice.unroll, unroll), kept)
+        return _Plan(order, terms, choice.var is not None, max(choice.unroll, unroll), kept, rising)
 
 
 class _Emitter:
@@ -206,8 +211,10 @@ class _Emitter:
         body: Callable[[Affine, list[State]], list[State]],
     ) -> list[State]:
         f = self.s.f
-        if trips == 1:
-            return body(Affine(0), states)
+        if trips <= _BLOCKS and start == 0:
+            for k in range(trips):
+                states = body(Affine(k), states)
+            return states
         with f.for_(start, stop, carried=self._carried(states), hint="k") as loop:
             var = Var("k", 0, trips - 1)
             self.s.bind(var, Val(loop.index, I64, False, loop.scope))
@@ -259,6 +266,8 @@ class _Emitter:
     # ---- accumulators: `unroll` of them, and the f64 total after them if sums are cut into runs
 
     def _states(self) -> list[State]:
+        if self.arg and self.plan.rising:
+            return [self._first(j) for j in range(self.unroll)]
         states = [self._start() for _ in range(self.unroll)]
         return states if self.chunk_level is None else [*states, [self._identity(F64)]]
 
@@ -268,13 +277,40 @@ class _Emitter:
         (sum,) = self._joined(parts)
         return [*(self._start() for _ in parts), [self._added(total, self.s.cast(sum, F64))]]
 
+    def _first(self, j: int) -> State:
+        """What accumulator j of argmax or argmin begins with: the worst value, at its first term. So a term that is no
+        better than that, or as good as an earlier one, need not be told apart from those that are worse."""
+        plan, step = self.plan, self.s.width if self.plan.vector else 1
+        values = dict.fromkeys(plan.order, Affine(0))
+        if plan.order:
+            lane = affine(self.s.lane_number(self.s.width)) if plan.vector else Affine(0)
+            values[plan.order[-1]] = lane + j * step
+        where = self._flat(tuple(k.substitute(values) for k in plan.index))
+        return [self._start()[0], self.s.index_value(where, self.where)]
+
+    def _flat(self, index: Index) -> Affine:
+        at = Affine(0)
+        for k, n in zip(index, self.extents):
+            at = at * n + k
+        return at
+
     def _more(self, values: dict[Var, Affine], state: State, active: int | None = None) -> State:
         """`state` and one more term; only the first `active` lanes of it, if given."""
         new = self._term(tuple(k.substitute(values) for k in self.plan.index))
         if active is not None:
             mask = self.s.lane_constant([True] * active, BOOL)
             new = [self.s.select(mask, v, start) for v, start in zip(new, self._start())]
-        return self._combined(state, new)
+        return self._followed(state, new) if self.arg and self.plan.rising else self._combined(state, new)
+
+    def _followed(self, a: State, b: State) -> State:
+        """The better one of argmax or argmin, where b comes after a: a, if they are equal."""
+        s = self.s
+        takes = (s.gt if self.op == "argmax" else s.lt)(b[0], a[0])
+        if self.dtype.is_float:
+            # NaN is better than any number: b is, or b is NaN, and a is not.
+            takes = s.emit(f"fcmp {'ugt' if self.op == 'argmax' else 'ult'} {{t}} {{0}}, {{1}}", BOOL, b[0], a[0])
+            takes = s.both(takes, s.emit("fcmp ord {t} {0}, {0}", BOOL, a[0]))
+        return [s.select(takes, x, y) for x, y in zip(b, a)]
 
     def _term(self, index: Index) -> State:
         self.s._term_index = index
@@ -284,10 +320,7 @@ class _Emitter:
             return [value, self.s.both(self.s.bitcast(value, self.bits), magnitude)]
         if not self.arg:
             return [value]
-        at: Any = Affine(0)
-        for k, n in zip(index, self.extents):
-            at = at * n + k
-        return [value, self.s.index_value(at, self.where)]
+        return [value, self.s.index_value(self._flat(index), self.where)]
 
     def _identity(self, dtype: DType) -> Val:
         return self.s.constant(identity(self.op, dtype), dtype)
@@ -358,19 +391,46 @@ class _Emitter:
         """All lanes in one, by halves."""
         s = self.s
         state = [s.splat(v) for v in state]
+        if not self.arg:
+            return [self._lane(v) for v in self._halved(state, self._combined)]
+        # The best of all first, and then the least index at which it is.
+        value, where = state
+        better = s.maximum if self.op == "argmax" else s.minimum
+        if self.dtype.is_float:
+
+            def better(a: Val, b: Val) -> Val:
+                wins = "ogt" if self.op == "argmax" else "olt"
+                return s.select(s.emit(f"fcmp {wins} {{t}} {{0}}, {{1}}", BOOL, a, b), a, b)
+
+        (best,) = self._halved([value], lambda a, b: [better(a[0], b[0])])
+        found = s.eq(value, best)
+        if self.dtype.is_float:
+            nan = s.isnan(value)
+            found = s.select(Val(s.any(nan), BOOL, False, nan.scope), nan, found)
+            best = s.select(Val(s.any(nan), BOOL, False, nan.scope), s.constant(math.nan, self.dtype), best)
+        candidates = s.select(found, where, s.constant(2 ** (self.where.bits - 1) - 1, self.where))
+        (least,) = self._halved([candidates], lambda a, b: [s.minimum(a[0], b[0])])
+        return [self._lane(best), self._lane(least)]
+
+    def _halved(self, state: State, combined: Callable[[State, State], State]) -> State:
+        """Each lane what all lanes come to: they are put together by halves."""
+        s = self.s
         half = s.width // 2
         while half:
-            picks = ", ".join(f"i32 {(k + half) % s.width}" for k in range(s.width))
+            picks = ", ".join(f"i32 {k ^ half}" for k in range(s.width))
             moved = [
                 s.emit(f"shufflevector {{t}} {{0}}, {{t}} poison, <{s.width} x i32> <{picks}>", v.dtype, v)
                 for v in state
             ]
-            state = self._combined(state, moved)
+            state = combined(state, moved)
             half //= 2
-        return [
-            Val(s.f.pure(f"extractelement {s.type(v.dtype, True)} {v.ssa}, i64 0", v.scope), v.dtype, False, v.scope)
-            for v in state
-        ]
+        return state
+
+    def _lane(self, v: Val) -> Val:
+        """The first lane of a vector."""
+        v = self.s.splat(v)
+        text = f"extractelement {self.s.type(v.dtype, True)} {v.ssa}, i64 0"
+        return Val(self.s.f.pure(text, v.scope), v.dtype, False, v.scope)
 
     # ---- what loops carry
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.codegen.evaluate import Evaluator, Index
-from gluonjit.codegen.index import Affine, Named, Var, affine, flat, variable
+from gluonjit.codegen.index import Affine, Named, Var, affine, flat, lookup, variable
 from gluonjit.ir.graph import Graph, Value
 from gluonjit.ir.types import BOOL, I64, DType, type_of
 from gluonjit.ir.types import dtype as as_dtype
@@ -122,6 +122,9 @@ class Tracer:
         if value.var is None:
             value.var = Var("at", -(2**63), 2**63 - 1)
         return affine(value.var)
+
+    def lookup(self, table: np.ndarray, index: Index) -> Affine:
+        return lookup(table.reshape(-1).tolist(), flat(index, table.shape))
 
     def named(self, e: Affine) -> Affine:
         known = self._memo.get(e)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 from gluonjit.codegen.access import Buffer, Index
 from gluonjit.codegen.handler import Handler
@@ -23,6 +24,12 @@ _SMALL = 1 << 14
 _TASKS = 64
 """Iterations of the outer loops that are enough to divide."""
 
+_AHEAD = 8192
+"""Bytes between what is computed and what is fetched, at least."""
+
+_SHORT = 4
+"""Vectors of a row that is written out, several rows at a time."""
+
 Written = tuple[Buffer, Value]
 """An output: where to, and what."""
 
@@ -32,9 +39,32 @@ class NestWriter:
 
     def __init__(self, s: Handler, group: Sequence[Written], plan: Plan) -> None:
         self.s, self.f, self.group, self.plan = s, s.f, group, plan
-        s.new_nest(plan.kept)
-        self.index = (*plan.index, *(i for _, index in plan.phases for i in index))
+        self.short = _is_short(plan, s.width)
+        """Whether rows are so short that several are computed at a time, without loops."""
+        self.together = 8 if plan.terms <= _SHORT // 2 * s.width else 4
+        # Registers keep what several phases of a short row need.
+        s.new_nest(frozenset() if self.short else plan.kept)
+        self.phases = [] if self.short else plan.phases
+        self.index = (*plan.index, *(i for _, index in self.phases for i in index))
         """The outputs' index, and the indices of the phases, which become those of an element together."""
+        self.fetched = self._following_rows() if s.ahead else []
+
+    def _following_rows(self) -> list[tuple[Buffer, int]]:
+        """(an input that is read row by row, elements to a row that comes soon): it is fetched while this one is
+        written, as the last phase of a row reads nothing new, and memory would have nothing to do."""
+        s, plan = self.s, self.plan
+        vector = plan.vector.var
+        if not plan.rows or vector is None or vector in plan.rows or vector is not plan.order[-1]:
+            return []
+        row = [v for v in plan.order if v in plan.rows][-1]
+        found = []
+        for v, buffer in s.inputs.items():
+            if v.shape == self.group[0][1].shape:
+                e = buffer.flat(plan.index)
+                distance = e.coefficient(row)
+                if distance and e.coefficient(vector) == 1:
+                    found.append((buffer, distance * -(-_AHEAD // (abs(distance) * v.dtype.itemsize))))
+        return found
 
     def write(self) -> None:
         """Decides which loops the threads share."""
@@ -62,13 +92,30 @@ class NestWriter:
                 self._level(order, self.index, None)
             return
         begin, end = self._share(tasks)
-        with f.for_(begin, end, hint="task") as loop:
-            left = self._bound("task", tasks, loop.index)
+
+        def task(left: Affine) -> None:
             values: dict[Var, Affine | int] = {}
             for v in reversed(outer[:count]):
                 values[v] = left % extent(v)
                 left = left // extent(v)
             self._level(order[count:], tuple(i.substitute(values) for i in self.index), None)
+
+        self._each("task", begin, end, tasks, order[count:], task)
+
+    def _each(
+        self, name: str, begin: Any, end: Any, trips: int, rest: Sequence[Var], body: Callable[[Affine], None]
+    ) -> None:
+        """A loop over a part of `trips` iterations, around loops over `rest`; of short rows, several at a time."""
+        f, n = self.f, self.together
+        if self.short and trips >= n and all(v is self.plan.vector.var for v in rest):
+            # A processor that waits for one row's sum has others to compute.
+            whole = f.add(begin, f.op(f"and i64 {f.sub(end, begin)}, {-n}"))
+            with f.for_(begin, whole, n, hint=name) as loop:
+                first = self._bound(name, trips - n + 1, loop.index)
+                self.s.alternate(functools.partial(body, first + j) for j in range(n))
+            begin = whole
+        with f.for_(begin, end, hint=name) as loop:
+            body(self._bound(name, trips, loop.index))
 
     def _share(self, tasks: int) -> tuple[str, str]:
         """This thread's part of `tasks`."""
@@ -106,8 +153,7 @@ class NestWriter:
         elif var is self.plan.across:
             self._squares(var, rest[0], index, divided is var)
         else:
-            with self.f.for_(0, extent(var)) as loop:
-                inside(self._bound(var.name, extent(var), loop.index))
+            self._each(var.name, 0, extent(var), extent(var), rest, inside)
 
     def _vectors(self, var: Var, inside: Callable[[Affine], None], divided: bool) -> None:
         """A loop over blocks of vectors, then over single vectors, then a partial one."""
@@ -115,7 +161,7 @@ class NestWriter:
         repeats = plan.vector.unroll > 1  # patterns of lanes, once per block: each vector has its own
         unroll = plan.vector.unroll
         if not repeats and var is plan.order[-1] and plan.across is None:
-            unroll = 4 if plan.work <= 8 else 2
+            unroll = n // width if self.short else 4 if plan.work <= 8 else 2
         unroll = max(1, min(unroll, n // width))
         lane = affine(s.lane_number(width)) if n >= width else Affine(0)
         blocks = n // (width * unroll)
@@ -173,10 +219,20 @@ class NestWriter:
 
         def compute() -> list[Val]:
             at = left
-            for v, own in self.plan.phases:
+            for v, own in self.phases:
                 self.s.evaluator.value(v, at[: len(own)])
                 at = at[len(own) :]
             return [self.s.evaluator.value(v, index) for _, v in self.group]
 
         for (buffer, _), value in zip(self.group, self.s.evaluator.run(compute)):
             self.s.store(buffer, index, value)
+        for buffer, distance in self.fetched:
+            self.s.fetch(buffer, buffer.flat(index) + distance)
+
+
+def _is_short(plan: Plan, width: int) -> bool:
+    """Whether the loops compute one short row after the other: reduced, and then written."""
+    vector, order = plan.vector.var, plan.order
+    if vector is None or plan.across is not None or plan.vector.unroll > 1 or extent(vector) > _SHORT * width:
+        return False
+    return vector is order[-1] and len(order) > 1 and order[:-1] == plan.rows and extent(vector) == plan.terms

@@ -12,9 +12,10 @@ What a group can be:
 * an *anchor* (dot_general, conv) with an elementwise epilogue of its result's shape.
 
 `concat`, `sort`, `cumsum`, `scatter_add` and what calls the host stay alone; a `reshape` outside a group renames a
-buffer and costs nothing, so it joins none. Constants of one element are copied to where they are used, uniform ones
-become broadcasts of such. The rule against recomputation: `reps` counts how often a value would be evaluated for each
-of its elements; above 1 only values that cost nothing (movement of a buffer, iota, constants) may join.
+buffer and costs nothing, so it joins none. Constants of one element are copied to where they are used, as are those
+by which elements are gathered; uniform ones become broadcasts of one element. The rule against recomputation: `reps`
+counts how often a value would be evaluated for each of its elements; above 1 only values that cost nothing (movement of
+a buffer, iota, constants) may join.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ FREE = frozenset({"broadcast", "iota", "slice", "reverse", "transpose", "constan
 MAX_OPS = 96
 """Bounds register pressure and compile time of one kernel."""
 MAX_OPERANDS = 24
+_TABLE = 4096
+"""Indices that code may be written for."""
 
 
 @dataclass(eq=False)
@@ -81,25 +84,37 @@ def _share_nothing_cheap(graph: Graph) -> Graph:
     b = Builder(graph.name, "fused")
     env = {v: b.input(v.name, v.type) for v in graph.inputs}
     cheap: dict[Value, Op] = {}
+    tables = {op.result for op in graph.ops if _is_table(op, graph)}
 
     def operand(v: Value) -> Value:
         op = cheap.get(v)
         if op is None:
             return env[v]
-        if op.name != "constant":
+        if op.name != "constant" or op.result in tables:
             return reemit(b, op, [operand(x) for x in op.operands])[0]
         scalar = b.constant(op.attrs["value"].reshape(-1)[0])
         return scalar if v.shape == () else b.emit("broadcast", [scalar], {"shape": v.shape})[0]
 
     for op in graph.ops:
         b.loc = op.loc
-        if op.name in ("broadcast", "iota") or (op.name == "constant" and _uniform(op.attrs["value"])):
+        if op.name in ("broadcast", "iota") or (
+            op.name == "constant" and (op.result in tables or _uniform(op.attrs["value"]))
+        ):
             cheap[op.results[0]] = op
         else:
             env.update(zip(op.results, reemit(b, op, [operand(v) for v in op.operands]), strict=True))
     for state, value in graph.updates:
         b.update(env[state], operand(value))
     return replace(b.build([operand(v) for v in graph.outputs]), attrs=graph.attrs)
+
+
+def _is_table(op: Op, graph: Graph) -> bool:
+    """A constant by which elements are gathered: who knows it when writing code can load and shuffle instead."""
+    return (
+        op.name == "constant"
+        and 1 < op.result.size <= _TABLE
+        and any(user.name == "gather" and op.result is user.operands[1] for user in graph.uses.get(op.result, ()))
+    )
 
 
 def _uniform(value: np.ndarray) -> bool:
@@ -116,8 +131,9 @@ def _group(graph: Graph) -> dict[Op, Group]:
     fixed = fixed_ops(graph)
     for op in reversed(graph.ops):
         if op.name in OUTSIDE:
-            # A one-element constant (and it has one use) belongs to whoever uses it.
-            if op.name == "constant" and op.result.size == 1 and op.result not in results:
+            # A constant of one element, or of indices (and it has one use) belongs to whoever uses it.
+            small = op.name == "constant" and (op.result.size == 1 or _is_table(op, graph))
+            if small and op.result not in results:
                 readers = graph.uses.get(op.result, ())
                 if len(readers) == 1 and readers[0] in group_of and readers[0].name not in LONE | ANCHORS:
                     group_of[op] = group_of[readers[0]]

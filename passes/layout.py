@@ -132,6 +132,10 @@ def _channels_last(b: Builder, op: Op, operands: list[_Both], fixed: Container[V
     if op.name == "concat":
         axis = last_perm(rank).index(op.attrs["axis"])
         return _Both(b, last=b.emit("concat", [o.last() for o in operands], {"axis": axis})[0])
+    if op.name == "gather" and operands[0].is_last and op.operands[1].ndim == 1 and op.attrs["axis"] >= 2:
+        axis = last_perm(rank).index(op.attrs["axis"])
+        attrs = {**op.attrs, "axis": axis}
+        return _Both(b, last=b.emit("gather", [operands[0].last(), operands[1].plain()], attrs)[0])
     if op.name in _AXIS_ATTRS and operands[0].is_last:
         attrs = dict(op.attrs)
         for key in _AXIS_ATTRS[op.name]:

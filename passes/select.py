@@ -87,9 +87,17 @@ def select(
         notes: dict[str, Any] = {".kernel": kernel}
         if kernel == "loops" and sum(v.type.nbytes for v in (*op.operands, *op.results)) > target.l3:
             notes[".streaming"] = True  # no cache would hold the results until they are read
+        if kernel == "loops" and _has_phases(op) and sum(v.type.nbytes for v in op.operands) > target.l2:
+            notes[".ahead"] = True  # what is read comes from afar
         return b.emit(op.name, operands, {**op.attrs, **notes}, op.regions, op.loc, names)
 
     return rewrite(graph, rule)
+
+
+def _has_phases(op: Op) -> bool:
+    """Whether rows are reduced, and then read again for results of their own size."""
+    body = op.regions[0]
+    return any(o.name == "reduce" and o.operands[0].shape == body.outputs[0].shape for o in body.ops)
 
 
 def _with_anchor(

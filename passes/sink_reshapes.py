@@ -37,8 +37,8 @@ def _absorb(b: Builder, op: Op, x: Value) -> Value | None:
     if reshape is None or reshape.name != "reshape":
         return None
     source = reshape.operands[0]
-    squeezed = tuple(n for n in source.shape if n != 1)
-    if squeezed != tuple(n for n in x.shape if n != 1):
+    squeezed = _squeezed(source.shape)
+    if squeezed != _squeezed(x.shape):
         return None
     axes = broadcast_dims(x.ndim, op.attrs["shape"], op.attrs["dims"])
     dims = tuple(d for n, d in zip(x.shape, axes, strict=True) if n != 1)
@@ -48,7 +48,8 @@ def _absorb(b: Builder, op: Op, x: Value) -> Value | None:
 
 
 def _sink(b: Builder, op: Op, operands: tuple[Value, ...]) -> Value | None:
-    """op(reshape(x), reshape(y), broadcast(scalar)) → reshape(op(x, y, broadcast(scalar)))."""
+    """op(reshape(x), reshape(y), broadcast(z)) → reshape(op(x, y, broadcast(z))), where z is one element, or the
+    reshape only adds or drops axes of 1."""
     made = [b.producer(v) for v in operands]
     shapes = {o.operands[0].shape for o in made if o is not None and o.name == "reshape"}
     if len(shapes) != 1:
@@ -63,6 +64,23 @@ def _sink(b: Builder, op: Op, operands: tuple[Value, ...]) -> Value | None:
             if scalar.shape:
                 scalar = b.reshape(scalar, shape=())
             sources.append(b.broadcast(scalar, shape=shape))
+        elif o is not None and o.name == "broadcast" and _squeezed(shape) == _squeezed(o.result.shape):
+            sources.append(_reshaped_broadcast(b, o, shape))
         else:
             return None
     return b.reshape(b.emit(op.name, sources, op.attrs)[0], shape=op.results[0].shape)
+
+
+def _squeezed(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(n for n in shape if n != 1)
+
+
+def _reshaped_broadcast(b: Builder, op: Op, shape: tuple[int, ...]) -> Value:
+    """What a broadcast gives, reshaped to `shape`, which has other axes of 1."""
+    x = op.operands[0]
+    place = dict(zip((d for d, n in enumerate(op.result.shape) if n != 1), (d for d, n in enumerate(shape) if n != 1)))
+    axes = broadcast_dims(x.ndim, op.result.shape, op.attrs["dims"])
+    kept = [(n, place[d]) for n, d in zip(x.shape, axes, strict=True) if d in place]
+    if len(kept) < x.ndim:
+        x = b.reshape(x, shape=tuple(n for n, _ in kept))
+    return b.broadcast(x, shape=shape, dims=tuple(d for _, d in kept))

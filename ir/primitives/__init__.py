@@ -16,9 +16,10 @@
 **`element(s, i, *operands, **attrs)`** gives one element of the result, over a handler `s` that decides what a scalar
 is: code (codegen), a Python number (tests). `i` is a tuple of index expressions, one per axis. An index expression is
 an int or an object with `+`, `-`, `*` by ints and by each other's sums, and `//` and `%` by positive ints, which round
-toward minus infinity. An operand is called with an index tuple and gives a scalar; `operand.type` is its TensorType.
-For elementwise primitives operands have the result's shape. Primitives without `element` have a kernel in codegen:
-`scatter_add`, `sort`, `cumsum`, `check_index`, `host_call`; ops with regions are made of these.
+toward minus infinity. An operand is called with an index tuple and gives a scalar; `operand.type` is its TensorType,
+`operand.known` its elements, None where nobody knows them. For elementwise primitives operands have the result's
+shape. Primitives without `element` have a kernel in codegen: `scatter_add`, `sort`, `cumsum`, `check_index`,
+`host_call`; ops with regions are made of these.
 
 The handler has one method for each elementwise primitive, by the primitive's name (`s.add(a, b)`, `s.cast(a, dtype)`,
 `s.select(c, a, b)`; for `and`, `or`, `not` use getattr), and these:
@@ -27,6 +28,7 @@ The handler has one method for each elementwise primitive, by the primitive's na
 * `s.constant(number, dtype)`: a Python number as a scalar; integers wrap into the type.
 * `s.array(ndarray)`: an operand whose elements are known.
 * `s.index_value(index, dtype)`: an index as a scalar; `s.to_index(value)`: an integer scalar as an index.
+* `s.lookup(table, index)`: an element of an integer ndarray, as an index.
 * `s.in_range(index, low, high)`: bool scalar, low <= index < high.
 * `s.guarded(cond, thunk, otherwise)`: thunk() where cond holds, else the scalar `otherwise`. What thunk loads is not
   touched where cond is false; `otherwise` is computed in any case.

@@ -40,8 +40,12 @@ def _eval_gather(x: np.ndarray, idx: np.ndarray, axis: int, mode: str) -> np.nda
 
 
 def _element_gather(s: Any, i: Index, x: Any, idx: Any, axis: int, mode: str) -> Any:
-    n = x.type.shape[axis]
-    value = idx(tuple(i[axis : axis + idx.type.rank]))
+    n, place = x.type.shape[axis], tuple(i[axis : axis + idx.type.rank])
+    if idx.known is not None:
+        table = idx.known.astype(np.int64)
+        at = s.lookup(table % n if mode == "wrap" else table.clip(0, n - 1), place)
+        return x((*i[:axis], at, *i[axis + idx.type.rank :]))
+    value = idx(place)
     if mode == "wrap":
         at = s.to_index(s.mod(s.cast(value, I64), s.constant(n, I64)))
     else:

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from gluonjit.codegen.index import Affine, Var, affine, flat, variable
+from gluonjit.codegen.index import Affine, Var, affine, flat, lookup, variable
 
 
 def values(expr, variables):
@@ -121,6 +121,22 @@ def test_coefficient():
     e = affine(i) * 3 + affine(j) // 2 + 1
     assert (e.coefficient(i), e.coefficient(j), e.coefficient(Var("k", 0, 1))) == (3, None, 0)
     assert e.leaves == {i, j}
+
+
+def test_lookups():
+    table = [3, 1, 4, 1, 5, 9, 2, 6]
+    i, block, lane = Var("i", 0, 7), variable("block", 2), variable("lane", 4)
+    e = lookup(table, affine(i))
+    assert (e.low, e.high, e.leaves, e.coefficient(i)) == (1, 9, {i}, None)
+    assert [e.evaluate(lambda _: k) for k in range(8)] == table  # noqa: B023 (called at once)
+    assert e == lookup(list(table), affine(i)) and e != lookup([*table[:7], 7], affine(i))
+    assert e.substitute({i: 5}) == affine(9)
+    assert e.substitute({i: block * 4 + lane}) == lookup(table, block * 4 + lane)
+    # What is evenly spaced, in the range that is looked at, needs no table.
+    assert lookup([7, 5, 3, 1], variable("j", 4)).terms[0][1] == -2
+    assert e.substitute({i: affine(Var("k", 0, 1)) + 3}).coefficient(i) == 0
+    pair = Var("k", 0, 1)
+    assert e.substitute({i: affine(pair) + 2}) == affine(pair) * -3 + 4
 
 
 def test_only_positive_divisors():

@@ -248,6 +248,90 @@ def test_transposes_are_read_in_squares(shape, target):
     check(lambda b, x: b.transpose(x, perm=(0, 2, 1)), f32(40, *shape), target=target, nthreads=3)
 
 
+@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("rows", [1, 3, 8, 29, 600])
+@pytest.mark.parametrize("n", [2, 10, 16, 40, 64])
+def test_short_rows(rows, n, target):
+    """Several rows at a time, and those that are left over, on any number of threads."""
+    makes = [
+        (lambda b, x: softmax(b, x, (1,)), [f32(rows, n)]),
+        (lambda b, x, g, h: normalized(b, x, g, h, (1,), (1,)), [f32(rows, n), f32(n), f32(n)]),
+    ]
+    for make, types in makes:
+        graph = body(make, *types)
+        inputs = arrays(*types, seed=n)
+        inputs[0][rows // 2, n // 2] = np.nan
+        wanted, _ = evaluate(graph, inputs)
+        (one,) = run(graph, inputs, target)
+        assert_close(one, wanted[0], "one thread")
+        (three,) = run(graph, inputs, target, 3)
+        np.testing.assert_array_equal(one, three)
+
+
+def test_rows_fetched_ahead():
+    """The last phase asks for a row that comes later, which may lie behind the operand's end."""
+    graph = body(lambda b, x: softmax(b, x, (1,)), f32(200, 130))
+
+    def lower(name, target, module):
+        lower_loops(name, graph, {".ahead": True}, target, module)
+
+    module = llvm.Module(named("x86-64-v3"))
+    lower("kernel", module.target, module)
+    assert "llvm.prefetch" in module.text() and "llvm.prefetch" not in text(graph)
+    inputs = arrays(f32(200, 130))
+    for at_end in (False, True):
+        assert_close(run(graph, inputs, lower=lower, at_end=at_end)[0], evaluate(graph, inputs)[0][0], "softmax")
+
+
+def known(indices):
+    """Gathers by indices that are known, as an axis of 20 or 300 is resized, by themselves and multiplied."""
+    return lambda b, x: b.gather(x, b.constant(np.array(indices), I32), axis=x.ndim - 1)
+
+
+@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("size", [1, 7, 16, 28, 33, 100, 600])
+@pytest.mark.parametrize("n", [5, 20, 300])
+def test_known_indices(n, size, target):
+    place = np.linspace(0, n - 1, size).astype(int)
+    check(known(place), f32(6, n), target=target)
+    check(known(place[::-1]), f32(6, n), target=target)
+    down = lambda b, x: b.gather(x, b.constant(place, I32), axis=0)  # noqa: E731
+    check(down, f32(n, 21), target=target, nthreads=3)
+
+
+def test_known_indices_of_any_kind():
+    rng = np.random.default_rng(0)
+    wild = rng.integers(-40, 40, (3, 19))
+    for mode in ("clip", "wrap"):
+        for axis in (0, 1, 2):
+            check(lambda b, x: b.gather(x, b.constant(wild, I32), axis=axis, mode=mode), f32(17, 18, 19))  # noqa: B023
+    check(lambda b, x: b.neg(b.gather(x, b.constant(wild[0, :2], I64), axis=1)), TensorType(U8, (3, 50)))
+    # Terms of a sum.
+    check(lambda b, x: b.reduce(known(wild[0] % 30)(b, x), op="sum", axes=(1,)), f32(40, 30))
+
+
+@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
+def test_arg_reduce_of_special_rows(op, target):
+    """NaN is better than any number; of equals, zeros of either sign among them, the first one counts."""
+    rng = np.random.default_rng(0)
+    for shape, axis in [((5, 1000), 1), ((7, 20), 1), ((3, 9), 1), ((3, 40, 17), 1), ((65,), 0), ((4, 6, 3), 0)]:
+        small = rng.integers(0, 5, shape).astype(np.float32)
+        worst = np.full(shape, -np.inf if op == "argmax" else np.inf, np.float32)
+        zeros = np.where(rng.random(shape) < 0.5, np.float32(-0.0), np.float32(0.0))
+        nan = np.full(shape, np.nan, np.float32)
+        some = rng.random(shape) < 0.1
+        for x in (small, worst, zeros, nan, np.where(some, nan, small), np.where(some, small, worst)):
+            check(lambda b, v: b.arg_reduce(v, op=op, axis=axis), f32(*shape), target=target, inputs=[x])  # noqa: B023
+        whole = small.astype(np.int32)
+        check(lambda b, v: b.arg_reduce(v, op=op, axis=axis), TensorType(I32, shape), target=target, inputs=[whole])  # noqa: B023
+
+
+def test_known_indices_are_loads_and_shuffles():
+    code = text(body(known(np.linspace(0, 13, 28).astype(int)), f32(10, 14)), named("x86-64-v4"))
+    assert "gather" not in code and "shufflevector" in code
+
+
 def test_a_transpose_gathers_at_its_edges_only():
     code = text(body(lambda b, x: b.transpose(x, perm=(1, 0)), f32(64, 64)), named("x86-64-v4"))
     assert "gather" not in code and code.count("load <16 x float>") == 16

@@ -27,7 +27,9 @@ class Scalar:
 
 
 class Operand:
-    """What `element` gets for an operand: callable with an index tuple, and typed."""
+    """What `element` gets for an operand: callable with an index tuple, and typed. Its elements are not `known`."""
+
+    known = None
 
     def __init__(self, type: TensorType, load: Callable[[tuple[int, ...]], Scalar]) -> None:
         self.type = type
@@ -248,6 +250,9 @@ class ScalarHandler:
     def to_index(self, value: Scalar) -> int:
         assert value.dtype.is_integer
         return value.value
+
+    def lookup(self, table: np.ndarray, index: tuple[int, ...]) -> int:
+        return int(table[index])
 
     def in_range(self, index: int, low: int, high: int) -> Scalar:
         return Scalar(BOOL, low <= index < high)
