@@ -58,8 +58,10 @@ def table(graph: Graph, target: Any) -> str:
     views = sum(is_view(op) for op in graph.ops)
     prepared = sum(op.name == "prepare" for op in graph.ops)
     total = sum(r.microseconds for r in rows)
+    threads = int(graph.attrs.get("threads", 1))
     lines.append(
-        f"{len(rows)} kernels, {total:.0f} µs expected on one core, up to {graph.attrs.get('threads', 1)} threads; "
+        f"{len(rows)} kernels, {total:.0f} µs expected on one core, {'up to' if threads > 1 else 'on'} {threads} "
+        f"thread{'s' if threads > 1 else ''}; "
         f"{views} views, {prepared} parts prepared when a parameter changes"
     )
     return "\n".join(lines) + "\n"
