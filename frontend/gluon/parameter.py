@@ -107,6 +107,8 @@ class Parameter:
         self._ctx_list: list[context.Context] | None = None
         self._deferred_init: tuple[Any, ...] = ()
         """() or (init, contexts, default_init, value set meanwhile or None)."""
+        self._declared_shape: tuple[int, ...] | None = None
+        """What a graph from a file says of the shape; it counts where nothing else has told before the first call."""
         self._var: symbol.Symbol | None = None
         self.grad_req = grad_req
 

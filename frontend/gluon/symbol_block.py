@@ -16,6 +16,7 @@ from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
 from gluonjit.symbol.dtypes import declared_type
 from gluonjit.symbol.graph import STORAGE_TYPES, copy_graph, post_order
+from gluonjit.symbol.shapes import declared_shape
 from gluonjit.trace import nest
 from gluonjit.trace.state import running
 
@@ -85,6 +86,9 @@ class SymbolBlock(HybridBlock):
         for name in self._graph.list_auxiliary_states():
             if name not in inputs:
                 self.params.get(name, grad_req="null", allow_deferred_init=True, dtype=types.get(name, np.float32))
+        for node in post_order(self._graph._heads):
+            if node.op is None and node.name in self._params:
+                self._params[node.name]._declared_shape = declared_shape(node)
         common = len(os.path.commonprefix(list(self._params)))
         self._reg_params = {name[common:]: param for name, param in self._params.items()}
 

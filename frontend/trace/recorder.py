@@ -100,7 +100,7 @@ class Recorder:
         found = self._parameters.get(param)
         if found is None:
             (entry,) = param.var()._heads
-            shape = tuple(param.shape or ())
+            shape = tuple(param.shape or param._declared_shape or ())
             type: TensorType | None = None
             if param._data is not None:
                 type = type_of(param._data._array)

@@ -217,6 +217,19 @@ def test_shapes_are_completed_within_other_blocks(x):
     assert net[0].params["fc_weight"].shape == (3, 4)
 
 
+def test_declared_shapes(x):
+    """No operator tells the shape of a factor that is broadcast; the graph's variable does."""
+    graph = mx.sym.broadcast_mul(mx.sym.var("data"), mx.sym.var("scale", shape=(1, x.shape[1])))
+    block = mx.gluon.SymbolBlock(graph, mx.sym.var("data"))
+    block.initialize(mx.init.One())
+    assert np.array_equal(block(x).asnumpy(), x.asnumpy())
+    assert block.params["scale"].shape == (1, x.shape[1])
+    bare = mx.gluon.SymbolBlock(mx.sym.broadcast_mul(mx.sym.var("data"), mx.sym.var("scale")), mx.sym.var("data"))
+    bare.initialize()
+    with pytest.raises(mx.MXNetError, match="shape of parameter scale"):
+        bare(x)
+
+
 def test_a_block_used_twice(x):
     """As with shared layers, one set of parameters serves both uses."""
 
