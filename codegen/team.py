@@ -317,6 +317,8 @@ def _dispatch(module: Module) -> None:
     f.store("i64", 1, slot, 8)
     locked = f.op(f"icmp ne i32 {f.call('try_lock', 'i32', ('ptr', '%team'))}, 0")
     with f.if_(locked):
+        # Also when it will run alone: those whom it wakes for the next time look where it is.
+        f.call("here", "void", ("ptr", f.gep("i8", "%team", int(Block.LINES))))
         most = f.min(f.add(_field(f, "%team", Block.WORKERS, "i64"), 1), "%nthreads")
         f.store("i64", most, slot, 8)
         with f.if_(f.op("icmp ne i64 %short, 0")):
@@ -328,7 +330,6 @@ def _dispatch(module: Module) -> None:
     together = f.op(f"icmp sgt i64 {nthreads}, 1")
     pending = f.gep("i8", "%team", int(Block.PENDING))
     with f.if_(together):
-        f.call("here", "void", ("ptr", f.gep("i8", "%team", int(Block.LINES))))
         others = f.op(f"trunc i64 {f.sub(nthreads, 1)} to i32")
         f.emit(f"store atomic i32 {others}, ptr {pending} monotonic, align 4")
         f.call("post", "void", ("ptr", "%team"), ("ptr", "%function"), ("ptr", "%table"), ("i64", nthreads))
