@@ -18,10 +18,16 @@ _MEMORY, _L3 = 10.0, 25.0
 """Bytes per cycle from memory, and from the third cache."""
 _EXPOSED = 0.4
 """The part of fetching weights that is not hidden by multiply-adds."""
+_AGAIN, _HIDDEN = 0.1, 0.5
+"""What it costs to fetch weights for another block: this part of the time that it takes, and whatever exceeds this part
+of the time that the block's multiply-adds take."""
 _TRANSFORM = 3.0
 """Cycles per vector and position to transform, forth or back."""
-_TOGETHER = 12
+_TOGETHER = 8
 """Register tiles along the tiles; with fewer, threads would share them unevenly."""
+_ROWS_TOGETHER, _ROWS_OF_BLOCKS = 8, (14, 13, 12)
+"""Of a register tile. Where tiles come from the third cache, larger ones wait longer for their first terms; in blocks,
+weights are read again for fewer of them."""
 _GAIN = 0.9
 """A transform has to save so much: it costs memory, and digits."""
 _BLOCKS = (1, 2, 3, 4, 6, 8)
@@ -59,16 +65,22 @@ def _outputs(taps: tuple[int, int]) -> Iterator[tuple[int, int]]:
 
 
 def _tile(problem: Problem, outputs: tuple[int, int], target: Any) -> WinogradTile:
-    depth, filters, item = problem.depth, problem.filters, problem.itemsize
+    def cycles(tile: WinogradTile) -> float:
+        products = _products(problem, tile, target)
+        # Of two threads that share an odd number of register tiles, one waits.
+        idle = -(-tiles // (2 * tile.rows)) * 2 * tile.rows / tiles - 1 if tile.block else 0.0
+        return products * (1 + idle / 2) + _traffic(problem, tile, target)
+
     tiles = _tiles(problem, outputs)
-    # One row less than most: LLVM does not always manage with all the registers.
-    rows, columns = tiling.register_tile(tiles, filters, depth, LINE, item, target, tiling.MAX_ROWS - 1)
-    tile = WinogradTile(*outputs, rows, columns, 0)
-    units = -(-tiles // rows)
-    if units < _TOGETHER:
-        return tile
-    choices = [tile, *(tile._replace(block=block) for block in _BLOCKS)]
-    return min(choices, key=lambda tile: _traffic(problem, tile, target))
+    shape = (tiles, problem.filters, problem.depth, LINE, problem.itemsize, target)
+    choices = [WinogradTile(*outputs, *tiling.register_tile(*shape, _ROWS_TOGETHER), 0)]
+    best, columns = tiling.register_tile(*shape)
+    vectors = columns // tiling.lanes(target, problem.itemsize)
+    fitting = {r for r in _ROWS_OF_BLOCKS if tiling.registers(r, vectors, target) <= target.num_vector_registers}
+    for rows in sorted({best, *fitting}, reverse=True):
+        if -(-tiles // rows) >= _TOGETHER:
+            choices += (WinogradTile(*outputs, rows, columns, block) for block in _BLOCKS)
+    return min(choices, key=cycles)
 
 
 def direct_cycles(problem: Problem, target: Any) -> float:
@@ -85,9 +97,7 @@ def winograd_cycles(problem: Problem, tile: WinogradTile, target: Any) -> float:
     """Of a transformed one."""
     positions, tiles, item = _positions(problem, tile), _tiles(problem, tile[:2]), problem.itemsize
     width = tiling.lanes(target, item)
-    products = positions * tiling.product_cycles(
-        tiles, problem.filters, problem.depth, tile.rows, tile.columns // width, item, target
-    )
+    products = _products(problem, tile, target)
     vectors = -(-problem.depth // width) - (-problem.filters // width)
     transforms = tiles * vectors * positions * _TRANSFORM
     weights = positions * problem.depth * problem.filters * item
@@ -100,17 +110,28 @@ def _with_weights(compute: float, nbytes: float) -> float:
 
 
 def _traffic(problem: Problem, tile: WinogradTile, target: Any) -> float:
-    """Cycles for what the second cache does not hold: transformed tiles, and weights that each block reads again."""
-    tiles, positions = _tiles(problem, tile[:2]), _positions(problem, tile)
+    """Cycles for what the second cache does not hold, beside pixels and the weights in use: transformed tiles; and for
+    weights that each block reads again."""
+    tiles, item = _tiles(problem, tile[:2]), problem.itemsize
     memory = working_memory(problem, tile)
-    blocks = -(-tiles // (tile.block * tile.rows)) if tile.block else 1
-    weights = positions * problem.depth * problem.filters * problem.itemsize
-    cycles = 0.0
-    if memory.transformed > target.l2:
-        cycles += 2 * blocks * memory.transformed / _L3
+    weights = _positions(problem, tile) * problem.depth * problem.filters * item
+    whole, rest = divmod(tiles, tile.block * tile.rows or tiles)
+    over = max(0, memory.transformed - target.l2 * 3 // 4)
+    cycles = 2 * (whole + (rest > 0)) * over / (_L3 if memory.transformed <= target.l3 // 4 else _MEMORY)
     if memory.transformed + weights > target.l2:
-        cycles += 0.25 * (blocks - 1) * weights / _L3
+        fetch = weights / (_L3 if weights <= target.l3 // 2 else _MEMORY)
+        # The first block's weights are counted elsewhere: every kernel has to fetch them.
+        for count, size in ((whole - 1, tile.block * tile.rows), (1 if rest else 0, rest)):
+            hidden = _HIDDEN * _products(problem, tile, target) * size / tiles
+            cycles += count * (_AGAIN * fetch + max(0.0, fetch - hidden))
     return cycles
+
+
+def _products(problem: Problem, tile: WinogradTile, target: Any) -> float:
+    """Cycles of the multiply-adds."""
+    tiles, vectors = _tiles(problem, tile[:2]), tile.columns // tiling.lanes(target, problem.itemsize)
+    each = tiling.product_cycles(tiles, problem.filters, problem.depth, tile.rows, vectors, problem.itemsize, target)
+    return _positions(problem, tile) * each
 
 
 def working_memory(problem: Problem, tile: WinogradTile) -> WinogradMemory:

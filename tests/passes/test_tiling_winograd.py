@@ -1,0 +1,47 @@
+"""Which tiles Winograd kernels get, for targets that are the same everywhere."""
+
+from dataclasses import replace
+
+import pytest
+
+from gluonjit.codegen.target import named
+from gluonjit.passes import tiling
+from gluonjit.passes.tiling_winograd import Problem, winograd_tile, working_memory
+
+WIDE = replace(named("x86-64-v4"), l1=48 << 10, l2=1 << 20, l3=32 << 20)
+SHAPES = [(1, 56, 64, 64), (1, 224, 64, 64), (1, 28, 128, 32), (1, 14, 512, 512), (16, 14, 256, 256), (3, 9, 20, 24)]
+
+
+def problem(images, size, depth, filters):
+    return Problem(images, (size, size), (3, 3), 1.0, depth, filters, 4)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_register_tiles_fit(shape, target):
+    target = named(target)
+    tile = winograd_tile(problem(*shape), target)
+    if tile is not None:
+        vectors = tile.columns // tiling.lanes(target, 4)
+        assert tiling.registers(tile.rows, vectors, target) <= target.num_vector_registers
+
+
+def test_many_tiles_go_in_blocks_and_many_weights_together():
+    for shape in ((1, 56, 64, 64), (1, 56, 256, 256), (16, 28, 128, 128), (16, 14, 256, 256)):
+        tile = winograd_tile(problem(*shape), WIDE)
+        assert tile.block > 0, "transformed tiles would all go through memory"
+        assert working_memory(problem(*shape), tile).transformed < WIDE.l3 // 2
+    for shape in ((1, 14, 512, 512), (1, 7, 512, 512)):
+        assert winograd_tile(problem(*shape), WIDE).block == 0, "each thread would read all weights"
+
+
+def test_weights_decide_on_the_size_of_tiles():
+    """36 / 9 times the filters' bytes are worth it for many pixels, not for few."""
+    assert winograd_tile(problem(1, 56, 64, 64), WIDE)[:2] == (4, 4)
+    assert winograd_tile(problem(1, 7, 512, 512), WIDE)[:2] == (2, 2)
+
+
+def test_two_threads_share_the_register_tiles_evenly():
+    """196 tiles are 14 register tiles of 14, 7 for each; in twelves, one thread would have one more than the other."""
+    tile = winograd_tile(problem(1, 56, 256, 256), WIDE)
+    assert -(-196 // tile.rows) % 2 == 0
