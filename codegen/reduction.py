@@ -253,15 +253,37 @@ class _Emitter:
         return states
 
     def _written_out(self) -> State:
-        state: State | None = None
+        terms = []
         for flat in range(math.prod(self.extents)):
             index = []
             for n in reversed(self.extents):
                 index.append(Affine(flat % n))
                 flat //= n
-            state = self._combined(state, self._term(tuple(reversed(index))))
+            terms.append(self._term(tuple(reversed(index))))
+        if self.ordered:
+            return [self._best([value for value, _ in terms])]
+        state = None
+        for term in terms:
+            state = self._combined(state, term)
         assert state is not None
-        return self._finished(state)
+        return state
+
+    def _best(self, values: list[Val]) -> Val:
+        """The maximum, or minimum, of a few values; NaN if one of them is, which one comparison tells of two."""
+        s, best = self.s, values[0]
+        for v in values[1:]:
+            best = self._better(v, best)
+        numbers = None
+        for a, b in zip(values[::2], [*values[1::2], values[-1]]):
+            both = s.emit("fcmp ord {t} {0}, {1}", BOOL, a, b)
+            numbers = both if numbers is None else s.both(numbers, both)
+        assert numbers is not None
+        return s.select(numbers, best, s.constant(math.nan, self.dtype))
+
+    def _better(self, a: Val, b: Val) -> Val:
+        """The larger one, or the smaller one, as the operator is, of two numbers."""
+        wins = "ogt" if self.op in ("max", "argmax") else "olt"
+        return self.s.select(self.s.emit(f"fcmp {wins} {{t}} {{0}}, {{1}}", BOOL, a, b), a, b)
 
     # ---- accumulators: `unroll` of them, and the f64 total after them if sums are cut into runs
 
@@ -340,9 +362,7 @@ class _Emitter:
             return b
         s = self.s
         if self.ordered:
-            wins = "ogt" if self.op == "max" else "olt"
-            first = s.emit(f"fcmp {wins} {{t}} {{0}}, {{1}}", BOOL, a[0], b[0])
-            return [s.select(first, a[0], b[0]), s.intrinsic("llvm.umax", self.bits, a[1], b[1])]
+            return [self._better(a[0], b[0]), s.intrinsic("llvm.umax", self.bits, a[1], b[1])]
         if not self.arg:
             return [self._two(a[0], b[0])]
         better = (s.gt if self.op == "argmax" else s.lt)(b[0], a[0])
@@ -397,11 +417,7 @@ class _Emitter:
         value, where = state
         better = s.maximum if self.op == "argmax" else s.minimum
         if self.dtype.is_float:
-
-            def better(a: Val, b: Val) -> Val:
-                wins = "ogt" if self.op == "argmax" else "olt"
-                return s.select(s.emit(f"fcmp {wins} {{t}} {{0}}, {{1}}", BOOL, a, b), a, b)
-
+            better = self._better
         (best,) = self._halved([value], lambda a, b: [better(a[0], b[0])])
         found = s.eq(value, best)
         if self.dtype.is_float:
