@@ -42,7 +42,7 @@ class _ExpandDepthwise:
         self.out_height = conv.result.shape[1]
         count = len(product.inputs)
         strides = attrs.get(".strides") or (None,) * (len(body.inputs) + 1)
-        packed = {k: v for k, v in attrs.items() if k == ".packed"}
+        packed = {k: v for k, v in attrs.items() if k in (".packed", ".halved")}
         tiles = -(-rows_read(self.band, conv) * self.width // self.rows)
         notes = {".tile": (self.rows, self.columns, tiles), ".strides": (*strides[:count], None), **packed}
         self.product = Product(f, product, notes)
@@ -84,7 +84,7 @@ class _ExpandDepthwise:
         product.epilogue.out = Buffer(place, whole.dtype, whole.shape, f.scope, (self.columns, 1))
         w = f.gep(self.scalar, product.b, f.mul(panel, product.panel_size))
         tiles = f.div(f.add(pixels, self.rows - 1), self.rows)
-        for tile in panel_variants(f, product.dtype, self.channels, self.columns, panel):
+        for tile in panel_variants(f, product.dtype, self.channels, self.columns, panel, product.halved):
             with f.for_(0, tiles, hint="tile") as loop:
                 # The last one ends where the pixels end, and may compute some of them again.
                 row = f.add(origin, f.min(f.mul(loop.index, self.rows), f.sub(pixels, self.rows)))

@@ -1,7 +1,8 @@
 """Matrix products: `.kernel = 'matmul'`.
 
 The body multiplies a [batch…, M, K] by b, which is either [batch…, K, N] or *packed*, [batch…, P, K, nr]: its columns
-in P panels of nr, padded with zeros, so that one panel is read from front to end.
+in P panels of nr, padded with zeros, so that one panel is read from front to end. If `.halved`, what the last vector of
+the last panel holds in its lower half it holds in its upper half, too (`tiles.Tile`).
 
 `.tile` = (rows and columns of a register tile, row tiles per block); `.packed` = which operand is the packed one.
 With `.backwards`, where one tile has all rows, a thread goes through its panels from the last to the first.
@@ -44,6 +45,7 @@ class Product:
         b = body.inputs[attrs[".packed"]] if self.packed else anchor.operands[1]
         self.dtype = a.dtype
         self.rows, self.columns, self.block = attrs[".tile"]
+        self.halved = bool(attrs.get(".halved"))
         *self.batch, self.m, self.k = a.shape
         self.n = anchor.result.shape[-1]
         self.a_strides, self.b_strides = (strides_of(v, body.inputs.index(v), attrs) for v in (a, b))
@@ -95,7 +97,7 @@ class Product:
         whole, rest = divmod(self.m, self.rows)
         w = f.gep(self.scalar, self.b, f.add(_position(f, at, self.b_strides), f.mul(panel, self.panel_size)))
         x = f.gep(self.scalar, self.a, _position(f, at, self.a_strides))
-        for tile in panel_variants(f, self.dtype, self.n, self.columns, panel):
+        for tile in panel_variants(f, self.dtype, self.n, self.columns, panel, self.halved):
 
             def tile_at(number: Any, rows: int, tile: Tile = tile) -> None:
                 row = f.mul(number, self.rows)
@@ -164,10 +166,10 @@ def unravel(f: Function, flat: Any, shape: list[int]) -> list[Any]:
     return index
 
 
-def panel_variants(f: Function, dtype: Any, n: int, columns: int, panel: Any) -> Any:
+def panel_variants(f: Function, dtype: Any, n: int, columns: int, panel: Any, halved: bool = False) -> Any:
     """The kinds of panel of n columns: for each, opens the code that runs when `panel` is of it, and yields its Tile.
 
-    All are `columns` wide but perhaps the last.
+    All are `columns` wide but perhaps the last, whose last vector may be `halved`.
     """
     lanes = f.target.lanes(dtype)
     full, rest = divmod(n, columns)
@@ -175,11 +177,11 @@ def panel_variants(f: Function, dtype: Any, n: int, columns: int, panel: Any) ->
         with f.if_(f.op(f"icmp ult i64 {panel}, {full}")):
             yield Tile(f, dtype, columns // lanes)
         with f.if_(f.op(f"icmp eq i64 {panel}, {full}")):
-            yield _narrow(f, dtype, rest, lanes)
+            yield _narrow(f, dtype, rest, lanes, halved)
     else:
-        yield _narrow(f, dtype, rest, lanes) if rest else Tile(f, dtype, columns // lanes)
+        yield _narrow(f, dtype, rest, lanes, halved) if rest else Tile(f, dtype, columns // lanes)
 
 
-def _narrow(f: Function, dtype: Any, width: int, lanes: int) -> Tile:
+def _narrow(f: Function, dtype: Any, width: int, lanes: int, halved: bool) -> Tile:
     vectors = -(-width // lanes)
-    return Tile(f, dtype, vectors, width - (vectors - 1) * lanes)
+    return Tile(f, dtype, vectors, width - (vectors - 1) * lanes, halved)

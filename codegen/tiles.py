@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from gluonjit.codegen.llvm import Function, memory_type, vector
 from gluonjit.ir.types import DType
@@ -81,6 +81,13 @@ class Fetches:
             part.emit(tile, k)
 
 
+class _Cell(NamedTuple):
+    """An accumulator: vector `vector` of a row, or the halves of two rows' last vectors."""
+
+    rows: tuple[int, ...]
+    vector: int
+
+
 @dataclass(frozen=True)
 class _Line:
     """What is multiplied; see `Tile.contract`."""
@@ -103,16 +110,18 @@ class _Line:
 class Tile:
     """Writes the code of one register tile: `vectors` registers of columns, of which the last has `last` lanes.
 
-    Columns past `last` are never read from operands of the result's width, nor written.
+    Columns past `last` are never read from operands of the result's width, nor written. If `halved`, the last vector of
+    weights holds its columns twice, in either half, and `contract` sums two rows in one register.
     """
 
-    def __init__(self, f: Function, dtype: DType, vectors: int, last: int | None = None) -> None:
+    def __init__(self, f: Function, dtype: DType, vectors: int, last: int | None = None, halved: bool = False) -> None:
         self.f = f
         self.scalar = memory_type(dtype)
         self.bytes = dtype.itemsize
         self.lanes = f.target.lanes(dtype)
         self.vectors = vectors
         self.last = self.lanes if last is None else last
+        self.halved = halved
         self.vector = vector(self.lanes, self.scalar)
         suffix = f"v{self.lanes}f{dtype.bits}"
         self._fma = f"@llvm.fma.{suffix}"
@@ -157,11 +166,26 @@ class Tile:
         bits = ", ".join("i1 true" if k < self.last else "i1 false" for k in range(self.lanes))
         return f"<{self.lanes} x i1> <{bits}>"
 
+    def _shuffled(self, a: str, b: str, picks: Sequence[int]) -> str:
+        mask = ", ".join(f"i32 {p}" for p in picks)
+        return self.f.op(f"shufflevector {self.vector} {a}, {self.vector} {b}, <{self.lanes} x i32> <{mask}>")
+
     # ---- sums of products
+
+    def cells(self, rows: Sequence[int]) -> list[_Cell]:
+        """The accumulators for these rows. They come row by row, if halved two by two."""
+        if not self.halved:
+            return [_Cell((r,), v) for r in rows for v in range(self.vectors)]
+        found = []
+        for k in range(0, len(rows), 2):
+            some = tuple(rows[k : k + 2])
+            found += [_Cell((r,), v) for r in some for v in range(self.vectors - 1)]
+            found.append(_Cell(some, self.vectors - 1))
+        return found
 
     def chains(self, rows: int) -> int:
         """How many partial sums each accumulator is split into, so that a small tile does not wait for itself."""
-        return max(1, -(-_CHAINS // (rows * self.vectors)))
+        return max(1, -(-_CHAINS // len(self.cells(range(rows)))))
 
     def contract(
         self,
@@ -237,13 +261,15 @@ class Tile:
         chains = self.chains(len(active))
         if terms < 2 * chains:
             chains = 1
-        unroll = unroll_factor(terms, len(active) * self.vectors, self.vectors * self.lanes * self.bytes, chains)
+        cells = self.cells(active)
+        half = self.lanes // 2
+        blend = [*range(half), *range(self.lanes + half, 2 * self.lanes)]
+        unroll = unroll_factor(terms, len(cells), self.vectors * self.lanes * self.bytes, chains)
         whole = terms // unroll * unroll if terms >= 2 * unroll else 0
-        cells = [(r, v) for r in active for v in range(self.vectors)]
-        sums = [{(r, v): acc[r][v] for r, v in cells}]
+        sums = [{cell: self._gathered(acc, cell) for cell in cells}]
         sums += [dict.fromkeys(cells, "zeroinitializer") for _ in range(chains - 1)]
 
-        def step(line: _Line, k: int, sums: dict[tuple[int, int], str]) -> None:
+        def step(line: _Line, k: int, sums: dict[_Cell, str]) -> None:
             weights = []
             for v in range(self.vectors):
                 p = f.gep(self.scalar, line.w, k * line.w_step + v * self.lanes)
@@ -251,10 +277,15 @@ class Tile:
                 weights.append(self.load(p, not line.aligned and self.is_partial(v), align))
             if line.fetch:
                 line.fetch.emit(self, k)
-            for r in active:
-                a = self.splat(f.load(self.scalar, f.gep(self.scalar, line.x, line.offsets[r] + k), self.bytes))
-                for v, weight in enumerate(weights):
-                    sums[r, v] = self.multiply_add(a, weight, sums[r, v])
+            factors: dict[int, str] = {}
+            for cell in cells:
+                for r in cell.rows:
+                    if r not in factors:
+                        x = f.gep(self.scalar, line.x, line.offsets[r] + k)
+                        factors[r] = self.splat(f.load(self.scalar, x, self.bytes))
+                both = [factors[r] for r in cell.rows]
+                factor = both[0] if len(both) == 1 else self._shuffled(both[0], both[1], blend)
+                sums[cell] = self.multiply_add(factor, weights[cell.vector], sums[cell])
 
         if whole:
             with f.for_(0, whole, unroll, [(self.vector, s[c]) for s in sums for c in cells], "k") as loop:
@@ -269,13 +300,28 @@ class Tile:
         for k in range(whole, terms):
             step(line, k, sums[k % chains])
         total = [list(row) for row in acc]
-        for r, v in cells:
-            parts = [s[r, v] for s in sums]
+        for cell in cells:
+            parts = [s[cell] for s in sums]
             while len(parts) > 1:
                 a, b = parts[:2]
                 parts = [*parts[2:], f.op(f"fadd {self.vector} {a}, {b}")]
-            total[r][v] = parts[0]
+            self._scatter(parts[0], cell, total)
         return total
+
+    def _gathered(self, acc: Rows, cell: _Cell) -> str:
+        """What the accumulator begins with."""
+        parts = [acc[r][cell.vector] for r in cell.rows]
+        if len(parts) == 1 or set(parts) == {"zeroinitializer"}:
+            return parts[0]
+        half = self.lanes // 2
+        return self._shuffled(parts[0], parts[1], [*range(half), *range(self.lanes, self.lanes + half)])
+
+    def _scatter(self, sum: str, cell: _Cell, rows: Rows) -> None:
+        """Its sums, as vectors of the rows that they belong to."""
+        # What is in the other lanes of a partial vector is never looked at.
+        rows[cell.rows[0]][cell.vector] = sum
+        for r in cell.rows[1:]:
+            rows[r][cell.vector] = self._shuffled(sum, sum, [*range(self.lanes // 2, self.lanes)] * 2)
 
 
 def prefetch(f: Function, pointer: str, ahead: int, nearest: bool = True, write: bool = False) -> None:

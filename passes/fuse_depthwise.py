@@ -16,10 +16,10 @@ from gluonjit.passes import tiling
 from gluonjit.passes.dce import dce
 from gluonjit.passes.manager import register_pass
 
-_TASKS = 12
+_TASKS = 10
 """So many are wanted, for threads to share."""
-_TWICE, _MOST_TWICE = 1 / 25, 1 / 16
-"""The share of rows that may be computed twice for the sake of more tasks, and of a task that stays near."""
+_TWICE = 0.08
+"""The share of rows that may be computed twice, for tasks that stay near, and more of them."""
 _CONSTANTS = 2
 """Registers that hold the constants of the product's epilogue, such as the bounds of a ReLU6."""
 
@@ -87,9 +87,9 @@ def _notes(product: Op, op: Op, target: Any) -> dict[str, Any] | None:
         return int(read * (terms + columns) + written * columns) * item
 
     bands = 1
-    while nbytes(bands) > target.l2 and _twice(bands, conv) <= _MOST_TWICE:
+    while nbytes(bands) > target.l2 and _twice(bands, conv) <= _TWICE:
         bands *= 2
-    if _twice(bands, conv) > _MOST_TWICE:
+    if _twice(bands, conv) > _TWICE:
         return None
     panels = -(-channels // columns)
     while images * bands * panels < _TASKS and _twice(2 * bands, conv) <= _TWICE:
@@ -98,8 +98,7 @@ def _notes(product: Op, op: Op, target: Any) -> dict[str, Any] | None:
     computed = rows_read(band, conv) * width
     rows = _rows(computed, width, terms, columns // tiling.lanes(target, item), target)
     notes: dict[str, Any] = {".kernel": "expand_depthwise", ".tile": ExpandTile(rows, columns, band, height, pixels)}
-    if ".packed" in product.attrs:
-        notes[".packed"] = product.attrs[".packed"]
+    notes |= {key: product.attrs[key] for key in (".packed", ".halved") if key in product.attrs}
     return {**notes, ".scratch": computed * columns * item}
 
 

@@ -51,18 +51,21 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     b, target, right = site.b, site.target, site.operand(1)
     *lead, m, k = left.shape
     batch, item = tuple(lead), left.dtype.itemsize
-    rows, columns = tiling.register_tile(m, n, k, k * item, item, target, site.most)
+    halved = m > 1 and site.is_fixed(1) and tiling.is_halved(n, item, target)
+    rows, columns = tiling.register_tile(m, n, k, k * item, item, target, site.most, halved)
     row_tiles = -(-m // rows)
     block = _block(row_tiles, rows * k * item, target)
     notes: dict[str, Any] = {".kernel": "matmul", ".tile": (rows, columns, block)}
-    if is_view(right.shape, perm):
+    if halved:
+        packed = notes[".halved"] = True
+    elif is_view(right.shape, perm):
         # A single panel is packed as it is. Panels that many tiles read are worth putting together at every call.
         packed = n != columns and (site.is_fixed(1) or (row_tiles > 2 and n > columns))
     else:
         packed = True  # a transposition would cost as much
     if packed:
         notes[".packed"] = 1
-        right = pack(b, right, perm, batch, k, n, columns)
+        right = pack(b, right, perm, batch, k, n, columns, tiling.lanes(target, item) // 2 if halved else 0)
     else:
         right = view(b, right, (*batch, k, n))
 
@@ -104,8 +107,11 @@ def is_view(shape: Sequence[int], perm: Sequence[int]) -> bool:
     return order == sorted(order)
 
 
-def pack(b: Builder, w: Value, perm: Sequence[int], batch: tuple[int, ...], k: int, n: int, columns: int) -> Value:
-    """[batch…, P, K, columns] in one kernel."""
+def pack(
+    b: Builder, w: Value, perm: Sequence[int], batch: tuple[int, ...], k: int, n: int, columns: int, half: int = 0
+) -> Value:
+    """[batch…, P, K, columns] in one kernel. If `half` is not 0, it is half a vector's lanes: the last ones of the n
+    columns, which fill no more, come twice, so far apart."""
     axes, panels = len(batch), -(-n // columns)
 
     def write(body: Builder, v: Value) -> Value:
@@ -113,10 +119,18 @@ def pack(b: Builder, w: Value, perm: Sequence[int], batch: tuple[int, ...], k: i
             v = body.transpose(v, perm=tuple(perm))
         if v.shape != (*batch, k, n):
             v = body.reshape(v, shape=(*batch, k, n))
-        if n % columns:
+
+        def padded(v: Value, width: int) -> Value:
+            if width == v.shape[-1]:
+                return v
             none = (0,) * (axes + 1)
-            zero = body.constant(0, v.dtype)
-            v = body.pad(v, zero, low=(*none, 0), high=(*none, panels * columns - n))
+            return body.pad(v, body.constant(0, v.dtype), low=(*none, 0), high=(*none, width - v.shape[-1]))
+
+        if half:
+            start = n // (2 * half) * 2 * half
+            last = body.slice(v, start=(*(0,) * (axes + 1), start), size=(*batch, k, n - start))
+            v = body.concat(padded(v, start + half), last, axis=axes + 1)
+        v = padded(v, panels * columns)
         if panels == 1:
             return body.reshape(v, shape=(*batch, 1, k, columns))
         v = body.reshape(v, shape=(*batch, k, panels, columns))

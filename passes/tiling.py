@@ -36,38 +36,49 @@ def lanes(target: Any, itemsize: int) -> int:
     return target.vector_bits // (8 * itemsize)
 
 
-def registers(rows: int, vectors: int, target: Any) -> int:
-    """What a tile needs: accumulators, one term's weights, a broadcast value, and a product if it is not fused."""
-    return rows * vectors + vectors + (1 if target.has_fma else 2)
+def is_halved(n: int, itemsize: int, target: Any) -> bool:
+    """Whether the last of n columns fill no more than half a vector, so that two rows fit into one."""
+    return 0 < n % lanes(target, itemsize) <= lanes(target, itemsize) // 2
 
 
-def term_cycles(rows: int, vectors: int, target: Any) -> float:
+def registers(rows: int, vectors: int, target: Any, halved: bool = False) -> int:
+    """What a tile needs: accumulators, one term's weights, a broadcast value, and a product if it is not fused.
+
+    `halved`: two rows share an accumulator for their last vectors, and a broadcast value that is put together."""
+    shared = rows // 2 - 2 if halved else 0
+    return rows * vectors + vectors + (1 if target.has_fma else 2) - shared
+
+
+def term_cycles(rows: int, vectors: int, target: Any, halved: bool = False) -> float:
     """Estimated cycles per term of a tile."""
-    multiply_adds = rows * vectors * (1 if target.has_fma else 2) / _UNITS
-    if registers(rows, vectors, target) >= target.num_vector_registers - 1:
+    multiply_adds = (rows * vectors - halved * (rows // 2)) * (1 if target.has_fma else 2) / _UNITS
+    if registers(rows, vectors, target, halved) >= target.num_vector_registers - 1:
         multiply_adds *= 1.03  # weights cannot be loaded ahead of their use
     stream = vectors * target.vector_bits / 8 / _STREAM
     return max(multiply_adds, (rows + vectors) / _UNITS, stream) + _OVERLAP * stream
 
 
-def tile_cycles(rows: int, vectors: int, terms: int, target: Any) -> float:
+def tile_cycles(rows: int, vectors: int, terms: int, target: Any, halved: bool = False) -> float:
     """Estimated cycles of a register tile."""
-    return terms * term_cycles(rows, vectors, target) + _TILE_COST + rows * vectors
+    return terms * term_cycles(rows, vectors, target, halved) + _TILE_COST + rows * vectors
 
 
-def product_cycles(m: int, n: int, k: int, rows: int, vectors: int, itemsize: int, target: Any) -> float:
+def product_cycles(
+    m: int, n: int, k: int, rows: int, vectors: int, itemsize: int, target: Any, halved: bool = False
+) -> float:
     """Estimated cycles of one core for an [m, n] result of sums of k terms in tiles of `rows` × `vectors` registers."""
     needed = -(-n // lanes(target, itemsize))
-    columns = [(vectors, needed // vectors), (needed % vectors, 1)]
+    last = needed % vectors or vectors
+    columns = [(vectors, (needed - last) // vectors, False), (last, 1, halved)]
     heights = [(rows, m // rows), (m % rows, 1)]
-    return sum(p * q * tile_cycles(r, v, k, target) for v, p in columns for r, q in heights if v and r)
+    return sum(p * q * tile_cycles(r, v, k, target, h) for v, p, h in columns for r, q in heights if r)
 
 
 def register_tile(
-    m: int, n: int, k: int, row_bytes: int, itemsize: int, target: Any, most: int = MAX_ROWS
+    m: int, n: int, k: int, row_bytes: int, itemsize: int, target: Any, most: int = MAX_ROWS, halved: bool = False
 ) -> tuple[int, int]:
     """(rows, columns) of the tile for an [m, n] result of sums of k terms, whose rows lie `row_bytes` apart in a; at
-    most so many rows."""
+    most so many rows. `halved`: the last vector of columns is."""
     width = lanes(target, itemsize)
     needed = -(-n // width)
     most_rows = min(m, most, _WAYS if row_bytes % _PAGE == 0 else MAX_ROWS)
@@ -75,9 +86,9 @@ def register_tile(
     for vectors in range(1, min(MAX_VECTORS, needed) + 1):
         # As many rows per tile as go into m evenly: 100 rows are 7 · 13 + 9 at best.
         for rows in sorted({-(-m // -(-m // most)) for most in range(1, most_rows + 1)}):
-            if registers(rows, vectors, target) > target.num_vector_registers:
+            if registers(rows, vectors, target, halved and vectors == needed) > target.num_vector_registers:
                 continue
-            cycles = product_cycles(m, n, k, rows, vectors, itemsize, target)
+            cycles = product_cycles(m, n, k, rows, vectors, itemsize, target, halved)
             if best is None or cycles < best[0] * 0.999:
                 best = (cycles, rows, vectors * width)
     assert best is not None, "one row of one vector always fits"

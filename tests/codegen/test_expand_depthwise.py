@@ -93,7 +93,7 @@ def test_targets(name, target):
 @pytest.mark.parametrize(("stride", "band", "height"), [(1, 1, 1), (1, 3, 2), (1, 5, 2), (2, 2, 1), (2, 5, 2)])
 def test_bands(stride, band, height):
     """Rows divided among tasks in any way: the bits are those of a single band."""
-    op = merged(pair((11, 13), 6, 40, 3, low=1, high=1, stride=stride), "host")
+    op = merged(pair((11, 13), 6, 47, 3, low=1, high=1, stride=stride), "host")
     rng = np.random.default_rng(0)
     operands = [rng.standard_normal(v.shape).astype(np.float32) for v in op.operands]
     tile = ExpandTile(*op.attrs[".tile"])
