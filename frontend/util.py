@@ -1,72 +1,135 @@
-"""What MXNet keeps in `mxnet.util`: questions about NumPy semantics, which are always off here."""
+"""What MXNet keeps in `mxnet.util`: whether NumPy's semantics are in force, and a few helpers.
+
+Two switches for each thread. `array`: gluon makes parameters that are `mx.np.ndarray`s, and programs that ask
+(`is_np_array()`) use `F.np` and `F.npx`. `shape`: () and 0 in shapes mean what NumPy means by them, which operators of
+`mx.np` do anyway.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import threading
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
-
-from gluonjit.base import MXNetError
+from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class _Semantics(threading.local):
+    array = False
+    shape = False
+
+
+_now = _Semantics()
+
+
 def is_np_array() -> bool:
     """Whether `mx.np` arrays are in use."""
-    return False
+    return _now.array
 
 
 def is_np_shape() -> bool:
     """Whether 0 in a shape means no elements, instead of a dimension not known yet."""
-    return False
+    return _now.shape
 
 
 def set_np(shape: bool = True, array: bool = True) -> None:
-    if shape or array:
-        _refuse("set_np()")
+    """Turns NumPy's semantics on or off, for shapes and for arrays. ValueError for arrays without shapes."""
+    if array and not shape:
+        raise ValueError(
+            "NumPy Shape semantics is required in using NumPy array semantics. Please set `shape=True` if you want to "
+            "set `array=True`."
+        )
+    _now.array, _now.shape = array, shape
 
 
 def reset_np() -> None:
-    """Back to the semantics that are always in force."""
+    """Turns NumPy's semantics off."""
+    set_np(shape=False, array=False)
 
 
 def set_np_shape(active: bool) -> bool:
     """Returns the setting before."""
-    if active:
-        _refuse("set_np_shape(True)")
-    return False
+    if not active and _now.array:
+        raise ValueError(
+            "Deactivating NumPy shape semantics while NumPy array semantics is still active is not allowed."
+        )
+    before, _now.shape = _now.shape, bool(active)
+    return before
 
 
-class _Semantics:
-    """`with np_shape(False):`, which changes nothing; asking for NumPy semantics is an error."""
+class _Scope:
+    """`with np_shape(True):` sets a switch and puts it back."""
+
+    _switch = ""
 
     def __init__(self, active: bool = True) -> None:
-        if active:
-            _refuse(f"{type(self).__name__}(True)")
+        self._active = active
+        self._before: list[bool] = []
 
-    def __enter__(self) -> _Semantics:
+    def __enter__(self) -> _Scope:
+        self._before.append(getattr(_now, self._switch))
+        setattr(_now, self._switch, bool(self._active))
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        pass
+        setattr(_now, self._switch, self._before.pop())
 
 
-class np_shape(_Semantics):
+class np_shape(_Scope):
     """The scope of `is_np_shape`."""
 
+    _switch = "shape"
 
-class np_array(_Semantics):
+
+class np_array(_Scope):
     """The scope of `is_np_array`."""
+
+    _switch = "array"
+
+
+def use_np_shape(func: F) -> F:
+    """Decorator: the function, or every method of the class, runs within `np_shape(True)`."""
+    return _within(func, np_shape)
+
+
+def use_np_array(func: F) -> F:
+    """Decorator: the function, or every method of the class, runs within `np_array(True)`."""
+    return _within(func, np_array)
 
 
 def use_np(func: F) -> F:
-    _refuse("use_np")
+    """Decorator: `use_np_shape` and `use_np_array`."""
+    return use_np_shape(use_np_array(func))
 
 
-use_np_array = use_np_shape = use_np
+_OF_BLOCKS = ("__init__", "initialize", "hybrid_forward", "infer_shape", "load_parameters")
+"""What gluon's own classes do that depends on the switches, besides calling what programs define."""
 
 
-def _refuse(what: str) -> NoReturn:
-    raise MXNetError(f"{what}: gluonjit has the mx.nd interface only, without mx.np")
+def _within(target: Any, scope: type[_Scope]) -> Any:
+    if not inspect.isclass(target):
+        if not callable(target):
+            raise TypeError(f"{scope.__name__} can only decorate classes and callable objects, not {type(target)}")
+
+        @functools.wraps(target)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with scope(True):
+                return target(*args, **kwargs)
+
+        return wrapper
+    for name, method in inspect.getmembers(target, lambda f: inspect.isfunction(f) or isinstance(f, property)):
+        getter = method.fget if isinstance(method, property) else method
+        own = not getattr(getter, "__module__", "").startswith(__package__)
+        if not own and name not in _OF_BLOCKS or isinstance(inspect.getattr_static(target, name), staticmethod):
+            continue
+        if isinstance(method, property):
+            if getter is not None:
+                setattr(target, name, property(_within(getter, scope), method.fset, method.fdel, method.__doc__))
+        else:
+            setattr(target, name, _within(method, scope))
+    return target
 
 
 def get_gpu_count() -> int:

@@ -39,7 +39,8 @@ class Record(np.ndarray):
 @functools.cache
 def _member_offset(cls: type, slot: str) -> int:
     """Byte offset of a `__slots__` member, out of its descriptor (PyMemberDescrObject.d_member->offset)."""
-    member = ctypes.c_void_p.from_address(id(cls.__dict__[slot]) + 40).value
+    descriptor = next(base.__dict__[slot] for base in cls.__mro__ if slot in base.__dict__)
+    member = ctypes.c_void_p.from_address(id(descriptor) + 40).value
     return ctypes.c_ssize_t.from_address(member + 16).value  # type: ignore[operator]
 
 
@@ -102,7 +103,7 @@ def fast_call(
     """A Python callable that runs `executable` natively on `n_args` wrapped arrays, or calls `fallback`.
 
     `rest` are the graph's remaining inputs (parameters, captured arrays), `held` its prepared values by table slot,
-    both as of `epoch`; `wrapper` is NDArray; `bare` says that the single result is returned as it is, else a list.
+    both as of `epoch`; `wrapper` is NDArray, or `mx.np`'s; `bare` says that the single result is returned as it is, else a list.
     """
     main = executable.main
     layout = main.layout

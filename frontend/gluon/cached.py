@@ -21,6 +21,7 @@ from gluonjit.gluon.monitor import run_monitored
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import TensorType, type_of
 from gluonjit.ndarray import NDArray
+from gluonjit.numpy_semantics import as_np
 from gluonjit.runtime.compiler import Callee
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.fast_call import fast_call
@@ -68,12 +69,14 @@ class CachedCall:
     def _find(self, args: Sequence[Any], leaves: Sequence[NDArray], form: Any) -> Compiled:
         types = [type_of(x._array) for x in leaves]
         training = autograd.is_training()
-        key = (form, tuple(types), training)
+        kinds = tuple([x._numpy for x in leaves])
+        key = (form, tuple(types), training, kinds)
         found = self._compiled.get(key)
         if found is not None and self._fits(found, leaves):
             return found
         with self._lock:
-            known = next((t for t in self.traces if t.form == form and self._serves(t, types, training, leaves)), None)
+            alike = (t for t in self.traces if t.form == form and t.in_kinds == kinds)
+            known = next((t for t in alike if self._serves(t, types, training, leaves)), None)
             if known is None:
                 known = trace(self.block, args)
                 self.traces.append(known)
@@ -145,6 +148,8 @@ class CachedCall:
         flat = known.out_form in (ARRAY, (list, *[ARRAY] * callee.n_outputs))
         if self.block._given_arrays(known.form) is None or not flat or known.writes or compiled.streams:
             return False
+        if len({*known.in_kinds, *known.out_kinds}) > 1:  # the native entry takes and gives arrays of one class
+            return False
         return not autograd.is_training() and self.block._calls_only_compiled_code()
 
     def _install(self, compiled: Compiled, inputs: list[Any], versions: list[Hashable], epoch: int) -> None:
@@ -158,7 +163,8 @@ class CachedCall:
             return  # another thread has called with other parameters
         rest = callee.check(inputs)[given:]
         bare = known.out_form == ARRAY
-        fast = fast_call(callee, given, rest, prepared, epoch, NDArray, self.block._slow_call, bare)
+        wrapper = type(as_np(NDArray._wrap(np.empty(0)))) if any(known.out_kinds) else NDArray
+        fast = fast_call(callee, given, rest, prepared, epoch, wrapper, self.block._slow_call, bare)
         if self.block._cached is self:  # else the block has changed meanwhile
             self.block._fast_call = fast
 

@@ -15,6 +15,8 @@ from gluonjit import context, initializer, ndarray, symbol
 from gluonjit.base import MXNetError
 from gluonjit.gluon.utils import _indent, shape_is_known
 from gluonjit.ndarray import files
+from gluonjit.numpy_semantics import as_np
+from gluonjit.util import is_np_array
 
 if TYPE_CHECKING:
     from gluonjit.checkpoint.origin import Origin
@@ -65,6 +67,8 @@ class Parameter:
     """That of an array whose memory has been given up."""
     _ctx_map: Any = None
     _trainer: Any = None
+    _of_numpy = False
+    """Whether the array is one of `mx.np`."""
     _computes_data = False
     """Whether a subclass overrides `data`, so that `_data` is not what to compute with."""
 
@@ -179,7 +183,7 @@ class Parameter:
                 array = np.empty_like(origin.array)
             data = ndarray.NDArray._wrap(array)
             data._storage = self._released  # what was compiled from it stays valid until somebody writes to it
-            self.__dict__["_data"] = data
+            self.__dict__["_data"] = as_np(data) if self._of_numpy else data
             self._origin = self._released = None
 
     @property
@@ -265,7 +269,8 @@ class Parameter:
             data[:] = value
         self._deferred_init = ()
         self._ctx_list = ctx_list
-        self._rebind(data)
+        self._of_numpy = is_np_array()
+        self._rebind(as_np(data) if self._of_numpy else data)
 
     def _rebind(self, data: ndarray.NDArray | None) -> None:
         """Makes `data` the parameter's array."""

@@ -33,7 +33,7 @@ SHORT = {
 
 @cache
 def operators() -> dict[str, tuple[str, ...]]:
-    """Every operator's name, with its aliases. Operators behind `mx.np` and gradients are not among them."""
+    """Every operator's name, with its aliases. Gradients are not among them, and of `mx.np` there are the functions."""
     return {name: tuple(aliases) for name, *aliases in _table("operators.txt")}
 
 
@@ -57,14 +57,17 @@ def _functions() -> frozenset[tuple[str, str]]:
 
 
 def full_name(dotted: str) -> str:
-    """`nd.contrib` → `ndarray.contrib`."""
+    """`nd.contrib` → `ndarray.contrib`, `nd.np.mean` → `ndarray.numpy.mean`."""
     head, dot, rest = dotted.partition(".")
-    return SHORT.get(head, head) + dot + rest
+    head = SHORT.get(head, head)
+    inner, inner_dot, last = rest.partition(".")
+    if head in ("ndarray", "symbol") and inner in ("np", "npx"):
+        rest = SHORT[inner] + inner_dot + last
+    return head + dot + rest
 
 
 def has_module(dotted: str) -> bool:
-    dotted = full_name(dotted)
-    return dotted in modules() or dotted.partition(".")[0] in ("numpy", "numpy_extension")
+    return full_name(dotted) in modules()
 
 
 def has(dotted: str) -> bool:

@@ -1,6 +1,6 @@
 """`mx.nd`: arrays, and every operator as a function that computes at once."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gluonjit import control_flow
 from gluonjit.namespace import Flavour, populate
@@ -11,11 +11,8 @@ from gluonjit.ndarray.custom import *  # noqa: F403
 from gluonjit.ndarray.files import *  # noqa: F403
 from gluonjit.ndarray.imperative import invoke
 from gluonjit.ndarray.ndarray import NDArray
+from gluonjit.numpy_semantics import lazy_packages
 from gluonjit.trace.state import running
-
-if TYPE_CHECKING:  # what `populate` makes
-
-    def __getattr__(name: str) -> Any: ...
 
 
 def _adopt(value: Any) -> Any:
@@ -25,8 +22,17 @@ def _adopt(value: Any) -> Any:
     return value if running.trace is not None and isinstance(value, Symbol) else None
 
 
-populate(globals(), Flavour(__name__, NDArray, invoke, imperative=True, adopt=_adopt))
+FLAVOUR = Flavour(__name__, NDArray, invoke, imperative=True, adopt=_adopt)
+populate(globals(), FLAVOUR)
 
 globals()["op"].Custom = globals()["Custom"]
 globals()["contrib"].__dict__.update(adamw.functions())
 globals()["contrib"].__dict__.update(control_flow.functions(arrays=True))
+
+_of_operators = globals()["__getattr__"]
+_numpy_packages = lazy_packages(__name__, symbolic=False)
+
+
+def __getattr__(name: str) -> Any:
+    """`np` and `npx` are made when they are first asked for."""
+    return _numpy_packages(name) or _of_operators(name)

@@ -104,6 +104,11 @@ def invoke(
         storage = inputs[0]._storage
         if storage is not None:
             context = storage.context
+    wrap = NDArray._wrap
+    for x in inputs:
+        if x.__class__ is not NDArray and x._numpy:
+            wrap = x._wrap_alike
+            break
     wrapped = []
     for k, result in enumerate(results):
         others = [*arrays, *results[:k]] if k else arrays
@@ -113,7 +118,7 @@ def invoke(
             for other in others:
                 if other is result:
                     result = result.copy()
-        x = NDArray._wrap(result)
+        x = wrap(result)
         if context is not None:
             x._storage = Storage(context)
         wrapped.append(x)

@@ -48,6 +48,9 @@ class NDArray:
 
     __array_priority__ = 1000.0  # NumPy leaves `np.float32(2) + x` to NDArray
 
+    _numpy = False
+    """Whether results of operators on it are arrays of `mx.np`."""
+
     _array: np.ndarray
     _storage: Storage | None
     _grad_state: Any
@@ -247,8 +250,12 @@ class NDArray:
     def as_nd_ndarray(self) -> NDArray:
         return self
 
-    def as_np_ndarray(self) -> NDArray:
-        raise MXNetError("gluonjit has the mx.nd interface only: there is no mx.np.ndarray to convert to")
+    @recorded
+    def as_np_ndarray(self) -> Any:
+        """The `mx.np.ndarray` on the same memory."""
+        from gluonjit.numpy_semantics import as_np
+
+        return as_np(self._view(self._array))
 
     @recorded
     def to_dlpack_for_read(self) -> Any:

@@ -9,4 +9,5 @@ import pkgutil
 
 for _module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
     importlib.import_module(f"{__name__}.{_module}")
-importlib.import_module(f"{__name__}.sparse_names").declare()
+for _module in ("sparse_names", "numpy_names"):
+    importlib.import_module(f"{__name__}.{_module}").declare()

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gluonjit.ir.types import BOOL, F16, F32, F64, DType, dtype_of
+from gluonjit.ir.types import BOOL, F16, F32, F64, I64, DType, dtype_of
 from gluonjit.operators.attributes import axes, boolean, dtype, integer, optional
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import axis_in, convert, narrowed, require_numeric, shape_text, widened
@@ -201,8 +201,10 @@ def argmax_channel(b: Any, data: Any) -> Any:
     },
 )
 def cumsum(b: Any, a: Any, *, axis: int | None, dtype: DType | None) -> Any:
-    """Running sums along the axis; without an axis, of the flattened tensor"""
-    own = require_numeric("cumsum", a)
+    """Running sums along the axis; without an axis, of the flattened tensor; bool counts as int64"""
+    if dtype_of(a) is BOOL:
+        a = b.cast(a, dtype=I64)
+    own = dtype_of(a)
     if axis is None:
         a, axis = b.reshape(a, shape=(math.prod(a.shape),)), 0
     rank = len(a.shape)

@@ -4,6 +4,7 @@ from typing import Any as _Any
 
 from gluonjit import control_flow as _control_flow
 from gluonjit.namespace import Flavour, populate
+from gluonjit.numpy_semantics import lazy_packages as _lazy_packages
 from gluonjit.symbol.executor import Executor as Executor
 from gluonjit.symbol.files import *  # noqa: F403
 from gluonjit.symbol.functions import *  # noqa: F403
@@ -23,16 +24,21 @@ def _adopt(value: _Any) -> _Any:
     return trace.capture(value) if trace is not None and isinstance(value, NDArray) else None
 
 
-populate(globals(), Flavour(__name__, Symbol, invoke, imperative=False, adopt=_adopt))
+FLAVOUR = Flavour(__name__, Symbol, invoke, imperative=False, adopt=_adopt)
+populate(globals(), FLAVOUR)
 
 globals()["op"].Custom = globals()["Custom"]
 globals()["contrib"].__dict__.update(_control_flow.functions(arrays=False))
 
 _of_symbols = globals()["__getattr__"]
+_numpy_packages = _lazy_packages(__name__, symbolic=True)
 
 
 def __getattr__(name: str) -> _Any:
-    """While tracing, what only `mx.nd` has (`F.array`, `F.moveaxis`) works, too."""
+    """`np` and `npx` are made when first asked for; while tracing, what only `mx.nd` has (`F.array`) works, too."""
+    found = _numpy_packages(name)
+    if found is not None:
+        return found
     try:
         return _of_symbols(name)
     except AttributeError:

@@ -27,7 +27,7 @@ def infer_shape(heads: Sequence[Entry], args: Sequence[Any], kwargs: Mapping[str
     known = known_variables(heads, args, kwargs, check_shape)
     table = solve_shapes(heads, known)
     found = [[table[e] or () for e in group] for group in _groups(heads)]
-    if partial or all(map(is_complete, (s or None for group in found for s in group))):
+    if partial or all(is_complete(table[e]) for group in _groups(heads) for e in group):
         return tuple(found)
     missing = [f"{n.name}: {table[n, 0] or ()}" for n in variables(heads)[0] if not is_complete(table[n, 0])]
     _warn("shape", "(0s in shape means unknown dimensions). ", missing)

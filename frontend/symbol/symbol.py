@@ -37,6 +37,8 @@ class Symbol(SignMethods):
     """Outputs of a graph: `x + y`, `F.relu(x)`. Several, where an operator has several or `Group` made it."""
 
     __slots__ = ("_heads",)
+    _numpy = False
+    """Whether results of operators on it are symbols of `mx.sym.np`."""
     # NumPy scalars and arrays leave `np.float32(2) * x` to the symbol.
     __array_priority__ = 1000.0
     __hash__: Callable[..., int] = None  # type: ignore[assignment]  # as in MXNet: == makes a graph, so no dict key
@@ -331,9 +333,15 @@ class Symbol(SignMethods):
         """Splits along an axis, evenly or at given indices."""
         return _functions().split_v2(self, *args, **kwargs)
 
-    def as_nd_ndarray(self) -> Symbol:
+    def as_nd_ndarray(self) -> Any:
         """Itself."""
         return self
+
+    def as_np_ndarray(self) -> Any:
+        """The same graph, with NumPy's semantics."""
+        from gluonjit.numpy_semantics import as_np
+
+        return as_np(Symbol(self._heads))
 
     # Arithmetic, whose signs `SignMethods` has
 
@@ -436,7 +444,8 @@ def invoke(
         keys = () if op.variadic else input_names(op)
         entries = {key: s._entry(key) for key, s in [*zip(keys, operands), *by_name.items()] if s is not None}
     node = make_node(op, entries, attrs, name=name, attr=attr, hint=hint)
-    return Symbol([(node, k) for k in range(node.visible)])
+    kind = next((type(s) for s in (*operands, *by_name.values()) if s is not None and s._numpy), Symbol)
+    return kind([(node, k) for k in range(node.visible)])
 
 
 def var(

@@ -48,6 +48,24 @@ def get(x: TracedSymbol, key: Any) -> Any:
     return x.view(_flat(meaning.start, shape), meaning.shape, entry)
 
 
+def get_as_numpy(x: TracedSymbol, key: Any) -> Any:
+    """`x[key]` by NumPy's rules: no axes may be left, and bools are masks."""
+    from gluonjit.numpy.multiarray import numpy_key
+
+    recorder = x._recorder
+    shape = x.shape
+    if _traced_parts(key):
+        return _take(x, key)
+    parts = numpy_key(key)
+    if any(isinstance(part, (np.ndarray, np.bool_, bool, range)) for part in parts):
+        return recorder.fresh(_gather(x, np.arange(math.prod(shape)).reshape(shape)[parts]))
+    meaning = parse(parts, shape)
+    assert isinstance(meaning, Basic)
+    final = () if len(meaning.int_axes) == len(shape) and not meaning.new_axes else meaning.shape
+    entry = reshaped(recorder, _sliced(x, meaning), final)
+    return x.view(_flat(meaning.start, shape), final, entry) if meaning.contiguous else recorder.fresh(entry)
+
+
 def put(x: TracedSymbol, key: Any, value: Any) -> None:
     """`x[key] = value`, for x and all views of its memory; the value is cast and broadcast."""
     recorder = x._recorder

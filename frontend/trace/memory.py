@@ -108,6 +108,9 @@ def reshaped(recorder: Recorder, entry: Entry, shape: Sequence[int]) -> Entry:
         return entry
     # `Reshape` reads 0 as "keep"; so an empty axis is inferred instead.
     codes = tuple(shape)
+    if not codes:
+        pin(recorder, entry)
+        return recorder.emit("_np_reshape", [entry], {"newshape": ()})[0]
     if 0 in codes:
         k = codes.index(0)
         codes = (*codes[:k], -1, *codes[k + 1 :])

@@ -16,6 +16,7 @@ from gluonjit.autograd import modes
 from gluonjit.base import MXNetError, TraceError, ValueNeeded
 from gluonjit.context import Context
 from gluonjit.ir.types import TensorType, dtype, type_of
+from gluonjit.numpy_semantics import as_np
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator, Shape
 from gluonjit.symbol.compose import make_node
@@ -28,6 +29,7 @@ from gluonjit.trace.facts import Fact
 from gluonjit.trace.memory import Cell, read, write
 from gluonjit.trace.source import quote, user_loc
 from gluonjit.trace.typetable import TypeTable
+from gluonjit.util import is_np_array
 
 if TYPE_CHECKING:
     from gluonjit.gluon.block import HybridBlock
@@ -89,7 +91,7 @@ class Recorder:
 
     def argument(self, name: str, position: int, x: NDArray) -> TracedSymbol:
         """Argument number `position` of the traced call."""
-        return self._input(name, type_of(x._array), position)
+        return _alike(x, self._input(name, type_of(x._array), position))
 
     def variable(self, handle: TracedSymbol) -> Entry:
         """The variable behind an array from outside, which holds its value before the call."""
@@ -109,6 +111,8 @@ class Recorder:
             found = self._input(param.name, type, param, entry[0])
             if type is None:
                 self.partial[entry] = shape or None
+            if is_np_array() if param._data is None else param._data._numpy:
+                as_np(found)
             self._parameters[param] = found
         return found
 
@@ -121,8 +125,10 @@ class Recorder:
         key = _elements(x)
         found = self._captured.get(key)
         if found is None:
-            found = self._input(f"captured{len(self._captured)}", type_of(x._array), x)
+            found = _alike(x, self._input(f"captured{len(self._captured)}", type_of(x._array), x))
             self._captured[key] = found
+        if found._numpy != x._numpy:
+            return found.as_np_ndarray() if x._numpy else found.as_nd_ndarray()
         return found
 
     def uses(self, x: NDArray) -> bool:
@@ -224,6 +230,8 @@ class Recorder:
                 write(handle, entry)
             return out
         symbols = [self.fresh(entry) for entry in results]
+        if any(x._numpy for x in given):
+            as_np(symbols)
         return symbols[0] if len(symbols) == 1 else symbols
 
     def fresh(self, entry: Entry) -> TracedSymbol:
@@ -405,6 +413,11 @@ class Recorder:
         error = ValueNeeded(text)
         error.blocks = tuple(self.blocks)
         raise error
+
+
+def _alike(x: NDArray, symbol: TracedSymbol) -> Any:
+    """The symbol that nobody has seen yet, of the kind that `x` is: of `mx.nd` or of `mx.np`."""
+    return as_np(symbol) if x._numpy else symbol
 
 
 def _elements(x: NDArray) -> Any:

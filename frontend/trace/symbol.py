@@ -188,6 +188,12 @@ class TracedSymbol(Symbol):
     def __deepcopy__(self, memo: Any) -> TracedSymbol:
         return self.copy()
 
+    def as_np_ndarray(self) -> Any:
+        """The `mx.np.ndarray` on the same memory."""
+        from gluonjit.numpy_semantics import as_np
+
+        return as_np(self.view(0, self._type.shape))
+
     def copyto(self, other: Any) -> Any:
         """Writes its elements to `other`, an array of the same shape; with a context, a copy."""
         from gluonjit.context import Context

@@ -15,6 +15,7 @@ from gluonjit.base import MXNetError, TraceError
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 from gluonjit.ndarray import NDArray
+from gluonjit.numpy_semantics import as_np
 from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.lower import completed_sources, lower, stream_numbers
 from gluonjit.symbol.symbol import Symbol
@@ -43,15 +44,24 @@ class Trace:
       and, if operators draw random numbers, the key.
     * `writes`: positions among these inputs of the arrays that the program writes to, in the order of the graph's
       `updates`. When there are any, `alias_pattern` of a call's arrays must equal `aliases`.
+    * `in_kinds` and `out_kinds` say which of the arguments' arrays and of the results are `mx.np.ndarray`s.
     * `form` is the arguments' (see `flatten`), `input_names` what their arrays are called; `out_form` is the result's,
       `rebuild` makes a result from output arrays.
     * `facts`: what the program asked of types; `training` the mode it ran in, which is a fact if `mode_fact`.
     """
 
     def __init__(
-        self, recorder: Recorder, form: Any, inputs: Sequence[Entry], outputs: Sequence[Entry], out_form: Any
+        self,
+        recorder: Recorder,
+        form: Any,
+        inputs: Sequence[Entry],
+        outputs: Sequence[Entry],
+        out_form: Any,
+        in_kinds: tuple[bool, ...],
+        out_kinds: tuple[bool, ...],
     ) -> None:
         self.name = recorder.block.name or "net"
+        self.in_kinds, self.out_kinds = in_kinds, out_kinds
         self.form = form
         self.out_form = out_form
         self.input_names = [entry[0].name for entry in inputs]
@@ -101,6 +111,8 @@ class Trace:
 
     def rebuild(self, outputs: Sequence[Any]) -> Any:
         """The result of the call: `outputs` nested as `hybrid_forward` returned them."""
+        if any(self.out_kinds):
+            outputs = [as_np(x) if kind else x for x, kind in zip(outputs, self.out_kinds)]
         return nest.rebuild(self.out_form, outputs)
 
     def input_types(self, types: Sequence[TensorType]) -> list[TensorType]:
@@ -210,6 +222,7 @@ def _trace(block: HybridBlock, leaves: Sequence[NDArray], form: Any, pattern: Se
     if result is None:
         raise TypeError("Expected a list of symbols as input")
     flat, out_form = nest.flatten(result, lambda value: isinstance(value, (Symbol, NDArray)), "output")
+    kinds = tuple(value._numpy for value in flat)
     if not flat:
         raise TypeError("Expected a list of symbols as input")
     with state.tracing(recorder):
@@ -217,7 +230,7 @@ def _trace(block: HybridBlock, leaves: Sequence[NDArray], form: Any, pattern: Se
     for param, shape in recorder.deferred().items():
         param.shape = shape
         param._finish_deferred_init()
-    return Trace(recorder, form, inputs, outputs, out_form)
+    return Trace(recorder, form, inputs, outputs, out_form, tuple(x._numpy for x in leaves), kinds)
 
 
 def _record(

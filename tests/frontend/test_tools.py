@@ -261,13 +261,18 @@ def test_finite_or_not():
     assert y.eval(x=x)[0].asnumpy().tolist() == [1, 0, 0, 0]
 
 
-def test_numpy_semantics_are_off():
-    with mx.np_shape(False), mx.np_array(active=False):
-        assert not mx.is_np_shape() and not mx.is_np_array()
-    assert mx.set_np_shape(False) is False
-    for ask in (mx.np_shape, mx.util.set_np, lambda: mx.set_np_shape(True), lambda: mx.use_np(int)):
-        with pytest.raises(MXNetError, match="mx.nd interface only"):
-            ask()
+def test_numpy_semantics():
+    assert not mx.is_np_shape() and not mx.is_np_array()
+    with mx.np_shape(), mx.np_array(active=True):
+        assert mx.is_np_shape() and mx.is_np_array()
+        with mx.np_array(False):
+            assert mx.is_np_shape() and not mx.is_np_array()
+        with pytest.raises(ValueError, match="Deactivating NumPy shape semantics"):
+            mx.set_np_shape(False)
+    assert mx.set_np_shape(True) is False and mx.set_np_shape(False) is True
+    with pytest.raises(ValueError, match="Please set `shape=True`"):
+        mx.util.set_np(shape=False)
+    assert not mx.is_np_shape() and not mx.is_np_array()
 
 
 def test_mixed_precision_is_off():

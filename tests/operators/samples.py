@@ -90,7 +90,7 @@ def cases(operator: str) -> Iterator[Case]:
     while number < max(AT_LEAST, len(samples)) or asked < wanted:
         chosen = samples[number % len(samples)]
         inputs, attrs = chosen.build(np.random.RandomState(zlib.crc32(f"{operator} {number}".encode())))
-        yield Case(operator, number, chosen, [np.ascontiguousarray(x) for x in inputs], attrs)
+        yield Case(operator, number, chosen, [np.asarray(x, order="C") for x in inputs], attrs)
         asked += chosen.oracle
         number += 1
 

@@ -21,12 +21,12 @@ from mxnet.base import _LIB, check_call, py_str
 
 FOLDER = Path(__file__).resolve().parents[2] / "frontend" / "mxnet_api"
 
-# Gradients, operators behind `mx.np`, and what the engine puts into graphs itself.
+# Gradients, operators behind `mx.np` (which `numpy_modules` lists as functions), and what the engine puts into graphs.
 INTERNAL = re.compile(
     r"_backward|_contrib_backward|_np|_sg_|.*_backward$|_CachedOp|_CrossDeviceCopy|_NoGradient|_NDArray|_Native"
     r"|_CustomFunction|_imdecode|_copyto|_set_value|_onehot_encode"
 )
-# Modules without a user: MXNet's own plumbing, generated code, and `mx.np`, which is a package of its own.
+# Modules without a user: MXNet's own plumbing, generated code, and those of `mx.np`, see `numpy_modules`.
 PLUMBING = re.compile(
     r"(^|\.)(_ffi|_ctypes|_cy3|_api_internal|_global_var|_numpy_op_doc|api|numpy|numpy_extension|src|cython|tools"
     r"|include|libmxnet|gen_\w+|register|ndarray_doc|symbol_doc|numpy_\w+|onnx2mx|mx2onnx|executor_manager|space"
@@ -70,6 +70,27 @@ def modules() -> dict[str, types.ModuleType]:
             if info.ispkg:
                 waiting.append(found[name])
     return found
+
+
+def numpy_modules() -> dict[str, list[str]]:
+    """The names in `mx.np` and `mx.npx`, their sub-modules, and their flavours for arrays and symbols."""
+    found = {}
+    for package, places in (
+        ("numpy", ("", ".random", ".linalg")),
+        ("numpy_extension", ("", ".random", ".image")),
+    ):
+        for prefix in ("", "ndarray.", "symbol."):
+            for place in places:
+                module = importlib.import_module(f"mxnet.{prefix}{package}{place}")
+                names = [name for name, value in vars(module).items() if _is_for_users(name, value)]
+                found[f"{prefix}{package}{place}"] = sorted(names)
+    found["numpy"] = sorted({*found["numpy"], "ndarray", "random", "linalg", "pi", "e", "inf", "nan", "newaxis"})
+    return found
+
+
+def _is_for_users(name: str, value: object) -> bool:
+    plumbing = ("check_call", "classproperty", "with_metaclass", "fallback", "fallback_linalg")
+    return not name.startswith("_") and name not in plumbing and not isinstance(value, types.ModuleType)
 
 
 def public_names(module: types.ModuleType) -> list[str]:
@@ -116,6 +137,8 @@ def main() -> None:
             if package in ("ndarray", "symbol") and place in prefixes:
                 names = [name for name in names if prefixes[place] + name not in every]
             print(module or ".", *names, file=file)
+        for name, names in sorted(numpy_modules().items()):
+            print(name, *names, file=file)
 
 
 if __name__ == "__main__":

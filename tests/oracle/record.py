@@ -101,7 +101,7 @@ def _answers(jobs: list, start: int, found: dict) -> Iterator[tuple[int, list[np
                 try:
                     results = ask(case)
                     done.add(where)
-                except mx.MXNetError as e:
+                except (mx.MXNetError, ValueError) as e:
                     results = str(e).strip().splitlines()[-1]
                 pickle.dump((at, results), file)
                 file.flush()

@@ -1,0 +1,421 @@
+"""Functions of `mx.np` that choose an operator by their arguments, or are made of several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gluonjit.base import integer_types
+from gluonjit.numpy_semantics import apply
+from gluonjit.trace.state import running
+
+
+def _number(x: Any) -> bool:
+    from gluonjit.numpy.functions import is_number
+
+    return is_number(x)
+
+
+# Choices
+
+
+def where(condition: Any, x: Any = None, y: Any = None) -> Any:
+    """x where the condition is not 0, else y; of the condition alone, the positions of what is not 0"""
+    if x is None and y is None:
+        return nonzero(condition)
+    if _number(condition):
+        return x if condition != 0 else y
+    if _number(x) and _number(y):
+        return apply("_npi_where_scalar2", (condition,), {"x": float(x), "y": float(y)})
+    if _number(x):
+        return apply("_npi_where_lscalar", (condition, y), {"scalar": float(x)})
+    if _number(y):
+        return apply("_npi_where_rscalar", (condition, x), {"scalar": float(y)})
+    return apply("_npi_where", (condition, x, y))
+
+
+def clip(a: Any, a_min: Any, a_max: Any, out: Any = None) -> Any:
+    """The elements limited to [a_min, a_max]; None is no limit"""
+    if a_min is None and a_max is None:
+        raise ValueError("array_clip: must set either max or min")
+    low = -np.inf if a_min is None else float(a_min)
+    high = np.inf if a_max is None else float(a_max)
+    return apply("_npi_clip", (a,), {"a_min": low, "a_max": high}, out)
+
+
+def nonzero(a: Any) -> Any:
+    """The positions of what is not 0: an int64 array for each axis. Not in compiled code: values say how many"""
+    from gluonjit.numpy.multiarray import _wrapped
+
+    return tuple(_wrapped(index) for index in np.nonzero(_values(a, "nonzero()")))
+
+
+def unique(
+    ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False, axis: Any = None
+) -> Any:
+    """The different elements in order. Not in compiled code: values say how many"""
+    from gluonjit.numpy.multiarray import _wrapped
+
+    found: Any = np.unique(  # type: ignore[call-overload]
+        _values(ar, "unique()"), return_index, return_inverse, return_counts, axis
+    )
+    return tuple(map(_wrapped, found)) if isinstance(found, tuple) else _wrapped(found)
+
+
+FALLBACK = (
+    "allclose alltrue apply_along_axis apply_over_axes argpartition argwhere array_equal array_equiv choose compress "
+    "corrcoef correlate count_nonzero cov digitize divmod extract flatnonzero float_power frexp heaviside histogram2d "
+    "histogram_bin_edges i0 interp intersect1d isclose isin lexsort modf nanargmax nanargmin nancumprod nancumsum "
+    "nanmax nanmedian nanmin nanpercentile nanprod nanquantile partition piecewise poly polyadd polydiv polyfit "
+    "polyint polymul polysub positive ptp result_type roots searchsorted select setdiff1d setxor1d signbit spacing "
+    "take_along_axis trim_zeros union1d unwrap vander"
+).split()
+"""Functions that MXNet leaves to NumPy: they compute on values, which compiled code has not."""
+
+
+def _by_numpy(name: str) -> Callable[..., Any]:
+    plain = getattr(np, {"alltrue": "all"}.get(name, name))
+
+    def inwards(x: Any) -> Any:
+        if isinstance(x, (list, tuple)):
+            return type(x)(map(inwards, x))
+        return _values(x, f"np.{name}()") if hasattr(x, "as_np_ndarray") else x
+
+    def outwards(y: Any) -> Any:
+        from gluonjit.numpy.multiarray import _wrapped
+
+        if isinstance(y, (list, tuple)):
+            return type(y)(map(outwards, y))
+        return _wrapped(y) if isinstance(y, np.ndarray) else y
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return outwards(plain(*map(inwards, args), **{key: inwards(value) for key, value in kwargs.items()}))
+
+    function.__name__, function.__doc__ = name, f"`numpy.{name}`, on values: not in compiled code"
+    return function
+
+
+def _values(x: Any, what: str) -> np.ndarray:
+    """The elements, or the error that they cannot be known."""
+    from gluonjit.symbol import Symbol
+
+    if isinstance(x, Symbol):
+        if running.trace is not None:
+            running.trace.refuse(
+                f"{what} cannot be compiled: the shape of its result depends on values",
+                "F.np.where(condition, x, 0), which keeps the shape",
+                for_value=True,
+            )
+        raise TypeError(f"{what} is about values, which a symbol has not")
+    if not hasattr(x, "_array"):
+        raise TypeError(f"type {type(x)} not supported")
+    if running.trace is not None:
+        return _values(running.trace.capture(x), what)
+    return x._array
+
+
+def take(a: Any, indices: Any, axis: Any = None, mode: str = "raise", out: Any = None) -> Any:
+    """The slices at the indices along the axis; without an axis, of the flattened array"""
+    if mode not in ("wrap", "clip", "raise"):
+        raise NotImplementedError(f"function take does not support mode '{mode}'")
+    if axis is None:
+        a, axis = apply("_np_reshape", (a,), {"newshape": -1}), 0
+    if _number(indices):
+        indices = _constant(indices)
+    return apply("_npi_take", (a, indices), {"axis": axis, "mode": mode}, out)
+
+
+def _constant(value: Any) -> Any:
+    from gluonjit.numpy.multiarray import array
+
+    return array(np.asarray(value))
+
+
+def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
+    """Where each element of the sorted array came from, as int64"""
+    if order is not None:
+        raise NotImplementedError("order not supported here")
+    return apply("_npi_argsort", (a,), {"axis": axis, "is_ascend": True, "dtype": "int64"})
+
+
+# Joining and splitting
+
+
+def concatenate(seq: Any, axis: Any = 0, out: Any = None) -> Any:
+    """The arrays one after another along the axis; without one, all their elements"""
+    if axis is None:
+        seq, axis = [ravel(x) for x in seq], 0
+    return apply("_npi_concatenate", tuple(seq), {"dim": axis, "num_args": len(seq)}, out)
+
+
+def stack(arrays: Any, axis: int = 0, out: Any = None) -> Any:
+    """The arrays, of one shape, side by side along a new axis"""
+    return apply("_npi_stack", tuple(arrays), {"axis": axis, "num_args": len(arrays)}, out)
+
+
+def _joining(name: str, doc: str) -> Callable[..., Any]:
+    def function(tup: Any, out: Any = None) -> Any:
+        return apply(f"_npi_{name}", tuple(tup), {"num_args": len(tup)}, out)
+
+    function.__name__, function.__doc__ = name, doc
+    return function
+
+
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+    """Parts along the axis: so many equal ones, or cut before each of the indices"""
+    attrs: dict[str, Any] = {"axis": axis, "indices": (), "sections": 0}
+    if isinstance(indices_or_sections, integer_types):
+        attrs["sections"] = indices_or_sections
+    else:
+        attrs["indices"] = (0, *indices_or_sections)
+    found = apply("_npi_split", (ary,), attrs)
+    return found if isinstance(found, list) or len(_heads(found)) > 1 else [found]
+
+
+def _heads(x: Any) -> Any:
+    """The outputs of a symbol; an array is one."""
+    from gluonjit.trace.symbol import TracedSymbol
+
+    return (x,) if isinstance(x, TracedSymbol) else getattr(x, "_heads", (x,))
+
+
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+    """`split` into parts that need not be equal: the first ones are longer by 1"""
+    if isinstance(indices_or_sections, integer_types):
+        count, n = indices_or_sections, ary.shape[axis]
+        sizes = [n // count + (k < n % count) for k in range(count)]
+        indices_or_sections = tuple(int(k) for k in np.cumsum(sizes)[:-1])
+    return split(ary, indices_or_sections, axis)
+
+
+def hsplit(ary: Any, indices_or_sections: Any) -> Any:
+    """`split` along the second axis, of a vector along its only one"""
+    return split(ary, indices_or_sections, 0 if ary.ndim == 1 else 1)
+
+
+def vsplit(ary: Any, indices_or_sections: Any) -> Any:
+    """`split` along the first axis"""
+    return split(ary, indices_or_sections, 0)
+
+
+def dsplit(ary: Any, indices_or_sections: Any) -> Any:
+    """`split` along the third axis"""
+    return split(ary, indices_or_sections, 2)
+
+
+# Shapes
+
+
+def ravel(x: Any, order: str = "C") -> Any:
+    """All elements in a row"""
+    if order != "C":
+        raise NotImplementedError(f"order {order} is not supported")
+    return apply("_np_reshape", (x,), {"newshape": -1})
+
+
+def flip(m: Any, axis: Any = None, out: Any = None) -> Any:
+    """The elements backwards along the axes, or along all"""
+    if axis is None:
+        axis = tuple(range(m.ndim))
+    return apply("_npi_flip", (m,), {"axis": axis}, out)
+
+
+def flipud(m: Any) -> Any:
+    """The elements backwards along the first axis"""
+    return flip(m, 0)
+
+
+def fliplr(m: Any) -> Any:
+    """The elements backwards along the second axis"""
+    return flip(m, 1)
+
+
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    """One axis moved in front of the axis `start`"""
+    n = a.ndim
+    axis, start = axis % n, start + n if start < 0 else start
+    return apply("_np_moveaxis", (a,), {"source": axis, "destination": start - (axis < start)})
+
+
+def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
+    """More elements around the array: `constant_values`, its edge or its mirror image"""
+    pairs = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
+    attrs = {"pad_width": tuple(map(tuple, pairs)), "mode": mode}
+    value = kwargs.pop("constant_values", 0)
+    if kwargs:
+        raise TypeError(f"pad() does not take {', '.join(kwargs)}")
+    return apply("_npi_pad", (x,), {**attrs, "constant_value": float(value)})
+
+
+def _at_least(rank: int) -> Callable[..., Any]:
+    def function(*arys: Any) -> Any:
+        found = []
+        for x in arys:
+            shape = np.broadcast_to(0, x.shape)
+            wanted = getattr(np, f"atleast_{rank}d")(shape).shape
+            found.append(x if wanted == x.shape else apply("_np_reshape", (x,), {"newshape": wanted}))
+        return found[0] if len(found) == 1 else found
+
+    function.__name__, function.__doc__ = f"atleast_{rank}d", f"The arrays with {rank} axes at least"
+    return function
+
+
+def meshgrid(*xi: Any, indexing: str = "xy", **kwargs: Any) -> Any:
+    """Coordinate arrays of a grid, from the coordinates along each axis"""
+    rank = len(xi)
+    lengths = [x.size for x in xi]
+    order = [1, 0, *range(2, rank)] if indexing == "xy" and rank > 1 else list(range(rank))
+    whole = tuple(lengths[k] for k in order)
+    found = []
+    for k, x in enumerate(xi):
+        own = tuple(lengths[k] if axis == order.index(k) else 1 for axis in range(rank))
+        found.append(apply("_npi_broadcast_to", (apply("_np_reshape", (x,), {"newshape": own}),), {"shape": whole}))
+    return found
+
+
+def shape(a: Any) -> tuple[int, ...]:
+    """The shape"""
+    return a.shape if hasattr(a, "shape") else np.shape(a)
+
+
+def size(a: Any, axis: Any = None) -> int:
+    """How many elements there are, or along an axis"""
+    own = shape(a)
+    return int(np.prod(own)) if axis is None else own[axis]
+
+
+def ndim(a: Any) -> int:
+    """How many axes there are"""
+    return len(shape(a))
+
+
+def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
+    """Whether two arrays may be the same memory"""
+    return np.may_share_memory(a._array, b._array)
+
+
+# Products and means
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    """The sum of products over so many axes, or over the given axes of both"""
+    if isinstance(axes, integer_types):
+        return apply("_npi_tensordot_int_axes", (a, b), {"axes": axes})
+    over_a, over_b = ((k,) if isinstance(k, integer_types) else tuple(k) for k in axes)
+    return apply("_npi_tensordot", (a, b), {"a_axes_summed": over_a, "b_axes_summed": over_b})
+
+
+def inner(a: Any, b: Any) -> Any:
+    """The sum of products over the last axes"""
+    return tensordot(a, b, [(-1,), (-1,)])
+
+
+def outer(a: Any, b: Any) -> Any:
+    """The products of every element of a with every element of b"""
+    return tensordot(ravel(a), ravel(b), 0)
+
+
+def vdot(a: Any, b: Any) -> Any:
+    """The sum of products of all elements"""
+    return tensordot(ravel(a), ravel(b), 1)
+
+
+def einsum(subscripts: str, *operands: Any, out: Any = None, **kwargs: Any) -> Any:
+    """Sums of products by Einstein's convention"""
+    attrs = {"subscripts": subscripts, "num_args": len(operands), "optimize": int(bool(kwargs.pop("optimize", False)))}
+    if kwargs:
+        raise TypeError(f"einsum() does not take {', '.join(kwargs)}")
+    return apply("_npi_einsum", operands, attrs, out)
+
+
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, out: Any = None) -> Any:
+    """The weighted mean over axes; `returned`: and the sum of the weights"""
+    if weights is None:
+        mean = apply("_npi_mean", (a,), {"axis": axis}, out)
+        if not returned:
+            return mean
+        ones = apply("_npi_full_like", (a,), {"fill_value": 1.0})
+        return mean, apply("_np_sum", (ones,), {"axis": axis})
+    if weights.ndim == 1 and a.ndim != 1:
+        own = tuple(-1 if k == axis % a.ndim else 1 for k in range(a.ndim))
+        weights = apply("_np_reshape", (weights,), {"newshape": own})
+    weights = apply("_npi_broadcast_to", (weights,), {"shape": a.shape})
+    total = apply("_np_sum", (weights,), {"axis": axis})
+    weighted = apply("_np_sum", (apply("_npi_multiply", (a, weights)),), {"axis": axis})
+    mean = apply("_npi_true_divide", (weighted, total), out=out)
+    return (mean, total) if returned else mean
+
+
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """The 2-norm of all elements, or the norm of order 1, 2, inf or -inf over an axis; 'fro' over two"""
+    if ord in (None, 2, 1, "fro"):
+        axes = tuple(range(x.ndim)) if axis is None else axis
+        axes = (axes,) if isinstance(axes, integer_types) else tuple(axes)
+        if ord is None or ord == "fro" or len(axes) == 1:
+            attrs = {"ord": 1 if ord == 1 else 2, "axis": axes, "keepdims": keepdims}
+            if not axes:
+                return apply("_npi_absolute", (x,))
+            y = apply("norm", (x,), attrs)
+            return y if keepdims or len(axes) < x.ndim else apply("_np_reshape", (y,), {"newshape": ()})
+    elif ord in (np.inf, -np.inf) and (axis is not None or x.ndim == 1):
+        if isinstance(axis, integer_types) or axis is None or len(axis) == 1:
+            op = "_np_max" if ord > 0 else "_np_min"
+            return apply(op, (apply("_npi_absolute", (x,)),), {"axis": axis, "keepdims": keepdims})
+    from gluonjit.numpy.functions import unsupported
+
+    raise unsupported(f"norm of order {ord!r} over axes {axis}")
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    function.__name__: function  # type: ignore[misc]
+    for function in (
+        where,
+        clip,
+        nonzero,
+        unique,
+        take,
+        argsort,
+        concatenate,
+        stack,
+        *(
+            _joining(f"{kind}stack", f"The arrays {doc}")
+            for kind, doc in (
+                ("v", "one below the other"),
+                ("h", "side by side"),
+                ("d", "one behind the other"),
+                ("column_", "side by side; vectors are columns"),
+            )
+        ),
+        split,
+        array_split,
+        hsplit,
+        vsplit,
+        dsplit,
+        ravel,
+        flip,
+        flipud,
+        fliplr,
+        rollaxis,
+        pad,
+        *map(_at_least, (1, 2, 3)),
+        meshgrid,
+        shape,
+        size,
+        ndim,
+        may_share_memory,
+        tensordot,
+        inner,
+        outer,
+        vdot,
+        einsum,
+        average,
+    )
+}
+for _function in FUNCTIONS.values():
+    _function.__module__ = "gluonjit.numpy"
+FUNCTIONS |= {name: _by_numpy(name) for name in FALLBACK}
+FUNCTIONS["row_stack"] = FUNCTIONS["vstack"]
+FUNCTIONS["shares_memory"] = may_share_memory
+LINALG = {"norm": norm}

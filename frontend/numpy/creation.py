@@ -1,0 +1,215 @@
+"""Functions of `mx.np` that make arrays: filled ones, ranges, random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gluonjit.base import MXNetError, integer_types
+from gluonjit.context import current_context
+from gluonjit.numpy_semantics import apply
+
+Function = Callable[..., Any]
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return (int(value),) if isinstance(value, (*integer_types, np.integer)) else tuple(value)
+
+
+def _type(dtype: Any, default: Any = "float32") -> Any:
+    return default if dtype is None else dtype
+
+
+def _row_major(order: str) -> None:
+    if order != "C":
+        raise NotImplementedError(f"order {order} is not supported: arrays are row-major")
+
+
+def functions(symbolic: bool) -> dict[str, Function]:
+    """Those of the package itself, by name."""
+
+    def make(op: str, attrs: dict[str, Any], ctx: Any, out: Any = None) -> Any:
+        if not symbolic:
+            attrs["ctx"] = str(current_context() if ctx is None else ctx)
+        return apply(op, (), attrs, out, symbolic=symbolic)
+
+    def zeros(shape: Any, dtype: Any = None, order: str = "C", ctx: Any = None) -> Any:
+        """Zeros"""
+        _row_major(order)
+        return make("_npi_zeros", {"shape": _shape(shape), "dtype": _type(dtype)}, ctx)
+
+    def ones(shape: Any, dtype: Any = None, order: str = "C", ctx: Any = None) -> Any:
+        """Ones"""
+        _row_major(order)
+        return make("_npi_ones", {"shape": _shape(shape), "dtype": _type(dtype)}, ctx)
+
+    def empty(shape: Any, dtype: Any = None, order: str = "C", ctx: Any = None) -> Any:
+        """An array for others to fill"""
+        return zeros(shape, dtype, order, ctx)
+
+    def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", ctx: Any = None, out: Any = None) -> Any:
+        """The same number everywhere; bool for a bool, else float32 unless told otherwise"""
+        _row_major(order)
+        shape = _shape(shape)
+        if hasattr(fill_value, "as_np_ndarray"):
+            y = apply("_npi_broadcast_to", (fill_value,), {"shape": shape}, out if dtype is None else None)
+            return y if dtype is None else apply("_npi_cast", (y,), {"dtype": dtype}, out)
+        own = _type(dtype, "bool" if isinstance(fill_value, bool) else "float32")
+        return make("_npi_full", {"shape": shape, "value": float(fill_value), "dtype": own}, ctx, out)
+
+    def like(value: float) -> Function:
+        def function(a: Any, dtype: Any = None, order: str = "C", ctx: Any = None, out: Any = None) -> Any:
+            _row_major(order)
+            return apply("_npi_full_like", (a,), {"fill_value": value, "dtype": dtype}, out)
+
+        function.__doc__ = f"{value:g} everywhere, in the shape and element type of `a`"
+        return function
+
+    def full_like(
+        a: Any, fill_value: float, dtype: Any = None, order: str = "C", ctx: Any = None, out: Any = None
+    ) -> Any:
+        """The same number everywhere, in the shape and element type of `a`"""
+        _row_major(order)
+        return apply("_npi_full_like", (a,), {"fill_value": float(fill_value), "dtype": dtype}, out)
+
+    def arange(start: float, stop: Any = None, step: Any = 1, dtype: Any = None, ctx: Any = None) -> Any:
+        """start, start + step, … below stop; one number alone is `stop`"""
+        if step is None:
+            step = 1
+        if step == 0:
+            raise ZeroDivisionError("step cannot be 0")
+        attrs = {"start": float(start), "stop": None if stop is None else float(stop), "step": float(step)}
+        return make("_npi_arange", {**attrs, "dtype": _type(dtype)}, ctx)
+
+    def eye(N: int, M: Any = None, k: int = 0, dtype: Any = np.float32, **kwargs: Any) -> Any:
+        """Ones on the k-th diagonal, zeros elsewhere"""
+        return make("_npi_eye", {"N": N, "M": M, "k": int(k), "dtype": _type(dtype)}, kwargs.get("ctx"))
+
+    def identity(n: int, dtype: Any = None, ctx: Any = None) -> Any:
+        """A square matrix with ones on its diagonal"""
+        return make("_npi_identity", {"shape": (n, n), "dtype": _type(dtype)}, ctx)
+
+    def linspace(
+        start: float,
+        stop: float,
+        num: int = 50,
+        endpoint: bool = True,
+        retstep: bool = False,
+        dtype: Any = None,
+        axis: int = 0,
+        ctx: Any = None,
+    ) -> Any:
+        """So many numbers from start to stop in equal steps; `retstep`: and the step"""
+        if axis != 0:
+            raise NotImplementedError("the function only support axis 0")
+        attrs = {"start": start, "stop": stop, "num": num, "endpoint": endpoint, "dtype": _type(dtype)}
+        y = make("_npi_linspace", attrs, ctx)
+        return (y, (stop - start) / ((num - 1) if endpoint else num)) if retstep else y
+
+    made = [zeros, ones, empty, full, full_like, arange, eye, identity, linspace]
+    named: dict[str, Function] = {f.__name__: f for f in made}  # type: ignore[misc]
+    named |= {"zeros_like": like(0.0), "ones_like": like(1.0), "empty_like": like(0.0)}
+    for name, function in named.items():
+        function.__name__, function.__module__ = name, "gluonjit.numpy"
+    return named
+
+
+# Random numbers
+
+
+def random_functions(symbolic: bool) -> dict[str, Function]:
+    """Those of `np.random` and `npx.random`, by name."""
+
+    def draw(op: str, parameters: dict[str, Any], attrs: dict[str, Any], ctx: Any, out: Any = None) -> Any:
+        """Parameters are numbers, or arrays."""
+        numbers = {key: None if _is_array(v) else float(v) for key, v in parameters.items()}
+        if not symbolic:
+            attrs["ctx"] = str(current_context() if ctx is None else ctx)
+        operands = [v for v in parameters.values() if _is_array(v)]
+        return apply(op, operands, {**numbers, **attrs}, out, symbolic=symbolic)
+
+    def size_of(size: Any, *parameters: Any) -> Any:
+        if size is None:
+            return None if any(map(_is_array, parameters)) else ()
+        return _shape(size)
+
+    def uniform(
+        low: Any = 0.0, high: Any = 1.0, size: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None
+    ) -> Any:
+        """Uniform over [low, high); each a number or an array"""
+        attrs = {"size": size_of(size, low, high), "dtype": _type(dtype)}
+        return draw("_npi_uniform", {"low": low, "high": high}, attrs, ctx, out)
+
+    def normal(
+        loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None
+    ) -> Any:
+        """Normal with mean and standard deviation; each a number or an array"""
+        attrs = {"size": size_of(size, loc, scale), "dtype": _type(dtype)}
+        return draw("_npi_normal", {"loc": loc, "scale": scale}, attrs, ctx, out)
+
+    def rand(*size: int, **kwargs: Any) -> Any:
+        """Uniform over [0, 1)"""
+        return uniform(0.0, 1.0, size, **kwargs)
+
+    def randn(*size: int, **kwargs: Any) -> Any:
+        """Standard normal"""
+        return normal(0.0, 1.0, size, **kwargs)
+
+    def randint(
+        low: int, high: Any = None, size: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None
+    ) -> Any:
+        """Whole numbers from low to high - 1; one alone is `high`. int64 unless told otherwise"""
+        low, high = (0, low) if high is None else (low, high)
+        attrs: dict[str, Any] = {"low": int(low), "high": int(high), "shape": size_of(size) or (1,)}
+        if not symbolic:
+            attrs["ctx"] = str(current_context() if ctx is None else ctx)
+        y = apply("_npi_random_randint", (), {**attrs, "dtype": _type(dtype, "int64")}, out, symbolic=symbolic)
+        return y if size not in (None, ()) else apply("_np_reshape", (y,), {"newshape": ()})
+
+    def shuffle(x: Any) -> None:
+        """Puts the slices along the first axis in another order, in place"""
+        x[:] = apply("_npi_shuffle", (x,))
+
+    def bernoulli(
+        prob: Any = None, logit: Any = None, size: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None
+    ) -> Any:
+        """1 with probability `prob`, or of which `logit` is log(p / (1 - p)), else 0"""
+        if (prob is None) == (logit is None):
+            raise ValueError("Either `prob` or `logit` must be specified, but not both.")
+        name, value = ("prob", prob) if logit is None else ("logit", logit)
+        attrs = {"size": size_of(size, value), "dtype": _type(dtype), "is_logit": prob is None}
+        return draw("_npi_bernoulli", {name: value}, attrs, ctx, out)
+
+    def trailing(op: str, first: str, second: str, default: tuple[float, float]) -> Function:
+        def function(
+            a: Any = default[0], b: Any = default[1], batch_shape: Any = None, dtype: Any = None, ctx: Any = None
+        ) -> Any:
+            attrs = {"size": _shape(batch_shape or ()), "dtype": _type(dtype)}
+            return draw(op, {first: a, second: b}, attrs, ctx)
+
+        function.__doc__ = "As its namesake of `np.random`, with `batch_shape` in front of the parameters' shape"
+        return function
+
+    def seed(seed: int, ctx: Any = "all") -> None:
+        """Starts the random numbers anew"""
+        from gluonjit import random
+
+        random.seed(seed, ctx)
+
+    made = [uniform, normal, rand, randn, randint, shuffle, bernoulli, seed]
+    named: dict[str, Function] = {f.__name__: f for f in made}  # type: ignore[misc]
+    named["uniform_n"] = trailing("_npi_uniform_n", "low", "high", (0.0, 1.0))
+    named["normal_n"] = trailing("_npi_normal_n", "loc", "scale", (0.0, 1.0))
+    for name, function in named.items():
+        function.__name__ = name
+    return named
+
+
+def _is_array(x: Any) -> bool:
+    if hasattr(x, "as_np_ndarray"):
+        return True
+    if not np.isscalar(x):
+        raise MXNetError(f"a parameter of a random distribution is a number or an array, not {type(x)}")
+    return False

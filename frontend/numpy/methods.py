@@ -1,0 +1,121 @@
+"""What arrays and symbols of `mx.np` have in common: Python's operators and the methods that are functions of `np`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+METHODS = (
+    "all any argmax argmin argsort clip copy cumsum diag dot max mean min moveaxis nonzero prod repeat round sort "
+    "squeeze std sum swapaxes take tile var expand_dims flip broadcast_to diagonal trace"
+).split()
+"""Methods that are the function of that name."""
+
+_SIGNS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "true_divide",
+    "mod": "mod",
+    "pow": "power",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+}
+_COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "lt": "less",
+    "le": "less_equal",
+}
+
+
+def _np() -> Any:
+    import gluonjit.numpy
+
+    return gluonjit.numpy
+
+
+class NumpyMethods:
+    """Goes in front of NDArray and of Symbol among a class's bases."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    _numpy = True
+    """Whether results are arrays of `mx.np`."""
+
+    def __neg__(self) -> Any:
+        return _np().negative(self)
+
+    def __abs__(self) -> Any:
+        return _np().abs(self)
+
+    def __invert__(self) -> Any:
+        return _np().invert(self)
+
+    def reshape(self, *args: Any, **kwargs: Any) -> Any:
+        """A copy in another shape: `reshape(2, -1)` or `reshape((2, -1))`."""
+        order = kwargs.pop("order", "C")
+        shape = kwargs.pop("shape", None) or kwargs.pop("newshape", None) or args
+        if kwargs:
+            raise TypeError(f"reshape() got an unexpected keyword argument {next(iter(kwargs))!r}")
+        if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
+            shape = shape[0]
+        return _np().reshape(self, tuple(shape), order)
+
+    def flatten(self, order: Any = "C", **kwargs: Any) -> Any:
+        """A copy of all elements in a row."""
+        return _np().ravel(self, order)
+
+    def ravel(self, order: str = "C") -> Any:
+        """A copy of all elements in a row."""
+        return _np().ravel(self, order)
+
+    def transpose(self, *axes: Any) -> Any:
+        """The axes in another order; without one, reversed."""
+        single = len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list)))
+        return _np().transpose(self, (axes[0] if single else axes) or None)
+
+    @property
+    def T(self) -> Any:
+        return _np().transpose(self)
+
+    def split(self, *args: Any, **kwargs: Any) -> Any:
+        """`np.split`."""
+        return _np().split(self, *args, **kwargs)
+
+    def as_np_ndarray(self) -> Any:
+        """Itself."""
+        return self
+
+
+def _sign(name: str, reverse: bool) -> Callable[[Any, Any], Any]:
+    if reverse:
+        return lambda self, other: getattr(_np(), name)(other, self)
+    return lambda self, other: getattr(_np(), name)(self, other)
+
+
+def _in_place(name: str) -> Callable[[Any, Any], Any]:
+    return lambda self, other: getattr(_np(), name)(self, other, out=self)
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(_np(), name)(self, *args, **kwargs)
+
+    method.__name__, method.__doc__ = name, f"`np.{name}` of this array."
+    return method
+
+
+for _short, _name in _SIGNS.items():
+    setattr(NumpyMethods, f"__{_short}__", _sign(_name, False))
+    setattr(NumpyMethods, f"__r{_short}__", _sign(_name, True))
+    setattr(NumpyMethods, f"__i{_short}__", _in_place(_name))
+for _short, _name in _COMPARISONS.items():
+    setattr(NumpyMethods, f"__{_short}__", _sign(_name, False))
+for _name in METHODS:
+    setattr(NumpyMethods, _name, _method(_name))

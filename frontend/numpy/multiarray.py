@@ -1,0 +1,204 @@
+"""`mx.np.ndarray`, and what makes one of an array, a list or a number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gluonjit.base import mx_real_t
+from gluonjit.context import Context, current_context
+from gluonjit.ndarray.ndarray import NDArray, _placed_copy, convert, element_type
+from gluonjit.numpy.methods import NumpyMethods
+from gluonjit.numpy_semantics import as_nd, as_np
+from gluonjit.trace.state import recorded, running
+
+
+class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
+    """A multidimensional array with NumPy's semantics: `x[0]` of a vector has rank 0, comparisons give bool, operands
+    broadcast, and whole numbers divide to float32.
+
+    Made by `mx.np.array` and its like. Indexing shares memory where the elements are contiguous and the key is basic;
+    everything else copies.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        return object.__new__(cls)
+
+    def __init__(self, shape: Any, dtype: Any = np.float32, *args: Any, **kwargs: Any) -> None:
+        """An array for others to fill, as `numpy.ndarray` makes it; an ndarray instead of a shape is wrapped."""
+        given = isinstance(shape, np.ndarray)
+        super().__init__(shape if given else np.empty(shape, element_type(dtype)))
+
+    # What it is
+
+    @property
+    def dtype(self) -> Any:
+        """The element type, as `numpy.dtype`."""
+        return self._array.dtype
+
+    @property
+    def itemsize(self) -> int:
+        return self._array.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self._array.nbytes
+
+    def __repr__(self) -> str:
+        text = repr(self._array)
+        if self._array.dtype == np.float32:
+            text = text.replace(", dtype=float32)", ")")
+        return text
+
+    def __str__(self) -> str:
+        return str(self._array)
+
+    def __len__(self) -> int:
+        if self._array.ndim == 0:
+            raise TypeError("len() of unsized object")
+        return self._array.shape[0]
+
+    @recorded
+    def __bool__(self) -> bool:
+        if self.size > 1:
+            raise ValueError("The truth value of an ndarray with multiple elements is ambiguous.")
+        return bool(self.size and self._array.reshape(-1)[0])
+
+    @recorded
+    def item(self, *args: Any) -> Any:
+        """The one element, or the one at a position, as Python's number."""
+        return self._array.item(*args)
+
+    @recorded
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python's numbers."""
+        return self._array.tolist()
+
+    # Its elements, elsewhere
+
+    @staticmethod
+    def _wrap_alike(array: np.ndarray) -> Any:
+        return as_np(NDArray._wrap(array))
+
+    def _view(self, array: np.ndarray) -> Any:
+        return as_np(super()._view(array))
+
+    def _copied(self, array: np.ndarray) -> Any:
+        return as_np(super()._copied(array))
+
+    @recorded
+    def copy(self, order: str = "C") -> Any:
+        return as_np(_placed_copy(self._array, self.context))
+
+    __copy__ = copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self._array, self.context)
+
+    @recorded
+    def copyto(self, other: Any) -> Any:
+        """Copies the elements into another array, or to a new one on a context."""
+        found = NDArray.copyto(self, other)
+        return as_np(found) if isinstance(other, Context) else found
+
+    @recorded
+    def astype(
+        self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Any:
+        """Converted to another element type; itself when that changes nothing and `copy` is False."""
+        target = element_type(dtype)
+        if not copy and target == self._array.dtype:
+            return self
+        return as_np(_placed_copy(convert(self._array, target), self.context))
+
+    def as_in_ctx(self, ctx: Context) -> Any:
+        return self.as_in_context(ctx)
+
+    @recorded
+    def as_nd_ndarray(self) -> Any:
+        """The array of `mx.nd` on the same memory."""
+        return as_nd(self._view(self._array))
+
+    def reshape_view(self, *shape: Any, **kwargs: Any) -> Any:
+        """The elements in another shape, in shared memory."""
+        if running.trace is not None:
+            return running.trace.capture(self).reshape(*shape, **kwargs)
+        single = len(shape) == 1 and isinstance(shape[0], (tuple, list))
+        return self._view(self._array.reshape(shape[0] if single else shape))
+
+    # Indexing
+
+    def __iter__(self) -> Any:
+        return (self[k] for k in range(len(self)))
+
+    def __getitem__(self, key: Any) -> Any:
+        if running.trace is not None:
+            return running.trace.capture(self)[key]
+        key = numpy_key(key)
+        found = self._array[key if Ellipsis in _plain(key) else (*key, Ellipsis)]
+        if np.may_share_memory(found, self._array) and found.flags.c_contiguous:
+            return self._view(found)
+        return self._copied(found)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if running.trace is not None:
+            running.trace.capture(self)[key] = value
+            return
+        if isinstance(value, NDArray):
+            value = value._array
+        value = convert(np.asarray(value), self._array.dtype)
+        self._array[numpy_key(key)] = value
+        self._wrote()
+
+
+def numpy_key(key: Any) -> tuple[Any, ...]:
+    """An index as NumPy takes it, as a tuple: arrays as NumPy's, and floats among them as whole numbers."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return tuple(_index(part) for part in parts)
+
+
+def _index(part: Any) -> Any:
+    if isinstance(part, NDArray):
+        part = part._array
+    elif isinstance(part, list):
+        part = np.asarray([p._array if isinstance(p, NDArray) else p for p in part], None if part else np.int64)
+    return part.astype(np.int64) if isinstance(part, np.ndarray) and part.dtype.kind == "f" else part
+
+
+def _plain(key: tuple[Any, ...]) -> list[Any]:
+    """The parts that are no arrays, and can be compared."""
+    return [part for part in key if not isinstance(part, np.ndarray)]
+
+
+def _restored(array: np.ndarray, context: Context) -> Any:
+    return as_np(_placed_copy(array, context))
+
+
+def _wrapped(array: np.ndarray) -> Any:
+    return as_np(_placed_copy(np.asarray(array), current_context()))
+
+
+def array(object: Any, dtype: Any = None, ctx: Context | None = None) -> Any:
+    """A copy of an array, of nested lists or of a number. float32 unless `dtype` says otherwise; arrays keep their
+    type."""
+    if running.trace is not None and hasattr(object, "asnumpy"):
+        return as_np(object.copy() if dtype is None else object.astype(dtype))
+    if isinstance(object, NDArray):
+        source = object._array
+    elif isinstance(object, (np.ndarray, np.generic)):
+        source = np.asarray(object)
+    else:
+        values = _numbers(object)
+        source = np.asarray(values, element_type(mx_real_t if dtype is None else dtype))
+    target = source.dtype if dtype is None else element_type(dtype)
+    return as_np(_placed_copy(convert(source, element_type(target)), current_context() if ctx is None else ctx))
+
+
+def _numbers(value: Any) -> Any:
+    """Nested lists, in which arrays are NumPy's."""
+    if isinstance(value, (list, tuple)):
+        return [_numbers(v) for v in value]
+    return value._array if isinstance(value, NDArray) else value

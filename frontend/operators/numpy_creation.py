@@ -1,0 +1,58 @@
+"""Operators of `mx.np` that make tensors out of attributes, or of another one's shape. 0 is a length like any other."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gluonjit.ir.types import F32, DType, dtype_of
+from gluonjit.operators.attributes import dtype, integer, number, optional, shape
+from gluonjit.operators.creation import CTX, FLOATS_AND_INTEGERS, arange, eye, filled, ones, zeros
+from gluonjit.operators.registry import OperatorError, Shape, operator
+
+_ANY = (*FLOATS_AND_INTEGERS, "bool")
+_PLACED = {"shape": shape(()), "ctx": CTX, "dtype": dtype(F32, among=_ANY)}
+
+operator("_npi_zeros", inputs=(), attrs=_PLACED)(zeros.expand)
+operator("_npi_ones", inputs=(), attrs=_PLACED)(ones.expand)
+
+
+@operator("_npi_identity", inputs=(), attrs=_PLACED)
+def identity(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
+    """A square matrix with ones on its diagonal"""
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise OperatorError(f"identity makes square matrices, not {tuple(shape)}")
+    return eye.expand(b, N=shape[0], M=shape[0], k=0, ctx=ctx, dtype=dtype)
+
+
+@operator(
+    "_npi_full_like",
+    inputs=("a",),
+    attrs={"fill_value": number(), "ctx": CTX, "dtype": optional(dtype(among=_ANY))},
+    same_shape=True,
+)
+def full_like(b: Any, a: Any, *, fill_value: float, ctx: str, dtype: DType | None) -> Any:
+    """The same number everywhere, in the shape of `a`"""
+    return filled(b, fill_value, a.shape, dtype or dtype_of(a))
+
+
+@operator("_npi_arange", inputs=(), attrs=arange.attrs)
+def np_arange(b: Any, *, start: float, stop: float | None, step: float, dtype: DType, **more: Any) -> Any:
+    """start, start + step, … below stop; a single number is the stop. There may be none"""
+    first, last = (0.0, start) if stop is None else (start, stop)
+    if step and math.ceil((last - first) / step) <= 0:
+        return filled(b, 0, (0,), dtype)
+    return arange.expand(b, start=first, stop=last, step=step, dtype=dtype, **more)
+
+
+@operator(
+    "_npi_eye",
+    inputs=(),
+    attrs={**eye.attrs, "M": optional(integer(), None), "k": integer(0)},
+)
+def np_eye(b: Any, *, N: int, M: int | None, k: int, ctx: str, dtype: DType) -> Any:
+    """Ones on a diagonal, zeros elsewhere"""
+    columns = N if M is None else M
+    if not columns:
+        return filled(b, 0, (N, 0), dtype)
+    return eye.expand(b, N=N, M=columns, k=k, ctx=ctx, dtype=dtype)

@@ -1,0 +1,239 @@
+"""Elementwise operators of `mx.np`: functions of one tensor, comparisons, logic on bits, and choices.
+
+Functions of one tensor are the operators of `mx.nd`, with bool as an element type: its result is bool again. Operands
+of two types are refused, as in MXNet, except by those of `numpy_operators`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from gluonjit.ir.types import BOOL, F32, F64, DType, dtype_of
+from gluonjit.operators import creation, unary  # noqa: F401  (declare the operators of `mx.nd`)
+from gluonjit.operators.attributes import boolean, integer, number, optional
+from gluonjit.operators.binary import beside_scalar
+from gluonjit.operators.registry import OPERATORS, OperatorError, operator
+from gluonjit.operators.support import require_float, require_same_dtype, scalar, type_name
+
+Function = Callable[..., Any]
+
+# One tensor
+
+FUNCTIONS = (
+    "abs sign negative square floor ceil rint trunc fix reciprocal sqrt cbrt exp expm1 log log2 log10 log1p "
+    "sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh degrees radians"
+).split()
+"""Operators of `mx.nd` that are `_npi_<name>`, too."""
+
+
+def _declare_function(name: str) -> None:
+    legacy = OPERATORS[name]
+
+    def expand(b: Any, x: Any) -> Any:
+        if dtype_of(x) is not BOOL:
+            return legacy.expand(b, x)
+        return b.cast(legacy.expand(b, b.cast(x, dtype=F32)), dtype=BOOL)
+
+    expand.__doc__ = legacy.doc
+    known = ("absolute", ("_npi_abs",)) if name == "abs" else (name, ())
+    operator(f"_npi_{known[0]}", aliases=known[1], inputs=("x",), same_shape=True)(expand)
+
+
+for _name in FUNCTIONS:
+    _declare_function(_name)
+
+
+def _never(b: Any, x: Any) -> Any:
+    return b.ne(x, x)
+
+
+def _declare_question(name: str, doc: str, function: Function, otherwise: Function = _never) -> None:
+    """`otherwise` is the answer for whole numbers."""
+
+    def expand(b: Any, x: Any) -> Any:
+        return (function if dtype_of(x).is_float else otherwise)(b, x)
+
+    expand.__doc__ = doc
+    operator(f"_npi_{name}", inputs=("x",), same_shape=True)(expand)
+
+
+def _is_zero(b: Any, x: Any) -> Any:
+    return b.eq(x, b.constant(0, dtype_of(x)))
+
+
+def _is(value: float) -> Function:
+    return lambda b, x: b.eq(x, b.constant(value, dtype_of(x)))
+
+
+_declare_question("isnan", "Whether x is NaN, as bool", lambda b, x: b.isnan(x))
+_declare_question("isinf", "Whether x is an infinity, as bool", lambda b, x: b.isinf(x))
+_declare_question("isfinite", "Whether x is a number, as bool", lambda b, x: b.isfinite(x), lambda b, x: b.eq(x, x))
+_declare_question("isposinf", "Whether x is positive infinity, as bool", _is(math.inf))
+_declare_question("isneginf", "Whether x is negative infinity, as bool", _is(-math.inf))
+_declare_question("logical_not", "Whether x is 0, as bool", _is_zero, _is_zero)
+
+
+@operator("_npi_around", inputs=("x",), attrs={"decimals": integer(0)}, same_shape=True)
+def around(b: Any, x: Any, *, decimals: int) -> Any:
+    """x rounded to so many decimals, halves to the even neighbour; whole numbers as they are"""
+    own = dtype_of(x)
+    if not own.is_float:
+        if decimals < 0:
+            raise OperatorError("around of whole numbers takes no negative decimals")
+        return x
+    if decimals == 0:
+        return b.rint(x)
+    factor = b.constant(10.0**decimals, own)
+    return b.div(b.rint(b.mul(x, factor)), factor)
+
+
+@operator(
+    "_npi_nan_to_num",
+    attrs={
+        "copy": boolean(True),
+        "nan": number(0.0),
+        "posinf": optional(number(), None),
+        "neginf": optional(number(), None),
+    },
+    same_shape=True,
+)
+def nan_to_num(b: Any, data: Any, *, copy: bool, nan: float, posinf: float | None, neginf: float | None) -> Any:
+    """The data with numbers in the place of NaN and of infinities, which become the largest numbers of the type"""
+    own = dtype_of(data)
+    if not own.is_float:
+        return data
+    import numpy as np
+
+    largest = float(np.finfo(own.numpy).max)
+    high = b.constant(largest if posinf is None else posinf, own)
+    low = b.constant(-largest if neginf is None else neginf, own)
+    y = b.select(_is(math.inf)(b, data), high, b.select(_is(-math.inf)(b, data), low, data))
+    return b.select(b.isnan(data), b.constant(nan, own), y)
+
+
+# Two tensors
+
+
+def _declare_comparison(name: str, doc: str, primitive: str) -> None:
+    def expand(b: Any, lhs: Any, rhs: Any) -> Any:
+        require_same_dtype(lhs, rhs)
+        return getattr(b, primitive)(lhs, rhs)
+
+    def beside_number(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
+        data = beside_scalar(b, data, is_int)
+        return getattr(b, primitive)(data, number_of(b, scalar, dtype_of(data)))
+
+    expand.__doc__ = f"Whether {doc}, as bool, with broadcasting"
+    beside_number.__doc__ = f"Whether {doc}, as bool, where rhs is a number"
+    operator(f"_npi_{name}", inputs=("lhs", "rhs"))(expand)
+    operator(f"_npi_{name}_scalar", attrs=_SCALAR, same_shape=True)(beside_number)
+
+
+_SCALAR = {"scalar": number(1.0), "is_int": boolean(True)}
+number_of = scalar
+
+for _name, _doc, _primitive in [
+    ("equal", "lhs == rhs", "eq"),
+    ("not_equal", "lhs != rhs", "ne"),
+    ("greater", "lhs > rhs", "gt"),
+    ("greater_equal", "lhs >= rhs", "ge"),
+    ("less", "lhs < rhs", "lt"),
+    ("less_equal", "lhs <= rhs", "le"),
+]:
+    _declare_comparison(_name, _doc, _primitive)
+
+
+def _require_whole(x: Any) -> DType:
+    if dtype_of(x).is_float:
+        raise OperatorError(f"This operation only support integer types, not {type_name(dtype_of(x))}")
+    return dtype_of(x)
+
+
+def _declare_bitwise(name: str, doc: str) -> None:
+    def expand(b: Any, lhs: Any, rhs: Any) -> Any:
+        require_same_dtype(lhs, rhs)
+        _require_whole(lhs)
+        return getattr(b, name)(lhs, rhs)
+
+    def beside_number(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
+        own = _require_whole(data)
+        return getattr(b, name)(data, number_of(b, scalar, own))
+
+    expand.__doc__ = f"{doc}, with broadcasting"
+    beside_number.__doc__ = f"{doc}, where one of them is a number"
+    operator(f"_npi_bitwise_{name}", inputs=("lhs", "rhs"))(expand)
+    operator(f"_npi_bitwise_{name}_scalar", attrs=_SCALAR, same_shape=True)(beside_number)
+
+
+_declare_bitwise("and", "The bits that are set in both")
+_declare_bitwise("or", "The bits that are set in either")
+_declare_bitwise("xor", "The bits that are set in exactly one")
+
+
+@operator("_npi_bitwise_not", inputs=("x",), same_shape=True)
+def bitwise_not(b: Any, x: Any) -> Any:
+    """All bits the other way round; of bools, not x"""
+    _require_whole(x)
+    return getattr(b, "not")(x)
+
+
+def _declare_of_floats(name: str, doc: str, primitive: str, scalars: tuple[str, ...]) -> None:
+    """`scalars`: the names of the forms with a number as rhs, and as lhs."""
+
+    def expand(b: Any, x1: Any, x2: Any) -> Any:
+        require_same_dtype(x1, x2)
+        require_float(x1)
+        return getattr(b, primitive)(x1, x2)
+
+    expand.__doc__ = f"{doc}, with broadcasting"
+    operator(f"_npi_{name}", inputs=("x1", "x2"))(expand)
+    for k, form in enumerate(scalars):
+
+        def beside_number(b: Any, data: Any, *, scalar: float, is_int: bool, reverse: bool = bool(k)) -> Any:
+            own = dtype_of(data)
+            pair = (data, number_of(b, scalar, own))
+            if not own.is_float:
+                pair = (b.cast(data, dtype=F64), b.cast(pair[1], dtype=F64))
+            y = getattr(b, primitive)(*(reversed(pair) if reverse else pair))
+            return y if own.is_float else b.cast(y, dtype=own)
+
+        beside_number.__doc__ = f"{doc}, where one of them is a number"
+        operator(f"_npi_{form}", attrs=_SCALAR, same_shape=True)(beside_number)
+
+
+_declare_of_floats("hypot", "sqrt(x1**2 + x2**2)", "hypot", ())
+_declare_of_floats("arctan2", "The angle of the point (x2, x1)", "atan2", ("arctan2_scalar", "rarctan2_scalar"))
+
+
+# Choices
+
+
+def _chosen(b: Any, condition: Any, x: Any, y: Any) -> Any:
+    require_same_dtype(x, y)
+    return b.select(condition if dtype_of(condition) is BOOL else b.cast(condition, dtype=BOOL), x, y)
+
+
+@operator("_npi_where", inputs=("condition", "x", "y"))
+def where(b: Any, condition: Any, x: Any, y: Any) -> Any:
+    """x where the condition is not 0, else y, with broadcasting"""
+    return _chosen(b, condition, x, y)
+
+
+@operator("_npi_where_lscalar", inputs=("condition", "x"), attrs={"scalar": number(0.0)})
+def where_lscalar(b: Any, condition: Any, x: Any, *, scalar: float) -> Any:
+    """The number where the condition is not 0, else x, with broadcasting"""
+    return _chosen(b, condition, number_of(b, scalar, dtype_of(x)), x)
+
+
+@operator("_npi_where_rscalar", inputs=("condition", "y"), attrs={"scalar": number(0.0)})
+def where_rscalar(b: Any, condition: Any, y: Any, *, scalar: float) -> Any:
+    """y where the condition is not 0, else the number, with broadcasting"""
+    return _chosen(b, condition, y, number_of(b, scalar, dtype_of(y)))
+
+
+@operator("_npi_where_scalar2", inputs=("condition",), attrs={"x": number(0.0), "y": number(0.0)}, same_shape=True)
+def where_scalar2(b: Any, condition: Any, *, x: float, y: float) -> Any:
+    """The number x where the condition is not 0, else the number y, as float32"""
+    return _chosen(b, condition, b.constant(x, F32), b.constant(y, F32))

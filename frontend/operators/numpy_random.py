@@ -1,0 +1,108 @@
+"""Random operators of `mx.np`: a parameter is a number or a tensor, and the result is as large as `size` says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gluonjit.ir.types import F32, DType
+from gluonjit.operators import random_draws as draws
+from gluonjit.operators.attributes import boolean, dtype, number, optional, shape
+from gluonjit.operators.creation import CTX
+from gluonjit.operators.random_ops import working_type
+from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import convert, shape_text
+
+_FLOATS = ("float16", "float32", "float64")
+
+
+def _spread(shapes: list[Shape], size: Shape | None) -> Shape:
+    """The shape of the result: `size`, or what the parameters broadcast to."""
+    rank = max(map(len, shapes), default=0)
+    columns = zip(*((1,) * (rank - len(s)) + s for s in shapes))
+    own = tuple(next((n for n in column if n != 1), 1) for column in columns)
+    if size is None:
+        return own
+    if len(own) > len(size) or any(m not in (1, n) for m, n in zip(own[::-1], size[::-1])):
+        raise OperatorError(f"size {shape_text(size)} does not fit parameters of shape {shape_text(own)}")
+    return tuple(size)
+
+
+def _declare(name: str, doc: str, parameters: tuple[str, ...], draw: Callable[..., Any], trailing: bool) -> None:
+    """`trailing`: the form `_n`, whose result is as large as the parameters, and `size` in front of that."""
+
+    def tensors(attrs: Mapping[str, Any]) -> tuple[str, ...]:
+        missing = sum(attrs[p] is None for p in parameters)
+        return tuple(f"input{k + 1}" for k in range(missing))
+
+    def expand(
+        b: Any, input1: Any = None, input2: Any = None, *, size: Shape | None, ctx: str, dtype: DType, **numbers: Any
+    ) -> Any:
+        given = iter([x for x in (input1, input2) if x is not None])
+        work = working_type(dtype)
+        values = []
+        for p in parameters:
+            number = numbers[p]
+            values.append(b.cast(next(given), dtype=work) if number is None else b.constant(number, work))
+        shapes = [tuple(v.shape) for v in values]
+        if trailing:
+            whole = (*(size or ()), *_spread(shapes, None))
+        else:
+            whole = _spread(shapes, size)
+        y = draw(b, *values, shape=whole, dtype=work)
+        return convert(b, y, dtype) if dtype is not work else y
+
+    expand.__doc__ = doc
+    attrs = {
+        **{p: optional(number(), None) for p in parameters},
+        "size": optional(shape(), None),
+        "ctx": CTX,
+        "dtype": dtype(F32, among=_FLOATS),
+    }
+    operator(f"_npi_{name}", inputs=tensors, attrs=attrs, streams=lambda attrs, training: 1)(expand)
+
+
+def _uniform(b: Any, low: Any, high: Any, *, shape: Shape, dtype: DType) -> Any:
+    return b.add(b.mul(draws.uniform(b, shape, dtype), b.sub(high, low)), low)
+
+
+def _normal(b: Any, loc: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
+    return b.add(b.mul(draws.normal(b, shape, dtype), scale), loc)
+
+
+for _suffix, _more in (("", ""), ("_n", ", in tensors of shape `size`")):
+    _declare(f"uniform{_suffix}", f"Uniform over [low, high){_more}", ("low", "high"), _uniform, bool(_suffix))
+    _declare(f"normal{_suffix}", f"Normal with mean and deviation{_more}", ("loc", "scale"), _normal, bool(_suffix))
+
+
+@operator(
+    "_npi_bernoulli",
+    inputs=lambda attrs: ("input1",) if attrs["prob"] is None and attrs["logit"] is None else (),
+    attrs={
+        "prob": optional(number(), None),
+        "logit": optional(number(), None),
+        "size": optional(shape(), None),
+        "ctx": CTX,
+        "dtype": dtype(F32, among=("bool", *_FLOATS, "int32", "uint8")),
+        "is_logit": boolean(False),
+    },
+    streams=lambda attrs, training: 1,
+)
+def bernoulli(
+    b: Any,
+    input1: Any = None,
+    *,
+    prob: float | None,
+    logit: float | None,
+    size: Shape | None,
+    ctx: str,
+    dtype: DType,
+    is_logit: bool,
+) -> Any:
+    """1 with the given probability, else 0; `is_logit`: the parameter is log(p / (1 - p))"""
+    number = logit if is_logit else prob
+    p = b.cast(input1, dtype=F32) if number is None else b.constant(number, F32)
+    if is_logit:
+        p = b.sigmoid(p)
+    whole = _spread([tuple(p.shape)], size)
+    return b.cast(b.lt(draws.uniform(b, whole, F32), p), dtype=dtype)

@@ -1,0 +1,131 @@
+"""Reductions of `mx.np`: what is left of no axes has rank 0, and positions are int64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from gluonjit.ir.types import BOOL, F32, F64, I64, DType, dtype_of
+from gluonjit.operators.attributes import boolean, dtype, integer, number, optional, shape
+from gluonjit.operators.reduction import reduced_axes
+from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import axis_in, convert, widened
+
+_AXES = {"axis": optional(shape()), "keepdims": boolean(False)}
+_INITIAL = {"initial": optional(number(), None)}
+_TYPES = ("float16", "float32", "float64", "int32", "int64", "int8")
+
+
+def _gone(x: Any, axis: Shape | None) -> tuple[int, ...]:
+    """The axes that are reduced; () reduces none."""
+    return () if axis == () else reduced_axes(x.shape, axis)
+
+
+def _reduced(b: Any, x: Any, op: str, gone: tuple[int, ...], keepdims: bool) -> Any:
+    y = b.reduce(x, op=op, axes=gone) if gone else x
+    return b.reshape(y, shape=tuple(1 if k in gone else n for k, n in enumerate(x.shape))) if keepdims else y
+
+
+def _refuse(initial: float | None) -> None:
+    if initial is not None:
+        raise OperatorError("initial is not supported yet")
+
+
+@operator(
+    "_np_prod",
+    aliases=("_np_product",),
+    inputs=("a",),
+    attrs={**_AXES, "dtype": optional(dtype(among=("bool", *_TYPES))), **_INITIAL},
+)
+def prod(b: Any, a: Any, *, axis: Shape | None, keepdims: bool, dtype: DType | None, initial: float | None) -> Any:
+    """The product over axes; bool counts as int64. Of nothing it is 1, as NumPy has it (MXNet gives 0)"""
+    _refuse(initial)
+    own = dtype or (I64 if dtype_of(a) is BOOL else dtype_of(a))
+    wide = a if dtype_of(a) is own or dtype_of(a).is_float and not own.is_float else convert(b, a, own)
+    y = _reduced(b, wide, "prod", _gone(a, axis), keepdims)
+    return y if dtype_of(y) is own else convert(b, y, own)
+
+
+def _declare_extreme(name: str, doc: str) -> None:
+    def expand(b: Any, a: Any, *, axis: Shape | None, keepdims: bool, initial: float | None) -> Any:
+        _refuse(initial)
+        gone = _gone(a, axis)
+        if not math.prod(a.shape[k] for k in gone):
+            raise OperatorError(f"zero-size array to reduction operation {name} which has no identity")
+        op = {"max": "any", "min": "all"}[name] if dtype_of(a) is BOOL else name
+        return _reduced(b, a, op, gone, keepdims)
+
+    expand.__doc__ = doc
+    operator(f"_np_{name}", aliases=(f"_np_a{name}",), inputs=("a",), attrs={**_AXES, **_INITIAL})(expand)
+
+
+_declare_extreme("max", "The largest element over axes; NaN when there is one")
+_declare_extreme("min", "The smallest element over axes; NaN when there is one")
+
+
+def _declare_logical(name: str, doc: str, aliases: tuple[str, ...]) -> None:
+    def expand(b: Any, data: Any, *, axis: Shape | None, keepdims: bool) -> Any:
+        return _reduced(b, b.cast(data, dtype=BOOL), name, _gone(data, axis), keepdims)
+
+    expand.__doc__ = doc
+    operator(f"_np_{name}", aliases=aliases, attrs=_AXES)(expand)
+
+
+_declare_logical("any", "Whether some element over axes is not 0, as bool", ("_np_sometrue",))
+_declare_logical("all", "Whether no element over axes is 0, as bool", ())
+
+
+def _declare_spread(name: str, doc: str, finish: Callable[[Any, Any], Any]) -> None:
+    def expand(b: Any, a: Any, *, axis: Shape | None, keepdims: bool, dtype: DType | None, ddof: int) -> Any:
+        own = dtype or dtype_of(a)
+        x = widened(b, a) if dtype_of(a).is_float else b.cast(a, dtype=F64 if dtype_of(a) is I64 else F32)
+        if own is F64:
+            x = b.cast(x, dtype=F64)
+        gone = _gone(a, axis)
+        count = math.prod(a.shape[k] for k in gone)
+        mean = b.div(_reduced(b, x, "sum", gone, True), b.constant(max(count, 1), dtype_of(x)))
+        distance = b.sub(x, mean)
+        total = _reduced(b, b.mul(distance, distance), "sum", gone, keepdims)
+        y = finish(b, b.div(total, b.constant(float(count - ddof), dtype_of(x))))
+        return y if dtype_of(y) is own else convert(b, y, own)
+
+    expand.__doc__ = doc
+    attrs = {**_AXES, "dtype": optional(dtype(among=_TYPES)), "ddof": integer(0)}
+    operator(f"_npi_{name}", inputs=("a",), attrs=attrs)(expand)
+
+
+_declare_spread(
+    "var",
+    "The mean square of the distance to the mean, over axes; n - ddof counts as n. The mean of whole numbers is exact "
+    "(MXNet rounds it)",
+    lambda b, x: x,
+)
+_declare_spread("std", "The square root of `_npi_var`", lambda b, x: b.sqrt(x))
+
+
+def _declare_position(name: str, doc: str) -> None:
+    def expand(b: Any, data: Any, *, axis: int | None, keepdims: bool) -> Any:
+        old = tuple(data.shape)
+        x = b.cast(data, dtype=F32) if dtype_of(data) is BOOL else data
+        if not math.prod(old):
+            raise OperatorError(f"attempt to get {name} of an empty sequence")
+        if axis is None:
+            y = b.arg_reduce(b.reshape(x, shape=(math.prod(old),)), op=name, axis=0)
+            kept = (1,) * len(old)
+        else:
+            axis = axis_in(axis, len(old))
+            y = b.arg_reduce(x, op=name, axis=axis)
+            kept = (*old[:axis], 1, *old[axis + 1 :])
+        y = b.cast(y, dtype=I64)
+        return b.reshape(y, shape=kept) if keepdims else y
+
+    expand.__doc__ = doc
+    attrs = {"axis": optional(integer(), None), "keepdims": boolean(False)}
+    operator(f"_npi_{name}", attrs=attrs)(expand)
+
+
+_declare_position("argmax", "Where the (first) largest element is along the axis, or in the flattened tensor, as int64")
+_declare_position(
+    "argmin", "Where the (first) smallest element is along the axis, or in the flattened tensor, as int64"
+)

@@ -1,0 +1,291 @@
+"""Operators of `mx.np` that move elements: shapes are NumPy's, so tensors may have rank 0, and 0 is a length."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.types import I64, dtype_of
+from gluonjit.operators.attributes import Attr, boolean, enum, integer, number, optional, shape, string
+from gluonjit.operators.creation import diag as legacy_diag
+from gluonjit.operators.joining import concat, part
+from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import axis_in, require_same_dtype, scalar, shape_text
+
+# Axes
+
+
+@operator("_np_transpose", inputs=("a",), attrs={"axes": optional(shape(), None)})
+def transpose(b: Any, a: Any, *, axes: Shape | None) -> Any:
+    """The axes in another order; without one, reversed"""
+    rank = len(a.shape)
+    perm = tuple(range(rank))[::-1] if axes is None or axes == () else tuple(axis_in(k, rank, "axes") for k in axes)
+    if sorted(perm) != list(range(rank)):
+        raise OperatorError(f"axes {axes} do not match an array of shape {shape_text(a.shape)}")
+    return b.transpose(a, perm=perm)
+
+
+@operator("_np_moveaxis", inputs=("a",), attrs={"source": shape(), "destination": shape()})
+def moveaxis(b: Any, a: Any, *, source: Shape, destination: Shape) -> Any:
+    """The axes `source` at the places `destination`; the others keep their order"""
+    rank = len(a.shape)
+    sources, places = ([axis_in(k, rank) for k in axes] for axes in (source, destination))
+    if len(sources) != len(places) or len({*sources}) < len(sources) or len({*places}) < len(places):
+        raise OperatorError("source and destination must have the same number of different axes")
+    order = [axis for axis in range(rank) if axis not in sources]
+    for place, axis in sorted(zip(places, sources)):
+        order.insert(place, axis)
+    return b.transpose(a, perm=tuple(order))
+
+
+@operator("_np_squeeze", inputs=("a",), attrs={"axis": optional(shape(), None)})
+def squeeze(b: Any, a: Any, *, axis: Shape | None) -> Any:
+    """Without the given axes, which have length 1; without all such axes"""
+    old = tuple(a.shape)
+    gone = {k for k, n in enumerate(old) if n == 1} if axis is None else {axis_in(k, len(old)) for k in axis}
+    if any(old[k] != 1 for k in gone):
+        raise OperatorError(f"cannot select an axis to squeeze out which has size not equal to one: {shape_text(old)}")
+    return b.reshape(a, shape=tuple(n for k, n in enumerate(old) if k not in gone))
+
+
+@operator("_npi_broadcast_to", inputs=("array",), attrs={"shape": shape(())})
+def broadcast_to(b: Any, array: Any, *, shape: Shape) -> Any:
+    """The tensor repeated along axes of length 1 and along new leading ones"""
+    old, new = tuple(array.shape), tuple(shape)
+    # -2 keeps the length that the axis has.
+    lead = len(new) - len(old)
+    new = tuple(old[k - lead] if n == -2 and k >= lead else n for k, n in enumerate(new))
+    if lead < 0 or any(m not in (1, n) for m, n in zip(old, new[lead:])):
+        raise OperatorError(f"Array cannot be broadcasted from {shape_text(old)} to {shape_text(new)}")
+    return b.broadcast(array, shape=new)
+
+
+def _npx_shape(old: Shape, codes: Shape) -> Shape:
+    out: list[int] = []
+    todo, at = list(codes), 0
+
+    def take(count: int) -> Shape:
+        nonlocal at
+        at += count
+        if at > len(old):
+            raise OperatorError(f"reshape {codes} asks for more dimensions than {shape_text(old)} has")
+        return old[at - count : at]
+
+    while todo:
+        code = todo.pop(0)
+        if code == -2:
+            out += take(1)
+        elif code == -3:
+            if take(1) != (1,):
+                raise OperatorError("reshape: -3 leaves out a dimension, which must be 1")
+        elif code == -4:
+            out += old[at:]
+            at = len(old)
+        elif code == -5:
+            out.append(math.prod(take(2)))
+        elif code == -6:
+            (whole,) = take(1)
+            pair, todo = todo[:2], todo[2:]
+            if len(pair) < 2 or pair == [-1, -1]:
+                raise OperatorError("reshape: -6 is followed by two dimensions, one of which may be -1")
+            known = max(pair) or 1
+            out += [whole // known if n == -1 else n for n in pair]
+        elif code >= -1:
+            out.append(code)
+            at += 1
+        else:
+            raise OperatorError(f"reshape: dimension {code} has no meaning")
+    return tuple(out)
+
+
+def filled_in(size: int, codes: Shape) -> Shape:
+    """A shape of so many elements, in which -1 stands for what is left."""
+    known = math.prod(n for n in codes if n != -1)
+    if codes.count(-1) > 1:
+        raise OperatorError("One and only one dim can be inferred")
+    if known != size if -1 not in codes else not known or size % known:
+        raise OperatorError(f"Cannot reshape array of size {size} into shape {shape_text(codes)}")
+    return tuple(size // known if n == -1 else n for n in codes)
+
+
+@operator(
+    "_npx_reshape",
+    aliases=("_npi_reshape",),
+    inputs=("a",),
+    attrs={"newshape": shape(), "reverse": boolean(False), "order": string("C")},
+)
+def npx_reshape(b: Any, a: Any, *, newshape: Shape, reverse: bool, order: str) -> Any:
+    """The tensor in another shape: -1 is what is left, and other negative numbers have meanings of their own
+
+    -2 keeps a dimension, -3 leaves out one of length 1, -4 keeps all that remain, -5 merges two, -6 splits one into
+    the two after it; `reverse` reads from the right.
+    """
+    old = tuple(a.shape)
+    if reverse:
+        codes = _npx_shape(old[::-1], tuple(newshape)[::-1])[::-1]
+    else:
+        codes = _npx_shape(old, tuple(newshape))
+    return b.reshape(a, shape=filled_in(math.prod(old), codes))
+
+
+# Joining
+
+
+def _at_least(b: Any, x: Any, rank: int) -> Any:
+    """`x` with axes of length 1: in front, and for rank 3 the last one behind."""
+    old = tuple(x.shape)
+    behind = 1 if rank == 3 and len(old) in (1, 2) else 0
+    lead = max(rank - len(old) - behind, 0)
+    new = (*(1,) * lead, *old, *(1,) * behind) if len(old) < rank else old
+    return b.reshape(x, shape=new)
+
+
+def _join(b: Any, parts: list[Any], axis: int) -> Any:
+    return concat.expand(b, *parts, num_args=len(parts), dim=axis)
+
+
+def _declare_join(
+    name: str, doc: str, shaped: Callable[[Any, Any], Any], axis: Callable[[int], int], **more: Any
+) -> None:
+    def expand(b: Any, *data: Any, num_args: int, **_dim: int) -> Any:
+        parts = [shaped(b, x) for x in data]
+        return _join(b, parts, axis(len(parts[0].shape)))
+
+    expand.__doc__ = doc
+    operator(f"_npi_{name}", variadic=True, attrs={"num_args": integer(low=1), **more})(expand)
+
+
+def _column(b: Any, x: Any) -> Any:
+    return b.reshape(x, shape=(math.prod(x.shape), 1)) if len(x.shape) < 2 else x
+
+
+_DIM = {"dim": integer(1, doc="has no effect")}
+_declare_join("vstack", "The inputs one below the other", lambda b, x: _at_least(b, x, 2), lambda rank: 0)
+_declare_join(
+    "hstack", "The inputs side by side", lambda b, x: _at_least(b, x, 1), lambda rank: 1 if rank > 1 else 0, **_DIM
+)
+_declare_join("dstack", "The inputs one behind the other", lambda b, x: _at_least(b, x, 3), lambda rank: 2, **_DIM)
+_declare_join("column_stack", "The inputs side by side; vectors are columns", _column, lambda rank: 1)
+
+
+@operator("_npi_stack", variadic=True, attrs={"axis": integer(0), "num_args": integer(low=1)})
+def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
+    """The inputs, of one shape, side by side along a new axis"""
+    require_same_dtype(*data)
+    old = tuple(data[0].shape)
+    axis = axis_in(axis, len(old) + 1)
+    if any(tuple(x.shape) != old for x in data):
+        raise OperatorError("all input arrays must have the same shape")
+    return _join(b, [b.reshape(x, shape=(*old[:axis], 1, *old[axis:])) for x in data], axis)
+
+
+# Order
+
+
+@operator("_npi_flip", attrs={"axis": shape()})
+def flip(b: Any, data: Any, *, axis: Shape) -> Any:
+    """The elements backwards along axes"""
+    return b.reverse(data, axes=tuple(axis_in(k, len(data.shape)) for k in axis)) if axis else data
+
+
+@operator("_np_roll", attrs={"shift": optional(shape(), None), "axis": optional(shape(), None)})
+def roll(b: Any, data: Any, *, shift: Shape | None, axis: Shape | None) -> Any:
+    """The elements moved along axes, where those that leave come in again; without an axis, of the flattened tensor"""
+    if shift is None:
+        raise OperatorError("roll needs a shift")
+    old = tuple(data.shape)
+    if axis is None:
+        if len(shift) != 1:
+            raise OperatorError("shift of the flattened tensor is one number")
+        return b.reshape(_rolled(b, b.reshape(data, shape=(math.prod(old),)), 0, shift[0]), shape=old)
+    if len(shift) not in (1, len(axis)):
+        raise OperatorError(f"shift {shift} and axis {axis} do not go together")
+    for k, distance in zip(axis, shift * len(axis) if len(shift) == 1 else shift):
+        data = _rolled(b, data, axis_in(k, len(old)), distance)
+    return data
+
+
+def _rolled(b: Any, x: Any, axis: int, distance: int) -> Any:
+    n = x.shape[axis]
+    cut = -distance % n if n else 0
+    return b.concat(part(b, x, axis, cut, n), part(b, x, axis, 0, cut), axis=axis) if cut else x
+
+
+# Matrices
+
+
+@operator("_npi_tril", attrs={"k": integer(0)})
+def tril(b: Any, data: Any, *, k: int) -> Any:
+    """The matrices in the last two axes with zeros above diagonal `k`; a vector is every row of one"""
+    if not data.shape:
+        raise OperatorError("tril needs an array of at least one axis")
+    if len(data.shape) == 1:
+        data = b.broadcast(data, shape=(data.shape[0], data.shape[0]))
+    rows, columns = data.shape[-2:]
+    row = b.iota(shape=(rows, 1), axis=0, dtype=I64)
+    column = b.iota(shape=(1, columns), axis=1, dtype=I64)
+    return b.select(b.le(column, b.add(row, b.constant(k, I64))), data, b.constant(0, dtype_of(data)))
+
+
+@operator("_np_diag", attrs={"k": integer(0)})
+def diag(b: Any, data: Any, *, k: int) -> Any:
+    """A diagonal of a matrix, or the matrix with this diagonal"""
+    if len(data.shape) not in (1, 2):
+        raise OperatorError("Input must be 1- or 2-d.")
+    return legacy_diag.expand(b, data, k=k, axis1=0, axis2=1)
+
+
+@operator("_np_diagonal", attrs={"offset": integer(0), "axis1": integer(0), "axis2": integer(1)})
+def diagonal(b: Any, data: Any, *, offset: int, axis1: int, axis2: int) -> Any:
+    """A diagonal of the matrices in two axes, as last axis"""
+    if len(data.shape) < 2:
+        raise OperatorError("diagonal needs an array of at least two axes")
+    return legacy_diag.expand(b, data, k=offset, axis1=axis1, axis2=axis2)
+
+
+@operator("_np_trace", attrs={"offset": integer(0), "axis1": integer(0), "axis2": integer(1)})
+def trace(b: Any, data: Any, *, offset: int, axis1: int, axis2: int) -> Any:
+    """The sum of a diagonal of the matrices in two axes"""
+    line = diagonal.expand(b, data, offset=offset, axis1=axis1, axis2=axis2)
+    return b.reduce(line, op="sum", axes=(len(line.shape) - 1,))
+
+
+# Padding
+
+
+def _pairs(value: Any) -> tuple[tuple[int, int], ...]:
+    if isinstance(value, str):
+        value = ast.literal_eval(value)
+    return tuple((int(low), int(high)) for low, high in value)
+
+
+@operator(
+    "_npi_pad",
+    attrs={
+        "pad_width": Attr("tuple of <Shape(tuple)>", _pairs, doc="per axis: how much before, how much after"),
+        "mode": enum(("constant", "edge", "reflect", "symmetric"), "constant"),
+        "constant_value": number(0.0),
+        "reflect_type": string("even"),
+    },
+)
+def pad(b: Any, data: Any, *, pad_width: Any, mode: str, constant_value: float, reflect_type: str) -> Any:
+    """More elements around the tensor: a constant, its edge or its mirror image"""
+    rank = len(data.shape)
+    if len(pad_width) != rank or any(min(pair) < 0 for pair in pad_width):
+        raise OperatorError(f"pad_width {pad_width} does not fit the shape {shape_text(data.shape)}")
+    if mode == "constant":
+        low, high = tuple(p[0] for p in pad_width), tuple(p[1] for p in pad_width)
+        return b.pad(data, scalar(b, constant_value, dtype_of(data)), low=low, high=high)
+    for axis, (low, high) in enumerate(pad_width):
+        n = data.shape[axis]
+        if low or high:
+            if not n or max(low, high) > n - (mode == "reflect"):
+                raise OperatorError(f"pad_width {pad_width} is more than the shape {shape_text(data.shape)} has")
+            # NumPy says which element each place takes.
+            index = np.pad(np.arange(n), (low, high), mode=mode)  # type: ignore[call-overload]
+            data = b.gather(data, b.constant(index, I64), axis=axis, mode="clip")
+    return data
