@@ -64,7 +64,9 @@ def apply(
     for x in operands:
         if not isinstance(x, (NDArray, Symbol)):
             raise TypeError(f"type {type(x)} not supported")
-    operator, raw = get(op), _clean(attrs or {})
+    # A dtype of None is none; for operators called by name it is NumPy's default.
+    operator = get(op)
+    raw = _clean({key: value for key, value in (attrs or {}).items() if key != "dtype" or value is not None})
     trace = running.trace
     hint = op.lstrip("_").partition("_")[2]
     if trace is not None and trace.concerns(operands):

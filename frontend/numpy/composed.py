@@ -368,6 +368,21 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     raise unsupported(f"norm of order {ord!r} over axes {axis}")
 
 
+def det(a: Any) -> Any:
+    """The determinant of the matrices in the last two axes"""
+    return _of_matrices(a, apply("_npi_det", (a,)))
+
+
+def slogdet(a: Any) -> Any:
+    """The sign of the determinant, and the logarithm of its magnitude"""
+    return tuple(_of_matrices(a, y) for y in apply("_npi_slogdet", (a,)))
+
+
+def _of_matrices(a: Any, y: Any) -> Any:
+    """One number for each matrix: of a single one it has rank 0."""
+    return y if a.ndim > 2 else apply("_np_reshape", (y,), {"newshape": ()})
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     function.__name__: function  # type: ignore[misc]
     for function in (
@@ -418,4 +433,4 @@ for _function in FUNCTIONS.values():
 FUNCTIONS |= {name: _by_numpy(name) for name in FALLBACK}
 FUNCTIONS["row_stack"] = FUNCTIONS["vstack"]
 FUNCTIONS["shares_memory"] = may_share_memory
-LINALG = {"norm": norm}
+LINALG = {"norm": norm, "det": det, "slogdet": slogdet}

@@ -38,7 +38,7 @@ def flavours(symbolic: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     return np_names, npx_names
 
 
-_LINALG = {"det": "_npi_det", "inv": "_npi_inv", "slogdet": "_npi_slogdet"}
+_LINALG = {"inv": "_npi_inv"}
 
 
 def _stacked_nonzero(a: Any) -> Any:
