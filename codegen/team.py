@@ -33,11 +33,14 @@ class Block(IntEnum):
     BUSY = 256  # i32: 1 while the team has a job
     LET_SLEEP = 264  # i64: so many short calls do not wake workers
     VAIN = 272  # i64: as many did not after the last one that did
+    ALONE = 280  # i64: so many calls run on one thread, as several got in each other's way
+    AGAIN = 288  # i64: as many did after the last one that did not
     PENDING = 512  # event: workers that are not done with the job
     ARRIVED = 768  # i32: threads that are at the barrier
     GENERATION = 1024  # event: barriers passed
     MUTEX = 1280  # pthread_mutex_t and pthread_cond_t, where there is no futex
     CONDITION = 1408
+    CROWDED = 1472  # i32: how often in this job somebody slept because he shared his core
     LINES = 1536  # of the caller, who uses nothing but CORE, and of worker 1, 2, …
     LINE_SIZE = 256
     SIZE = LINES + LINE_SIZE * MAX_THREADS
@@ -75,6 +78,8 @@ _FUTEX_NUMBER = {"x86": 202, "aarch64": 98}  # Linux's system call
 _WAIT, _WAKE = 128, 129  # FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE
 _EVERYBODY = 2**31 - 1
 _MOST_VAIN = 255
+_MOST_ALONE = 7
+"""Calls. Few, as one of 20 ms would otherwise not notice for long that there is a free core again."""
 _BRIEFLY = 32
 """The part of SPINS after which a waiting thread looks around for others on its core: 1 or 2 µs."""
 
@@ -195,6 +200,8 @@ def _wait(module: Module, means: str | None) -> None:
                 look(spins, lambda: f.target.pause(f))
                 if means is not None:
                     look(yields, lambda: f.call("sched_yield", "i32"))
+            with f.if_(crowded):
+                f.op(f"atomicrmw add ptr {f.gep('i8', '%team', int(Block.CROWDED))}, i32 1 monotonic")
             with f.if_(is_same()):
                 f.op(f"atomicrmw add ptr {asleep}, i32 1 seq_cst")
                 f.call("sleep", "void", ("ptr", "%team"), ("ptr", "%event"), ("i32", "%old"))
@@ -307,6 +314,15 @@ def _wake_for_next_time(f: Function, most: str, sleepers: str) -> None:
         f.call("wake", "void", ("ptr", "%team"), ("ptr", _line(f, loop.index)))
 
 
+def _leave_alone(f: Function, useless: str) -> None:
+    """After a call of several threads: if they shared cores at most of their meetings (`useless`, i1), the next ones
+    run on one thread, more and more of them; each change of threads takes longer than many a kernel."""
+    before = _field(f, "%team", Block.AGAIN, "i64")
+    calls = f.op(f"select i1 {useless}, i64 {f.min(f.add(f.mul(before, 2), 1), _MOST_ALONE)}, i64 0")
+    for field in (Block.ALONE, Block.AGAIN):
+        f.store("i64", calls, f.gep("i8", "%team", int(field)), 8)
+
+
 _DISPATCH = (("ptr", "team"), ("ptr", "function"), ("ptr", "table"), ("i64", "nthreads"), ("i64", "short"))
 
 
@@ -319,7 +335,11 @@ def _dispatch(module: Module) -> None:
     with f.if_(locked):
         # Also when it will run alone: those whom it wakes for the next time look where it is.
         f.call("here", "void", ("ptr", f.gep("i8", "%team", int(Block.LINES))))
-        most = f.min(f.add(_field(f, "%team", Block.WORKERS, "i64"), 1), "%nthreads")
+        left = f.gep("i8", "%team", int(Block.ALONE))
+        alone = f.load("i64", left, 8)
+        f.store("i64", f.max(f.sub(alone, 1), 0), left, 8)
+        there = f.min(f.add(_field(f, "%team", Block.WORKERS, "i64"), 1), "%nthreads")
+        most = f.op(f"select i1 {f.op(f'icmp sgt i64 {alone}, 0')}, i64 1, i64 {there}")
         f.store("i64", most, slot, 8)
         with f.if_(f.op("icmp ne i64 %short, 0")):
             sleepers = _sleepers(f, most)
@@ -328,18 +348,25 @@ def _dispatch(module: Module) -> None:
             _wake_for_next_time(f, most, sleepers)
     nthreads = f.load("i64", slot, 8)
     together = f.op(f"icmp sgt i64 {nthreads}, 1")
-    pending = f.gep("i8", "%team", int(Block.PENDING))
+    pending, crowded, generation = (
+        f.gep("i8", "%team", int(field)) for field in (Block.PENDING, Block.CROWDED, Block.GENERATION)
+    )
+    before = _look(f, generation)
     with f.if_(together):
         others = f.op(f"trunc i64 {f.sub(nthreads, 1)} to i32")
         f.emit(f"store atomic i32 {others}, ptr {pending} monotonic, align 4")
+        f.emit(f"store atomic i32 0, ptr {crowded} monotonic, align 4")
         f.call("post", "void", ("ptr", "%team"), ("ptr", "%function"), ("ptr", "%table"), ("i64", nthreads))
     f.emit(f"call void %function(ptr %table, i64 0, i64 {nthreads})")
-    with f.if_(together), f.repeat([]) as until:
-        left = _look(f, pending)
-        working = f.op(f"icmp ne i32 {left}, 0")
-        with f.if_(working):
-            f.call("wait", "void", ("ptr", "%team"), ("ptr", pending), ("i32", left), ("i32", 2))
-        until.again = working
+    with f.if_(together):
+        with f.repeat([]) as until:
+            left = _look(f, pending)
+            working = f.op(f"icmp ne i32 {left}, 0")
+            with f.if_(working):
+                f.call("wait", "void", ("ptr", "%team"), ("ptr", pending), ("i32", left), ("i32", 2))
+            until.again = working
+        meetings = f.op(f"sub i32 {_look(f, generation)}, {before}")
+        _leave_alone(f, f.op(f"icmp ugt i32 {f.op(f'shl i32 {_look(f, crowded)}, 1')}, {meetings}"))
     with f.if_(locked):
         f.call("unlock", "void", ("ptr", "%team"))
     f.target.restore_denormals(f, saved)
