@@ -13,6 +13,9 @@ from gluonjit.codegen.values import Val
 from gluonjit.ir.graph import Graph, Value
 from gluonjit.ir.windows import Strides
 
+AHEAD = 8192
+"""Bytes between what is computed and what is fetched, at least."""
+
 
 class Handler(Reductions):
     """What the element functions of a body are evaluated over, while its code is written."""
@@ -22,8 +25,9 @@ class Handler(Reductions):
         self.body = body
         self.strides = {v: s for v, s in zip(body.inputs, strides) if s is not None}
         self.evaluator = _KeepingEvaluator(body, self)
-        self.ahead = False
-        """Whether operands come from so far that rows had better be fetched before they are read."""
+        self.ahead: str | None = None
+        """What to fetch before it is read, as operands come from afar: 'reads', what follows each vector that is read;
+        'rows', a row that comes later, while one is written."""
         self.inputs = {
             v: Buffer(f.table(k), v.dtype, v.shape, f.root, self.strides.get(v)) for k, v in enumerate(body.inputs)
         }
@@ -43,7 +47,11 @@ class Handler(Reductions):
         return scope.memo
 
     def load_input(self, v: Value, index: Index) -> Val:
-        return self.load(self.inputs[v], index)
+        buffer = self.inputs[v]
+        value = self.load(buffer, index)
+        if self.ahead == "reads" and value.lanes and value.scope is self.f.scope:
+            self.fetch(buffer, buffer.flat(index) + AHEAD // v.dtype.itemsize)
+        return value
 
 
 class _KeepingEvaluator(Evaluator):

@@ -66,13 +66,13 @@ def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Target
     """Appends the kernel to the module. Its table: the body's inputs, then its outputs.
 
     `.strides` tells which of them are not row-major, `.streaming` that outputs had better be written past the caches,
-    `.ahead` that operands had better be fetched before they are read.
+    `.ahead` what had better be fetched before it is read (see `Handler`).
     """
     f = module.function(name)
     first = len(body.inputs)
     strides = attrs.get(".strides") or (None,) * (first + len(body.outputs))
     handler = Handler(f, body, target.width, strides[:first])
-    handler.ahead = ".ahead" in attrs
+    handler.ahead = attrs.get(".ahead")
     outputs = [
         (Buffer(f.table(first + k), v.dtype, v.shape, f.root, strides[first + k]), v)
         for k, v in enumerate(body.outputs)

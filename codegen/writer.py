@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from gluonjit.codegen.access import Buffer, Index
-from gluonjit.codegen.handler import Handler
+from gluonjit.codegen.handler import AHEAD, Handler
 from gluonjit.codegen.index import Affine, Var, affine
 from gluonjit.codegen.nest import Plan, extent
 from gluonjit.codegen.values import Val
@@ -23,9 +23,6 @@ _SMALL = 1 << 14
 """Elements (times terms, of a reduction) that are not worth dividing among threads."""
 _TASKS = 64
 """Iterations of the outer loops that are enough to divide."""
-
-_AHEAD = 8192
-"""Bytes between what is computed and what is fetched, at least."""
 
 _SHORT = 4
 """Vectors of a row that is written out, several rows at a time."""
@@ -47,7 +44,7 @@ class NestWriter:
         self.phases = [] if self.short else plan.phases
         self.index = (*plan.index, *(i for _, index in self.phases for i in index))
         """The outputs' index, and the indices of the phases, which become those of an element together."""
-        self.fetched = self._following_rows() if s.ahead else []
+        self.fetched = self._following_rows() if s.ahead == "rows" else []
 
     def _following_rows(self) -> list[tuple[Buffer, int]]:
         """(an input that is read row by row, elements to a row that comes soon): it is fetched while this one is
@@ -63,7 +60,7 @@ class NestWriter:
                 e = buffer.flat(plan.index)
                 distance = e.coefficient(row)
                 if distance and e.coefficient(vector) == 1:
-                    found.append((buffer, distance * -(-_AHEAD // (abs(distance) * v.dtype.itemsize))))
+                    found.append((buffer, distance * -(-AHEAD // (abs(distance) * v.dtype.itemsize))))
         return found
 
     def write(self) -> None:

@@ -268,19 +268,24 @@ def test_short_rows(rows, n, target):
         np.testing.assert_array_equal(one, three)
 
 
-def test_rows_fetched_ahead():
-    """The last phase asks for a row that comes later, which may lie behind the operand's end."""
-    graph = body(lambda b, x: softmax(b, x, (1,)), f32(200, 130))
+@pytest.mark.parametrize("ahead", ["rows", "reads"])
+def test_operands_fetched_ahead(ahead):
+    """What is asked for may lie behind the operand's end."""
+
+    def pooled(b, x):
+        return b.reduce_window(x, op="max", window=(3, 1), stride=(1, 1), low=(1, 0), high=(1, 0), dilation=(1, 1))
+
+    graph = body((lambda b, x: softmax(b, x, (1,))) if ahead == "rows" else pooled, f32(200, 130))
 
     def lower(name, target, module):
-        lower_loops(name, graph, {".ahead": True}, target, module)
+        lower_loops(name, graph, {".ahead": ahead}, target, module)
 
     module = llvm.Module(named("x86-64-v3"))
     lower("kernel", module.target, module)
     assert "llvm.prefetch" in module.text() and "llvm.prefetch" not in text(graph)
     inputs = arrays(f32(200, 130))
     for at_end in (False, True):
-        assert_close(run(graph, inputs, lower=lower, at_end=at_end)[0], evaluate(graph, inputs)[0][0], "softmax")
+        assert_close(run(graph, inputs, lower=lower, at_end=at_end)[0], evaluate(graph, inputs)[0][0], ahead)
 
 
 def known(indices):
@@ -567,7 +572,7 @@ def test_what_is_expensive_is_computed_once():
 
 def test_reductions_leave_the_loop_over_elements():
     """Loads of x: once for its maximum, once for the exponential; not once for every element of the row."""
-    graph = body(lambda b, x: b.div(x, spread(b, b.reduce(x, op="sum", axes=(1,)), x, (0,))), f32(64, 64))
+    graph = body(lambda b, x: b.div(x, spread(b, b.reduce(x, op="sum", axes=(1,)), x, (0,))), f32(64, 640))
     code = text(graph, named("x86-64-v4"))
     blocks = code.split("\nloop.")
     # The loop that stores holds no reduction: no other loop inside it.
