@@ -75,6 +75,12 @@ def padded(b: Builder, x: Value) -> Value:
     return b.pad(x, b.constant(0, F32), low=(0, 1, 1, 0), high=(0, 1, 1, 0))
 
 
+def chosen_pixels(b: Builder, x: Value) -> Value:
+    """28 × 28 of 14 × 14 pixels, as the first step of resizing."""
+    place = b.constant([k * 13 // 27 for k in range(28)], I32)
+    return b.gather(b.gather(x, place, axis=1), place, axis=2)
+
+
 def joined(b: Builder, *x: Value) -> Value:
     return b.concat(*x, axis=x[0].ndim - 1)
 
@@ -100,6 +106,8 @@ CASES: dict[str, tuple[Make, list[tuple[int, ...]]]] = {
     ),
     "softmax  1000": (operator("softmax"), [(0, 1000)]),
     "softmax  128": (operator("softmax"), [(0, 128)]),
+    "softmax  10": (operator("softmax"), [(0, 10)]),
+    "softmax  21 channels": (operator("softmax", axis=1), [(0, 21, 32, 32)]),
     "log_softmax  1000": (operator("log_softmax"), [(0, 1000)]),
     "LayerNorm  768": (operator("LayerNorm"), [(0, 768), (768,), (768,)]),
     "LayerNorm  100": (operator("LayerNorm"), [(0, 100), (100,), (100,)]),
@@ -114,6 +122,8 @@ CASES: dict[str, tuple[Make, list[tuple[int, ...]]]] = {
     "sum of pixels, NCHW": (reduce("sum", 2, 3), [(0, 64, 14, 14)]),
     "sum of pixels, NHWC": (reduce("sum", 1, 2), [(0, 14, 14, 64)]),
     "argmax of rows of 1000": (operator("argmax", axis=1), [(0, 1000)]),
+    "argmax of rows of 20": (operator("argmax", axis=1), [(0, 20)]),
+    "argmax of 21 channels": (operator("argmax", axis=1), [(0, 21, 32, 32)]),
     "NCHW -> NHWC  C 3": (transpose(0, 2, 3, 1), [(0, 3, 112, 112)]),
     "NCHW -> NHWC  C 64": (transpose(0, 2, 3, 1), [(0, 64, 14, 14)]),
     "NHWC -> NCHW  C 64": (transpose(0, 3, 1, 2), [(0, 14, 14, 64)]),
@@ -131,6 +141,11 @@ CASES: dict[str, tuple[Make, list[tuple[int, ...]]]] = {
         operator("_contrib_BilinearResize2D", height=28, width=28),
         [(0, 64, 14, 14)],
     ),
+    "bilinear, half as large": (
+        operator("_contrib_BilinearResize2D", height=28, width=28),
+        [(0, 8, 56, 56)],
+    ),
+    "pixels by number, NHWC": (chosen_pixels, [(0, 14, 14, 64)]),
 }
 
 
