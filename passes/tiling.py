@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 
 MAX_ROWS = 14
 MAX_VECTORS = 4
+MAX_LINES = 16
+"""Vectors of a tile whose epilogue reads a residual from afar, and writes there: 26 are more misses than the first
+cache can wait for at a time, and all loads wait with them. That was a third of the time in ResNet-50's first stage."""
 _UNITS = 2
 """Multiply-adds per cycle, and loads."""
 _STREAM = 32
@@ -75,10 +78,18 @@ def product_cycles(
 
 
 def register_tile(
-    m: int, n: int, k: int, row_bytes: int, itemsize: int, target: Any, most: int = MAX_ROWS, halved: bool = False
+    m: int,
+    n: int,
+    k: int,
+    row_bytes: int,
+    itemsize: int,
+    target: Any,
+    most: int = MAX_ROWS,
+    halved: bool = False,
+    size: int = MAX_ROWS * MAX_VECTORS,
 ) -> tuple[int, int]:
     """(rows, columns) of the tile for an [m, n] result of sums of k terms, whose rows lie `row_bytes` apart in a; at
-    most so many rows. `halved`: the last vector of columns is."""
+    most so many rows, and `size` vectors. `halved`: the last vector of columns is."""
     width = lanes(target, itemsize)
     needed = -(-n // width)
     most_rows = min(m, most, _WAYS if row_bytes % _PAGE == 0 else MAX_ROWS)
@@ -86,7 +97,8 @@ def register_tile(
     for vectors in range(1, min(MAX_VECTORS, needed) + 1):
         # As many rows per tile as go into m evenly: 100 rows are 7 · 13 + 9 at best.
         for rows in sorted({-(-m // -(-m // most)) for most in range(1, most_rows + 1)}):
-            if registers(rows, vectors, target, halved and vectors == needed) > target.num_vector_registers:
+            needed_registers = registers(rows, vectors, target, halved and vectors == needed)
+            if needed_registers > target.num_vector_registers or rows * vectors > size:
                 continue
             cycles = product_cycles(m, n, k, rows, vectors, itemsize, target, halved)
             if best is None or cycles < best[0] * 0.999:
