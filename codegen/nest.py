@@ -137,10 +137,12 @@ def _lane_cost(e: Affine, kind: str, var: Var, width: int, unroll: int) -> float
         return _pattern_cost([c * k for k in range(width)], kind, width)
     size = width * unroll
     # Of a loop that is written out, all is known.
-    block = variable("block", max(2, extent(var) // size)) if size + width <= extent(var) else affine(0)
+    known_block = size + width > extent(var)
+    block = affine(0) if known_block else variable("block", max(2, extent(var) // size))
     total = 0.0
-    for j in range(unroll):
-        lane = Var("lane", 0, min(width, extent(var)) - 1)
+    vectors = min(unroll, -(-extent(var) // width))
+    for j in range(vectors):
+        lane = Var("lane", 0, (min(width, extent(var) - j * width) if known_block else width) - 1)
         at = e.substitute({var: block * size + affine(lane) + j * width})
         lanes = [(atom, k) for atom, k in at.terms if lane in atom.leaves]
         if any(len(atom.leaves) > 1 for atom, _ in lanes):
@@ -149,7 +151,7 @@ def _lane_cost(e: Affine, kind: str, var: Var, width: int, unroll: int) -> float
             known = Affine(0, tuple(lanes))
             pattern = [int(known.evaluate(lambda _: k)) for k in range(lane.high + 1)]  # noqa: B023 (called at once)
             total += _pattern_cost(pattern, kind, width)
-    return total / unroll
+    return total / vectors
 
 
 def _pattern_cost(pattern: Sequence[int], kind: str, width: int) -> float:

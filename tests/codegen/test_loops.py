@@ -304,6 +304,19 @@ def test_known_indices(n, size, target):
     check(down, f32(n, 21), target=target, nthreads=3)
 
 
+@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("channels", [1, 2, 3, 5, 20])
+def test_known_pixels(channels, target):
+    """Rows and columns of an image picked: short rows that are one loop together."""
+    rows, columns = np.linspace(0, 6, 9).astype(int), np.linspace(0, 5, 11).astype(int)
+
+    def resized(b, x):
+        return b.gather(b.gather(x, b.constant(rows, I32), axis=0), b.constant(columns, I32), axis=1)
+
+    check(resized, f32(7, 6, channels), target=target)
+    check(lambda b, x: b.gather(x, b.constant(rows, I32), axis=0), f32(7, channels), target=target)
+
+
 def test_known_indices_of_any_kind():
     rng = np.random.default_rng(0)
     wild = rng.integers(-40, 40, (3, 19))
