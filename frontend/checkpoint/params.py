@@ -29,6 +29,7 @@ from gluonjit.checkpoint import atomic, origin, sparse
 from gluonjit.ir.types import DType, TensorType, dtype_of
 from gluonjit.ir.types import dtype as ir_dtype
 from gluonjit.symbol.graph import TYPE_FLAGS
+from gluonjit.util import is_np_shape
 
 MAGIC = 0x112
 V1, V2, V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
@@ -264,7 +265,8 @@ class _Reader:
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> None:
     """Writes what `read` reads, byte for byte as `mx.nd.save` does; an existing file is replaced at once.
 
-    Scalars have no form in V2; a file with one is V3 throughout, which MXNet reads inside of `np_shape(True)`.
+    Scalars have no form in V2; a file with one, or that is written inside of `np_shape(True)`, is V3 throughout, which
+    MXNet reads there.
     MXNetError when the file cannot be written.
     """
     atomic.write(path, chunks(arrays))
@@ -274,7 +276,7 @@ def chunks(arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> Iterator[
     """What `write` writes, in pieces that have a buffer."""
     names = list(arrays) if isinstance(arrays, Mapping) else []
     values = list(arrays.values() if isinstance(arrays, Mapping) else arrays)
-    magic = V2 if all(x.ndim for x in values) else V3
+    magic = V2 if all(x.ndim for x in values) and not is_np_shape() else V3
     yield struct.pack("<QQQ", MAGIC, 0, len(values))
     for x in values:
         yield struct.pack(f"<Iii{x.ndim}q", magic, sparse.DEFAULT, x.ndim, *x.shape)

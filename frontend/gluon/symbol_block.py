@@ -13,6 +13,7 @@ from gluonjit.base import MXNetError
 from gluonjit.gluon.block import HybridBlock, _require_tensors
 from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.ndarray import NDArray
+from gluonjit.numpy_semantics import as_np
 from gluonjit.symbol import Symbol
 from gluonjit.symbol.dtypes import declared_type
 from gluonjit.symbol.graph import STORAGE_TYPES, copy_graph, post_order
@@ -125,6 +126,8 @@ class SymbolBlock(HybridBlock):
         else:
             inputs |= {name: recorder.parameter(param) for name, param in self._params.items()}
             results = recorder.graft(self._graph, inputs)
+        if any(x._numpy for x in given):
+            results = as_np(results)
         return nest.rebuild(self._out_form, results)
 
     def _check_form(self, args: Sequence[Any]) -> None:

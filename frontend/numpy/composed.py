@@ -145,9 +145,7 @@ def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
 
 def concatenate(seq: Any, axis: Any = 0, out: Any = None) -> Any:
     """The arrays one after another along the axis; without one, all their elements"""
-    if axis is None:
-        seq, axis = [ravel(x) for x in seq], 0
-    return apply("_npi_concatenate", tuple(seq), {"dim": axis, "num_args": len(seq)}, out)
+    return apply("_npi_concatenate", tuple(seq), {"axis": axis, "num_args": len(seq)}, out)
 
 
 def stack(arrays: Any, axis: int = 0, out: Any = None) -> Any:
@@ -217,8 +215,6 @@ def ravel(x: Any, order: str = "C") -> Any:
 
 def flip(m: Any, axis: Any = None, out: Any = None) -> Any:
     """The elements backwards along the axes, or along all"""
-    if axis is None:
-        axis = tuple(range(m.ndim))
     return apply("_npi_flip", (m,), {"axis": axis}, out)
 
 
@@ -332,37 +328,21 @@ def einsum(subscripts: str, *operands: Any, out: Any = None, **kwargs: Any) -> A
 
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, out: Any = None) -> Any:
     """The weighted mean over axes; `returned`: and the sum of the weights"""
-    if weights is None:
-        mean = apply("_npi_mean", (a,), {"axis": axis}, out)
-        if not returned:
-            return mean
-        ones = apply("_npi_full_like", (a,), {"fill_value": 1.0})
-        return mean, apply("_np_sum", (ones,), {"axis": axis})
-    if weights.ndim == 1 and a.ndim != 1:
-        own = tuple(-1 if k == axis % a.ndim else 1 for k in range(a.ndim))
-        weights = apply("_np_reshape", (weights,), {"newshape": own})
-    weights = apply("_npi_broadcast_to", (weights,), {"shape": a.shape})
-    total = apply("_np_sum", (weights,), {"axis": axis})
-    weighted = apply("_np_sum", (apply("_npi_multiply", (a, weights)),), {"axis": axis})
-    mean = apply("_npi_true_divide", (weighted, total), out=out)
-    return (mean, total) if returned else mean
+    attrs = {"axis": axis, "returned": returned, "weighted": weights is not None}
+    return apply("_npi_average", (a,) if weights is None else (a, weights), attrs, out)
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """The 2-norm of all elements, or the norm of order 1, 2, inf or -inf over an axis; 'fro' over two"""
-    if ord in (None, 2, 1, "fro"):
-        axes = tuple(range(x.ndim)) if axis is None else axis
-        axes = (axes,) if isinstance(axes, integer_types) else tuple(axes)
-        if ord is None or ord == "fro" or len(axes) == 1:
-            attrs = {"ord": 1 if ord == 1 else 2, "axis": axes, "keepdims": keepdims}
-            if not axes:
-                return apply("_npi_absolute", (x,))
-            y = apply("norm", (x,), attrs)
-            return y if keepdims or len(axes) < x.ndim else apply("_np_reshape", (y,), {"newshape": ()})
-    elif ord in (np.inf, -np.inf) and (axis is not None or x.ndim == 1):
-        if isinstance(axis, integer_types) or axis is None or len(axis) == 1:
-            op = "_np_max" if ord > 0 else "_np_min"
-            return apply(op, (apply("_npi_absolute", (x,)),), {"axis": axis, "keepdims": keepdims})
+    """The root of the sum of squares, or for vectors the norm of order 1, 2, inf or -inf, over the axes"""
+    single = axis is None or isinstance(axis, integer_types) or len(axis) == 1
+    if ord in (np.inf, -np.inf) and single:
+        op = "_np_max" if ord > 0 else "_np_min"
+        return apply(op, (apply("_npi_absolute", (x,)),), {"axis": axis, "keepdims": keepdims})
+    attrs = {"ord": 1 if ord == 1 else 2, "axis": axis, "keepdims": keepdims}
+    if ord is None or ord == "fro":
+        return apply("_npi_norm", (x,), {**attrs, "flag": -2 if axis is None else 1})
+    if ord in (1, 2) and single:
+        return apply("_npi_norm", (x,), {**attrs, "flag": -1})
     from gluonjit.numpy.functions import unsupported
 
     raise unsupported(f"norm of order {ord!r} over axes {axis}")

@@ -45,7 +45,6 @@ NAMES = {
     "_npi_boolean_mask": "_contrib_boolean_mask",
     "_npi_cast": "Cast",
     "_npi_clip": "clip",
-    "_npi_concatenate": "Concat",
     "_npi_det": "_linalg_det",
     "_npi_expand_dims": "expand_dims",
     "_npi_full": "_full",

@@ -10,7 +10,7 @@ from gluonjit.ir.types import BOOL, F32, F64, I64, DType, dtype_of
 from gluonjit.operators.attributes import boolean, dtype, integer, number, optional, shape
 from gluonjit.operators.reduction import reduced_axes
 from gluonjit.operators.registry import OperatorError, Shape, operator
-from gluonjit.operators.support import axis_in, convert, widened
+from gluonjit.operators.support import along, axis_in, convert, widened
 
 _AXES = {"axis": optional(shape()), "keepdims": boolean(False)}
 _INITIAL = {"initial": optional(number(), None)}
@@ -129,3 +129,50 @@ _declare_position("argmax", "Where the (first) largest element is along the axis
 _declare_position(
     "argmin", "Where the (first) smallest element is along the axis, or in the flattened tensor, as int64"
 )
+
+
+# Means and norms
+
+
+@operator(
+    "_npi_average",
+    inputs=lambda attrs: ("a", "weights") if attrs["weighted"] else ("a",),
+    attrs={"axis": optional(shape(), None), "returned": boolean(False), "weighted": boolean(True)},
+    outputs=lambda attrs: ("output0", "output1"),
+    visible=lambda attrs: 1 + attrs["returned"],
+)
+def average(b: Any, a: Any, weights: Any = None, *, axis: Shape | None, returned: bool, weighted: bool) -> Any:
+    """The mean over axes, with weights of the same shape, or for a single axis a vector; and the sums of the weights
+
+    Of whole numbers both are whole.
+    """
+    own, gone = dtype_of(a), _gone(a, axis)
+    work = own if own.is_float else F64
+    x = a if own is work else b.cast(a, dtype=work)
+    if weights is None:
+        weights = b.constant(1, work)
+    else:
+        weights = weights if dtype_of(weights) is work else b.cast(weights, dtype=work)
+        if len(weights.shape) == 1 and len(gone) == 1:
+            weights = b.reshape(weights, shape=along(gone[0], len(a.shape), weights.shape[0]))
+    weights = b.broadcast(weights, shape=tuple(a.shape))
+    total = _reduced(b, weights, "sum", gone, False)
+    mean = b.div(_reduced(b, b.mul(x, weights), "sum", gone, False), total)
+    return (mean, total) if own is work else (convert(b, mean, own), convert(b, total, own))
+
+
+@operator(
+    "_npi_norm",
+    attrs={"ord": number(2.0), **_AXES, "flag": integer(-1, doc="which kind: -2 and 1 root of squares, -1 of vectors")},
+)
+def norm(b: Any, data: Any, *, ord: float, axis: Shape | None, keepdims: bool, flag: int) -> Any:
+    """sum(|x|) for ord 1, sqrt(sum(x * x)) for ord 2, over axes"""
+    own = dtype_of(data)
+    if flag not in (-2, -1, 1) or ord not in (1, 2):
+        raise OperatorError(f"norm of order {ord:g} (flag {flag}) is not built: only sums of magnitudes and of squares")
+    gone = _gone(data, axis)
+    if ord == 1:
+        return _reduced(b, b.abs(data), "sum", gone, keepdims)
+    # Squares leave the range of a type long before their root does.
+    x = b.cast(data, dtype=F64)
+    return convert(b, b.sqrt(_reduced(b, b.mul(x, x), "sum", gone, keepdims)), own)

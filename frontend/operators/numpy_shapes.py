@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.opdef import REQUIRED
 from gluonjit.ir.types import I64, dtype_of
 from gluonjit.operators.attributes import Attr, boolean, enum, integer, number, optional, shape, string
 from gluonjit.operators.creation import diag as legacy_diag
-from gluonjit.operators.joining import concat, part
+from gluonjit.operators.joining import concat, part, split_v2
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import axis_in, require_same_dtype, scalar, shape_text
 
@@ -183,12 +184,40 @@ def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
     return _join(b, [b.reshape(x, shape=(*old[:axis], 1, *old[axis:])) for x in data], axis)
 
 
+@operator("_npi_concatenate", variadic=True, attrs={"num_args": integer(low=1), "axis": optional(integer(), 0)})
+def concatenate(b: Any, *data: Any, num_args: int, axis: int | None) -> Any:
+    """The inputs one after another along the axis; without one, all their elements"""
+    if axis is None:
+        return _join(b, [b.reshape(x, shape=(math.prod(x.shape),)) for x in data], 0)
+    return _join(b, list(data), axis)
+
+
+# Taking apart
+
+
+def _declare_split(name: str, doc: str, own_axis: Callable[[int], int]) -> None:
+    def expand(b: Any, data: Any, *, axis: int, **attrs: Any) -> Any:
+        return split_v2.expand(b, data, axis=own_axis(len(data.shape)), **attrs)
+
+    expand.__doc__ = doc
+    attrs = {**split_v2.attrs, "axis": integer(1, doc="has no effect")}
+    operator(f"_npi_{name}", attrs=attrs, outputs=split_v2.outputs)(expand)
+
+
+_declare_split(
+    "hsplit", "`split` along the second axis; of a vector, along its only one", lambda rank: min(rank - 1, 1)
+)
+_declare_split("dsplit", "`split` along the third axis", lambda rank: 2)
+
+
 # Order
 
 
-@operator("_npi_flip", attrs={"axis": shape()})
-def flip(b: Any, data: Any, *, axis: Shape) -> Any:
-    """The elements backwards along axes"""
+@operator("_npi_flip", attrs={"axis": optional(shape(), REQUIRED)})
+def flip(b: Any, data: Any, *, axis: Shape | None) -> Any:
+    """The elements backwards along axes, or along all"""
+    if axis is None:
+        axis = tuple(range(len(data.shape)))
     return b.reverse(data, axes=tuple(axis_in(k, len(data.shape)) for k in axis)) if axis else data
 
 

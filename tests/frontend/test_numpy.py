@@ -359,6 +359,15 @@ def test_graphs_of_mxnets_operators():
     assert y.asnumpy().tolist() == [[0, 0, 1]]
 
 
+def test_exported_graphs(tmp_path, with_np, x):
+    net = Net()
+    net.initialize()
+    (expected,) = both(net, x)
+    net.export(str(tmp_path / "net"))
+    other = gluon.SymbolBlock.imports(tmp_path / "net-symbol.json", ["data"], tmp_path / "net-0000.params")
+    same([other(x)], [expected])
+
+
 def test_refusals(x):
     with pytest.raises(MXNetError, match="does not support boolean type"):
         (x > 0) - (x > 0)

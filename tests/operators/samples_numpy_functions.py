@@ -276,6 +276,41 @@ def position_kept(rng):
     return [integers(rng, 3, 4, dtype="int64")], {"axis": -2, "keepdims": True}
 
 
+@sample("_npi_average")
+def plain_average(rng):
+    return [floats(rng, 2, 3)], {"weighted": False, "axis": 1}
+
+
+@sample("_npi_average")
+def weighted_average(rng):
+    return [floats(rng, 2, 3), floats(rng, 2, 3, low=0.5)], {"returned": True}
+
+
+@sample("_npi_average")
+def average_weighted_by_vector(rng):
+    return [floats(rng, 2, 3), floats(rng, 3, low=0.5)], {"axis": (-1,)}
+
+
+@sample("_npi_average")
+def average_of_integers(rng):
+    return [integers(rng, 4)], {"weighted": False}
+
+
+@sample("_npi_norm")
+def norm_of_all(rng):
+    return [floats(rng, 2, 3)], {"ord": 2, "flag": -2}
+
+
+@sample("_npi_norm")
+def norm_over_an_axis(rng):
+    return [floats(rng, 2, 3, dtype="float64")], {"ord": 2, "axis": (1,), "flag": 1, "keepdims": True}
+
+
+@sample("_npi_norm")
+def magnitudes(rng):
+    return [floats(rng, 2, 3)], {"ord": 1, "axis": (-1,), "flag": -1}
+
+
 # Shapes
 
 
@@ -382,6 +417,51 @@ def stacked(rng):
 @sample("_npi_stack")
 def numbers_stacked(rng):
     return [integers(rng), integers(rng), integers(rng)], {"num_args": 3}
+
+
+@sample("_npi_concatenate")
+def concatenated(rng):
+    return [floats(rng, 2, 3), floats(rng, 2, 2)], {"num_args": 2, "axis": -1}
+
+
+@sample("_npi_concatenate")
+def concatenated_in_a_row(rng):
+    return [integers(rng, 2, 3), integers(rng, 2)], {"num_args": 2, "axis": None}
+
+
+@sample("_npi_concatenate")
+def concatenated_rows(rng):
+    return [floats(rng, 1, 3), floats(rng, 0, 3), floats(rng, 2, 3)], {"num_args": 3}
+
+
+@sample("_npi_hsplit")
+def split_in_three(rng):
+    return [floats(rng, 2, 3, 6)], {"indices": (), "sections": 3, "axis": 1}
+
+
+@sample("_npi_hsplit")
+def split_at(rng):
+    return [integers(rng, 2, 5, 4)], {"indices": (0, 1, 3)}
+
+
+@sample("_npi_dsplit")
+def split_deep_in_three(rng):
+    return [floats(rng, 2, 3, 6)], {"indices": (), "sections": 3, "axis": 2}
+
+
+@sample("_npi_dsplit")
+def split_deep_at(rng):
+    return [integers(rng, 2, 5, 4)], {"indices": (0, 1, 3), "axis": 2}
+
+
+@sample("_npi_hsplit")
+def vector_split(rng):
+    return [floats(rng, 4)], {"indices": (), "sections": 2}
+
+
+@sample("_npi_flip")
+def flipped_all(rng):
+    return [floats(rng, 2, 3)], {"axis": None}
 
 
 @sample("_npi_flip")
