@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gluonjit import random
 from gluonjit.base import MXNetError
+from gluonjit.numpy_semantics import as_np
 from gluonjit.trace import nest
 from gluonjit.trace.state import running
 
@@ -125,7 +126,7 @@ def _padded(column: Sequence[NDArray], most: int, used: int | None = None) -> ND
             shapes = "\n".join(f"  Step {n}, shape is {y.shape}" for n, y in enumerate(column))
             raise ValueError(f"Shapes of step_outputs are inconsistent, which are:\n{shapes}")
         out[k] = x
-    return out
+    return as_np(out) if first._numpy else out
 
 
 def _cond_arrays(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any]) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from gluonjit.control_flow import flat, iterations, listed, one_step
 from gluonjit.ndarray import NDArray
+from gluonjit.numpy_semantics import as_np
 from gluonjit.symbol.graph import Entry, Node
 from gluonjit.symbol.subgraph import MARK, Origin, Subgraph, control_node, cut, marked
 from gluonjit.symbol.symbol import Symbol
@@ -27,12 +28,13 @@ def _flat(value: Any, what: str) -> tuple[list[Any], Any]:
 class _Body:
     """A function that ran on variables: its graph, where the graph's inputs come from, the forms of its results.
 
-    `sensitive`: it asked for a type.
+    `kinds` says which results are of `mx.np`; `sensitive`: it asked for a type.
     """
 
     graph: Subgraph
     origins: list[Origin]
     forms: Any
+    kinds: list[bool]
     sensitive: bool = False
 
     def places(self, count: int) -> list[int]:
@@ -63,12 +65,10 @@ def _record(name: str, given: Sequence[Any], scanned: int, function: Callable[..
             names.append(base)
         variables = [Node(None, n, {MARK: mark}) for n in names]
         if trace is not None:
-            types = [trace.type(x) for x in given]
-            types[:scanned] = [t.with_shape(t.shape[1:]) for t in types[:scanned]]
-            outputs, forms, program, sensitive = trace.record_body(variables, types, function)
+            outputs, kinds, forms, program, sensitive = trace.record_body(variables, given, scanned, function)
             graph, origins = cut(outputs, variables, set(program).__contains__, program, trace.modes)
-            return _Body(graph, origins, forms, sensitive)
-        results, forms = function(*(Symbol([(v, 0)]) for v in variables))
+            return _Body(graph, origins, forms, kinds, sensitive)
+        results, forms = function(*(type(x)([(v, 0)]) for v, x in zip(variables, given)))
         for x in results:
             if not isinstance(x, Symbol):
                 raise AssertionError(f"{name} must give symbols, but got {x} of type {type(x)}")
@@ -77,7 +77,8 @@ def _record(name: str, given: Sequence[Any], scanned: int, function: Callable[..
             made = node.attrs.get(MARK, "")
             return made == mark or made.startswith(f"{mark}$")
 
-        return _Body(*cut([x._entry("output") for x in results], variables, inside), forms)
+        kinds = [x._numpy for x in results]
+        return _Body(*cut([x._entry("output") for x in results], variables, inside), forms, kinds)
 
 
 def _append(op: str, bodies: Sequence[_Body], given: Sequence[Any], captured: Sequence[Entry], attrs: Any) -> list[Any]:
@@ -85,9 +86,11 @@ def _append(op: str, bodies: Sequence[_Body], given: Sequence[Any], captured: Se
     graphs = [body.graph for body in bodies]
     trace = _trace_of(given)
     if trace is not None:
-        return trace.append_control(op, graphs, given, captured, attrs, any(body.sensitive for body in bodies))
-    node = control_node(op, graphs, [*(x._entry("input") for x in given), *captured], attrs)
-    return [Symbol([(node, k)]) for k in range(node.visible)]
+        results = trace.append_control(op, graphs, given, captured, attrs, any(body.sensitive for body in bodies))
+    else:
+        node = control_node(op, graphs, [*(x._entry("input") for x in given), *captured], attrs)
+        results = [Symbol([(node, k)]) for k in range(node.visible)]
+    return [as_np(x) if kind else x for x, kind in zip(results, bodies[-1].kinds, strict=True)]
 
 
 def _lifted(values: Sequence[Any]) -> list[Any]:

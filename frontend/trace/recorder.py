@@ -297,9 +297,12 @@ class Recorder:
     # Bodies of loops and branches
 
     def record_body(
-        self, variables: Sequence[Node], types: Sequence[TensorType], function: Callable[..., Any]
-    ) -> tuple[list[Entry], Any, list[Node], bool]:
-        """Runs `function(*variables) -> (results, forms)`: (results, forms, its operators, whether it asked for types).
+        self, variables: Sequence[Node], alike: Sequence[TracedSymbol], scanned: int, function: Callable[..., Any]
+    ) -> tuple[list[Entry], list[bool], Any, list[Node], bool]:
+        """Runs `function(*variables) -> (results, forms)`: (results, which of them are arrays of `mx.np`, forms, its
+        operators, whether it asked for types).
+
+        Each variable is like an array of `alike`, the first `scanned` of them like a row of it.
 
         Its operators do not become part of the program. Arrays from outside can be read in it, and not written to.
         """
@@ -307,15 +310,19 @@ class Recorder:
 
         outer, before, assumed = self.nodes, set(self.facts), len(self._assumed)
         handles = []
-        for node, type in zip(variables, types, strict=True):
+        for k, (node, x) in enumerate(zip(variables, alike, strict=True)):
+            whole = self.type(x)
+            type = whole.with_shape(whole.shape[1:]) if k < scanned else whole
             self.types[node, 0] = type
-            handles.append(TracedSymbol(self, Cell((node, 0), self.frames[-1]), 0, type.shape))
+            handle = TracedSymbol(self, Cell((node, 0), self.frames[-1]), 0, type.shape)
+            handles.append(as_np(handle) if x._numpy else handle)
         self.frames.append(object())
         program: list[Node] = []
         self.nodes = program
         try:
             results, forms = function(*handles)
-            outputs = [read(self.lift(x)) for x in results]
+            symbols = [self.lift(x) for x in results]
+            outputs, kinds = [read(x) for x in symbols], [x._numpy for x in symbols]
         finally:
             self.frames.pop()
             self.nodes = outer
@@ -326,7 +333,7 @@ class Recorder:
             del self.facts[fact]
         pairs = [pair for pair in self._assumed[assumed:] if any(e[0] in inner for e in pair)]
         self._assumed = [pair for pair in self._assumed if pair not in pairs]
-        return outputs, forms, program, bool(seen or pairs)
+        return outputs, kinds, forms, program, bool(seen or pairs)
 
     def append_control(
         self,

@@ -215,6 +215,13 @@ PROGRAMS = {
     "rank 0": lambda F, x: [x.sum() + x, F.np.zeros(()) + 1, x.max().reshape(1), F.np.broadcast_to(x[0, 0], (2, 2))],
     "shapes": lambda F, x: [x.reshape(x.shape[1], -1), F.np.tile(x, (2, 1)), F.np.repeat(x, 2, axis=1), x.squeeze()],
     "of both kinds": lambda F, x: [F.relu(x), F.np.relu(x) if hasattr(F.np, "relu") else F.npx.relu(x), F.sum(x)],
+    "loops": lambda F, x: [
+        *F.contrib.foreach(lambda row, state: ((row + state).sum(), row * 2 - state[0]), x, x[0]),
+        F.contrib.cond(x.sum() > 1, lambda: x + 1, lambda: x - 1),
+        *F.contrib.while_loop(
+            lambda i, s: i < 2, lambda i, s: (s.sum(), [i + 1, s * 2]), [F.np.zeros((1,)), x], max_iterations=3
+        ),
+    ],
     "back": lambda F, x: [x.as_nd_ndarray() * 2, F.np.add(x, x).as_nd_ndarray()[0]],
 }
 
