@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import dtype_name
+from gluonjit.ndarray import NDArray
+from gluonjit.numpy.composed import where
 from gluonjit.numpy.methods import NumpyMethods
 from gluonjit.numpy_semantics import apply, as_nd, as_np
 from gluonjit.symbol.symbol import Symbol
@@ -99,3 +101,13 @@ class TracedArray(NumpyMethods, TracedSymbol):  # type: ignore[misc]
 
     def __getitem__(self, key: Any) -> Any:
         return as_np(indexing.get_as_numpy(self, key))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if isinstance(key, (Symbol, NDArray)) and key.dtype == np.bool_ and key.shape == self.shape:
+            # One value for all that a mask chooses: the mask need not be known.
+            if isinstance(value, (Symbol, NDArray)) and value.size == 1:
+                value = apply("_np_reshape", (value,), {"newshape": ()}).astype(self.dtype)
+            if np.ndim(value) == 0:
+                self[...] = where(key, value, self)
+                return
+        super().__setitem__(key, value)

@@ -55,7 +55,7 @@ def get_as_numpy(x: TracedSymbol, key: Any) -> Any:
     recorder = x._recorder
     shape = x.shape
     if _traced_parts(key):
-        return _take(x, key)
+        return _take_as_numpy(x, key if isinstance(key, tuple) else (key,))
     parts = numpy_key(key)
     if any(isinstance(part, (np.ndarray, np.bool_, bool, range)) for part in parts):
         return recorder.fresh(_gather(x, np.arange(math.prod(shape)).reshape(shape)[parts]))
@@ -64,6 +64,27 @@ def get_as_numpy(x: TracedSymbol, key: Any) -> Any:
     final = () if len(meaning.int_axes) == len(shape) and not meaning.new_axes else meaning.shape
     entry = reshaped(recorder, _sliced(x, meaning), final)
     return x.view(_flat(meaning.start, shape), final, entry) if meaning.contiguous else recorder.fresh(entry)
+
+
+def _take_as_numpy(x: TracedSymbol, parts: tuple[Any, ...]) -> Any:
+    """`_take`, where index arrays of rank 0 count as whole numbers do: what they index is no axis of the result."""
+    recorder = x._recorder
+    vectors: list[Any] = []
+    for part in parts:
+        if _traced_parts(part):
+            index = recorder.lift(part)
+            part = recorder.fresh(reshaped(recorder, read(index), (1,))) if index.ndim == 0 else index
+            vectors.append((part, index.ndim == 0))
+        else:
+            vectors.append((part, not isinstance(part, slice) and np.ndim(part) == 0))
+    found = _take(x, tuple(part for part, _ in vectors))
+    chosen = [(k, single) for k, (part, single) in enumerate(vectors) if not isinstance(part, slice)]
+    if not all(single for _, single in chosen):
+        return found
+    axis, entry = chosen[0][0], read(found)
+    pin(recorder, entry)
+    shape = recorder.types[entry].shape
+    return recorder.fresh(reshaped(recorder, entry, shape[:axis] + shape[axis + 1 :]))
 
 
 def put(x: TracedSymbol, key: Any, value: Any) -> None:

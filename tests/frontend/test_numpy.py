@@ -210,6 +210,12 @@ PROGRAMS = {
     "moving": lambda F, x: [x.T, F.np.swapaxes(x, 0, 1), F.np.roll(x, 1), F.np.flip(x, 0), F.np.expand_dims(x, 0)],
     "indexing": lambda F, x: [x[0], x[0, 1], x[:, ::2], x[None], x[..., 1], x[[1, 0]], x[-1][1:], x[1:1], x[()]],
     "index arrays": lambda F, x: [x[F.np.argmax(x, axis=0)], F.np.take(x, F.np.argmax(x, axis=0), axis=0, mode="clip")],
+    "positions of rank 0": lambda F, x: [
+        x.reshape(-1)[F.np.argmax(x)],
+        x[:, F.np.argmax(x[0])],
+        x[F.np.argmin(x[:, 0]), 1],
+        x[F.np.argmax(x, axis=0)[0]],
+    ],
     "types": lambda F, x: [x.astype("int32") / 2, x.astype("int32") + 1, (x > 0).sum(), F.np.sum(x, dtype="float64")],
     "making": lambda F, x: [F.np.zeros_like(x), F.np.ones((2, 0)), F.np.arange(3), F.np.eye(2), mnp.array([1, 2])],
     "rank 0": lambda F, x: [x.sum() + x, F.np.zeros(()) + 1, x.max().reshape(1), F.np.broadcast_to(x[0, 0], (2, 2))],
@@ -243,12 +249,14 @@ def test_writes(x):
         y = F.np.zeros((2, 3))
         y[0] = x[1]
         y[1, 2] = 7
+        y[y < -3] = -3
+        y[y == 5] = x[1, 1:2]
         y += 1
         y[:, 0] = mnp.array([3, 4])
         return y
 
     (y,) = both(Program(program), x)
-    assert y.tolist() == [[3, 6, -5], [4, 1, 8]]
+    assert y.tolist() == [[3, 6, -2], [4, 1, 8]]
 
 
 def test_one_block_for_arrays_of_both_kinds(x):
