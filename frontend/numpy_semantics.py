@@ -58,24 +58,41 @@ def apply(
 
     `symbolic` decides where there are no operands. TypeError for an operand that is no array.
     """
+    NDArray, Symbol, compute, append = _flavours()
+    untyped = symbolic
+    for x in operands:
+        if not isinstance(x, NDArray):
+            if not isinstance(x, Symbol):
+                raise TypeError(f"type {type(x)} not supported")
+            untyped = True
+    operator = _operator(op)
+    # A dtype of None is none; for operators called by name it is NumPy's default.
+    raw = _clean({key: value for key, value in attrs.items() if key != "dtype" or value is not None}) if attrs else {}
+    trace = running.trace
+    if trace is not None and trace.concerns(operands):
+        result = trace.invoke(operator, operands, raw, out, name, None, _hint(op))
+    elif untyped:
+        result = append(operator, operands, raw, None, name, None, _hint(op))
+    else:
+        result = compute(operator, operands, raw, out)
+    return result if out is not None else as_np(result)
+
+
+@cache
+def _flavours() -> tuple[Any, Any, Any, Any]:
+    """The classes of arrays and of symbols, and what runs an operator on each."""
     from gluonjit.ndarray import NDArray, imperative
     from gluonjit.symbol import Symbol, symbol
 
-    for x in operands:
-        if not isinstance(x, (NDArray, Symbol)):
-            raise TypeError(f"type {type(x)} not supported")
-    # A dtype of None is none; for operators called by name it is NumPy's default.
-    operator = get(op)
-    raw = _clean({key: value for key, value in (attrs or {}).items() if key != "dtype" or value is not None})
-    trace = running.trace
-    hint = op.lstrip("_").partition("_")[2]
-    if trace is not None and trace.concerns(operands):
-        result = trace.invoke(operator, operands, raw, out, name, None, hint)
-    elif symbolic or any(isinstance(x, Symbol) for x in operands):
-        result = symbol.invoke(operator, operands, raw, None, name, None, hint)
-    else:
-        result = imperative.invoke(operator, operands, raw, out)
-    return result if out is not None else as_np(result)
+    return NDArray, Symbol, imperative.invoke, symbol.invoke
+
+
+_operator = cache(get)
+
+
+def _hint(op: str) -> str:
+    """What nodes are named after: `_npi_mean` is `mean`."""
+    return op.lstrip("_").partition("_")[2]
 
 
 def lazy_packages(package: str, symbolic: bool) -> Callable[[str], Any]:

@@ -171,19 +171,24 @@ def _call(name: str, op: str, parameters: list[str]) -> Function:
         given.append(inspect.Parameter(shown, kind, default=value))
         if k >= operands and (equals or needed) and shown not in ("out", "order"):
             attrs[shown] = attr or shown
-    signature = inspect.Signature(given)
-    first = [p.name for p in given[:operands]]
+    names = [p.name for p in given]
+    required = {p.name for p in given if p.default is inspect.Parameter.empty}
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError as e:
-            raise TypeError(f"{name}(): {e}") from None
-        said = bound.arguments
+        if len(args) > len(names):
+            raise TypeError(f"{name}() takes {len(names)} positional arguments, but {len(args)} were given")
+        said = dict(zip(names, args))
+        for key in kwargs:
+            if key in said or key not in names:
+                what = "multiple values for" if key in said else "an unexpected keyword"
+                raise TypeError(f"{name}() got {what} argument {key!r}")
+        said.update(kwargs)
+        if not required <= said.keys():
+            raise TypeError(f"{name}() needs the arguments {', '.join(n for n in names if n in required)}")
         raw = {attrs[key]: value for key, value in said.items() if key in attrs}
-        return apply(op, [said[key] for key in first], raw, said.get("out"))
+        return apply(op, [said[key] for key in names[:operands]], raw, said.get("out"))
 
-    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__signature__ = inspect.Signature(given)  # type: ignore[attr-defined]
     return _described(function, name, get(op).doc)
 
 

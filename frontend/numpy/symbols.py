@@ -103,11 +103,12 @@ class TracedArray(NumpyMethods, TracedSymbol):  # type: ignore[misc]
         return as_np(indexing.get_as_numpy(self, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if isinstance(key, (Symbol, NDArray)) and key.dtype == np.bool_ and key.shape == self.shape:
+        mask: Any = key if isinstance(key, (Symbol, NDArray)) else None
+        if mask is not None and mask.dtype == np.bool_ and mask.shape == self.shape:
             # One value for all that a mask chooses: the mask need not be known.
-            if isinstance(value, (Symbol, NDArray)) and value.size == 1:
+            if hasattr(value, "as_np_ndarray") and value.size == 1:
                 value = apply("_np_reshape", (value,), {"newshape": ()}).astype(self.dtype)
             if np.ndim(value) == 0:
-                self[...] = where(key, value, self)
+                self[...] = where(mask, value, self)
                 return
         super().__setitem__(key, value)
