@@ -57,3 +57,11 @@ def test_hybridized(part, recorded, arrays):
     block.hybridize()
     for expression, results in zip(chosen, block(*arrays.values())):
         check(expression, results, recorded)
+
+
+def test_network_of_mxnet(root, recorded):
+    """A graph and parameters that MXNet exported."""
+    data = root / "tests" / "data"
+    net = gluon.SymbolBlock.imports(data / "numpy-net-symbol.json", ["data"], data / "numpy-net-0000.params")
+    for _ in range(2):
+        check("net", net(mnp.array(cases.PICTURE)), recorded)

@@ -17,6 +17,9 @@ ARRAYS = {
     "d": numpy.array([[2.0, 1.0], [1.0, 3.0]], "float64"),
 }
 
+PICTURE = numpy.random.RandomState(0).rand(2, 3, 4, 4).astype("float32")
+"""What the network of `record_numpy.py` is given."""
+
 EXPRESSIONS = """
 i + 2.5 | 2.5 - i | i * 2.5 | i / 2 | 3 / i | i % 2 | i ** 2 | 2 ** i | -m | abs(f) | i < 1.5 | i == 1.5 | m != 1
 2 > m | m > s | s + 1 | s * m | m == m | i & i | i | 1 | i ^ 2 | m @ m.T | n > 0 | n == n | b + b
