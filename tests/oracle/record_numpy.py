@@ -1,4 +1,4 @@
-"""Asks real MXNet 1.9.1 for the values of the expressions in `operators/numpy_expressions.py`: `tests/data/numpy.npz`.
+"""Asks real MXNet 1.9.1 for the values of `operators/numpy_expressions.py`, and keeps them in `tests/data/numpy.npz`.
 
 It also exports a network that was written for `mx.np`, `numpy-net-symbol.json` and `.params`, with its results as `net`.
 
