@@ -1,6 +1,6 @@
 """Asks real MXNet 1.9.1 for the values of `operators/numpy_expressions.py`, and keeps them in `tests/data/numpy.npz`.
 
-It also exports a network that was written for `mx.np`, `numpy-net-symbol.json` and `.params`, with its results as `net`.
+It also exports a network that was written for `mx.np`: `numpy-net-symbol.json`, `.params`, and its results as `net`.
 
 It runs in the venv that `record.py` describes. `tests/frontend/test_numpy_expressions.py` replays the recording.
 """
