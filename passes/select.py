@@ -87,20 +87,21 @@ def select(
         notes: dict[str, Any] = {".kernel": kernel}
         if kernel == "loops" and sum(v.type.nbytes for v in (*op.operands, *op.results)) > target.l3:
             notes[".streaming"] = True  # no cache would hold the results until they are read
-        if kernel == "loops" and sum(v.type.nbytes for v in op.operands) > target.l2:
-            notes |= _fetched_ahead(op)
+        if kernel == "loops":
+            notes |= _fetched_ahead(op, target)
         return b.emit(op.name, operands, {**op.attrs, **notes}, op.regions, op.loc, names)
 
     return rewrite(graph, rule)
 
 
-def _fetched_ahead(op: Op) -> dict[str, Any]:
+def _fetched_ahead(op: Op, target: Any) -> dict[str, Any]:
     """What a kernel whose operands come from afar had better fetch before it reads it, as it does too much between two
     reads for the machine to have asked for enough: `.ahead` (`codegen.handler`). A plain sum, say, needs no help."""
-    body = op.regions[0]
-    if any(o.name == "reduce" and o.operands[0].shape == body.outputs[0].shape for o in body.ops):
+    body, nbytes = op.regions[0], sum(v.type.nbytes for v in op.operands)
+    shape = body.outputs[0].shape
+    if nbytes > target.l2 and any(o.name == "reduce" and o.operands[0].shape == shape for o in body.ops):
         return {".ahead": "rows"}  # reduced, and then read again
-    if any(o.name in ("reduce_window", "arg_reduce", "concat") for o in body.ops):
+    if nbytes > target.l3 and any(o.name in ("reduce_window", "arg_reduce", "concat") for o in body.ops):
         return {".ahead": "reads"}
     return {}
 
