@@ -103,7 +103,7 @@ def fast_call(
     """A Python callable that runs `executable` natively on `n_args` wrapped arrays, or calls `fallback`.
 
     `rest` are the graph's remaining inputs (parameters, captured arrays), `held` its prepared values by table slot,
-    both as of `epoch`; `wrapper` is NDArray, or `mx.np`'s; `bare` says that the single result is returned as it is, else a list.
+    both as of `epoch`; `wrapper` is NDArray, or `mx.np`'s; `bare`: the single result is returned as it is, else a list.
     """
     main = executable.main
     layout = main.layout
