@@ -101,7 +101,8 @@ def _fetched_ahead(op: Op, target: Any) -> dict[str, Any]:
     shape = body.outputs[0].shape
     if nbytes > target.l2 and any(o.name == "reduce" and o.operands[0].shape == shape for o in body.ops):
         return {".ahead": "rows"}  # reduced, and then read again
-    if nbytes > target.l3 and any(o.name in ("reduce_window", "arg_reduce", "concat") for o in body.ops):
+    nbytes += sum(v.type.nbytes for v in op.results)
+    if nbytes >= target.l3 and any(o.name in ("reduce_window", "arg_reduce", "concat") for o in body.ops):
         return {".ahead": "reads"}
     return {}
 
