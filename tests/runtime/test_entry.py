@@ -131,7 +131,8 @@ def test_large_results_begin_at_cache_lines():
     before = sys.getrefcount(taken[1].dtype)
     del taken, array, r
     gc.collect()
-    assert sys.getrefcount(np.dtype("f4")) < before  # each array held a reference
+    if before != sys.getrefcount(None):  # both are immortal with NumPy 2.5
+        assert sys.getrefcount(np.dtype("f4")) < before  # each array held a reference
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the unit of ru_maxrss differs")
