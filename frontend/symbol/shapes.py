@@ -9,12 +9,13 @@ that come out equal every time are known. The rules run to a fixpoint.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.ir.types import F32, I8, I32, IRError, TensorType
-from gluonjit.operators.attributes import literal
+from gluonjit.operators import attributes
 from gluonjit.operators.registry import Operator, OperatorError, Shape
 from gluonjit.operators.support import Shapes, merge
 from gluonjit.symbol.graph import Entry, Node, post_order
@@ -179,11 +180,17 @@ def open_shape(node: Node) -> Shape | None:
     return shape if shape and 0 in shape else None
 
 
+_SHAPE = attributes.optional(attributes.shape())
+
+
 def declared_shape(variable: Node) -> Shape | None:
-    """The `__shape__` of a variable; None when it has none."""
+    """The `__shape__` of a variable; None when it has none. MXNetError when that is no shape."""
     text = variable.attrs.get("__shape__")
-    if text is None:
-        return None
-    value = literal(text)
-    shape = (value,) if isinstance(value, int) else tuple(value or ())
-    return tuple(max(n, 0) for n in shape) or None  # MXNet: () is an unknown rank, -1 an unknown dimension
+    what = f"Variable '{variable.name}': its __shape__ is {str(text)[:60]!r}"
+    try:
+        dims = tuple(max(n or 0, 0) for n in _SHAPE.convert(text) or ())  # () is an unknown rank, -1 an unknown dimension
+    except ValueError as e:
+        raise MXNetError(f"{what}, which is no shape: {e}") from e
+    if math.prod(n or 1 for n in dims) >= 1 << 60:
+        raise MXNetError(f"{what}, expected less than 2**60 elements")
+    return dims or None

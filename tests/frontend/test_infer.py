@@ -77,6 +77,19 @@ def test_declared_shapes(x):
     assert sym.var("v", shape=(2, 3)).infer_shape() == ([(2, 3)], [(2, 3)], [])
 
 
+@pytest.mark.parametrize("text", ["(4L, 3L)", "[4, 3]", "(4, 0)", "(4, -1)", "None", "()"])
+def test_spellings_of_declared_shapes(x, text):
+    w = sym.var("w", attr={"__shape__": text})
+    q = sym.FullyConnected(x, w, num_hidden=4, no_bias=True)
+    assert q.infer_shape(x=(2, 3)) == ([(2, 3), (4, 3)], [(2, 4)], [])
+
+
+@pytest.mark.parametrize("text", ["xyz", "(1, 'a')", "{", "(1,)*9", "[1,[2]]", "(1.5, 2)", f"({1 << 40}, {1 << 40})"])
+def test_declared_shapes_that_are_none(x, text):
+    with pytest.raises(MXNetError, match="Variable 'w': its __shape__ is "):
+        (x + sym.var("w", attr={"__shape__": text})).infer_shape(x=(2, 3))
+
+
 def test_contradictions_name_the_node(x, y, fc):
     with pytest.raises(
         MXNetError, match=r"Error in operator fc: Shape inconsistent, Provided = \[4,5\], inferred shape=\[4,3\]"
