@@ -188,7 +188,8 @@ def declared_shape(variable: Node) -> Shape | None:
     text = variable.attrs.get("__shape__")
     what = f"Variable '{variable.name}': its __shape__ is {str(text)[:60]!r}"
     try:
-        dims = tuple(max(n or 0, 0) for n in _SHAPE.convert(text) or ())  # () is an unknown rank, -1 an unknown dimension
+        # () is an unknown rank, -1 an unknown dimension.
+        dims = tuple(max(n or 0, 0) for n in _SHAPE.convert(text) or ())
     except ValueError as e:
         raise MXNetError(f"{what}, which is no shape: {e}") from e
     if math.prod(n or 1 for n in dims) >= 1 << 60:
