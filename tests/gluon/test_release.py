@@ -4,7 +4,6 @@ import copy
 import gc
 import os
 import pickle
-import threading
 import weakref
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 import gluonjit as mx
 from gluonjit.checkpoint import origin
 from gluonjit.gluon import nn
+from support.threads import at_once
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="mapped files could not be replaced here")
 
@@ -216,11 +216,7 @@ def test_threads(path):
             if not np.array_equal(net(X).asnumpy(), want) or (k == 0 and not net[0].weight.data().asnumpy().any()):
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    at_once(work, 4)
     assert not wrong
 
 

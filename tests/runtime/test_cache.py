@@ -4,7 +4,6 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 
@@ -21,6 +20,7 @@ from gluonjit.runtime import cache, compiler, native
 from gluonjit.runtime.artifact import Artifact, Corrupt, pack, unpack
 from gluonjit.runtime.compiler import PIPELINE, compile_graph
 from support.programs import random_program
+from support.threads import at_once
 
 
 @pytest.fixture
@@ -275,11 +275,7 @@ def test_threads(object_cache):
             if j == 2:
                 cache.clear()
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    at_once(work, 4)
     assert not wrong
 
 

@@ -3,7 +3,6 @@
 import gc
 import math
 import sys
-import threading
 import weakref
 
 import numpy as np
@@ -18,6 +17,7 @@ from gluonjit.runtime import mode, native
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.fast_call import fast_call
 from gluonjit.runtime.storage import EPOCH, Storage
+from support.threads import at_once
 
 
 class Wrapper:
@@ -277,11 +277,7 @@ def test_many_threads(ab, cost):
             if not (call(a, b)._array == k + 0.5).all():
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    at_once(work, 4)
     assert not wrong
 
 
