@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import sys
 
 import numpy as np
+
+from gluonjit.runtime.native import libc
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector in use."""
@@ -41,10 +42,9 @@ def aligned_copy(array: np.ndarray) -> np.ndarray:
 
 def give_back() -> None:
     """Gives memory that the C library keeps for later back to the system: LLVM leaves some MB behind. Takes 1 ms."""
-    if sys.platform.startswith("linux"):
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc
-        if trim is not None:
-            trim(ctypes.c_size_t(0))
+    trim = getattr(libc(), "malloc_trim", None)  # glibc has it
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
 
 
 _HUGE_PAGE = 2 << 20
