@@ -68,7 +68,7 @@ def flop(op: Op) -> float:
 def layers(key: str, target: Target) -> list[Layer]:
     """The distinct ones of a workload, the first first."""
     import gluonjit as mx
-    from gluonjit.gluon.cached import trace_call
+    from gluonjit.execution.cached_call import trace_call
     from gluonjit.runtime.compiler import PIPELINE
 
     net, inputs = make(key)

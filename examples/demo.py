@@ -10,7 +10,7 @@ import numpy as np
 
 import gluonjit as mx
 from gluonjit.codegen.target import host
-from gluonjit.gluon.cached import trace_call
+from gluonjit.execution.cached_call import trace_call
 from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import PIPELINE
 

@@ -26,7 +26,7 @@ _MODULES = {
     "context": "context",
     "contrib": "contrib",
     "engine": "engine",
-    "executor": "symbol.executor",
+    "executor": "execution.bound",
     "gluon": "gluon",
     "image": "image",
     "img": "image",
@@ -75,12 +75,12 @@ _OBJECTS = {
     "current_context": "context",
     "get_num_threads": "runtime.threads",
     "gpu": "context",
-    "install_as_mxnet": "dropin",
+    "install_as_mxnet": "tools.dropin",
     "is_np_array": "util",
     "is_np_shape": "util",
     "np_array": "util",
     "np_shape": "util",
-    "register_backend": "backends",
+    "register_backend": "execution.backends",
     "set_num_threads": "runtime.threads",
     "set_np_shape": "util",
     "use_np": "util",
@@ -95,7 +95,7 @@ def __getattr__(name: str) -> Any:
     elif name in _OBJECTS:
         value = getattr(importlib.import_module(f"gluonjit.{_OBJECTS[name]}"), name)
     else:
-        from gluonjit.mxnet_api import no_attribute
+        from gluonjit.language.mxnet_names import no_attribute
 
         raise no_attribute(__name__, name, __dir__())
     globals()[name] = value

@@ -2,7 +2,7 @@
 
 import sys
 
-from gluonjit.cli import main
+from gluonjit.tools.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

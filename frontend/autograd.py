@@ -10,8 +10,8 @@ import threading
 from typing import Any, NoReturn
 
 from gluonjit.base import MXNetError
+from gluonjit.language.running import running
 from gluonjit.runtime import mode
-from gluonjit.trace.state import running
 
 
 class _Modes(threading.local):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from gluonjit import random
 from gluonjit.base import MXNetError
-from gluonjit.numpy_semantics import as_np
-from gluonjit.trace import nest
-from gluonjit.trace.state import running
+from gluonjit.language import forms
+from gluonjit.language.kinds import as_np
+from gluonjit.language.running import running
 
 if TYPE_CHECKING:
     from gluonjit.ndarray import NDArray
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def flat(value: Any, what: str, kinds: tuple[type, ...]) -> tuple[list[Any], Any]:
     """The arrays in nested lists, and their form. AssertionError, as MXNet raises it, for anything else."""
     try:
-        return nest.flatten(value, lambda v: isinstance(v, kinds), what)
+        return forms.flatten(value, lambda v: isinstance(v, kinds), what)
     except ValueError:
         message = f"{what} must be (nested) list of arrays, but got {value} of type {type(value)}"
         raise AssertionError(message) from None
@@ -84,10 +84,10 @@ def _foreach_arrays(body: Callable[..., Any], data: Any, init_states: Any) -> An
     collected: list[list[Any]] = []
     with random.forked():
         for k in range(rows.pop()):
-            outputs, states = body(nest.rebuild(form, [x[k] for x in leaves]), states)
+            outputs, states = body(forms.rebuild(form, [x[k] for x in leaves]), states)
             parts, shape = flat(outputs, "foreach output", kind)
             collected.append(parts)
-    return nest.rebuild(listed(shape), [nd.stack(*column) for column in zip(*collected)]), states  # type: ignore[misc]
+    return forms.rebuild(listed(shape), [nd.stack(*column) for column in zip(*collected)]), states  # type: ignore[misc]
 
 
 def _while_arrays(cond: Callable[..., Any], func: Callable[..., Any], loop_vars: Any, max_iterations: Any) -> Any:
@@ -112,7 +112,7 @@ def _while_arrays(cond: Callable[..., Any], func: Callable[..., Any], loop_vars:
         else:  # only an iteration tells what there would have been
             parts, form = flat(one_step(func(*variables), count)[0], "while output", kind)
             stacked = [_padded([x], most, used=0) for x in parts]
-    return nest.rebuild(listed(form), stacked), variables[0] if alone else variables
+    return forms.rebuild(listed(form), stacked), variables[0] if alone else variables
 
 
 def _padded(column: Sequence[NDArray], most: int, used: int | None = None) -> NDArray:

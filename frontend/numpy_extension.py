@@ -11,10 +11,10 @@ from gluonjit.context import cpu_pinned as cpu_pinned
 from gluonjit.context import current_context as current_context
 from gluonjit.context import gpu as gpu
 from gluonjit.context import num_gpus as num_gpus
+from gluonjit.language.kinds import as_np as _as_np
 from gluonjit.ndarray import waitall as waitall
 from gluonjit.numpy.namespaces import equip as _equip
 from gluonjit.numpy.namespaces import flavours as _flavours
-from gluonjit.numpy_semantics import as_np as _as_np
 from gluonjit.util import is_np_array as is_np_array
 from gluonjit.util import is_np_shape as is_np_shape
 from gluonjit.util import reset_np as reset_np

@@ -1,7 +1,7 @@
 """`mx.contrib`: operators that MXNet calls experimental, once more, and automatic mixed precision."""
 
-from gluonjit import mxnet_api as _mxnet_api
 from gluonjit.contrib import amp
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.ndarray import contrib as nd
 from gluonjit.symbol import contrib as sym
 
@@ -10,4 +10,4 @@ symbol = sym
 
 __all__ = ["amp", "nd", "ndarray", "sym", "symbol"]
 
-_mxnet_api.explain(__name__)
+_mxnet_names.explain(__name__)

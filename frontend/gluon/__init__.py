@@ -1,12 +1,12 @@
 """Gluon: blocks, parameters, layers, losses, and models made of them."""
 
-from gluonjit import mxnet_api as _mxnet_api
 from gluonjit.gluon import contrib, data, loss, model_zoo, nn, rnn, utils
 from gluonjit.gluon.block import Block, HybridBlock
 from gluonjit.gluon.parameter import Constant, DeferredInitializationError, Parameter, ParameterDict
 from gluonjit.gluon.rnn.sequences import tensor_types
 from gluonjit.gluon.symbol_block import SymbolBlock
 from gluonjit.gluon.trainer import Trainer
+from gluonjit.language import mxnet_names as _mxnet_names
 
 __all__ = [
     "Block",
@@ -44,4 +44,4 @@ for _module in (
     ".model_zoo",
     ".model_zoo.vision",
 ):
-    _mxnet_api.explain(__name__ + _module)
+    _mxnet_names.explain(__name__ + _module)

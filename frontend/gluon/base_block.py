@@ -153,9 +153,9 @@ class Block:
 
         A parameter that several children share is written for each of them, or once if `deduplicate`.
         """
-        from gluonjit.checkpoint import parameters
+        from gluonjit.gluon import parameter_files
 
-        parameters.save_parameters(self, filename, deduplicate)
+        parameter_files.save_parameters(self, filename, deduplicate)
 
     def load_parameters(
         self,
@@ -173,9 +173,9 @@ class Block:
         * `cast_dtype`: where element types differ, those of the parameters (`dtype_source='current'`) or of the file
           (`'saved'`) are taken, instead of an AssertionError.
         """
-        from gluonjit.checkpoint import parameters
+        from gluonjit.gluon import parameter_files
 
-        parameters.load_parameters(self, filename, ctx, allow_missing, ignore_extra, cast_dtype, dtype_source)
+        parameter_files.load_parameters(self, filename, ctx, allow_missing, ignore_extra, cast_dtype, dtype_source)
 
     def save_params(self, filename: Any) -> None:
         """Deprecated: like `save_parameters`, by the parameters' own names, without the block's prefix."""
@@ -195,18 +195,18 @@ class Block:
 
     def save(self, prefix: Any) -> None:
         """Writes `prefix-model.json`, the tree of blocks with their names and graphs, and `prefix-model.params`."""
-        from gluonjit.checkpoint import structure
+        from gluonjit.gluon import structure_files
 
-        structure.save(self, prefix)
+        structure_files.save(self, prefix)
 
     def load(self, prefix: Any) -> None:
         """Takes over names and parameters that `save` wrote for a block made by the same program.
 
         Blocks that were hybridized then are so again.
         """
-        from gluonjit.checkpoint import structure
+        from gluonjit.gluon import structure_files
 
-        structure.load(self, prefix)
+        structure_files.load(self, prefix)
 
     def cast(self, dtype: Any) -> None:
         """Converts parameters, here and in the children, to another element type."""

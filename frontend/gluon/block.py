@@ -2,8 +2,8 @@
 
 The way of a call: `net(x)` → `HybridBlock.__call__`. A compiled block that has nothing else to do goes straight into
 native code (`_fast_call`). Otherwise hooks, then `forward`, which picks one of three: Symbols in, a Symbol out;
-hybridized, the compiled call (`cached.py`); else `hybrid_forward(mx.nd, …)`, operator by operator. So does a hybridized
-block that contains one which cannot be compiled (`_interpret`).
+hybridized, the compiled call (`execution/cached_call.py`); else `hybrid_forward(mx.nd, …)`, operator by operator. So does
+a hybridized block that contains one which cannot be compiled (`_interpret`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from collections.abc import Callable
 from typing import Any
 
 from gluonjit import ndarray, symbol
-from gluonjit.backends import get_backend
 from gluonjit.base import ValueNeeded
+from gluonjit.execution.backends import get_backend
 from gluonjit.gluon.base_block import Block
 from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.gluon.utils import HookHandle
+from gluonjit.language import forms
+from gluonjit.language.running import running
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
-from gluonjit.trace import nest, parameter_shapes
-from gluonjit.trace.state import running
+from gluonjit.trace import parameter_shapes
 
 __all__ = ["Block", "HybridBlock"]
 
@@ -40,7 +41,7 @@ class HybridBlock(Block):
     __slots__ = ("_fast_call",)
     _UNCOPIED = (*Block._UNCOPIED, "_cached")
 
-    # Both are set on the instance by `gluon.cached.CachedCall`, and dropped whenever they no longer fit.
+    # Both are set on the instance by `execution.cached_call.CachedCall`, and dropped whenever they no longer fit.
     _cached: Any = None
     """The compiled call: takes the arguments of `forward` that hold NDArrays."""
     _fast_call: Callable[..., Any] | None
@@ -190,9 +191,11 @@ class HybridBlock(Block):
         return Block.__call__(self, *args)
 
     def _given_arrays(self, form: Any) -> int | None:
-        """How many arrays `_fast_call` is given for a call whose arguments have this form (`trace.nest`); the rest are
-        always the same. None: such calls cannot go straight to native code."""
-        return len(form) - 1 if form == (tuple, *[nest.ARRAY] * (len(form) - 1)) else None
+        """How many arrays `_fast_call` is given for a call whose arguments have this form (`language.forms`).
+
+        The rest are always the same. None: such calls cannot go straight to native code.
+        """
+        return len(form) - 1 if form == (tuple, *[forms.ARRAY] * (len(form) - 1)) else None
 
     def forward(self, x: Any, *args: Any) -> Any:
         """Runs `hybrid_forward` on Symbols or NDArrays, or the code compiled from it."""
@@ -226,7 +229,7 @@ class HybridBlock(Block):
     def _compiled_call(self) -> Any:
         cached = self._cached
         if cached is None:
-            from gluonjit.gluon.cached import CachedCall
+            from gluonjit.execution.cached_call import CachedCall
 
             cached = self._cached = CachedCall(self, self._flags)
         return cached
@@ -240,13 +243,13 @@ class HybridBlock(Block):
         The block must have been hybridized and called: RuntimeError otherwise. Casts that automatic mixed precision
         put in are left out unless `remove_amp_cast` is False.
         """
-        from gluonjit.checkpoint import export
+        from gluonjit.gluon import export
 
         export.export(self, path, epoch, remove_amp_cast)
 
     def _exported(self) -> tuple[Symbol, dict[str, NDArray]]:
         """The graph to export, and the values of its variables, inputs aside, by name."""
-        from gluonjit.checkpoint import export
+        from gluonjit.gluon import export
 
         cached = self._cached
         if cached is None or not cached.traces:
@@ -285,15 +288,15 @@ class HybridBlock(Block):
         self._infer("infer_type", "dtype", args)
 
     def _infer(self, method: str, attr: str, args: tuple[Any, ...]) -> None:
-        arrays, form = nest.flatten(args, lambda x: isinstance(x, NDArray), "input")
+        arrays, form = forms.flatten(args, lambda x: isinstance(x, NDArray), "input")
         if not arrays:
             raise ValueError(f"All args are None and we do not support such a case. Received args={args}")
         names = ["data"] if len(arrays) == 1 else [f"data{k}" for k in range(len(arrays))]
         inputs = [symbol.var(name, shape=a.shape, dtype=a.dtype) for name, a in zip(names, arrays)]
         params = {name: p.var() for name, p in self._reg_params.items()}
         with self._scope:
-            result = self.hybrid_forward(symbol, *nest.rebuild(form, inputs), **params)
-        out = symbol.Group(nest.flatten(result, lambda x: isinstance(x, Symbol), "output")[0])
+            result = self.hybrid_forward(symbol, *forms.rebuild(form, inputs), **params)
+        out = symbol.Group(forms.flatten(result, lambda x: isinstance(x, Symbol), "output")[0])
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             known, _, aux = getattr(out, method)(**{n: getattr(a, attr) for n, a in zip(names, arrays)})

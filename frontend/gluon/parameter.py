@@ -14,12 +14,12 @@ import numpy as np
 from gluonjit import context, initializer, ndarray, symbol
 from gluonjit.base import MXNetError
 from gluonjit.gluon.utils import _indent, shape_is_known
+from gluonjit.language.kinds import as_np
 from gluonjit.ndarray import files
-from gluonjit.numpy_semantics import as_np
 from gluonjit.util import is_np_array
 
 if TYPE_CHECKING:
-    from gluonjit.checkpoint.origin import Origin
+    from gluonjit.files.origin import Origin
     from gluonjit.runtime.storage import Storage
 
 __all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDict"]
@@ -562,9 +562,9 @@ class ParameterDict:
 
     def save(self, filename: Any, strip_prefix: str = "") -> None:
         """Writes the values by name, without `strip_prefix`; ValueError for a name that does not begin with it."""
-        from gluonjit.checkpoint import parameters
+        from gluonjit.gluon import parameter_files
 
-        parameters.save_dict(self, filename, strip_prefix)
+        parameter_files.save_dict(self, filename, strip_prefix)
 
     def load(
         self,
@@ -580,9 +580,9 @@ class ParameterDict:
 
         Raises and converts as `Block.load_parameters` does, but AssertionError for extra names.
         """
-        from gluonjit.checkpoint import parameters
+        from gluonjit.gluon import parameter_files
 
-        parameters.check_prefix(self, restore_prefix)
+        parameter_files.check_prefix(self, restore_prefix)
         loaded = files.borrow(filename)
         self.load_dict(loaded, ctx, allow_missing, ignore_extra, restore_prefix, filename, cast_dtype, dtype_source)
 
@@ -601,10 +601,10 @@ class ParameterDict:
 
         `filename` is where messages say that the values come from.
         """
-        from gluonjit.checkpoint import parameters
+        from gluonjit.gluon import parameter_files
 
         source = f"file: {os.fspath(filename)}" if filename else "param_dict"
-        parameters.load_dict(
+        parameter_files.load_dict(
             self, param_dict, source, ctx, allow_missing, ignore_extra, restore_prefix, cast_dtype, dtype_source
         )
 

@@ -12,14 +12,14 @@ from gluonjit import symbol
 from gluonjit.base import MXNetError
 from gluonjit.gluon.block import HybridBlock, _require_tensors
 from gluonjit.gluon.parameter import ParameterDict
+from gluonjit.language import forms
+from gluonjit.language.kinds import as_np
+from gluonjit.language.running import running
 from gluonjit.ndarray import NDArray
-from gluonjit.numpy_semantics import as_np
 from gluonjit.symbol import Symbol
 from gluonjit.symbol.dtypes import declared_type
 from gluonjit.symbol.graph import STORAGE_TYPES, copy_graph, post_order
 from gluonjit.symbol.shapes import declared_shape
-from gluonjit.trace import nest
-from gluonjit.trace.state import running
 
 
 class SymbolBlock(HybridBlock):
@@ -66,8 +66,8 @@ class SymbolBlock(HybridBlock):
             inputs = [inputs]
         if isinstance(outputs, (list, tuple)) and len(outputs) == 1:
             outputs = outputs[0]
-        self._inputs, self._in_form = nest.flatten(_single(inputs), _is_symbol, "input")
-        heads, self._out_form = nest.flatten(_single(outputs), _is_symbol, "output")
+        self._inputs, self._in_form = forms.flatten(_single(inputs), _is_symbol, "input")
+        heads, self._out_form = forms.flatten(_single(outputs), _is_symbol, "output")
         self._graph = heads[0] if len(heads) == 1 else symbol.Group(heads)
         for x in self._inputs:
             if x._heads[0][0].op is not None:
@@ -114,7 +114,7 @@ class SymbolBlock(HybridBlock):
         return self._compiled_call()(x, *args)
 
     def hybrid_forward(self, F: Any, /, *args: Any, **params: Any) -> Any:  # type: ignore[override]
-        given = nest.flatten(args, _is_symbol, "input")[0]
+        given = forms.flatten(args, _is_symbol, "input")[0]
         self._check_form(args)
         inputs = {x.name: value for x, value in zip(self._inputs, given)}
         recorder = running.trace
@@ -128,11 +128,11 @@ class SymbolBlock(HybridBlock):
             results = recorder.graft(self._graph, inputs)
         if any(x._numpy for x in given):
             results = as_np(results)
-        return nest.rebuild(self._out_form, results)
+        return forms.rebuild(self._out_form, results)
 
     def _check_form(self, args: Sequence[Any]) -> None:
-        form = nest.flatten(args, lambda x: isinstance(x, (NDArray, Symbol)), "input")[1]
-        stored, found = nest.numbered(self._in_form), nest.numbered(form)
+        form = forms.flatten(args, lambda x: isinstance(x, (NDArray, Symbol)), "input")[1]
+        stored, found = forms.numbered(self._in_form), forms.numbered(form)
         if stored != found:
             raise ValueError(
                 "The argument structure of HybridBlock does not match the cached version. "

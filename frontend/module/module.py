@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit import autograd, context, ndarray, symbol
+from gluonjit.execution.bound import solve_variables
 from gluonjit.gluon import SymbolBlock
 from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.initializer import InitDesc, Uniform
@@ -18,7 +19,6 @@ from gluonjit.module.base_module import BaseModule, Params, Shapes, check_descri
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
 from gluonjit.symbol.dtypes import declared_type
-from gluonjit.symbol.executor import solve_variables
 from gluonjit.symbol.graph import post_order
 
 

@@ -3,7 +3,9 @@
 from typing import Any
 
 from gluonjit import control_flow
-from gluonjit.namespace import Flavour, populate
+from gluonjit.language.kinds import lazy_packages
+from gluonjit.language.namespace import Flavour, populate
+from gluonjit.language.running import running
 from gluonjit.ndarray import adamw
 from gluonjit.ndarray.arithmetic import *  # noqa: F403
 from gluonjit.ndarray.creation import *  # noqa: F403
@@ -11,8 +13,6 @@ from gluonjit.ndarray.custom import *  # noqa: F403
 from gluonjit.ndarray.files import *  # noqa: F403
 from gluonjit.ndarray.imperative import invoke
 from gluonjit.ndarray.ndarray import NDArray
-from gluonjit.numpy_semantics import lazy_packages
-from gluonjit.trace.state import running
 
 
 def _adopt(value: Any) -> Any:

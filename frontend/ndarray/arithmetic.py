@@ -12,10 +12,10 @@ from functools import cache
 from typing import Any
 
 from gluonjit.base import numeric_types
+from gluonjit.language.running import running
 from gluonjit.ndarray.imperative import invoke
 from gluonjit.ndarray.ndarray import NDArray
 from gluonjit.operators.registry import Operator, get
-from gluonjit.trace.state import running
 
 __all__ = [
     "add",

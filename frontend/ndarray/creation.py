@@ -9,8 +9,8 @@ import numpy as np
 
 from gluonjit.base import MXNetError, integer_types, mx_real_t
 from gluonjit.context import Context, current_context
+from gluonjit.language.running import running
 from gluonjit.ndarray.ndarray import NDArray, _functions, _placed_copy, convert, element_type
-from gluonjit.trace.state import running
 
 __all__ = [
     "arange",

@@ -6,8 +6,8 @@ from typing import Any
 
 from gluonjit.autograd import modes
 from gluonjit.base import MXNetError
+from gluonjit.language.running import running
 from gluonjit.ndarray.ndarray import NDArray
-from gluonjit.trace.state import running
 
 __all__ = ["Custom"]
 

@@ -19,7 +19,7 @@ Arrays = dict[str, NDArray] | list[NDArray]
 
 def save(fname: str | os.PathLike[str], data: Any) -> None:
     """Writes an NDArray, a list of them or a dict of them by name; an existing file is replaced at once."""
-    from gluonjit.checkpoint import formats
+    from gluonjit.files import formats
 
     if isinstance(data, NDArray):
         data = [data]
@@ -38,7 +38,7 @@ def load(fname: str | os.PathLike[str]) -> Arrays:
     Sparse arrays come as dense ones. Raises CheckpointError for a malformed file, MXNetError for one that cannot be
     read.
     """
-    from gluonjit.checkpoint import formats
+    from gluonjit.files import formats
 
     if not isinstance(fname, (str, os.PathLike)):
         raise TypeError("fname required to be a string")
@@ -47,14 +47,14 @@ def load(fname: str | os.PathLike[str]) -> Arrays:
 
 def borrow(fname: str | os.PathLike[str]) -> Arrays:
     """`load` for a caller who copies the arrays at once: they may lie in the file itself, and cannot be written to."""
-    from gluonjit.checkpoint import formats
+    from gluonjit.files import formats
 
     return _wrapped(formats.read(fname, copy=False))
 
 
 def load_frombuffer(buf: bytes | str) -> Arrays:
     """`load` for the contents of a file."""
-    from gluonjit.checkpoint import params
+    from gluonjit.files import params
 
     if not isinstance(buf, (str, bytes)):
         raise TypeError("buf required to be a string or bytes")

@@ -15,11 +15,11 @@ from gluonjit.autograd import modes
 from gluonjit.base import MXNetError
 from gluonjit.context import Context, placed
 from gluonjit.ir.types import IRError
+from gluonjit.language.running import running
 from gluonjit.ndarray.ndarray import EAGER, NDArray
 from gluonjit.operators.registry import Operator, cache_key
 from gluonjit.runtime.eager import quiet
 from gluonjit.runtime.storage import Storage
-from gluonjit.trace.state import running
 
 # Bits of ndarray.flags.num: C-contiguous, owns its data, writeable. A result with all three, and no operand itself,
 # is fresh memory in the layout that an NDArray has.

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gluonjit import autograd, namespace, random
+from gluonjit import autograd, random
 from gluonjit.base import MXNetError, numeric_types
 from gluonjit.context import Context, cpu, placed
 from gluonjit.ir.types import DTYPES, IRError, dtype
+from gluonjit.language import namespace
+from gluonjit.language.running import recorded, running
 from gluonjit.ndarray import indexing
 from gluonjit.operators.shape import decode_shape
 from gluonjit.runtime.eager import Eager, quiet
 from gluonjit.runtime.storage import Storage
-from gluonjit.trace.state import recorded, running
 
 _new = object.__new__
 _CPU = cpu(0)
@@ -253,7 +254,7 @@ class NDArray:
     @recorded
     def as_np_ndarray(self) -> Any:
         """The `mx.np.ndarray` on the same memory."""
-        from gluonjit.numpy_semantics import as_np
+        from gluonjit.language.kinds import as_np
 
         return as_np(self._view(self._array))
 

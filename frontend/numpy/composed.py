@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import integer_types
-from gluonjit.numpy_semantics import apply
-from gluonjit.trace.state import running
+from gluonjit.language.kinds import apply
+from gluonjit.language.running import running
 
 
 def _number(x: Any) -> bool:

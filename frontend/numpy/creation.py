@@ -9,7 +9,7 @@ import numpy as np
 
 from gluonjit.base import MXNetError, integer_types
 from gluonjit.context import current_context
-from gluonjit.numpy_semantics import apply
+from gluonjit.language.kinds import apply
 
 Function = Callable[..., Any]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import MXNetError, numeric_types
-from gluonjit.numpy_semantics import apply
+from gluonjit.language.kinds import apply
 from gluonjit.operators.registry import get
 
 Function = Callable[..., Any]

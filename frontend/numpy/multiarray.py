@@ -8,10 +8,10 @@ import numpy as np
 
 from gluonjit.base import mx_real_t
 from gluonjit.context import Context, current_context
+from gluonjit.language.kinds import as_nd, as_np
+from gluonjit.language.running import recorded, running
 from gluonjit.ndarray.ndarray import NDArray, _placed_copy, convert, element_type
 from gluonjit.numpy.methods import NumpyMethods
-from gluonjit.numpy_semantics import as_nd, as_np
-from gluonjit.trace.state import recorded, running
 
 
 class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]

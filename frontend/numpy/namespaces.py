@@ -1,7 +1,7 @@
 """`mx.np` and `mx.npx` in their flavours: `mx.nd.np`, `mx.sym.np` and the packages themselves.
 
 The sub-modules (`np.random`, `np.linalg`, `npx.image`, …) are modules made here, not files, as those of
-`gluonjit.namespace` are.
+`gluonjit.language.namespace` are.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gluonjit.namespace import make_function
-from gluonjit.numpy_semantics import as_np
+from gluonjit.language.kinds import as_np
+from gluonjit.language.namespace import make_function
 
 Function = Callable[..., Any]
 
@@ -113,7 +113,7 @@ def equip(namespace: dict[str, Any], name: str, content: Mapping[str, Any]) -> N
         if not key.startswith("__") and key in lazily:
             namespace[key] = lazily[key]
             return namespace[key]
-        from gluonjit.mxnet_api import no_attribute
+        from gluonjit.language.mxnet_names import no_attribute
 
         raise no_attribute(name, key, __dir__())
 

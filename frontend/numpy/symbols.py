@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import dtype_name
+from gluonjit.language.kinds import apply, as_nd, as_np
 from gluonjit.ndarray import NDArray
 from gluonjit.numpy.composed import where
 from gluonjit.numpy.methods import NumpyMethods
-from gluonjit.numpy_semantics import apply, as_nd, as_np
 from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import indexing
 from gluonjit.trace.symbol import TracedSymbol

@@ -3,9 +3,10 @@
 from typing import Any as _Any
 
 from gluonjit import control_flow as _control_flow
-from gluonjit.namespace import Flavour, populate
-from gluonjit.numpy_semantics import lazy_packages as _lazy_packages
-from gluonjit.symbol.executor import Executor as Executor
+from gluonjit.execution.bound import Executor as Executor
+from gluonjit.language.kinds import lazy_packages as _lazy_packages
+from gluonjit.language.namespace import Flavour, populate
+from gluonjit.language.running import running as _running
 from gluonjit.symbol.files import *  # noqa: F403
 from gluonjit.symbol.functions import *  # noqa: F403
 from gluonjit.symbol.symbol import Group as Group
@@ -13,7 +14,6 @@ from gluonjit.symbol.symbol import Symbol as Symbol
 from gluonjit.symbol.symbol import Variable as Variable
 from gluonjit.symbol.symbol import invoke as invoke
 from gluonjit.symbol.symbol import var as var
-from gluonjit.trace.state import running as _running
 
 
 def _adopt(value: _Any) -> _Any:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gluonjit.control_flow import flat, iterations, listed, one_step
+from gluonjit.language import forms
+from gluonjit.language.kinds import as_np
+from gluonjit.language.running import running
 from gluonjit.ndarray import NDArray
-from gluonjit.numpy_semantics import as_np
 from gluonjit.symbol.graph import Entry, Node
 from gluonjit.symbol.subgraph import MARK, Origin, Subgraph, control_node, cut, marked
 from gluonjit.symbol.symbol import Symbol
-from gluonjit.trace import nest
-from gluonjit.trace.state import running
 
 
 def _flat(value: Any, what: str) -> tuple[list[Any], Any]:
@@ -107,7 +107,7 @@ def foreach_symbols(body: Callable[..., Any], data: Any, init_states: Any, name:
 
     def run(*variables: Any) -> Any:
         outputs, after = body(
-            nest.rebuild(data_form, variables[: len(rows)]), nest.rebuild(states_form, variables[len(rows) :])
+            forms.rebuild(data_form, variables[: len(rows)]), forms.rebuild(states_form, variables[len(rows) :])
         )
         parts, form = _flat(outputs, "foreach output")
         kept, kept_form = _flat(after, "foreach loop_vars")
@@ -127,7 +127,7 @@ def foreach_symbols(body: Callable[..., Any], data: Any, init_states: Any, name:
         "remain_locs": [k for k, o in enumerate(recorded.origins) if not isinstance(o, int)],
     }
     results = _append("_foreach", [recorded], [*rows, *states], captured, attrs)
-    return nest.rebuild(listed(form), results[:count]), nest.rebuild(kept_form, results[count:])
+    return forms.rebuild(listed(form), results[:count]), forms.rebuild(kept_form, results[count:])
 
 
 def _operands(bodies: Sequence[_Body], count: int) -> tuple[list[Entry], list[list[int]]]:
@@ -146,7 +146,7 @@ def while_symbols(
     count = len(variables)
 
     def arguments(given: Sequence[Any]) -> list[Any]:
-        nested = nest.rebuild(form, given)
+        nested = forms.rebuild(form, given)
         return list(nested) if isinstance(nested, (list, tuple)) else [nested]
 
     def condition(*given: Any) -> Any:
@@ -175,7 +175,7 @@ def while_symbols(
         "func_var_locs": bodies[1].places(count),
     }
     results = _append("_while_loop", bodies, variables, captured, attrs)
-    return nest.rebuild(listed(outputs_form), results[:outputs]), nest.rebuild(listed(form), results[outputs:])
+    return forms.rebuild(listed(outputs_form), results[:outputs]), forms.rebuild(listed(form), results[outputs:])
 
 
 def cond_symbols(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], name: str) -> Any:
@@ -193,4 +193,4 @@ def cond_symbols(pred: Any, then_func: Callable[[], Any], else_func: Callable[[]
         "else_input_locs": locs[2],
     }
     results = _append("_cond", bodies, [], captured, attrs)
-    return nest.rebuild(bodies[1].forms, results)
+    return forms.rebuild(bodies[1].forms, results)

@@ -14,20 +14,20 @@ def load(fname: str | os.PathLike[str]) -> Symbol:
 
     Raises CheckpointError for a malformed file, MXNetError for one that cannot be read.
     """
-    from gluonjit.checkpoint import symbol_json
+    from gluonjit.symbol import json_reader
 
     if not isinstance(fname, (str, os.PathLike)):
         raise TypeError("fname need to be string")
-    return symbol_json.read(fname)
+    return json_reader.read(fname)
 
 
 def load_json(json_str: str) -> Symbol:
     """`load` for the contents of a file."""
-    from gluonjit.checkpoint import symbol_json
+    from gluonjit.symbol import json_reader
 
     if not isinstance(json_str, str):
         raise TypeError("fname required to be string")
-    return symbol_json.parse(json_str, "<string>")
+    return json_reader.parse(json_str, "<string>")
 
 
 fromjson = load_json

@@ -13,10 +13,10 @@ import numpy as np
 
 from gluonjit.base import dtype_name, integer_types
 from gluonjit.context import Context
+from gluonjit.language.running import current_trace
 from gluonjit.operators import registry
 from gluonjit.symbol.compose import make_node
 from gluonjit.symbol.symbol import Symbol, invoke
-from gluonjit.trace.state import current_trace
 
 __all__ = [
     "Custom",

@@ -30,7 +30,7 @@ class Node:
     * `attrs`: what was passed, as MXNet would write it: strings; no defaults. User attributes are `__like_this__`.
     * `parsed`: the operator's attributes with defaults, in canonical Python form; {} for a variable.
     * `inputs`: entries, in the operator's order.
-    * `versions`: what a file says of each input besides; see `checkpoint.symbol_writer`. () if it is from no file.
+    * `versions`: what a file says of each input besides; see `symbol.json_writer`. () if it is from no file.
     * `loc`: where in the user's program it was made, while tracing.
     """
 

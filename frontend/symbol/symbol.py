@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from gluonjit import attribute
 from gluonjit.base import MXNetError, NotImplementedForSymbol, dtype_name
-from gluonjit.namespace import add_methods, input_names
+from gluonjit.language.namespace import add_methods, input_names
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator
 from gluonjit.symbol.arithmetic import ARITHMETIC, SignMethods
@@ -217,17 +217,17 @@ class Symbol(SignMethods):
 
     def tojson(self, remove_amp_cast: bool = True) -> str:
         """The graph as MXNet's JSON; without `amp_cast` and `amp_multicast` nodes, unless told otherwise."""
-        from gluonjit.checkpoint import symbol_writer
+        from gluonjit.symbol import json_writer
 
-        return symbol_writer.text(self, remove_amp_cast)
+        return json_writer.text(self, remove_amp_cast)
 
     def save(self, fname: Any, remove_amp_cast: bool = True) -> None:
         """Writes `tojson` to a file; one that exists is replaced at once."""
-        from gluonjit.checkpoint import symbol_writer
+        from gluonjit.symbol import json_writer
 
         if not isinstance(fname, (str, os.PathLike)):
             raise TypeError("fname need to be string")
-        symbol_writer.write(fname, self, remove_amp_cast)
+        json_writer.write(fname, self, remove_amp_cast)
 
     # Types
 
@@ -272,9 +272,9 @@ class Symbol(SignMethods):
         shared_exec: Any = None,
     ) -> Any:
         """An `Executor` over the given arrays: a list in the order of `list_arguments()`, or a dict by name."""
-        from gluonjit.symbol import executor
+        from gluonjit.execution import bound
 
-        return executor.bind(self, ctx, args, args_grad, grad_req, aux_states)
+        return bound.bind(self, ctx, args, args_grad, grad_req, aux_states)
 
     def simple_bind(
         self,
@@ -289,9 +289,9 @@ class Symbol(SignMethods):
         **shapes: Any,
     ) -> Any:
         """An `Executor` over new arrays of zeros, whose shapes follow from those given."""
-        from gluonjit.symbol import executor
+        from gluonjit.execution import bound
 
-        return executor.simple_bind(self, ctx, grad_req, type_dict, shapes)
+        return bound.simple_bind(self, ctx, grad_req, type_dict, shapes)
 
     def eval(self, ctx: Any = None, **kwargs: Any) -> list[Any]:
         """The outputs for the given arrays, one for every argument."""
@@ -339,7 +339,7 @@ class Symbol(SignMethods):
 
     def as_np_ndarray(self) -> Any:
         """The same graph, with NumPy's semantics."""
-        from gluonjit.numpy_semantics import as_np
+        from gluonjit.language.kinds import as_np
 
         return as_np(Symbol(self._heads))
 
@@ -424,9 +424,9 @@ def invoke(
     `operands` are in the order of the signature, None where one was left out; those of a variadic operator may also
     be in `attrs`, by name. `out` is for traces; MXNet's symbols ignore it.
     """
-    from gluonjit.trace import state
+    from gluonjit.language import running
 
-    trace = state.current_trace()
+    trace = running.current_trace()
     if trace is not None and trace.concerns(operands):
         return trace.invoke(op, operands, attrs, out=out, name=name, attr=attr, hint=hint)
     by_name = {key: value for key, value in attrs.items() if isinstance(value, Symbol)}

@@ -6,7 +6,7 @@ to import and free of cycles: the rest loads when first used.
 
 from typing import TYPE_CHECKING, Any
 
-from gluonjit.trace.state import current_trace
+from gluonjit.language.running import current_trace
 
 if TYPE_CHECKING:
     from gluonjit.trace.tracing import Trace, alias_pattern, flatten, parameter_shapes, trace

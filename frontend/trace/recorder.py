@@ -16,7 +16,8 @@ from gluonjit.autograd import modes
 from gluonjit.base import MXNetError, TraceError, ValueNeeded
 from gluonjit.context import Context
 from gluonjit.ir.types import TensorType, dtype, type_of
-from gluonjit.numpy_semantics import as_np
+from gluonjit.language import running
+from gluonjit.language.kinds import as_np
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator, Shape
 from gluonjit.symbol.compose import make_node
@@ -24,7 +25,7 @@ from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.shapes import is_complete
 from gluonjit.symbol.subgraph import control_node
 from gluonjit.symbol.symbol import Symbol
-from gluonjit.trace import facts, state
+from gluonjit.trace import facts
 from gluonjit.trace.facts import Fact
 from gluonjit.trace.memory import Cell, read, write
 from gluonjit.trace.source import quote, user_loc
@@ -252,7 +253,7 @@ class Recorder:
         hint: str | None = None,
     ) -> list[Entry]:
         """Appends a node; its visible outputs. Raises MXNetError when the operands do not fit."""
-        if state.running.trace is not self:
+        if running.running.trace is not self:
             raise MXNetError(OUTLIVED)
         if isinstance(op, str):
             op = registry.get(op)
@@ -271,7 +272,7 @@ class Recorder:
 
         MXNetError for a variable that `inputs` lacks, and for operands that do not fit.
         """
-        if state.running.trace is not self:
+        if running.running.trace is not self:
             raise MXNetError(OUTLIVED)
         loc = self.loc()
         env: dict[Entry, Entry] = {}

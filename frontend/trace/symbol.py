@@ -190,7 +190,7 @@ class TracedSymbol(Symbol):
 
     def as_np_ndarray(self) -> Any:
         """The `mx.np.ndarray` on the same memory."""
-        from gluonjit.numpy_semantics import as_np
+        from gluonjit.language.kinds import as_np
 
         return as_np(self.view(0, self._type.shape))
 

@@ -14,12 +14,13 @@ from gluonjit.autograd import modes
 from gluonjit.base import MXNetError, TraceError
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
+from gluonjit.language import forms, running
+from gluonjit.language.kinds import as_np
 from gluonjit.ndarray import NDArray
-from gluonjit.numpy_semantics import as_np
 from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.lower import completed_sources, lower, stream_numbers
 from gluonjit.symbol.symbol import Symbol
-from gluonjit.trace import facts, nest, state
+from gluonjit.trace import facts
 from gluonjit.trace.memory import read
 from gluonjit.trace.recorder import Recorder
 
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 
 
 def flatten(args: Any) -> tuple[list[NDArray], Any]:
-    """The arrays in the arguments of a call, and the arguments' form (hashable, see `nest`).
+    """The arrays in the arguments of a call, and the arguments' form (hashable, see `language.forms`).
 
     ValueError for anything that is no NDArray, None, list or tuple.
     """
-    return nest.flatten(args, lambda value: isinstance(value, NDArray), "input")
+    return forms.flatten(args, lambda value: isinstance(value, NDArray), "input")
 
 
 class Trace:
@@ -113,7 +114,7 @@ class Trace:
         """The result of the call: `outputs` nested as `hybrid_forward` returned them."""
         if any(self.out_kinds):
             outputs = [as_np(x) if kind else x for x, kind in zip(outputs, self.out_kinds)]
-        return nest.rebuild(self.out_form, outputs)
+        return forms.rebuild(self.out_form, outputs)
 
     def input_types(self, types: Sequence[TensorType]) -> list[TensorType]:
         """The types of all graph inputs but the random key, given those of the arguments."""
@@ -221,11 +222,11 @@ def _trace(block: HybridBlock, leaves: Sequence[NDArray], form: Any, pattern: Se
     recorder, inputs, result = _record(block, leaves, form, pattern)
     if result is None:
         raise TypeError("Expected a list of symbols as input")
-    flat, out_form = nest.flatten(result, lambda value: isinstance(value, (Symbol, NDArray)), "output")
+    flat, out_form = forms.flatten(result, lambda value: isinstance(value, (Symbol, NDArray)), "output")
     kinds = tuple(value._numpy for value in flat)
     if not flat:
         raise TypeError("Expected a list of symbols as input")
-    with state.tracing(recorder):
+    with running.tracing(recorder):
         outputs = [read(recorder.lift(value)) for value in flat]
     for param, shape in recorder.deferred().items():
         param.shape = shape
@@ -243,9 +244,9 @@ def _record(
     for b in blocks:
         b._fast_call = None  # a block compiled on its own looks at its next call whether a trace is running
     kept = [(b, name, x) for b in blocks for name, x in vars(b).items() if isinstance(x, NDArray)]
-    with state.tracing(recorder):
+    with running.tracing(recorder):
         symbols = [recorder.argument(name, k, x) for k, (name, x) in enumerate(zip(names, leaves))]
-        result = recorder.call(block, nest.rebuild(form, [symbols[k] for k in pattern]))
+        result = recorder.call(block, forms.rebuild(form, [symbols[k] for k in pattern]))
     for b, name, x in kept:
         if vars(b).get(name) is not x and recorder.uses(x):
             b.__dict__[name] = x

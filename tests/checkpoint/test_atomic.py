@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
-from gluonjit.checkpoint import atomic
+from gluonjit.files import atomic
 
 OLD, NEW = b"the old contents", [b"the ", b"new ", b"contents"]
 
@@ -109,7 +109,7 @@ PROGRAM = """
 import os, resource, signal, sys
 import numpy as np
 import gluonjit as mx
-from gluonjit.checkpoint import params
+from gluonjit.files import params
 
 how, path = sys.argv[1:]
 big = {f"w{k}": mx.nd.ones((1 << 16,)) for k in range(8)}

@@ -8,9 +8,8 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.base import CheckpointError
-from gluonjit.checkpoint import symbol_json
 from gluonjit.gluon import SymbolBlock
-from gluonjit.symbol import subgraph
+from gluonjit.symbol import json_reader, subgraph
 
 from . import control_flow_graph
 from .early_graphs import graph, variable
@@ -86,7 +85,7 @@ def test_inputs_that_a_body_does_not_read():
 
 def test_summary(tmp_path):
     (tmp_path / "x.json").write_text(TEXT.replace('"op": "FullyConnected"', '"op": "Nonsense"'))
-    found = symbol_json.summary(tmp_path / "x.json")
+    found = json_reader.summary(tmp_path / "x.json")
     assert found.operators["_foreach"] == 2
     assert found.unknown == {"Nonsense": ["net_dense0_fwd"]}
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
-from gluonjit import mxnet_api
-from gluonjit.checkpoint import differentiable
 from gluonjit.gluon import nn
+from gluonjit.language import mxnet_names
+from gluonjit.symbol import differentiable_writes
 from support.compare import assert_close
 
 X = np.linspace(-2, 2, 24, dtype="f4").reshape(2, 3, 4)
@@ -148,8 +148,8 @@ def test_what_mxnet_could_not_trace(function, tmp_path):
     text = (tmp_path / "p-symbol.json").read_text()
     assert "np." not in text, "attributes are Python's, not NumPy's"
     operators = {row["op"] for row in json.loads(text)["nodes"]}
-    assert operators <= {"null", *mxnet_api.operators()}
-    assert not operators & {*differentiable.WRITES}, "MXNet's Gluon wants gradients of everything"
+    assert operators <= {"null", *mxnet_names.operators()}
+    assert not operators & {*differentiable_writes.WRITES}, "MXNet's Gluon wants gradients of everything"
 
 
 def test_names_of_inputs(tmp_path):

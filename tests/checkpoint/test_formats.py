@@ -11,7 +11,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.base import CheckpointError
-from gluonjit.checkpoint import formats, npz, safetensors
+from gluonjit.files import formats, npz, safetensors
 from gluonjit.gluon import nn
 
 from . import mutation

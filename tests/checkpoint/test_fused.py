@@ -8,7 +8,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.base import CheckpointError
-from gluonjit.checkpoint import params
+from gluonjit.files import params
 from gluonjit.symbol.graph import post_order
 from support.compare import assert_close
 

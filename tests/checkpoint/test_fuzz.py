@@ -15,7 +15,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.base import CheckpointError
-from gluonjit.checkpoint import params
+from gluonjit.files import params
 from gluonjit.ir.types import dtype_of
 from gluonjit.symbol.graph import post_order
 

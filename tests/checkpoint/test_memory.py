@@ -8,7 +8,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.base import CheckpointError
-from gluonjit.checkpoint import formats, params, sparse
+from gluonjit.files import formats, params, sparse
 from gluonjit.gluon import nn
 
 from . import building

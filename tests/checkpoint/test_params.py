@@ -9,7 +9,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.base import CheckpointError
-from gluonjit.checkpoint import params
+from gluonjit.files import params
 
 from . import building
 from .building import file, v0, v1, v2, v3

@@ -8,7 +8,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.base import CheckpointError
-from gluonjit.checkpoint import json_file
+from gluonjit.files import json_file
 from gluonjit.symbol.graph import post_order
 
 from .early_graphs import GRAPHS, RECORDED, graph, variable

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gluonjit.cli import main, make_parser
+from gluonjit.tools.cli import main, make_parser
 
 SUM = """graph @sum() {
   %a: f32[] = constant() {value = 1} %b: f32[] = constant() {value = 2} %c = add(%a, %b)

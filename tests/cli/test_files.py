@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
-from gluonjit.cli import main
 from gluonjit.gluon import nn
+from gluonjit.tools.cli import main
 from support.compare import assert_close
 
 X = np.linspace(-1, 1, 2 * 3 * 8 * 8, dtype="f4").reshape(2, 3, 8, 8)

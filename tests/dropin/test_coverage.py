@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from gluonjit import mxnet_api
-from gluonjit.cli import main
-from gluonjit.cli.coverage import missing_name
-from gluonjit.mxnet_api.usage import Use, in_python, in_symbol
+from gluonjit.language import mxnet_names
+from gluonjit.tools.cli import main
+from gluonjit.tools.cli.coverage import missing_name
+from gluonjit.tools.mxnet_usage import Use, in_python, in_symbol
 
 PROGRAM = """
 import mxnet as mx
@@ -160,7 +160,7 @@ def test_missing_operators(capsys):
     assert main(["ops", "--missing"]) == 0
     *listed, summary = capsys.readouterr().out.splitlines()
     missing = {line.split()[0] for line in listed if ": without" not in line}
-    every = mxnet_api.operators()
+    every = mxnet_names.operators()
     assert missing and missing <= set(every)
     for name, aliases in every.items():
         assert (name in missing) == (not any(n in registry.OPERATORS for n in (name, *aliases)))
@@ -192,9 +192,9 @@ def test_missing_operators(capsys):
     ],
 )
 def test_what_mxnet_has(name, there):
-    assert mxnet_api.has(name) is there
+    assert mxnet_names.has(name) is there
 
 
 def test_the_lists_are_whole():
-    assert len(mxnet_api.operators()) > 400 and len(mxnet_api.modules()) > 120
-    assert mxnet_api.operators()["Cast"] == ("cast",)
+    assert len(mxnet_names.operators()) > 400 and len(mxnet_names.modules()) > 120
+    assert mxnet_names.operators()["Cast"] == ("cast",)

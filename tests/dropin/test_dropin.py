@@ -134,7 +134,7 @@ def test_goes_before_one_on_disk(tmp_path):
         gluonjit.install_as_mxnet()
         gluonjit.install_as_mxnet()
         import mxnet
-        print(mxnet is gluonjit, sum(type(f).__module__ == "gluonjit.dropin" for f in sys.meta_path))
+        print(mxnet is gluonjit, sum(type(f).__module__ == "gluonjit.tools.dropin" for f in sys.meta_path))
         """,
         str(tmp_path),
     ) == ["True 2"]
@@ -146,7 +146,7 @@ def test_numpy_names():
     assert installed("import warnings; warnings.simplefilter('ignore')\n" + program) == ["False False"]
     everything = """
     import numpy as np
-    from gluonjit.dropin import OLD_NUMPY_NAMES
+    from gluonjit.tools.dropin import OLD_NUMPY_NAMES
     print(all(hasattr(np, name) for name in OLD_NUMPY_NAMES), np.float_(1).dtype, np.product([2, 3]), np.Inf)
     """
     assert installed(everything, numpy_aliases=True) == ["True float64 6 inf"]

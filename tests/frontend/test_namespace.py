@@ -5,8 +5,9 @@ import inspect
 import numpy as np
 import pytest
 
-from gluonjit import MXNetError, namespace, nd
+from gluonjit import MXNetError, nd
 from gluonjit.base import _Null, dtype_name
+from gluonjit.language import namespace
 from gluonjit.operators.registry import OPERATORS
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
-from gluonjit.checkpoint import origin
+from gluonjit.files import origin
 from gluonjit.gluon import nn
 from support.threads import at_once
 

@@ -3,7 +3,7 @@
 import pytest
 
 import gluonjit as mx
-from gluonjit.namespace import place_of
+from gluonjit.language.namespace import place_of
 from gluonjit.operators import registry
 
 from . import samples

@@ -2,7 +2,6 @@
 
 import pytest
 
-from gluonjit.cli import main
 from gluonjit.codegen import llvm
 from gluonjit.codegen.target import host
 from gluonjit.ir import opdef
@@ -10,6 +9,7 @@ from gluonjit.ir.graph import Graph
 from gluonjit.operators import registry
 from gluonjit.operators.registry import OPERATORS
 from gluonjit.passes import run_passes
+from gluonjit.tools.cli import main
 
 from . import samples
 from .running import graph_of

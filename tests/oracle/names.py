@@ -1,4 +1,4 @@
-"""Writes down which operators and which Python names real MXNet 1.9.1 has: `frontend/mxnet_api/*.txt`.
+"""Writes down which operators and which Python names real MXNet 1.9.1 has: `frontend/language/mxnet_names/*.txt`.
 
 It runs in the venv that `record.py` describes:
 
@@ -19,7 +19,7 @@ from pathlib import Path
 import mxnet as mx
 from mxnet.base import _LIB, check_call, py_str
 
-FOLDER = Path(__file__).resolve().parents[2] / "frontend" / "mxnet_api"
+FOLDER = Path(__file__).resolve().parents[2] / "frontend" / "language" / "mxnet_names"
 
 # Gradients, operators behind `mx.np` (which `numpy_modules` lists as functions), and what the engine puts into graphs.
 INTERNAL = re.compile(

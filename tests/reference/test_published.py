@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
-from gluonjit.cli import main
+from gluonjit.tools.cli import main
 from support.compare import assert_close, difference
 from support.zoo import image, weights
 

@@ -3,7 +3,7 @@
 import pytest
 
 import gluonjit as mx
-from gluonjit.backends import get_backend
+from gluonjit.execution.backends import get_backend
 from gluonjit.ir.types import type_of
 from gluonjit.symbol.graph import post_order, variables
 from gluonjit.symbol.lower import lower

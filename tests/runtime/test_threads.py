@@ -100,7 +100,9 @@ def test_models(make, monkeypatch):
     net.initialize(mx.init.Xavier())
     x = mx.nd.array(np.random.default_rng(1).standard_normal(shape), dtype="float32")
     imperative = net(x).asnumpy()
-    monkeypatch.setattr("gluonjit.backends._backends", {"llvm": lambda g, o: compile_graph(g, pipeline=SHARED)})
+    monkeypatch.setattr(
+        "gluonjit.execution.backends._backends", {"llvm": lambda g, o: compile_graph(g, pipeline=SHARED)}
+    )
     net.hybridize()
     (got,) = bits_for_every_count(lambda: [[net(x) for _ in range(3)][-1].asnumpy()])
     assert_close(got, imperative)

@@ -1,10 +1,10 @@
 """Data for training and evaluation: datasets, samplers, and loaders that make batches."""
 
-from gluonjit import mxnet_api as _mxnet_api
 from gluonjit.gluon.data import vision
 from gluonjit.gluon.data.dataloader import DataLoader
 from gluonjit.gluon.data.dataset import ArrayDataset, Dataset, RecordFileDataset, SimpleDataset
 from gluonjit.gluon.data.sampler import BatchSampler, FilterSampler, RandomSampler, Sampler, SequentialSampler
+from gluonjit.language import mxnet_names as _mxnet_names
 
 __all__ = [
     "ArrayDataset",
@@ -20,4 +20,4 @@ __all__ = [
     "vision",
 ]
 
-_mxnet_api.explain(__name__)
+_mxnet_names.explain(__name__)

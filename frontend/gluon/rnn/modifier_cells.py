@@ -12,8 +12,8 @@ from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.gluon.rnn.container_cells import BidirectionalCell
 from gluonjit.gluon.rnn.recurrent_cell import HybridRecurrentCell, RecurrentCell, States
 from gluonjit.gluon.rnn.sequences import _format_sequence, _mask_sequence_variable_length, tensor_types
+from gluonjit.language.running import running
 from gluonjit.ndarray import NDArray
-from gluonjit.trace.state import running
 
 __all__ = ["DropoutCell", "ModifierCell", "ResidualCell", "StepMemoryCell", "ZoneoutCell"]
 

@@ -24,8 +24,8 @@ from gluonjit.gluon.rnn.rnn_cell import (
     RNNCell,
 )
 from gluonjit.gluon.rnn.sequences import tensor_types
+from gluonjit.language.forms import ARRAY
 from gluonjit.ndarray import NDArray
-from gluonjit.trace.nest import ARRAY
 
 __all__ = ["GRU", "LSTM", "RNN"]
 

@@ -1,6 +1,5 @@
 """Image datasets in local files, and transforms of images."""
 
-from gluonjit import mxnet_api as _mxnet_api
 from gluonjit.gluon.data.vision import transforms
 from gluonjit.gluon.data.vision.datasets import (
     CIFAR10,
@@ -10,6 +9,7 @@ from gluonjit.gluon.data.vision.datasets import (
     ImageFolderDataset,
     ImageRecordDataset,
 )
+from gluonjit.language import mxnet_names as _mxnet_names
 
 __all__ = [
     "CIFAR10",
@@ -21,4 +21,4 @@ __all__ = [
     "transforms",
 ]
 
-_mxnet_api.explain(__name__)
+_mxnet_names.explain(__name__)

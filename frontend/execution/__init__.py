@@ -1,0 +1,1 @@
+"""Running graphs: backends, the calls of hybridized blocks, and what `Symbol.bind` gives."""

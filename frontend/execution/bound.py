@@ -1,0 +1,297 @@
+"""`Executor`: a symbol together with the arrays that it reads; runs forward only."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit import autograd, random
+from gluonjit.base import MXNetError
+from gluonjit.context import Context
+from gluonjit.ir.types import F32, TensorType, type_of
+from gluonjit.ir.types import dtype as ir_dtype
+from gluonjit.symbol.dtypes import solve_types
+from gluonjit.symbol.graph import Entry, Node, post_order, variables
+from gluonjit.symbol.infer import check_shape, known_variables
+from gluonjit.symbol.lower import lower, stream_numbers
+from gluonjit.symbol.shapes import bracketed, is_complete, solve_shapes
+
+LEARNED = ("weight", "bias", "gamma", "beta", "alpha")
+"""How the names of layers' parameters end."""
+
+
+class Executor:
+    """What `Symbol.bind` and `simple_bind` return.
+
+    `arg_arrays` and `aux_arrays` are in the order of `list_arguments()` and `list_auxiliary_states()`; they are read
+    in every `forward`, so writing to them is how new data and parameters get in. `outputs` are those of the last
+    `forward`.
+    """
+
+    def __init__(
+        self,
+        symbol: Any,
+        ctx: Context,
+        arg_arrays: Sequence[Any],
+        aux_arrays: Sequence[Any],
+        inputs: Collection[str] | None = None,
+    ) -> None:
+        self._inputs = inputs
+        """Names of the arguments that change from call to call, if the caller told; the others are parameters."""
+        self._symbol = symbol.__copy__()
+        self._ctx = ctx
+        self._arguments, self._aux = variables(self._symbol._heads)
+        self.arg_arrays = list(arg_arrays)
+        self.aux_arrays = list(aux_arrays)
+        self.grad_arrays: list[Any] = [None] * len(self.arg_arrays)
+        self._compiled: dict[bool, Any] = {}
+        self._outputs: list[Any] | None = None
+        self._monitor: tuple[Callable[[str, Any], None], bool] | None = None
+
+    def set_monitor_callback(self, callback: Callable[[str, Any], None], monitor_all: bool = False) -> None:
+        """Has `callback(name, array)` see every operator's results in each `forward`; `monitor_all`: inputs, too."""
+        self._monitor = callback, monitor_all
+
+    @property
+    def arg_dict(self) -> dict[str, Any]:
+        """The arguments' arrays by name."""
+        return _by_name([n.name for n in self._arguments], self.arg_arrays)
+
+    @property
+    def aux_dict(self) -> dict[str, Any]:
+        """The auxiliary states' arrays by name."""
+        return _by_name([n.name for n in self._aux], self.aux_arrays)
+
+    @property
+    def grad_dict(self) -> dict[str, Any]:
+        """None for every argument: there are no gradients yet."""
+        return _by_name([n.name for n in self._arguments], self.grad_arrays)
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The outputs of the last `forward`; zeros before the first."""
+        if self._outputs is None:
+            from gluonjit import ndarray
+
+            graph = self._graph(False)
+            self._outputs = [ndarray.zeros(v.shape, dtype=v.dtype.numpy) for v in graph.outputs]
+        return self._outputs
+
+    @property
+    def output_dict(self) -> dict[str, Any]:
+        """`outputs` by name."""
+        return _by_name(self._symbol.list_outputs(), self.outputs)
+
+    def forward(self, is_train: bool = False, **kwargs: Any) -> list[Any]:
+        """Runs the graph; keywords are copied into the arguments' arrays before."""
+        from gluonjit.ndarray import NDArray
+
+        arguments = self.arg_dict if kwargs else {}
+        for name, array in kwargs.items():
+            if not isinstance(array, (NDArray, np.ndarray)):
+                raise ValueError("only accept keyword argument of NDArrays and numpy.ndarray")
+            if name not in arguments:
+                raise TypeError(f"Unknown argument {name}")
+            if arguments[name].shape != array.shape:
+                raise ValueError(
+                    f"Shape not match! Argument {name}, need: {arguments[name].shape}, received: {array.shape}"
+                )
+            arguments[name][:] = array
+        training = bool(is_train)
+        if training not in self._compiled:
+            from gluonjit.execution.backends import get_backend
+
+            nodes = post_order(self._symbol._heads)
+            params = self._parameters(kwargs)
+            callee = get_backend(None)(self._graph(training).with_attrs(params=params), {})
+            self._compiled[training] = callee, stream_numbers(nodes, training, {})[1], params
+        callee, streams, params = self._compiled[training]
+        arrays = [*self.arg_arrays, *self.aux_arrays]
+        inputs = [x._array for x in arrays]
+        versions: list[Any] = [None] * len(inputs)
+        for k in params:
+            storage = arrays[k].storage()
+            storage.watched = True
+            versions[k] = (storage, storage.version)
+        if streams:
+            inputs.append(random.reserve(streams))
+            versions.append(None)
+        if self._monitor is not None:
+            from gluonjit.execution.monitored import run_monitored
+
+            show, everything = self._monitor
+            run_monitored(self._graph(training), inputs, lambda name, _, x: show(name, x), everything)
+        outputs, updates = callee.run(inputs, versions)
+        for (k, _), new in zip(self._updates(), updates, strict=True):
+            np.copyto(arrays[k]._array, new)
+            arrays[k]._wrote()
+        self._outputs = [NDArray._wrap(x) for x in outputs]
+        return self._outputs
+
+    def _parameters(self, given: Collection[str]) -> tuple[int, ...]:
+        """Positions of the arrays that change rarely, so that what hangs on them alone is computed once.
+
+        Where nobody told, that is everything but what `forward` is given; or if it is given nothing, what has the name
+        of a layer's parameter. A wrong guess costs time, no more.
+        """
+        inputs = self._inputs or given
+        names = [node.name for node in self._arguments]
+        rarely = [k for k, name in enumerate(names) if (name not in inputs if inputs else name.endswith(LEARNED))]
+        return (*rarely, *range(len(names), len(names) + len(self._aux)))
+
+    def _updates(self) -> list[tuple[int, Entry]]:
+        """Which arrays operators write to, and what these hold afterwards."""
+        places = {node: k for k, node in enumerate([*self._arguments, *self._aux])}
+        found = {}
+        for node in post_order(self._symbol._heads):
+            for at, k in node.op.updates(node.parsed).items() if node.op and node.op.updates else ():
+                if node.inputs[at][0] in places:
+                    found[places[node.inputs[at][0]]] = node, k
+        return sorted(found.items(), key=lambda item: item[0])
+
+    def _graph(self, training: bool) -> Any:
+        heads = self._symbol._heads
+        arrays = [*self.arg_arrays, *self.aux_arrays]
+        leaves = [*self._arguments, *self._aux]
+        inputs = [((n, 0), type_of(x._array)) for n, x in zip(leaves, arrays)]
+        updates = [((leaves[k], 0), entry) for k, entry in self._updates()]
+        nodes = post_order(heads)
+        return lower(self._symbol.name or "group", inputs, nodes, heads, training=training, updates=updates)
+
+    def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
+        """Not available yet: MXNetError."""
+        autograd.no_gradients("Executor.backward")
+
+    def copy_params_from(
+        self,
+        arg_params: Mapping[str, Any],
+        aux_params: Mapping[str, Any] | None = None,
+        allow_extra_params: bool = False,
+    ) -> None:
+        """Copies arrays, by name, into those of the executor. ValueError for a name it does not have."""
+        for given, own, what in (
+            (arg_params, self.arg_dict, "arguments"),
+            (aux_params or {}, self.aux_dict, "auxiliary states"),
+        ):
+            for name, array in given.items():
+                if name in own:
+                    array.astype(own[name].dtype).copyto(own[name])
+                elif not allow_extra_params:
+                    raise ValueError(f'Find name "{name}" that is not in the {what}')
+
+    def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **kwargs: Any) -> Executor:
+        """An executor for other input shapes; arrays whose shape does not change are shared with this one.
+
+        Unless `partial_shaping`, shapes that are not given must stay; unless `allow_up_sizing`, none may grow.
+        """
+        from gluonjit import ndarray
+
+        known = known_variables(self._symbol._heads, (), kwargs, check_shape)
+        table = solve_shapes(self._symbol._heads, known)
+        arrays = []
+        for node, old in zip([*self._arguments, *self._aux], [*self.arg_arrays, *self.aux_arrays]):
+            shape = table[node, 0]
+            if not is_complete(shape) or shape == old.shape:
+                arrays.append(old)
+                continue
+            if node not in known and not partial_shaping:
+                raise MXNetError(
+                    f"Shape of unspecified arg: {node.name} changed. This can cause the new executor to not share "
+                    "parameters with the old one. Please check for error in network. If this is intended, set "
+                    "partial_shaping=True to suppress this warning."
+                )
+            new = ndarray.zeros(shape, dtype=old.dtype)
+            if new.size > old.size and not allow_up_sizing:
+                raise MXNetError(
+                    f"New shape of arg: {node.name} is larger than original. First making a big executor and then down "
+                    "sizing it is more efficient than the reverse. If you really want to up size, set "
+                    "allow_up_sizing=True to enable allocation of new arrays."
+                )
+            arrays.append(new)
+        count = len(self._arguments)
+        return Executor(self._symbol, self._ctx, arrays[:count], arrays[count:], self._inputs)
+
+    def debug_str(self) -> str:
+        """The graph, node by node."""
+        return self._symbol.debug_str()
+
+
+def _by_name(names: Sequence[str], arrays: Sequence[Any]) -> dict[str, Any]:
+    if len(set(names)) != len(names):
+        raise ValueError(f"Duplicate names detected, {names}")
+    return dict(zip(names, arrays))
+
+
+def bind(symbol: Any, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_states: Any) -> Executor:
+    """See `Symbol.bind`."""
+    if not isinstance(ctx, Context):
+        raise TypeError("Context type error")
+    if args_grad:
+        warnings.warn("gradients are not available yet: args_grad is left as it is", stacklevel=3)
+    arguments, aux = variables(symbol._heads)
+    arg_arrays = _arrays("args", args, [n.name for n in arguments])
+    aux_arrays = _arrays("aux_states", aux_states or [], [n.name for n in aux])
+    executor = Executor(symbol, ctx, arg_arrays, aux_arrays)
+    executor._graph(False)  # arrays that do not fit are refused here
+    return executor
+
+
+def _arrays(key: str, given: Any, names: Sequence[str]) -> list[Any]:
+    from gluonjit.ndarray import NDArray
+
+    if isinstance(given, (list, tuple)):
+        if len(given) != len(names):
+            raise ValueError(f"Length of {key} does not match the number of arguments")
+        found = list(given)
+    elif isinstance(given, Mapping):
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise ValueError(f"key `{missing[0]}` is missing in `{key}`")
+        found = [given[name] for name in names]
+    else:
+        found = [None]
+    if not all(isinstance(x, NDArray) for x in found):
+        raise TypeError("Only accept list of NDArrays or dict of str to NDArray")
+    return found
+
+
+def simple_bind(symbol: Any, ctx: Any, grad_req: Any, type_dict: Any, shapes: Mapping[str, Any]) -> Executor:
+    """See `Symbol.simple_bind`."""
+    from gluonjit import ndarray
+
+    arguments, aux = variables(symbol._heads)
+    types = solve_variables(symbol, type_dict or {}, shapes)
+
+    def zeros(node: Node) -> Any:
+        return ndarray.zeros(types[node.name].shape, dtype=types[node.name].dtype.numpy)
+
+    return Executor(symbol, ctx, [zeros(n) for n in arguments], [zeros(n) for n in aux], set(shapes))
+
+
+def solve_variables(symbol: Any, types: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, TensorType]:
+    """The types of all variables, by name, that follow from some element types and shapes; RuntimeError if not all do.
+
+    Element types that nothing says are float32.
+    """
+    heads = symbol._heads
+    arguments, aux = variables(heads)
+    by_name = {n.name: n for n in (*arguments, *aux)}
+    known = {by_name[k]: v for k, v in shapes.items() if k in by_name and isinstance(v, tuple)}
+    given = {by_name[k]: ir_dtype(v) for k, v in types.items() if k in by_name}
+    try:
+        table = solve_shapes(heads, known)
+    except MXNetError as e:
+        listed = "".join(f"{k}: {v}\n" for k, v in shapes.items())
+        raise RuntimeError(f"simple_bind error. Arguments:\n{listed}{e}") from e
+    open_ = [n for n in by_name.values() if not is_complete(table[n, 0])]
+    if open_:
+        listed = ", ".join(f"{n.name}: {bracketed(table[n, 0])}" for n in open_)
+        raise RuntimeError(
+            "simple_bind error. InferShape pass cannot decide shapes for the following arguments (-1 means unknown "
+            f"dimensions). Please consider providing them as inputs:\n{listed}"
+        )
+    dtypes = solve_types(heads, given)
+    return {name: TensorType(dtypes[n, 0] or F32, table[n, 0] or ()) for name, n in by_name.items()}

@@ -1,0 +1,184 @@
+"""The hybridized call: trace once, compile per signature, then go straight to native code.
+
+Two caches. A *trace* (the Symbol) serves every signature, unless tracing read a fact of its inputs that another
+signature changes. A *compiled signature* (shapes, dtypes, training mode) belongs to one trace. The signature used
+last is installed on the block as `_fast_call`, whose native entry checks the arguments itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gluonjit import autograd, random
+from gluonjit.execution.backends import get_backend
+from gluonjit.execution.monitored import run_monitored
+from gluonjit.gluon.block import HybridBlock
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.types import TensorType, type_of
+from gluonjit.language.forms import ARRAY
+from gluonjit.language.kinds import as_np
+from gluonjit.ndarray import NDArray
+from gluonjit.runtime.compiler import Callee
+from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.fast_call import fast_call
+from gluonjit.runtime.storage import EPOCH
+from gluonjit.trace import Trace, alias_pattern, flatten, trace
+
+
+@dataclass
+class Compiled:
+    """One signature of one trace."""
+
+    trace: Trace
+    graph: Graph
+    """Level `traced`."""
+    callee: Callee
+    types: list[TensorType]
+    """Of all graph inputs but the random key."""
+    streams: int
+    """Random streams that a call consumes."""
+
+
+class CachedCall:
+    """What a hybridized block calls instead of `hybrid_forward`. Serves several threads at once."""
+
+    def __init__(self, block: HybridBlock, flags: dict[str, Any]) -> None:
+        self.block = block
+        self.backend = get_backend(flags.get("backend"))
+        self.options = dict(flags.get("backend_opts") or {})
+        self.traces: list[Trace] = []
+        self.releases = bool(flags.get("static_alloc"))
+        """Whether parameters that only packed copies are made of may leave memory."""
+        self._compiled: dict[Hashable, Compiled] = {}
+        self._lock = threading.RLock()
+
+    def __call__(self, *args: Any) -> Any:
+        leaves, form = flatten(args)
+        return self._run(self._find(args, leaves, form), leaves)
+
+    def compile(self, *args: Any) -> Compiled:
+        """Traces and compiles for arguments like `args`, without running."""
+        leaves, form = flatten(args)
+        return self._find(args, leaves, form)
+
+    def _find(self, args: Sequence[Any], leaves: Sequence[NDArray], form: Any) -> Compiled:
+        types = [type_of(x._array) for x in leaves]
+        training = autograd.is_training()
+        kinds = tuple([x._numpy for x in leaves])
+        key = (form, tuple(types), training, kinds)
+        found = self._compiled.get(key)
+        if found is not None and self._fits(found, leaves):
+            return found
+        with self._lock:
+            alike = (t for t in self.traces if t.form == form and t.in_kinds == kinds)
+            known = next((t for t in alike if self._serves(t, types, training, leaves)), None)
+            if known is None:
+                known = trace(self.block, args)
+                self.traces.append(known)
+            graph = known.graph(types, training)
+            callee = self.backend(self._with_params(graph, known, len(leaves)), self.options)
+            found = Compiled(known, graph, callee, known.input_types(types), known.streams(training))
+            self._compiled[key] = found
+            return found
+
+    def _fits(self, found: Compiled, leaves: Sequence[NDArray]) -> bool:
+        """Whether what the arguments do not tell is still as it was: parameters' types, sharing of memory."""
+        held = self._held(found.trace)
+        types = found.types[len(leaves) :]
+        same = all(x._array.shape == t.shape and x._array.dtype == t.dtype.numpy for x, t in zip(held, types))
+        return same and self._same_aliases(found.trace, leaves)
+
+    def _serves(self, known: Trace, types: Sequence[TensorType], training: bool, leaves: Sequence[NDArray]) -> bool:
+        return known.holds(types, training) and self._same_aliases(known, leaves)
+
+    @staticmethod
+    def _same_aliases(known: Trace, leaves: Sequence[NDArray]) -> bool:
+        return not known.writes or alias_pattern([x._array for x in (*leaves, *known.captured)]) == known.aliases
+
+    @staticmethod
+    def _held(known: Trace) -> list[NDArray]:
+        return [*(p.data() for p in known.params), *known.captured]
+
+    @staticmethod
+    def _with_params(graph: Graph, known: Trace, n_args: int) -> Graph:
+        """Tells the compiler which inputs change rarely: those that the program does not write itself."""
+        rarely = range(n_args, n_args + len(known.params) + len(known.captured))
+        return graph.with_attrs(params=tuple(k for k in rarely if k not in known.writes))
+
+    def _run(self, compiled: Compiled, leaves: Sequence[NDArray]) -> Any:
+        known = compiled.trace
+        epoch = int(EPOCH[0])  # read before the versions: a write in between is seen by the next call
+        held: list[Any] = self._held(known)
+        versions: list[Hashable] = [*[None] * len(leaves), *map(_watch, held)]
+        inputs: list[Any] = [x._array for x in (*leaves, *held)]
+        if compiled.streams:
+            inputs.append(random.reserve(compiled.streams))
+            versions.append(None)
+        if self.block._callback is not None:
+            run_monitored(compiled.graph, inputs, self.block._callback, self.block._monitor_all)
+        callee = compiled.callee
+        if self.releases and isinstance(callee, Executable) and self._goes_native(compiled):
+
+            def release(k: int) -> int:
+                if not len(leaves) <= k < len(leaves) + len(known.params):
+                    return 0
+                held[k - len(leaves)] = inputs[k] = None
+                return known.params[k - len(leaves)]._release()
+
+            outputs, updates = callee.run(inputs, versions, release)
+        else:
+            outputs, updates = callee.run(inputs, versions)
+        for k, new in zip(known.writes, updates, strict=True):
+            target = (*leaves, *held)[k]
+            np.copyto(target._array, new)
+            target._wrote()
+        self._install(compiled, inputs, versions, epoch)
+        return known.rebuild([NDArray._wrap(x) for x in outputs])
+
+    def _goes_native(self, compiled: Compiled) -> bool:
+        """Whether the next call with this signature can go straight to native code, and mean the same."""
+        known, callee = compiled.trace, compiled.callee
+        if not isinstance(callee, Executable) or callee.calls_host:
+            return False
+        flat = known.out_form in (ARRAY, (list, *[ARRAY] * callee.n_outputs))
+        if self.block._given_arrays(known.form) is None or not flat or known.writes or compiled.streams:
+            return False
+        if len({*known.in_kinds, *known.out_kinds}) > 1:  # the native entry takes and gives arrays of one class
+            return False
+        return not autograd.is_training() and self.block._calls_only_compiled_code()
+
+    def _install(self, compiled: Compiled, inputs: list[Any], versions: list[Hashable], epoch: int) -> None:
+        """Lets the next call go straight to native code, if it can."""
+        known, callee = compiled.trace, compiled.callee
+        given = self.block._given_arrays(known.form)
+        if given is None or not isinstance(callee, Executable) or not self._goes_native(compiled):
+            return
+        prepared = callee.prepared_from(versions)
+        if prepared is None:
+            return  # another thread has called with other parameters
+        rest = callee.check(inputs)[given:]
+        bare = known.out_form == ARRAY
+        wrapper = type(as_np(NDArray._wrap(np.empty(0)))) if any(known.out_kinds) else NDArray
+        fast = fast_call(callee, given, rest, prepared, epoch, wrapper, self.block._slow_call, bare)
+        if self.block._cached is self:  # else the block has changed meanwhile
+            self.block._fast_call = fast
+
+
+def _watch(x: NDArray) -> Hashable:
+    """The version of an array that compiled code depends on from now on."""
+    storage = x.storage()
+    storage.watched = True
+    return storage, storage.version
+
+
+def trace_call(block: HybridBlock, args: Sequence[Any]) -> Graph:
+    """The graph (level `traced`) that a hybridized call of `block` with `args` would compile."""
+    leaves, _ = flatten(tuple(args))
+    known = trace(block, args)
+    graph = known.graph([type_of(x._array) for x in leaves], autograd.is_training())
+    return CachedCall._with_params(graph, known, len(leaves))

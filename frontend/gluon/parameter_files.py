@@ -1,0 +1,194 @@
+"""Parameters of blocks to and from `.params` files: what `save_parameters` and `load_parameters` do."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gluonjit import context, ndarray
+from gluonjit.base import dtype_name
+from gluonjit.files.origin import origin_of
+from gluonjit.gluon.block import Block
+from gluonjit.gluon.parameter import Parameter, ParameterDict
+from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.files import borrow
+
+NAMING = "https://mxnet.io/api/python/docs/tutorials/packages/gluon/blocks/naming.html"
+
+
+def save_parameters(block: Block, filename: str | os.PathLike[str], deduplicate: bool = False) -> None:
+    """Writes the block's parameters by structured name; shared ones under each name, unless `deduplicate`."""
+    params = block._collect_params_with_prefix()
+    if deduplicate:  # each under the last of its names, in the order of the first ones, as in MXNet
+        last_name = {param: name for name, param in params.items()}
+        params = {name: param for param, name in last_name.items()}
+    ndarray.save(filename, {name: param.data() for name, param in params.items()})
+
+
+def load_parameters(
+    block: Block,
+    filename: str | os.PathLike[str],
+    ctx: Any = None,
+    allow_missing: bool = False,
+    ignore_extra: bool = False,
+    cast_dtype: bool = False,
+    dtype_source: str = "current",
+) -> None:
+    """Gives the block's parameters the values of a file that `save_parameters` wrote.
+
+    Raises, as MXNet does, AssertionError for a parameter that the file lacks (unless `allow_missing`) or whose shape
+    or type differs, and ValueError for an array that the block lacks (unless `ignore_extra`). `cast_dtype` converts
+    types instead: to the parameter's ('current') or to the file's ('saved').
+    """
+    loaded = borrow(filename) or {}
+    params = block._collect_params_with_prefix()
+    if not loaded and not params:
+        return
+    if not isinstance(loaded, dict):
+        raise ValueError(f"{os.fspath(filename)} holds arrays without names, which nothing says where to put")
+    if not any("." in name for name in loaded) and set(loaded) != set(params):
+        # A file of 0.x: names are those of parameters, without the block's prefix.
+        load_dict(
+            block.collect_params(),
+            loaded,
+            f"file: {os.fspath(filename)}",
+            ctx,
+            allow_missing,
+            ignore_extra,
+            block.prefix,
+            cast_dtype,
+            dtype_source,
+        )
+        return
+    if not allow_missing:
+        names = defaultdict(list)
+        for name, param in params.items():
+            names[param].append(name)
+        for name, param in params.items():
+            if not any(other in loaded for other in names[param]):
+                raise AssertionError(
+                    f"Parameter '{name}' is missing in file '{os.fspath(filename)}', which contains parameters: "
+                    f"{_brief(loaded)}. Set allow_missing=True to ignore missing parameters."
+                )
+    for name, data in loaded.items():
+        if name in params:
+            assign(params[name], data, ctx, cast_dtype, dtype_source)
+        elif not ignore_extra:
+            raise ValueError(
+                f"Parameter '{name}' loaded from file '{os.fspath(filename)}' is not present in ParameterDict, "
+                f"which contains parameters {_brief(block.params.keys())}. Set ignore_extra=True to ignore. "
+            )
+
+
+def save_dict(params: ParameterDict, filename: str | os.PathLike[str], strip_prefix: str) -> None:
+    """Writes the values by name, without `strip_prefix`; ValueError for a name that does not begin with it."""
+    for name in params:
+        if not name.startswith(strip_prefix):
+            raise ValueError(
+                f"Prefix '{strip_prefix}' is to be striped before saving, but Parameter's name '{name}' does not start "
+                f"with '{strip_prefix}'. this may be due to your Block shares parameters from other Blocks or you "
+                "forgot to use 'with name_scope()' when creating child blocks. For more info on naming, please see "
+                f"{NAMING}"
+            )
+    ndarray.save(filename, {name[len(strip_prefix) :]: param.data() for name, param in params.items()})
+
+
+def check_prefix(params: ParameterDict, restore_prefix: str) -> None:
+    """AssertionError unless every name begins with the prefix."""
+    for name in params:
+        if not name.startswith(restore_prefix):
+            raise AssertionError(
+                f"restore_prefix is '{restore_prefix}' but Parameters name '{name}' does not start with "
+                f"'{restore_prefix}'. For more info on naming, please see {NAMING}"
+            )
+
+
+def load_dict(
+    params: ParameterDict,
+    loaded: Any,
+    source: str,
+    ctx: Any = None,
+    allow_missing: bool = False,
+    ignore_extra: bool = False,
+    restore_prefix: str = "",
+    cast_dtype: bool = False,
+    dtype_source: str = "current",
+) -> None:
+    """Gives `params` the values in `loaded`, whose names lack `restore_prefix` and may begin with arg: or aux:.
+
+    `source` says in messages where they come from. AssertionErrors as in `load_parameters`.
+    """
+    check_prefix(params, restore_prefix)
+    loaded = loaded or {}  # a file of nothing is a list
+    if not isinstance(loaded, Mapping):
+        raise ValueError(f"{source} holds arrays without names, which nothing says where to put")
+    arrays = {restore_prefix + (k[4:] if k.startswith(("arg:", "aux:")) else k): v for k, v in loaded.items()}
+    hint = (
+        f"Please make sure source and target networks have the same prefix.For more info on naming, please see {NAMING}"
+    )
+    for name in params if not allow_missing else ():
+        if name not in arrays:
+            raise AssertionError(
+                f"Parameter '{name[len(restore_prefix) :]}' is missing in {source}, which contains parameters: "
+                f"{_brief(arrays)}. {hint}"
+            )
+    for name, data in arrays.items():
+        if name in params:
+            assign(params[name], data, ctx, cast_dtype, dtype_source)
+        elif not ignore_extra:
+            raise AssertionError(
+                f"Parameter '{name[len(restore_prefix) :]}' loaded from {source} is not present in ParameterDict, "
+                f"choices are: {_brief(params)}. Set ignore_extra to True to ignore. {hint}"
+            )
+
+
+def assign(param: Parameter, data: NDArray, ctx: Any, cast_dtype: bool, dtype_source: str) -> None:
+    """Makes a copy of `data` the value of `param`, initialized or not; AssertionError when shape or type does not fit.
+
+    An initialized parameter is overwritten in place.
+    """
+    own = False
+    origin = origin_of(data._array)
+    failed = f"Failed loading Parameter '{param.name}' from saved params: "
+    if param.shape:
+        if len(param.shape) != len(data.shape) or any(n not in (0, -1, m) for n, m in zip(param.shape, data.shape)):
+            raise AssertionError(f"{failed}shape incompatible expected {param.shape} vs saved {data.shape}")
+    param.shape = tuple(data.shape)
+    if cast_dtype and dtype_source not in ("current", "saved"):
+        raise AssertionError(f"dtype_source is 'current' or 'saved', not {dtype_source!r}")
+    if param.dtype is not None and dtype_name(param.dtype) != data._array.dtype.name:
+        if not cast_dtype:
+            raise AssertionError(
+                f"{failed}dtype incompatible expected {param.dtype} vs saved {data.dtype}. "
+                "Set cast_dtype=True to cast the dtype of saved params."
+            )
+        if dtype_source == "current":
+            data, own, origin = data.astype(param.dtype), True, None
+        else:
+            param.dtype = data.dtype
+    contexts = [ctx] if isinstance(ctx, context.Context) else ctx
+    if param._data is not None or param._deferred_init:
+        if contexts is not None and set(contexts) != set(param.list_ctx()):
+            raise AssertionError(
+                f"Failed to load Parameter '{param.name}' on {contexts} because it was previous initialized on "
+                f"{param.list_ctx()}."
+            )
+        contexts = param.list_ctx()
+    if param._data is not None:
+        param.set_data(data)
+    else:
+        param._deferred_init = ()
+        param._ctx_list = contexts or [context.cpu()]
+        param._rebind(data if own else data.copy())
+    if origin is not None:
+        param._came_from(origin)
+
+
+def _brief(names: Iterable[str], limit: int = 7) -> str:
+    """At most `limit` of the names, in quotes; of more, those at both ends."""
+    quoted = [f"'{name}'" for name in names]
+    if len(quoted) > limit:
+        quoted = [*quoted[: limit // 2], "...", *quoted[-limit // 2 :]]
+    return ", ".join(quoted)

@@ -1,0 +1,106 @@
+"""`Block.save` and `Block.load`: a tree of blocks as `prefix-model.json`, beside its parameters.
+
+    {"<class><number>": {"orig_name": name, "hybridized": whether, "children": {name of the child: its key, …},
+                         "in_format", "out_format", "inputs", "symbol" (of a block that was traced),
+                         "<class><number>": {…} (each child)}}
+
+Blocks are numbered in the order in which a walk meets them. The file does not tell how to make the blocks: the same
+program must have made those that load it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from gluonjit import symbol
+from gluonjit.base import CheckpointError
+from gluonjit.files import atomic, json_file
+from gluonjit.gluon.block import Block, HybridBlock
+from gluonjit.language import forms
+
+Entry = dict[str, Any]
+
+
+def save(block: Block, prefix: str | os.PathLike[str]) -> None:
+    """Writes `<prefix>-model.json` and `<prefix>-model.params`."""
+    name = os.fspath(prefix)
+    model: Entry = {}
+    _describe(block, model, 0)
+    block.save_parameters(f"{name}-model.params")
+    atomic.write(f"{name}-model.json", [json.dumps(model).encode()])
+
+
+def _describe(block: Block, parent: Entry, number: int) -> int:
+    """Adds the block to its parent's entry; returns the last number given."""
+    entry: Entry = {"orig_name": block.name}
+    parent[_key(block, number)] = entry
+    if isinstance(block, HybridBlock):
+        traces = block._cached.traces if block._cached is not None else []
+        if traces:
+            graph, _ = block._exported()
+            inputs = [symbol.var(name) for name in traces[-1].input_names]
+            entry["in_format"] = forms.numbered(traces[-1].form)
+            entry["out_format"] = forms.numbered(traces[-1].out_form)
+            entry["inputs"] = [x.tojson() for x in inputs]
+            entry["symbol"] = graph.tojson()
+        entry["hybridized"] = bool(traces)
+    entry["children"] = {child.name: key for key, child in block._children.items()}
+    for child in block._children.values():
+        number = _describe(child, entry, number + 1)
+    return number
+
+
+def load(block: Block, prefix: str | os.PathLike[str]) -> None:
+    """Takes over the names, parameters and hybridization in `<prefix>-model.json` and `<prefix>-model.params`.
+
+    CheckpointError when the file is malformed or describes other blocks.
+    """
+    path = f"{os.fspath(prefix)}-model.json"
+    model = json_file.decode(json_file.read(path), path, "a tree of blocks")
+    _restore(block, model, 0, path)
+    block.load_parameters(f"{os.fspath(prefix)}-model.params")
+
+
+def _restore(block: Block, parent: Any, number: int, path: str) -> int:
+    key = _key(block, number)
+    entry = parent.get(key) if isinstance(parent, dict) else None
+    if not isinstance(entry, dict):
+        raise CheckpointError(f"{path}: there is no block {key}; expected the blocks of {block.name}")
+    name, keys = entry.get("orig_name"), entry.get("children")
+    if not isinstance(name, str) or not isinstance(keys, dict):
+        raise CheckpointError(f"{path}: {key}: no name or no children; expected orig_name and children")
+    _rename(block, name)
+    if isinstance(block, HybridBlock) and entry.get("hybridized") is True:
+        block._active = True
+    children = {}
+    for child in block._children.values():
+        number = _restore(child, entry, number + 1, path)
+        place = keys.get(child.name)
+        if not isinstance(place, str):
+            raise CheckpointError(f"{path}: {key}: no child {child.name}; expected {', '.join(map(str, keys))}")
+        children[place] = child
+    block._children.clear()
+    block._children.update(children)
+    block._structure_changed()
+    return number
+
+
+def _rename(block: Block, name: str) -> None:
+    """Gives a block, and the parameters that have its prefix, another name."""
+    if name == block.name:
+        return
+    old, new = block.prefix, f"{name}_"
+    params = block.params._params
+    renamed = {new + key[len(old) :] if key.startswith(old) else key: param for key, param in params.items()}
+    for key, param in renamed.items():
+        param.name = key
+        param._var = None
+    params.clear()
+    params.update(renamed)
+    block._name, block._prefix, block.params._prefix = name, new, new
+
+
+def _key(block: Block, number: int) -> str:
+    return f"{type(block).__name__.lower()}{number}"

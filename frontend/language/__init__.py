@@ -1,0 +1,1 @@
+"""What arrays, symbols and traced values share: names, operator functions, nested forms, the running trace."""

@@ -1,0 +1,118 @@
+"""What MXNet 1.9.1 has: its operators, and the names in its modules. It tells a missing name from a misspelt one.
+
+Both lists were read off the real MXNet (`tests/oracle/names.py`). Names are written without the leading `mxnet.`, and
+modules by their full names: `ndarray.contrib`, not `nd.contrib`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module, resources
+from types import ModuleType
+from typing import Any
+
+VERSION = "1.9.1"
+
+SHORT = {
+    "img": "image",
+    "init": "initializer",
+    "kv": "kvstore",
+    "mod": "module",
+    "mon": "monitor",
+    "nd": "ndarray",
+    "np": "numpy",
+    "npx": "numpy_extension",
+    "rnd": "random",
+    "sym": "symbol",
+    "viz": "visualization",
+}
+"""Second names of top-level modules: `mx.nd` is `mx.ndarray`."""
+
+
+@cache
+def operators() -> dict[str, tuple[str, ...]]:
+    """Every operator's name, with its aliases. Gradients are not among them, and of `mx.np` there are the functions."""
+    return {name: tuple(aliases) for name, *aliases in _table("operators.txt")}
+
+
+@cache
+def modules() -> dict[str, frozenset[str]]:
+    """The public names in each module, operators aside. The top module's name is `.`."""
+    return {name: frozenset(content) for name, *content in _table("names.txt")}
+
+
+def _table(file: str) -> Iterable[list[str]]:
+    text = resources.files(__name__).joinpath(file).read_text(encoding="utf-8")
+    return (line.split() for line in text.splitlines() if not line.startswith("#"))
+
+
+@cache
+def _functions() -> frozenset[tuple[str, str]]:
+    """Where each operator's function is: ('contrib', 'box_nms'), ('op', 'relu')."""
+    from gluonjit.language.namespace import place_of
+
+    return frozenset(place_of(name) for op, aliases in operators().items() for name in (op, *aliases))
+
+
+def full_name(dotted: str) -> str:
+    """`nd.contrib` → `ndarray.contrib`, `nd.np.mean` → `ndarray.numpy.mean`."""
+    head, dot, rest = dotted.partition(".")
+    head = SHORT.get(head, head)
+    inner, inner_dot, last = rest.partition(".")
+    if head in ("ndarray", "symbol") and inner in ("np", "npx"):
+        rest = SHORT[inner] + inner_dot + last
+    return head + dot + rest
+
+
+def has_module(dotted: str) -> bool:
+    return full_name(dotted) in modules()
+
+
+def has(dotted: str) -> bool:
+    """Whether MXNet has `dotted`, such as `gluon.nn.Dense`, `nd.relu` or `sym.contrib.box_nms`."""
+    module, _, name = full_name(dotted).rpartition(".")
+    if has_module(dotted) or name in modules().get(module or ".", ()):
+        return True
+    return is_operator(dotted)
+
+
+def is_operator(dotted: str) -> bool:
+    """Whether `dotted` is an operator's function in `ndarray` or `symbol`, such as `nd.contrib.box_nms`."""
+    module, _, name = full_name(dotted).rpartition(".")
+    package, _, place = module.partition(".")
+    return package in ("ndarray", "symbol") and (place or "op", name) in _functions()
+
+
+def no_attribute(module: str, name: str, near: Iterable[str] = ()) -> AttributeError:
+    """The error for `module.name`: it says whether MXNet has the name, else which of `near` may have been meant."""
+    text = f"module {module!r} has no attribute {name!r}"
+    if not name.startswith("__"):
+        if has(f"{module.partition('.')[2]}.{name}".lstrip(".")):
+            text += f": MXNet {VERSION} has it, gluonjit lacks it"
+        else:
+            from gluonjit.ir.opdef import did_you_mean
+
+            text += did_you_mean(name, near)
+    return AttributeError(text)
+
+
+def explain(module: str) -> None:
+    """Makes an imported module say so when it is asked for a name that MXNet has and it lacks.
+
+    MXNet's private modules are cut otherwise than those here, and programs import from them all the same: a name that
+    MXNet has in `gluon.nn.conv_layers` is looked for in `gluon.nn`, too.
+    """
+    namespace = sys.modules[module].__dict__
+
+    def __getattr__(name: str) -> Any:
+        package = module.rpartition(".")[0]
+        if package not in ("", "gluonjit") and not name.startswith("_") and has(f"{module.partition('.')[2]}.{name}"):
+            found = getattr(import_module(package), name, None)
+            if found is not None and not isinstance(found, ModuleType):
+                namespace[name] = found
+                return found
+        raise no_attribute(module, name, (n for n in namespace if not n.startswith("_")))
+
+    namespace.setdefault("__getattr__", __getattr__)

@@ -1,0 +1,298 @@
+"""The operator functions of `mx.nd` and `mx.sym`: made from the registry when first asked for.
+
+Both packages offer the same functions in the same places, with MXNet's calling convention:
+
+    nd.FullyConnected(data=None, weight=None, bias=None, num_hidden=_Null, …, out=None, name=None)
+
+inputs by position or keyword, then attributes by position (in declared order) or keyword. What a call *does* is the
+flavour's `invoke`: compute (`mx.nd`) or append a node (`mx.sym`). `populate` equips a package:
+
+    populate(globals(), Flavour("gluonjit.ndarray", NDArray, invoke, imperative=True))
+
+Where MXNet's names live: `_contrib_X` is `contrib.X`, likewise linalg, image and sparse; `_random_X_like` is
+`random.X_like`; other names with a leading underscore are in `_internal`, and everything else in `op` and in the
+package itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from gluonjit.base import _Null, dtype_name
+
+if TYPE_CHECKING:
+    from gluonjit.operators.registry import Operator
+
+SUBMODULES = ("op", "_internal", "contrib", "linalg", "image", "sparse", "random")
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """What distinguishes `mx.nd` from `mx.sym`.
+
+    * `package`: its full name, as error messages show it; `array`: the class of its operands; `imperative`: whether
+      calls compute at once.
+    * `invoke(op, operands, attrs, out, name, attr, hint)` does the work. `operands` has an entry for every input of
+      the signature up to the last one given, None where one was left out; `attrs` are raw; `hint` is the name under
+      which the operator was called (automatic node names are made of it).
+    * `adopt(value)`: the operand that `value`, not an `array`, stands for; None when it stands for none.
+    """
+
+    package: str
+    array: type
+    invoke: Callable[..., Any]
+    imperative: bool
+    adopt: Callable[[Any], Any] = lambda value: None
+
+    @property
+    def tail(self) -> tuple[str, ...]:
+        """The parameters that follow the attributes, in order."""
+        return ("out", "name") if self.imperative else ("name", "attr", "out")
+
+    def operand(self, value: Any, what: str) -> Any:
+        """`value` as an operand, or the AssertionError that MXNet raises; `what` names the argument."""
+        if isinstance(value, self.array):
+            return value
+        adopted = self.adopt(value)
+        if adopted is None:
+            kind = self.array.__name__
+            must = f"have {kind} type" if self.imperative else f"be {kind} instances"
+            raise AssertionError(f"{what} must {must}, but got {value}")
+        return adopted
+
+
+def populate(package: dict[str, Any], flavour: Flavour) -> None:
+    """Gives a package (its globals) operator functions and the sub-modules `op`, `contrib`, `linalg`, …
+
+    They are modules made here, not files. Python finds them in `sys.modules`, so that `import gluonjit.ndarray.op`
+    works like any import. Names that the package or a sub-module defines itself go first.
+    """
+    from gluonjit.language import contrib_functions
+    from gluonjit.language.sampling import samplers
+
+    made: dict[str, Callable[..., Any]] = {}
+    for name in SUBMODULES:
+        module = types.ModuleType(f"{flavour.package}.{name}", f"`{flavour.package}.{name}`: operators.")
+        _resolve_lazily(module.__dict__, name, flavour, made)
+        sys.modules[module.__name__] = module
+        package[name] = module
+    package["random"].__dict__.update(samplers(flavour, package["_internal"]))
+    package["contrib"].__dict__.update(contrib_functions.of_both())
+    _resolve_lazily(package, "op", flavour, made)
+    # The small sub-modules are filled at once: programs look for names in their `__dict__`.
+    for name in SUBMODULES[2:]:
+        for function in operators_in(name):
+            getattr(package[name], function)
+
+
+def _resolve_lazily(namespace: dict[str, Any], place: str, flavour: Flavour, made: dict[str, Any]) -> None:
+    """PEP 562: a name the module lacks is looked for among the operators that belong in `place`, then kept.
+
+    `made` holds the functions made so far, by the operators' full names: `nd.relu` and `nd.op.relu` are one.
+    """
+    module = namespace["__name__"]
+
+    def __getattr__(name: str) -> Any:
+        if name == "__all__":
+            return [public for public in __dir__() if not public.startswith("_")]
+        if not name.startswith("__"):
+            full = _full_name(place, name)
+            op = _operators().get(full)
+            if op is not None and place_of(full) == (place, name):
+                if full not in made:
+                    made[full] = make_function(op, name, module, flavour)
+                namespace[name] = made[full]
+                return made[full]
+        from gluonjit.language.mxnet_names import no_attribute
+
+        raise no_attribute(module, name, __dir__())
+
+    def __dir__() -> list[str]:
+        return sorted({*namespace, *operators_in(place)})
+
+    namespace["__getattr__"] = __getattr__
+    namespace["__dir__"] = __dir__
+
+
+def place_of(name: str) -> tuple[str, str]:
+    """Sub-module and function name of the operator called `name`: `_contrib_foo` → ('contrib', 'foo')."""
+    for place in ("contrib", "linalg", "sparse", "image"):
+        if name.startswith(f"_{place}_"):
+            return place, name[len(place) + 2 :]
+    if name.startswith("_random_") and name.endswith("_like"):
+        return "random", name[len("_random_") :]
+    return ("_internal" if name.startswith("_") else "op"), name
+
+
+def _full_name(place: str, name: str) -> str:
+    return name if place in ("op", "_internal") else f"_{place}_{name}"
+
+
+def _operators() -> dict[str, Operator]:
+    """The registry, filled: the modules that declare operators are imported when one is first needed."""
+    import gluonjit.operators  # noqa: F401  (declares them)
+    from gluonjit.operators.registry import OPERATORS
+
+    return OPERATORS
+
+
+def operators_in(place: str) -> Iterator[str]:
+    """The names of all functions that belong in sub-module `place`."""
+    for full in _operators():
+        where, name = place_of(full)
+        if where == place:
+            yield name
+
+
+def make_function(op: Operator, public: str, module: str, flavour: Flavour) -> Callable[..., Any]:
+    """The function called `public` that runs `op` in the given flavour, with signature and documentation."""
+    function = (_variadic if op.variadic else _fixed)(op, public, flavour)
+    function.__name__ = function.__qualname__ = public
+    function.__module__ = module
+    function.__doc__ = document(op)
+    function.__signature__ = signature(op, flavour)  # type: ignore[attr-defined]
+    return function
+
+
+def _fixed(op: Operator, public: str, flavour: Flavour) -> Callable[..., Any]:
+    inputs = input_names(op)
+    after = (*op.attrs, *flavour.tail)
+    array, invoke = flavour.array, flavour.invoke
+    count = len(inputs)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        operands: list[Any] = list(args[:count])
+        if len(args) > count:
+            if len(args) > count + len(after):
+                _too_many(public, count + len(after), len(args))
+            for key, value in zip(after, args[count:]):
+                if key in kwargs:
+                    _twice(public, key)
+                kwargs[key] = value
+        if not kwargs:
+            out = name = attr = None
+        else:
+            for k, key in enumerate(inputs):
+                if key in kwargs:
+                    if k < len(args):
+                        _twice(public, key)
+                    operands.extend([None] * (k + 1 - len(operands)))
+                    operands[k] = kwargs.pop(key)
+            out = kwargs.pop("out", None)
+            name = kwargs.pop("name", None)
+            attr = kwargs.pop("attr", None)
+            kwargs = _clean(kwargs)
+        for k, value in enumerate(operands):
+            if value.__class__ is not array and value is not None:
+                operands[k] = flavour.operand(value, f"Argument {inputs[k]}")
+        return invoke(op, operands, kwargs, out, name, attr, public)
+
+    return function
+
+
+def _variadic(op: Operator, public: str, flavour: Flavour) -> Callable[..., Any]:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        operands = [flavour.operand(value, "Positional arguments") for value in args]
+        out = kwargs.pop("out", None)
+        name = kwargs.pop("name", None)
+        attr = kwargs.pop("attr", None)
+        kwargs = _clean(kwargs)
+        if "num_args" in op.attrs and "num_args" not in kwargs:
+            # Inputs may also come by keyword (`Concat(arg0=x, arg1=y)`).
+            kwargs["num_args"] = len(args) + sum(isinstance(v, flavour.array) for v in kwargs.values())
+        return invoke(op, operands, kwargs, out, name, attr, public)
+
+    invoke = flavour.invoke
+    return function
+
+
+def _clean(attrs: dict[str, Any]) -> dict[str, Any]:
+    """Attributes without those left out (`_Null`), and `dtype` by its name, whatever way it was written."""
+    attrs = {key: value for key, value in attrs.items() if value is not _Null}
+    if "dtype" in attrs:
+        attrs["dtype"] = dtype_name(attrs["dtype"])
+    return attrs
+
+
+def _too_many(public: str, most: int, given: int) -> NoReturn:
+    raise TypeError(f"{public}() takes from 0 to {most} positional arguments but {given} were given")
+
+
+def _twice(public: str, key: str) -> NoReturn:
+    raise TypeError(f"{public}() got multiple values for argument {key!r}")
+
+
+@cache
+def input_names(op: Operator) -> tuple[str, ...]:
+    """All inputs of a non-variadic operator, in order, those that some attribute drops included.
+
+    They are the positional parameters of its expansion, after the emitter.
+    """
+    if isinstance(op.inputs, tuple):
+        return op.inputs
+    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = inspect.signature(op.expand).parameters.values()
+    return tuple(p.name for p in parameters if p.kind is positional)[1:]
+
+
+def signature(op: Operator, flavour: Flavour) -> inspect.Signature:
+    """As MXNet's generated functions have it; a variadic one shows `(*data, **kwargs)`."""
+    kind = inspect.Parameter
+    rest = kind("kwargs", kind.VAR_KEYWORD)
+    if op.variadic:
+        return inspect.Signature([kind("data", kind.VAR_POSITIONAL), rest])
+    named: list[tuple[str, Any]] = [(name, None) for name in input_names(op)]
+    named += [(name, _Null) for name in op.attrs]
+    named += [(name, None) for name in flavour.tail]
+    return inspect.Signature([*(kind(n, kind.POSITIONAL_OR_KEYWORD, default=d) for n, d in named), rest])
+
+
+def document(op: Operator) -> str:
+    """The expansion's documentation, followed by inputs and attributes."""
+    from gluonjit.ir.opdef import REQUIRED
+
+    inputs = "*data" if op.variadic else ", ".join(input_names(op))
+    lines = [op.doc or op.name, "", "Parameters", "----------", f"{inputs} : inputs" if inputs else ""]
+    for name, attr in op.attrs.items():
+        need = "required" if attr.default is REQUIRED else f"optional, default={attr.default!r}"
+        lines.append(f"{name} : {attr.kind}, {need}")
+        if attr.doc:
+            lines.append(f"    {attr.doc}")
+    return "\n".join(line for k, line in enumerate(lines) if line or k < 3)
+
+
+METHODS = (
+    # By topic: elementwise, powers, trigonometry, activations, reductions and order, shapes, picking.
+    "abs sign round rint fix floor ceil trunc clip exp expm1 log log10 log2 log1p "
+    "sqrt rsqrt cbrt rcbrt square reciprocal "
+    "sin cos tan arcsin arccos arctan degrees radians sinh cosh tanh arcsinh arccosh arctanh "
+    "relu sigmoid softmax log_softmax softmin "
+    "sum nansum prod nanprod mean max min norm sort topk argsort argmax argmax_channel argmin "
+    "reshape_like zeros_like ones_like shape_array size_array broadcast_axes repeat tile pad swapaxes transpose flip "
+    "depth_to_space space_to_depth split slice slice_axis slice_like take one_hot pick diag"
+).split()
+"""The operators that are methods of NDArray and Symbol both: `x.exp()` is `F.exp(x)`."""
+
+
+def add_methods(cls: type, functions: Callable[[], Any]) -> None:
+    """Gives `cls` the METHODS it does not define itself; `functions()` is the package with the operator functions."""
+    for name in METHODS:
+        if name not in cls.__dict__:
+            setattr(cls, name, _method(name, cls, functions))
+
+
+def _method(name: str, cls: type, functions: Callable[[], Any]) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(functions(), name)(self, *args, **kwargs)
+
+    method.__name__ = name
+    method.__qualname__ = f"{cls.__qualname__}.{name}"
+    method.__module__ = cls.__module__
+    method.__doc__ = f"`x.{name}(…)` is `{name}(x, …)`; see there for the arguments."
+    return method

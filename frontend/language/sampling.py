@@ -1,0 +1,108 @@
+"""`nd.random` and `sym.random`: one Python function per distribution, over the random operators.
+
+    uniform(low=0, high=1, shape, dtype, ctx, out)
+
+Numbers as parameters draw an array of the given shape (`_random_uniform`); arrays draw `shape` samples for each of
+their elements (`_sample_uniform`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gluonjit.base import _Null, numeric_types
+from gluonjit.context import current_context
+
+if TYPE_CHECKING:
+    from gluonjit.language.namespace import Flavour
+
+_REQUIRED = inspect.Parameter.empty
+
+# function: (parameters and their defaults, documentation)
+_DISTRIBUTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "uniform": ({"low": 0, "high": 1}, "Uniform over [low, high)."),
+    "normal": ({"loc": 0, "scale": 1}, "Normal with mean `loc` and standard deviation `scale`."),
+    "exponential": ({"scale": 1}, "Exponential with mean `scale`."),
+    "gamma": ({"alpha": 1, "beta": 1}, "Gamma with shape `alpha` and scale `beta`."),
+    "poisson": ({"lam": 1}, "Poisson with mean `lam`; float32 unless `dtype` says otherwise."),
+    "negative_binomial": ({"k": 1, "p": 1}, "Failures before the `k`-th success, each of probability `p`."),
+    "generalized_negative_binomial": ({"mu": 1, "alpha": 1}, "Negative binomial: mean `mu`, dispersion `alpha`."),
+    "randint": ({"low": _REQUIRED, "high": _REQUIRED}, "Integers in [low, high), int32 unless `dtype` says otherwise."),
+}
+_COMMON = {"shape": _Null, "dtype": _Null, "ctx": None, "out": None}
+
+
+def samplers(flavour: Flavour, internal: Any) -> dict[str, Callable[..., Any]]:
+    """The functions of the sub-module `random`; `internal` holds the flavour's operators."""
+
+    def draw(name: str, parameters: list[Any], shape: Any, dtype: Any, ctx: Any, out: Any, more: dict[str, Any]) -> Any:
+        by_array = _check(parameters, flavour.array)
+        if name == "exponential":  # the operator's parameter is the rate
+            parameters = [1.0 / parameters[0]]
+        if out is not None:
+            more["out"] = out
+        if by_array:
+            return getattr(internal, f"_sample_{name}")(*parameters, shape=shape, dtype=dtype, **more)
+        if shape is _Null:
+            shape = 1 if out is None else out.shape
+        if ctx is not None or flavour.imperative:
+            more["ctx"] = str(ctx or current_context())
+        return getattr(internal, f"_random_{name}")(*parameters, shape=shape, dtype=dtype, **more)
+
+    def distribution(name: str) -> Callable[..., Any]:
+        own, doc = _DISTRIBUTIONS[name]
+        kind = inspect.Parameter
+        named = [kind(key, kind.POSITIONAL_OR_KEYWORD, default=d) for key, d in {**own, **_COMMON}.items()]
+        signature = inspect.Signature([*named, kind("kwargs", kind.VAR_KEYWORD)])
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            given = signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            *parameters, shape, dtype, ctx, out, more = given.arguments.values()
+            return draw(name, parameters, shape, dtype, ctx, out, more)
+
+        function.__name__ = name
+        function.__doc__ = doc
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        return function
+
+    def randn(*shape: int, **kwargs: Any) -> Any:
+        """Normal, with the dimensions of the result as positional arguments."""
+        loc, scale = kwargs.pop("loc", 0), kwargs.pop("scale", 1)
+        return functions["normal"](loc, scale, shape, **kwargs)
+
+    def multinomial(
+        data: Any, shape: Any = _Null, get_prob: bool = not flavour.imperative, dtype: Any = "int32", **kwargs: Any
+    ) -> Any:
+        """Indices drawn with the probabilities in the last axis of `data`; `get_prob` adds their log-likelihoods."""
+        return internal._sample_multinomial(data, shape=shape, get_prob=get_prob, dtype=dtype, **kwargs)
+
+    def shuffle(data: Any, **kwargs: Any) -> Any:
+        """`data` with its first axis in random order."""
+        return internal._shuffle(data, **kwargs)
+
+    functions = {name: distribution(name) for name in _DISTRIBUTIONS}
+    functions.update(randn=randn, multinomial=multinomial, shuffle=shuffle)
+    for name, function in functions.items():
+        function.__module__ = f"{flavour.package}.random"
+        function.__qualname__ = name
+    return functions
+
+
+def _check(parameters: list[Any], array: type) -> bool:
+    """Whether the parameters of a distribution are arrays (True) or numbers (False); an error if they are mixed."""
+    first = parameters[0]
+    if isinstance(first, array):
+        kind: Any = array
+    elif isinstance(first, numeric_types):
+        kind = numeric_types
+    else:
+        raise ValueError(f"Distribution parameters must be either {array.__name__} or numbers, but got {type(first)}.")
+    for other in parameters[1:]:
+        if not isinstance(other, kind):
+            raise AssertionError(
+                f"Distribution parameters must all have the same type, but got both {type(first)} and {type(other)}."
+            )
+    return kind is array

@@ -1,0 +1,105 @@
+"""`gluonjit bench`: what a call costs, imperative and hybridized, in turn in one run."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gluonjit import random
+from gluonjit.tools.cli.loading import load_python
+from gluonjit.tools.cli.models import add_model, load_model
+
+
+def add_commands(commands: Any) -> None:
+    p = commands.add_parser(
+        "bench",
+        help="time a model, imperative and hybridized",
+        description="Times calls of a model from Python, imperative (operator by operator) and hybridized, in turn in "
+        "one run: the median of the rounds, the best, and the median ratio to the first line.",
+        epilog="examples:\n  gluonjit bench examples/mlp.py:net --input 1x512 --against examples/mlp.py:in_numpy\n"
+        "  gluonjit bench examples/fire-symbol.json examples/fire-0000.params --input data=1x3x224x224",
+    )
+    add_model(p)
+    p.add_argument(
+        "--against",
+        metavar="FILE.py:NAME",
+        help="a function of the block that returns a function of ndarrays doing the same work; timed as well",
+    )
+    p.add_argument("--tune", action="store_true", help="as with hybridize(tune=True): kernels are chosen by measuring")
+    p.add_argument("--explain", action="store_true", help="print which kernel computes what, its estimate, and why")
+    p.add_argument("--rounds", type=int, default=15, help="how often each is timed (default: %(default)s)")
+    p.add_argument("--seconds", type=float, default=0.1, help="length of one timing (default: %(default)s)")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    block, inputs = load_model(arguments)
+    contenders: dict[str, Callable[[], Any]] = {"imperative": _imperative(block, inputs)}
+    if arguments.against:
+        other = load_python(arguments.against)(block)
+        arrays = [x.asnumpy() for x in inputs]
+        contenders[arguments.against.rpartition(":")[2]] = lambda: other(*arrays)
+    compiled, _ = load_model(arguments)
+    start = time.perf_counter()
+    compiled.hybridize(tune=arguments.tune)
+    compiled(*inputs)
+    first = time.perf_counter() - start
+    contenders["hybridized"] = lambda: compiled(*inputs)
+
+    if arguments.explain:
+        from gluonjit import autograd
+        from gluonjit.execution.cached_call import trace_call
+        from gluonjit.tools.cli.dump import render
+
+        with autograd.predict_mode():
+            print(render(trace_call(compiled, inputs), "explain"))
+    times = measure(contenders, arguments.rounds, arguments.seconds)
+    print(f"first hybridized call, compiling included: {first:.3f} s")
+    baseline = times["imperative"]
+    print(f"{'':12} {'µs (median)':>12} {'best':>10} {'× faster':>10}")
+    for name, samples in times.items():
+        ratio = statistics.median(b / s for b, s in zip(baseline, samples, strict=True))
+        print(f"{name:12} {statistics.median(samples):12.2f} {min(samples):10.2f} {ratio:10.1f}")
+
+
+def _imperative(block: Any, inputs: list[Any]) -> Callable[[], Any]:
+    """A call of `block`, operator by operator. A graph out of a file has no other code than its operators."""
+    from gluonjit.execution.cached_call import trace_call
+    from gluonjit.execution.monitored import run_monitored
+    from gluonjit.gluon import SymbolBlock
+
+    if not isinstance(block, SymbolBlock):
+        block(*inputs)  # completes deferred parameters
+        return lambda: block.forward(*inputs)
+    graph = trace_call(block, inputs)
+    params = {name: param.data() for name, param in block.params.items()}
+    values = [params[v.name]._array for v in graph.inputs[len(inputs) :] if v.name in params]
+    key = [random.reserve(1)] * (len(graph.inputs) - len(inputs) - len(values))
+    arrays = [*(x._array for x in inputs), *values, *key]
+    return lambda: run_monitored(graph, arrays, lambda *_: None, False)
+
+
+def measure(contenders: dict[str, Callable[[], Any]], rounds: int, seconds: float) -> dict[str, list[float]]:
+    """µs per call of each contender, one sample per round; the contenders take turns within a round."""
+    counts = {}
+    for name, call in contenders.items():
+        call()
+        start = time.perf_counter()
+        call()
+        counts[name] = max(1, int(seconds / max(time.perf_counter() - start, 1e-7)))
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, call in contenders.items():
+            times[name].append(_per_call(call, counts[name]))
+    return times
+
+
+def _per_call(call: Callable[[], Any], count: int) -> float:
+    turns = range(count)
+    start = time.perf_counter()
+    for _ in turns:
+        call()
+    return (time.perf_counter() - start) / count * 1e6

@@ -1,0 +1,164 @@
+"""`gluonjit coverage`: which of the names that programs and graphs use are missing here."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from gluonjit.base import MXNetError
+from gluonjit.ir.types import IRError
+from gluonjit.language import mxnet_names
+
+SKIPPED_FOLDERS = {"__pycache__", "node_modules"}
+SHOWN = 3
+"""How many places are listed for each name unless all are asked for."""
+
+
+def add_commands(commands: Any) -> None:
+    p = commands.add_parser(
+        "coverage",
+        help="list what programs written for MXNet use that is missing here",
+        description="Reads Python programs and -symbol.json files, without running any, and lists the operators and "
+        "names of MXNet's API that they use and gluonjit lacks, with file and line.",
+        epilog="example:\n  gluonjit coverage examples/ examples/fire-symbol.json",
+    )
+    p.add_argument("paths", nargs="+", metavar="PATH", help="files, and folders with *.py and *.json files")
+    p.add_argument("--all", action="store_true", help=f"list every place, not the first {SHOWN} of a name")
+    p.set_defaults(run=_run)
+
+
+Places = dict[str, list[str]]
+"""`file:line` of every use, by name."""
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    operators: Places = defaultdict(list)
+    names: Places = defaultdict(list)
+    foreign: Places = defaultdict(list)
+    remarks: list[str] = []
+    files = uses = 0
+    for path in _files(arguments.paths):
+        found = _read(path, remarks)
+        if found is None:
+            continue
+        files += 1
+        uses += len(found)
+        for name, line in found:
+            missing = missing_name(name)
+            if missing is not None:
+                table = _table(missing, operators, names, foreign)
+                table[missing].append(f"{path}:{line}")
+    _print("Operators that are missing", operators, arguments.all)
+    _print("Names that are missing", names, arguments.all)
+    _print(f"Names that are not in MXNet {mxnet_names.VERSION}'s public interface either", foreign, arguments.all)
+    for remark in remarks:
+        print(remark)
+    lacking = f"{len(operators)} operators and {len(names)} other names are missing"
+    print(f"{files} files use names of MXNet in {uses} places: {lacking}")
+
+
+def _files(paths: Iterable[str]) -> Iterator[Path]:
+    for path in map(Path, paths):
+        if not path.exists():
+            raise IRError(f"there is no file or folder {path}")
+        if path.is_file():
+            yield path
+            continue
+        for folder, folders, files in os.walk(path):
+            folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in SKIPPED_FOLDERS)
+            yield from (Path(folder, file) for file in sorted(files) if file.endswith((".py", ".json")))
+
+
+def _read(path: Path, remarks: list[str]) -> list[tuple[str, int]] | None:
+    """The uses in a file: names as in `usage.Use`; None when there is nothing to read in it."""
+    from gluonjit.tools import mxnet_usage
+
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix == ".py":
+            return [(use.name, use.line) for use in mxnet_usage.in_python(text, str(path))] or None
+    except (SyntaxError, UnicodeDecodeError, ValueError) as e:
+        line = f":{e.lineno}" if isinstance(e, SyntaxError) and e.lineno else ""
+        remarks.append(f"{path}{line}: not read: {e.msg if isinstance(e, SyntaxError) else e}")
+        return None
+    found = mxnet_usage.in_symbol(text)
+    if found is None:
+        return None
+    if all(missing_name(f"op {use.name}") is None for use in found):
+        from gluonjit.symbol import json_reader
+
+        try:
+            json_reader.parse(text, str(path))
+        except MXNetError as e:
+            remarks.append(f"{e}")
+    return [(f"op {use.name}", use.line) for use in found]
+
+
+@cache
+def missing_name(name: str) -> str | None:
+    """The part of a name that gluonjit lacks, from the front: None when it lacks nothing.
+
+    `op X` is an operator in a graph; `F.X` is a function of `mx.nd` or `mx.sym`, which is there if one of them has it.
+    """
+    if name.startswith("op "):
+        from gluonjit.operators import registry
+
+        registry.get("identity")  # declares them all
+        return None if name[3:] in registry.OPERATORS else name
+    head, _, rest = name.partition(".")
+    if head == "F":
+        missing = [_missing_below(package, rest) for package in ("ndarray", "symbol")]
+        return f"F.{missing[0]}" if all(missing) else None
+    return _missing_below("", name)
+
+
+def _missing_below(package: str, name: str) -> str | None:
+    """What of `name`, looked for in a module of gluonjit, is not there."""
+    value: Any = importlib.import_module(f"gluonjit.{package}".rstrip("."))
+    parts = name.split(".")
+    for k, part in enumerate(parts):
+        if not isinstance(value, (ModuleType, type)):
+            return None  # an object: what it has is known when the program runs
+        try:
+            value = getattr(value, part)
+            continue
+        except AttributeError:
+            if not isinstance(value, ModuleType):
+                return ".".join(parts[: k + 1])
+        try:
+            value = importlib.import_module(f"{value.__name__}.{part}")
+        except ImportError:
+            # As far as MXNet knows the name, from the part on that is missing.
+            known = k + 1
+            while known < len(parts) and mxnet_names.has(".".join(filter(None, (package, *parts[: known + 1])))):
+                known += 1
+            return ".".join(parts[:known])
+    return None
+
+
+def _table(missing: str, operators: Places, names: Places, foreign: Places) -> Places:
+    """Where a missing name is listed."""
+    if missing.startswith("op "):
+        return operators
+    name = missing.replace("F.", "ndarray.", 1) if missing.startswith("F.") else missing
+    if not mxnet_names.has(name) and not mxnet_names.has(name.replace("ndarray.", "symbol.", 1)):
+        return foreign
+    return operators if mxnet_names.is_operator(name) else names
+
+
+def _print(title: str, table: Places, every: bool) -> None:
+    if not table:
+        return
+    print(f"{title}:")
+    for name, places in sorted(table.items(), key=lambda item: (-len(item[1]), item[0])):
+        shown = places if every else places[:SHOWN]
+        more = f", and {len(places) - len(shown)} more" if len(shown) < len(places) else ""
+        print(f"  {name.removeprefix('op '):44} {len(places):4}  {', '.join(shown)}{more}")
+    print()

@@ -1,0 +1,67 @@
+"""`gluonjit trace` and `gluonjit dump`: a model's graph at any stage, from the traced operators to the assembly."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from gluonjit.ir.graph import Graph
+from gluonjit.tools.cli.models import add_model, load_model
+
+STAGES = ("trace", "expanded", "optimized", "llvm", "asm")
+
+
+def add_commands(commands: Any) -> None:
+    for name, stage, help_ in (
+        ("trace", "trace", "print the graph that tracing a model gives"),
+        ("dump", "optimized", "print a model's graph at any stage of the compiler"),
+    ):
+        p = commands.add_parser(
+            name,
+            help=help_,
+            description=f"{help_[0].upper()}{help_[1:]}.",
+            epilog=f"example:\n  gluonjit {name} examples/lenet.py:net --input 16x1x28x28 --stage optimized",
+        )
+        add_model(p)
+        p.add_argument("--stage", choices=STAGES, default=stage, help="what to print (default: %(default)s)")
+        p.add_argument("--train", action="store_true", help="in training mode")
+        p.add_argument("--no-winograd", action="store_true", help="as with hybridize(winograd=False)")
+        p.add_argument("--explain", action="store_true", help="print which kernel computes what, its estimate, and why")
+        p.add_argument("--locs", action="store_true", help="show where in the program each op comes from")
+        p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    from gluonjit import autograd
+    from gluonjit.execution.cached_call import trace_call
+
+    block, given = load_model(arguments)
+    with autograd.train_mode() if arguments.train else autograd.predict_mode():
+        graph = trace_call(block, given)
+    stage = "explain" if arguments.explain else arguments.stage
+    print(render(graph, stage, arguments.locs, not arguments.no_winograd), end="")
+
+
+def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True) -> str:
+    """The text of `graph` (level `traced` or `expanded`) at a stage; at stage `explain`, the list of its kernels."""
+    from gluonjit.codegen import llvm
+    from gluonjit.codegen.program import lower_program
+    from gluonjit.codegen.target import host
+    from gluonjit.ir.text import print_graph
+    from gluonjit.passes import run_passes
+    from gluonjit.runtime.compiler import pipeline
+
+    if stage == "trace":
+        return print_graph(graph, locs=locs, elide=16)
+    if stage == "expanded":
+        return print_graph(run_passes(graph, "expand"), locs=locs, elide=16)
+    target = host()
+    planned = run_passes(graph, pipeline(winograd), target=target)
+    if stage == "explain":
+        from gluonjit.passes.explain import table
+
+        return table(planned, target)
+    if stage == "optimized":
+        return print_graph(planned, locs=locs, elide=16)
+    text = lower_program(planned, target).text
+    return text if stage == "llvm" else llvm.assembly(text, target)

@@ -1,0 +1,73 @@
+"""`gluonjit exec`: runs a program written for MXNet, which finds gluonjit under that name."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+import traceback
+from types import TracebackType
+from typing import Any
+
+from gluonjit.ir.types import IRError
+
+
+def add_commands(commands: Any) -> None:
+    p = commands.add_parser(
+        "exec",
+        help="run a Python program, with gluonjit in the place of MXNet",
+        description="Runs a Python program in which `import mxnet` gives gluonjit. Names that NumPy has dropped since "
+        "MXNet's day (np.int, np.float, np.bool, np.object) are there again.",
+        epilog="example:\n  echo 'import mxnet as mx; print(mx.nd.ones((2, 3)) + 1)' > old.py; gluonjit exec old.py",
+        usage="gluonjit exec [--no-numpy-aliases] (SCRIPT.py | -m MODULE) [ARGUMENT ...]",
+    )
+    p.add_argument("--no-numpy-aliases", action="store_true", help="leave NumPy as it is")
+    p.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as python -m")
+    p.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT.py", help="the program, and its arguments")
+    p.set_defaults(run=_run, usage_error=p.error)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    from gluonjit.tools.dropin import install_as_mxnet
+
+    words = arguments.module or arguments.script
+    if not words:
+        arguments.usage_error("say which script or module to run")
+    if not arguments.module and not os.path.exists(words[0]):
+        raise IRError(f"there is no file {words[0]}")
+    install_as_mxnet(numpy_aliases=not arguments.no_numpy_aliases)
+    try:
+        if arguments.module:
+            _run_module(words)
+        else:
+            _run_script(words)
+    except SystemExit:
+        raise
+    except BaseException as e:
+        e.__traceback__ = _users_part(e.__traceback__)
+        traceback.print_exception(type(e), e, e.__traceback__)
+        raise SystemExit(130 if isinstance(e, KeyboardInterrupt) else 1) from None
+
+
+def _run_script(words: list[str]) -> None:
+    sys.argv[:] = words
+    sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
+    runpy.run_path(words[0], run_name="__main__")
+
+
+def _run_module(words: list[str]) -> None:
+    sys.argv[:] = words
+    sys.path.insert(0, os.getcwd())
+    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+
+
+def _users_part(tb: TracebackType | None) -> TracebackType | None:
+    """The traceback from the program's own code on: without the frames of this file and of `runpy`."""
+    part = tb
+    while part is not None and part.tb_frame.f_code.co_filename in _MACHINERY:
+        part = part.tb_next
+    return part
+
+
+_MACHINERY = {__file__, runpy.__file__, "<frozen runpy>"}

@@ -1,0 +1,121 @@
+"""Models in files: a graph (`model-symbol.json`) and its parameters, as a block with inputs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit.base import MXNetError
+from gluonjit.ir.opdef import did_you_mean
+from gluonjit.ir.types import TensorType, dtype_of
+from gluonjit.tools.cli import inputs as cli_inputs
+from gluonjit.tools.cli.inputs import Input
+
+
+def is_symbol(path: str) -> bool:
+    """Whether a command's argument is a graph in a file of MXNet's."""
+    return path.endswith(".json")
+
+
+def read_parameters(path: str) -> dict[str, Any]:
+    """NDArrays by name, without `arg:` and `aux:`, not to be written to. MXNetError for a file without names."""
+    from gluonjit.ndarray.files import borrow
+
+    loaded = borrow(path) or {}
+    if not isinstance(loaded, dict):
+        raise MXNetError(f"{path} holds arrays without names, so they are no model's")
+    return {name[4:] if name.startswith(("arg:", "aux:")) else name: x for name, x in loaded.items()}
+
+
+class FileModel:
+    """A graph, its parameters, and what it is called with.
+
+    The inputs are the arguments for which there is no parameter. Without a parameter file they are those that are
+    given, and everything else is 0.
+    """
+
+    def __init__(self, graph: str, params: str | None) -> None:
+        from gluonjit import symbol
+        from gluonjit.execution.bound import LEARNED
+
+        self.path = graph
+        self.symbol = symbol.load(graph)
+        self.arrays = read_parameters(params) if params else {}
+        self.complete = params is not None
+        arguments = self.symbol.list_arguments()
+        self.inputs = [n for n in arguments if n not in self.arrays and (self.complete or not n.endswith(LEARNED))]
+        missing = [name for name in self.symbol.list_auxiliary_states() if name not in self.arrays]
+        if self.complete and missing:
+            raise MXNetError(f"{params} lacks {', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''}")
+
+    @property
+    def outputs(self) -> list[str]:
+        return self.symbol.list_outputs()
+
+    def prepare(self, inputs: Sequence[Input], seed: int, quiet: bool = False) -> tuple[Any, list[Any]]:
+        """A SymbolBlock, and the NDArrays to call it with. Says on standard error what it takes for granted.
+
+        Inputs without a name are those not named, in order. What is not given, but has a shape that follows from the
+        others' (a label), is 0. MXNetError for names that the graph does not have, and for what stays open.
+        """
+        from gluonjit import nd, symbol
+        from gluonjit.gluon import SymbolBlock
+
+        values = self._named(cli_inputs.arrays(inputs, seed))
+        types = self._types(values)
+        given = self.inputs if self.complete else [name for name in self.inputs if name in values]
+        if not given:
+            raise MXNetError(f"say what the graph is called with: --input {self.inputs[0] if self.inputs else 'x'}=1x3")
+        zeros = [name for name in types if name not in values and name not in self.arrays]
+        if zeros and not quiet:
+            shown = ", ".join(f"{name}: {types[name]}" for name in zeros[:3])
+            print(f"not given, and therefore 0: {shown}{', ...' if len(zeros) > 3 else ''}", file=sys.stderr)
+        arrays = {name: nd.zeros(types[name].shape, dtype=types[name].dtype.numpy) for name in zeros}
+        for name, x in values.items():
+            if dtype_of(x) is not types[name].dtype and not quiet:
+                print(f"{name}: {dtype_of(x)} converted to {types[name].dtype}", file=sys.stderr)
+            arrays[name] = nd.NDArray._wrap(np.array(x, types[name].dtype.numpy, order="C"))
+        block = SymbolBlock(self.symbol, [symbol.var(name) for name in given])
+        params = {name: self.arrays.get(name, arrays.get(name)) for name in block.params}
+        block.params.load_dict(params, cast_dtype=True, dtype_source="saved")
+        return block, [arrays[name] for name in given]
+
+    def _named(self, found: Sequence[tuple[str | None, np.ndarray]]) -> dict[str, np.ndarray]:
+        listed = ", ".join(self.inputs) or "none"
+        arguments = [name for name in self.symbol.list_arguments() if name not in self.arrays]
+        free = iter([name for name in self.inputs if name not in [given for given, _ in found]])
+        values: dict[str, np.ndarray] = {}
+        for given, x in found:
+            name = next(free, None) if given is None else given
+            if name is None:
+                raise MXNetError(f"{len(found)} inputs are given; the graph has {len(self.inputs)}: {listed}")
+            if name not in arguments:
+                raise MXNetError(f"the graph has no input {name!r}{did_you_mean(name, self.inputs)}; it has {listed}")
+            values[name] = x
+        self.inputs += [name for name in values if name not in self.inputs]
+        return values
+
+    def _types(self, values: Mapping[str, np.ndarray]) -> Mapping[str, TensorType]:
+        """The types of all variables. What the parameters are decides the inputs' element types, if it does."""
+        from gluonjit.execution.bound import solve_variables
+
+        arguments = self.symbol.list_arguments()
+        known = {name: x.dtype for name, x in self.arrays.items() if name in arguments}
+        try:
+            implied = dict(zip(arguments, self.symbol.infer_type_partial(**known)[0]))
+        except MXNetError:
+            implied = {}
+        types = {name: x.dtype for name, x in self.arrays.items()}
+        types |= {name: implied.get(name) or x.dtype for name, x in values.items()}
+        shapes = {name: x.shape for name, x in (*self.arrays.items(), *values.items())}
+        try:
+            return solve_variables(self.symbol, types, shapes)
+        except RuntimeError as e:
+            left = [name for name in self.inputs if name not in values]
+            if left:
+                example = f"--input {left[0]}=1x3x224x224, or {left[0]}=x.npy"
+                raise MXNetError(f"say what {', '.join(left)} is: {example}") from e
+            raise MXNetError(f"{self.path}: {e}") from e

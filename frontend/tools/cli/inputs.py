@@ -1,0 +1,102 @@
+"""`--input`: what a model is called with, made up from a shape or read from a file."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gluonjit.base import MXNetError
+from gluonjit.ir.types import IRError, TensorType, dtype
+
+HELP = (
+    "an input's shape, such as 1x3x224x224, 8x16:int32 or scalar, for random values; or a file x.npy, or x.npz with "
+    "all inputs by name. NAME=... says which input it is; repeat for several"
+)
+
+
+class Input(NamedTuple):
+    """`--input [NAME=]SHAPE` or `--input [NAME=]FILE`: one of `type` and `path` is None."""
+
+    name: str | None
+    type: TensorType | None
+    path: str | None
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--input", type=parse, action="append", default=[], metavar="[NAME=]SHAPE|FILE", help=HELP)
+
+
+def parse(text: str) -> Input:
+    """For argparse."""
+    name, equals, value = text.partition("=") if "=" in text else ("", "", text)
+    if equals and not name:
+        raise argparse.ArgumentTypeError(f"{text!r} has no name in front of =")
+    if value.endswith((".npy", ".npz")):
+        return Input(name or None, None, value)
+    return Input(name or None, input_type(value), None)
+
+
+def input_type(text: str) -> TensorType:
+    """The type that `1x3x224x224` or `8x16:int32` names; for argparse."""
+    shape, _, element = text.partition(":")
+    if shape != "scalar" and not re.fullmatch(r"\d+(x\d+)*", shape, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write it as 1x3x224x224, or 8x16:int32")
+    try:
+        element_type = dtype(element or "f32")
+    except IRError as e:
+        raise argparse.ArgumentTypeError(str(e)) from e
+    return TensorType(element_type, () if shape == "scalar" else tuple(map(int, shape.split("x"))))
+
+
+def random_input(type: TensorType, rng: np.random.Generator) -> np.ndarray:
+    """Standard normal floats, integers from 0 to 9, or booleans."""
+    if type.dtype.is_float:
+        return rng.standard_normal(type.shape).astype(type.dtype.numpy)
+    high = 2 if type.dtype.kind == "b" else 10
+    return rng.integers(0, high, type.shape).astype(type.dtype.numpy)
+
+
+def arrays(inputs: Sequence[Input], seed: int) -> list[tuple[str | None, np.ndarray]]:
+    """(name or None, value) of every input in order. MXNetError for a file that cannot be read."""
+    rng = np.random.default_rng(seed)
+    found: list[tuple[str | None, np.ndarray]] = []
+    for given in inputs:
+        if given.type is not None:
+            found.append((given.name, random_input(given.type, rng)))
+            continue
+        assert given.path is not None
+        content = _read(given.path)
+        if given.name is not None:
+            if len(content) != 1:
+                raise MXNetError(f"{given.path} has {len(content)} arrays, and {given.name} is one input")
+            found += [(given.name, x) for x in content.values()]
+        else:
+            found += content.items()
+    return found
+
+
+def _read(path: str) -> Mapping[str | None, np.ndarray]:
+    """The arrays in a file; a lone one has no name."""
+    from gluonjit.files import npz
+
+    if path.endswith(".npz"):
+        content = npz.read(path)
+        return content if isinstance(content, dict) else {f"arr_{k}": x for k, x in enumerate(content)}  # type: ignore
+    return {None: npz.read_array(path)}
+
+
+def positional(inputs: Sequence[Input], seed: int) -> list[Any]:
+    """The NDArrays that a block is called with. IRError when there are none, or some have names."""
+    from gluonjit import nd
+
+    if not inputs:
+        raise IRError("say what the block is called with: --input 1x3x224x224 (repeat for several inputs)")
+    found = arrays(inputs, seed)
+    named = [name for name, _ in found if name is not None]
+    if named:
+        raise IRError(f"a block in a Python file has no names for its inputs: leave out {named[0]}=")
+    return [nd.NDArray._wrap(x) for _, x in found]

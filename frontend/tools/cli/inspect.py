@@ -1,0 +1,188 @@
+"""`gluonjit inspect`: what is in a model's files, without running it."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from gluonjit.ir.graph import Builder, Graph, Op
+from gluonjit.ir.types import IRError, TensorType, type_of
+from gluonjit.tools.cli import files, inputs
+
+MOVES = {"broadcast", "reshape", "transpose", "slice", "reverse", "pad", "concat", "update_slice"}
+MOVES |= {"gather", "gather_nd", "iota", "constant", "cast", "select"}
+"""Primitives that compute nothing."""
+
+STATES = ("running_mean", "running_var", "moving_mean", "moving_var")
+"""How names of auxiliary states end."""
+
+SHOWN = 10
+"""Lines of a list, unless all are asked for."""
+
+
+def add_commands(commands: Any) -> None:
+    p = commands.add_parser(
+        "inspect",
+        help="describe a model's files: inputs, outputs, operators, parameters, FLOPs",
+        description="Describes a graph that MXNet wrote, its parameters, or both: inputs, outputs, operators and how "
+        "many there are, parameters, sizes, FLOPs (a multiply-add counts 2) and what is not supported.",
+        epilog="examples:\n"
+        "  gluonjit inspect examples/fire-symbol.json examples/fire-0000.params --input data=1x3x224x224\n"
+        "  gluonjit inspect examples/fire-0000.params",
+    )
+    p.add_argument("model", metavar="model-symbol.json|PARAMS", help="a graph, or a file of arrays")
+    p.add_argument("params", nargs="?", metavar="PARAMS", help="the graph's parameters")
+    p.add_argument("--all", action="store_true", help=f"list every parameter, not the {SHOWN} largest")
+    inputs.add_option(p)
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    if not files.is_symbol(arguments.model):
+        if arguments.params:
+            raise IRError(f"{arguments.model} is no graph (its name does not end in .json)")
+        _arrays(arguments.model, arguments.all)
+        return
+    problems = _graph(arguments)
+    print("unsupported:" + ("" if problems else " nothing"))
+    for problem in problems:
+        print(f"  {problem}")
+
+
+def _arrays(path: str, every: bool) -> None:
+    from gluonjit.ndarray.files import borrow
+
+    loaded = borrow(path)
+    named = loaded if isinstance(loaded, dict) else {f"[{k}]": x for k, x in enumerate(loaded)}
+    print(path)
+    _list({name: type_of(x._array) for name, x in named.items()}, every)
+
+
+def _graph(arguments: argparse.Namespace) -> list[str]:
+    """Describes the graph; returns what stands in the way of running it."""
+    from gluonjit.execution.bound import LEARNED
+    from gluonjit.symbol import json_reader
+
+    head = json_reader.summary(arguments.model)
+    print(f"{arguments.model}: written by MXNet {_version(head.version)}, {head.nodes} nodes")
+    if head.unknown:
+        arrays = files.read_parameters(arguments.params) if arguments.params else {}
+        inputs = [n for n in head.variables if n not in arrays and (arrays or not n.endswith((*LEARNED, *STATES)))]
+        _names({"inputs": inputs, "outputs": dict.fromkeys(head.heads)}, {})
+        _operators(head.operators, {})
+        if arrays:
+            _list({name: type_of(x._array) for name, x in arrays.items()}, arguments.all)
+        return [f"operator {name} ({', '.join(nodes[:3])})" for name, nodes in head.unknown.items()]
+    model = files.FileModel(arguments.model, arguments.params)
+    types: Mapping[str, TensorType] = {}
+    graph: Graph | None = None
+    if arguments.input:
+        from gluonjit.execution.cached_call import trace_call
+
+        block, given = model.prepare(arguments.input, 0, quiet=True)
+        graph = trace_call(block, given)
+        types = {v.name: v.type for v in graph.inputs}
+        types |= {name: v.type for name, v in zip(model.outputs, graph.outputs)}
+    _names({"inputs": model.inputs, "outputs": model.outputs}, types)
+    flops = _flops(graph) if graph is not None else {}
+    _operators(head.operators, flops)
+    wanted = [n for n in model.symbol.list_inputs() if n not in model.inputs]
+    if arguments.params:
+        _list({name: type_of(model.arrays[name]._array) for name in wanted}, arguments.all)
+    else:
+        print(f"parameters: {len(wanted)} (give their file for shapes and sizes)")
+    if graph is not None:
+        print(f"FLOPs: {_count(sum(flops.values()))}")
+    else:
+        example = f"--input {model.inputs[0] if model.inputs else 'data'}=1x3x224x224"
+        print(f"FLOPs: give the inputs' shapes, such as {example}")
+    extra = [name for name in model.arrays if name not in model.symbol.list_inputs()]
+    if extra:
+        print(f"not read by the graph: {', '.join(extra[:SHOWN])}{', ...' if len(extra) > SHOWN else ''}")
+    return []
+
+
+def _names(groups: Mapping[str, Iterable[str]], types: Mapping[str, TensorType]) -> None:
+    for title, names in groups.items():
+        print(f"{title}:")
+        for name in names:
+            print(f"  {name}{f': {types[name]}' if name in types else ''}")
+
+
+def _version(number: int) -> str:
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}" + (" or earlier" if number <= 800 else "")
+
+
+def _operators(nodes: Mapping[str, int], flops: Mapping[str, int]) -> None:
+    print(f"operators: {sum(nodes.values())}")
+    for name, count in sorted(nodes.items(), key=lambda item: (-item[1], item[0])):
+        print(f"  {name:32} {count:5}{f'  {_count(flops[name]):>9} FLOPs' if flops.get(name) else ''}")
+
+
+def _list(types: Mapping[str, TensorType], every: bool) -> None:
+    """Numbers and sizes, then the arrays: all in order, or the largest."""
+    kinds = Counter(str(t.dtype) for t in types.values())
+    elements, nbytes = sum(t.size for t in types.values()), sum(t.nbytes for t in types.values())
+    listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    print(f"parameters: {len(types)} arrays ({listed or 'none'}), {elements:,} elements, {nbytes / 1e6:,.2f} MB")
+    names = list(types) if every else sorted(types, key=lambda name: -types[name].nbytes)[:SHOWN]
+    for name in names:
+        print(f"  {name:40} {types[name]}")
+    if len(names) < len(types):
+        print(f"  ... and {len(types) - len(names)} smaller ones (--all lists them)")
+
+
+def _count(number: int) -> str:
+    for unit, size in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if number >= size:
+            return f"{number / size:.2f} {unit}"
+    return str(number)
+
+
+# FLOPs
+
+
+def _flops(graph: Graph) -> dict[str, int]:
+    """By operator: what its expansions into primitives compute."""
+    from gluonjit.operators import registry
+
+    found: dict[str, int] = defaultdict(int)
+    for op in graph.ops:
+        if not op.name.startswith("mx."):
+            found[op.name] += flops([op])
+            continue
+        b = Builder("count", training=bool(graph.attrs.get("training")))
+        operator = registry.get(op.name.removeprefix("mx."))
+        results = operator.expand_into(b, [b.input("", v.type) for v in op.operands], op.attrs)
+        found[operator.name] += flops(b.build(results).ops)
+    return dict(found)
+
+
+def flops(ops: Iterable[Op]) -> int:
+    """Arithmetic operations of primitives: a multiply-add is two, any function one, moving and converting none."""
+    return sum(map(_one, ops))
+
+
+def _one(op: Op) -> int:
+    if op.name in MOVES:
+        return 0
+    if op.name == "loop":
+        return op.attrs["trip"] * sum(flops(region.ops) for region in op.regions)
+    if op.name == "branch":
+        return max(flops(region.ops) for region in op.regions)
+    if op.regions:
+        return sum(flops(region.ops) for region in op.regions)
+    size = op.results[0].type.size
+    if op.name == "dot_general":
+        return 2 * size * prod(op.operands[0].shape[axis] for axis in op.attrs["contract"][0])
+    if op.name == "conv":
+        filters: Sequence[int] = op.operands[1].shape
+        return 2 * size * (prod(filters) // max(filters[op.attrs["layout"][1].index("O")], 1))
+    if op.name == "reduce_window":
+        return size * prod(op.attrs["window"])
+    if op.name in ("reduce", "arg_reduce"):
+        return op.operands[0].type.size
+    return size

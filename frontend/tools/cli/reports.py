@@ -1,0 +1,126 @@
+"""`gluonjit ops`, `passes` and `doctor`: what there is to use, and what it runs on."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from importlib import metadata
+from typing import Any
+
+from gluonjit.ir.opdef import REQUIRED
+
+
+def add_commands(commands: Any) -> None:
+    p = commands.add_parser(
+        "ops",
+        help="list MXNet's operators, or describe one",
+        description="Lists the operators of MXNet that are there, or describes one of them.",
+        epilog="example:\n  gluonjit ops Convolution",
+    )
+    which = p.add_mutually_exclusive_group()
+    which.add_argument("name", nargs="?", metavar="NAME", help="an operator's name or alias")
+    which.add_argument("--missing", action="store_true", help="list those that MXNet has and gluonjit lacks")
+    p.set_defaults(run=_ops)
+    p = commands.add_parser(
+        "passes",
+        help="list the compiler's passes",
+        description="Lists the compiler's passes and the pipelines made of them.",
+        epilog="example:\n  gluonjit passes",
+    )
+    p.set_defaults(run=_passes)
+    p = commands.add_parser(
+        "doctor",
+        help="show versions, CPU features and settings",
+        description="Shows versions, CPU features and settings: what a bug report should say.",
+        epilog="example:\n  gluonjit doctor",
+    )
+    p.set_defaults(run=_doctor)
+
+
+def _ops(arguments: argparse.Namespace) -> None:
+    from gluonjit.language.namespace import input_names
+    from gluonjit.operators import registry
+
+    if arguments.missing:
+        _missing_ops()
+        return
+    if arguments.name is None:
+        registry.get("identity")  # declares them all
+        for name in sorted({op.name for op in registry.OPERATORS.values()}):
+            op = registry.OPERATORS[name]
+            notes = " (compiled code calls Python)" if op.host else ""
+            notes += " (not in compiled code)" if op.imperative_only else ""
+            print(f"{name:32} {op.doc.splitlines()[0] if op.doc else ''}{notes}")
+        return
+    op = registry.get(arguments.name)
+    print(op.name + (f"  (also {', '.join(op.aliases)})" if op.aliases else ""))
+    print(f"\n{op.doc}\n" if op.doc else "")
+    if op.host:
+        print(f"Compiled code calls Python for it: {op.host}\n")
+    if op.imperative_only:
+        print(f"Not in compiled code: {op.imperative_only}\n")
+    inputs = "any number, counted by num_args" if op.variadic else ""
+    if not inputs:
+        inputs = ", ".join(input_names(op)) or ("those of its class" if op.host else "")
+    print(f"inputs: {inputs or 'none'}")
+    for key, attr in op.attrs.items():
+        default = "required" if attr.default is REQUIRED else f"default {attr.default!r}"
+        print(f"  {key} : {attr.kind}, {default}{'. ' + attr.doc if attr.doc else ''}")
+
+
+def _missing_ops() -> None:
+    """The operators of MXNet that are not there, then the aliases that those that are there lack."""
+    from gluonjit.language import mxnet_names
+    from gluonjit.operators import registry
+
+    registry.get("identity")  # declares them all
+    theirs = mxnet_names.operators()
+    present, absent = [], []
+    for name, aliases in theirs.items():
+        known = [n for n in (name, *aliases) if n in registry.OPERATORS]
+        if not known:
+            absent.append(name)
+            print(name + (f"  (also {', '.join(aliases)})" if aliases else ""))
+        else:
+            present.append((known[0], [n for n in (name, *aliases) if n not in registry.OPERATORS]))
+    for name, lacking in present:
+        if lacking:
+            print(f"{name}: without its alias {', '.join(lacking)}")
+    print(f"{len(absent)} of {len(theirs)} operators of MXNet {mxnet_names.VERSION} are missing")
+
+
+def _passes(arguments: argparse.Namespace) -> None:
+    from gluonjit.passes import all_passes, find_pass
+    from gluonjit.runtime.compiler import PIPELINE, REFERENCE_PIPELINE
+
+    for step in map(find_pass, all_passes()):
+        options = "".join(f" {{{k} = {v!r}}}" for k, v in step.options.items())
+        print(f"{step.name + options:28} {step.doc.splitlines()[0] if step.doc else ''}")
+    print(f"\nbackend llvm:  {PIPELINE}\nbackend numpy: {REFERENCE_PIPELINE}")
+
+
+def _doctor(arguments: argparse.Namespace) -> None:
+    from gluonjit._version import version
+    from gluonjit.codegen.target import host
+    from gluonjit.runtime.threads import get_num_threads
+    from gluonjit.tools.cli.cache import summary
+
+    rows = [("gluonjit", version), ("Python", sys.version.split()[0])]
+    for package in ("numpy", "llvmlite", "networkx", "ml_dtypes"):
+        rows.append((package, metadata.version(package)))
+    from llvmlite import binding
+
+    rows.append(("LLVM", ".".join(map(str, binding.llvm_version_info))))
+    rows.append(("system", platform.platform()))
+    target = host()
+    rows += [
+        ("CPU", target.cpu),
+        ("vector registers", f"{target.num_vector_registers} of {target.vector_bits} bits"),
+        ("caches", ", ".join(f"{n >> 10} KiB" for n in (target.l1, target.l2, target.l3))),
+        ("features", " ".join(f[1:] for f in target.features.split(",") if f.startswith("+"))),
+        ("object cache", summary()),
+        ("threads", str(get_num_threads())),
+    ]
+    for name, value in rows:
+        print(f"{name:18} {value}")

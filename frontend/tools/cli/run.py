@@ -1,0 +1,122 @@
+"""`gluonjit run`: computes a graph or a model, and says whether native code and reference agree."""
+
+from __future__ import annotations
+
+import argparse
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.graph import Graph, evaluate
+from gluonjit.ir.types import IRError, type_of
+from gluonjit.tools.cli.files import is_symbol
+from gluonjit.tools.cli.inputs import random_input
+from gluonjit.tools.cli.loading import is_python, load_graph
+from gluonjit.tools.cli.models import add_model, load_model
+
+
+def add_commands(commands: Any) -> None:
+    p = commands.add_parser(
+        "run",
+        help="compile and run a graph or a model",
+        description="Compiles a graph or a model, runs it, prints the results, and how far they are from the reference "
+        "(each op computed by NumPy): always for random inputs of programs, with --check for graphs that MXNet wrote.",
+        epilog="examples:\n  gluonjit run examples/fire-symbol.json examples/fire-0000.params "
+        "--input data=examples/fire-input.npy --output y.npz\n"
+        "  gluonjit run examples/lenet.py:net --input 16x1x28x28",
+    )
+    add_model(p, "|FILE.ir|-", "; the text of a compiler's graph, `-` for standard input")
+    p.add_argument("--random", type=int, dest="seed", metavar="SEED", help="the same as --seed")
+    p.add_argument("--output", metavar="FILE", help="write the results here: y.npz by name, or y.npy if it is one")
+    p.add_argument("--check", action="store_true", help="compare with the reference for model-symbol.json, too")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    reference: list[np.ndarray] | None = None
+    names: list[str] | None = None
+    if is_symbol(arguments.model):
+        names, outputs, reference = _run_file(arguments)
+    elif is_python(arguments.model):
+        outputs, reference = _run_block(arguments)
+    else:
+        if arguments.params:
+            raise IRError(f"{arguments.params}: a parameters' file is for a graph in a file, model-symbol.json")
+        outputs, reference = _run_graph(load_graph(arguments.model), arguments.seed)
+    names = names or [f"output {k}" for k in range(len(outputs))]
+    for k, (name, got) in enumerate(zip(names, outputs, strict=True)):
+        print(f"{name}: {type_of(got)}")
+        print(np.array2string(got, threshold=64, edgeitems=3))
+        if reference is not None:
+            print(f"relative difference to the reference: {relative_difference(got, reference[k]):.1e}")
+    if arguments.output:
+        _save(arguments.output, [name.replace(" ", "") for name in names], outputs)
+
+
+def _save(path: str, names: Sequence[str], outputs: Sequence[np.ndarray]) -> None:
+    from gluonjit.files import atomic, npz
+
+    if not path.endswith(".npy"):
+        again = [names[:k].count(name) for k, name in enumerate(names)]  # one output may be listed several times
+        npz.write(path, {f"{name}_{k}" if k else name: x for name, k, x in zip(names, again, outputs)})
+        return
+    if len(outputs) != 1:
+        raise IRError(f"{path}: there are {len(outputs)} results; an .npz file holds several")
+    buffer = io.BytesIO()
+    np.save(buffer, outputs[0])
+    atomic.write(path, [buffer.getvalue()])
+
+
+def relative_difference(got: np.ndarray, want: np.ndarray) -> float:
+    """max |got − want| / max |want| over finite elements; inf where one is finite and the other not."""
+    a, b = (np.asarray(x, np.float64) for x in (got, want))
+    if not a.size:
+        return 0.0
+    finite = np.isfinite(b)
+    if not (np.isfinite(a) == finite).all() or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    return float(np.abs(a[finite] - b[finite]).max() / max(np.abs(b[finite]).max(), np.finfo(np.float64).tiny))
+
+
+def _run_graph(graph: Graph, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    from gluonjit.passes import run_passes
+    from gluonjit.runtime.compiler import compile_graph
+
+    if graph.level not in ("traced", "expanded", "legal"):
+        raise IRError(f"`run` takes a graph of level traced, expanded or legal; this one is {graph.level!r}")
+    if graph.level == "traced":
+        graph = run_passes(graph, "expand")
+    rng = np.random.default_rng(seed)
+    inputs = [random_input(v.type, rng) for v in graph.inputs]
+    outputs, updates = compile_graph(graph).run(inputs)
+    return [*outputs, *updates], [x for part in evaluate(graph, inputs) for x in part]
+
+
+def _run_block(arguments: argparse.Namespace) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    block, inputs = load_model(arguments)
+    reference = _outputs(block, inputs, arguments.seed)
+    block.hybridize()
+    return _outputs(block, inputs, arguments.seed), reference
+
+
+def _run_file(arguments: argparse.Namespace) -> tuple[list[str], list[np.ndarray], list[np.ndarray] | None]:
+    """(names of the outputs, outputs, reference if asked for)"""
+    block, inputs = load_model(arguments)
+    outputs = _outputs(block, inputs, arguments.seed)
+    reference = None
+    if arguments.check:
+        block.hybridize(backend="numpy")
+        reference = _outputs(block, inputs, arguments.seed)
+    return block._graph.list_outputs(), outputs, reference
+
+
+def _outputs(block: Any, inputs: Sequence[Any], seed: int) -> list[np.ndarray]:
+    from gluonjit import random
+    from gluonjit.trace import flatten
+
+    random.seed(seed)
+    return [x.asnumpy() for x in flatten([block(*inputs)])[0]]

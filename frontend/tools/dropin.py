@@ -1,0 +1,139 @@
+"""`install_as_mxnet()`: from then on `import mxnet`, and any part of it, gives this package.
+
+    import gluonjit
+    gluonjit.install_as_mxnet()
+    from mxnet.gluon import nn        # gluonjit.gluon.nn
+
+Nothing is written to disk: a finder at the front of `sys.meta_path` puts the very modules of gluonjit into
+`sys.modules` under MXNet's names, so `mxnet.gluon.nn is gluonjit.gluon.nn`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+from gluonjit.base import MXNetError
+from gluonjit.language import mxnet_names
+
+_OURS = "gluonjit"
+_THEIRS = "mxnet"
+
+OLD_NUMPY_NAMES = {
+    # What NumPy 1.24 removed: Python's own types.
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "object": object,
+    "complex": complex,
+    "str": str,
+    # What NumPy 2 removed or calls otherwise.
+    "float_": "float64",
+    "complex_": "complex128",
+    "unicode_": "str_",
+    "string_": "bytes_",
+    "Inf": "inf",
+    "NaN": "nan",
+    "product": "prod",
+    "cumproduct": "cumprod",
+    "alltrue": "all",
+    "sometrue": "any",
+    "in1d": "isin",
+    "row_stack": "vstack",
+    "trapz": "trapezoid",
+}
+"""Names that programs of MXNet's time find in NumPy: the object, or the name that it has there today."""
+
+
+def install_as_mxnet(numpy_aliases: bool = False) -> None:
+    """Makes `import mxnet`, and every module below it, resolve to gluonjit, in this process. Doing it again is fine.
+
+    `numpy_aliases` also brings back `np.int`, `np.float`, `np.bool`, `np.object` and other names that NumPy has
+    dropped since MXNet's day. Raises MXNetError when the real MXNet has been imported already.
+    """
+    loaded = sys.modules.get(_THEIRS)
+    package = importlib.import_module(_OURS)
+    if loaded is not None and loaded is not package:
+        where = getattr(loaded, "__file__", None) or "from somewhere"
+        raise MXNetError(
+            f"install_as_mxnet(): mxnet has been imported already, {where}; call it before anything imports mxnet"
+        )
+    if not any(isinstance(finder, _Alias) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Alias())
+        sys.meta_path.append(_Lacking())
+    if numpy_aliases:
+        restore_numpy_names()
+
+
+def restore_numpy_names() -> None:
+    """Gives NumPy back those of `OLD_NUMPY_NAMES` that it lacks."""
+    import numpy as np
+
+    for name, meaning in OLD_NUMPY_NAMES.items():
+        # `hasattr` would see NumPy's answer to removed names, a warning or an error.
+        if name not in np.__dict__:
+            setattr(np, name, getattr(np, meaning) if isinstance(meaning, str) else meaning)
+
+
+class _Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds `mxnet.a.b`: the module `gluonjit.a.b`, which it imports."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != _THEIRS and not fullname.startswith(_THEIRS + "."):
+            return None
+        found = _resolve(fullname)
+        return ModuleSpec(fullname, self, loader_state=found, is_package=hasattr(found, "__path__"))
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Puts the real module in the place of `module`, which the import system made and hands out no more then."""
+        assert module.__spec__ is not None
+        sys.modules[module.__name__] = module.__spec__.loader_state
+
+
+def _resolve(fullname: str) -> ModuleType:
+    """The module that stands for `mxnet.a.b`. The import system has imported `mxnet.a` before."""
+    parent_name, _, name = fullname.rpartition(".")
+    if not parent_name:
+        return importlib.import_module(_OURS)
+    parent = sys.modules[parent_name]
+    real = f"{parent.__name__}.{name}"
+    try:
+        module = importlib.import_module(real)
+    except ImportError as e:
+        if e.name != real:
+            raise
+        # A second name (`mxnet.sym`), or a file of MXNet's that is part of another one here.
+        found = getattr(parent, name, None)
+        if not isinstance(found, ModuleType):
+            dotted = fullname.partition(".")[2]
+            why = f": MXNet {mxnet_names.VERSION} has it, gluonjit lacks it" if mxnet_names.has_module(dotted) else ""
+            raise ModuleNotFoundError(f"No module named {fullname!r}{why}", name=fullname) from None
+        module = found
+    mxnet_names.explain(module.__name__)
+    # Python asks finders for what an import misses in a package only; this way it asks `_Lacking` for any module.
+    module.__dict__.setdefault("__path__", [])
+    return module
+
+
+class _Lacking(importlib.abc.MetaPathFinder):
+    """Says of `from mxnet.gluon import X` that gluonjit lacks X.
+
+    Python looks for a module `gluonjit.gluon.X` when the package has no such attribute, and keeps what the package's
+    `__getattr__` said to itself. This finder comes last, after all that know real modules.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, dotted = fullname.partition(".")
+        if package == _OURS and dotted and mxnet_names.has(dotted):
+            module, _, name = fullname.rpartition(".")
+            why = f"MXNet {mxnet_names.VERSION} has it, gluonjit lacks it"
+            raise ImportError(f"cannot import name {name!r} from {module!r}: {why}", name=fullname)
+        return None

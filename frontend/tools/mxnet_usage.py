@@ -1,0 +1,193 @@
+"""Which of MXNet's names a program uses: reads source, never runs it.
+
+Names are followed from `import mxnet` through second names (`import mxnet.ndarray as F`, `from mxnet.gluon import nn`,
+`relu = mx.nd.relu`). A parameter called `F` is `mx.nd` or `mx.sym`, as in `hybrid_forward(self, F, x)`; uses of it are
+written `F.relu`. What a method is called on cannot be known without running, so `x.asnumpy()` is not seen.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from typing import NamedTuple
+
+from gluonjit.language import mxnet_names
+
+_ROOT = "mxnet"
+
+
+class Use(NamedTuple):
+    """`name` without the leading `mxnet.`: `gluon.nn.Dense`, `F.contrib.box_nms`."""
+
+    name: str
+    line: int
+
+
+def in_python(source: str, file: str) -> list[Use]:
+    """The uses in a program, in the order of its lines. Raises SyntaxError."""
+    reader = _Reader()
+    reader.visit(ast.parse(source, file))
+    return sorted(set(reader.uses), key=lambda use: (use.line, use.name))
+
+
+def in_symbol(text: str) -> list[Use] | None:
+    """The operators in a `-symbol.json`, as `sym.<operator>`; None when the file is something else."""
+    try:
+        nodes = json.loads(text, strict=False)["nodes"]
+        names = [node["op"] for node in nodes]
+    except (ValueError, KeyError, TypeError):
+        return None
+    lines = _op_lines(text)
+    if len(lines) != len(names):  # another "op" somewhere: an attribute, a subgraph
+        lines = [1] * len(names)
+    return [Use(name, line) for name, line in zip(names, lines) if name != "null"]
+
+
+def _op_lines(text: str) -> list[int]:
+    lines = []
+    line, position = 1, 0
+    for match in re.finditer(r'"op"\s*:', text):
+        line += text.count("\n", position, match.start())
+        position = match.start()
+        lines.append(line)
+    return lines
+
+
+class _Reader(ast.NodeVisitor):
+    """Goes through a program in the order of its text. A scope maps names to dotted ones, or to None."""
+
+    def __init__(self) -> None:
+        self.uses: list[Use] = []
+        self.scopes: list[dict[str, str | None]] = [{}]
+        self.starred: set[str] = set()
+        """Meanings of what `from mxnet.gluon.nn import *` brought in: naming one is a use."""
+
+    def meaning(self, node: ast.AST) -> str | None:
+        """`mxnet.nd.relu` for an expression that means it, `F.relu`; None for anything else."""
+        if isinstance(node, ast.Name):
+            for scope in reversed(self.scopes):
+                if node.id in scope:
+                    return scope[node.id]
+            return None
+        if isinstance(node, ast.Attribute):
+            base = self.meaning(node.value)
+            return None if base is None else f"{base}.{node.attr}"
+        if isinstance(node, ast.IfExp):
+            both = {self.meaning(node.body), self.meaning(node.orelse)}
+            namespaces = {f"{_ROOT}.{name}" for name in ("nd", "sym", "ndarray", "symbol")}
+            return "F" if None not in both and both <= namespaces else None
+        return None
+
+    def use(self, name: str, node: ast.AST) -> None:
+        self.uses.append(Use(name.removeprefix(f"{_ROOT}."), node.lineno))  # type: ignore[attr-defined]
+
+    # Bindings
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            root, dot, rest = alias.name.partition(".")
+            if root != _ROOT:
+                self.scopes[-1][alias.asname or root] = None
+                continue
+            if dot:
+                self.use(rest, node)
+            self.scopes[-1][alias.asname or root] = alias.name if alias.asname else root
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        module = node.module or ""
+        ours = not node.level and (module == _ROOT or module.startswith(f"{_ROOT}."))
+        for alias in node.names:
+            if alias.name == "*":
+                if ours:
+                    inside = module.partition(".")[2]
+                    for name in mxnet_names.modules().get(mxnet_names.full_name(inside) or ".", ()):
+                        self.scopes[-1][name] = f"{module}.{name}"
+                        self.starred.add(f"{module}.{name}")
+                continue
+            if ours:
+                self.use(f"{module}.{alias.name}", node)
+            self.scopes[-1][alias.asname or alias.name] = f"{module}.{alias.name}" if ours else None
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.visit(node.value)
+        meaning = self.meaning(node.value)
+        for target in node.targets:
+            self.bind(target, meaning)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        self.visit(node.annotation)
+        if node.value is not None:
+            self.visit(node.value)
+            self.bind(node.target, self.meaning(node.value))
+
+    def visit_For(self, node: ast.For) -> None:
+        self.visit(node.iter)
+        self.bind(node.target, None)
+        for part in (*node.body, *node.orelse):
+            self.visit(part)
+
+    def bind(self, target: ast.AST, meaning: str | None) -> None:
+        if isinstance(target, ast.Name):
+            self.scopes[-1][target.id] = meaning
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for part in target.elts:
+                self.bind(part, None)
+        else:
+            self.visit(target)
+
+    # Scopes
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        for part in (*node.decorator_list, *([node.returns] if node.returns else [])):
+            self.visit(part)
+        self.function(node)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self.function(node)
+
+    def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
+        self.visit(node.args)  # defaults and annotations
+        a = node.args
+        parameters = [*a.posonlyargs, *a.args, *a.kwonlyargs, *(x for x in (a.vararg, a.kwarg) if x)]
+        self.scopes.append({p.arg: "F" if p.arg == "F" else None for p in parameters})
+        for part in node.body if isinstance(node.body, list) else [node.body]:
+            self.visit(part)
+        self.scopes.pop()
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        for part in (*node.decorator_list, *node.bases, *node.keywords):
+            self.visit(part)
+        self.scopes.append({})
+        for part in node.body:
+            if not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self.visit(part)
+        self.scopes.pop()
+        for part in node.body:  # methods do not see the class's names
+            if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self.visit(part)
+
+    # Uses
+
+    def visit_Name(self, node: ast.Name) -> None:
+        meaning = self.meaning(node)
+        if meaning in self.starred:
+            self.use(meaning, node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        meaning = self.meaning(node)
+        if meaning is None:
+            self.generic_visit(node)
+        else:
+            self.use(meaning, node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """`getattr(F, 'relu')` is a use, too."""
+        named = isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr") and len(node.args) == 2
+        if named and isinstance(node.args[1], ast.Constant) and isinstance(node.args[1].value, str):
+            base = self.meaning(node.args[0])
+            if base is not None:
+                self.use(f"{base}.{node.args[1].value}", node)
+        self.generic_visit(node)
