@@ -2,8 +2,8 @@
 
 The way of a call: `net(x)` → `HybridBlock.__call__`. A compiled block that has nothing else to do goes straight into
 native code (`_fast_call`). Otherwise hooks, then `forward`, which picks one of three: Symbols in, a Symbol out;
-hybridized, the compiled call (`execution/cached_call.py`); else `hybrid_forward(mx.nd, …)`, operator by operator. So does
-a hybridized block that contains one which cannot be compiled (`_interpret`).
+hybridized, the compiled call (`execution/cached_call.py`); else `hybrid_forward(mx.nd, …)`, operator by operator. So
+does a hybridized block that contains one which cannot be compiled (`_interpret`).
 """
 
 from __future__ import annotations
