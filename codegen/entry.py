@@ -9,9 +9,6 @@ to the record's Python fallback with the same arguments, so `@fast` never has to
 `@run` calls a native function with denormals flushed to zero and the caller's floating-point mode restored;
 `@dispatch` does so on several threads (`codegen.team`, whose code is in the same module).
 
-Offsets into CPython and NumPy objects: `PyObject.ob_type` 8; `PyArrayObject` (numpy/ndarraytypes.h, the same in
-NumPy 1 and 2): data 16, nd 24, dimensions 32, descr 56, flags 64, mem_handler 88.
-
 NumPy's own memory begins anywhere, and vectors that are stored across the ends of cache lines take twice as long. So
 large results get memory from the C library, which NumPy frees when the array dies.
 """
@@ -20,7 +17,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from gluonjit.codegen.llvm import KERNEL_PARAMS, Module
+from gluonjit.codegen.llvm import KERNEL_PARAMS, Exit, Function, Module
 from gluonjit.codegen.target import Target
 from gluonjit.codegen.team import add_team
 
@@ -68,6 +65,18 @@ class Field(IntEnum):
     COUNT = 37
 
 
+class Array(IntEnum):
+    """Byte offsets in an ndarray (PyArrayObject in numpy/ndarraytypes.h, the same in NumPy 1 and 2)."""
+
+    TYPE = 8  # PyTypeObject*, as in every PyObject
+    DATA = 16  # char*
+    NDIM = 24  # i32
+    DIMENSIONS = 32  # int64*
+    DESCR = 56  # PyArray_Descr*
+    FLAGS = 64  # i32
+    HANDLER = 88  # PyObject*: who frees the data
+
+
 _C_CONTIGUOUS_ALIGNED = 0x0101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
 _OWN_DATA = 0x0004  # NPY_ARRAY_OWNDATA
 _WRITEABLE = 0x0400  # NPY_ARRAY_WRITEABLE
@@ -75,434 +84,234 @@ _LINE = 64
 """Bytes: what results are aligned to."""
 _HUGE = 1 << 22
 """Bytes from which on NumPy, too, asks for huge pages."""
+_PAGE = 4096
 _MADV_HUGEPAGE = 14
-
-
-HANDLER = 88
-"""Where in an array NumPy notes who frees its memory."""
-
-
-def _field(name: str, field: Field, type_: str = "ptr") -> str:
-    return f"""
-  %{name}.p = getelementptr i64, ptr %rec, i64 {int(field)}
-  %{name} = load {type_}, ptr %{name}.p, align 8"""
 
 
 def entry_module(target: Target, sleep: str | None) -> str:
     """LLVM text of the module that holds `@fast`, `@run` and the team's functions. `sleep`: see `codegen.team`."""
     module = Module(target)
     add_team(module, sleep)
-    run = module.function("run", (("ptr", "function"), *KERNEL_PARAMS))
-    saved = target.flush_denormals(run)
-    run.emit("call void %function(ptr %table, i64 %thread, i64 %nthreads)")
-    target.restore_denormals(run, saved)
-    module.declare("llvm.memcpy.p0.p0.i64", "void", ("ptr", "ptr", "i64", "i1"))
-    module.add(_ALIGNED_ARRAY)
-    module.add(_FAST)
+    _run(module)
+    _aligned_array(module)
+    _fast(module)
     return module.text()
 
 
-_ALIGNED_ARRAY = f"""
-; A new array of `nbytes`, in memory of its own that begins a cache line; takes over the reference to `descr`.
-define internal ptr @aligned_array(ptr %rec, ptr %descr, i32 %nd, ptr %dims, i64 %nbytes) nounwind {{
-entry:
-{_field("alloc", Field.ALIGNED_ALLOC)}
-{_field("array.type", Field.ARRAY_TYPE)}
-{_field("create", Field.NEW_FROM_DESCR)}
-{_field("handler", Field.DATA_HANDLER)}
-{_field("incref", Field.INCREF)}
-{_field("decref", Field.DECREF)}
-{_field("madvise", Field.MADVISE)}
-  %rounded.1 = add i64 %nbytes, {_LINE - 1}
-  %rounded = and i64 %rounded.1, {-_LINE}
-  %data = call ptr %alloc(i64 {_LINE}, i64 %rounded)
-  %there = icmp ne ptr %data, null
-  br i1 %there, label %advise, label %none
+def _run(module: Module) -> None:
+    f = module.function("run", (("ptr", "function"), *KERNEL_PARAMS))
+    saved = f.target.flush_denormals(f)
+    f.call("%function", "void", *((type, f"%{name}") for type, name in KERNEL_PARAMS))
+    f.target.restore_denormals(f, saved)
 
-none:
-{_field("no.memory", Field.NO_MEMORY)}
-  call void %decref(ptr %descr)
-  %error = call ptr %no.memory()
-  ret ptr null
 
-advise:
-  %many = icmp uge i64 %nbytes, {_HUGE}
-  %can = icmp ne ptr %madvise, null
-  %huge = and i1 %many, %can
-  br i1 %huge, label %pages, label %make
+def _word(f: Function, field: Field, type: str = "ptr") -> str:
+    """What the record `%rec` holds."""
+    return f.load(type, f.gep("i64", "%rec", int(field)), 8)
 
-pages:
-  %at = ptrtoint ptr %data to i64
-  %page.1 = add i64 %at, 4095
-  %page = and i64 %page.1, -4096
-  %skipped = sub i64 %page, %at
-  %length = sub i64 %nbytes, %skipped
-  %ignored = call i32 %madvise(i64 %page, i64 %length, i32 {_MADV_HUGEPAGE})
-  br label %make
 
-make:
-  %array = call ptr %create(
-    ptr %array.type, ptr %descr, i32 %nd, ptr %dims, ptr null, ptr %data, i32 {_WRITEABLE}, ptr null)
-  %made = icmp ne ptr %array, null
-  br i1 %made, label %own, label %drop
+def _member(f: Function, type: str, base: str, offset: int | str) -> str:
+    """What an object holds at so many bytes."""
+    return f.load(type, f.gep("i8", base, offset if isinstance(offset, str) else int(offset)))
 
-drop:
-{_field("free", Field.FREE)}
-  call void %free(ptr %data)
-  ret ptr null
 
-own:
-  %flags.p = getelementptr i8, ptr %array, i64 64
-  %flags = load i32, ptr %flags.p, align 4
-  %flags.own = or i32 %flags, {_OWN_DATA}
-  store i32 %flags.own, ptr %flags.p, align 4
-  call void %incref(ptr %handler)
-  %handler.at = getelementptr i8, ptr %array, i64 {HANDLER}
-  store ptr %handler, ptr %handler.at, align 8
-  ret ptr %array
-}}
-"""
+def _decref_all(f: Function, decref: str, objects: str, begin: int | str, end: int | str) -> None:
+    """Gives up references to `objects[begin:end]`."""
+    with f.for_(begin, end) as loop:
+        f.call(decref, "void", ("ptr", f.load("ptr", f.gep("ptr", objects, loop.index), 8)))
 
-_FAST = f"""
-define ptr @fast(ptr %self, ptr %args, i64 %nargs) nounwind {{
-entry:
-  %rec.p = getelementptr i8, ptr %self, i64 16
-  %rec = load ptr, ptr %rec.p, align 8
-{_field("nargs.want", Field.N_ARGS, "i64")}
-  %nargs.ok = icmp eq i64 %nargs, %nargs.want
-{_field("mode.at", Field.MODE)}
-  %mode = load i64, ptr %mode.at, align 8
-  %mode.ok = icmp eq i64 %mode, 0
-{_field("epoch.at", Field.EPOCH)}
-  %epoch = load i64, ptr %epoch.at, align 8
-{_field("epoch.seen", Field.EPOCH_SEEN, "i64")}
-  %epoch.ok = icmp eq i64 %epoch, %epoch.seen
-{_field("arena", Field.ARENA)}
-  %arena.ok = icmp ne ptr %arena, null
-  %ok.1 = and i1 %nargs.ok, %mode.ok
-  %ok.2 = and i1 %epoch.ok, %arena.ok
-  %ok = and i1 %ok.1, %ok.2
-  br i1 %ok, label %prepare, label %slow
 
-prepare:
-{_field("n.table", Field.N_TABLE, "i64")}
-{_field("template", Field.TABLE)}
-{_field("n.out", Field.N_OUTPUTS, "i64")}
-{_field("wrapper", Field.WRAPPER_TYPE)}
-{_field("slot", Field.ARRAY_SLOT, "i64")}
-{_field("array.type", Field.ARRAY_TYPE)}
-{_field("incref", Field.INCREF)}
-{_field("decref", Field.DECREF)}
-  %table = alloca ptr, i64 %n.table, align 64
-  %held = alloca ptr, i64 %nargs, align 8
-  %made = alloca ptr, i64 %n.out, align 8
-  %table.bytes = mul i64 %n.table, 8
-  call void @llvm.memcpy.p0.p0.i64(ptr %table, ptr %template, i64 %table.bytes, i1 false)
-{_field("in.spec", Field.INPUTS)}
-  br label %arg
+def _aligned_array(module: Module) -> None:
+    """`@aligned_array(rec, descr, nd, dims, nbytes)`: a new array in memory of its own that begins a cache line, or
+    null with Python's error set. It takes over the reference to `descr`."""
+    params = (("ptr", "rec"), ("ptr", "descr"), ("i32", "nd"), ("ptr", "dims"), ("i64", "nbytes"))
+    f = module.function("aligned_array", params, "ptr", linkage="internal")
+    rounded = f.op(f"and i64 {f.add('%nbytes', _LINE - 1)}, {-_LINE}")
+    data = f.call(_word(f, Field.ALIGNED_ALLOC), "ptr", ("i64", _LINE), ("i64", rounded))
+    with f.exit(hint="no.memory") as no_memory:
+        f.call(_word(f, Field.DECREF), "void", ("ptr", "%descr"))
+        f.call(_word(f, Field.NO_MEMORY), "ptr")
+        f.ret("null")
+    f.leave_if(f.op(f"icmp eq ptr {data}, null"), no_memory)
+    madvise = _word(f, Field.MADVISE)
+    large = f.op(f"icmp uge i64 %nbytes, {_HUGE}")
+    with f.if_(f.op(f"and i1 {large}, {f.op(f'icmp ne ptr {madvise}, null')}")):
+        address = f.op(f"ptrtoint ptr {data} to i64")
+        page = f.op(f"and i64 {f.add(address, _PAGE - 1)}, {-_PAGE}")
+        length = f.sub("%nbytes", f.sub(page, address))
+        f.call(madvise, "i32", ("i64", page), ("i64", length), ("i32", _MADV_HUGEPAGE))
+    array = f.call(
+        _word(f, Field.NEW_FROM_DESCR),
+        "ptr",
+        ("ptr", _word(f, Field.ARRAY_TYPE)),
+        ("ptr", "%descr"),
+        ("i32", "%nd"),
+        ("ptr", "%dims"),
+        ("ptr", "null"),  # strides: row-major
+        ("ptr", data),
+        ("i32", _WRITEABLE),
+        ("ptr", "null"),  # no template
+    )
+    with f.exit(hint="no.array") as no_array:
+        f.call(_word(f, Field.FREE), "void", ("ptr", data))
+        f.ret("null")
+    f.leave_if(f.op(f"icmp eq ptr {array}, null"), no_array)
+    flags = f.gep("i8", array, int(Array.FLAGS))
+    f.store("i32", f.op(f"or i32 {f.load('i32', flags)}, {_OWN_DATA}"), flags)
+    handler = _word(f, Field.DATA_HANDLER)
+    f.call(_word(f, Field.INCREF), "void", ("ptr", handler))
+    f.store("ptr", handler, f.gep("i8", array, int(Array.HANDLER)))
+    f.ret(array)
 
-arg:
-  %k = phi i64 [ 0, %prepare ], [ %k.next, %arg.good ]
-  %spec = phi ptr [ %in.spec, %prepare ], [ %spec.next, %arg.good ]
-  %args.done = icmp eq i64 %k, %nargs
-  br i1 %args.done, label %hold.start, label %arg.check
 
-arg.check:
-  %arg.p = getelementptr ptr, ptr %args, i64 %k
-  %object = load ptr, ptr %arg.p, align 8
-  %object.type.p = getelementptr i8, ptr %object, i64 8
-  %object.type = load ptr, ptr %object.type.p, align 8
-  %is.wrapper = icmp eq ptr %object.type, %wrapper
-  br i1 %is.wrapper, label %arg.wrapper, label %slow
+def _fast(module: Module) -> None:
+    """`@fast(self, args, nargs)`, in the order in which it happens."""
+    module.declare("llvm.memcpy.p0.p0.i64", "void", ("ptr", "ptr", "i64", "i1"))
+    f = module.function("fast", (("ptr", "self"), ("ptr", "args"), ("i64", "nargs")), "ptr")
+    f.emit(f"%rec = load ptr, ptr {f.gep('i8', '%self', int(Array.DATA))}")
+    with f.exit(hint="slow") as slow:
+        arguments = (("ptr", _word(f, Field.FALLBACK)), ("ptr", "%args"), ("i64", "%nargs"), ("ptr", "null"))
+        f.ret(f.call(_word(f, Field.VECTORCALL), "ptr", *arguments))
+    arena = _arena_if_free(f, slow)
+    table = f.op(f"alloca ptr, i64 {_word(f, Field.N_TABLE, 'i64')}, align 64")
+    held = f.op("alloca ptr, i64 %nargs, align 8")
+    made = f.op(f"alloca ptr, i64 {_word(f, Field.N_OUTPUTS, 'i64')}, align 8")
+    nbytes = f.mul(_word(f, Field.N_TABLE, "i64"), 8)
+    template = _word(f, Field.TABLE)
+    f.call("llvm.memcpy.p0.p0.i64", "void", ("ptr", table), ("ptr", template), ("i64", nbytes), ("i1", "false"))
+    _take_arguments(f, table, held, slow)
+    # From here on nothing goes back to the fallback. The arrays are held: another thread may drop them meanwhile.
+    incref, decref = _word(f, Field.INCREF), _word(f, Field.DECREF)
+    with f.for_(0, "%nargs") as loop:
+        f.call(incref, "void", ("ptr", f.load("ptr", f.gep("ptr", held, loop.index), 8)))
+    with f.exit("ptr", "i64", "i64", hint="failed") as failed:
+        # No memory for what it was to make: gives up the list, if there is one, and its own results begin … end - 1.
+        results, begin, end = failed.params
+        with f.if_(f.op(f"icmp ne ptr {results}, null")):
+            f.call(decref, "void", ("ptr", results))
+        _decref_all(f, decref, made, begin, end)
+        _decref_all(f, decref, held, 0, "%nargs")
+        f.ret("null")
+    _make_results(f, table, made, incref, failed)
+    _call(f, table, arena)
+    result = _wrap_results(f, made, incref, failed)
+    _decref_all(f, decref, held, 0, "%nargs")
+    f.ret(result)
 
-arg.wrapper:
-  %array.p = getelementptr i8, ptr %object, i64 %slot
-  %array = load ptr, ptr %array.p, align 8
-  %has.array = icmp ne ptr %array, null
-  br i1 %has.array, label %arg.array, label %slow
 
-arg.array:
-  %type.p = getelementptr i8, ptr %array, i64 8
-  %type = load ptr, ptr %type.p, align 8
-  %type.ok = icmp eq ptr %type, %array.type
-  br i1 %type.ok, label %arg.layout, label %slow
+def _arena_if_free(f: Function, slow: Exit) -> str:
+    """The arena, after checking the number of arguments, the modes, the epoch, and that no other call has the arena."""
+    wanted = f.op(f"icmp eq i64 %nargs, {_word(f, Field.N_ARGS, 'i64')}")
+    plain = f.op(f"icmp eq i64 {f.load('i64', _word(f, Field.MODE), 8)}, 0")
+    epoch = f.load("i64", _word(f, Field.EPOCH), 8)
+    unwritten = f.op(f"icmp eq i64 {epoch}, {_word(f, Field.EPOCH_SEEN, 'i64')}")
+    arena = _word(f, Field.ARENA)
+    _leave_unless(f, slow, wanted, plain, unwritten, f.op(f"icmp ne ptr {arena}, null"))
+    return arena
 
-arg.layout:
-  %descr.p = getelementptr i8, ptr %array, i64 56
-  %descr = load ptr, ptr %descr.p, align 8
-  %descr.want = load ptr, ptr %spec, align 8
-  %descr.ok = icmp eq ptr %descr, %descr.want
-  %flags.p = getelementptr i8, ptr %array, i64 64
-  %flags = load i32, ptr %flags.p, align 4
-  %flags.both = and i32 %flags, {_C_CONTIGUOUS_ALIGNED}
-  %flags.ok = icmp eq i32 %flags.both, {_C_CONTIGUOUS_ALIGNED}
-  %nd.p = getelementptr i8, ptr %array, i64 24
-  %nd32 = load i32, ptr %nd.p, align 4
-  %nd = zext i32 %nd32 to i64
-  %nd.want.p = getelementptr i64, ptr %spec, i64 1
-  %nd.want = load i64, ptr %nd.want.p, align 8
-  %nd.ok = icmp eq i64 %nd, %nd.want
-  %layout.1 = and i1 %descr.ok, %flags.ok
-  %layout.ok = and i1 %layout.1, %nd.ok
-  br i1 %layout.ok, label %arg.dims, label %slow
 
-arg.dims:
-  %dims.p = getelementptr i8, ptr %array, i64 32
-  %dims = load ptr, ptr %dims.p, align 8
-  %dims.want = getelementptr i64, ptr %spec, i64 2
-  br label %dim
+def _leave_unless(f: Function, exit: Exit, *conditions: str) -> None:
+    """Leaves unless all conditions (i1) hold."""
+    all_hold = conditions[0]
+    for condition in conditions[1:]:
+        all_hold = f.op(f"and i1 {all_hold}, {condition}")
+    f.leave_if(f.op(f"xor i1 {all_hold}, true"), exit)
 
-dim:
-  %d = phi i64 [ 0, %arg.dims ], [ %d.next, %dim.check ]
-  %dims.done = icmp eq i64 %d, %nd
-  br i1 %dims.done, label %arg.good, label %dim.check
 
-dim.check:
-  %dim.p = getelementptr i64, ptr %dims, i64 %d
-  %dim.n = load i64, ptr %dim.p, align 8
-  %dim.want.p = getelementptr i64, ptr %dims.want, i64 %d
-  %dim.want = load i64, ptr %dim.want.p, align 8
-  %dim.ok = icmp eq i64 %dim.n, %dim.want
-  %d.next = add i64 %d, 1
-  br i1 %dim.ok, label %dim, label %slow
+def _take_arguments(f: Function, table: str, held: str, slow: Exit) -> None:
+    """Checks that each argument is an NDArray exactly as the record has it; its data goes to the table, its ndarray to
+    `held`."""
+    wrapper, slot = _word(f, Field.WRAPPER_TYPE), _word(f, Field.ARRAY_SLOT, "i64")
+    array_type = _word(f, Field.ARRAY_TYPE)
+    with f.for_(0, "%nargs", carried=[("ptr", _word(f, Field.INPUTS))], hint="arg") as loop:
+        (spec,) = loop.carried
+        argument = f.load("ptr", f.gep("ptr", "%args", loop.index), 8)
+        _leave_unless(f, slow, f.op(f"icmp eq ptr {_member(f, 'ptr', argument, Array.TYPE)}, {wrapper}"))
+        array = _member(f, "ptr", argument, slot)
+        _leave_unless(f, slow, f.op(f"icmp ne ptr {array}, null"))
+        _leave_unless(f, slow, f.op(f"icmp eq ptr {_member(f, 'ptr', array, Array.TYPE)}, {array_type}"))
+        descr = f.op(f"icmp eq ptr {_member(f, 'ptr', array, Array.DESCR)}, {f.load('ptr', spec, 8)}")
+        both = f.op(f"and i32 {_member(f, 'i32', array, Array.FLAGS)}, {_C_CONTIGUOUS_ALIGNED}")
+        layout = f.op(f"icmp eq i32 {both}, {_C_CONTIGUOUS_ALIGNED}")
+        rank = f.op(f"zext i32 {_member(f, 'i32', array, Array.NDIM)} to i64")
+        same_rank = f.op(f"icmp eq i64 {rank}, {f.load('i64', f.gep('i64', spec, 1), 8)}")
+        _leave_unless(f, slow, descr, layout, same_rank)
+        dims, wanted = _member(f, "ptr", array, Array.DIMENSIONS), f.gep("i64", spec, 2)
+        with f.for_(0, rank, hint="axis") as axis:
+            n, m = (f.load("i64", f.gep("i64", sizes, axis.index), 8) for sizes in (dims, wanted))
+            _leave_unless(f, slow, f.op(f"icmp eq i64 {n}, {m}"))
+        f.store("ptr", _member(f, "ptr", array, Array.DATA), f.gep("ptr", table, loop.index), 8)
+        f.store("ptr", array, f.gep("ptr", held, loop.index), 8)
+        loop.next(f.gep("i64", wanted, rank))
 
-arg.good:
-  %data.p = getelementptr i8, ptr %array, i64 16
-  %data = load ptr, ptr %data.p, align 8
-  %table.arg = getelementptr ptr, ptr %table, i64 %k
-  store ptr %data, ptr %table.arg, align 8
-  %held.arg = getelementptr ptr, ptr %held, i64 %k
-  store ptr %array, ptr %held.arg, align 8
-  %spec.next = getelementptr i64, ptr %dims.want, i64 %nd
-  %k.next = add i64 %k, 1
-  br label %arg
 
-; From here on nothing goes back to the fallback. The arrays are held: another thread may drop them meanwhile.
-hold.start:
-{_field("out.spec", Field.OUTPUTS)}
-{_field("new.array", Field.NEW_ARRAY)}
-  br label %hold
+def _make_results(f: Function, table: str, made: str, incref: str, failed: Exit) -> None:
+    """Arrays for the results, in `made`; their data goes to the table."""
+    n_outputs, empty = _word(f, Field.N_OUTPUTS, "i64"), _word(f, Field.NEW_ARRAY)
+    with f.for_(0, n_outputs, carried=[("ptr", _word(f, Field.OUTPUTS))], hint="out") as loop:
+        (spec,) = loop.carried
+        descr = f.load("ptr", spec, 8)
+        f.call(incref, "void", ("ptr", descr))  # either way of making an array takes over a reference
+        rank, slot, nbytes = (f.load("i64", f.gep("i64", spec, k), 8) for k in (1, 2, 3))
+        nd, dims = f.op(f"trunc i64 {rank} to i32"), f.gep("i64", spec, 4)
+        new = (("i32", nd), ("ptr", dims), ("ptr", descr), ("i32", 0))
+        aligned = (("ptr", "%rec"), ("ptr", descr), ("i32", nd), ("ptr", dims), ("i64", nbytes))
+        array = f.either(
+            f.op(f"icmp eq i64 {nbytes}, 0"),
+            "ptr",
+            lambda: f.call(empty, "ptr", *new),
+            lambda: f.call("aligned_array", "ptr", *aligned),
+        )
+        f.store("ptr", array, f.gep("ptr", made, loop.index), 8)
+        f.leave_if(f.op(f"icmp eq ptr {array}, null"), failed, "null", 0, loop.index)
+        f.store("ptr", _member(f, "ptr", array, Array.DATA), f.gep("ptr", table, slot), 8)
+        loop.next(f.gep("i64", dims, rank))
 
-hold:
-  %h = phi i64 [ 0, %hold.start ], [ %h.next, %hold.one ]
-  %hold.done = icmp eq i64 %h, %nargs
-  br i1 %hold.done, label %out, label %hold.one
 
-hold.one:
-  %h.p = getelementptr ptr, ptr %held, i64 %h
-  %h.array = load ptr, ptr %h.p, align 8
-  call void %incref(ptr %h.array)
-  %h.next = add i64 %h, 1
-  br label %hold
+def _call(f: Function, table: str, arena: str) -> None:
+    """Runs the graph, without the GIL if the call is not brief. Meanwhile the record has no arena, so that a call from
+    another thread goes to the fallback."""
+    arena_field = f.gep("i64", "%rec", int(Field.ARENA))
+    f.store("ptr", arena, f.gep("ptr", table, _word(f, Field.ARENA_SLOT, "i64")), 8)
+    f.store("ptr", "null", arena_field, 8)
+    save, restore, team = (_word(f, field) for field in (Field.SAVE_THREAD, Field.RESTORE_THREAD, Field.TEAM))
+    function = ("ptr", _word(f, Field.FUNCTION)), ("ptr", table)
+    brief = f.op(f"icmp eq ptr {save}, null")
+    state = f.either(brief, "ptr", lambda: "null", lambda: f.call(save, "ptr"))
+    alone = f.op(f"icmp eq ptr {team}, null")
+    with f.if_(alone):
+        f.call("run", "void", *function, ("i64", 0), ("i64", 1))
+    with f.if_(f.op(f"xor i1 {alone}, true")):
+        nthreads, short = (_word(f, field, "i64") for field in (Field.NTHREADS, Field.SHORT))
+        f.call("dispatch", "void", ("ptr", team), *function, ("i64", nthreads), ("i64", short))
+    with f.if_(f.op(f"xor i1 {brief}, true")):
+        f.call(restore, "void", ("ptr", state))
+    f.store("ptr", arena, arena_field, 8)
 
-out:
-  %o = phi i64 [ 0, %hold ], [ %o.next, %out.good ]
-  %o.spec = phi ptr [ %out.spec, %hold ], [ %o.spec.next, %out.good ]
-  %outs.done = icmp eq i64 %o, %n.out
-  br i1 %outs.done, label %call, label %out.make
 
-out.make:
-  %o.descr = load ptr, ptr %o.spec, align 8
-  call void %incref(ptr %o.descr)
-  %o.nd.p = getelementptr i64, ptr %o.spec, i64 1
-  %o.nd = load i64, ptr %o.nd.p, align 8
-  %o.nd32 = trunc i64 %o.nd to i32
-  %o.slot.p = getelementptr i64, ptr %o.spec, i64 2
-  %o.slot = load i64, ptr %o.slot.p, align 8
-  %o.bytes.p = getelementptr i64, ptr %o.spec, i64 3
-  %o.bytes = load i64, ptr %o.bytes.p, align 8
-  %o.dims = getelementptr i64, ptr %o.spec, i64 4
-  %o.any = icmp eq i64 %o.bytes, 0
-  br i1 %o.any, label %out.any, label %out.aligned
+def _wrap_results(f: Function, made: str, incref: str, failed: Exit) -> str:
+    """What the call returns: the only result as an NDArray, or a list of all of them."""
+    n_outputs, wrapper = _word(f, Field.N_OUTPUTS, "i64"), _word(f, Field.WRAPPER_TYPE)
+    array_slot = _word(f, Field.ARRAY_SLOT, "i64")
+    none, new_wrapper, new_list = (_word(f, field) for field in (Field.NONE, Field.ALLOC, Field.NEW_LIST))
+    none_slots = [_word(f, field, "i64") for field in (Field.NONE_SLOT_A, Field.NONE_SLOT_B)]
+    single = f.alloca("ptr")
+    bare = f.op(f"icmp eq ptr {new_list}, null")
 
-out.any:
-  %o.array.any = call ptr %new.array(i32 %o.nd32, ptr %o.dims, ptr %o.descr, i32 0)
-  br label %out.made
+    def make_list() -> str:
+        made_list = f.call(new_list, "ptr", ("i64", n_outputs))
+        f.leave_if(f.op(f"icmp eq ptr {made_list}, null"), failed, "null", 0, n_outputs)
+        return made_list
 
-out.aligned:
-  %o.array.aligned = call ptr @aligned_array(ptr %rec, ptr %o.descr, i32 %o.nd32, ptr %o.dims, i64 %o.bytes)
-  br label %out.made
-
-out.made:
-  %o.array = phi ptr [ %o.array.any, %out.any ], [ %o.array.aligned, %out.aligned ]
-  %o.made.p = getelementptr ptr, ptr %made, i64 %o
-  store ptr %o.array, ptr %o.made.p, align 8
-  %o.fine = icmp ne ptr %o.array, null
-  br i1 %o.fine, label %out.good, label %undo
-
-out.good:
-  %o.data.p = getelementptr i8, ptr %o.array, i64 16
-  %o.data = load ptr, ptr %o.data.p, align 8
-  %o.table.p = getelementptr ptr, ptr %table, i64 %o.slot
-  store ptr %o.data, ptr %o.table.p, align 8
-  %o.spec.next = getelementptr i64, ptr %o.dims, i64 %o.nd
-  %o.next = add i64 %o, 1
-  br label %out
-
-call:
-{_field("arena.slot", Field.ARENA_SLOT, "i64")}
-{_field("function", Field.FUNCTION)}
-{_field("save", Field.SAVE_THREAD)}
-{_field("restore", Field.RESTORE_THREAD)}
-{_field("team", Field.TEAM)}
-  %arena.table = getelementptr ptr, ptr %table, i64 %arena.slot
-  store ptr %arena, ptr %arena.table, align 8
-  store ptr null, ptr %arena.p, align 8
-  %brief = icmp eq ptr %save, null
-  br i1 %brief, label %call.start, label %release.gil
-
-release.gil:
-  %state.saved = call ptr %save()
-  br label %call.start
-
-call.start:
-  %state = phi ptr [ null, %call ], [ %state.saved, %release.gil ]
-  %alone = icmp eq ptr %team, null
-  br i1 %alone, label %call.alone, label %call.team
-
-call.alone:
-  call void @run(ptr %function, ptr %table, i64 0, i64 1)
-  br label %called
-
-call.team:
-{_field("nthreads", Field.NTHREADS, "i64")}
-{_field("short", Field.SHORT, "i64")}
-  call void @dispatch(ptr %team, ptr %function, ptr %table, i64 %nthreads, i64 %short)
-  br label %called
-
-called:
-  br i1 %brief, label %finished, label %take.gil
-
-take.gil:
-  call void %restore(ptr %state)
-  br label %finished
-
-finished:
-  store ptr %arena, ptr %arena.p, align 8
-  br label %wrap.start
-
-wrap.start:
-{_field("alloc", Field.ALLOC)}
-{_field("none", Field.NONE)}
-{_field("slot.a", Field.NONE_SLOT_A, "i64")}
-{_field("slot.b", Field.NONE_SLOT_B, "i64")}
-{_field("new.list", Field.NEW_LIST)}
-  %bare = icmp eq ptr %new.list, null
-  br i1 %bare, label %wrap, label %list
-
-list:
-  %list.new = call ptr %new.list(i64 %n.out)
-  %list.ok = icmp ne ptr %list.new, null
-{_field("items.at", Field.LIST_ITEMS, "i64")}
-  br i1 %list.ok, label %list.items, label %undo
-
-list.items:
-  %items.p = getelementptr i8, ptr %list.new, i64 %items.at
-  %items.got = load ptr, ptr %items.p, align 8
-  br label %wrap
-
-wrap:
-  %result.list = phi ptr [ null, %wrap.start ], [ %list.new, %list.items ]
-  %items = phi ptr [ null, %wrap.start ], [ %items.got, %list.items ]
-  br label %wrap.next
-
-wrap.next:
-  %w = phi i64 [ 0, %wrap ], [ %w.next, %wrap.store ], [ %w.next, %wrap.bare ]
-  %last = phi ptr [ %result.list, %wrap ], [ %result.list, %wrap.store ], [ %wrapped, %wrap.bare ]
-  %wrap.done = icmp eq i64 %w, %n.out
-  br i1 %wrap.done, label %release, label %wrap.one
-
-wrap.one:
-  %wrapped = call ptr %alloc(ptr %wrapper, i64 0)
-  %wrapped.ok = icmp ne ptr %wrapped, null
-  br i1 %wrapped.ok, label %wrap.fill, label %wrap.fail
-
-wrap.fill:
-  %w.made.p = getelementptr ptr, ptr %made, i64 %w
-  %w.array = load ptr, ptr %w.made.p, align 8
-  %w.slot = getelementptr i8, ptr %wrapped, i64 %slot
-  store ptr %w.array, ptr %w.slot, align 8
-  call void %incref(ptr %none)
-  %w.slot.a = getelementptr i8, ptr %wrapped, i64 %slot.a
-  store ptr %none, ptr %w.slot.a, align 8
-  call void %incref(ptr %none)
-  %w.slot.b = getelementptr i8, ptr %wrapped, i64 %slot.b
-  store ptr %none, ptr %w.slot.b, align 8
-  %w.next = add i64 %w, 1
-  br i1 %bare, label %wrap.bare, label %wrap.store
-
-wrap.store:
-  %item.p = getelementptr ptr, ptr %items, i64 %w
-  store ptr %wrapped, ptr %item.p, align 8
-  br label %wrap.next
-
-wrap.bare:
-  br label %wrap.next
-
-; Out of memory while wrapping: arrays from %w on are still ours, those before belong to the list.
-wrap.fail:
-  %list.there = icmp ne ptr %result.list, null
-  br i1 %list.there, label %wrap.fail.list, label %wrap.drop
-
-wrap.fail.list:
-  call void %decref(ptr %result.list)
-  br label %wrap.drop
-
-wrap.drop:
-  %wd = phi i64 [ %w, %wrap.fail ], [ %w, %wrap.fail.list ], [ %wd.next, %wrap.drop.one ]
-  %wd.done = icmp eq i64 %wd, %n.out
-  br i1 %wd.done, label %release.null, label %wrap.drop.one
-
-wrap.drop.one:
-  %wd.p = getelementptr ptr, ptr %made, i64 %wd
-  %wd.array = load ptr, ptr %wd.p, align 8
-  call void %decref(ptr %wd.array)
-  %wd.next = add i64 %wd, 1
-  br label %wrap.drop
-
-; An allocation failed before the call: drop the results made so far (%undo.n of them), and the arguments.
-undo:
-  %undo.n = phi i64 [ %o, %out.made ], [ %n.out, %list ]
-  br label %undo.next
-
-undo.next:
-  %u = phi i64 [ 0, %undo ], [ %u.next, %undo.one ]
-  %undo.done = icmp eq i64 %u, %undo.n
-  br i1 %undo.done, label %release.null, label %undo.one
-
-undo.one:
-  %u.p = getelementptr ptr, ptr %made, i64 %u
-  %u.array = load ptr, ptr %u.p, align 8
-  call void %decref(ptr %u.array)
-  %u.next = add i64 %u, 1
-  br label %undo.next
-
-release.null:
-  br label %release
-
-release:
-  %result = phi ptr [ %last, %wrap.next ], [ null, %release.null ]
-  br label %release.next
-
-release.next:
-  %r = phi i64 [ 0, %release ], [ %r.next, %release.one ]
-  %release.done = icmp eq i64 %r, %nargs
-  br i1 %release.done, label %done, label %release.one
-
-release.one:
-  %r.p = getelementptr ptr, ptr %held, i64 %r
-  %r.array = load ptr, ptr %r.p, align 8
-  call void %decref(ptr %r.array)
-  %r.next = add i64 %r, 1
-  br label %release.next
-
-done:
-  ret ptr %result
-
-slow:
-{_field("fallback", Field.FALLBACK)}
-{_field("vectorcall", Field.VECTORCALL)}
-  %slow.result = call ptr %vectorcall(ptr %fallback, ptr %args, i64 %nargs, ptr null)
-  ret ptr %slow.result
-}}
-"""
+    results = f.either(bare, "ptr", lambda: "null", make_list)
+    items = f.either(bare, "ptr", lambda: single, lambda: _member(f, "ptr", results, _word(f, Field.LIST_ITEMS, "i64")))
+    with f.for_(0, n_outputs, hint="out") as loop:
+        wrapped = f.call(new_wrapper, "ptr", ("ptr", wrapper), ("i64", 0))
+        # The arrays before this one belong to the list.
+        f.leave_if(f.op(f"icmp eq ptr {wrapped}, null"), failed, results, loop.index, n_outputs)
+        f.store("ptr", f.load("ptr", f.gep("ptr", made, loop.index), 8), f.gep("i8", wrapped, array_slot), 8)
+        for none_slot in none_slots:
+            f.call(incref, "void", ("ptr", none))
+            f.store("ptr", none, f.gep("i8", wrapped, none_slot), 8)
+        f.store("ptr", wrapped, f.gep("ptr", items, loop.index), 8)
+    return f.either(bare, "ptr", lambda: f.load("ptr", single, 8), lambda: results)

@@ -68,7 +68,7 @@ class Module:
         self.functions: list[Function] = []
         self._declarations: dict[str, str] = {}
         self._constants: dict[tuple[str, bytes], str] = {}
-        self._globals: list[str] = []
+        self._constant_texts: list[str] = []
         self._metadata: list[str] = []
         self._nontemporal: str | None = None
 
@@ -99,12 +99,10 @@ class Module:
             name = f"@const.{len(self._constants)}"
             self._constants[str(array.dtype), data] = name
             text = re.sub("..", r"\\\g<0>", data.hex())
-            self._globals.append(f'{name} = private unnamed_addr constant [{len(data)} x i8] c"{text}", align {align}')
+            self._constant_texts.append(
+                f'{name} = private unnamed_addr constant [{len(data)} x i8] c"{text}", align {align}'
+            )
         return name
-
-    def add(self, text: str) -> None:
-        """Adds text at module level: a whole function, or `@state = internal global i64 0`."""
-        self._globals.append(text)
 
     def metadata(self, text: str) -> str:
         """Adds a metadata node such as `!{}`; returns its name."""
@@ -119,12 +117,10 @@ class Module:
         return self._nontemporal
 
     def text(self) -> str:
-        return self._text(self._globals, [f.text() for f in self.functions], self._declarations.values())
+        return self._text(self._constant_texts, [f.text() for f in self.functions], self._declarations.values())
 
     def text_of(self, functions: Sequence[Function]) -> str:
-        """A module of these functions, with what they use: internal functions and data come along, others are declared.
-
-        Only for modules to which nothing was `add`ed."""
+        """A module of these functions and what they use: internal functions and data are copied, others declared."""
         bodies: dict[str, str] = {}
         used: set[str] = set()
         there = {f.name: f for f in self.functions}
@@ -137,7 +133,7 @@ class Module:
             pending += (n for n in found if n in there and there[n].linkage == "internal" and n not in bodies)
         declarations = [text for name, text in self._declarations.items() if name in used]
         declarations += [there[n].declaration for n in there if n in used and n not in bodies]
-        constants = [text for name, text in zip(self._constants.values(), self._globals) if name[1:] in used]
+        constants = [text for name, text in zip(self._constants.values(), self._constant_texts) if name[1:] in used]
         return self._text(constants, bodies.values(), declarations)
 
     def _text(self, data: Iterable[str], functions: Iterable[str], declarations: Iterable[str]) -> str:
@@ -187,6 +183,30 @@ class Loop:
         self._next = values
 
 
+class Exit:
+    """A block at the end of a function that leaves it, with `params`: what each jump to it passes (`Function.exit`)."""
+
+    def __init__(self, label: str, params: tuple[str, ...], types: Sequence[str]) -> None:
+        self.label = label
+        self.params = params
+        self.scope = Scope(None, label)
+        self._types = types
+        self._jumps: list[tuple[str, tuple[Any, ...]]] = []
+
+    def jump(self, origin: str, values: tuple[Any, ...]) -> None:
+        """Notes that the basic block `origin` jumps here."""
+        if len(values) != len(self.params):
+            raise IRError(f"the exit {self.label} takes {len(self.params)} values, got {len(values)}")
+        self._jumps.append((origin, values))
+
+    def text(self) -> list[str]:
+        phis = []
+        for k, (name, type) in enumerate(zip(self.params, self._types)):
+            incoming = ", ".join(f"[ {values[k]}, %{origin} ]" for origin, values in self._jumps)
+            phis.append(f"  {name} = phi {type} {incoming}")
+        return [f"{self.label}:", *phis, *self.scope.lines]
+
+
 class Function:
     """Writes one function. Values are strings: `%x.7`, or literals. Integers stand for `i64` constants."""
 
@@ -214,6 +234,7 @@ class Function:
         self._count = 0
         self._allocas: list[str] = []
         self._shared: dict[tuple[str, int, int], str] = {}
+        self._exits: list[Exit] = []
         self.seldom = False
         """Runs so seldom that it should be compiled fast rather than well."""
         self.root = self.scope = Scope(None, "entry")
@@ -265,8 +286,9 @@ class Function:
             lines[starts[0] :] = _alternated([lines[a:b] for a, b in zip(starts, [*starts[1:], len(lines)])])
 
     def call(self, name: str, result: str, *args: tuple[str, Any], flags: str = "") -> str:
-        """Calls a declared or defined function; arguments are (type, value). The result's name, or ''."""
-        text = f"call {flags + ' ' if flags else ''}{result} @{name}({', '.join(f'{t} {v}' for t, v in args)})"
+        """Calls a function, by name or by pointer (`%p.3`), with arguments (type, value). The result's name, or ''."""
+        callee = name if name.startswith("%") else f"@{name}"
+        text = f"call {flags + ' ' if flags else ''}{result} {callee}({', '.join(f'{t} {v}' for t, v in args)})"
         if result == "void":
             self.emit(text)
             return ""
@@ -448,6 +470,46 @@ class Function:
         self.emit(f"br label %{after}")
         self.begin(after)
 
+    def either(self, condition: str, type: str, then: Callable[[], str], otherwise: Callable[[], str]) -> str:
+        """The value of `then` when `condition` (i1) holds, else that of `otherwise`; only that one is computed."""
+        parent = self.scope
+        branches = []
+        for label, compute in ((self.label("then"), then), (self.label("otherwise"), otherwise)):
+            self.scope = inner = Scope(parent, label)
+            try:
+                branches.append((label, inner, compute()))
+            finally:
+                self.scope = parent
+            inner.closed = True
+        after = self.label("after")
+        self.emit(f"br i1 {condition}, label %{branches[0][0]}, label %{branches[1][0]}")
+        for label, inner, _ in branches:
+            parent.lines += [f"{label}:", *inner.lines, f"  br label %{after}"]
+        self.begin(after)
+        return self.op(f"phi {type} " + ", ".join(f"[ {value}, %{inner.label} ]" for _, inner, value in branches))
+
+    @contextmanager
+    def exit(self, *types: str, hint: str = "exit") -> Iterator[Exit]:
+        """Code that leaves the function, written before the jumps to it (`leave_if`), which pass values of `types`.
+
+        It must end with `ret`, and may use what is computed before the first jump.
+        """
+        found = Exit(self.label(hint), tuple(self.fresh("passed") for _ in types), types)
+        saved, self.scope = self.scope, found.scope
+        try:
+            yield found
+        finally:
+            self.scope = saved
+        found.scope.closed = True
+        self._exits.append(found)
+
+    def leave_if(self, condition: str, exit: Exit, *values: Any) -> None:
+        """Jumps to `exit` when `condition` (i1) holds."""
+        exit.jump(self.scope.label, values)
+        stay = self.label("stay")
+        self.emit(f"br i1 {condition}, label %{exit.label}, label %{stay}")
+        self.begin(stay)
+
     def ret(self, value: str = "") -> None:
         self.emit(f"ret {self.result} {value}" if value else "ret void")
 
@@ -455,14 +517,15 @@ class Function:
         """Nothing more will be written: keeps the text alone, which takes a third of the memory."""
         self._text = self.text()
         self.root = self.scope = Scope(None, "ended")
-        self._allocas, self._shared = [], {}
+        self._allocas, self._shared, self._exits = [], {}, []
 
     def text(self) -> str:
         if self._text is not None:
             return self._text
         last = self.root.lines[-1].strip() if self.root.lines else ""
         end = [] if self.result != "void" or last.startswith("ret ") else ["  ret void"]
-        return "\n".join([self._head, "entry:", *self._allocas, *self.root.lines, *end, "}"])
+        exits = [line for exit in self._exits for line in exit.text()]
+        return "\n".join([self._head, "entry:", *self._allocas, *self.root.lines, *end, *exits, "}"])
 
 
 _NAME = re.compile(r"%[\w.]+")

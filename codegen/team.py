@@ -271,7 +271,7 @@ def _work(module: Module) -> None:
         life.again = f.op(f"icmp ne ptr {function}, null")
         with f.if_(life.again):
             f.call("here", "void", ("ptr", "%line"))
-            f.emit(f"call void {function}(ptr {table}, i64 {index}, i64 {nthreads})")
+            f.call(function, "void", ("ptr", table), ("i64", index), ("i64", nthreads))
             f.emit(f"store atomic i32 0, ptr {_core_of(f, '%line')} monotonic, align 4")
             left = f.op(f"atomicrmw sub ptr {pending}, i32 1 seq_cst")
             with f.if_(f.op(f"icmp eq i32 {left}, 1")):
@@ -357,7 +357,7 @@ def _dispatch(module: Module) -> None:
         f.emit(f"store atomic i32 {others}, ptr {pending} monotonic, align 4")
         f.emit(f"store atomic i32 0, ptr {crowded} monotonic, align 4")
         f.call("post", "void", ("ptr", "%team"), ("ptr", "%function"), ("ptr", "%table"), ("i64", nthreads))
-    f.emit(f"call void %function(ptr %table, i64 0, i64 {nthreads})")
+    f.call("%function", "void", ("ptr", "%table"), ("i64", 0), ("i64", nthreads))
     with f.if_(together):
         with f.repeat([]) as until:
             left = _look(f, pending)

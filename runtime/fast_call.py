@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gluonjit.codegen.entry import HANDLER, Field
+from gluonjit.codegen.entry import Array, Field
 from gluonjit.ir.types import TensorType
 from gluonjit.runtime import native, threads
 from gluonjit.runtime.mode import MODE
@@ -66,7 +66,7 @@ def _allocator() -> dict[Field, int]:
         return {}
     probe = np.empty(1)
     handler = ctypes.c_void_p.from_address(_numpy_api(_DEFAULT_HANDLER)).value
-    if ctypes.c_void_p.from_address(id(probe) + HANDLER).value != handler:
+    if ctypes.c_void_p.from_address(id(probe) + Array.HANDLER).value != handler:
         return {}
     return {
         Field.ALIGNED_ALLOC: native.libc_address("aligned_alloc"),

@@ -90,6 +90,38 @@ def test_if():
     assert (f(10), f(11)) == (1, 22)
 
 
+def test_either_computes_one_of_two_values():
+    def build(f):
+        slot = f.alloca("i64")
+        f.store("i64", 0, slot)
+
+        def counted(value):
+            with f.for_(0, 3) as loop:
+                f.store("i64", f.add(f.load("i64", slot), loop.index), slot)
+            return f.add(f.load("i64", slot), value)
+
+        positive = f.op("icmp sgt i64 %n, 0")
+        first = f.either(positive, "i64", lambda: counted("%n"), lambda: "-1")
+        nested = lambda: f.either(positive, "i64", lambda: "7", lambda: counted(0))  # noqa: E731
+        return f.add(first, f.mul(f.either(positive, "i64", nested, nested), 100))
+
+    f = integer_function(build)
+    assert (f(5), f(-5)) == (708, 299)
+
+
+def test_exits_leave_from_within_loops_and_take_values():
+    def build(f):
+        with f.exit("i64", "i64") as found:
+            f.ret(f.add(f.mul(found.params[0], 10), found.params[1]))
+        f.leave_if(f.op("icmp slt i64 %n, 0"), found, 0, "%n")
+        with f.for_(1, "%n") as i, f.for_(0, 10) as j:
+            f.leave_if(f.op(f"icmp eq i64 {f.mul(i.index, j.index)}, 42"), found, i.index, j.index)
+        return -1
+
+    f = integer_function(build)
+    assert (f(-3), f(6), f(7), f(100)) == (-3, -1, 67, 67)
+
+
 def test_integers_fold():
     f = llvm.Module(host()).function("f")
     assert f.add(2, 3) == 5 and f.mul(4, 5) == 20 and f.div(17, 5) == 3 and f.mod(17, 5) == 2

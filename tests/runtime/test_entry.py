@@ -1,5 +1,6 @@
 """The native entry: what it takes itself, what it leaves to the fallback, and that it keeps its books."""
 
+import ctypes
 import gc
 import math
 import sys
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen import llvm
+from gluonjit.codegen.entry import Field
 from gluonjit.codegen.layout import Layout
 from gluonjit.codegen.program import Interface
 from gluonjit.codegen.target import host
@@ -244,6 +246,25 @@ def test_reference_counts(ab):
     result = call(a, b)
     count = sys.getrefcount(result._array)  # the wrapper's reference and the call's own
     assert count == 2
+
+
+@pytest.mark.parametrize("field", ["NEW_ARRAY", "NEW_LIST", "ALLOC", "ALIGNED_ALLOC", "NEW_FROM_DESCR"])
+def test_without_memory(field):
+    bare = field == "NEW_ARRAY"
+    shape = (1 << 10, 1 << 10) if field in ("ALIGNED_ALLOC", "NEW_FROM_DESCR") else (2, 4)
+    arrays = [np.zeros(shape, np.float32) for _ in range(2)]
+    call = entry(sums(1 if bare else 3, arena=arrays[0].nbytes, shape=shape), bare)
+    a, b = map(Wrapper, arrays)
+    fails = ctypes.cast(ctypes.pythonapi.PyErr_NoMemory, ctypes.c_void_p).value  # returns null, whatever it is given
+    good, call.__self__[Field[field]] = int(call.__self__[Field[field]]), fails
+    before = [sys.getrefcount(x) for x in (*arrays, a, b)]
+    for _ in range(10):
+        with pytest.raises(MemoryError):
+            call(a, b)
+    assert [sys.getrefcount(x) for x in (*arrays, a, b)] == before
+    call.__self__[Field[field]] = good
+    results = [call(a, b)] if bare else call(a, b)
+    assert [r._array.flat[-1] for r in results] == list(range(len(results)))
 
 
 def test_what_a_call_needs_lives_as_long_as_the_call(ab):
