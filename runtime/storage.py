@@ -7,6 +7,7 @@ counter, and only if that moved, the counters of the storages it *watches*.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -19,17 +20,24 @@ class Storage:
     """The identity of a piece of memory.
 
     `version` counts writes, `watched` says that compiled code depends on it, and `context` is the device that the
-    front end was told to put it on (None: the first CPU, where nearly everything is).
+    front end was told to put it on (None: the first CPU, where nearly everything is). `exposed` memory is written to by
+    others, too, who do not tell.
     """
 
-    __slots__ = ("__weakref__", "context", "version", "watched")
+    __slots__ = ("__weakref__", "context", "exposed", "version", "watched")
 
     def __init__(self, context: Any = None) -> None:
         self.version = 0
         self.watched = False
+        self.exposed = False
         self.context = context
 
     def wrote(self) -> None:
         self.version += 1
         if self.watched:
             EPOCH[0] += 1
+
+    def watch(self) -> Hashable:
+        """What compiled code compares from now on to learn whether the contents may be others."""
+        self.watched = True
+        return self, object() if self.exposed else self.version

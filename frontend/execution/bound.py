@@ -113,9 +113,7 @@ class Executor:
         inputs = [x._array for x in arrays]
         versions: list[Any] = [None] * len(inputs)
         for k in params:
-            storage = arrays[k].storage()
-            storage.watched = True
-            versions[k] = (storage, storage.version)
+            versions[k] = arrays[k].storage().watch()
         if streams:
             inputs.append(random.reserve(streams))
             versions.append(None)

@@ -114,7 +114,7 @@ class CachedCall:
         known = compiled.trace
         epoch = int(EPOCH[0])  # read before the versions: a write in between is seen by the next call
         held: list[Any] = self._held(known)
-        versions: list[Hashable] = [*[None] * len(leaves), *map(_watch, held)]
+        versions: list[Hashable] = [*[None] * len(leaves), *(x.storage().watch() for x in held)]
         inputs: list[Any] = [x._array for x in (*leaves, *held)]
         if compiled.streams:
             inputs.append(random.reserve(compiled.streams))
@@ -150,6 +150,8 @@ class CachedCall:
             return False
         if len({*known.in_kinds, *known.out_kinds}) > 1:  # the native entry takes and gives arrays of one class
             return False
+        if any(x.storage().exposed for x in self._held(known)):
+            return False
         return not autograd.is_training() and self.block._calls_only_compiled_code()
 
     def _install(self, compiled: Compiled, inputs: list[Any], versions: list[Hashable], epoch: int) -> None:
@@ -167,13 +169,6 @@ class CachedCall:
         fast = fast_call(callee, given, rest, prepared, epoch, wrapper, self.block._slow_call, bare)
         if self.block._cached is self:  # else the block has changed meanwhile
             self.block._fast_call = fast
-
-
-def _watch(x: NDArray) -> Hashable:
-    """The version of an array that compiled code depends on from now on."""
-    storage = x.storage()
-    storage.watched = True
-    return storage, storage.version
 
 
 def trace_call(block: HybridBlock, args: Sequence[Any]) -> Graph:

@@ -13,6 +13,7 @@ from gluonjit.ndarray.custom import *  # noqa: F403
 from gluonjit.ndarray.files import *  # noqa: F403
 from gluonjit.ndarray.imperative import invoke
 from gluonjit.ndarray.ndarray import NDArray
+from gluonjit.ndarray.sharing import *  # noqa: F403
 
 
 def _adopt(value: Any) -> Any:

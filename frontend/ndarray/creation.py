@@ -18,8 +18,6 @@ __all__ = [
     "concatenate",
     "empty",
     "eye",
-    "from_dlpack",
-    "from_numpy",
     "full",
     "histogram",
     "linspace",
@@ -27,8 +25,6 @@ __all__ = [
     "onehot_encode",
     "ones",
     "split_v2",
-    "to_dlpack_for_read",
-    "to_dlpack_for_write",
     "waitall",
     "zeros",
 ]
@@ -127,48 +123,6 @@ def _default(dtype: Any) -> Any:
 def _dense(stype: str | None) -> None:
     if stype not in (None, "default"):
         raise MXNetError(f"storage type {stype!r} is not supported: arrays are dense ('default')")
-
-
-def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> NDArray:
-    """An NDArray with the elements of a NumPy array, in its element type; `zero_copy` shares the memory.
-
-    Sharing makes the NumPy array read-only, as in MXNet: whoever holds it must not change it any more.
-    """
-    if not zero_copy:
-        return array(ndarray, dtype=ndarray.dtype)
-    if not ndarray.flags.c_contiguous:
-        raise ValueError("Only c-contiguous arrays are supported for zero-copy")
-    element_type(ndarray.dtype)
-    shared = ndarray.view() if ndarray.flags.writeable else ndarray.copy()
-    ndarray.flags.writeable = False
-    return NDArray._wrap(shared)
-
-
-class _Capsule:
-    """A DLPack capsule in the form that NumPy takes."""
-
-    def __init__(self, capsule: Any) -> None:
-        self._capsule = capsule
-
-    def __dlpack__(self, **kwargs: Any) -> Any:
-        return self._capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0  # kDLCPU
-
-
-def from_dlpack(dlpack: Any) -> NDArray:
-    """The array in a DLPack capsule, or in an object that makes one."""
-    source = dlpack if hasattr(dlpack, "__dlpack__") else _Capsule(dlpack)
-    return _placed_copy(np.from_dlpack(source), current_context())
-
-
-def to_dlpack_for_read(data: NDArray) -> Any:
-    return data.to_dlpack_for_read()
-
-
-def to_dlpack_for_write(data: NDArray) -> Any:
-    return data.to_dlpack_for_write()
 
 
 def moveaxis(tensor: NDArray, source: Any, destination: Any) -> NDArray:

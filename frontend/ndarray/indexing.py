@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gluonjit.base import MXNetError, integer_types
+from gluonjit.ir.primitives.elementwise import saturating
 
 Shape = tuple[int, ...]
 
@@ -45,7 +46,7 @@ class Basic(NamedTuple):
 
 
 class Advanced(NamedTuple):
-    """`key` (integers, slices, i32 arrays) indexes as in NumPy; then axes of length 1 go in at `new_axes`."""
+    """`key` (integers, slices, i64 arrays) indexes as in NumPy; then axes of length 1 go in at `new_axes`."""
 
     key: tuple[Any, ...]
     new_axes: Shape
@@ -171,7 +172,7 @@ def _advanced(expanded: Sequence[Any], axes: Sequence[Any], shape: Shape) -> Adv
     block: Shape = ()
     for part, n in zip(axes, shape):
         if not isinstance(part, slice):
-            part = np.array([part] if isinstance(part, integer_types) else _integers(part))
+            part = np.array([part]) if isinstance(part, integer_types) else whole_numbers(part)
             block = _broadcast(block, part.shape)
             outside = part[(part < -n) | (part >= n)]
             if outside.size:
@@ -180,10 +181,22 @@ def _advanced(expanded: Sequence[Any], axes: Sequence[Any], shape: Shape) -> Adv
     return Advanced(tuple(key), _new_axes(expanded, len(block)))
 
 
-def _integers(part: Any) -> np.ndarray:
-    """An index array as MXNet converts it: to int32, fractions dropped, booleans as 0 and 1."""
+def whole_numbers(part: Any) -> np.ndarray:
+    """An index array as i64: fractions dropped, booleans as 0 and 1, floats converted as operators do it.
+
+    MXNet converts to int32, where large positions come to mean others. TypeError for what holds no numbers, IndexError
+    for numbers beyond 64 bits.
+    """
     try:
-        return np.asarray(part, np.int32) if isinstance(part, np.ndarray) else np.array(part, np.int32)
+        values = np.asarray(part) if isinstance(part, np.ndarray) else np.array(part)
+        if values.dtype.kind in "fV":  # V: bfloat16
+            narrow = values.dtype != np.float64
+            return saturating(values, np.dtype(np.int32 if narrow else np.int64)).astype(np.int64)
+        if values.dtype == np.uint64 and values.size and values.max() > np.iinfo(np.int64).max:
+            raise IndexError(f"index {values.max()} is out of bounds for every axis")
+        return values.astype(np.int64)
+    except OverflowError:
+        raise IndexError(f"index {part} is out of bounds for every axis") from None
     except (TypeError, ValueError):
         raise TypeError("source_array must be array like object") from None
 

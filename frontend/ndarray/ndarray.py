@@ -258,15 +258,6 @@ class NDArray:
 
         return as_np(self._view(self._array))
 
-    @recorded
-    def to_dlpack_for_read(self) -> Any:
-        return self._array.__dlpack__()
-
-    @recorded
-    def to_dlpack_for_write(self) -> Any:
-        self._wrote()
-        return self._array.__dlpack__()
-
     # Indexing.
 
     def __getitem__(self, key: Any) -> NDArray:

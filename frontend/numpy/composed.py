@@ -245,13 +245,21 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
     return apply("_npi_pad", (x,), {**attrs, "constant_value": float(value)})
 
 
+def nan_to_num(
+    x: Any, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Any:
+    """Numbers in the place of NaN and of infinities; with copy=False in `x` itself, which is returned"""
+    attrs = {"copy": copy, "nan": nan, "posinf": posinf, "neginf": neginf}
+    return apply("_npi_nan_to_num", (x,), attrs, out=None if copy else x)
+
+
 def _at_least(rank: int) -> Callable[..., Any]:
     def function(*arys: Any) -> Any:
         found = []
         for x in arys:
             shape = np.broadcast_to(0, x.shape)
             wanted = getattr(np, f"atleast_{rank}d")(shape).shape
-            found.append(x if wanted == x.shape else apply("_np_reshape", (x,), {"newshape": wanted}))
+            found.append(apply("_np_reshape", (x,), {"newshape": wanted}))  # a copy, whatever the rank
         return found[0] if len(found) == 1 else found
 
     function.__name__, function.__doc__ = f"atleast_{rank}d", f"The arrays with {rank} axes at least"
@@ -393,6 +401,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         flipud,
         fliplr,
         rollaxis,
+        nan_to_num,
         pad,
         *map(_at_least, (1, 2, 3)),
         meshgrid,

@@ -84,7 +84,6 @@ CALLS = """
     around       _npi_around       x, decimals=0, out=None
     round        _npi_around       x, decimals=0, out=None
     round_       _npi_around       x, decimals=0, out=None
-    nan_to_num   _npi_nan_to_num   x, copy=True, nan=0.0, posinf=None, neginf=None
     copy         _np_copy          a, out=None
     reshape      _np_reshape       a, newshape!, order=C
     transpose    _np_transpose     a, axes=None

@@ -10,6 +10,7 @@ from gluonjit.base import mx_real_t
 from gluonjit.context import Context, current_context
 from gluonjit.language.kinds import as_nd, as_np
 from gluonjit.language.running import recorded, running
+from gluonjit.ndarray.indexing import whole_numbers
 from gluonjit.ndarray.ndarray import NDArray, _placed_copy, convert, element_type
 from gluonjit.numpy.methods import NumpyMethods
 
@@ -165,7 +166,7 @@ def _index(part: Any) -> Any:
         part = part._array
     elif isinstance(part, list):
         part = np.asarray([p._array if isinstance(p, NDArray) else p for p in part], None if part else np.int64)
-    return part.astype(np.int64) if isinstance(part, np.ndarray) and part.dtype.kind == "f" else part
+    return whole_numbers(part) if isinstance(part, np.ndarray) and part.dtype.kind in "fVuO" else part
 
 
 def _plain(key: tuple[Any, ...]) -> list[Any]:

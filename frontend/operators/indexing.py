@@ -142,6 +142,8 @@ def pick(b: Any, data: Any, index: Any, *, axis: int | None, keepdims: bool, mod
     kept, dropped = (*old[:axis], 1, *old[axis + 1 :]), (*old[:axis], *old[axis + 1 :])
     require_shape(index, kept if len(index.shape) == len(old) else dropped, "index")
     index = as_index(b, index)
+    if dtype_of(index).bits < 32:  # the axis may be longer than 8 bits can say
+        index = b.cast(index, dtype=I32)
     if mode == "wrap":
         index = b.mod(index, b.constant(old[axis], dtype_of(index)))
     picked = along_axis(b, data, index, axis)

@@ -62,11 +62,14 @@ def _sum(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
 
 
 def _mean(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
-    total = _reduce(b, widened(b, x), "sum", gone)
     own = dtype_of(x)
     if own is BOOL:
-        return total
-    # Of integers, the sum wraps and the quotient is truncated; of nothing, it is 0 / 0.
+        return _reduce(b, x, "sum", gone)
+    total = _reduce(b, widened(b, x), "sum", gone)
+    # Of integers, the sum wraps as `sum` does, and the quotient is truncated. Their count may be more than the type can
+    # say. Of nothing, the mean is 0 / 0.
+    if own.is_integer:
+        total = b.cast(total, dtype=I64)
     count = b.constant(math.prod(x.shape[axis] for axis in gone), dtype_of(total))
     return narrowed(b, b.div(total, count), own)
 

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gluonjit.base import numeric_types
-from gluonjit.ir.types import I32, broadcast_shapes
-from gluonjit.ndarray.indexing import Advanced, Basic, first_axis, fit, parse
+from gluonjit.ir.types import F64, I32, I64, DType, broadcast_shapes
+from gluonjit.ndarray.indexing import Advanced, Basic, first_axis, fit, parse, whole_numbers
 from gluonjit.symbol.graph import Entry
 from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace.memory import pin, read, reshaped, write
 
 if TYPE_CHECKING:
+    from gluonjit.trace.recorder import Recorder
     from gluonjit.trace.symbol import TracedSymbol
 
 Shape = tuple[int, ...]
@@ -235,23 +236,31 @@ def _tuples(x: TracedSymbol, parts: Sequence[Any]) -> Entry:
             "F.take(x, index, axis=…), F.pick or F.gather_nd",
         )
     indices = [_index(x, part) for part in parts]
+    if len({recorder.types[e].dtype for e in indices}) > 1:
+        indices = [_cast(recorder, e, I64) for e in indices]
     shape = broadcast_shapes(*(recorder.types[e].shape for e in indices))
     indices = [_fitted(recorder.fresh(e), recorder.fresh(e), shape, ()) for e in indices]
     return recorder.emit("stack", indices, {"axis": 0})[0]
 
 
 def _index(x: TracedSymbol, part: Any) -> Entry:
-    """One index array, as int32: fractions are dropped."""
+    """One index array, as integers: fractions are dropped."""
     from gluonjit.ndarray import NDArray
 
     recorder = x._recorder
     if not isinstance(part, (Symbol, NDArray)):
-        return read(recorder.constant(np.atleast_1d(np.asarray(part, np.int32))))
+        return read(recorder.constant(np.atleast_1d(whole_numbers(part))))
     entry = read(recorder.lift(part))
     dtype = recorder.note("dtype", entry)
     if dtype.kind == "b":
         recorder.refuse("x[mask] cannot be compiled: its shape depends on the mask", "F.where(mask, x, other)", True)
-    return entry if dtype is I32 else recorder.emit("Cast", [entry], {"dtype": "int32"})[0]
+    return entry if dtype.is_integer else _cast(recorder, entry, I64 if dtype is F64 else I32)
+
+
+def _cast(recorder: Recorder, entry: Entry, dtype: DType) -> Entry:
+    if recorder.types[entry].dtype is dtype:
+        return entry
+    return recorder.emit("Cast", [entry], {"dtype": dtype.numpy.name})[0]
 
 
 def _fitted(x: TracedSymbol, value: Any, shape: Shape, squeeze: Sequence[int]) -> Entry:

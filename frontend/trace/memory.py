@@ -106,16 +106,11 @@ def reshaped(recorder: Recorder, entry: Entry, shape: Sequence[int]) -> Entry:
     known = recorder.types[entry].shape
     if known == tuple(shape):
         return entry
-    # `Reshape` reads 0 as "keep"; so an empty axis is inferred instead.
-    codes = tuple(shape)
-    if not codes:
-        pin(recorder, entry)
-        return recorder.emit("_np_reshape", [entry], {"newshape": ()})[0]
-    if 0 in codes:
-        k = codes.index(0)
-        codes = (*codes[:k], -1, *codes[k + 1 :])
     pin(recorder, entry)
-    return recorder.emit("Reshape", [entry], {"shape": codes})[0]
+    target = tuple(shape)
+    if not target or 0 in target:  # `Reshape` knows no rank of 0, and reads 0 as "keep"
+        return recorder.emit("_np_reshape", [entry], {"newshape": target})[0]
+    return recorder.emit("Reshape", [entry], {"shape": target})[0]
 
 
 def pin(recorder: Recorder, entry: Entry) -> None:

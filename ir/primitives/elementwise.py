@@ -257,11 +257,11 @@ def _eval_cast(x: np.ndarray, dtype: Any) -> np.ndarray:
     if x.dtype.num == _BF16_NUM:
         x = x.astype(_F32)
     if x.dtype.kind == "f" and target.is_integer:
-        return _saturating(x, target.numpy)
+        return saturating(x, target.numpy)
     return x.astype(target.numpy)
 
 
-def _saturating(x: np.ndarray, target: np.dtype) -> np.ndarray:
+def saturating(x: np.ndarray, target: np.dtype) -> np.ndarray:
     """Float to integer: truncated toward 0; what does not fit becomes the nearest that does, NaN 0."""
     if x.dtype.num in _NARROW:  # the bounds of i32 are no float16
         x = x.astype(_F32)

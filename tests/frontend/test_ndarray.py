@@ -117,22 +117,6 @@ def test_joining_and_moving(x):
     assert nd.waitall() is None
 
 
-def test_from_numpy():
-    source = np.arange(3.0)
-    x = nd.from_numpy(source)
-    assert x.dtype is np.float64 and not source.flags.writeable
-    x += 1  # the memory is the NDArray's now
-    same(x, [1, 2, 3])
-    np.testing.assert_array_equal(source, [1, 2, 3])
-    with pytest.raises(ValueError, match="c-contiguous"):
-        nd.from_numpy(np.zeros((2, 3)).T)
-
-
-def test_dlpack(x):
-    same(nd.from_dlpack(x.to_dlpack_for_read()), x.asnumpy())
-    same(nd.from_dlpack(nd.to_dlpack_for_write(x)), x.asnumpy())
-
-
 # Out of the array.
 
 

@@ -45,8 +45,17 @@ def test_both_modes_alike(what):
         for dtype in ("int32", "float32", "int64"):
             i = nd.array(values, dtype=dtype)
             assert np.array_equal(compiled(x, i).asnumpy(), imperative(x, i).asnumpy()), (values, dtype)
-    for values, outside in (([0, 4, 1], 4), ([0, 1, -5], -5), ([900, 0, 0], 900)):
-        i = nd.array(values, dtype="int32")
+    beyond = 2**32 + 1  # as int32, it would be 1
+    cases = [
+        ([0, 4, 1], 4, "int32"),
+        ([0, 1, -5], -5, "int32"),
+        ([900, 0, 0], 900, "int32"),
+        ([0, beyond, 1], beyond, "int64"),
+        ([-beyond, 0, 0], -beyond, "int64"),
+        ([0, beyond, 0], beyond, "float64"),
+    ]
+    for values, outside, dtype in cases:
+        i = nd.array(values, dtype=dtype)
         for net in (imperative, compiled, compiled):
             with pytest.raises(IndexError, match=rf"index {outside} is out of bounds for axis \d with size 4"):
                 net(x, i)
@@ -102,3 +111,22 @@ def test_executor():
     executor = symbol.bind(mx.cpu(), {"x": nd.array([1, 2, 3]), "i": nd.array([[0, 5]])})
     with pytest.raises(IndexError, match="index 5 is out of bounds for axis 0 with size 3"):
         executor.forward()
+
+
+@pytest.mark.parametrize("index", [np.array([2**32 + 1]), [2**32 + 1], np.array([2**64 - 1], np.uint64), [2**70]])
+def test_indices_that_are_no_int32(index):
+    imperative, compiled = both(lambda F, x, i: x[index] + i)
+    for net in (imperative, compiled):
+        with pytest.raises(IndexError, match="out of bounds"):
+            net(nd.zeros((4,)), nd.zeros((1,)))
+    with pytest.raises(IndexError, match="out of bounds"):
+        nd.zeros((4,))[index] = 1
+    with pytest.raises(IndexError, match="out of bounds"):
+        mx.np.zeros((4,))[index]
+
+
+def test_indices_of_different_types():
+    x = nd.arange(12).reshape((3, 4))
+    i, j = nd.array([0, 2], dtype="int64"), nd.array([1.9, 3], dtype="float32")
+    imperative, compiled = both(lambda F, x, i: x[i, j])
+    assert compiled(x, i).asnumpy().tolist() == imperative(x, i).asnumpy().tolist() == [1, 11]

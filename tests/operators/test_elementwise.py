@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+import gluonjit as mx
 from gluonjit.base import MXNetError
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import IRError, tensor
@@ -125,3 +126,23 @@ def test_narrow_types_are_rounded_at_the_end(operator, dtype):
     assert difference(y.astype(np.float32), exact.astype(np.float32)) <= allowed * 2.0 ** (
         -10 if dtype == "float16" else -7
     )
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
+def test_means_of_many_whole_numbers(dtype):
+    """300 is more than 8 bits can say. The sum wraps there, as MXNet's does."""
+    x = mx.nd.array([[k % 2 for k in range(300)], [1] * 300], dtype=dtype)
+    sums = mx.nd.sum(x, axis=1).asnumpy().astype("int64")
+    net = mx.gluon.nn.HybridLambda(lambda F, x: F.mean(x, axis=1))
+    net.hybridize()
+    for mean in (mx.nd.mean(x, axis=1), net(x)):
+        assert mean.dtype == x.dtype and mean.asnumpy().tolist() == (np.sign(sums) * (abs(sums) // 300)).tolist()
+
+
+def test_picks_by_narrow_indices():
+    """The axis is longer than the index's type can say."""
+    x, index = mx.nd.arange(600).reshape((2, 300)), mx.nd.array([-1, 100], dtype="int8")
+    net = mx.gluon.nn.HybridLambda(lambda F, x, i: F.pick(x, i, mode="wrap"))
+    net.hybridize()
+    for found in (mx.nd.pick(x, index, mode="wrap"), net(x, index)):
+        assert found.asnumpy().tolist() == [299, 400]

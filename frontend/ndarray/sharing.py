@@ -1,0 +1,152 @@
+"""Memory that arrays share with NumPy and, through DLPack, with other frameworks.
+
+An array that comes back out of a capsule, or a NumPy array that was shared before, is the same memory: it gets the same
+`Storage`, so that compiled code notices writes through either. What another framework may write to tells nobody; its
+storage is *exposed*, and compiled code reads it anew at every call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import Any
+
+import numpy as np
+
+from gluonjit.base import MXNetError
+from gluonjit.language.running import recorded
+from gluonjit.ndarray.creation import array
+from gluonjit.ndarray.ndarray import NDArray, element_type
+from gluonjit.runtime.storage import Storage
+
+__all__ = ["from_dlpack", "from_numpy", "to_dlpack_for_read", "to_dlpack_for_write"]
+
+_shared: weakref.WeakValueDictionary[int, Storage] = weakref.WeakValueDictionary()
+"""The storage of memory that has been shared, by the address where it starts."""
+
+
+def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> NDArray:
+    """An NDArray with the elements of a NumPy array, in its element type; `zero_copy` shares the memory.
+
+    Sharing makes the NumPy array read-only, as in MXNet: whoever holds it must not change it any more. Of an array that
+    nobody may write to (a file that is mapped so, the bytes of a string), the NDArray is read-only as well.
+    """
+    if not zero_copy:
+        return array(ndarray, dtype=ndarray.dtype)
+    if not ndarray.flags.c_contiguous:
+        raise ValueError("Only c-contiguous arrays are supported for zero-copy")
+    element_type(ndarray.dtype)
+    storage = _storage_at(_owner(ndarray).ctypes.data)
+    return _on(_writable_view(ndarray), storage)
+
+
+def _owner(array: np.ndarray) -> np.ndarray:
+    """The array whose memory this one is a part of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _writable_view(array: np.ndarray) -> np.ndarray:
+    """A view that may be written to, where the memory may be; `array` itself is read-only from now on."""
+    locked = [a for a in (_owner(array), array) if not a.flags.writeable]
+    try:
+        for a in locked:
+            a.flags.writeable = True  # NumPy refuses what is read-only for another reason than its flag
+        shared = array.view()
+    except ValueError:
+        return array.view()
+    finally:
+        for a in locked:
+            a.flags.writeable = False
+    array.flags.writeable = False
+    return shared
+
+
+def _storage_at(address: int) -> Storage:
+    storage = _shared.get(address)
+    if storage is None:
+        storage = _shared[address] = Storage()
+    return storage
+
+
+def _on(array: np.ndarray, storage: Storage) -> NDArray:
+    x = NDArray._wrap(array)
+    x._storage = storage
+    return x
+
+
+@recorded
+def to_dlpack_for_read(data: NDArray) -> Any:
+    """A capsule for another framework that reads the elements, where they are."""
+    return _capsule(data)
+
+
+@recorded
+def to_dlpack_for_write(data: NDArray) -> Any:
+    """A capsule for another framework that reads and writes the elements, where they are."""
+    made = _capsule(data)
+    storage = data.storage()
+    storage.exposed = True
+    storage.wrote()
+    return made
+
+
+def _capsule(x: NDArray) -> Any:
+    """MXNetError for what DLPack cannot say."""
+    storage = x.storage()
+    try:
+        made = x._array.__dlpack__()
+    except (BufferError, TypeError) as e:
+        raise MXNetError(f"an array of {x._array.dtype} cannot be handed over through DLPack: {e}") from e
+    _shared[x._array.ctypes.data] = storage
+    return made
+
+
+NDArray.to_dlpack_for_read = to_dlpack_for_read  # type: ignore[attr-defined]
+NDArray.to_dlpack_for_write = to_dlpack_for_write  # type: ignore[attr-defined]
+
+
+class _Capsule:
+    """A DLPack capsule in the form that NumPy takes."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # kDLCPU
+
+
+def from_dlpack(dlpack: Any) -> NDArray:
+    """The array in a DLPack capsule, or in an object that makes one, in the same memory.
+
+    A copy where an NDArray could not have that memory: elements that do not lie side by side, or that are not aligned.
+    Read-only if the object says so; a capsule alone cannot.
+    """
+    bare = type(dlpack).__name__ == "PyCapsule"
+    if not bare and not hasattr(dlpack, "__dlpack__"):
+        raise TypeError(f"from_dlpack takes a DLPack capsule or an object with __dlpack__(), not {dlpack!r}")
+    try:
+        source = np.from_dlpack(_Capsule(dlpack) if bare else dlpack)
+    except (BufferError, RuntimeError, ValueError) as e:
+        raise MXNetError(f"from_dlpack: {e}; a capsule can be taken once only, and must be of CPU memory") from e
+    element_type(source.dtype)
+    if not (source.flags.c_contiguous and source.flags.aligned):
+        return array(source, dtype=source.dtype)
+    known = _shared.get(source.ctypes.data)
+    storage = _storage_at(source.ctypes.data)
+    if known is None:
+        storage.exposed = True
+    return _on(_unlocked(source) if bare else source, storage)
+
+
+def _unlocked(source: np.ndarray) -> np.ndarray:
+    """The same elements, to be written to: NumPy takes those of a capsule for read-only."""
+    if source.flags.writeable or not source.size:
+        return source
+    memory = (ctypes.c_byte * source.nbytes).from_address(source.ctypes.data)
+    memory._source = source  # type: ignore[attr-defined]  # the buffer that NumPy keeps is this object
+    return np.frombuffer(memory, source.dtype).reshape(source.shape)
