@@ -149,4 +149,4 @@ def _unlocked(source: np.ndarray) -> np.ndarray:
         return source
     memory = (ctypes.c_byte * source.nbytes).from_address(source.ctypes.data)
     memory._source = source  # type: ignore[attr-defined]  # the buffer that NumPy keeps is this object
-    return np.frombuffer(memory, source.dtype).reshape(source.shape)
+    return np.frombuffer(memory, source.dtype).reshape(source.shape)  # type: ignore[call-overload]
