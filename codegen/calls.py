@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gluonjit.codegen.layout import Layout
+from gluonjit.codegen.interface import Layout
 from gluonjit.codegen.llvm import Function
 from gluonjit.codegen.places import Place
 from gluonjit.codegen.schedule import Step, barriers

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gluonjit.codegen.calls import barrier
-from gluonjit.codegen.layout import Layout
+from gluonjit.codegen.interface import Layout
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.ir.buffers import control_workspace
 from gluonjit.ir.graph import Op

@@ -1,13 +1,13 @@
 """Where the values of a planned graph are while its code runs: in which buffer, from which byte on, and which bytes.
 
-Buffers are the words of the function's table (`codegen.layout`), and the arena, which all intermediates share.
+Buffers are the words of the function's table (`codegen.interface.Layout`) and the arena, which all intermediates share.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from gluonjit.codegen.layout import Layout
+from gluonjit.codegen.interface import Layout
 from gluonjit.codegen.schedule import Span
 from gluonjit.ir.graph import Graph, Value
 from gluonjit.ir.types import IRError

@@ -13,45 +13,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gluonjit.codegen.calls import Call, emit_calls
 from gluonjit.codegen.control import CONTROL, Region, lower_control
+from gluonjit.codegen.conv import lower_conv
+from gluonjit.codegen.depthwise import lower_depthwise
+from gluonjit.codegen.expand_depthwise import lower_expand_depthwise
 from gluonjit.codegen.host import HOST, lower_host
-from gluonjit.codegen.layout import Layout
+from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.codegen.llvm import Function, Module
+from gluonjit.codegen.loops import lower_loops
+from gluonjit.codegen.matmul import lower_matmul
 from gluonjit.codegen.places import Place, Places
+from gluonjit.codegen.planar import lower_planar
 from gluonjit.codegen.schedule import Span, Step
+from gluonjit.codegen.sequential import lower_sequential
 from gluonjit.codegen.target import Target
+from gluonjit.codegen.winograd import lower_winograd
 from gluonjit.ir.buffers import runs_kernel
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.structure import op_key
 from gluonjit.ir.types import IRError
-
-
-@dataclass
-class Prepare:
-    """One component of what depends on parameters alone."""
-
-    name: str
-    layout: Layout
-    inputs: tuple[int, ...]
-    """Which of the main function's inputs it takes."""
-    slots: tuple[int, ...]
-    """Where the main function's table holds its results."""
-
-
-@dataclass
-class Interface:
-    """What the caller of a program's native code has to know."""
-
-    main: Layout
-    n_outputs: int
-    """How many of the results are outputs; the rest are updated states."""
-    prepares: tuple[Prepare, ...] = ()
-    calls_host: bool = False
-    """Whether it may call Python, and then hold an error in the end (`runtime.host`)."""
-    unread: tuple[int, ...] = ()
-    """Inputs that the main function does not read."""
 
 
 @dataclass
@@ -219,40 +202,25 @@ class _Lowering:
         return made
 
 
+_KERNELS: dict[str, Callable[[str, Graph, Mapping[str, Any], Target, Module], None]] = {
+    "loops": lower_loops,
+    "copy": lower_loops,
+    "matmul": lower_matmul,
+    "conv": lower_conv,
+    "planar": lower_planar,
+    "depthwise": lower_depthwise,
+    "expand_depthwise": lower_expand_depthwise,
+    "winograd": lower_winograd,
+}
+"""Kernels of groups, by the annotation `.kernel`: each is written from the group's body and its annotations."""
+
+
 def lower_kernel(name: str, op: Op, target: Target, module: Module) -> None:
     """Appends the kernel that `select` chose for `op` to the module."""
     kind = op.attrs.get(".kernel")
-    if kind in ("loops", "copy"):
-        from gluonjit.codegen.loops import lower_loops
-
-        lower_loops(name, op.regions[0], op.attrs, target, module)
-    elif kind == "matmul":
-        from gluonjit.codegen.matmul import lower_matmul
-
-        lower_matmul(name, op.regions[0], op.attrs, target, module)
-    elif kind == "conv":
-        from gluonjit.codegen.conv import lower_conv
-
-        lower_conv(name, op.regions[0], op.attrs, target, module)
-    elif kind == "planar":
-        from gluonjit.codegen.planar import lower_planar
-
-        lower_planar(name, op.regions[0], op.attrs, target, module)
-    elif kind == "depthwise":
-        from gluonjit.codegen.depthwise import lower_depthwise
-
-        lower_depthwise(name, op.regions[0], op.attrs, target, module)
-    elif kind == "expand_depthwise":
-        from gluonjit.codegen.expand_depthwise import lower_expand_depthwise
-
-        lower_expand_depthwise(name, op.regions[0], op.attrs, target, module)
-    elif kind == "winograd":
-        from gluonjit.codegen.winograd import lower_winograd
-
-        lower_winograd(name, op.regions[0], op.attrs, target, module)
+    if kind in _KERNELS:
+        _KERNELS[kind](name, op.regions[0], op.attrs, target, module)
     elif kind == "sequential":
-        from gluonjit.codegen.sequential import lower_sequential
-
         lower_sequential(name, op, target, module)
     elif kind == "host":
         lower_host(name, op, module)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir import opdef
+from gluonjit.ir.printer import print_graph
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 
 LEVELS = ("traced", "expanded", "legal", "fused", "planned")
@@ -127,8 +128,6 @@ class Graph:
         return replace(self, attrs=MappingProxyType({**self.attrs, **attrs}))
 
     def __str__(self) -> str:
-        from gluonjit.ir.text import print_graph
-
         return print_graph(self)
 
 

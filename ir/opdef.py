@@ -149,8 +149,6 @@ def primitive(name: str, *, infer: Callable[..., Any], eval: Callable[..., Any],
 
 def lookup(name: str) -> OpDef:
     """The definition of `name`; IRError with a suggestion when there is none."""
-    import gluonjit.ir.primitives  # noqa: F401  (declares the primitives on first use)
-
     try:
         return REGISTRY[name]
     except KeyError:

@@ -9,13 +9,15 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gluonjit.ir import array_literal, opdef
-from gluonjit.ir.graph import Graph, Loc, Op, Value
 from gluonjit.ir.types import DType, IRError, TensorType, type_of
+
+if TYPE_CHECKING:
+    from gluonjit.ir.graph import Graph, Loc, Op, Value
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.$-]*\Z", re.ASCII)
 _PLAIN_KEY = re.compile(r"\.?[A-Za-z_][\w.$]*\Z", re.ASCII)

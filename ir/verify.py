@@ -16,6 +16,7 @@ from gluonjit.ir import opdef
 from gluonjit.ir.graph import LEVELS, Graph, Op, Value
 from gluonjit.ir.printer import Names, print_op
 from gluonjit.ir.types import IRError
+from gluonjit.ir.verify_memory import verify_memory
 
 
 class VerifyError(IRError):
@@ -55,8 +56,6 @@ def verify(graph: Graph) -> None:
             defined.add(r)
     _verify_results(graph, defined)
     if graph.level == "planned":
-        from gluonjit.ir.verify_memory import verify_memory
-
         verify_memory(graph, lambda op, problem: _fail(graph, op, problem))
 
 

@@ -74,6 +74,8 @@ class PassError(IRError):
         self.args = (f"{self.args[0]}\nits input: {self.path}",)
 
 
+_PACKAGE = __name__.rpartition(".")[0]
+"""Whose modules are searched for passes."""
 _PASSES: dict[str, Pass] = {}
 _F = TypeVar("_F", bound=Callable[..., Graph])
 
@@ -98,7 +100,7 @@ def find_pass(name: str) -> Pass:
     if name not in _PASSES and re.fullmatch(r"[a-z][a-z0-9-]*", name):
         module = name.replace("-", "_")
         if module in _modules():
-            importlib.import_module(f"gluonjit.passes.{module}")
+            importlib.import_module(f"{_PACKAGE}.{module}")
     if name not in _PASSES:
         all_passes()  # it may stand in a file of another name
     if name not in _PASSES:
@@ -109,14 +111,12 @@ def find_pass(name: str) -> Pass:
 def all_passes() -> dict[str, Pass]:
     """Every pass by name, in alphabetical order. Imports them all."""
     for module in sorted(_modules()):
-        importlib.import_module(f"gluonjit.passes.{module}")
+        importlib.import_module(f"{_PACKAGE}.{module}")
     return dict(sorted(_PASSES.items()))
 
 
 def _modules() -> set[str]:
-    import gluonjit.passes
-
-    return {m.name for m in pkgutil.iter_modules(gluonjit.passes.__path__)}
+    return {m.name for m in pkgutil.iter_modules(sys.modules[_PACKAGE].__path__)}
 
 
 Pipeline = str | Iterable[str | tuple[str, Mapping[str, Any]]]

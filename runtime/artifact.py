@@ -2,7 +2,7 @@
 
     magic (16 bytes) · SHA-256 of the rest (32) · length of the header (8, little endian) · header · objects · constants
 
-The header is JSON: the graph's interface (`codegen.program.Interface`), and where in the rest things lie. Reading
+The header is JSON: the graph's interface (`codegen.interface.Interface`), and where in the rest things lie. Reading
 executes nothing, and every byte is covered by the sum, so a file that was cut off, or damaged, is told apart.
 """
 
@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.codegen.layout import Layout
-from gluonjit.codegen.program import Interface, Prepare
+from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 
 _MAGIC = b"gluonjit object1"

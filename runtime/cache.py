@@ -25,6 +25,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+
+from gluonjit._version import version
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.structure import graph_key
 from gluonjit.runtime import artifact
@@ -107,10 +110,7 @@ def _digest(what: object) -> str:
 def _compiler() -> tuple[object, ...]:
     """What the code that is generated depends on besides the graph: versions, and the sources as they are."""
     import llvmlite
-    import numpy as np
     from llvmlite import binding
-
-    from gluonjit._version import version
 
     packages = ("gluonjit", *(f"gluonjit.{part}" for part in ("codegen", "ir", "passes", "runtime")))
     specs = filter(None, map(find_spec, packages))

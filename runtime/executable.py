@@ -1,6 +1,6 @@
 """A compiled graph that can be called with ndarrays.
 
-The graph's native function takes one table of pointers (`codegen.program.Layout` says what sits where). This class
+The graph's native function takes one table of pointers (`codegen.interface.Layout` says what sits where). This class
 checks the arguments, keeps the prepared values (packed weights …) up to date, lends an arena and makes the call.
 """
 
@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.codegen.layout import Layout
-from gluonjit.codegen.program import Interface, Prepare
+from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.runtime import host, threads
 from gluonjit.runtime.memory import ALIGNMENT, ArenaPool, CacheFriendly, aligned_array, aligned_copy, give_back

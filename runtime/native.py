@@ -9,7 +9,9 @@ import platform
 import threading
 from typing import Any
 
+from gluonjit.codegen import llvm
 from gluonjit.codegen.entry import entry_module
+from gluonjit.codegen.target import host
 from gluonjit.codegen.team import CONDITION, FUTEX, SLEEP
 from gluonjit.runtime import cache
 from gluonjit.runtime.artifact import Artifact
@@ -28,16 +30,14 @@ class _MethodDef(ctypes.Structure):
 
 class _Entry:
     def __init__(self) -> None:
-        from gluonjit.codegen import llvm, target
-
-        host = target.host()
+        target = host()
         sleep = _way_to_sleep()
         symbols = {name: libc_address(name) for name in SLEEP[sleep]}
-        text = entry_module(host, sleep)
-        key = cache.text_cache_key(text, host)
+        text = entry_module(target, sleep)
+        key = cache.text_cache_key(text, target)
         found = cache.load(key)
         if found is None:
-            found = Artifact("native entry", [llvm.compile_module(text, host)])
+            found = Artifact("native entry", [llvm.compile_module(text, target)])
             cache.store(key, found)
         self.loaded = llvm.load(found.objects, symbols)
         pointer, number = ctypes.c_void_p, ctypes.c_int64

@@ -7,7 +7,7 @@ from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.ir.graph import Graph
-from gluonjit.runtime.compiler import Backend, Callee
+from gluonjit.runtime.backend import Backend, Callee
 
 DEFAULT = "llvm"
 
@@ -18,11 +18,11 @@ def register_backend(name: str, backend: Backend) -> None:
     """Makes `net.hybridize(backend=name)` compile with `backend(graph, options)`.
 
     `graph` is the traced `ir.Graph`, `options` the dict given as `backend_opts`; the result has a method
-    `run(inputs, versions)` (`runtime.compiler.Callee`). A second registration of a name replaces the first.
+    `run(inputs, versions)` (`runtime.backend.Callee`). A second registration of a name replaces the first.
 
     >>> def traced(graph, options):
     ...     print(graph)
-    ...     return gluonjit.runtime.compiler.Reference(graph)
+    ...     return gluonjit.runtime.reference.Reference(graph)
     >>> gluonjit.register_backend("show", traced)
     """
     if not callable(backend):
@@ -51,7 +51,7 @@ def _llvm(graph: Graph, options: dict[str, Any]) -> Callee:
 
 
 def _numpy(graph: Graph, options: dict[str, Any]) -> Callee:
-    from gluonjit.runtime.compiler import Reference
+    from gluonjit.runtime.reference import Reference
 
     return Reference(graph)
 

@@ -23,7 +23,7 @@ from gluonjit.ir.types import TensorType, type_of
 from gluonjit.language.forms import ARRAY
 from gluonjit.language.kinds import as_np
 from gluonjit.ndarray import NDArray
-from gluonjit.runtime.compiler import Callee
+from gluonjit.runtime.backend import Callee
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.fast_call import fast_call
 from gluonjit.runtime.storage import EPOCH

@@ -21,15 +21,13 @@ lives in two buffers that change roles, rows are read and written in place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Graph, evaluate
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.types import BOOL, I64, IRError, TensorType
-
-if TYPE_CHECKING:
-    from gluonjit.ir.graph import Graph
 
 _BOOL = TensorType(BOOL)
 INDEX = TensorType(I64)
@@ -83,8 +81,6 @@ def _infer_loop(
 def _eval_loop(
     *operands: np.ndarray, carried: int, scanned: int, trip: int, regions: tuple[Graph, ...]
 ) -> tuple[np.ndarray, ...]:
-    from gluonjit.ir.graph import evaluate
-
     body, *condition = regions
     end = carried + scanned
     state, rows, captured = list(operands[:carried]), operands[carried:end], operands[end:]
@@ -117,8 +113,6 @@ def _infer_branch(condition: TensorType, *captured: TensorType, regions: tuple[G
 
 
 def _eval_branch(condition: np.ndarray, *captured: np.ndarray, regions: tuple[Graph, ...]) -> tuple[np.ndarray, ...]:
-    from gluonjit.ir.graph import evaluate
-
     return tuple(evaluate(regions[0] if condition else regions[1], captured)[0])
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Graph, evaluate
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.rules import NUMERIC, check_axis, check_kind, ints
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.ir.types import dtype as as_dtype
-
-if TYPE_CHECKING:
-    from gluonjit.ir.graph import Graph
 
 
 def _infer_constant(value: Any) -> TensorType:
@@ -48,8 +46,6 @@ def _infer_fused(*operands: TensorType, regions: tuple[Graph, ...]) -> tuple[Ten
 
 
 def _eval_fused(*operands: np.ndarray, regions: tuple[Graph, ...]) -> tuple[np.ndarray, ...]:
-    from gluonjit.ir.graph import evaluate
-
     return tuple(evaluate(regions[0], operands)[0])
 
 

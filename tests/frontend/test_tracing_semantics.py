@@ -9,7 +9,7 @@ import pytest
 import gluonjit as mx
 from gluonjit import gluon, nd
 from gluonjit.ir.types import type_of
-from gluonjit.runtime.compiler import Reference
+from gluonjit.runtime.reference import Reference
 from gluonjit.trace import trace
 
 

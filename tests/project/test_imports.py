@@ -126,3 +126,26 @@ def test_importing_the_ir_does_not_import_the_frontend():
     ours = {name for name in loaded_by("gluonjit.ir") if name.partition(".")[0] == "gluonjit"}
     others = {name for name in ours if not name.startswith("gluonjit.ir")}
     assert others <= {"gluonjit", "gluonjit._version"}
+
+
+def test_a_warm_start_loads_neither_passes_nor_code_generation():
+    """What the object cache holds is to be run without what made it."""
+    ours = loaded_by("gluonjit.runtime.compiler")
+    assert {"gluonjit.codegen.program", "gluonjit.passes", "llvmlite"}.isdisjoint(ours)
+
+
+INSIDE_FUNCTIONS = {
+    "gluonjit.runtime.compiler": {"gluonjit.runtime.build"},
+    "gluonjit.runtime": {"gluonjit.runtime.features"},
+}
+"""Imports of the compiler's own modules inside functions, by the module that has them: each keeps a start cheap."""
+
+
+@pytest.mark.parametrize("part", sorted(set(MAY_IMPORT) - {"frontend"}))
+def test_the_compiler_hides_no_imports(part: str, root: Path):
+    for path in (root / part).rglob("*.py"):
+        module = ".".join(["gluonjit", *path.relative_to(root).with_suffix("").parts]).removesuffix(".__init__")
+        tree = ast.parse(path.read_text(), str(path))
+        functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        hidden = {found.name for f in functions for found in imports(f) if found.name.startswith("gluonjit.")}
+        assert hidden == INSIDE_FUNCTIONS.get(module, set()), module

@@ -16,7 +16,7 @@ from gluonjit.gluon import nn
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.opdef import REGISTRY, primitive
 from gluonjit.ir.types import BF16, F32, TensorType
-from gluonjit.runtime import cache, compiler, native
+from gluonjit.runtime import build, cache, native
 from gluonjit.runtime.artifact import Artifact, Corrupt, pack, unpack
 from gluonjit.runtime.compiler import PIPELINE, compile_graph
 from support.programs import random_program
@@ -27,8 +27,8 @@ from support.threads import at_once
 def compiled(monkeypatch):
     """The names of the graphs that were compiled, in order."""
     names = []
-    real = compiler._compile
-    monkeypatch.setattr(compiler, "_compile", lambda graph, *rest: names.append(graph.name) or real(graph, *rest))
+    real = build.compiled
+    monkeypatch.setattr(build, "compiled", lambda graph, *rest: names.append(graph.name) or real(graph, *rest))
     return names
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from gluonjit.codegen import llvm
 from gluonjit.codegen.entry import Field
-from gluonjit.codegen.layout import Layout
-from gluonjit.codegen.program import Interface
+from gluonjit.codegen.interface import Interface, Layout
 from gluonjit.codegen.target import host
 from gluonjit.ir.types import IRError, tensor
 from gluonjit.runtime import mode, native

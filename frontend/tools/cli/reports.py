@@ -92,7 +92,8 @@ def _missing_ops() -> None:
 
 def _passes(arguments: argparse.Namespace) -> None:
     from gluonjit.passes import all_passes, find_pass
-    from gluonjit.runtime.compiler import PIPELINE, REFERENCE_PIPELINE
+    from gluonjit.runtime.compiler import PIPELINE
+    from gluonjit.runtime.reference import REFERENCE_PIPELINE
 
     for step in map(find_pass, all_passes()):
         options = "".join(f" {{{k} = {v!r}}}" for k, v in step.options.items())

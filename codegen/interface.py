@@ -1,4 +1,4 @@
-"""Where a native function finds its buffers."""
+"""What the caller of native code has to know: where each function finds its buffers, and what a whole program is."""
 
 from __future__ import annotations
 
@@ -59,3 +59,29 @@ class Layout:
     def size(self) -> int:
         """Number of words."""
         return self.team_slot + 1
+
+
+@dataclass
+class Prepare:
+    """One component of what depends on parameters alone."""
+
+    name: str
+    layout: Layout
+    inputs: tuple[int, ...]
+    """Which of the main function's inputs it takes."""
+    slots: tuple[int, ...]
+    """Where the main function's table holds its results."""
+
+
+@dataclass
+class Interface:
+    """What the caller of a program's native code has to know."""
+
+    main: Layout
+    n_outputs: int
+    """How many of the results are outputs; the rest are updated states."""
+    prepares: tuple[Prepare, ...] = ()
+    calls_host: bool = False
+    """Whether it may call Python, and then hold an error in the end (`runtime.host`)."""
+    unread: tuple[int, ...] = ()
+    """Inputs that the main function does not read."""

@@ -1,0 +1,92 @@
+"""Compiles a graph that is not in the object cache: passes, code generation and, if wanted, measuring of candidates."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from gluonjit.codegen.llvm import Function, Module, load
+from gluonjit.codegen.parts import Parts
+from gluonjit.codegen.program import lower_program
+from gluonjit.codegen.target import Target
+from gluonjit.ir.graph import Graph
+from gluonjit.passes import parse_pipeline, run_passes
+from gluonjit.passes.manager import Pipeline
+from gluonjit.runtime import host, tuning
+from gluonjit.runtime.artifact import Artifact
+from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.memory import give_back
+from gluonjit.runtime.progress import Progress
+from gluonjit.runtime.threads import get_num_threads
+
+
+def tuned(graph: Graph, pipeline: str, target: Target) -> Artifact:
+    """The fastest of what the candidates give on this machine, which `target` has to be."""
+    steps = parse_pipeline(pipeline)
+    names = [name for name, _ in steps]
+    options = dict(steps).get("select")
+    if options is not None:
+        fused = run_passes(graph, steps[: names.index("select")], target=target)
+        variants = tuning.measured_variants(fused, target, options.get("winograd", True))
+        steps[names.index("select")] = ("select", {**options, "variants": variants})
+    # The same code, without the others.
+    alone = [(name, {**given, "share": _NOTHING_IS_WORTH_IT} if name == "threads" else given) for name, given in steps]
+    made = [compiled(graph, s, target, None) for s in (steps, alone)]
+    interfaces = [m.interface for m in made if m.interface is not None]
+    if interfaces[0].main.threads == 1 or interfaces[0].calls_host:  # what Python code does is not to be done for this
+        return made[0]
+    loaded = [load(m.objects, host.functions()) for m in made]
+    return made[tuning.fastest([tuning.timed_graph(Executable(i, code)) for i, code in zip(interfaces, loaded)])]
+
+
+_NOTHING_IS_WORTH_IT = 10**15
+"""Nanoseconds that a thread would have to find."""
+
+
+def compiled(graph: Graph, pipeline: Pipeline, target: Target, after: Callable[..., None] | None) -> Artifact:
+    """What the passes of `pipeline` and code generation make of a graph; `after` as in `run_passes`."""
+    steps = [*(name for name, _ in parse_pipeline(pipeline)), *_KERNELS, *_CODE]
+    with Progress(graph.name, steps) as progress, _without_collector():
+
+        def step(name: str, before: Graph, made: Graph, seconds: float) -> None:
+            progress.done(name)
+            if after is not None:
+                after(name, before, made, seconds)
+
+        planned = run_passes(graph, pipeline, target=target, after=step)
+        module = Module(target)
+        expected = _count_kernels(planned)
+        with Parts(module, target, get_num_threads()) as parts:
+
+            def written(function: Function) -> None:
+                parts.add(function)
+                progress.part("kernels", len(module.functions) / expected)
+
+            program = lower_program(planned, target, module, written)
+            progress.part("kernels", 1)
+            objects = parts.finish(lambda share: progress.part("machine code", share))
+    give_back()
+    return Artifact(graph.name, objects, program.interface)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Without Python's collector of cycles: passes make many objects and no cycles, and it would look at all of them
+    again and again, for a quarter of their time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+_KERNELS, _CODE = ("kernels",) * 30, ("machine code",) * 8
+"""Count as much as so many passes. Most code is made while kernels are being written."""
+
+
+def _count_kernels(graph: Graph) -> int:
+    """About as many functions as code generation will write; more, if different ops have the same."""
+    return 1 + sum(_count_kernels(r) for op in graph.ops for r in op.regions if op.name == "prepare") + len(graph.ops)
