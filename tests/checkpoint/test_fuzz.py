@@ -18,6 +18,7 @@ from gluonjit.base import CheckpointError
 from gluonjit.files import params
 from gluonjit.ir.types import dtype_of
 from gluonjit.symbol.graph import post_order
+from support import reference
 
 from . import building, mutation, test_fused
 from .control_flow_graph import RECORDED
@@ -87,18 +88,18 @@ def test_parameters(part, root):
     assert loaded, "every file was refused: the damage is too great to test anything"
 
 
-def graph_files(root):
+def graph_files():
     """Small graphs, of all versions."""
     yield from (json.dumps(graph) for graph in GRAPHS.values())
     for name in ("hybridnet_tutorial", "batchnorm", "fire"):
-        yield (root / "tests" / "data" / "ref" / name / "model-symbol.json").read_text()
+        yield (reference.folder() / name / "model-symbol.json").read_text()
     yield "".join(json.loads(RECORDED.read_text())["symbol"])
     yield test_fused.graph("calibrated")
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_graphs(part, root):
-    files = list(graph_files(root))
+def test_graphs(part):
+    files = list(graph_files())
     loaded = 0
     for seed in seeds(part):
         rng = random.Random(seed)

@@ -9,9 +9,9 @@ import pytest
 from gluonjit import sym
 from gluonjit.operators.registry import OPERATORS
 from gluonjit.symbol.graph import post_order
+from support import reference
 
-ROOT = Path(__file__).resolve().parents[2]
-CASES = sorted((ROOT / "tests" / "data" / "ref").glob("*/model-symbol.json"))
+CASES = sorted(reference.folder().glob("*/model-symbol.json"))
 
 
 def read(path):

@@ -1,4 +1,4 @@
-"""The models of tests/data/ref, written as Gluon code.
+"""The models of `support/reference.py`, written as Gluon code.
 
 Each function builds one, not initialized, in a fresh name manager; its name is the case's. What MXNet said about the
 same code is in `meta.json`, and the graph it exported in `model-symbol.json`.

@@ -7,6 +7,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.symbol.graph import post_order
+from support import reference
 from support.compare import assert_close
 
 from .reference_models import CASES
@@ -20,8 +21,8 @@ def case(request):
 
 
 @pytest.fixture
-def built(case, root):
-    meta = json.loads((root / "tests" / "data" / "ref" / case / "meta.json").read_text())
+def built(case):
+    meta = json.loads((reference.folder() / case / "meta.json").read_text())
     return CASES[case](), meta
 
 
@@ -36,14 +37,14 @@ def test_names_shapes_and_repr(built):
     assert repr(net) == meta["repr"]
 
 
-def test_graph(case, built, root):
+def test_graph(case, built):
     net, meta = built
     out = net(*map(mx.sym.var, meta["input_names"]))
     out = mx.sym.Group(out) if isinstance(out, list) else out
     assert out.list_arguments() == meta["list_arguments"]
     assert out.list_auxiliary_states() == meta["list_aux"]
     assert out.list_outputs() == meta["list_outputs"]
-    expected = json.loads((root / "tests" / "data" / "ref" / case / "model-symbol.json").read_text())["nodes"]
+    expected = json.loads((reference.folder() / case / "model-symbol.json").read_text())["nodes"]
     nodes = post_order(out._heads)
     position = {node: k for k, node in enumerate(nodes)}
     for node, wanted in zip(nodes, expected, strict=True):

@@ -12,6 +12,7 @@ from gluonjit import autograd, gluon
 from gluonjit.base import TraceError
 from gluonjit.gluon import contrib, nn, rnn
 from gluonjit.gluon.rnn import rnn_cell
+from support import reference
 from support.compare import assert_close
 
 pytestmark = pytest.mark.usefixtures("fresh_names")
@@ -407,8 +408,8 @@ def test_deferred_shapes_are_found_while_tracing():
     assert net.layer.l0_i2h_weight.shape == (9, 6)
 
 
-def test_an_exported_layer_takes_its_states_as_inputs(root, tmp_path):
-    folder = root / "tests" / "data" / "ref" / "lstm_layer_top"
+def test_an_exported_layer_takes_its_states_as_inputs(tmp_path):
+    folder = reference.folder() / "lstm_layer_top"
     layer = rnn.LSTM(6, layout="NTC")
     layer.load_parameters(folder / "structured.params")
     layer.hybridize()

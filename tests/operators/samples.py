@@ -6,8 +6,10 @@
 
 Each family of operators has its file `samples_<family>.py` beside this one. Several samples of one operator take turns;
 `cases(name)` gives as many as there must be. The same cases compare eager with compiled results, and are put to real
-MXNet by `oracle/record.py`, which is why nothing here imports gluonjit, and why the numbers come from `RandomState`,
-whose streams never change.
+MXNet by `oracle/record.py`, which is why nothing here imports gluonjit, and why inputs have the same bits everywhere:
+they come from the whole and the uniform numbers of `RandomState`, whose streams never change, and from steps that IEEE
+rounds in one way only. `exp`, `log` and normal numbers depend on the C library, products of matrices and what is in
+`np.linalg` on the CPU.
 """
 
 from __future__ import annotations
@@ -115,9 +117,14 @@ def _load() -> None:
 # What samples are made of
 
 
+def uniform(rng: np.random.RandomState, low: float, high: float, shape: tuple[int, ...] = ()) -> np.ndarray:
+    """`rng.uniform` in two steps that are rounded one by one. In one step, some CPUs round its numbers once."""
+    return np.multiply(rng.random_sample(shape), high - low) + low
+
+
 def floats(rng: np.random.RandomState, *shape: int, dtype: Any = "float32", low: float = -2, high: float = 2) -> Any:
     """Uniform numbers."""
-    return np.asarray(rng.uniform(low, high, shape)).astype(dtype)
+    return uniform(rng, low, high, shape).astype(dtype)
 
 
 def integers(rng: np.random.RandomState, *shape: int, dtype: Any = "int32", low: int = -9, high: int = 10) -> Any:

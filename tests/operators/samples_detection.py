@@ -2,19 +2,19 @@
 
 import numpy as np
 
-from .samples import floats, sample
+from .samples import floats, sample, uniform
 
 
 def boxes(rng, *shape, dtype="float32", digits=7):
     """Boxes as corners, mostly inside of the unit square; with few digits, some coincide."""
-    middle, half = rng.uniform(0, 1, (*shape, 2)), rng.uniform(0.05, 0.3, (*shape, 2))
+    middle, half = uniform(rng, 0, 1, (*shape, 2)), uniform(rng, 0.05, 0.3, (*shape, 2))
     return np.round(np.concatenate([middle - half, middle + half], -1), digits).astype(dtype)
 
 
 def scored(rng, *shape, dtype="float32", digits=7):
     """Rows (class, score, box)."""
     kinds = rng.randint(0, 3, (*shape, 1))
-    scores = np.round(rng.uniform(0, 1, (*shape, 1)), digits)
+    scores = np.round(uniform(rng, 0, 1, (*shape, 1)), digits)
     return np.concatenate([kinds, scores, boxes(rng, *shape, digits=digits)], -1).astype(dtype)
 
 
@@ -256,7 +256,8 @@ def target_of_no_rows(rng):
 
 
 def predicted(rng, batch, anchors, classes=4, digits=7):
-    probabilities = rng.dirichlet(np.ones(classes), (batch, anchors)).transpose(0, 2, 1)
+    weights = rng.randint(1, 100, (batch, classes, anchors)) ** 2
+    probabilities = weights / weights.sum(1, keepdims=True)
     located = floats(rng, batch, 4 * anchors, low=-1, high=1)
     return [np.round(probabilities, digits).astype("float32"), located, boxes(rng, 1, anchors)]
 

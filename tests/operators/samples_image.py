@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .samples import floats, sample
+from .samples import floats, sample, uniform
 
 
 def picture(rng, *shape, dtype="float32"):
@@ -119,7 +119,7 @@ def color_at_random(rng):
 @sample(*COLORS)
 @sample(SATURATION, oracle=False)
 def color_by_a_factor(rng):
-    return [picture(rng, 4, 5, 3)], dict.fromkeys(("min_factor", "max_factor"), float(rng.uniform(0, 1.5)))
+    return [picture(rng, 4, 5, 3)], dict.fromkeys(("min_factor", "max_factor"), float(uniform(rng, 0, 1.5)))
 
 
 @sample("_image_random_hue")
@@ -200,7 +200,7 @@ def lighting_of_nan(rng):
 
 @sample("_image_adjust_lighting")
 def lighting(rng):
-    return [picture(rng, 4, 5, 3)], {"alpha": tuple(float(a) for a in np.round(rng.uniform(-1, 1, 3), 3))}
+    return [picture(rng, 4, 5, 3)], {"alpha": tuple(float(a) for a in np.round(uniform(rng, -1, 1, (3,)), 3))}
 
 
 @sample("_image_random_lighting", oracle=False)

@@ -6,9 +6,15 @@ from .samples import floats, sample
 
 
 def positive(rng, *batch, n=4, dtype="float32"):
-    """Symmetric positive definite matrices."""
-    a = floats(rng, *batch, n, n, dtype="float64")
-    return (a @ np.swapaxes(a, -1, -2) + np.eye(n)).astype(dtype)
+    """Symmetric positive definite matrices, whose elements are multiples of 1/64."""
+    a = rng.randint(-16, 17, (*batch, n, n))
+    return ((a @ np.swapaxes(a, -1, -2)) / 64 + np.eye(n)).astype(dtype)
+
+
+def factor(rng, *batch, n, dtype="float32"):
+    """Lower triangles with a positive diagonal, as a Cholesky factorization has them."""
+    below, diagonal = floats(rng, *batch, n, n, low=-1, high=1), floats(rng, *batch, n, low=1, high=2)
+    return (np.tril(below, -1) + diagonal[..., None] * np.eye(n)).astype(dtype)
 
 
 def well_conditioned(rng, *batch, n=4, dtype="float32"):
@@ -45,12 +51,12 @@ def cholesky_of_none(rng):
 
 @sample("_linalg_potri")
 def inverse_of_product(rng):
-    return [np.linalg.cholesky(positive(rng, 2, n=3)).astype("float32")], {}
+    return [factor(rng, 2, n=3)], {}
 
 
 @sample("_linalg_potri")
 def inverse_of_product_upper(rng):
-    return [np.swapaxes(np.linalg.cholesky(positive(rng, n=5, dtype="float64")), -1, -2)], {"lower": False}
+    return [np.swapaxes(factor(rng, n=5, dtype="float64"), -1, -2)], {"lower": False}
 
 
 @sample("_linalg_potri")

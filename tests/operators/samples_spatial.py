@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .samples import floats, sample
+from .samples import floats, sample, uniform
 
 # Grids
 
@@ -81,7 +81,7 @@ def transformer_float64(rng):
 
 def regions(rng, count, images, extent, dtype="float32"):
     """Rows (image, left, top, right, bottom), some of them reaching out of the image."""
-    ends = np.sort(rng.uniform(-2, extent + 2, (count, 2, 2)), 1).reshape(count, 4)
+    ends = np.sort(uniform(rng, -2, extent + 2, (count, 2, 2)), 1).reshape(count, 4)
     return np.concatenate([rng.randint(0, images, (count, 1)), ends], 1).astype(dtype)
 
 

@@ -5,7 +5,7 @@
     in*.npy, out*.npy, meta.json            what went in and came out, names, shapes, tolerance
     train.npz                               outputs in train mode (`out<k>`), gradients
 
-They are in tests/data/ref, except for some large files, which are in the folder `shared` beside the project.
+They are in tests/data/ref.tar.xz, except for some large files, which are in the folder `shared` beside the project.
 """
 
 import json
@@ -16,12 +16,12 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.operators.registry import OPERATORS
+from support import reference
 
 ROOT = Path(__file__).resolve().parents[2]
-KEPT = ROOT / "tests" / "data" / "ref"
 SHARED = ROOT.parent / "shared" / "mxnet" / "ref"
 
-NAMES = sorted(path.parent.name for path in KEPT.glob("*/meta.json"))
+NAMES = reference.names()
 
 
 class Case:
@@ -33,7 +33,7 @@ class Case:
 
     def path(self, file):
         """Where a file is; skips the test when it is nowhere."""
-        for folder in (KEPT, SHARED):
+        for folder in (reference.folder(), SHARED):
             if (folder / self.name / file).exists():
                 return folder / self.name / file
         pytest.skip(f"needs {self.name}/{file} from the folder `shared` beside the project, which is not here")

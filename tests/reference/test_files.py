@@ -1,16 +1,24 @@
 """Files that MXNet wrote come back byte for byte when they are read and written."""
 
 import json
+import lzma
+from runpy import run_path
 
 import pytest
 
 import gluonjit as mx
 from gluonjit.operators.registry import OPERATORS
+from support import reference
 
 from .cases import NAMES, Case
 
 ZOO = ["alexnet", "densenet121", "inceptionv3", "mobilenetv2_1.0", "resnet18_v1", "resnet18_v2", "resnet50_v1"]
 ZOO += ["squeezenet1.0", "vgg11", "vgg16"]
+
+
+def test_unpacked_and_packed_again(root):
+    pack = run_path(root / "tests" / "oracle" / "pack.py")
+    assert pack["packed"](reference.folder()) == lzma.decompress(reference.ARCHIVE.read_bytes())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,5 +3,6 @@
 * `compare`: when two results count as equal
 * `draw`: random uses of each primitive
 * `programs`: random graphs over all primitives, with inputs
+* `reference`: the models that MXNet exported
 * `scalar_handler`: `element` over plain Python numbers
 """
