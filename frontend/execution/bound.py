@@ -27,8 +27,8 @@ class Executor:
     """What `Symbol.bind` and `simple_bind` return.
 
     `arg_arrays` and `aux_arrays` are in the order of `list_arguments()` and `list_auxiliary_states()`; they are read
-    in every `forward`, so writing to them is how new data and parameters get in. `outputs` are those of the last
-    `forward`.
+    in every `forward`, so writing to them is how new data and parameters get in. `outputs` are the same arrays as long
+    as the executor lives: each `forward` overwrites them.
     """
 
     def __init__(
@@ -72,12 +72,21 @@ class Executor:
 
     @property
     def outputs(self) -> list[Any]:
-        """The outputs of the last `forward`; zeros before the first."""
+        """The outputs of the last `forward`; zeros before the first.
+
+        An output that is a variable is that variable's array, and one that is listed twice is one array.
+        """
         if self._outputs is None:
             from gluonjit import ndarray
 
-            graph = self._graph(False)
-            self._outputs = [ndarray.zeros(v.shape, dtype=v.dtype.numpy) for v in graph.outputs]
+            arrays = dict(zip([*self._arguments, *self._aux], [*self.arg_arrays, *self.aux_arrays]))
+            made: dict[Entry, Any] = {}
+            for head, v in zip(self._symbol._heads, self._graph(False).outputs):
+                if head[0] in arrays:
+                    made[head] = arrays[head[0]]
+                elif head not in made:
+                    made[head] = ndarray.zeros(v.shape, self._ctx, v.dtype.numpy)
+            self._outputs = [made[head] for head in self._symbol._heads]
         return self._outputs
 
     @property
@@ -126,8 +135,11 @@ class Executor:
         for (k, _), new in zip(self._updates(), updates, strict=True):
             np.copyto(arrays[k]._array, new)
             arrays[k]._wrote()
-        self._outputs = [NDArray._wrap(x) for x in outputs]
-        return self._outputs
+        for (node, _), own, new in zip(self._symbol._heads, self.outputs, outputs):
+            if node.op is not None:
+                np.copyto(own._array, new)
+                own._wrote()
+        return self.outputs
 
     def _parameters(self, given: Collection[str]) -> tuple[int, ...]:
         """Positions of the arrays that change rarely, so that what hangs on them alone is computed once.
@@ -201,7 +213,7 @@ class Executor:
                     "parameters with the old one. Please check for error in network. If this is intended, set "
                     "partial_shaping=True to suppress this warning."
                 )
-            new = ndarray.zeros(shape, dtype=old.dtype)
+            new = ndarray.zeros(shape, old.context, old.dtype)
             if new.size > old.size and not allow_up_sizing:
                 raise MXNetError(
                     f"New shape of arg: {node.name} is larger than original. First making a big executor and then down "
@@ -264,7 +276,7 @@ def simple_bind(symbol: Any, ctx: Any, grad_req: Any, type_dict: Any, shapes: Ma
     types = solve_variables(symbol, type_dict or {}, shapes)
 
     def zeros(node: Node) -> Any:
-        return ndarray.zeros(types[node.name].shape, dtype=types[node.name].dtype.numpy)
+        return ndarray.zeros(types[node.name].shape, ctx, types[node.name].dtype.numpy)
 
     return Executor(symbol, ctx, [zeros(n) for n in arguments], [zeros(n) for n in aux], set(shapes))
 

@@ -167,7 +167,7 @@ class BaseModule:
     def iter_predict(
         self, eval_data: DataIter, num_batch: int | None = None, reset: bool = True, sparse_row_id_fn: Any = None
     ) -> Iterator[tuple[list[NDArray], int, Any]]:
-        """(outputs without padding, number of the batch, batch), batch by batch."""
+        """(outputs without padding, number of the batch, batch), batch by batch; the next one overwrites outputs."""
         for k, batch in self._batches(eval_data, num_batch, reset):
             yield _without_padding(self.get_outputs(), batch.pad), k, batch
 
@@ -193,7 +193,7 @@ class BaseModule:
             return self.get_outputs()[0]
         if not isinstance(eval_data, DataIter):
             raise ValueError("eval_data must be of type NDArray or DataIter")
-        batches = [outputs for outputs, _, _ in self.iter_predict(eval_data, num_batch, reset)]
+        batches = [[x.copy() for x in outputs] for outputs, _, _ in self.iter_predict(eval_data, num_batch, reset)]
         if not merge_batches or not batches:
             return batches
         if len({len(outputs) for outputs in batches}) > 1:

@@ -302,7 +302,16 @@ class Module(BaseModule):
         training = self.for_training if is_train is None else is_train
         with autograd.train_mode() if training else autograd.predict_mode():
             outputs = self._bound()(*inputs)
-        self._outputs = outputs if isinstance(outputs, list) else [outputs]
+        self._keep(outputs if isinstance(outputs, list) else [outputs])
+
+    def _keep(self, outputs: list[NDArray]) -> None:
+        """Makes these the outputs: in the arrays of the call before, as long as shapes and element types stay."""
+        if [(x.shape, x.dtype) for x in outputs] != [(x.shape, x.dtype) for x in self._outputs]:
+            self._outputs = outputs
+            return
+        for own, new in zip(self._outputs, outputs):
+            if own is not new:
+                new.copyto(own)
 
     def _reshape_for(self, batch: Any, data: Sequence[NDArray], label: Sequence[NDArray]) -> None:
         data_shapes = None if isinstance(batch, list) else getattr(batch, "provide_data", None)
@@ -313,7 +322,10 @@ class Module(BaseModule):
         )
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
-        """The outputs of the last `forward`; unless `merge_multi_context`, each in a list of its own."""
+        """The outputs of the last `forward`; unless `merge_multi_context`, each in a list of its own.
+
+        The next `forward` overwrites them, if its outputs have the same shapes.
+        """
         self._ready()
         return list(self._outputs) if merge_multi_context else [[x] for x in self._outputs]
 

@@ -44,6 +44,33 @@ def test_forward_reads_the_arrays_each_time(fc):
     assert executor.output_dict["fc_output"] is executor.outputs[0]
 
 
+def test_outputs_are_the_same_arrays_after_every_forward(fc):
+    executor = sym.Group([fc, sym.relu(fc)]).simple_bind(mx.cpu(), x=(2, 3))
+    before, named = executor.outputs, executor.output_dict
+    executor.arg_dict["fc_weight"][:] = 1
+    first = executor.forward(x=nd.ones((2, 3)))
+    row = first[0][0]
+    executor.forward(is_train=True, x=nd.ones((2, 3)) * 2)
+    for x in (before[0], first[0], named["fc_output"], executor.outputs[1]):
+        assert x.asnumpy().tolist() == [[6.0] * 4] * 2
+    assert row.asnumpy().tolist() == [6.0] * 4
+    assert executor.output_dict["fc_output"] is before[0]
+
+
+def test_outputs_may_be_arguments_or_each_other():
+    x = sym.var("x")
+    double = x * 2
+    executor = sym.Group([x, double, double]).bind(mx.cpu(1), {"x": nd.ones((2,), ctx=mx.cpu(1))})
+    executor.forward()
+    executor.outputs[0][:] = 5
+    assert executor.arg_dict["x"].asnumpy().tolist() == [5, 5]
+    executor.forward()
+    assert executor.outputs[1].asnumpy().tolist() == [10, 10]
+    executor.outputs[1][:] = 7
+    assert executor.outputs[2].asnumpy().tolist() == [7, 7]
+    assert [x.context for x in executor.outputs] == [mx.cpu(1)] * 3
+
+
 def test_forward_with_numpy_and_wrong_arguments(fc):
     executor = fc.simple_bind(mx.cpu(), x=(2, 3))
     executor.forward(x=np.ones((2, 3)))

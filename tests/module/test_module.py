@@ -99,12 +99,23 @@ def test_data_are_cast(module):
     assert_close(module.get_outputs()[0].asnumpy(), expected(X[:4]))
 
 
+def test_outputs_are_overwritten_by_the_next_batch(module):
+    module.forward(batch(X[:4]))
+    first = module.get_outputs()[0]
+    module.forward(batch(X[4:8]))
+    assert_close(first.asnumpy(), expected(X[4:8]))
+    assert_close(module.get_outputs(False)[0][0].asnumpy(), expected(X[4:8]))
+    module.forward(batch(X[:2]))
+    assert_close(module.get_outputs()[0].asnumpy(), expected(X[:2]))
+
+
 def test_predict(module):
     iterator = mx.io.NDArrayIter(X, LABELS, batch_size=4)
     assert_close(module.predict(iterator).asnumpy(), expected(X))
     assert [y.shape for y in module.predict(iterator, always_output_list=True)] == [(10, 3)]
     assert module.predict(iterator, num_batch=2).shape == (8, 3)
     batches = module.predict(iterator, merge_batches=False)
+    assert_close(np.concatenate([y.asnumpy() for (y,) in batches]), expected(X))
     assert [[y.shape for y in outputs] for outputs in batches] == [[(4, 3)], [(4, 3)], [(2, 3)]]
     assert_close(module.predict(X).asnumpy(), expected(X))
     seen = [(outputs[0].shape, k, batch.pad) for outputs, k, batch in module.iter_predict(iterator)]
