@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -65,6 +66,10 @@ class _NullType:
 
 
 _Null = _NullType()
+
+
+NDArrayHandle = ctypes.c_void_p
+"""What callbacks of MXNet get instead of an array; `nd.NDArray(handle)` is the array."""
 
 
 def py_str(x: bytes) -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from gluonjit.base import py_str
 from gluonjit.ndarray import NDArray
 
 __all__ = ["Monitor"]
@@ -38,8 +39,10 @@ class Monitor:
         self.step = 0
         self.exes: list[Any] = []
 
-    def stat_helper(self, name: str, array: NDArray) -> None:
+    def stat_helper(self, name: str | bytes, array: NDArray) -> None:
         """Notes the statistics of one array, if this batch is looked at."""
+        if isinstance(name, bytes):
+            name = py_str(name)
         if self.activated and self.re_prog.match(name):
             self.queue.append((self.step, name, self.stat_func(array)))
 

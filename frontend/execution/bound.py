@@ -49,10 +49,13 @@ class Executor:
         self.grad_arrays: list[Any] = [None] * len(self.arg_arrays)
         self._compiled: dict[bool, Any] = {}
         self._outputs: list[Any] | None = None
-        self._monitor: tuple[Callable[[str, Any], None], bool] | None = None
+        self._monitor: tuple[Callable[[bytes, Any], None], bool] | None = None
 
-    def set_monitor_callback(self, callback: Callable[[str, Any], None], monitor_all: bool = False) -> None:
-        """Has `callback(name, array)` see every operator's results in each `forward`; `monitor_all`: inputs, too."""
+    def set_monitor_callback(self, callback: Callable[[bytes, Any], None], monitor_all: bool = False) -> None:
+        """Has `callback(name, array)` see every operator's results in each `forward`; `monitor_all`: inputs, too.
+
+        Names come as bytes, as in MXNet.
+        """
         self._monitor = callback, monitor_all
 
     @property
@@ -130,7 +133,7 @@ class Executor:
             from gluonjit.execution.monitored import run_monitored
 
             show, everything = self._monitor
-            run_monitored(self._graph(training), inputs, lambda name, _, x: show(name, x), everything)
+            run_monitored(self._graph(training), inputs, lambda name, _, x: show(name, x), everything, True)
         outputs, updates = callee.run(inputs, versions)
         for (k, _), new in zip(self._updates(), updates, strict=True):
             np.copyto(arrays[k]._array, new)

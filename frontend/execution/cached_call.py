@@ -119,8 +119,9 @@ class CachedCall:
         if compiled.streams:
             inputs.append(random.reserve(compiled.streams))
             versions.append(None)
-        if self.block._callback is not None:
-            run_monitored(compiled.graph, inputs, self.block._callback, self.block._monitor_all)
+        block = self.block
+        if block._callback is not None:
+            run_monitored(compiled.graph, inputs, block._callback, block._monitor_all, block._monitored_as_bound)
         callee = compiled.callee
         if self.releases and isinstance(callee, Executable) and self._goes_native(compiled):
 

@@ -1,14 +1,21 @@
-"""`register_op_hook`: shows every operator's results to a callback, which compiled code does not keep."""
+"""Hooks and monitors: show every operator's results to a callback, which compiled code does not keep.
+
+MXNet has two ways of naming them. In hybridized blocks (`register_op_hook`) results without a name of their own are
+`relu0_0`, `split0_1`; executors (`set_monitor_callback`) say `relu0_output`, and show results that only gradients
+need, and variables under their own names, too. Names come as bytes, from both.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from gluonjit.ir.graph import Graph, Op, Value, evaluate_op
+from gluonjit.language.mxnet_names import named_results, unnamed_inputs
 from gluonjit.ndarray import NDArray
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator
@@ -18,14 +25,21 @@ from gluonjit.runtime.eager import Eager, quiet
 _PREFIX = "mx."
 
 
-def run_monitored(graph: Graph, inputs: Sequence[np.ndarray], callback: Callable[..., None], monitor_all: bool) -> None:
+def run_monitored(
+    graph: Graph, inputs: Sequence[np.ndarray], callback: Callable[..., None], monitor_all: bool, bound: bool = False
+) -> None:
     """Runs a graph of level `traced` operator by operator; `callback(name, operator, array)` sees each result.
 
-    Names are MXNet's: `conv0_fwd_output`. With `monitor_all`, inputs are shown first, as `conv0_fwd_data`. Of loops and
-    branches, the results are.
+    `monitor_all`: inputs are shown first, as `conv0_fwd_data`. `bound`: names are those of an executor. Of loops and
+    branches, the results are shown.
     """
     values: dict[Value, np.ndarray] = dict(zip(graph.inputs, inputs, strict=True))
     key = next((values[v] for v in graph.inputs if v.name == "rng_key"), None)
+    variables = frozenset(graph.inputs)
+
+    def show(name: str, operator: str, x: np.ndarray) -> None:
+        callback(name.encode(), operator.encode(), NDArray._wrap(np.array(x)))
+
     for op in graph.ops:
         operands = [values[v] for v in op.operands]
         if not op.name.startswith(_PREFIX):
@@ -33,18 +47,34 @@ def run_monitored(graph: Graph, inputs: Sequence[np.ndarray], callback: Callable
             if op.regions:
                 states = op.attrs.get("carried", 0)
                 for v in (*op.results[states:], *op.results[:states]):
-                    callback(v.name, _control_name(op), NDArray._wrap(np.array(values[v])))
+                    node, _, number = v.name.rpartition("_output")
+                    show(v.name if bound else f"{node}_{number or 0}", _control_name(op), values[v])
             continue
         operator = registry.get(op.name[len(_PREFIX) :])
         results = _compute(operator, op, operands, key, bool(graph.attrs.get("training")))
         values.update(zip(op.results, results, strict=True))
-        names = operator.outputs(op.attrs)
-        visible = operator.visible(op.attrs) if operator.visible else len(names)
-        shown = list(zip(names, results))[:visible]  # an expansion may leave out hidden results
+        node = op.results[0].name
         if monitor_all:
-            shown = [*zip(operator.input_names(op.attrs), operands, strict=True), *shown]
-        for name, x in shown:
-            callback(f"{op.results[0].name}_{name}", operator.name, NDArray._wrap(np.array(x)))
+            for v, name in zip(op.operands, _input_names(operator, op.attrs), strict=True):
+                if bound and v in variables:
+                    show(v.name, operator.name, values[v])
+                show(f"{node}_{name}", operator.name, values[v])
+        for name, x in zip(_result_names(operator, op.attrs, bound), results):
+            show(f"{node}_{name}", operator.name, x)
+
+
+def _input_names(operator: Operator, attrs: Mapping[str, Any]) -> Sequence[str]:
+    names = operator.input_names(attrs)
+    return [f"input{k}" for k in range(len(names))] if operator.name in unnamed_inputs() else names
+
+
+def _result_names(operator: Operator, attrs: Mapping[str, Any], bound: bool) -> Sequence[str]:
+    """Of the results that are shown; an expansion may leave out the last ones."""
+    names = operator.outputs(attrs)
+    if bound:
+        return names
+    visible = operator.visible(attrs) if operator.visible else len(names)
+    return names[:visible] if operator.name in named_results() else [str(k) for k in range(visible)]
 
 
 def _expanded(op: Op) -> Op:

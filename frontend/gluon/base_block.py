@@ -282,7 +282,7 @@ class Block:
     def register_op_hook(self, callback: Callable[..., None], monitor_all: bool = False) -> None:
         """Has `callback(name, operator, array)` called for every operator's outputs when a hybridized block runs.
 
-        `monitor_all`: for its inputs, too.
+        Names come as bytes, as in MXNet. `monitor_all`: for its inputs, too.
         """
         for child in self._children.values():
             child.register_op_hook(callback, monitor_all)

@@ -46,6 +46,8 @@ class HybridBlock(Block):
     """The compiled call: takes the arguments of `forward` that hold NDArrays."""
     _fast_call: Callable[..., Any] | None
     """The native entry behind `_cached`, set while a call means nothing but to run compiled code."""
+    _monitored_as_bound = False
+    """Whether `_callback` gets the names that an executor has for operators' results, as `Module`'s monitors do."""
     _interpreted = False
     """Whether `hybrid_forward` runs as Python though the block is hybridized: see `_interpret`."""
 

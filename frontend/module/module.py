@@ -364,7 +364,9 @@ class _Monitored:
         self._module = module
 
     def set_monitor_callback(self, callback: Any, monitor_all: bool = False) -> None:
-        self._module._bound().register_op_hook(lambda name, op, array: callback(name, array), monitor_all)
+        block = self._module._bound()
+        block._monitored_as_bound = True
+        block.register_op_hook(lambda name, op, array: callback(name, array), monitor_all)
 
     @property
     def arg_dict(self) -> Params:

@@ -12,6 +12,7 @@ import math
 import os
 import threading
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,9 @@ _making_storage = threading.Lock()
 if hasattr(os, "register_at_fork"):  # as in `random`
     _release = _making_storage.release
     os.register_at_fork(before=_making_storage.acquire, after_in_parent=_release, after_in_child=_release)
+
+_lent: weakref.WeakValueDictionary[int, NDArray] = weakref.WeakValueDictionary()
+"""Arrays whose handles have been asked for, by handle."""
 
 EAGER = {training: Eager(training, random.next_key) for training in (False, True)}
 """What runs expansions on arrays, for each mode."""
@@ -60,11 +64,23 @@ class NDArray:
 
         def __getattr__(self, name: str) -> Any: ...
 
-    def __init__(self, array: np.ndarray) -> None:
-        """Wraps `array` without a copy if it is C-contiguous. Users call `nd.array`, which copies."""
-        self._array = np.ascontiguousarray(array).reshape(array.shape)
+    def __init__(self, array: np.ndarray | ctypes.c_void_p, writable: bool = True) -> None:
+        """Wraps `array` without a copy if it is C-contiguous. Users call `nd.array`, which copies.
+
+        Programs written for MXNet may call it with a handle: `NDArray(ctypes.cast(x, NDArrayHandle))` shares memory
+        with `x`, which a hook was given. ValueError when that array is gone.
+        """
         self._storage = None
         self._grad_state = None
+        if isinstance(array, np.ndarray):
+            self._array = np.ascontiguousarray(array).reshape(array.shape)
+            return
+        lent = _lent.get(array.value or 0)
+        if lent is None:
+            raise ValueError(f"{array} is not the handle of an array that is still there")
+        self._array = lent._array[...]
+        self._array.flags.writeable = writable and lent.writable
+        self._storage = lent.storage()
 
     @staticmethod
     def _wrap(array: np.ndarray) -> NDArray:
@@ -132,6 +148,12 @@ class NDArray:
     @writable.setter
     def writable(self, value: bool) -> None:
         self._array.flags.writeable = value
+
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        """What ctypes takes for this array: a handle that `NDArray()` knows as long as the array is there."""
+        _lent[id(self)] = self
+        return ctypes.c_void_p(id(self))
 
     @property
     def handle(self) -> ctypes.c_void_p:

@@ -113,7 +113,7 @@ def block_grad(b: Any, data: Any) -> Any:
     return data
 
 
-@operator("make_loss", same_shape=True)
+@operator("make_loss", same_shape=True, outputs=lambda attrs: ("loss",))
 def make_loss(b: Any, data: Any) -> Any:
     """The input, marked as a loss: gradients start here, at 1"""
     return data

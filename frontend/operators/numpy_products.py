@@ -33,7 +33,7 @@ def dot(builder: Any, a: Any, b: Any) -> Any:
     return _tensordot(builder, a, b, [ranks[0] - 1], [max(ranks[1] - 2, 0)])
 
 
-@operator("_npi_matmul", inputs=("a", "b"))
+@operator("_npi_matmul", inputs=("a", "b"), outputs=lambda attrs: ("out",))
 def matmul(builder: Any, a: Any, b: Any) -> Any:
     """Products of the matrices in the last two axes, whose other axes broadcast; vectors are a row, or a column"""
     if not a.shape or not b.shape:

@@ -92,7 +92,7 @@ def _declare_spread(name: str, doc: str, finish: Callable[[Any, Any], Any]) -> N
 
     expand.__doc__ = doc
     attrs = {**_AXES, "dtype": optional(dtype(among=_TYPES)), "ddof": integer(0)}
-    operator(f"_npi_{name}", inputs=("a",), attrs=attrs)(expand)
+    operator(f"_npi_{name}", inputs=("a",), attrs=attrs, outputs=lambda a: (name, "mean"), visible=lambda a: 1)(expand)
 
 
 _declare_spread(

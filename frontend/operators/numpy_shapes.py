@@ -149,27 +149,38 @@ def _join(b: Any, parts: list[Any], axis: int) -> Any:
     return concat.expand(b, *parts, num_args=len(parts), dim=axis)
 
 
+_AS_CONCATENATE: dict[str, Any] = {
+    "inputs": lambda attrs: tuple(f"data{k}" for k in range(attrs["num_args"])),
+    "outputs": lambda attrs: ("out",),
+}
+"""How MXNet names what some of these take and give."""
+
+
 def _declare_join(
-    name: str, doc: str, shaped: Callable[[Any, Any], Any], axis: Callable[[int], int], **more: Any
+    name: str, doc: str, shaped: Callable[[Any, Any], Any], axis: Callable[[int], int], dim: Attr | None = None
 ) -> None:
     def expand(b: Any, *data: Any, num_args: int, **_dim: int) -> Any:
         parts = [shaped(b, x) for x in data]
         return _join(b, parts, axis(len(parts[0].shape)))
 
     expand.__doc__ = doc
-    operator(f"_npi_{name}", variadic=True, attrs={"num_args": integer(low=1), **more})(expand)
+    attrs = {"num_args": integer(low=1)}
+    if dim is None:
+        operator(f"_npi_{name}", variadic=True, attrs=attrs)(expand)
+    else:
+        operator(f"_npi_{name}", variadic=True, attrs={**attrs, "dim": dim}, **_AS_CONCATENATE)(expand)
 
 
 def _column(b: Any, x: Any) -> Any:
     return b.reshape(x, shape=(math.prod(x.shape), 1)) if len(x.shape) < 2 else x
 
 
-_DIM = {"dim": integer(1, doc="has no effect")}
+_DIM = integer(1, doc="has no effect")
 _declare_join("vstack", "The inputs one below the other", lambda b, x: _at_least(b, x, 2), lambda rank: 0)
 _declare_join(
-    "hstack", "The inputs side by side", lambda b, x: _at_least(b, x, 1), lambda rank: 1 if rank > 1 else 0, **_DIM
+    "hstack", "The inputs side by side", lambda b, x: _at_least(b, x, 1), lambda rank: 1 if rank > 1 else 0, _DIM
 )
-_declare_join("dstack", "The inputs one behind the other", lambda b, x: _at_least(b, x, 3), lambda rank: 2, **_DIM)
+_declare_join("dstack", "The inputs one behind the other", lambda b, x: _at_least(b, x, 3), lambda rank: 2, _DIM)
 _declare_join("column_stack", "The inputs side by side; vectors are columns", _column, lambda rank: 1)
 
 
@@ -184,7 +195,12 @@ def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
     return _join(b, [b.reshape(x, shape=(*old[:axis], 1, *old[axis:])) for x in data], axis)
 
 
-@operator("_npi_concatenate", variadic=True, attrs={"num_args": integer(low=1), "axis": optional(integer(), 0)})
+@operator(
+    "_npi_concatenate",
+    variadic=True,
+    attrs={"num_args": integer(low=1), "axis": optional(integer(), 0)},
+    **_AS_CONCATENATE,
+)
 def concatenate(b: Any, *data: Any, num_args: int, axis: int | None) -> Any:
     """The inputs one after another along the axis; without one, all their elements"""
     if axis is None:

@@ -363,19 +363,21 @@ def test_hooks_see_results():
     expected = flat(net(*arguments))
     seen = {}
     net.hybridize()
-    net.register_op_hook(lambda name, op, x: seen.update({(name.split("_", 1)[1], op): x.asnumpy().tolist()}))
+    net.register_op_hook(
+        lambda name, op, x: seen.update({(name.decode().split("_", 1)[1], op.decode()): x.asnumpy().tolist()})
+    )
     for a, b in zip(flat(net(*arguments)), expected):
         assert a.asnumpy().tolist() == b.asnumpy().tolist()
     assert seen == {
-        ("_foreach0_output0", "_foreach"): [[2, 4], [6, 8]],
-        ("_foreach0_output1", "_foreach"): [4, -3],
-        ("_zeros0_output", "_zeros"): [0],
-        ("_while_loop0_output0", "_while_loop"): [[4, 0], [4, 0], [0, 0]],
-        ("_while_loop0_output1", "_while_loop"): [2],
-        ("_while_loop0_output2", "_while_loop"): [4, -3],
-        ("_lesser_scalar1_output", "_lesser_scalar"): [0],
-        ("_lesser_scalar1_output_copy_output", "_copy"): [0],
-        ("_cond0_output", "_cond"): [[5, 1], [5, 1], [1, 1]],
+        ("_foreach0_0", "_foreach"): [[2, 4], [6, 8]],
+        ("_foreach0_1", "_foreach"): [4, -3],
+        ("_zeros0_0", "_zeros"): [0],
+        ("_while_loop0_0", "_while_loop"): [[4, 0], [4, 0], [0, 0]],
+        ("_while_loop0_1", "_while_loop"): [2],
+        ("_while_loop0_2", "_while_loop"): [4, -3],
+        ("_lesser_scalar1_0", "_lesser_scalar"): [0],
+        ("_lesser_scalar1_output_copy_0", "_copy"): [0],
+        ("_cond0_0", "_cond"): [[5, 1], [5, 1], [1, 1]],
     }
 
 

@@ -241,6 +241,29 @@ def test_a_monitor_sees_results_and_arguments(caplog):
     executor.forward(is_train=True)
 
 
+def test_a_monitor_of_everything_has_mxnets_names():
+    """What MXNet names in such a graph, variables and results that are only for gradients among it."""
+    x = mx.sym.var("data")
+    y = mx.sym.BatchNorm(mx.sym.FullyConnected(x, num_hidden=2, name="fc"), name="bn")
+    y = mx.sym.SliceChannel(mx.sym.concat(mx.sym.relu(y, name="r"), x, name="cc", dim=1), num_outputs=5, name="sc")
+    executor = mx.sym.Group([y[0], y[1] + 1]).simple_bind(mx.cpu(), data=(2, 3))
+    results = "fc_output bn_output bn_mean bn_var r_output cc_output sc_output0 sc_output1 sc_output2 sc_output3 "
+    results += "sc_output4 _plusscalar0_output"
+    everything = (
+        "data fc_data fc_weight fc_weight fc_bias fc_bias fc_output bn_data bn_gamma bn_gamma bn_beta bn_beta "
+        "bn_moving_mean bn_moving_mean bn_moving_var bn_moving_var bn_output bn_mean bn_var r_input0 r_output cc_arg0 "
+        "data cc_arg1 cc_output sc_data sc_output0 sc_output1 sc_output2 sc_output3 sc_output4 _plusscalar0_input0 "
+        "_plusscalar0_output"
+    )
+    seen = []
+    for monitor_all, expected in ((False, results), (True, everything)):
+        seen.clear()
+        executor.set_monitor_callback(lambda name, array: seen.append(name), monitor_all)
+        executor.forward(data=nd.ones((2, 3)))
+        with_number = [name.decode().replace("plusscalar1", "plusscalar0") for name in seen]
+        assert with_number == expected.split()
+
+
 def test_loggers(tmp_path, capsys):
     log = mx.log.get_logger("gluonjit-test", level=mx.log.INFO)
     log.info("spoken")

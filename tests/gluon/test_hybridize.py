@@ -1,6 +1,7 @@
 """`hybridize` and its options, as far as blocks are concerned: the answers stay those of imperative calls."""
 
 import copy
+import ctypes
 import warnings
 
 import numpy as np
@@ -188,19 +189,59 @@ def test_op_hooks(x):
     net.register_op_hook(lambda name, op, arr: seen.append((name, op, arr.shape)))
     close(net(x), expected)
     assert seen == [
-        ("dense0_fwd_output", "FullyConnected", (2, 8)),
-        ("dense0_relu_fwd_output", "Activation", (2, 8)),
-        ("dense1_fwd_output", "FullyConnected", (2, 3)),
+        (b"dense0_fwd_output", b"FullyConnected", (2, 8)),
+        (b"dense0_relu_fwd_output", b"Activation", (2, 8)),
+        (b"dense1_fwd_output", b"FullyConnected", (2, 3)),
     ]
     seen.clear()
     net.register_op_hook(lambda name, op, arr: seen.append((name, op, arr.shape)), monitor_all=True)
     net(x)
-    assert seen[:4] == [
-        ("dense0_fwd_data", "FullyConnected", (2, 4)),
-        ("dense0_fwd_weight", "FullyConnected", (8, 4)),
-        ("dense0_fwd_bias", "FullyConnected", (8,)),
-        ("dense0_fwd_output", "FullyConnected", (2, 8)),
+    assert seen[:6] == [
+        (b"dense0_fwd_data", b"FullyConnected", (2, 4)),
+        (b"dense0_fwd_weight", b"FullyConnected", (8, 4)),
+        (b"dense0_fwd_bias", b"FullyConnected", (8,)),
+        (b"dense0_fwd_output", b"FullyConnected", (2, 8)),
+        (b"dense0_relu_fwd_input0", b"Activation", (2, 8)),
+        (b"dense0_relu_fwd_output", b"Activation", (2, 8)),
     ]
+
+
+class Named(nn.HybridBlock):
+    def hybrid_forward(self, F, x):
+        parts = F.split(F.concat(F.expand_dims(x, 0) + 1, F.expand_dims(x, 0), dim=0), num_outputs=2)
+        return F.broadcast_add(parts[0], parts[1], name="sum")
+
+
+def test_op_hooks_name_what_has_no_name_as_mxnet_does(x):
+    net = Named(prefix="n_")
+    net.hybridize()
+    names = []
+    net.register_op_hook(lambda name, op, arr: names.append(name.decode()), monitor_all=True)
+    net(x)
+    assert names == [
+        *("n_expand_dims0_input0", "n_expand_dims0_0"),
+        *("n__plusscalar0_input0", "n__plusscalar0_0"),
+        *("n_expand_dims1_input0", "n_expand_dims1_0"),
+        *("n_concat0_arg0", "n_concat0_arg1", "n_concat0_output"),
+        *("n_split0_data", "n_split0_output0", "n_split0_output1"),
+        *("n_sum_lhs", "n_sum_rhs", "n_sum_0"),
+    ]
+
+
+def test_hooks_written_for_mxnet_make_arrays_of_handles(x):
+    net = mlp()
+    net.hybridize()
+    seen = []
+
+    def hook(name, op, handle):
+        seen.append(mx.nd.NDArray(ctypes.cast(handle, mx.base.NDArrayHandle), writable=False))
+
+    net.register_op_hook(hook)
+    close(net(x), seen[-1])
+    with pytest.raises(ValueError, match="read-only"):
+        seen[-1][:] = 0
+    with pytest.raises(ValueError, match="not the handle of an array that is still there"):
+        mx.nd.NDArray(mx.base.NDArrayHandle(8))
 
 
 def test_backends(x):

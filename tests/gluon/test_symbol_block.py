@@ -259,10 +259,10 @@ def test_it_is_compiled_from_the_start(dense, x):
     seen = []
     block.register_op_hook(lambda name, op, array: seen.append(name))
     block(x)
-    assert seen == ["dense0_fwd_output"]
+    assert seen == [b"dense0_fwd_output"]
     handle = block.register_forward_hook(lambda *_: seen.append("hook"))
     block(x)
-    assert seen[1:] == ["dense0_fwd_output", "hook"]
+    assert seen[1:] == [b"dense0_fwd_output", "hook"]
     handle.detach()
     assert block(mx.nd.ones((5, 4))).shape == (5, 3)
 

@@ -43,6 +43,23 @@ def modules() -> dict[str, frozenset[str]]:
     return {name: frozenset(content) for name, *content in _table("names.txt")}
 
 
+@cache
+def unnamed_inputs() -> frozenset[str]:
+    """The operators whose inputs have no names in MXNet: it calls them `input0`, `input1`, …"""
+    return _node_names()["unnamed_inputs"]
+
+
+@cache
+def named_results() -> frozenset[str]:
+    """The operators whose results have names in MXNet."""
+    return _node_names()["named_results"]
+
+
+@cache
+def _node_names() -> dict[str, frozenset[str]]:
+    return {name: frozenset(content) for name, *content in _table("node_names.txt")}
+
+
 def _table(file: str) -> Iterable[list[str]]:
     text = resources.files(__name__).joinpath(file).read_text(encoding="utf-8")
     return (line.split() for line in text.splitlines() if not line.startswith("#"))
