@@ -26,7 +26,7 @@ _MODULES = {
     "context": "context",
     "contrib": "contrib",
     "engine": "engine",
-    "executor": "execution.bound",
+    "executor": "execution.executor",
     "gluon": "gluon",
     "image": "image",
     "img": "image",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from gluonjit import ndarray as _ndarray
 from gluonjit.context import Context as Context
 from gluonjit.context import cpu as cpu
 from gluonjit.context import cpu_pinned as cpu_pinned
@@ -27,16 +28,12 @@ if TYPE_CHECKING:  # what `equip` makes
 
 def save(file: str | os.PathLike[str], arr: Any) -> None:
     """Writes an array, a list of them or a dict of them by name, as `nd.save` does."""
-    from gluonjit import ndarray
-
-    ndarray.save(file, arr)
+    _ndarray.save(file, arr)
 
 
 def load(file: str | os.PathLike[str]) -> Any:
     """The arrays of a file: a list, or a dict if they have names."""
-    from gluonjit import ndarray
-
-    found = ndarray.load(file)
+    found = _ndarray.load(file)
     return {name: _as_np(x) for name, x in found.items()} if isinstance(found, dict) else _as_np(found)
 
 

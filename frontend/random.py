@@ -1,100 +1,19 @@
-"""The state of random numbers: one (seed, counter) pair for the whole process.
-
-Every random operator takes a key from here in program order, imperatively or compiled, and computes its numbers from
-the key alone (`random_bits`). So the same program gives the same numbers in both modes; a compiled graph with n random
-operators reserves n keys at once and gives its k-th operator the k-th of them.
-"""
+"""`mx.random`: the seed, and the functions of `mx.nd.random`."""
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
+from gluonjit import ndarray
+from gluonjit.language.rng import forked, next_key, reserve, seed
 
-from gluonjit.base import integer_types
-from gluonjit.context import Context
-from gluonjit.ir.types import I64
-
-_lock = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    # A forked process must not inherit the lock in the hands of a thread that it has not.
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-_seed = 0
-_counter = 0
-
-
-class _Forks(threading.local):
-    innermost: list[int] | None = None
-    """[seed, counter] of the generator that this thread's operators draw on, when it is not the process's."""
-
-
-_forks = _Forks()
-
-
-def seed(seed_state: int, ctx: Context | str = "all") -> None:
-    """Restarts the sequence. `ctx` names the devices to seed; all of them share one generator here."""
-    global _seed, _counter
-    if not isinstance(seed_state, integer_types):
-        raise ValueError("seed_state must be int")
-    if ctx != "all":
-        Context(ctx)
-    with _lock:
-        # MXNet keeps the low 32 bits.
-        _seed = int(seed_state) & 0xFFFFFFFF
-        _counter = 0
-
-
-def reserve(n: int) -> np.ndarray:
-    """The key (seed, counter), of type i64[2], of the next random operator; `n` operators may draw on it.
-
-    The k-th of them adds k to the counter.
-    """
-    global _counter
-    fork = _forks.innermost
-    if fork is not None:
-        key = np.array(fork, np.int64)
-        fork[1] += n
-        return key
-    with _lock:
-        key = np.array((_seed, _counter), np.int64)
-        _counter += n
-    return key
-
-
-def next_key() -> np.ndarray:
-    """The key of the next random operator."""
-    return reserve(1)
-
-
-@contextmanager
-def forked() -> Iterator[None]:
-    """Operators within draw on a generator of their own, for which one key is taken.
-
-    So what comes after does not depend on how many of them there are: on how often a loop runs, on which branch is
-    taken. Compiled loops and branches do the same.
-    """
-    from gluonjit.ir import opdef
-
-    primitive = opdef.lookup("random_bits")
-    assert isinstance(primitive, opdef.Primitive)
-    bits = primitive.eval(next_key(), shape=(1,), dtype=I64, stream=0)
-    outer, _forks.innermost = _forks.innermost, [int(bits[0]), 0]
-    try:
-        yield
-    finally:
-        _forks.innermost = outer
+__all__ = ["forked", "next_key", "reserve", "seed"]
 
 
 def __getattr__(name: str) -> Any:
     """`mx.random.uniform` and its like are `mx.nd.random`'s."""
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from gluonjit import ndarray
-
     try:
         return getattr(ndarray.random, name)
     except AttributeError as e:

@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit import autograd, random
 from gluonjit.execution.backends import get_backend
 from gluonjit.execution.monitored import run_monitored
 from gluonjit.gluon.block import HybridBlock
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import TensorType, type_of
+from gluonjit.language import rng
 from gluonjit.language.forms import ARRAY
 from gluonjit.language.kinds import as_np
+from gluonjit.language.modes import is_training
 from gluonjit.ndarray import NDArray
 from gluonjit.runtime.backend import Callee
 from gluonjit.runtime.executable import Executable
@@ -68,7 +69,7 @@ class CachedCall:
 
     def _find(self, args: Sequence[Any], leaves: Sequence[NDArray], form: Any) -> Compiled:
         types = [type_of(x._array) for x in leaves]
-        training = autograd.is_training()
+        training = is_training()
         kinds = tuple([x._numpy for x in leaves])
         key = (form, tuple(types), training, kinds)
         found = self._compiled.get(key)
@@ -117,7 +118,7 @@ class CachedCall:
         versions: list[Hashable] = [*[None] * len(leaves), *(x.storage().watch() for x in held)]
         inputs: list[Any] = [x._array for x in (*leaves, *held)]
         if compiled.streams:
-            inputs.append(random.reserve(compiled.streams))
+            inputs.append(rng.reserve(compiled.streams))
             versions.append(None)
         block = self.block
         if block._callback is not None:
@@ -153,7 +154,7 @@ class CachedCall:
             return False
         if any(x.storage().exposed for x in self._held(known)):
             return False
-        return not autograd.is_training() and self.block._calls_only_compiled_code()
+        return not is_training() and self.block._calls_only_compiled_code()
 
     def _install(self, compiled: Compiled, inputs: list[Any], versions: list[Hashable], epoch: int) -> None:
         """Lets the next call go straight to native code, if it can."""
@@ -176,5 +177,5 @@ def trace_call(block: HybridBlock, args: Sequence[Any]) -> Graph:
     """The graph (level `traced`) that a hybridized call of `block` with `args` would compile."""
     leaves, _ = flatten(tuple(args))
     known = trace(block, args)
-    graph = known.graph([type_of(x._array) for x in leaves], autograd.is_training())
+    graph = known.graph([type_of(x._array) for x in leaves], is_training())
     return CachedCall._with_params(graph, known, len(leaves))

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from gluonjit import optimizer as opt
-from gluonjit.autograd import no_gradients
 from gluonjit.gluon.parameter import Parameter, ParameterDict
+from gluonjit.language.modes import no_gradients
 
 __all__ = ["Trainer"]
 

@@ -7,7 +7,7 @@ Both packages offer the same functions in the same places, with MXNet's calling 
 inputs by position or keyword, then attributes by position (in declared order) or keyword. What a call *does* is the
 flavour's `invoke`: compute (`mx.nd`) or append a node (`mx.sym`). `populate` equips a package:
 
-    populate(globals(), Flavour("gluonjit.ndarray", NDArray, invoke, imperative=True))
+    populate(globals(), Flavour("gluonjit.ndarray", NDArray, invoke, OPERATORS, imperative=True))
 
 Where MXNet's names live: `_contrib_X` is `contrib.X`, likewise linalg, image and sparse; `_random_X_like` is
 `random.X_like`; other names with a leading underscore are in `_internal`, and everything else in `op` and in the
@@ -19,12 +19,18 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gluonjit.base import _Null, dtype_name
+from gluonjit.ir.opdef import REQUIRED
+from gluonjit.language import contrib_functions
+from gluonjit.language.array import Array
+from gluonjit.language.mxnet_names import no_attribute, place_of
+from gluonjit.language.running import running
+from gluonjit.language.sampling import samplers
 
 if TYPE_CHECKING:
     from gluonjit.operators.registry import Operator
@@ -37,18 +43,17 @@ class Flavour:
     """What distinguishes `mx.nd` from `mx.sym`.
 
     * `package`: its full name, as error messages show it; `array`: the class of its operands; `imperative`: whether
-      calls compute at once.
+      calls compute at once; `operators`: all of them, by every name.
     * `invoke(op, operands, attrs, out, name, attr, hint)` does the work. `operands` has an entry for every input of
       the signature up to the last one given, None where one was left out; `attrs` are raw; `hint` is the name under
       which the operator was called (automatic node names are made of it).
-    * `adopt(value)`: the operand that `value`, not an `array`, stands for; None when it stands for none.
     """
 
     package: str
-    array: type
+    array: type[Array]
     invoke: Callable[..., Any]
+    operators: Mapping[str, Operator]
     imperative: bool
-    adopt: Callable[[Any], Any] = lambda value: None
 
     @property
     def tail(self) -> tuple[str, ...]:
@@ -56,26 +61,28 @@ class Flavour:
         return ("out", "name") if self.imperative else ("name", "attr", "out")
 
     def operand(self, value: Any, what: str) -> Any:
-        """`value` as an operand, or the AssertionError that MXNet raises; `what` names the argument."""
+        """`value` as an operand, or the AssertionError that MXNet raises; `what` names the argument.
+
+        In a block that is being traced, symbols are arrays, and arrays from outside inputs of the trace.
+        """
         if isinstance(value, self.array):
             return value
-        adopted = self.adopt(value)
-        if adopted is None:
-            kind = self.array.__name__
-            must = f"have {kind} type" if self.imperative else f"be {kind} instances"
-            raise AssertionError(f"{what} must {must}, but got {value}")
-        return adopted
+        if running.trace is not None and isinstance(value, Array):
+            return value if value._symbolic else running.trace.capture(value)
+        kind = self.array.__name__
+        must = f"have {kind} type" if self.imperative else f"be {kind} instances"
+        raise AssertionError(f"{what} must {must}, but got {value}")
 
 
 def populate(package: dict[str, Any], flavour: Flavour) -> None:
     """Gives a package (its globals) operator functions and the sub-modules `op`, `contrib`, `linalg`, …
 
     They are modules made here, not files. Python finds them in `sys.modules`, so that `import gluonjit.ndarray.op`
-    works like any import. Names that the package or a sub-module defines itself go first.
+    works like any import. Names that the package or a sub-module defines itself go first. The class of its arrays
+    is told where its functions are.
     """
-    from gluonjit.language import contrib_functions
-    from gluonjit.language.sampling import samplers
-
+    flavour.array._functions = sys.modules[flavour.package]
+    flavour.array._invoke = staticmethod(flavour.invoke)  # type: ignore[assignment]
     made: dict[str, Callable[..., Any]] = {}
     for name in SUBMODULES:
         module = types.ModuleType(f"{flavour.package}.{name}", f"`{flavour.package}.{name}`: operators.")
@@ -87,7 +94,7 @@ def populate(package: dict[str, Any], flavour: Flavour) -> None:
     _resolve_lazily(package, "op", flavour, made)
     # The small sub-modules are filled at once: programs look for names in their `__dict__`.
     for name in SUBMODULES[2:]:
-        for function in operators_in(name):
+        for function in operators_in(name, flavour.operators):
             getattr(package[name], function)
 
 
@@ -103,48 +110,28 @@ def _resolve_lazily(namespace: dict[str, Any], place: str, flavour: Flavour, mad
             return [public for public in __dir__() if not public.startswith("_")]
         if not name.startswith("__"):
             full = _full_name(place, name)
-            op = _operators().get(full)
+            op = flavour.operators.get(full)
             if op is not None and place_of(full) == (place, name):
                 if full not in made:
                     made[full] = make_function(op, name, module, flavour)
                 namespace[name] = made[full]
                 return made[full]
-        from gluonjit.language.mxnet_names import no_attribute
-
         raise no_attribute(module, name, __dir__())
 
     def __dir__() -> list[str]:
-        return sorted({*namespace, *operators_in(place)})
+        return sorted({*namespace, *operators_in(place, flavour.operators)})
 
     namespace["__getattr__"] = __getattr__
     namespace["__dir__"] = __dir__
-
-
-def place_of(name: str) -> tuple[str, str]:
-    """Sub-module and function name of the operator called `name`: `_contrib_foo` → ('contrib', 'foo')."""
-    for place in ("contrib", "linalg", "sparse", "image"):
-        if name.startswith(f"_{place}_"):
-            return place, name[len(place) + 2 :]
-    if name.startswith("_random_") and name.endswith("_like"):
-        return "random", name[len("_random_") :]
-    return ("_internal" if name.startswith("_") else "op"), name
 
 
 def _full_name(place: str, name: str) -> str:
     return name if place in ("op", "_internal") else f"_{place}_{name}"
 
 
-def _operators() -> dict[str, Operator]:
-    """The registry, filled: the modules that declare operators are imported when one is first needed."""
-    import gluonjit.operators  # noqa: F401  (declares them)
-    from gluonjit.operators.registry import OPERATORS
-
-    return OPERATORS
-
-
-def operators_in(place: str) -> Iterator[str]:
+def operators_in(place: str, operators: Iterable[str]) -> Iterator[str]:
     """The names of all functions that belong in sub-module `place`."""
-    for full in _operators():
+    for full in operators:
         where, name = place_of(full)
         if where == place:
             yield name
@@ -187,7 +174,7 @@ def _fixed(op: Operator, public: str, flavour: Flavour) -> Callable[..., Any]:
             out = kwargs.pop("out", None)
             name = kwargs.pop("name", None)
             attr = kwargs.pop("attr", None)
-            kwargs = _clean(kwargs)
+            kwargs = clean(kwargs)
         for k, value in enumerate(operands):
             if value.__class__ is not array and value is not None:
                 operands[k] = flavour.operand(value, f"Argument {inputs[k]}")
@@ -202,7 +189,7 @@ def _variadic(op: Operator, public: str, flavour: Flavour) -> Callable[..., Any]
         out = kwargs.pop("out", None)
         name = kwargs.pop("name", None)
         attr = kwargs.pop("attr", None)
-        kwargs = _clean(kwargs)
+        kwargs = clean(kwargs)
         if "num_args" in op.attrs and "num_args" not in kwargs:
             # Inputs may also come by keyword (`Concat(arg0=x, arg1=y)`).
             kwargs["num_args"] = len(args) + sum(isinstance(v, flavour.array) for v in kwargs.values())
@@ -212,7 +199,7 @@ def _variadic(op: Operator, public: str, flavour: Flavour) -> Callable[..., Any]
     return function
 
 
-def _clean(attrs: dict[str, Any]) -> dict[str, Any]:
+def clean(attrs: dict[str, Any]) -> dict[str, Any]:
     """Attributes without those left out (`_Null`), and `dtype` by its name, whatever way it was written."""
     attrs = {key: value for key, value in attrs.items() if value is not _Null}
     if "dtype" in attrs:
@@ -255,8 +242,6 @@ def signature(op: Operator, flavour: Flavour) -> inspect.Signature:
 
 def document(op: Operator) -> str:
     """The expansion's documentation, followed by inputs and attributes."""
-    from gluonjit.ir.opdef import REQUIRED
-
     inputs = "*data" if op.variadic else ", ".join(input_names(op))
     lines = [op.doc or op.name, "", "Parameters", "----------", f"{inputs} : inputs" if inputs else ""]
     for name, attr in op.attrs.items():
@@ -265,34 +250,3 @@ def document(op: Operator) -> str:
         if attr.doc:
             lines.append(f"    {attr.doc}")
     return "\n".join(line for k, line in enumerate(lines) if line or k < 3)
-
-
-METHODS = (
-    # By topic: elementwise, powers, trigonometry, activations, reductions and order, shapes, picking.
-    "abs sign round rint fix floor ceil trunc clip exp expm1 log log10 log2 log1p "
-    "sqrt rsqrt cbrt rcbrt square reciprocal "
-    "sin cos tan arcsin arccos arctan degrees radians sinh cosh tanh arcsinh arccosh arctanh "
-    "relu sigmoid softmax log_softmax softmin "
-    "sum nansum prod nanprod mean max min norm sort topk argsort argmax argmax_channel argmin "
-    "reshape_like zeros_like ones_like shape_array size_array broadcast_axes repeat tile pad swapaxes transpose flip "
-    "depth_to_space space_to_depth split slice slice_axis slice_like take one_hot pick diag"
-).split()
-"""The operators that are methods of NDArray and Symbol both: `x.exp()` is `F.exp(x)`."""
-
-
-def add_methods(cls: type, functions: Callable[[], Any]) -> None:
-    """Gives `cls` the METHODS it does not define itself; `functions()` is the package with the operator functions."""
-    for name in METHODS:
-        if name not in cls.__dict__:
-            setattr(cls, name, _method(name, cls, functions))
-
-
-def _method(name: str, cls: type, functions: Callable[[], Any]) -> Callable[..., Any]:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return getattr(functions(), name)(self, *args, **kwargs)
-
-    method.__name__ = name
-    method.__qualname__ = f"{cls.__qualname__}.{name}"
-    method.__module__ = cls.__module__
-    method.__doc__ = f"`x.{name}(…)` is `{name}(x, …)`; see there for the arguments."
-    return method

@@ -1,34 +1,90 @@
-"""Which trace is running in this thread. Importing this module costs nothing, so that anything may ask."""
+"""Which trace is running in this thread, and what the lower layers ask of it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn, Protocol
 
 from gluonjit.runtime import mode
 
-if TYPE_CHECKING:
-    from gluonjit.trace.recorder import Recorder
+
+class Tracer(Protocol):
+    """A running trace, as seen by those who do not make one (`trace.recorder.Recorder` does)."""
+
+    mode_fact: bool
+    """Whether the program asked for the training mode, or set it."""
+
+    def capture(self, x: Any) -> Any:
+        """An NDArray from outside as symbol of the trace: an input of the graph, by reference."""
+
+    def adopt(self, value: Any) -> Any:
+        """What stands in the trace for an NDArray or a parameter's variable; anything else as it is."""
+
+    def lift(self, value: Any) -> Any:
+        """`value` as symbol of the trace; MXNetError for one of another graph."""
+
+    def constant(self, value: Any) -> Any:
+        """The symbol of an array that the program makes anew in each call, always with this value."""
+
+    def concerns(self, operands: Sequence[Any]) -> bool:
+        """Whether an operator on these belongs into the trace."""
+
+    def invoke(
+        self,
+        op: Any,
+        operands: Sequence[Any],
+        attrs: Mapping[str, Any],
+        out: Any = None,
+        name: str | None = None,
+        attr: Any = None,
+        hint: str | None = None,
+    ) -> Any:
+        """Records an operator, as `mx.nd` would run it."""
+
+    def record_body(
+        self, variables: Sequence[Any], alike: Sequence[Any], scanned: int, function: Callable[..., Any]
+    ) -> Any:
+        """Records the body of a loop or branch."""
+
+    def append_control(
+        self, op: str, graphs: Sequence[Any], given: Any, captured: Any, attrs: Mapping[str, Any], sensitive: bool
+    ) -> Any:
+        """Records a loop or branch whose bodies are graphs."""
+
+    def foreach(self, body: Any, data: Any, init_states: Any, name: str) -> Any:
+        """Records `contrib.foreach`."""
+
+    def while_loop(self, cond: Any, func: Any, loop_vars: Any, max_iterations: Any, name: str) -> Any:
+        """Records `contrib.while_loop`."""
+
+    def cond(self, pred: Any, then_func: Any, else_func: Any, name: str) -> Any:
+        """Records `contrib.cond`."""
+
+    def array_function(self, name: str) -> Any:
+        """The function `name` of `mx.nd`, which records like any other; None if there is none."""
+
+    def refuse(self, what: str, instead: str = "", for_value: bool = False) -> NoReturn:
+        """Raises the TraceError about something that cannot be compiled."""
 
 
 class _Running(threading.local):
-    trace: Recorder | None = None
+    trace: Any = None
 
 
 running = _Running()
-"""`running.trace` is the trace that this thread is in, or None: the fastest way to ask."""
+"""`running.trace` is the `Tracer` of the trace that this thread is in, or None: the fastest way to ask."""
 
 
-def current_trace() -> Recorder | None:
+def current_trace() -> Tracer | None:
     """The trace that this thread is in, or None."""
     return running.trace
 
 
 @contextmanager
-def tracing(trace: Recorder) -> Iterator[None]:
+def tracing(trace: Tracer) -> Iterator[None]:
     """Makes `trace` the running one."""
     before, running.trace = running.trace, trace
     mode.change(1)

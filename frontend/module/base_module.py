@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gluonjit import metric, ndarray
-from gluonjit.autograd import no_gradients
 from gluonjit.base import _as_list
 from gluonjit.initializer import Uniform
 from gluonjit.io import DataBatch, DataDesc, DataIter
+from gluonjit.language.modes import no_gradients
 from gluonjit.model import BatchEndParam
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.files import borrow

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit import autograd, context, ndarray, symbol
-from gluonjit.execution.bound import solve_variables
+from gluonjit.execution.executor import solve_variables
 from gluonjit.gluon import SymbolBlock
 from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.initializer import InitDesc, Uniform

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from gluonjit.base import numeric_types
+from gluonjit.language.array import Array
 from gluonjit.language.running import running
 from gluonjit.ndarray.imperative import invoke
 from gluonjit.ndarray.ndarray import NDArray
@@ -135,7 +136,7 @@ def _operator(name: str) -> Callable[[NDArray, Any], Any]:
             return invoke(_op(both), (self, other), {})
         if isinstance(other, numeric_types):
             return invoke(_op(right_number), (self,), {"scalar": float(other)})
-        if _is_symbol(other):
+        if isinstance(other, Array) and other._symbolic:
             return NotImplemented  # an array beside a symbol, in a block that is being traced: the symbol's business
         raise TypeError(f"type {type(other)} not supported")
 
@@ -166,13 +167,7 @@ def _in_place(name: str, verb: str) -> Callable[[NDArray, Any], NDArray]:
 
 def _is_operand(value: Any) -> bool:
     """Whether it is an array; in a block that is being traced, symbols are arrays."""
-    return isinstance(value, NDArray) or running.trace is not None and _is_symbol(value)
-
-
-def _is_symbol(value: Any) -> bool:
-    from gluonjit.symbol.symbol import Symbol
-
-    return isinstance(value, Symbol)
+    return isinstance(value, NDArray) or running.trace is not None and isinstance(value, Array)
 
 
 _METHODS = {

@@ -10,7 +10,7 @@ import numpy as np
 from gluonjit.base import MXNetError, integer_types, mx_real_t
 from gluonjit.context import Context, current_context
 from gluonjit.language.running import running
-from gluonjit.ndarray.ndarray import NDArray, _functions, _placed_copy, convert, element_type
+from gluonjit.ndarray.ndarray import NDArray, _placed_copy, convert, element_type
 
 __all__ = [
     "arange",
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def _internal() -> Any:
-    return _functions()._internal
+    return NDArray._functions._internal
 
 
 def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
@@ -153,7 +153,7 @@ def concatenate(arrays: list[NDArray], axis: int = 0, always_copy: bool = True) 
         raise AssertionError("concatenate takes a list of NDArrays that is not empty")
     if len(arrays) == 1 and not always_copy:
         return arrays[0]
-    return _functions().concat(*arrays, dim=axis)
+    return NDArray._functions.concat(*arrays, dim=axis)
 
 
 def split_v2(ary: NDArray, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:

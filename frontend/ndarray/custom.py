@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gluonjit.autograd import modes
+import numpy as np
+
 from gluonjit.base import MXNetError
+from gluonjit.context import current_context
+from gluonjit.ir.primitives.host import FUNCTIONS
+from gluonjit.language.modes import modes
 from gluonjit.language.running import running
+from gluonjit.ndarray.creation import zeros
 from gluonjit.ndarray.ndarray import NDArray
+from gluonjit.operators.custom import OP_TYPE, TRAINING, custom, properties
+from gluonjit.operators.custom_classes import CustomOpProp, arranged, divided
 
 __all__ = ["Custom"]
 
 
 def Custom(*data: Any, op_type: str, name: str | None = None, out: Any = None, **kwargs: Any) -> Any:
     """Runs the operator registered as `op_type`. Arrays come by position, or by the operator's own argument names."""
-    from gluonjit import operator
-    from gluonjit.operators.custom import custom, properties
-
     named, attrs = divided(kwargs)
     raw = {"op_type": op_type, **attrs}
     parsed = custom.parse(raw)
-    arrays = operator.arranged(data, named, op_type, custom.input_names(parsed))
+    arrays = arranged(data, named, op_type, custom.input_names(parsed))
     if running.trace is not None:
         return running.trace.invoke(custom, arrays, raw, out=out, name=name, hint="custom")
     for value in arrays:
         if not isinstance(value, NDArray):
             raise MXNetError(f"Custom({op_type!r}) computes on NDArrays, got a {type(value).__name__}")
-    results = operator.compute(properties(parsed), arrays, modes.training)
+    results = compute(properties(parsed), arrays, modes.training)
     if out is None:
         return results[0] if len(results) == 1 else results
     targets = out if isinstance(out, list) else [out]
@@ -35,9 +40,25 @@ def Custom(*data: Any, op_type: str, name: str | None = None, out: Any = None, *
     return out
 
 
-def divided(kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(what may be arrays, attributes) of keywords; None counts as left out."""
-    plain = (str, int, float, tuple, list, bool)
-    given = {key: value for key, value in kwargs.items() if value is not None}
-    attrs = {key: value for key, value in given.items() if isinstance(value, plain)}
-    return {key: value for key, value in given.items() if key not in attrs}, attrs
+def compute(prop: CustomOpProp, arrays: list[NDArray], training: bool) -> list[NDArray]:
+    """Runs a custom operator on its arguments and auxiliary states, in order; its results."""
+    count = len(prop.list_arguments())
+    in_data, aux = arrays[:count], arrays[count:]
+    _, shapes, *_ = prop.infer_shape([list(x.shape) for x in in_data])
+    _, dtypes, *_ = prop.infer_type([x.dtype for x in in_data])
+    out = [zeros(tuple(shape), dtype=np.dtype(dtype)) for shape, dtype in zip(shapes, dtypes)]
+    operator = prop.create_operator(current_context(), [x.shape for x in arrays], [x.dtype for x in arrays])
+    operator.forward(training, ["write"] * len(out), in_data, out, aux)
+    return out
+
+
+def _call(operands: Sequence[np.ndarray], arguments: Mapping[str, str]) -> list[np.ndarray]:
+    """What compiled code calls back: results, and new values of auxiliary states."""
+    own = tuple((key, value) for key, value in arguments.items() if not key.startswith("."))
+    prop = properties({"op_type": arguments[OP_TYPE], "arguments": own})
+    arrays = [NDArray._wrap(np.array(x)) for x in operands]
+    outputs = compute(prop, arrays, arguments[TRAINING] == "True")
+    return [x._array for x in (*outputs, *arrays[len(prop.list_arguments()) :])]
+
+
+FUNCTIONS["custom"] = _call

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.files import formats, params
 from gluonjit.ndarray.ndarray import NDArray
 
 __all__ = ["load", "load_frombuffer", "save"]
@@ -19,8 +20,6 @@ Arrays = dict[str, NDArray] | list[NDArray]
 
 def save(fname: str | os.PathLike[str], data: Any) -> None:
     """Writes an NDArray, a list of them or a dict of them by name; an existing file is replaced at once."""
-    from gluonjit.files import formats
-
     if isinstance(data, NDArray):
         data = [data]
     if not isinstance(data, (dict, list)):
@@ -38,8 +37,6 @@ def load(fname: str | os.PathLike[str]) -> Arrays:
     Sparse arrays come as dense ones. Raises CheckpointError for a malformed file, MXNetError for one that cannot be
     read.
     """
-    from gluonjit.files import formats
-
     if not isinstance(fname, (str, os.PathLike)):
         raise TypeError("fname required to be a string")
     return _wrapped(formats.read(fname))
@@ -47,15 +44,11 @@ def load(fname: str | os.PathLike[str]) -> Arrays:
 
 def borrow(fname: str | os.PathLike[str]) -> Arrays:
     """`load` for a caller who copies the arrays at once: they may lie in the file itself, and cannot be written to."""
-    from gluonjit.files import formats
-
     return _wrapped(formats.read(fname, copy=False))
 
 
 def load_frombuffer(buf: bytes | str) -> Arrays:
     """`load` for the contents of a file."""
-    from gluonjit.files import params
-
     if not isinstance(buf, (str, bytes)):
         raise TypeError("buf required to be a string or bytes")
     return _wrapped(params.parse(buf.encode() if isinstance(buf, str) else buf, "<buffer>"))

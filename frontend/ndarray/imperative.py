@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.autograd import modes
 from gluonjit.base import MXNetError
 from gluonjit.context import Context, placed
 from gluonjit.ir.types import IRError
+from gluonjit.language.modes import modes
 from gluonjit.language.running import running
 from gluonjit.ndarray.ndarray import EAGER, NDArray
 from gluonjit.operators.registry import Operator, cache_key

@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gluonjit import autograd, random
 from gluonjit.base import MXNetError, numeric_types
 from gluonjit.context import Context, cpu, placed
 from gluonjit.ir.types import DTYPES, IRError, dtype
-from gluonjit.language import namespace
+from gluonjit.language import rng
+from gluonjit.language.array import Array, add_methods
+from gluonjit.language.kinds import as_np
+from gluonjit.language.modes import no_gradients
 from gluonjit.language.running import recorded, running
-from gluonjit.ndarray import indexing
+from gluonjit.ndarray import index_keys
+from gluonjit.operators import support
 from gluonjit.operators.shape import decode_shape
 from gluonjit.runtime.eager import Eager, quiet
 from gluonjit.runtime.storage import Storage
@@ -31,18 +34,18 @@ from gluonjit.runtime.storage import Storage
 _new = object.__new__
 _CPU = cpu(0)
 _making_storage = threading.Lock()
-if hasattr(os, "register_at_fork"):  # as in `random`
+if hasattr(os, "register_at_fork"):  # as in `language.rng`
     _release = _making_storage.release
     os.register_at_fork(before=_making_storage.acquire, after_in_parent=_release, after_in_child=_release)
 
 _lent: weakref.WeakValueDictionary[int, NDArray] = weakref.WeakValueDictionary()
 """Arrays whose handles have been asked for, by handle."""
 
-EAGER = {training: Eager(training, random.next_key) for training in (False, True)}
+EAGER = {training: Eager(training, rng.next_key) for training in (False, True)}
 """What runs expansions on arrays, for each mode."""
 
 
-class NDArray:
+class NDArray(Array):
     """A multidimensional array of one element type, made by `nd.array`, `nd.zeros`, … and by operators.
 
     `_array` holds the elements. `_storage` is the identity of that memory, shared with all views, once anybody has
@@ -53,14 +56,11 @@ class NDArray:
 
     __array_priority__ = 1000.0  # NumPy leaves `np.float32(2) + x` to NDArray
 
-    _numpy = False
-    """Whether results of operators on it are arrays of `mx.np`."""
-
     _array: np.ndarray
     _storage: Storage | None
     _grad_state: Any
 
-    if TYPE_CHECKING:  # the methods that `namespace.add_methods` and `arithmetic` give it
+    if TYPE_CHECKING:  # the methods that `add_methods` and `arithmetic` give it
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -276,8 +276,6 @@ class NDArray:
     @recorded
     def as_np_ndarray(self) -> Any:
         """The `mx.np.ndarray` on the same memory."""
-        from gluonjit.language.kinds import as_np
-
         return as_np(self._view(self._array))
 
     # Indexing.
@@ -287,25 +285,25 @@ class NDArray:
             return running.trace.capture(self)[key]
         array = self._array
         shape = array.shape
-        if isinstance(key, indexing.integer_types):
+        if isinstance(key, index_keys.integer_types):
             # This way also `for row in x` ends: with the IndexError.
             return self._row(int(key))
         if isinstance(key, slice):
             if key.step in (None, 1):
                 if key.start is None and key.stop is None:
                     return self
-                start, stop = indexing.first_axis(key, shape[0])
+                start, stop = index_keys.first_axis(key, shape[0])
                 return self._view(array[start:stop])
         elif isinstance(key, tuple):
             if not key:
                 return self
-            if len(key) == len(shape) and all(isinstance(k, indexing.integer_types) for k in key):
+            if len(key) == len(shape) and all(isinstance(k, index_keys.integer_types) for k in key):
                 x = self
                 for k in key:
                     x = x._row(int(k))
                 return x
-        meaning = indexing.parse(key, shape)
-        if isinstance(meaning, indexing.Advanced):
+        meaning = index_keys.parse(key, shape)
+        if isinstance(meaning, index_keys.Advanced):
             new = array[meaning.key]
             final = list(new.shape)
             for axis in meaning.new_axes:
@@ -341,15 +339,15 @@ class NDArray:
                 raise ValueError("setting an array element with a sequence.")
             array[...] = self._elements(value).reshape(())
         elif array.size:
-            meaning = indexing.parse(key, array.shape)
+            meaning = index_keys.parse(key, array.shape)
             elements = self._elements(value)
             if elements.ndim == 0:
-                array[meaning.key if isinstance(meaning, indexing.Advanced) else meaning.slices] = elements
-            elif isinstance(meaning, indexing.Advanced):
-                array[meaning.key] = indexing.fit(elements, array[meaning.key].shape, meaning.new_axes)
+                array[meaning.key if isinstance(meaning, index_keys.Advanced) else meaning.slices] = elements
+            elif isinstance(meaning, index_keys.Advanced):
+                array[meaning.key] = index_keys.fit(elements, array[meaning.key].shape, meaning.new_axes)
             else:
                 dropped = [n for k, n in enumerate(meaning.size) if k not in meaning.int_axes]
-                elements = indexing.fit(elements, tuple(dropped) or (1,), meaning.new_axes)
+                elements = index_keys.fit(elements, tuple(dropped) or (1,), meaning.new_axes)
                 array[meaning.slices] = elements.reshape(meaning.size)
         self._wrote()
 
@@ -416,16 +414,16 @@ class NDArray:
 
     @property
     def T(self) -> NDArray:
-        return self if self.ndim < 2 else _functions().transpose(self)
+        return self if self.ndim < 2 else NDArray._functions.transpose(self)
 
     def flatten(self, inplace: bool = False) -> NDArray:
         """(n, …) as (n, the rest); a copy unless `inplace`."""
-        return self.reshape((0, -1)) if inplace else _functions().flatten(self)
+        return self.reshape((0, -1)) if inplace else NDArray._functions.flatten(self)
 
     def expand_dims(self, axis: int, inplace: bool = False) -> NDArray:
         """With an axis of length 1 at `axis`; a copy unless `inplace`."""
         if not inplace:
-            return _functions().expand_dims(self, axis=axis)
+            return NDArray._functions.expand_dims(self, axis=axis)
         if not -self.ndim - 1 <= axis <= self.ndim:
             raise AssertionError(f"axis {axis} is out of range for {self.ndim}d array")
         shape = list(self.shape)
@@ -435,7 +433,7 @@ class NDArray:
     def squeeze(self, axis: Any = None, inplace: bool = False) -> NDArray:
         """Without axes of length 1, all or those given; a copy unless `inplace`."""
         if not inplace:
-            return _functions().squeeze(self, axis=axis)
+            return NDArray._functions.squeeze(self, axis=axis)
         axes = [axis] if isinstance(axis, int) else list(axis or ())
         if len(axes) != len(set(axes)):
             raise AssertionError(f"axis {axes} contains duplicate which is not allowed.")
@@ -455,34 +453,28 @@ class NDArray:
                 "operands could not be broadcast together with remapped shapes[original->remapped]: "
                 f"{own} and requested shape {shape}"
             )
-        return _functions().broadcast_to(self.reshape(own) if own != self.shape else self, shape=tuple(shape))
+        return NDArray._functions.broadcast_to(self.reshape(own) if own != self.shape else self, shape=tuple(shape))
 
     def broadcast_like(self, other: NDArray) -> NDArray:
         return self.broadcast_to(other.shape)
 
     def split_v2(self, *args: Any, **kwargs: Any) -> Any:
-        return _functions().split_v2(self, *args, **kwargs)
+        return NDArray._functions.split_v2(self, *args, **kwargs)
 
     # Gradients.
 
     def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
-        autograd.no_gradients("attach_grad")
+        no_gradients("attach_grad")
 
     @property
     def grad(self) -> None:
         return None
 
     def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
-        autograd.no_gradients("backward")
+        no_gradients("backward")
 
 
-def _functions() -> Any:
-    from gluonjit import ndarray
-
-    return ndarray
-
-
-namespace.add_methods(NDArray, _functions)
+add_methods(NDArray)
 
 
 def _placed_copy(array: np.ndarray, context: Context) -> Any:
@@ -523,6 +515,4 @@ def convert(array: np.ndarray, target: np.dtype) -> np.ndarray:
     with quiet():
         if array.dtype not in _ELEMENT_TYPES:  # int16, complex, object, …: NumPy's own rules
             return array.astype(target)
-        from gluonjit.operators.support import convert as cast
-
-        return cast(EAGER[False], array, dtype(target))
+        return support.convert(EAGER[False], array, dtype(target))

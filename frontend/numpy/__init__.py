@@ -1,9 +1,11 @@
 """`mx.np`: arrays and functions with NumPy's semantics."""
 
+import sys as _sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as _numpy
 
+from gluonjit.numpy.methods import NumpyMethods as _NumpyMethods
 from gluonjit.numpy.multiarray import array as array
 from gluonjit.numpy.multiarray import ndarray as ndarray
 from gluonjit.numpy.namespaces import equip as _equip
@@ -21,6 +23,7 @@ PINF, NINF = _numpy.inf, -_numpy.inf
 PZERO, NZERO = 0.0, -0.0
 bool = _numpy.bool_
 
+_NumpyMethods._np = _sys.modules[__name__]
 _equip(globals(), __name__, {**{name: getattr(_numpy, name) for name in _CONSTANTS}, **_flavours(False)[0]})
 
 

@@ -8,15 +8,11 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import integer_types
-from gluonjit.language.kinds import apply
+from gluonjit.language.array import Array
 from gluonjit.language.running import running
-
-
-def _number(x: Any) -> bool:
-    from gluonjit.numpy.functions import is_number
-
-    return is_number(x)
-
+from gluonjit.numpy.dispatch import apply, is_number, unsupported
+from gluonjit.numpy.multiarray import _wrapped, array
+from gluonjit.trace.symbol import TracedSymbol
 
 # Choices
 
@@ -25,13 +21,13 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     """x where the condition is not 0, else y; of the condition alone, the positions of what is not 0"""
     if x is None and y is None:
         return nonzero(condition)
-    if _number(condition):
+    if is_number(condition):
         return x if condition != 0 else y
-    if _number(x) and _number(y):
+    if is_number(x) and is_number(y):
         return apply("_npi_where_scalar2", (condition,), {"x": float(x), "y": float(y)})
-    if _number(x):
+    if is_number(x):
         return apply("_npi_where_lscalar", (condition, y), {"scalar": float(x)})
-    if _number(y):
+    if is_number(y):
         return apply("_npi_where_rscalar", (condition, x), {"scalar": float(y)})
     return apply("_npi_where", (condition, x, y))
 
@@ -47,8 +43,6 @@ def clip(a: Any, a_min: Any, a_max: Any, out: Any = None) -> Any:
 
 def nonzero(a: Any) -> Any:
     """The positions of what is not 0: an int64 array for each axis. Not in compiled code: values say how many"""
-    from gluonjit.numpy.multiarray import _wrapped
-
     return tuple(_wrapped(index) for index in np.nonzero(_values(a, "nonzero()")))
 
 
@@ -56,8 +50,6 @@ def unique(
     ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False, axis: Any = None
 ) -> Any:
     """The different elements in order. Not in compiled code: values say how many"""
-    from gluonjit.numpy.multiarray import _wrapped
-
     found: Any = np.unique(  # type: ignore[call-overload]
         _values(ar, "unique()"), return_index, return_inverse, return_counts, axis
     )
@@ -84,8 +76,6 @@ def _by_numpy(name: str) -> Callable[..., Any]:
         return _values(x, f"np.{name}()") if hasattr(x, "as_np_ndarray") else x
 
     def outwards(y: Any) -> Any:
-        from gluonjit.numpy.multiarray import _wrapped
-
         if isinstance(y, (list, tuple)):
             return type(y)(map(outwards, y))
         return _wrapped(y) if isinstance(y, np.ndarray) else y
@@ -99,9 +89,7 @@ def _by_numpy(name: str) -> Callable[..., Any]:
 
 def _values(x: Any, what: str) -> np.ndarray:
     """The elements, or the error that they cannot be known."""
-    from gluonjit.symbol import Symbol
-
-    if isinstance(x, Symbol):
+    if isinstance(x, Array) and x._symbolic:
         if running.trace is not None:
             running.trace.refuse(
                 f"{what} cannot be compiled: the shape of its result depends on values",
@@ -122,14 +110,12 @@ def take(a: Any, indices: Any, axis: Any = None, mode: str = "raise", out: Any =
         raise NotImplementedError(f"function take does not support mode '{mode}'")
     if axis is None:
         a, axis = apply("_np_reshape", (a,), {"newshape": -1}), 0
-    if _number(indices):
+    if is_number(indices):
         indices = _constant(indices)
     return apply("_npi_take", (a, indices), {"axis": axis, "mode": mode}, out)
 
 
 def _constant(value: Any) -> Any:
-    from gluonjit.numpy.multiarray import array
-
     return array(np.asarray(value))
 
 
@@ -174,8 +160,6 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
 
 def _heads(x: Any) -> Any:
     """The outputs of a symbol; an array is one."""
-    from gluonjit.trace.symbol import TracedSymbol
-
     return (x,) if isinstance(x, TracedSymbol) else getattr(x, "_heads", (x,))
 
 
@@ -351,8 +335,6 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         return apply("_npi_norm", (x,), {**attrs, "flag": -2 if axis is None else 1})
     if ord in (1, 2) and single:
         return apply("_npi_norm", (x,), {**attrs, "flag": -1})
-    from gluonjit.numpy.functions import unsupported
-
     raise unsupported(f"norm of order {ord!r} over axes {axis}")
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from gluonjit.base import MXNetError, integer_types
 from gluonjit.context import current_context
-from gluonjit.language.kinds import apply
+from gluonjit.language import rng
+from gluonjit.numpy.dispatch import apply
 
 Function = Callable[..., Any]
 
@@ -194,9 +195,7 @@ def random_functions(symbolic: bool) -> dict[str, Function]:
 
     def seed(seed: int, ctx: Any = "all") -> None:
         """Starts the random numbers anew"""
-        from gluonjit import random
-
-        random.seed(seed, ctx)
+        rng.seed(seed, ctx)
 
     made = [uniform, normal, rand, randn, randint, shuffle, bernoulli, seed]
     named: dict[str, Function] = {f.__name__: f for f in made}  # type: ignore[misc]

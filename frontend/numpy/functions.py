@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.base import MXNetError, numeric_types
-from gluonjit.language.kinds import apply
+from gluonjit.numpy import composed, creation
+from gluonjit.numpy.dispatch import apply, is_number
 from gluonjit.operators.registry import get
 
 Function = Callable[..., Any]
@@ -106,14 +106,8 @@ CALLS = """
 another one, `!` says that there is no default; what has neither is accepted and has no effect."""
 
 
-def is_number(x: Any) -> bool:
-    return isinstance(x, numeric_types)
-
-
 def functions(symbolic: bool) -> dict[str, Function]:
     """All functions, by name, in the flavour of `mx.sym.np` or of `mx.np`."""
-    from gluonjit.numpy import composed, creation
-
     made = {name: _unary(name, op) for name, op in UNARY.items()}
     made |= {name: _binary(name, *ops) for name, ops in BINARY.items()}
     for line in CALLS.strip().splitlines():
@@ -204,7 +198,3 @@ def _described(function: Function, name: str, doc: str) -> Function:
     function.__module__ = "gluonjit.numpy"
     function.__doc__ = doc
     return function
-
-
-def unsupported(what: str) -> MXNetError:
-    return MXNetError(f"{what}: MXNet 1.9.1 has it, gluonjit lacks it")

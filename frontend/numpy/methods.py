@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 METHODS = (
     "all any argmax argmin argsort clip copy cumsum diag dot max mean min moveaxis nonzero prod repeat round sort "
@@ -33,12 +33,6 @@ _COMPARISONS = {
 }
 
 
-def _np() -> Any:
-    import gluonjit.numpy
-
-    return gluonjit.numpy
-
-
 class NumpyMethods:
     """Goes in front of NDArray and of Symbol among a class's bases."""
 
@@ -46,16 +40,17 @@ class NumpyMethods:
     __hash__ = object.__hash__
 
     _numpy = True
-    """Whether results are arrays of `mx.np`."""
+    _np: ClassVar[Any]
+    """`mx.np`, once it is complete."""
 
     def __neg__(self) -> Any:
-        return _np().negative(self)
+        return self._np.negative(self)
 
     def __abs__(self) -> Any:
-        return _np().abs(self)
+        return self._np.abs(self)
 
     def __invert__(self) -> Any:
-        return _np().invert(self)
+        return self._np.invert(self)
 
     def reshape(self, *args: Any, **kwargs: Any) -> Any:
         """A copy in another shape: `reshape(2, -1)` or `reshape((2, -1))`."""
@@ -65,28 +60,28 @@ class NumpyMethods:
             raise TypeError(f"reshape() got an unexpected keyword argument {next(iter(kwargs))!r}")
         if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
             shape = shape[0]
-        return _np().reshape(self, tuple(shape), order)
+        return self._np.reshape(self, tuple(shape), order)
 
     def flatten(self, order: Any = "C", **kwargs: Any) -> Any:
         """A copy of all elements in a row."""
-        return _np().ravel(self, order)
+        return self._np.ravel(self, order)
 
     def ravel(self, order: str = "C") -> Any:
         """A copy of all elements in a row."""
-        return _np().ravel(self, order)
+        return self._np.ravel(self, order)
 
     def transpose(self, *axes: Any) -> Any:
         """The axes in another order; without one, reversed."""
         single = len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list)))
-        return _np().transpose(self, (axes[0] if single else axes) or None)
+        return self._np.transpose(self, (axes[0] if single else axes) or None)
 
     @property
     def T(self) -> Any:
-        return _np().transpose(self)
+        return self._np.transpose(self)
 
     def split(self, *args: Any, **kwargs: Any) -> Any:
         """`np.split`."""
-        return _np().split(self, *args, **kwargs)
+        return self._np.split(self, *args, **kwargs)
 
     def as_np_ndarray(self) -> Any:
         """Itself."""
@@ -95,17 +90,17 @@ class NumpyMethods:
 
 def _sign(name: str, reverse: bool) -> Callable[[Any, Any], Any]:
     if reverse:
-        return lambda self, other: getattr(_np(), name)(other, self)
-    return lambda self, other: getattr(_np(), name)(self, other)
+        return lambda self, other: getattr(self._np, name)(other, self)
+    return lambda self, other: getattr(self._np, name)(self, other)
 
 
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
-    return lambda self, other: getattr(_np(), name)(self, other, out=self)
+    return lambda self, other: getattr(self._np, name)(self, other, out=self)
 
 
 def _method(name: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return getattr(_np(), name)(self, *args, **kwargs)
+        return getattr(self._np, name)(self, *args, **kwargs)
 
     method.__name__, method.__doc__ = name, f"`np.{name}` of this array."
     return method

@@ -10,7 +10,7 @@ from gluonjit.base import mx_real_t
 from gluonjit.context import Context, current_context
 from gluonjit.language.kinds import as_nd, as_np
 from gluonjit.language.running import recorded, running
-from gluonjit.ndarray.indexing import whole_numbers
+from gluonjit.ndarray.index_keys import numpy_key
 from gluonjit.ndarray.ndarray import NDArray, _placed_copy, convert, element_type
 from gluonjit.numpy.methods import NumpyMethods
 
@@ -153,20 +153,6 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
         value = convert(np.asarray(value), self._array.dtype)
         self._array[numpy_key(key)] = value
         self._wrote()
-
-
-def numpy_key(key: Any) -> tuple[Any, ...]:
-    """An index as NumPy takes it, as a tuple: arrays as NumPy's, and floats among them as whole numbers."""
-    parts = key if isinstance(key, tuple) else (key,)
-    return tuple(_index(part) for part in parts)
-
-
-def _index(part: Any) -> Any:
-    if isinstance(part, NDArray):
-        part = part._array
-    elif isinstance(part, list):
-        part = np.asarray([p._array if isinstance(p, NDArray) else p for p in part], None if part else np.int64)
-    return whole_numbers(part) if isinstance(part, np.ndarray) and part.dtype.kind in "fVuO" else part
 
 
 def _plain(key: tuple[Any, ...]) -> list[Any]:

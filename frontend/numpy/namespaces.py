@@ -11,16 +11,19 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gluonjit import ndarray, symbol
+from gluonjit.language import late
 from gluonjit.language.kinds import as_np
+from gluonjit.language.mxnet_names import no_attribute
 from gluonjit.language.namespace import make_function
+from gluonjit.numpy import composed, creation, functions, symbols
+from gluonjit.operators.registry import OPERATORS, get
 
 Function = Callable[..., Any]
 
 
 def flavours(symbolic: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `np` and `npx` have in a flavour: functions, and sub-modules as dicts."""
-    from gluonjit.numpy import composed, creation, functions
-
     random = creation.random_functions(symbolic)
     of_npx = ("bernoulli", "uniform_n", "normal_n", "seed")
     np_names: dict[str, Any] = dict(functions.functions(symbolic))
@@ -43,16 +46,11 @@ _LINALG = {"inv": "_npi_inv"}
 
 def _stacked_nonzero(a: Any) -> Any:
     """The positions of what is not 0, as rows of an int64 matrix. Not in compiled code: values say how many"""
-    from gluonjit.numpy import composed
-
     return composed.stack(composed.nonzero(a), axis=1)
 
 
 def _operator(op: str, public: str, place: str, symbolic: bool) -> Function:
     """The operator as a function whose results are of the new kind."""
-    from gluonjit import ndarray, symbol
-    from gluonjit.operators.registry import get
-
     flavour: Any = symbol.FLAVOUR if symbolic else ndarray.FLAVOUR
     legacy = make_function(get(op), public, f"{flavour.package}.{place}", flavour)
 
@@ -73,16 +71,11 @@ class _Operators(Mapping[str, Any]):
         self.prefix, self.place, self.symbolic = prefix, place, symbolic
 
     def __getitem__(self, name: str) -> Function:
-        from gluonjit.operators.registry import OPERATORS
-
         if f"{self.prefix}{name}" not in OPERATORS:
             raise KeyError(name)
         return _operator(f"{self.prefix}{name}", name, self.place, self.symbolic)
 
     def __iter__(self) -> Any:
-        import gluonjit.operators  # noqa: F401  (declares them)
-        from gluonjit.operators.registry import OPERATORS
-
         return (name[len(self.prefix) :] for name in OPERATORS if name.startswith(self.prefix))
 
     def __len__(self) -> int:
@@ -113,8 +106,6 @@ def equip(namespace: dict[str, Any], name: str, content: Mapping[str, Any]) -> N
         if not key.startswith("__") and key in lazily:
             namespace[key] = lazily[key]
             return namespace[key]
-        from gluonjit.language.mxnet_names import no_attribute
-
         raise no_attribute(name, key, __dir__())
 
     def __dir__() -> list[str]:
@@ -122,3 +113,16 @@ def equip(namespace: dict[str, Any], name: str, content: Mapping[str, Any]) -> N
 
     namespace["__getattr__"], namespace["__dir__"] = __getattr__, __dir__
     namespace.setdefault("__path__", [])
+
+
+def _packages(package: str, symbolic: bool) -> dict[str, Any]:
+    """`np` and `npx` of `mx.nd` or `mx.sym`, a package of that full name, by all their names."""
+    made = {}
+    for full, short, content in zip(("numpy", "numpy_extension"), ("np", "npx"), flavours(symbolic)):
+        doc = f"`mx.{'sym' if symbolic else 'nd'}.{short}`"
+        made[full] = made[short] = module(f"{package}.{full}", doc, content)
+    return made
+
+
+late.load_numpy.provide(symbols.declare)
+late.numpy_packages.provide(_packages)

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import dtype_name
-from gluonjit.language.kinds import apply, as_nd, as_np
+from gluonjit.language.array import Array
+from gluonjit.language.kinds import as_nd, as_np, declare_pairs
 from gluonjit.ndarray import NDArray
 from gluonjit.numpy.composed import where
+from gluonjit.numpy.dispatch import apply
 from gluonjit.numpy.methods import NumpyMethods
+from gluonjit.numpy.multiarray import ndarray
 from gluonjit.symbol.symbol import Symbol
-from gluonjit.trace import indexing
+from gluonjit.trace import subscripts
 from gluonjit.trace.symbol import TracedSymbol
 
 
@@ -100,10 +103,10 @@ class TracedArray(NumpyMethods, TracedSymbol):  # type: ignore[misc]
         return self._value("tolist()")
 
     def __getitem__(self, key: Any) -> Any:
-        return as_np(indexing.get_as_numpy(self, key))
+        return as_np(subscripts.get_as_numpy(self, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        mask: Any = key if isinstance(key, (Symbol, NDArray)) else None
+        mask: Any = key if isinstance(key, Array) else None
         if mask is not None and mask.dtype == np.bool_ and mask.shape == self.shape:
             # One value for all that a mask chooses: the mask need not be known.
             if hasattr(value, "as_np_ndarray") and value.size == 1:
@@ -112,3 +115,8 @@ class TracedArray(NumpyMethods, TracedSymbol):  # type: ignore[misc]
                 self[...] = where(mask, value, self)
                 return
         super().__setitem__(key, value)
+
+
+def declare() -> None:
+    """Says which class of `mx.np` is beside which old one."""
+    declare_pairs({NDArray: ndarray, Symbol: _Symbol, TracedSymbol: TracedArray})

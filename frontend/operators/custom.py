@@ -9,24 +9,22 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.opdef import did_you_mean
-from gluonjit.ir.primitives.host import FUNCTIONS
 from gluonjit.ir.types import TensorType, dtype, dtype_of
 from gluonjit.operators.attributes import Attr, string
+from gluonjit.operators.custom_classes import PROPS
 from gluonjit.operators.registry import Operator, OperatorError, operator
 from gluonjit.operators.support import Shapes, merge
 
-_TYPE, _TRAINING = ".op_type", ".training"
-"""Arguments of the call that are none of the operator's own."""
+OP_TYPE, TRAINING = ".op_type", ".training"
+"""Arguments of the call back to Python (`ndarray.custom`) that are none of the operator's own."""
 
 
 def properties(attrs: Mapping[str, Any]) -> Any:
     """The `CustomOpProp` for these attributes. OperatorError if there is no operator of that type."""
-    from gluonjit import operator as custom
-
     kind = attrs["op_type"]
-    if kind not in custom._PROPS:
-        raise OperatorError(f"Cannot find custom operator {kind}{did_you_mean(kind, custom._PROPS)}")
-    return custom._PROPS[kind](**dict(attrs["arguments"]))
+    if kind not in PROPS:
+        raise OperatorError(f"Cannot find custom operator {kind}{did_you_mean(kind, PROPS)}")
+    return PROPS[kind](**dict(attrs["arguments"]))
 
 
 @dataclass(eq=False)
@@ -92,19 +90,5 @@ def custom(b: Any, *inputs: Any, op_type: str, arguments: tuple[tuple[str, str],
     _, dtypes, *_ = prop.infer_type([dtype_of(x).numpy.type for x in inputs[:count]])
     types = [TensorType(dtype(np.dtype(t)), tuple(s)) for s, t in zip(shapes, dtypes)]
     types += [TensorType(dtype_of(x), tuple(x.shape)) for x in inputs[count:]]
-    arguments = ((_TYPE, op_type), (_TRAINING, str(b.training)), *arguments)
+    arguments = ((OP_TYPE, op_type), (TRAINING, str(b.training)), *arguments)
     return b.host_call(*inputs, function="custom", arguments=arguments, types=tuple(types))
-
-
-def _call(operands: Sequence[np.ndarray], arguments: Mapping[str, str]) -> list[np.ndarray]:
-    from gluonjit import operator as custom
-    from gluonjit.ndarray import NDArray
-
-    own = tuple((key, value) for key, value in arguments.items() if not key.startswith("."))
-    prop = properties({"op_type": arguments[_TYPE], "arguments": own})
-    arrays = [NDArray._wrap(np.array(x)) for x in operands]
-    outputs = custom.compute(prop, arrays, arguments[_TRAINING] == "True")
-    return [x._array for x in (*outputs, *arrays[len(prop.list_arguments()) :])]
-
-
-FUNCTIONS["custom"] = _call

@@ -19,8 +19,8 @@ from typing import Any
 from gluonjit.ir.graph import Builder, Loc, Value
 from gluonjit.ir.types import F32, F64, I8, I32, U8, DType, TensorType, dtype_of
 from gluonjit.operators.attributes import boolean, integer
-from gluonjit.operators.control_flow import ControlFlow
 from gluonjit.operators.creation import filled
+from gluonjit.operators.loops_and_branches import ControlFlow
 from gluonjit.operators.quantization import CALIBRATION, SPANS, calibrated, range_of
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import Shapes, merge, scalar

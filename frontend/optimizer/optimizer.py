@@ -13,8 +13,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from gluonjit.autograd import no_gradients
 from gluonjit.ir.opdef import did_you_mean
+from gluonjit.language.modes import no_gradients
 from gluonjit.lr_scheduler import LRScheduler
 from gluonjit.ndarray import NDArray
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from gluonjit.symbol import json_reader
 from gluonjit.symbol.symbol import Symbol
 
 __all__ = ["fromjson", "load", "load_json"]
@@ -14,20 +15,16 @@ def load(fname: str | os.PathLike[str]) -> Symbol:
 
     Raises CheckpointError for a malformed file, MXNetError for one that cannot be read.
     """
-    from gluonjit.symbol import json_reader
-
     if not isinstance(fname, (str, os.PathLike)):
         raise TypeError("fname need to be string")
-    return json_reader.read(fname)
+    return Symbol(json_reader.read(fname))
 
 
 def load_json(json_str: str) -> Symbol:
     """`load` for the contents of a file."""
-    from gluonjit.symbol import json_reader
-
     if not isinstance(json_str, str):
         raise TypeError("fname required to be string")
-    return json_reader.parse(json_str, "<string>")
+    return Symbol(json_reader.parse(json_str, "<string>"))
 
 
 fromjson = load_json

@@ -15,6 +15,8 @@ from gluonjit.base import dtype_name, integer_types
 from gluonjit.context import Context
 from gluonjit.language.running import current_trace
 from gluonjit.operators import registry
+from gluonjit.operators.custom import custom
+from gluonjit.operators.custom_classes import arranged, divided
 from gluonjit.symbol.compose import make_node
 from gluonjit.symbol.symbol import Symbol, invoke
 
@@ -169,15 +171,13 @@ def histogram(a: Symbol, bins: Any = 10, range: Any = None, name: str | None = N
 
 def Custom(*data: Any, op_type: str, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
     """An operator that a user wrote in Python, registered as `op_type`; inputs by position or by its names for them."""
-    from gluonjit import ndarray
-    from gluonjit.operators.custom import custom
-
     trace = current_trace()
-    named, attrs = ndarray.custom.divided(kwargs)
-    if trace is not None and trace.concerns([*data, *named.values()]):
-        return ndarray.Custom(*data, op_type=op_type, name=name, out=out, **kwargs)
+    named, attrs = divided(kwargs)
     raw = {"op_type": op_type, **attrs}
-    given = {**dict(zip(custom.input_names(custom.parse(raw)), data)), **named}
+    names = custom.input_names(custom.parse(raw))
+    if trace is not None and trace.concerns([*data, *named.values()]):
+        return trace.invoke(custom, arranged(data, named, op_type, names), raw, out=out, name=name, hint="custom")
+    given = {**dict(zip(names, data)), **named}
     entries = {key: value._entry(key) for key, value in given.items()}
     node = make_node(custom, entries, raw, name=name, attr=attr, hint="custom")
     return Symbol([(node, k) for k in range(node.visible)])

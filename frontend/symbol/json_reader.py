@@ -23,12 +23,11 @@ from gluonjit.base import CheckpointError, MXNetError
 from gluonjit.files import json_file
 from gluonjit.files.json_file import brief
 from gluonjit.operators import registry
-from gluonjit.operators.control_flow import ControlFlow
+from gluonjit.operators.loops_and_branches import ControlFlow
 from gluonjit.symbol import json_upgrade
 from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.json_upgrade import Record
 from gluonjit.symbol.subgraph import Subgraph
-from gluonjit.symbol.symbol import Symbol
 
 MAX_DEPTH = 16
 """Of graphs within graphs."""
@@ -45,14 +44,14 @@ NODE_KEYS |= dict.fromkeys(("attrs", "attr", "param", "control_deps", "subgraphs
 """Known keys, and whether they are required."""
 
 
-def read(path: str | os.PathLike[str]) -> Symbol:
-    """The symbol in a file. CheckpointError for a malformed one, MXNetError for one that cannot be read."""
+def read(path: str | os.PathLike[str]) -> Sequence[Entry]:
+    """The outputs of the graph in a file. CheckpointError for a malformed one, MXNetError if it cannot be read."""
     return parse(json_file.read(path), os.fspath(path))
 
 
-def parse(text: str | bytes, name: str) -> Symbol:
+def parse(text: str | bytes, name: str) -> Sequence[Entry]:
     """`read` for the file's contents; `name` is for messages."""
-    return _Reader(name).symbol(text)
+    return _Reader(name).outputs(text)
 
 
 class Summary(NamedTuple):
@@ -111,9 +110,9 @@ class _Reader:
 
     # JSON
 
-    def symbol(self, text: str | bytes) -> Symbol:
+    def outputs(self, text: str | bytes) -> Sequence[Entry]:
         graph = self.mapping(json_file.decode(text, self.name, "a graph"), "the graph", GRAPH_KEYS)
-        return Symbol(self.graph(graph, self.version(graph))[0])
+        return self.graph(graph, self.version(graph))[0]
 
     def mapping(self, value: Any, where: str, keys: Mapping[str, bool]) -> dict[str, Any]:
         if not isinstance(value, dict):

@@ -9,20 +9,18 @@ from itertools import accumulate
 from gluonjit.files import atomic
 from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.json_upgrade import CURRENT
-from gluonjit.symbol.symbol import Symbol
 
 LONG = 10
 """Lists of more items have each on a line of its own."""
 
 
-def write(path: str | os.PathLike[str], symbol: Symbol, remove_amp_cast: bool = True) -> None:
-    """Writes `text(symbol)` to a file, which is replaced at once if it exists. MXNetError when that fails."""
-    atomic.write(path, [text(symbol, remove_amp_cast).encode()])
+def write(path: str | os.PathLike[str], heads: Sequence[Entry], remove_amp_cast: bool = True) -> None:
+    """Writes `text(heads)` to a file, which is replaced at once if it exists. MXNetError when that fails."""
+    atomic.write(path, [text(heads, remove_amp_cast).encode()])
 
 
-def text(symbol: Symbol, remove_amp_cast: bool = True) -> str:
-    """The JSON of a graph; without the casts that automatic mixed precision put in, if `remove_amp_cast`."""
-    heads = symbol._heads
+def text(heads: Sequence[Entry], remove_amp_cast: bool = True) -> str:
+    """The JSON of the graph with these outputs; `remove_amp_cast` leaves out what automatic mixed precision put in."""
     if remove_amp_cast:
         heads = _without_amp_casts(heads)
     version = _object({"mxnet_version": f'["int", {CURRENT}]'}, 1, long=False)

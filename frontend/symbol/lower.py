@@ -10,7 +10,8 @@ import numpy as np
 from gluonjit.base import MXNetError
 from gluonjit.ir.graph import RNG_KEY, Builder, Graph, Value
 from gluonjit.ir.types import I64, IRError, TensorType
-from gluonjit.operators.control_flow import ControlFlow
+from gluonjit.language.source import quote
+from gluonjit.operators.loops_and_branches import ControlFlow
 from gluonjit.operators.registry import OperatorError
 from gluonjit.symbol.graph import Entry, Node
 from gluonjit.symbol.shapes import open_shape, solve_shapes
@@ -109,8 +110,6 @@ def emit(b: Builder, node: Node, operands: Sequence[Value], attrs: Mapping[str, 
 
 def operator_error(node: Node, types: Sequence[TensorType], cause: IRError) -> MXNetError:
     """`cause`, with the node's name, operator and operand types, and the line in the user's program."""
-    from gluonjit.trace.source import quote
-
     assert node.op is not None
     signature = ", ".join(map(str, types))
     return OperatorError(f"Error in operator {node.name}: {node.op.name}({signature}): {cause}{quote(node.loc)}")

@@ -14,9 +14,15 @@ from typing import Any, NoReturn
 
 from gluonjit import attribute
 from gluonjit.base import MXNetError, NotImplementedForSymbol, dtype_name
-from gluonjit.language.namespace import add_methods, input_names
+from gluonjit.context import current_context
+from gluonjit.language import late
+from gluonjit.language.array import Array, add_methods
+from gluonjit.language.kinds import as_np
+from gluonjit.language.namespace import input_names
+from gluonjit.language.running import running
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator
+from gluonjit.symbol import infer, json_reader, json_writer
 from gluonjit.symbol.arithmetic import ARITHMETIC, SignMethods
 from gluonjit.symbol.compose import make_node, not_found
 from gluonjit.symbol.graph import (
@@ -33,12 +39,11 @@ from gluonjit.symbol.graph import (
 from gluonjit.symbol.subgraph import with_graphs
 
 
-class Symbol(SignMethods):
+class Symbol(SignMethods, Array):
     """Outputs of a graph: `x + y`, `F.relu(x)`. Several, where an operator has several or `Group` made it."""
 
     __slots__ = ("_heads",)
-    _numpy = False
-    """Whether results of operators on it are symbols of `mx.sym.np`."""
+    _symbolic = True
     # NumPy scalars and arrays leave `np.float32(2) * x` to the symbol.
     __array_priority__ = 1000.0
     __hash__: Callable[..., int] = None  # type: ignore[assignment]  # as in MXNet: == makes a graph, so no dict key
@@ -203,9 +208,7 @@ class Symbol(SignMethods):
     def __reduce__(self) -> tuple[Any, ...]:
         order = post_order(self._heads)
         if any(node.graphs for node in order):
-            from gluonjit.symbol.files import load_json
-
-            return load_json, (self.tojson(remove_amp_cast=False),)
+            return _unpickle_json, (self.tojson(remove_amp_cast=False),)
         number = {node: k for k, node in enumerate(order)}
         rows = [
             (node.op.name if node.op else None, node.name, node.attrs, [(number[n], k) for n, k in node.inputs])
@@ -217,17 +220,13 @@ class Symbol(SignMethods):
 
     def tojson(self, remove_amp_cast: bool = True) -> str:
         """The graph as MXNet's JSON; without `amp_cast` and `amp_multicast` nodes, unless told otherwise."""
-        from gluonjit.symbol import json_writer
-
-        return json_writer.text(self, remove_amp_cast)
+        return json_writer.text(self._heads, remove_amp_cast)
 
     def save(self, fname: Any, remove_amp_cast: bool = True) -> None:
         """Writes `tojson` to a file; one that exists is replaced at once."""
-        from gluonjit.symbol import json_writer
-
         if not isinstance(fname, (str, os.PathLike)):
             raise TypeError("fname need to be string")
-        json_writer.write(fname, self, remove_amp_cast)
+        json_writer.write(fname, self._heads, remove_amp_cast)
 
     # Types
 
@@ -237,26 +236,18 @@ class Symbol(SignMethods):
         Shapes of arguments are given in order or by name; 0 is a dimension to be found. Raises MXNetError when they
         contradict each other.
         """
-        from gluonjit.symbol import infer
-
         return infer.infer_shape(self._heads, args, kwargs, partial=False)
 
     def infer_shape_partial(self, *args: Any, **kwargs: Any) -> Any:
         """Like `infer_shape`, giving what could be found: 0 for unknown dimensions, () for unknown ranks."""
-        from gluonjit.symbol import infer
-
         return infer.infer_shape(self._heads, args, kwargs, partial=True)
 
     def infer_type(self, *args: Any, **kwargs: Any) -> Any:
         """(argument dtypes, output dtypes, auxiliary dtypes), or Nones when something stays unknown."""
-        from gluonjit.symbol import infer
-
         return infer.infer_type(self._heads, args, kwargs, partial=False)
 
     def infer_type_partial(self, *args: Any, **kwargs: Any) -> Any:
         """Like `infer_type`, with None where nothing could be found."""
-        from gluonjit.symbol import infer
-
         return infer.infer_type(self._heads, args, kwargs, partial=True)
 
     # Execution
@@ -272,9 +263,7 @@ class Symbol(SignMethods):
         shared_exec: Any = None,
     ) -> Any:
         """An `Executor` over the given arrays: a list in the order of `list_arguments()`, or a dict by name."""
-        from gluonjit.execution import bound
-
-        return bound.bind(self, ctx, args, args_grad, grad_req, aux_states)
+        return late.bind(self, ctx, args, args_grad, grad_req, aux_states)
 
     def simple_bind(
         self,
@@ -289,49 +278,45 @@ class Symbol(SignMethods):
         **shapes: Any,
     ) -> Any:
         """An `Executor` over new arrays of zeros, whose shapes follow from those given."""
-        from gluonjit.execution import bound
-
-        return bound.simple_bind(self, ctx, grad_req, type_dict, shapes)
+        return late.simple_bind(self, ctx, grad_req, type_dict, shapes)
 
     def eval(self, ctx: Any = None, **kwargs: Any) -> list[Any]:
         """The outputs for the given arrays, one for every argument."""
-        from gluonjit.context import current_context
-
         return self.bind(current_context() if ctx is None else ctx, kwargs).forward()
 
     # Methods whose signature differs from the operator's
 
     def reshape(self, *args: Any, **kwargs: Any) -> Any:
         """`x.reshape((2, 3))` or `x.reshape(shape=(2, 3))`; codes 0, -1, -2, -3, -4 as in `F.reshape`."""
-        return _functions().reshape(self, *args, **kwargs)
+        return Symbol._functions.reshape(self, *args, **kwargs)
 
     def astype(self, *args: Any, **kwargs: Any) -> Any:
         """`F.cast`."""
-        return _functions().cast(self, *args, **kwargs)
+        return Symbol._functions.cast(self, *args, **kwargs)
 
     def flatten(self, inplace: bool = False, **kwargs: Any) -> Any:
         """Keeps the first axis and joins the others."""
-        return _functions().flatten(self, **kwargs)
+        return Symbol._functions.flatten(self, **kwargs)
 
     def expand_dims(self, axis: int, inplace: bool = False, **kwargs: Any) -> Any:
         """Inserts an axis of size 1."""
-        return _functions().expand_dims(self, axis=axis, **kwargs)
+        return Symbol._functions.expand_dims(self, axis=axis, **kwargs)
 
     def squeeze(self, axis: Any = None, inplace: bool = False, **kwargs: Any) -> Any:
         """Drops axes of size 1: the given ones, or all."""
-        return _functions().squeeze(self, axis=axis, **kwargs)
+        return Symbol._functions.squeeze(self, axis=axis, **kwargs)
 
     def broadcast_to(self, *args: Any, **kwargs: Any) -> Any:
         """Repeats axes of size 1 up to the given shape."""
-        return _functions().broadcast_to(self, *args, **kwargs)
+        return Symbol._functions.broadcast_to(self, *args, **kwargs)
 
     def broadcast_like(self, *args: Any, **kwargs: Any) -> Any:
         """Repeats axes of size 1 up to the shape of another symbol."""
-        return _functions().broadcast_like(self, *args, **kwargs)
+        return Symbol._functions.broadcast_like(self, *args, **kwargs)
 
     def split_v2(self, *args: Any, **kwargs: Any) -> Any:
         """Splits along an axis, evenly or at given indices."""
-        return _functions().split_v2(self, *args, **kwargs)
+        return Symbol._functions.split_v2(self, *args, **kwargs)
 
     def as_nd_ndarray(self) -> Any:
         """Itself."""
@@ -339,8 +324,6 @@ class Symbol(SignMethods):
 
     def as_np_ndarray(self) -> Any:
         """The same graph, with NumPy's semantics."""
-        from gluonjit.language.kinds import as_np
-
         return as_np(Symbol(self._heads))
 
     # Arithmetic, whose signs `SignMethods` has
@@ -396,14 +379,7 @@ class Symbol(SignMethods):
         raise NotImplementedForSymbol(self.backward, None)
 
 
-def _functions() -> Any:
-    """The package with the operator functions."""
-    import gluonjit.symbol
-
-    return gluonjit.symbol
-
-
-add_methods(Symbol, _functions)
+add_methods(Symbol)
 
 
 def _apply(op: str, hint: str, operands: Sequence[Symbol], attrs: Mapping[str, Any] | None = None) -> Any:
@@ -424,9 +400,7 @@ def invoke(
     `operands` are in the order of the signature, None where one was left out; those of a variadic operator may also
     be in `attrs`, by name. `out` is for traces; MXNet's symbols ignore it.
     """
-    from gluonjit.language import running
-
-    trace = running.current_trace()
+    trace = running.trace
     if trace is not None and trace.concerns(operands):
         return trace.invoke(op, operands, attrs, out=out, name=name, attr=attr, hint=hint)
     by_name = {key: value for key, value in attrs.items() if isinstance(value, Symbol)}
@@ -495,6 +469,10 @@ def Group(symbols: Sequence[Symbol]) -> Symbol:
     if not symbols or not all(isinstance(s, Symbol) for s in symbols):
         raise TypeError("Expected a list of symbols as input")
     return Symbol([head for s in symbols for head in s._heads])
+
+
+def _unpickle_json(text: str) -> Symbol:
+    return Symbol(json_reader.parse(text, "<pickled symbol>"))
 
 
 def _unpickle(rows: Sequence[tuple[Any, ...]], heads: Sequence[tuple[int, int]]) -> Symbol:

@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from gluonjit.autograd import modes
+from gluonjit import ndarray, symbol
 from gluonjit.base import MXNetError, TraceError, ValueNeeded
 from gluonjit.context import Context
 from gluonjit.ir.types import TensorType, dtype, type_of
 from gluonjit.language import running
 from gluonjit.language.kinds import as_np
+from gluonjit.language.modes import modes
+from gluonjit.language.source import quote, user_loc
+from gluonjit.ndarray import NDArray
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator, Shape
+from gluonjit.symbol import symbolic_loops
 from gluonjit.symbol.compose import make_node
 from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.shapes import is_complete
@@ -28,15 +32,13 @@ from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import facts
 from gluonjit.trace.facts import Fact
 from gluonjit.trace.memory import Cell, read, write
-from gluonjit.trace.source import quote, user_loc
+from gluonjit.trace.symbol import TracedSymbol
 from gluonjit.trace.typetable import TypeTable
 from gluonjit.util import is_np_array
 
 if TYPE_CHECKING:
     from gluonjit.gluon.block import HybridBlock
     from gluonjit.gluon.parameter import Parameter
-    from gluonjit.ndarray import NDArray
-    from gluonjit.trace.symbol import TracedSymbol
 
 
 OUTLIVED = (
@@ -81,8 +83,6 @@ class Recorder:
     # Inputs
 
     def _input(self, name: str, type: TensorType | None, origin: Any, node: Node | None = None) -> TracedSymbol:
-        from gluonjit.trace.symbol import TracedSymbol
-
         node = node or Node(None, name, {})
         if type is not None:
             self.types[node, 0] = type
@@ -138,8 +138,6 @@ class Recorder:
 
     def constant(self, value: np.ndarray) -> TracedSymbol:
         """An array that the program makes anew in every call, always with this value."""
-        from gluonjit.trace.symbol import TracedSymbol
-
         node = Node(None, f"constant{len(self.constants)}", {}, loc=self.loc())
         array = np.array(value, order="C")
         array.setflags(write=False)
@@ -149,8 +147,6 @@ class Recorder:
 
     def adopt(self, value: Any) -> Any:
         """An NDArray, or a parameter's variable, as symbol of this trace; anything else as it is."""
-        from gluonjit.ndarray import NDArray
-
         if isinstance(value, NDArray):
             return self.capture(value)
         if type(value) is Symbol:
@@ -161,8 +157,6 @@ class Recorder:
 
     def lift(self, value: Any) -> TracedSymbol:
         """`value` as symbol of this trace; MXNetError for a symbol that does not belong here."""
-        from gluonjit.trace.symbol import TracedSymbol
-
         value = self.adopt(value)
         if not isinstance(value, TracedSymbol):
             raise MXNetError(f"Unknown input to HybridBlock: {', '.join(value.list_inputs())}")
@@ -174,13 +168,11 @@ class Recorder:
 
     def call(self, block: HybridBlock, args: Sequence[Any]) -> Any:
         """`block(*args)` as part of this trace: its `hybrid_forward` on symbols. Other arguments pass as they are."""
-        import gluonjit.symbol
-
         params = {name: self.parameter(p) for name, p in block._reg_params.items()}
         self.blocks.append(block)
         try:
             with block.name_scope():
-                return block.hybrid_forward(gluonjit.symbol, *map(self.adopt, args), **params)
+                return block.hybrid_forward(symbol, *map(self.adopt, args), **params)
         finally:
             self.blocks.pop()
 
@@ -191,8 +183,6 @@ class Recorder:
 
     def concerns(self, operands: Sequence[Any]) -> bool:
         """Whether an operator on these belongs into the trace, and not into an untyped graph beside it."""
-        from gluonjit.trace.symbol import TracedSymbol
-
         given = [x for x in operands if x is not None]
         return not given or any(isinstance(x, TracedSymbol) or not isinstance(x, Symbol) for x in given)
 
@@ -235,10 +225,12 @@ class Recorder:
             as_np(symbols)
         return symbols[0] if len(symbols) == 1 else symbols
 
+    def array_function(self, name: str) -> Any:
+        """The function `name` of `mx.nd`, which records like any other; None if there is none."""
+        return getattr(ndarray, name, None)
+
     def fresh(self, entry: Entry) -> TracedSymbol:
         """The array of memory of its own that holds `entry`."""
-        from gluonjit.trace.symbol import TracedSymbol
-
         type = self.types.get(entry)
         return TracedSymbol(self, Cell(entry, self.frames[-1]), 0, type.shape if type else None)
 
@@ -267,7 +259,7 @@ class Recorder:
             self.modes[node] = modes.training
         self._table.add(node)
 
-    def graft(self, symbol: Symbol, inputs: Mapping[str, Any]) -> list[TracedSymbol]:
+    def graft(self, graph: Symbol, inputs: Mapping[str, Any]) -> list[TracedSymbol]:
         """The outputs of a finished graph on arrays of the trace, by variable; its nodes become the trace's.
 
         MXNetError for a variable that `inputs` lacks, and for operands that do not fit.
@@ -276,7 +268,7 @@ class Recorder:
             raise MXNetError(OUTLIVED)
         loc = self.loc()
         env: dict[Entry, Entry] = {}
-        for node in post_order(symbol._heads):
+        for node in post_order(graph._heads):
             if node.op is None:
                 if node.name not in inputs:
                     raise MXNetError(f"Unknown input to HybridBlock: {node.name}")
@@ -293,7 +285,7 @@ class Recorder:
                 if written[0].op is None:
                     write(self.lift(inputs[written[0].name]), (new, k))
                     env[written] = (new, k)
-        return [self.fresh(env[head]) for head in symbol._heads]
+        return [self.fresh(env[head]) for head in graph._heads]
 
     # Bodies of loops and branches
 
@@ -307,8 +299,6 @@ class Recorder:
 
         Its operators do not become part of the program. Arrays from outside can be read in it, and not written to.
         """
-        from gluonjit.trace.symbol import TracedSymbol
-
         outer, before, assumed = self.nodes, set(self.facts), len(self._assumed)
         handles = []
         for k, (node, x) in enumerate(zip(variables, alike, strict=True)):
@@ -354,6 +344,17 @@ class Recorder:
                     self.note("shape", entry)
                     self.note("dtype", entry)
         return [self.fresh((node, k)) for k in range(node.visible)]
+
+    def foreach(self, body: Callable[..., Any], data: Any, init_states: Any, name: str) -> Any:
+        return symbolic_loops.foreach(body, data, init_states, name)
+
+    def while_loop(
+        self, cond: Callable[..., Any], func: Callable[..., Any], loop_vars: Any, max_iterations: Any, name: str
+    ) -> Any:
+        return symbolic_loops.while_loop(cond, func, loop_vars, max_iterations, name)
+
+    def cond(self, pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], name: str) -> Any:
+        return symbolic_loops.cond(pred, then_func, else_func, name)
 
     def _found(self, entry: Entry, shape: Shape) -> TensorType:
         """The type of the parameter behind a variable, now that its shape is known."""
@@ -423,9 +424,9 @@ class Recorder:
         raise error
 
 
-def _alike(x: NDArray, symbol: TracedSymbol) -> Any:
+def _alike(x: NDArray, handle: TracedSymbol) -> Any:
     """The symbol that nobody has seen yet, of the kind that `x` is: of `mx.nd` or of `mx.np`."""
-    return as_np(symbol) if x._numpy else symbol
+    return as_np(handle) if x._numpy else handle
 
 
 def _elements(x: NDArray) -> Any:

@@ -12,13 +12,16 @@ from numbers import Number
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gluonjit.base import MXNetError, dtype_name, numeric_types
+from gluonjit.context import Context
 from gluonjit.ir.types import TensorType
 from gluonjit.ir.types import dtype as ir_dtype
+from gluonjit.language.array import Array
+from gluonjit.language.kinds import as_np
 from gluonjit.operators import registry
 from gluonjit.symbol.arithmetic import ARITHMETIC
 from gluonjit.symbol.graph import Entry
 from gluonjit.symbol.symbol import Symbol
-from gluonjit.trace import indexing
+from gluonjit.trace import subscripts
 from gluonjit.trace.memory import Cell, read
 
 if TYPE_CHECKING:
@@ -100,10 +103,10 @@ class TracedSymbol(Symbol):
         return (self[k] for k in range(len(self)))
 
     def __getitem__(self, key: Any) -> Any:
-        return indexing.get(self, key)
+        return subscripts.get(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        indexing.put(self, key, value)
+        subscripts.put(self, key, value)
 
     # Views and copies
 
@@ -190,14 +193,10 @@ class TracedSymbol(Symbol):
 
     def as_np_ndarray(self) -> Any:
         """The `mx.np.ndarray` on the same memory."""
-        from gluonjit.language.kinds import as_np
-
         return as_np(self.view(0, self._type.shape))
 
     def copyto(self, other: Any) -> Any:
         """Writes its elements to `other`, an array of the same shape; with a context, a copy."""
-        from gluonjit.context import Context
-
         if isinstance(other, Context):
             return self.copy()
         target = self._recorder.lift(other)
@@ -234,10 +233,8 @@ class TracedSymbol(Symbol):
 
     def _sign(self, what: str, other: Any, reverse: bool = False) -> tuple[list[Any], str, str, dict[str, Any]]:
         """(operands, operator, name hint, attributes) of `self <what> other`."""
-        from gluonjit.ndarray import NDArray
-
         sign = ARITHMETIC[what]
-        if isinstance(other, (Symbol, NDArray)):
+        if isinstance(other, Array):
             left, right = self, self._recorder.lift(other)
             if reverse:
                 left, right = right, left

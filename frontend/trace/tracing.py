@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gluonjit.autograd import modes
 from gluonjit.base import MXNetError, TraceError
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 from gluonjit.language import forms, running
 from gluonjit.language.kinds import as_np
+from gluonjit.language.modes import modes
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.lower import completed_sources, lower, stream_numbers

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gluonjit import nd
-from gluonjit.ndarray import indexing
+from gluonjit.ndarray import index_keys
 
 s = np.s_
 SHAPE = (2, 3, 4)
@@ -200,7 +200,7 @@ def test_contiguity_is_what_numpy_finds():
             key.append(slice(start, stop, [None, 1, 2, -1, -2][rng.integers(5)]))
             if n and rng.random() < 0.3:
                 key[-1] = int(rng.integers(-n, n))
-        meaning = indexing.parse(tuple(key), shape)
+        meaning = index_keys.parse(tuple(key), shape)
         view = array[tuple(key)]
         assert meaning.shape == (view.shape or (1,))
         assert array[meaning.slices].size == view.size

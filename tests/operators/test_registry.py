@@ -10,7 +10,7 @@ from gluonjit.ir.graph import evaluate
 from gluonjit.ir.types import IRError, dtype_of, type_of
 from gluonjit.operators import registry
 from gluonjit.operators.attributes import boolean, dtype, integer, number, optional, shape
-from gluonjit.operators.control_flow import ControlFlow
+from gluonjit.operators.loops_and_branches import ControlFlow
 from gluonjit.operators.registry import OPERATORS, OperatorError
 from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import compile_graph

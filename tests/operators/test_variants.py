@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gluonjit.operators import registry
-from gluonjit.operators.control_flow import ControlFlow
+from gluonjit.operators.loops_and_branches import ControlFlow
 from gluonjit.operators.registry import OPERATORS
 from support.compare import difference
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from gluonjit.autograd import no_gradients
 from gluonjit.base import MXNetError
+from gluonjit.language.modes import no_gradients
 
 _amp_initialized = False
 """Programs read it to see whether `init` has been called."""

@@ -26,6 +26,7 @@ import numpy as np
 from gluonjit import context, ndarray
 from gluonjit.base import MXNetError
 from gluonjit.gluon.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
+from gluonjit.language import rng
 from gluonjit.ndarray import NDArray
 
 __all__ = ["DataLoader", "default_batchify_fn", "default_mp_batchify_fn"]
@@ -66,11 +67,9 @@ def _worker_initializer(dataset: Any, seed: int, started: Any) -> None:
         started.value += 1
         own = (seed + started.value) % 2**32
     # Forked processes would otherwise all draw the same random numbers.
-    from gluonjit import random as mx_random
-
     np.random.seed(own)
     random.seed(own)
-    mx_random.seed(own)
+    rng.seed(own)
 
 
 def _worker_fn(samples: Any, batchify_fn: Callable[[Any], Any], dataset: Any = None) -> bytes:

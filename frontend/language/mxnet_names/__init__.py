@@ -13,6 +13,8 @@ from importlib import import_module, resources
 from types import ModuleType
 from typing import Any
 
+from gluonjit.ir.opdef import did_you_mean
+
 VERSION = "1.9.1"
 
 SHORT = {
@@ -65,11 +67,19 @@ def _table(file: str) -> Iterable[list[str]]:
     return (line.split() for line in text.splitlines() if not line.startswith("#"))
 
 
+def place_of(name: str) -> tuple[str, str]:
+    """Sub-module and function name of the operator called `name`: `_contrib_foo` → ('contrib', 'foo')."""
+    for place in ("contrib", "linalg", "sparse", "image"):
+        if name.startswith(f"_{place}_"):
+            return place, name[len(place) + 2 :]
+    if name.startswith("_random_") and name.endswith("_like"):
+        return "random", name[len("_random_") :]
+    return ("_internal" if name.startswith("_") else "op"), name
+
+
 @cache
 def _functions() -> frozenset[tuple[str, str]]:
     """Where each operator's function is: ('contrib', 'box_nms'), ('op', 'relu')."""
-    from gluonjit.language.namespace import place_of
-
     return frozenset(place_of(name) for op, aliases in operators().items() for name in (op, *aliases))
 
 
@@ -109,8 +119,6 @@ def no_attribute(module: str, name: str, near: Iterable[str] = ()) -> AttributeE
         if has(f"{module.partition('.')[2]}.{name}".lstrip(".")):
             text += f": MXNet {VERSION} has it, gluonjit lacks it"
         else:
-            from gluonjit.ir.opdef import did_you_mean
-
             text += did_you_mean(name, near)
     return AttributeError(text)
 

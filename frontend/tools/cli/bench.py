@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gluonjit import random
+from gluonjit.language import rng
 from gluonjit.tools.cli.loading import load_python
 from gluonjit.tools.cli.models import add_model, load_model
 
@@ -50,11 +50,11 @@ def _run(arguments: argparse.Namespace) -> None:
     contenders["hybridized"] = lambda: compiled(*inputs)
 
     if arguments.explain:
-        from gluonjit import autograd
         from gluonjit.execution.cached_call import trace_call
+        from gluonjit.language.modes import predict_mode
         from gluonjit.tools.cli.dump import render
 
-        with autograd.predict_mode():
+        with predict_mode():
             print(render(trace_call(compiled, inputs), "explain"))
     times = measure(contenders, arguments.rounds, arguments.seconds)
     print(f"first hybridized call, compiling included: {first:.3f} s")
@@ -77,7 +77,7 @@ def _imperative(block: Any, inputs: list[Any]) -> Callable[[], Any]:
     graph = trace_call(block, inputs)
     params = {name: param.data() for name, param in block.params.items()}
     values = [params[v.name]._array for v in graph.inputs[len(inputs) :] if v.name in params]
-    key = [random.reserve(1)] * (len(graph.inputs) - len(inputs) - len(values))
+    key = [rng.reserve(1)] * (len(graph.inputs) - len(inputs) - len(values))
     arrays = [*(x._array for x in inputs), *values, *key]
     return lambda: run_monitored(graph, arrays, lambda *_: None, False)
 

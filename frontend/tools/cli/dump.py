@@ -32,11 +32,11 @@ def add_commands(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from gluonjit import autograd
     from gluonjit.execution.cached_call import trace_call
+    from gluonjit.language import modes
 
     block, given = load_model(arguments)
-    with autograd.train_mode() if arguments.train else autograd.predict_mode():
+    with modes.train_mode() if arguments.train else modes.predict_mode():
         graph = trace_call(block, given)
     stage = "explain" if arguments.explain else arguments.stage
     print(render(graph, stage, arguments.locs, not arguments.no_winograd), end="")

@@ -39,7 +39,7 @@ class FileModel:
 
     def __init__(self, graph: str, params: str | None) -> None:
         from gluonjit import symbol
-        from gluonjit.execution.bound import LEARNED
+        from gluonjit.execution.executor import LEARNED
 
         self.path = graph
         self.symbol = symbol.load(graph)
@@ -100,7 +100,7 @@ class FileModel:
 
     def _types(self, values: Mapping[str, np.ndarray]) -> Mapping[str, TensorType]:
         """The types of all variables. What the parameters are decides the inputs' element types, if it does."""
-        from gluonjit.execution.bound import solve_variables
+        from gluonjit.execution.executor import solve_variables
 
         arguments = self.symbol.list_arguments()
         known = {name: x.dtype for name, x in self.arrays.items() if name in arguments}

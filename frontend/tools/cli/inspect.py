@@ -63,7 +63,7 @@ def _arrays(path: str, every: bool) -> None:
 
 def _graph(arguments: argparse.Namespace) -> list[str]:
     """Describes the graph; returns what stands in the way of running it."""
-    from gluonjit.execution.bound import LEARNED
+    from gluonjit.execution.executor import LEARNED
     from gluonjit.symbol import json_reader
 
     head = json_reader.summary(arguments.model)

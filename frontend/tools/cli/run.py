@@ -115,8 +115,8 @@ def _run_file(arguments: argparse.Namespace) -> tuple[list[str], list[np.ndarray
 
 
 def _outputs(block: Any, inputs: Sequence[Any], seed: int) -> list[np.ndarray]:
-    from gluonjit import random
+    from gluonjit.language import rng
     from gluonjit.trace import flatten
 
-    random.seed(seed)
+    rng.seed(seed)
     return [x.asnumpy() for x in flatten([block(*inputs)])[0]]

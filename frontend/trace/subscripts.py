@@ -1,6 +1,6 @@
 """`x[key]` and `x[key] = value` while tracing.
 
-What a key means is worked out on shapes by `ndarray.indexing`, as imperatively. A basic key is a `slice`, or a view
+What a key means is worked out on shapes by `ndarray.index_keys`, as imperatively. A basic key is a `slice`, or a view
 where NDArray has one. A constant index array becomes a gather from the flattened array, for the positions are known;
 an index that is itself an array of the trace becomes `take`.
 """
@@ -15,9 +15,10 @@ import numpy as np
 
 from gluonjit.base import numeric_types
 from gluonjit.ir.types import F64, I32, I64, DType, broadcast_shapes
-from gluonjit.ndarray.indexing import Advanced, Basic, first_axis, fit, parse, whole_numbers
+from gluonjit.language.array import Array
+from gluonjit.ndarray.index_keys import Advanced, Basic, first_axis, fit, numpy_key, parse, whole_numbers
+from gluonjit.ndarray.ndarray import convert
 from gluonjit.symbol.graph import Entry
-from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace.memory import pin, read, reshaped, write
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ def get(x: TracedSymbol, key: Any) -> Any:
 
 def get_as_numpy(x: TracedSymbol, key: Any) -> Any:
     """`x[key]` by NumPy's rules: no axes may be left, and bools are masks."""
-    from gluonjit.numpy.multiarray import numpy_key
-
     recorder = x._recorder
     shape = x.shape
     if _traced_parts(key):
@@ -133,9 +132,7 @@ def _is_whole(key: Any) -> bool:
 
 def _traced_parts(key: Any) -> list[Any]:
     """The parts of a key that are arrays whose values are not known."""
-    from gluonjit.ndarray import NDArray
-
-    return [part for part in (key if isinstance(key, tuple) else (key,)) if isinstance(part, (Symbol, NDArray))]
+    return [part for part in (key if isinstance(key, tuple) else (key,)) if isinstance(part, Array)]
 
 
 def _flat(start: Sequence[int], shape: Shape) -> int:
@@ -245,10 +242,8 @@ def _tuples(x: TracedSymbol, parts: Sequence[Any]) -> Entry:
 
 def _index(x: TracedSymbol, part: Any) -> Entry:
     """One index array, as integers: fractions are dropped."""
-    from gluonjit.ndarray import NDArray
-
     recorder = x._recorder
-    if not isinstance(part, (Symbol, NDArray)):
+    if not isinstance(part, Array):
         return read(recorder.constant(np.atleast_1d(whole_numbers(part))))
     entry = read(recorder.lift(part))
     dtype = recorder.note("dtype", entry)
@@ -265,11 +260,9 @@ def _cast(recorder: Recorder, entry: Entry, dtype: DType) -> Entry:
 
 def _fitted(x: TracedSymbol, value: Any, shape: Shape, squeeze: Sequence[int]) -> Entry:
     """`value` as an entry of x's element type and of `shape`: cast and broadcast, leading axes of length 1 dropped."""
-    from gluonjit.ndarray.ndarray import NDArray, convert
-
     recorder = x._recorder
     dtype = recorder.ask("dtype", x)
-    if not isinstance(value, (Symbol, NDArray)):
+    if not isinstance(value, Array):
         value = recorder.constant(np.atleast_1d(convert(np.asarray(value), dtype.numpy)))
     entry = read(recorder.lift(value))
     if recorder.note("dtype", entry) is not dtype:

@@ -1,7 +1,7 @@
 """`foreach`, `while_loop` and `cond` on symbols, those of a trace and untyped ones.
 
 The functions that they are given run once, on variables, and what they compute becomes a graph inside of a node
-(`operators.control_flow`), compiled as a loop or branch.
+(`operators.loops_and_branches`), compiled as a loop or branch.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gluonjit.control_flow import flat, iterations, listed, one_step
 from gluonjit.language import forms
+from gluonjit.language.array import Array
 from gluonjit.language.kinds import as_np
+from gluonjit.language.loop_contract import flat, iterations, listed, one_step
 from gluonjit.language.running import running
-from gluonjit.ndarray import NDArray
 from gluonjit.symbol.graph import Entry, Node
 from gluonjit.symbol.subgraph import MARK, Origin, Subgraph, control_node, cut, marked
 from gluonjit.symbol.symbol import Symbol
 
 
 def _flat(value: Any, what: str) -> tuple[list[Any], Any]:
-    return flat(value, what, (NDArray, Symbol))
+    return flat(value, what, Array)
 
 
 @dataclass
@@ -99,7 +99,7 @@ def _lifted(values: Sequence[Any]) -> list[Any]:
     return list(values) if trace is None else [trace.lift(x) for x in values]
 
 
-def foreach_symbols(body: Callable[..., Any], data: Any, init_states: Any, name: str) -> Any:
+def foreach(body: Callable[..., Any], data: Any, init_states: Any, name: str) -> Any:
     rows, data_form = _flat(data, "foreach input")
     data_form = listed(data_form)
     states, states_form = _flat(init_states, "foreach states")
@@ -137,7 +137,7 @@ def _operands(bodies: Sequence[_Body], count: int) -> tuple[list[Entry], list[li
     return captured, [[o if isinstance(o, int) else number[o] for o in body.origins] for body in bodies]
 
 
-def while_symbols(
+def while_loop(
     cond: Callable[..., Any], func: Callable[..., Any], loop_vars: Any, max_iterations: Any, name: str
 ) -> Any:
     most = iterations(loop_vars, max_iterations)
@@ -178,7 +178,7 @@ def while_symbols(
     return forms.rebuild(listed(outputs_form), results[:outputs]), forms.rebuild(listed(form), results[outputs:])
 
 
-def cond_symbols(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], name: str) -> Any:
+def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], name: str) -> Any:
     def recorded(part: str, function: Callable[[], Any]) -> _Body:
         return _record(f"{name}_{part}", [], 0, lambda: _flat(function(), "cond outputs"))
 

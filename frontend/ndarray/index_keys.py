@@ -1,4 +1,4 @@
-"""What an index means: `x[key]` and `x[key] = value` by MXNet's rules, worked out on shapes alone.
+"""What an index key means: `x[key]` and `x[key] = value` by MXNet's rules, worked out on shapes alone.
 
 MXNet knows two kinds of keys. Integers, slices, None and Ellipsis are *basic*: the result shares memory with the array
 when the elements are contiguous, and is a copy otherwise. A list, tuple, range or array in the key makes it *advanced*:
@@ -21,6 +21,7 @@ import numpy as np
 
 from gluonjit.base import MXNetError, integer_types
 from gluonjit.ir.primitives.elementwise import saturating
+from gluonjit.language.array import Array
 
 Shape = tuple[int, ...]
 
@@ -263,3 +264,17 @@ def fit(value: np.ndarray, shape: Shape, squeeze: Sequence[int] = ()) -> np.ndar
             "operands could not be broadcast together with remapped shapes[original->remapped]: "
             f"{value.shape} and requested shape {shape}"
         ) from None
+
+
+def numpy_key(key: Any) -> tuple[Any, ...]:
+    """An index as NumPy takes it, as a tuple: arrays as NumPy's, and floats among them as whole numbers."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return tuple(_index(part) for part in parts)
+
+
+def _index(part: Any) -> Any:
+    if isinstance(part, Array):
+        part = part._array  # type: ignore[attr-defined]
+    elif isinstance(part, list):
+        part = np.asarray([getattr(p, "_array", p) for p in part], None if part else np.int64)
+    return whole_numbers(part) if isinstance(part, np.ndarray) and part.dtype.kind in "fVuO" else part

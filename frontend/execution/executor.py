@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit import autograd, random
+from gluonjit import ndarray
 from gluonjit.base import MXNetError
 from gluonjit.context import Context
+from gluonjit.execution.backends import get_backend
+from gluonjit.execution.monitored import run_monitored
 from gluonjit.ir.types import F32, TensorType, type_of
 from gluonjit.ir.types import dtype as ir_dtype
+from gluonjit.language import late, rng
+from gluonjit.language.modes import no_gradients
+from gluonjit.ndarray import NDArray
 from gluonjit.symbol.dtypes import solve_types
 from gluonjit.symbol.graph import Entry, Node, post_order, variables
 from gluonjit.symbol.infer import check_shape, known_variables
@@ -80,8 +85,6 @@ class Executor:
         An output that is a variable is that variable's array, and one that is listed twice is one array.
         """
         if self._outputs is None:
-            from gluonjit import ndarray
-
             arrays = dict(zip([*self._arguments, *self._aux], [*self.arg_arrays, *self.aux_arrays]))
             made: dict[Entry, Any] = {}
             for head, v in zip(self._symbol._heads, self._graph(False).outputs):
@@ -99,8 +102,6 @@ class Executor:
 
     def forward(self, is_train: bool = False, **kwargs: Any) -> list[Any]:
         """Runs the graph; keywords are copied into the arguments' arrays before."""
-        from gluonjit.ndarray import NDArray
-
         arguments = self.arg_dict if kwargs else {}
         for name, array in kwargs.items():
             if not isinstance(array, (NDArray, np.ndarray)):
@@ -114,8 +115,6 @@ class Executor:
             arguments[name][:] = array
         training = bool(is_train)
         if training not in self._compiled:
-            from gluonjit.execution.backends import get_backend
-
             nodes = post_order(self._symbol._heads)
             params = self._parameters(kwargs)
             callee = get_backend(None)(self._graph(training).with_attrs(params=params), {})
@@ -127,11 +126,9 @@ class Executor:
         for k in params:
             versions[k] = arrays[k].storage().watch()
         if streams:
-            inputs.append(random.reserve(streams))
+            inputs.append(rng.reserve(streams))
             versions.append(None)
         if self._monitor is not None:
-            from gluonjit.execution.monitored import run_monitored
-
             show, everything = self._monitor
             run_monitored(self._graph(training), inputs, lambda name, _, x: show(name, x), everything, True)
         outputs, updates = callee.run(inputs, versions)
@@ -176,7 +173,7 @@ class Executor:
 
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
         """Not available yet: MXNetError."""
-        autograd.no_gradients("Executor.backward")
+        no_gradients("Executor.backward")
 
     def copy_params_from(
         self,
@@ -200,8 +197,6 @@ class Executor:
 
         Unless `partial_shaping`, shapes that are not given must stay; unless `allow_up_sizing`, none may grow.
         """
-        from gluonjit import ndarray
-
         known = known_variables(self._symbol._heads, (), kwargs, check_shape)
         table = solve_shapes(self._symbol._heads, known)
         arrays = []
@@ -253,8 +248,6 @@ def bind(symbol: Any, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_st
 
 
 def _arrays(key: str, given: Any, names: Sequence[str]) -> list[Any]:
-    from gluonjit.ndarray import NDArray
-
     if isinstance(given, (list, tuple)):
         if len(given) != len(names):
             raise ValueError(f"Length of {key} does not match the number of arguments")
@@ -273,8 +266,6 @@ def _arrays(key: str, given: Any, names: Sequence[str]) -> list[Any]:
 
 def simple_bind(symbol: Any, ctx: Any, grad_req: Any, type_dict: Any, shapes: Mapping[str, Any]) -> Executor:
     """See `Symbol.simple_bind`."""
-    from gluonjit import ndarray
-
     arguments, aux = variables(symbol._heads)
     types = solve_variables(symbol, type_dict or {}, shapes)
 
@@ -308,3 +299,8 @@ def solve_variables(symbol: Any, types: Mapping[str, Any], shapes: Mapping[str, 
         )
     dtypes = solve_types(heads, given)
     return {name: TensorType(dtypes[n, 0] or F32, table[n, 0] or ()) for name, n in by_name.items()}
+
+
+late.executor_class.provide(lambda: Executor)
+late.bind.provide(bind)
+late.simple_bind.provide(simple_bind)

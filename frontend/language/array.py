@@ -1,0 +1,60 @@
+"""`Array`: what NDArray, Symbol, the symbols of a trace and their counterparts of `mx.np` have in common.
+
+Code that takes operands of any of these kinds asks for an `Array`, and what is to be known of it. So the layers that
+define the kinds do not need each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+METHODS = (
+    # By topic: elementwise, powers, trigonometry, activations, reductions and order, shapes, picking.
+    "abs sign round rint fix floor ceil trunc clip exp expm1 log log10 log2 log1p "
+    "sqrt rsqrt cbrt rcbrt square reciprocal "
+    "sin cos tan arcsin arccos arctan degrees radians sinh cosh tanh arcsinh arccosh arctanh "
+    "relu sigmoid softmax log_softmax softmin "
+    "sum nansum prod nanprod mean max min norm sort topk argsort argmax argmax_channel argmin "
+    "reshape_like zeros_like ones_like shape_array size_array broadcast_axes repeat tile pad swapaxes transpose flip "
+    "depth_to_space space_to_depth split slice slice_axis slice_like take one_hot pick diag"
+).split()
+"""The operators that are methods of NDArray and Symbol both: `x.exp()` is `F.exp(x)`."""
+
+
+class Array:
+    """An operand of operators, and a result.
+
+    * `_numpy`: whether results of operators on it are of the kind of `mx.np`.
+    * `_symbolic`: whether operators append nodes to a graph instead of computing.
+    * `_functions`: the package with the operator functions for it, `mx.nd` or `mx.sym`.
+    * `_invoke(op, operands, attrs, out, name, attr, hint)`: runs an operator on operands of this class; see
+      `language.namespace.Flavour`.
+
+    The last two are set when the package is complete (`namespace.populate`).
+    """
+
+    __slots__ = ()
+
+    _numpy: ClassVar[bool] = False
+    _symbolic: ClassVar[bool] = False
+    _functions: ClassVar[Any]
+    _invoke: ClassVar[Callable[..., Any]]
+
+
+def add_methods(cls: type[Array]) -> None:
+    """Gives `cls` those METHODS that it does not define itself."""
+    for name in METHODS:
+        if name not in cls.__dict__:
+            setattr(cls, name, _method(name, cls))
+
+
+def _method(name: str, cls: type[Array]) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(cls._functions, name)(self, *args, **kwargs)
+
+    method.__name__ = name
+    method.__qualname__ = f"{cls.__qualname__}.{name}"
+    method.__module__ = cls.__module__
+    method.__doc__ = f"`x.{name}(…)` is `{name}(x, …)`; see there for the arguments."
+    return method

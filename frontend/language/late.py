@@ -1,0 +1,46 @@
+"""What a lower layer offers and a higher one does: `Symbol.bind` is done by `execution`.
+
+Imports point down only. Each function here stands for one that a higher layer provides, in the module that is named;
+the first call imports that module.
+
+    late.bind(symbol, ...)                    # where it is offered: symbol/symbol.py
+    late.bind.provide(bind)                   # where it is done: execution/executor.py
+
+These are all of them: no other module of this package imports one of a higher layer, by name or otherwise
+(`tests/project/test_imports.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+
+class Late:
+    """A function that `gluonjit.<module>` provides."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self._function: Callable[..., Any] | None = None
+
+    def provide(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._function is None:
+            import_module(f"gluonjit.{self.module}")
+        assert self._function is not None, f"gluonjit.{self.module} provides it"
+        return self._function(*args, **kwargs)
+
+
+load_numpy = Late("numpy.namespaces")
+"""`()`: declares which classes of `mx.np` are the counterparts of which of `mx.nd` and `mx.sym` (`kinds`)."""
+numpy_packages = Late("numpy.namespaces")
+"""`(package, symbolic)`: the modules `np` and `npx` of `mx.nd` or `mx.sym`, by all their names."""
+
+executor_class = Late("execution.executor")
+"""`()`: `Executor`, which `mx.sym` offers, too."""
+bind = Late("execution.executor")
+simple_bind = Late("execution.executor")
+"""`Symbol.bind` and `Symbol.simple_bind`."""

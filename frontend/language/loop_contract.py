@@ -1,0 +1,91 @@
+"""`foreach`, `while_loop` and `cond` of `contrib`: their signatures, and what they accept and return.
+
+`ndarray.imperative_loops` runs them, `symbol.symbolic_loops` makes nodes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gluonjit.language import forms
+from gluonjit.language.array import Array
+
+
+def flat(value: Any, what: str, kind: type) -> tuple[list[Any], Any]:
+    """The arrays of class `kind` in nested lists, and their form. AssertionError, as in MXNet, for anything else."""
+    try:
+        return forms.flatten(value, lambda v: isinstance(v, kind), what)
+    except ValueError:
+        message = f"{what} must be (nested) list of arrays, but got {value} of type {type(value)}"
+        raise AssertionError(message) from None
+
+
+def listed(form: Any) -> Any:
+    """A form with lists for tuples, which is how outputs are given."""
+    return (list, *map(listed, form[1:])) if isinstance(form, tuple) else form
+
+
+def number(value: Any, kind: Callable[[Any], Any], what: str) -> Any:
+    """A Python number, of an array of one element or of anything that `kind` takes."""
+    if isinstance(value, Array) and not value._symbolic:
+        value = value.asscalar()  # type: ignore[attr-defined]
+    try:
+        return kind(value)
+    except (TypeError, ValueError) as e:
+        raise ValueError(f"Cannot convert {what} to python {kind.__name__}") from e
+
+
+def iterations(loop_vars: Any, max_iterations: Any) -> int:
+    """How many iterations `while_loop` may make; ValueError where nobody says, and without variables."""
+    if max_iterations is None:
+        raise ValueError("max_iterations should be specified")
+    count = number(max_iterations, int, "max_iteration")
+    if len(loop_vars) == 0:
+        raise ValueError("loop_vars should contain at least one element")
+    return count
+
+
+def one_step(result: Any, count: int) -> tuple[Any, list[Any]]:
+    """Outputs and new variables of one iteration of `while_loop`."""
+    outputs, variables = result
+    if len(_as_list(variables)) != count:
+        raise ValueError("The length of loop_vars should be consistent during the loop")
+    return [] if outputs is None else outputs, _as_list(variables)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def functions(loops: Callable[[], Any]) -> dict[str, Callable[..., Any]]:
+    """What `contrib` has, by name. `loops()` has functions of these names, which do it."""
+
+    def foreach(body: Callable[..., Any], data: Any, init_states: Any, name: str = "foreach") -> Any:
+        """`body(row, states) -> (outputs, states)` for row after row of the data: (stacked outputs, last states).
+
+        `data` is an array or a list of arrays with equally many rows; the body gets one row of each.
+        """
+        return loops().foreach(body, data, init_states, name)
+
+    def while_loop(
+        cond: Callable[..., Any],
+        func: Callable[..., Any],
+        loop_vars: Any,
+        max_iterations: int | None = None,
+        name: str = "while_loop",
+    ) -> Any:
+        """`func(*variables) -> (outputs, variables)` while `cond(*variables)`: (stacked outputs, last variables).
+
+        Outputs have `max_iterations` rows; those past the end of the loop are 0.
+        """
+        return loops().while_loop(cond, func, loop_vars, max_iterations, name)
+
+    def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], name: str = "cond") -> Any:
+        """`then_func()` if `pred`, an array of one number, is not 0, else `else_func()`.
+
+        Both give the same number of arrays, of the same shapes and types.
+        """
+        return loops().cond(pred, then_func, else_func, name)
+
+    return {f.__name__: f for f in (foreach, while_loop, cond)}

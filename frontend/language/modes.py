@@ -1,0 +1,98 @@
+"""This thread's modes: whether operators such as Dropout are in training mode, and whether gradients are recorded.
+
+Recording is remembered for `is_recording`, but nothing is differentiated yet: asking for a gradient raises MXNetError.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NoReturn
+
+from gluonjit.base import MXNetError
+from gluonjit.language.running import running
+from gluonjit.runtime import mode
+
+
+class _Modes(threading.local):
+    training = False
+    recording = False
+
+
+modes = _Modes()
+"""This thread's modes; `modes.training` is the fastest way to read one."""
+
+
+def is_training() -> bool:
+    _note()
+    return modes.training
+
+
+def _note() -> None:
+    """A program that asks for a mode or sets one may do otherwise in another mode: a running trace must know."""
+    if running.trace is not None:
+        running.trace.mode_fact = True
+
+
+def is_recording() -> bool:
+    return modes.recording
+
+
+def set_training(train_mode: bool) -> bool:
+    """Sets the mode and returns the one before."""
+    _note()
+    before = modes.training
+    if before != bool(train_mode):
+        modes.training = bool(train_mode)
+        mode.change(1 if train_mode else -1)
+    return before
+
+
+def set_recording(is_recording: bool) -> bool:
+    """Sets the mode and returns the one before."""
+    before, modes.recording = modes.recording, bool(is_recording)
+    return before
+
+
+class Scope:
+    """Sets the modes that are not None, and restores them."""
+
+    def __init__(self, recording: bool | None, training: bool | None) -> None:
+        self._inside = recording, training
+        self._before: list[tuple[bool, bool]] = []
+
+    def __enter__(self) -> None:
+        self._before.append((modes.recording, modes.training))
+        recording, training = self._inside
+        if recording is not None:
+            modes.recording = bool(recording)
+        if training is not None:
+            set_training(training)
+
+    def __exit__(self, *exception: Any) -> None:
+        modes.recording, training = self._before.pop()
+        set_training(training)
+
+
+def record(train_mode: bool = True) -> Scope:
+    """`with autograd.record():` records, in training mode."""
+    return Scope(True, train_mode)
+
+
+def pause(train_mode: bool = False) -> Scope:
+    """`with autograd.pause():` does not record, in prediction mode."""
+    return Scope(False, train_mode)
+
+
+def train_mode() -> Scope:
+    return Scope(None, True)
+
+
+def predict_mode() -> Scope:
+    return Scope(None, False)
+
+
+def no_gradients(what: str) -> NoReturn:
+    raise MXNetError(
+        f"{what}: gradients are not available yet, gluonjit runs models forward only; "
+        "autograd.record() and train_mode() do switch Dropout and BatchNorm to training"
+    )
