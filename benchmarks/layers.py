@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from benchmarks.kernels import kernel_of
 from benchmarks.peak import Native, interleaved, peak, reader
 from benchmarks.workloads import WORKLOADS, make
-from gluonjit.codegen.epilogue import ANCHORS, find_anchor
+from gluonjit.codegen.epilogue import find_anchor
 from gluonjit.codegen.target import Target, host
 from gluonjit.ir.graph import Builder, Graph, Op
 from gluonjit.ir.structure import op_key
@@ -79,7 +79,7 @@ def layers(key: str, target: Target) -> list[Layer]:
     for op in graph.ops:
         if all(v in fixed for v in op.operands):
             fixed.update(op.results)
-        elif op.regions and any(o.name in ANCHORS for o in op.regions[0].ops):
+        elif op.regions and any(o.definition.accumulates == "contraction" for o in op.regions[0].ops):
             params = tuple(k for k, v in enumerate(op.operands) if v in fixed)
             found.setdefault((op_key(op), params), []).append(_alone(op, params))
     made = []

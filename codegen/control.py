@@ -21,8 +21,6 @@ from gluonjit.codegen.llvm import Function, Module
 from gluonjit.ir.buffers import control_workspace
 from gluonjit.ir.graph import Op
 
-CONTROL = frozenset({"loop", "branch"})
-
 
 @dataclass
 class Region:

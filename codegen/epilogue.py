@@ -21,7 +21,6 @@ from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.types import I64, IRError
 from gluonjit.ir.windows import row_major
 
-ANCHORS = ("dot_general", "conv")
 _CHEAP = frozenset(
     "add sub mul neg abs maximum minimum select eq ne lt le gt ge and or not isnan constant broadcast cast".split()
 )
@@ -36,10 +35,10 @@ _TOGETHER = 4
 
 def find_anchor(body: Graph) -> Op:
     """The one product that the kernel computes; others in the body bring back its weights from what it reads."""
-    anchors = [op for op in body.ops if op.name in ANCHORS]
+    anchors = [op for op in body.ops if op.definition.accumulates == "contraction"]
     outer = [op for op in anchors[-1:] if _feeding(body, op).issuperset(anchors[:-1])]
     if not outer:
-        raise IRError(f"the body of such a kernel has one of {ANCHORS}, this one {len(anchors)}")
+        raise IRError(f"the body of such a kernel has one matrix product or convolution, this one {len(anchors)}")
     return outer[0]
 
 

@@ -17,8 +17,6 @@ from gluonjit.ir.text import print_graph
 
 CALLBACK = "gluonjit_evaluate"
 
-HOST = frozenset({"host_call", "check_index"})
-
 
 def lower_host(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module. Its table: the op's operands, then its results."""

@@ -344,7 +344,7 @@ def _worth_keeping(body: Graph, traced: Tracer) -> frozenset[Value]:
     for op in body.ops:
         for r in op.results:
             if r in again:
-                own = 8 if op.name in ("reduce", "arg_reduce", "reduce_window", "dot_general", "conv") else 1
+                own = 8 if op.definition.accumulates else 1
                 cost[r] = _COST.get(op.name, own) + sum(cost.get(v, 0) for v in dict.fromkeys(op.operands))
     leaving = set(body.outputs)
     return frozenset(

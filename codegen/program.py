@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gluonjit.codegen.calls import Call, emit_calls
-from gluonjit.codegen.control import CONTROL, Region, lower_control
+from gluonjit.codegen.control import Region, lower_control
 from gluonjit.codegen.conv import lower_conv
 from gluonjit.codegen.depthwise import lower_depthwise
 from gluonjit.codegen.expand_depthwise import lower_expand_depthwise
-from gluonjit.codegen.host import HOST, lower_host
+from gluonjit.codegen.host import lower_host
 from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.loops import lower_loops
@@ -158,7 +158,7 @@ class _Lowering:
         if op.attrs.get(".workspace"):
             workspace = Place("arena", op.attrs[".workspace_offset"])
             step.writes.append(Span("arena", workspace.at, workspace.at + op.attrs[".workspace"]))
-        if op.name in CONTROL:
+        if op.definition.level == "control":
             pointers += [workspace, Place("threads"), Place("team")]
         else:
             if op.attrs.get(".scratch"):
@@ -171,12 +171,12 @@ class _Lowering:
         """The name of the function for `op`; made on first need, shared by ops that say the same."""
         if self._backwards and op.attrs.get(".kernel") == "matmul":
             op = replace(op, attrs={**op.attrs, ".backwards": True})
-        key = (op_key(op), self._seldom, (alone, self._backwards) if op.name in CONTROL else None)
+        key = (op_key(op), self._seldom, (alone, self._backwards) if op.definition.level == "control" else None)
         name = self._kernels.get(key)
         if name is None:
             name = self._kernels[key] = f"k{len(self._kernels)}_{op.attrs.get('.kernel', op.name)}"
-            self.calls_host |= op.name in HOST
-            if op.name in CONTROL:
+            self.calls_host |= op.definition.level == "host"
+            if op.definition.level == "control":
                 regions = [
                     self._region(name, k, r, alone, ".alternating" in op.attrs) for k, r in enumerate(op.regions)
                 ]

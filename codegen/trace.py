@@ -15,6 +15,7 @@ import numpy as np
 
 from gluonjit.codegen.evaluate import Evaluator, Index
 from gluonjit.codegen.index import Affine, Named, Var, affine, flat, lookup, variable
+from gluonjit.ir import opdef
 from gluonjit.ir.graph import Graph, Value
 from gluonjit.ir.types import BOOL, I64, DType, type_of
 from gluonjit.ir.types import dtype as as_dtype
@@ -60,9 +61,6 @@ class Reference:
     guarded: bool = False
     low: int = 0
     high: int = 0
-
-
-_BOOLEAN = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite"})
 
 
 @dataclass(eq=False)
@@ -188,7 +186,7 @@ class Tracer:
             raise AttributeError(name)
         if name in ("and", "or"):
             return lambda a, b: self._logic(name, a, b)
-        return lambda a, *rest: Token(BOOL if name in _BOOLEAN else a.dtype)
+        return lambda a, *rest: Token(BOOL if opdef.lookup(name).predicate else a.dtype)
 
     def _logic(self, name: str, a: Token, b: Token) -> Token:
         """As the handler that emits code, so that both see the same guards."""

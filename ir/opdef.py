@@ -40,6 +40,19 @@ class OpDef:
     attr_defaults: Mapping[str, Any] = MappingProxyType({})
     """Each attribute's default, or REQUIRED."""
 
+    # What passes and code generation ask of any op; only primitives answer otherwise (see there).
+    elementwise: bool = False
+    commutative: bool = False
+    predicate: bool = False
+    moves: str = ""
+    accumulates: str = ""
+    instructions: float = 1.0
+
+    @property
+    def has_own_kernel(self) -> bool:
+        """Whether it is a kernel by itself, without a region: it has no scalar definition that could be fused."""
+        return False
+
     def canonical_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """`attrs` with defaults filled in and values in canonical form; raises IRError for unknown or missing ones."""
         raise NotImplementedError
@@ -63,7 +76,18 @@ class Primitive(OpDef):
     * `element(s, i, *operands, **attrs)`: the scalar of the result at index `i` (a tuple of index expressions), over
       a handler `s`; each operand is a function from an index tuple to a scalar. None for primitives that only a
       kernel in `codegen/` can compute. `ir/primitives/__init__` documents the handler.
+
+    Its traits are all that passes and code generation know of it beyond its name:
+
     * `elementwise`: result[i] depends on operand[i] alone; such a primitive may broadcast until `legalize-broadcast`.
+    * `commutative`: gives the same bits with its operands swapped. `maximum` and `minimum` do not: of 0.0 and -0.0 they
+      may take either.
+    * `predicate`: its scalars are bools, whatever its operands are.
+    * `moves`: it computes nothing, its elements are those of operands, or known from their index: 'affine' if index
+      arithmetic alone finds them, 'lookup' if that takes a comparison or an index that is read.
+    * `accumulates`: 'reduction' (of one operand), or 'contraction', a sum of products whose kernel can go on with the
+      accumulators (an *anchor* of a fused group).
+    * `instructions`: about how many vector instructions an element takes, or a term of what accumulates.
     """
 
     name: str
@@ -72,10 +96,19 @@ class Primitive(OpDef):
     element: Callable[..., Any] | None = None
     attr_defaults: dict[str, Any] = field(default_factory=dict)
     elementwise: bool = False
+    commutative: bool = False
+    predicate: bool = False
+    moves: str = ""
+    accumulates: str = ""
+    instructions: float = 1.0
     pure: bool = True
     region_count: int = 0
     doc: str = ""
     level: str = "primitive"
+
+    @property
+    def has_own_kernel(self) -> bool:
+        return self.element is None and not self.region_count
 
     def canonical_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         for key in attrs:

@@ -46,7 +46,7 @@ def verify(graph: Graph) -> None:
         for region in op.regions:
             _verify_region(graph, op, region, level)
         _verify_types(graph, op, definition)
-        if level >= _LEGAL and len(op.operands) > 1 and getattr(definition, "elementwise", False):
+        if level >= _LEGAL and len(op.operands) > 1 and definition.elementwise:
             first, *others = op.operands
             if any(v.type.shape != first.type.shape for v in others):
                 _fail(graph, op, f"operands of different shapes at level {graph.level!r}")

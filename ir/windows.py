@@ -18,7 +18,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gluonjit.ir import opdef
 from gluonjit.ir.buffers import is_view, runs_kernel
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.types import IRError
@@ -183,9 +182,7 @@ def in_place_pairs(op: Op, places: Mapping[Value, Window]) -> list[tuple[Value, 
     if len(body.outputs) != 1 or not fills_buffer(op.results[0], places[op.results[0]]):
         return []
     for o in body.ops:
-        definition = o.definition
-        elementwise = isinstance(definition, opdef.Primitive) and definition.elementwise
-        if not elementwise and o.name not in ("constant", "broadcast"):
+        if not o.definition.elementwise and o.name not in ("constant", "broadcast"):
             return []
     moved = {v for o in body.ops if o.name == "broadcast" for v in o.operands}
     out = body.outputs[0].type

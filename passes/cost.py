@@ -20,17 +20,6 @@ _CACHED, _UNCACHED = 60, 30
 _CALL = 50
 """Nanoseconds for any kernel at all."""
 
-_MOVES = frozenset(
-    "broadcast reshape transpose slice reverse pad concat update_slice iota constant gather gather_nd".split()
-)
-_SLOW = {
-    **dict.fromkeys("div sqrt rsqrt mod".split(), 4.0),
-    **dict.fromkeys("exp expm1 log log1p log2 log10 sigmoid tanh erf sin cos rsqrt cbrt".split(), 12.0),
-    **dict.fromkeys("pow atan2 tan asin acos atan sinh cosh asinh acosh atanh erfinv lgamma digamma".split(), 30.0),
-    "random_bits": 40.0,
-}
-"""Instructions per element, where it is more than one."""
-
 
 def nanoseconds(op: Op, target: Any) -> float:
     """The expected time of an op with a kernel; 0 for one that computes nothing."""
@@ -68,7 +57,7 @@ def _bytes_read(op: Op) -> int:
     for v in body.inputs:
         users = body.uses.get(v, ())
         read = v.type.nbytes
-        if all(o.name in _MOVES for o in users):  # a slice, a few rows of a table
+        if all(o.definition.moves for o in users):  # a slice, a few rows of a table
             read = min(read, sum(o.results[0].type.nbytes for o in users))
         total += read
     return total
@@ -87,5 +76,5 @@ def _computing(op: Op, target: Any) -> float:
         size = op.operands[0].type.size
     elif op.name == "reduce_window":
         size *= prod(op.attrs["window"])
-    each = 0.5 if op.name in _MOVES else _SLOW.get(op.name, 1.0)
+    each = 0.5 if op.definition.moves else op.definition.instructions
     return size * each / (lanes * _PER_NS)

@@ -9,10 +9,6 @@ from gluonjit.ir.structure import op_key
 from gluonjit.passes.dce import is_pure
 from gluonjit.passes.manager import register_pass
 
-COMMUTATIVE = frozenset({"add", "mul", "eq", "ne", "and", "or", "xor"})
-"""Primitives that give the same bits with their operands swapped. `maximum` and `minimum` do not: of 0.0 and -0.0
-they may take either."""
-
 
 @register_pass("cse")
 def cse(graph: Graph) -> Graph:
@@ -27,7 +23,7 @@ def cse(graph: Graph) -> Graph:
         nonlocal merged
         if not is_pure(op):
             return None
-        order = sorted(operands, key=id) if op.name in COMMUTATIVE else operands
+        order = sorted(operands, key=id) if op.definition.commutative else operands
         key = (op_key(op), tuple(order))
         if key in seen:
             merged = True

@@ -97,7 +97,7 @@ def _product(op: Op) -> Op | None:
     """The matrix product or convolution in a kernel; others before it restore its weights."""
     if op.attrs.get(".kernel") in ("loops", "copy"):
         return None
-    found = [o for o in op.regions[0].ops if o.name in ("dot_general", "conv")]
+    found = [o for o in op.regions[0].ops if o.definition.accumulates == "contraction"]
     return found[-1] if found else None
 
 

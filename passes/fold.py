@@ -11,9 +11,6 @@ from gluonjit.ir.opdef import Primitive
 from gluonjit.passes.dce import is_pure
 from gluonjit.passes.manager import register_pass
 
-INDEXING = frozenset({"iota", "broadcast", "reshape", "transpose", "slice", "reverse"})
-"""Ops that cost a kernel nothing but index arithmetic."""
-
 
 @register_pass("fold")
 def fold(graph: Graph, *, limit: int = 2**20) -> Graph:
@@ -39,7 +36,7 @@ def fold(graph: Graph, *, limit: int = 2**20) -> Graph:
             return None
         values = evaluate_op(op, [known[v] for v in op.operands])
         known.update(zip(op.results, values))
-        if op.name in INDEXING and (stored == 0 or op.name == "broadcast"):
+        if op.definition.moves == "affine" and (stored == 0 or op.name == "broadcast"):
             cheap.update(op.results)
             return None
         return [b.constant(value) for value in values]

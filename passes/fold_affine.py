@@ -25,7 +25,6 @@ from gluonjit.passes.dce import dce
 from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.manager import register_pass
 
-ANCHORS = frozenset({"dot_general", "conv"})
 SCALING = frozenset({"mul", "div"})
 SHIFTING = frozenset({"add", "sub"})
 
@@ -33,7 +32,7 @@ SHIFTING = frozenset({"add", "sub"})
 @register_pass("fold-affine")
 def fold_affine(graph: Graph) -> Graph:
     """Moves scales and shifts per channel, if they depend on parameters alone, into the weights beside them."""
-    if not any(op.name in ANCHORS for op in graph.ops):
+    if not any(op.definition.accumulates == "contraction" for op in graph.ops):
         return graph
     folder = _Folder(graph)
     for op in graph.ops:
@@ -115,7 +114,7 @@ class _Folder:
         """Emits what takes the place of `op`, if it becomes something else."""
         if len(op.results) != 1 or op.result in self.fixed or op.result.dtype not in (F32, F64):
             return False
-        if op.name in ANCHORS:
+        if op.definition.accumulates == "contraction":
             return self._anchor(op)
         if op.name == "reduce_window":
             self._pool(op)
@@ -242,7 +241,7 @@ class _Folder:
                 if len(self.graph.uses[x]) > 1:
                     return False
                 continue
-            linear = self._linear(user) if user.name in ANCHORS else None
+            linear = self._linear(user) if user.definition.accumulates == "contraction" else None
             if linear is None or linear.inputs is None or (step.name in SHIFTING and not linear.sums_everywhere):
                 return False
         return x not in self.results

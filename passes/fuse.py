@@ -20,26 +20,15 @@ a buffer, iota, constants) may join.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
 from gluonjit.passes.cse import cse
 from gluonjit.passes.hoist import fixed_ops
-from gluonjit.passes.lift import CONTROL, mark_captured
+from gluonjit.passes.lift import mark_captured
 from gluonjit.passes.manager import register_pass
-
-ANCHORS = frozenset({"dot_general", "conv"})
-LONE = frozenset({"sort", "cumsum", "scatter_add", "host_call", "check_index"})
-"""These have no scalar definition: they are kernels by themselves, without a region."""
-ALONE = LONE | {"concat"}
-OUTSIDE = frozenset({"constant", "prepare", "fused", "reshape"}) | CONTROL
-REDUCTIONS = frozenset({"reduce", "arg_reduce", "reduce_window"})
-FREE = frozenset({"broadcast", "iota", "slice", "reverse", "transpose", "constant"})
-"""Evaluating these again costs index arithmetic at most."""
 
 MAX_OPS = 96
 """Bounds register pressure and compile time of one kernel."""
@@ -123,6 +112,29 @@ def _uniform(value: np.ndarray) -> bool:
     return flat.size > 0 and bool((flat.view(np.uint8).reshape(flat.size, -1) == flat[:1].view(np.uint8)).all())
 
 
+def _is_outside(op: Op) -> bool:
+    """Whether the op belongs to no group: it has regions already, or is no work."""
+    return op.definition.level in ("structural", "control") or op.name in ("constant", "reshape")
+
+
+def _stays_alone(op: Op) -> bool:
+    return op.definition.has_own_kernel or op.name == "concat"
+
+
+def _is_anchor(op: Op) -> bool:
+    return op.definition.accumulates == "contraction"
+
+
+def _needs_buffers(op: Op) -> bool:
+    """Whether what the op reads must be in memory."""
+    return op.definition.has_own_kernel or _is_anchor(op)
+
+
+def _is_free(op: Op) -> bool:
+    """Whether evaluating the op again costs index arithmetic at most. (A `reshape` renames a buffer instead.)"""
+    return op.definition.moves == "affine" and op.name != "reshape"
+
+
 def _group(graph: Graph) -> dict[Op, Group]:
     """The group of each op that belongs to one."""
     group_of: dict[Op, Group] = {}
@@ -130,12 +142,12 @@ def _group(graph: Graph) -> dict[Op, Group]:
     epilogue = _epilogue_ops(graph)
     fixed = fixed_ops(graph)
     for op in reversed(graph.ops):
-        if op.name in OUTSIDE:
+        if _is_outside(op):
             # A constant of one element, or of indices (and it has one use) belongs to whoever uses it.
             small = op.name == "constant" and (op.result.size == 1 or _is_table(op, graph))
             if small and op.result not in results:
                 readers = graph.uses.get(op.result, ())
-                if len(readers) == 1 and readers[0] in group_of and readers[0].name not in LONE | ANCHORS:
+                if len(readers) == 1 and readers[0] in group_of and not _needs_buffers(readers[0]):
                     group_of[op] = group_of[readers[0]]
                     group_of[op].ops.add(op)
             continue
@@ -144,7 +156,7 @@ def _group(graph: Graph) -> dict[Op, Group]:
         if len(users) == 1:
             (group,) = users
             # What a parameter alone decides is computed when it is written, not at every call.
-            early = op in fixed and op.name not in FREE and group is not None and group.root not in fixed
+            early = op in fixed and not _is_free(op) and group is not None and group.root not in fixed
             kept = not early and (op not in epilogue or (group is not None and _is_epilogue(group)))
             if group is not None and kept and _accepts(group, op, graph, leaves):
                 _join(group, op, graph)
@@ -161,10 +173,10 @@ def _epilogue_ops(graph: Graph) -> set[Op]:
     """Elementwise ops that can run on an anchor's accumulators: they stay out of groups that an anchor cannot join."""
     found: set[Op] = set()
     for op in graph.ops:
-        if _elementwise(op):
+        if op.definition.elementwise:
             for v in op.operands:
                 producer = graph.producers.get(v)
-                if producer is not None and (producer.name in ANCHORS or producer in found):
+                if producer is not None and (_is_anchor(producer) or producer in found):
                     if len(graph.uses[v]) == 1 and v.shape == op.results[0].shape:
                         found.add(op)
     return found
@@ -173,35 +185,40 @@ def _epilogue_ops(graph: Graph) -> set[Op]:
 def _is_epilogue(group: Group) -> bool:
     """Whether the group is elementwise work at its root shape and nothing else, so that an anchor can join it."""
     return all(
-        o.name in ("broadcast", "constant") or (_elementwise(o) and o.results[0].shape == group.shape)
+        o.name in ("broadcast", "constant") or (o.definition.elementwise and o.results[0].shape == group.shape)
         for o in group.ops
     )
 
 
 def _accepts(group: Group, op: Op, graph: Graph, leaves: bool) -> bool:
     """Whether `op`, all of whose uses lie in `group`, may be computed there."""
-    if op.name in ALONE or group.root.name in ALONE or len(op.results) != 1:
+    if _stays_alone(op) or _stays_alone(group.root) or len(op.results) != 1:
         return False
     if len(group.ops) >= MAX_OPS or len(_operands(group.ops | {op})) > MAX_OPERANDS:
         return False
     result = op.results[0]
     reps = group.reps.get(result, 1.0)
-    if leaves and (result.shape != group.shape or reps > 1 or group.anchor is not None or op.name in ANCHORS):
+    if leaves and (result.shape != group.shape or reps > 1 or group.anchor is not None or _is_anchor(op)):
         return False
-    if op.name in ANCHORS:
+    if _is_anchor(op):
         return _accepts_anchor(group, op, graph)
     if group.anchor is not None:
         # Side inputs of an epilogue; what the anchor itself reads must be a buffer.
         feeds_anchor = result in group.anchor.operands
-        return not feeds_anchor and reps <= 1 and (_elementwise(op) or op.name == "broadcast") and _movable(op, group)
-    if op.name in REDUCTIONS:
+        return (
+            not feeds_anchor
+            and reps <= 1
+            and (op.definition.elementwise or op.name == "broadcast")
+            and _movable(op, group)
+        )
+    if op.definition.accumulates == "reduction":
         return _accepts_reduction(group, op, reps)
-    if op.name in FREE:
-        return reps <= 1 or not any(v in graph.producers and graph.producers[v].name not in FREE for v in op.operands)
+    if _is_free(op):
+        return reps <= 1 or all(v not in graph.producers or _is_free(graph.producers[v]) for v in op.operands)
     if reps <= 1:
         return True
     # Evaluated several times per element, unless it is a row's value, computed once per row.
-    return _elementwise(op) and _row_level(group, op, graph)
+    return op.definition.elementwise and _row_level(group, op, graph)
 
 
 def _accepts_anchor(group: Group, op: Op, graph: Graph) -> bool:
@@ -211,7 +228,7 @@ def _accepts_anchor(group: Group, op: Op, graph: Graph) -> bool:
     if not _is_epilogue(group):
         return False
     # The accumulator is only there at its own index.
-    direct = all(_elementwise(user) for user in graph.uses[op.result])
+    direct = all(user.definition.elementwise for user in graph.uses[op.result])
     return direct and op.result.shape == group.shape
 
 
@@ -247,23 +264,18 @@ def _reduces_rows(op: Op, axes: tuple[int, ...], shape: tuple[int, ...], graph: 
         if o.name == "reduce":
             if o.attrs["axes"] == axes and o.operands[0].shape == shape:
                 return True
-        elif _elementwise(o):
+        elif o.definition.elementwise:
             stack.extend(graph.producers[v] for v in o.operands if v in graph.producers)
     return False
-
-
-def _elementwise(op: Op) -> bool:
-    definition = op.definition
-    return isinstance(definition, opdef.Primitive) and definition.elementwise
 
 
 def _join(group: Group, op: Op, graph: Graph) -> None:
     """Adds `op` and works out how often its operands will be evaluated."""
     group.ops.add(op)
     reps = group.reps.setdefault(op.results[0], 1.0)
-    if op.name in ANCHORS:
+    if _is_anchor(op):
         group.anchor = op
-    elif op.name in REDUCTIONS:
+    elif op.definition.accumulates == "reduction":
         group.reduces = True
         if op.name == "reduce" and op.attrs["axes"] == group.row_axes:
             reps = 1.0  # once per row, whoever reads it
@@ -273,7 +285,7 @@ def _join(group: Group, op: Op, graph: Graph) -> None:
         if producer is not None and axes and group.anchor is None and _reduces_rows(producer, axes, group.shape, graph):
             group.row_axes = axes
     for v in op.operands:
-        factor = _FACTORS.get(op.name, _read_once)(op, v)
+        factor = _reads_per_element(op, v)
         group.reps[v] = max(group.reps.get(v, 0.0), reps * factor)
 
 
@@ -287,36 +299,19 @@ def _broadcast_over(op: Op) -> tuple[int, ...]:
     return tuple(a for a in range(len(shape)) if a not in kept)
 
 
-def _read_once(op: Op, v: Value) -> float:
-    return 1.0
-
-
-def _stretch(op: Op, v: Value) -> float:
-    return max(1.0, op.results[0].size / max(v.size, 1))
-
-
-def _window(op: Op, v: Value) -> float:
-    # Windows that do not overlap read each element once.
-    return max(1.0, float(np.prod(op.attrs["window"])) * op.results[0].size / max(v.size, 1))
-
-
-def _many(op: Op, v: Value) -> float:
-    return float("inf")
-
-
-_FACTORS: dict[str, Callable[[Op, Value], float]] = {
-    "broadcast": _stretch,
-    "gather": lambda op, v: _stretch(op, v) if v is op.operands[1] else float("inf"),
-    "gather_nd": lambda op, v: _stretch(op, v) if v is op.operands[1] else float("inf"),
-    "reduce_window": _window,
-    "arg_reduce": _read_once,
-    "dot_general": _many,
-    "conv": _many,
-    "sort": _many,
-    "cumsum": _many,
-    "concat": _many,
-    "scatter_add": _many,
-}
+def _reads_per_element(op: Op, v: Value) -> float:
+    """How often `op` reads each element of its operand `v`."""
+    if _is_anchor(op) or _stays_alone(op):
+        return float("inf")
+    size = op.results[0].size
+    if op.name == "reduce_window":
+        size *= int(np.prod(op.attrs["window"]))  # windows that do not overlap read each element once
+    elif op.name in ("gather", "gather_nd"):
+        if v is not op.operands[1]:
+            return float("inf")
+    elif op.name != "broadcast":
+        return 1.0
+    return max(1.0, size / max(v.size, 1))
 
 
 def _operands(ops: set[Op]) -> set[Value]:
@@ -331,7 +326,7 @@ def _rebuild(graph: Graph, group_of: dict[Op, Group]) -> Graph:
     position = {op: k for k, op in enumerate(graph.ops)}
     for op in graph.ops:
         group = group_of.get(op)
-        if op.name in CONTROL:
+        if op.definition.level == "control":
             names = [r.name for r in op.results]
             new = b.emit(op.name, [env[v] for v in op.operands], op.attrs, mark_captured(op), op.loc, names)
             env.update(zip(op.results, new, strict=True))
@@ -350,7 +345,7 @@ def _emit_group(
 ) -> None:
     ops = sorted(group.ops, key=position.__getitem__)
     b.loc = group.root.loc
-    if group.root.name in LONE:
+    if group.root.definition.has_own_kernel:
         new = reemit(b, group.root, [env[v] for v in group.root.operands])
         env.update(zip(group.root.results, new, strict=True))
         return

@@ -11,7 +11,7 @@ from dataclasses import replace
 from gluonjit.ir.buffers import is_view
 from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit, rewrite
 from gluonjit.passes.dce import is_pure
-from gluonjit.passes.lift import CONTROL, lift
+from gluonjit.passes.lift import lift
 from gluonjit.passes.manager import register_pass
 
 
@@ -58,9 +58,9 @@ def fixed_ops(graph: Graph) -> dict[Op, None]:
 
 def _lift_all(graph: Graph) -> Graph:
     """Takes out of loops and branches what this pass, having run on their bodies, found there."""
-    if not any(op.name in CONTROL for op in graph.ops):
+    if not any(op.definition.level == "control" for op in graph.ops):
         return graph
-    return rewrite(graph, lambda b, op, operands: lift(b, op, operands) if op.name in CONTROL else None)
+    return rewrite(graph, lambda b, op, operands: lift(b, op, operands) if op.definition.level == "control" else None)
 
 
 def _components(ops: list[Op]) -> list[list[Op]]:

@@ -17,7 +17,6 @@ from dataclasses import replace
 from math import gcd, prod
 from typing import Any
 
-from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
 from gluonjit.ir.primitives.convolution import Layout
 from gluonjit.ir.primitives.movement import broadcast_dims
@@ -119,8 +118,7 @@ def _can_thin(op: Op, steps: Steps) -> bool:
 
 
 def _is_elementwise(op: Op) -> bool:
-    definition = op.definition
-    return isinstance(definition, opdef.Primitive) and definition.elementwise and bool(op.operands)
+    return op.definition.elementwise and bool(op.operands)
 
 
 def _worthwhile(graph: Graph, wanted: dict[Value, Steps]) -> dict[Value, Steps]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from dataclasses import replace
 
-from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
 from gluonjit.ir.primitives.movement import broadcast_dims
 from gluonjit.passes.hoist import fixed_ops
@@ -127,7 +126,7 @@ def _channels_last(b: Builder, op: Op, operands: list[_Both], fixed: Container[V
         return _RULES[op.name](b, op, operands)
     if rank < 3 or not any(o.is_last for o in operands):
         return None
-    if isinstance(op.definition, opdef.Primitive) and op.definition.elementwise:
+    if op.definition.elementwise:
         return _Both(b, last=b.emit(op.name, [o.last() for o in operands], op.attrs)[0])
     if op.name == "concat":
         axis = last_perm(rank).index(op.attrs["axis"])

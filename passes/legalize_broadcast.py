@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
-from gluonjit.ir.opdef import Primitive
 from gluonjit.ir.types import IRError
 from gluonjit.passes.manager import register_pass
 
@@ -19,8 +18,7 @@ def legalize_broadcast(graph: Graph) -> Graph:
         return graph
 
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
-        definition = op.definition
-        if not isinstance(definition, Primitive) or not definition.elementwise:
+        if not op.definition.elementwise:
             return None
         shape = op.results[0].shape
         if all(v.shape == shape for v in operands):

@@ -12,8 +12,6 @@ from dataclasses import replace
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
 
-CONTROL = frozenset({"loop", "branch"})
-
 
 def captured_inputs(op: Op) -> list[range]:
     """For each region of a loop or branch, which of its inputs are captured operands (always the last ones)."""

@@ -16,7 +16,6 @@ from types import MappingProxyType
 from gluonjit.ir.buffers import ALIGNMENT, control_workspace, is_view, runs_kernel
 from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
 from gluonjit.ir.windows import Window, in_place_pairs, is_row_major, result_buffers, windows
-from gluonjit.passes.lift import CONTROL
 from gluonjit.passes.manager import register_pass
 
 
@@ -72,7 +71,7 @@ def _scratch(graph: Graph) -> int:
     sizes = [0]
     for op in graph.ops:
         sizes.append(op.attrs.get(".scratch", 0))
-        if op.name in CONTROL:
+        if op.definition.level == "control":
             sizes += (int(region.attrs.get("scratch", 0)) for region in op.regions)
     return max(sizes)
 
@@ -143,7 +142,9 @@ def _plan_regions(graph: Graph) -> Graph:
         if op.name == "prepare":
             region = plan_memory(op.regions[0])
             new = b.emit(op.name, operands, op.attrs, [region], op.loc, names)
-        elif op.name in CONTROL:  # the pass has run on its regions, unless it was hoisted into a `prepare`
+        elif (
+            op.definition.level == "control"
+        ):  # the pass has run on its regions, unless it was hoisted into a `prepare`
             regions = [r if r.level == "planned" else plan_memory(r) for r in op.regions]
             attrs = {**op.attrs, ".workspace": control_workspace(regions, op)["end"]}
             new = b.emit(op.name, operands, attrs, regions, op.loc, names)

@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph, Op, Value
 from gluonjit.ir.primitives.movement import broadcast_dims
 
@@ -54,7 +53,6 @@ def regroup(body: Graph, anchor: Op, groups: Groups) -> Epilogue | None:
     if body.outputs[0] is not anchor.result and body.outputs[0] not in produced:
         return None
     for op in ops:
-        definition = op.definition
         if op.name == "constant":
             if op.result.size != 1:
                 return None
@@ -69,7 +67,7 @@ def regroup(body: Graph, anchor: Op, groups: Groups) -> Epilogue | None:
                 sides[op.result] = side
             elif x.size != 1:
                 return None
-        elif not (isinstance(definition, opdef.Primitive) and definition.elementwise and op.result.shape == shape):
+        elif not (op.definition.elementwise and op.result.shape == shape):
             return None
         else:
             for x in op.operands:

@@ -14,16 +14,12 @@ from typing import Any, NamedTuple
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.structure import op_key
 from gluonjit.passes.hoist import fixed_ops
-from gluonjit.passes.lift import CONTROL
 from gluonjit.passes.manager import register_pass
 from gluonjit.passes.select_conv import select_conv
 from gluonjit.passes.select_matmul import select_dot
 from gluonjit.passes.select_planar import select_planar
 from gluonjit.passes.site import Site
 from gluonjit.passes.tiling import MAX_ROWS
-
-SEQUENTIAL = frozenset({"sort", "cumsum", "scatter_add"})
-HOST = frozenset({"host_call", "check_index"})
 
 
 def _select_conv(site: Site) -> Value | None:
@@ -67,13 +63,14 @@ def select(
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
         if ".kernel" in op.attrs:
             return None
+        definition = op.definition
         if op.name == "reshape":
             kernel = "view"
-        elif op.name in SEQUENTIAL:
-            kernel = "sequential"
-        elif op.name in HOST:
+        elif definition.level == "host":
             kernel = "host"
-        elif op.name in CONTROL:
+        elif definition.has_own_kernel:
+            kernel = "sequential"
+        elif definition.level == "control":
             kernel = op.name
         elif op.name == "fused":
             variant = (variants.get(op_key(op)) if variants else None) or Variant(winograd)

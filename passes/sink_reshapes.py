@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.primitives.movement import broadcast_dims
 from gluonjit.passes.manager import register_pass
@@ -20,11 +19,10 @@ def sink_reshapes(graph: Graph) -> Graph:
     """Moves reshapes towards the results, past elementwise ops and into broadcasts."""
 
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
-        definition = op.definition
         new: Value | None = None
         if op.name == "broadcast":
             new = _absorb(b, op, operands[0])
-        elif isinstance(definition, opdef.Primitive) and definition.elementwise and operands:
+        elif op.definition.elementwise and operands:
             new = _sink(b, op, operands)
         return None if new is None else [new]
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.passes.cost import graph_nanoseconds, nanoseconds
-from gluonjit.passes.lift import CONTROL
 from gluonjit.passes.manager import register_pass
 
 
@@ -42,7 +41,7 @@ _MOST = 256
 
 def _shared(op: Op, target: Any, grain: int) -> float:
     """Nanoseconds of the op that threads share: all or nothing of a kernel, the sum of kernels inside of a loop."""
-    if op.name in CONTROL:
+    if op.definition.level == "control":
         inside = sum(_shared(o, target, grain) for region in op.regions for o in region.ops)
         return inside * op.attrs.get("trip", 1)
     time = nanoseconds(op, target)

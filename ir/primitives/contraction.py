@@ -114,5 +114,6 @@ primitive(
     eval=_eval,
     element=_element,
     attrs={"contract": REQUIRED, "batch": ((), ())},
+    accumulates="contraction",
     doc="sum over the axes paired by contract; result axes are the batch pairs, then a's other axes, then b's",
 )

@@ -160,5 +160,6 @@ primitive(
         "groups": 1,
         "layout": ("NC01", "OI01", "NC01"),
     },
+    accumulates="contraction",
     doc="correlation; low and high pad each spatial axis (negative: crop); letters of layout: N C, O I, digits",
 )

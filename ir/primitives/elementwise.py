@@ -139,28 +139,34 @@ def _logical_shift_right(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return _array(np.right_shift(_array(a).view(unsigned), _array(b).view(unsigned))).view(a.dtype)
 
 
-def _unary(name: str, evaluate: Function, doc: str, kinds: str = FLOAT, to_bool: bool = False) -> None:
+def _unary(
+    name: str, evaluate: Function, doc: str, kinds: str = FLOAT, *, predicate: bool = False, instructions: float = 1.0
+) -> None:
     def infer(x: TensorType) -> TensorType:
         check_kind(x, kinds)
-        return x.with_dtype(BOOL) if to_bool else x
+        return x.with_dtype(BOOL) if predicate else x
 
     def element(s: Any, i: Any, x: Any) -> Any:
         return getattr(s, name)(x(i))
 
-    primitive(name, infer=infer, eval=evaluate, element=element, elementwise=True, doc=doc)
+    traits: dict[str, Any] = {"elementwise": True, "predicate": predicate, "instructions": instructions}
+    primitive(name, infer=infer, eval=evaluate, element=element, doc=doc, **traits)
 
 
-def _binary(name: str, ufunc: Function, doc: str, kinds: str = NUMERIC, to_bool: bool = False) -> None:
+def _binary(
+    name: str, ufunc: Function, doc: str, kinds: str = NUMERIC, *, predicate: bool = False, **traits: Any
+) -> None:
     def infer(a: TensorType, b: TensorType) -> TensorType:
         check_same_dtype(a, b)
         if kinds != ANY:
             check_kind(a, kinds)
-        return TensorType(BOOL if to_bool else a.dtype, broadcast(a, b))
+        return TensorType(BOOL if predicate else a.dtype, broadcast(a, b))
 
     def element(s: Any, i: Any, a: Any, b: Any) -> Any:
         return getattr(s, name)(a(i), b(i))
 
-    primitive(name, infer=infer, eval=_two(ufunc), element=element, elementwise=True, doc=doc)
+    traits |= {"elementwise": True, "predicate": predicate}
+    primitive(name, infer=infer, eval=_two(ufunc), element=element, doc=doc, **traits)
 
 
 _unary("neg", _one(np.negative), "-x; integers wrap", NUMERIC)
@@ -172,64 +178,69 @@ _unary("round", _or_identity(_composed(_round)), "nearest whole number, halves a
 _unary("rint", _or_identity(_one(np.rint)), "nearest whole number, halves to even", NUMERIC)
 _unary("trunc", _or_identity(_one(np.trunc)), "x without its fraction", NUMERIC)
 _unary("not", _one(np.invert), "negation of a bool; all bits of an integer", LOGICAL)
-_unary("isnan", _one(np.isnan), "whether x is NaN", to_bool=True)
-_unary("isinf", _one(np.isinf), "whether x is an infinity", to_bool=True)
-_unary("isfinite", _one(np.isfinite), "whether x is neither NaN nor an infinity", to_bool=True)
+_unary("isnan", _one(np.isnan), "whether x is NaN", predicate=True)
+_unary("isinf", _one(np.isinf), "whether x is an infinity", predicate=True)
+_unary("isfinite", _one(np.isfinite), "whether x is neither NaN nor an infinity", predicate=True)
 
-for _name, _ufunc, _doc in [
-    ("exp", np.exp, "e**x"),
-    ("expm1", np.expm1, "e**x - 1, accurate near 0"),
-    ("log", np.log, "natural logarithm"),
-    ("log1p", np.log1p, "log(1 + x), accurate near 0"),
-    ("log2", np.log2, "logarithm to base 2"),
-    ("log10", np.log10, "logarithm to base 10"),
-    ("sqrt", np.sqrt, "square root"),
-    ("cbrt", np.cbrt, "cube root, of negative numbers too"),
-    ("sin", np.sin, "sine (radians)"),
-    ("cos", np.cos, "cosine (radians)"),
-    ("tan", np.tan, "tangent (radians)"),
-    ("asin", np.arcsin, "inverse sine (radians)"),
-    ("acos", np.arccos, "inverse cosine (radians)"),
-    ("atan", np.arctan, "inverse tangent (radians)"),
-    ("sinh", np.sinh, "hyperbolic sine"),
-    ("cosh", np.cosh, "hyperbolic cosine"),
-    ("tanh", np.tanh, "hyperbolic tangent"),
-    ("asinh", np.arcsinh, "inverse hyperbolic sine"),
-    ("acosh", np.arccosh, "inverse hyperbolic cosine"),
-    ("atanh", np.arctanh, "inverse hyperbolic tangent"),
+for _name, _ufunc, _instructions, _doc in [
+    ("exp", np.exp, 12, "e**x"),
+    ("expm1", np.expm1, 12, "e**x - 1, accurate near 0"),
+    ("log", np.log, 12, "natural logarithm"),
+    ("log1p", np.log1p, 12, "log(1 + x), accurate near 0"),
+    ("log2", np.log2, 12, "logarithm to base 2"),
+    ("log10", np.log10, 12, "logarithm to base 10"),
+    ("sqrt", np.sqrt, 4, "square root"),
+    ("cbrt", np.cbrt, 12, "cube root, of negative numbers too"),
+    ("sin", np.sin, 12, "sine (radians)"),
+    ("cos", np.cos, 12, "cosine (radians)"),
+    ("tan", np.tan, 30, "tangent (radians)"),
+    ("asin", np.arcsin, 30, "inverse sine (radians)"),
+    ("acos", np.arccos, 30, "inverse cosine (radians)"),
+    ("atan", np.arctan, 30, "inverse tangent (radians)"),
+    ("sinh", np.sinh, 30, "hyperbolic sine"),
+    ("cosh", np.cosh, 30, "hyperbolic cosine"),
+    ("tanh", np.tanh, 12, "hyperbolic tangent"),
+    ("asinh", np.arcsinh, 30, "inverse hyperbolic sine"),
+    ("acosh", np.arccosh, 30, "inverse hyperbolic cosine"),
+    ("atanh", np.arctanh, 30, "inverse hyperbolic tangent"),
 ]:
-    _unary(_name, _one(_ufunc), _doc)
-_unary("rsqrt", _composed(_rsqrt), "1 / sqrt(x)")
-_unary("sigmoid", _composed(_sigmoid), "1 / (1 + exp(-x))")
-_unary("erf", _composed(special.erf), "error function")
-_unary("erfinv", _composed(special.erfinv), "inverse of erf on [-1, 1]; NaN elsewhere")
-_unary("lgamma", _composed(special.lgamma), "log |gamma(x)|; inf at 0, -1, -2, …")
-_unary("digamma", _composed(special.digamma), "derivative of lgamma; NaN at -1, -2, …, and an infinity at 0")
+    _unary(_name, _one(_ufunc), _doc, instructions=_instructions)
+_unary("rsqrt", _composed(_rsqrt), "1 / sqrt(x)", instructions=12)
+_unary("sigmoid", _composed(_sigmoid), "1 / (1 + exp(-x))", instructions=12)
+_unary("erf", _composed(special.erf), "error function", instructions=12)
+_unary("erfinv", _composed(special.erfinv), "inverse of erf on [-1, 1]; NaN elsewhere", instructions=30)
+_unary("lgamma", _composed(special.lgamma), "log |gamma(x)|; inf at 0, -1, -2, …", instructions=30)
+_unary(
+    "digamma",
+    _composed(special.digamma),
+    "derivative of lgamma; NaN at -1, -2, …, and an infinity at 0",
+    instructions=30,
+)
 
-_binary("add", np.add, "a + b")
+_binary("add", np.add, "a + b", commutative=True)
 _binary("sub", np.subtract, "a - b")
-_binary("mul", np.multiply, "a * b")
-_binary("div", _div, "a / b; integers truncate toward 0, and x / 0 is 0")
-_binary("mod", _mod, "a modulo b with the sign of b; integer x modulo 0 is 0")
-_binary("pow", _pow, "a**b; integers truncate toward 0, and 0 to a negative power is 0")
+_binary("mul", np.multiply, "a * b", commutative=True)
+_binary("div", _div, "a / b; integers truncate toward 0, and x / 0 is 0", instructions=4)
+_binary("mod", _mod, "a modulo b with the sign of b; integer x modulo 0 is 0", instructions=4)
+_binary("pow", _pow, "a**b; integers truncate toward 0, and 0 to a negative power is 0", instructions=30)
 _binary("maximum", np.maximum, "the larger one; NaN when either is")
 _binary("minimum", np.minimum, "the smaller one; NaN when either is")
-_binary("atan2", np.arctan2, "angle of the point (b, a) (radians)", FLOAT)
+_binary("atan2", np.arctan2, "angle of the point (b, a) (radians)", FLOAT, instructions=30)
 _binary("hypot", np.hypot, "sqrt(a*a + b*b) without overflow", FLOAT)
-_binary("and", np.bitwise_and, "both; bitwise for integers", LOGICAL)
-_binary("or", np.bitwise_or, "either; bitwise for integers", LOGICAL)
-_binary("xor", np.bitwise_xor, "exactly one; bitwise for integers", LOGICAL)
+_binary("and", np.bitwise_and, "both; bitwise for integers", LOGICAL, commutative=True)
+_binary("or", np.bitwise_or, "either; bitwise for integers", LOGICAL, commutative=True)
+_binary("xor", np.bitwise_xor, "exactly one; bitwise for integers", LOGICAL, commutative=True)
 _binary("shift_left", np.left_shift, "a << b; 0 unless 0 <= b < bits", INTEGER)
 _binary("shift_right", _logical_shift_right, "a >> b, filling with zeros; 0 unless 0 <= b < bits", INTEGER)
+_binary("eq", np.equal, "a == b", ANY, predicate=True, commutative=True)
+_binary("ne", np.not_equal, "a != b; true for NaN", ANY, predicate=True, commutative=True)
 for _name, _compare, _doc in [
-    ("eq", np.equal, "a == b"),
-    ("ne", np.not_equal, "a != b; true for NaN"),
     ("lt", np.less, "a < b"),
     ("le", np.less_equal, "a <= b"),
     ("gt", np.greater, "a > b"),
     ("ge", np.greater_equal, "a >= b"),
 ]:
-    _binary(_name, _compare, _doc, ANY, to_bool=True)
+    _binary(_name, _compare, _doc, ANY, predicate=True)
 
 
 def _infer_select(cond: TensorType, a: TensorType, b: TensorType) -> TensorType:

@@ -143,6 +143,7 @@ primitive(
     eval=_eval_gather,
     element=_element_gather,
     attrs={"axis": REQUIRED, "mode": "clip"},
+    moves="lookup",
     doc="x[..., idx, ...] along one axis; indices out of range go to the nearest end or wrap around",
 )
 primitive(
@@ -150,6 +151,7 @@ primitive(
     infer=_infer_gather_nd,
     eval=_eval_gather_nd,
     element=_element_gather_nd,
+    moves="lookup",
     doc="idx[:, j...] indexes the first axes of x; indices out of range go to the nearest end",
 )
 primitive(

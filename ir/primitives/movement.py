@@ -293,6 +293,7 @@ primitive(
     eval=_eval_broadcast,
     element=_element_broadcast,
     attrs={"shape": REQUIRED, "dims": None},
+    moves="affine",
     doc="operand axis k becomes result axis dims[k] (None: the trailing axes); axes of 1 stretch",
 )
 primitive(
@@ -301,6 +302,7 @@ primitive(
     eval=lambda x, shape: x.reshape(shape),
     element=_element_reshape,
     attrs={"shape": REQUIRED},
+    moves="affine",
     doc="the same elements, in row-major order, in another shape",
 )
 primitive(
@@ -309,6 +311,7 @@ primitive(
     eval=lambda x, perm: x.transpose(perm),
     element=_element_transpose,
     attrs={"perm": REQUIRED},
+    moves="affine",
     doc="result axis k is operand axis perm[k]",
 )
 primitive(
@@ -317,6 +320,7 @@ primitive(
     eval=_eval_slice,
     element=_element_slice,
     attrs={"start": REQUIRED, "size": REQUIRED, "step": None},
+    moves="affine",
     doc="per axis: `size` elements from `start` on, `step` apart",
 )
 primitive(
@@ -325,6 +329,7 @@ primitive(
     eval=lambda x, axes: np.flip(x, axes) if axes else x,
     element=_element_reverse,
     attrs={"axes": REQUIRED},
+    moves="affine",
     doc="the axes read backwards",
 )
 primitive(
@@ -333,6 +338,7 @@ primitive(
     eval=_eval_pad,
     element=_element_pad,
     attrs={"low": REQUIRED, "high": REQUIRED, "interior": None},
+    moves="lookup",
     doc="per axis: `low` and `high` copies of the value at the ends and `interior` ones between elements",
 )
 primitive(
@@ -341,6 +347,7 @@ primitive(
     eval=_eval_concat,
     element=_element_concat,
     attrs={"axis": REQUIRED},
+    moves="lookup",
     doc="the operands one after another along an axis",
 )
 primitive(
@@ -349,5 +356,6 @@ primitive(
     eval=_eval_update_slice,
     element=_element_update_slice,
     attrs={"start": REQUIRED, "step": None},
+    moves="lookup",
     doc="x with x[start : start + size(u) * step : step] replaced by u",
 )

@@ -117,6 +117,7 @@ primitive(
     element=_element,
     attrs={"shape": REQUIRED, "dtype": REQUIRED, "stream": REQUIRED},
     pure=False,
+    instructions=40.0,
     doc=(
         "Philox4x32-10 words: counter words (low, high of key[1] + stream; low, high of the flat index), key words "
         "(low, high of key[0]); i32 is word 0, i64 is word 1 above word 0"

@@ -152,6 +152,7 @@ primitive(
     eval=_eval_reduce,
     element=_element_reduce,
     attrs={"op": REQUIRED, "axes": REQUIRED},
+    accumulates="reduction",
     doc="sum, prod, max, min, any or all over axes, which are dropped; max and min of NaN are NaN",
 )
 primitive(
@@ -160,6 +161,7 @@ primitive(
     eval=_eval_arg_reduce,
     element=_element_arg_reduce,
     attrs={"op": REQUIRED, "axis": REQUIRED},
+    accumulates="reduction",
     doc="where along an axis the first largest (argmax) or smallest (argmin) element is; NaN counts as either",
 )
 primitive(

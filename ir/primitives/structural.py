@@ -55,6 +55,7 @@ primitive(
     eval=lambda value: value,
     element=lambda s, i, value: s.array(value)(i),
     attrs={"value": REQUIRED},
+    moves="affine",
     doc="a fixed tensor",
 )
 primitive(
@@ -63,6 +64,7 @@ primitive(
     eval=_eval_iota,
     element=lambda s, i, shape, axis, dtype: s.index_value(i[axis], as_dtype(dtype)),
     attrs={"shape": REQUIRED, "axis": REQUIRED, "dtype": REQUIRED},
+    moves="affine",
     doc="the index along one axis",
 )
 primitive(

@@ -129,5 +129,6 @@ primitive(
         "high": REQUIRED,
         "dilation": None,
     },
+    accumulates="reduction",
     doc="sum, max or min of every position of a window; padding (low, high) is what the reduction of nothing gives",
 )

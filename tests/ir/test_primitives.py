@@ -100,5 +100,40 @@ def test_special_values(name):
         assert_elements_close(got, interpret(name, arrays, case.attrs), 0, str(case))
 
 
+@pytest.mark.parametrize("name", [n for n in DRAWERS if definition(n).commutative])
+def test_commutative_primitives_give_the_same_bits_swapped(name):
+    for case, rng in draws(name):
+        a, b = case.values(rng, special=True)
+        (one,), (other,) = run(name, [a, b], case.attrs), run(name, [b, a], case.attrs)
+        assert_elements_close(one, other, 0, str(case), absolute=0)
+        numbers = one == one  # the bits of NaN are nobody's
+        assert one[numbers].tobytes() == other[numbers].tobytes(), str(case)
+
+
+@pytest.mark.parametrize("name", [n for n in DRAWERS if definition(n).moves and n not in ("constant", "iota")])
+def test_moves_compute_nothing(name):
+    for case, rng in draws(name):
+        arrays = case.values(rng, special=True)
+        (result,) = run(name, arrays, case.attrs)
+        assert elements(result) <= set().union(*map(elements, arrays)), str(case)
+
+
+def test_predicates_are_the_elementwise_primitives_of_any_type_that_give_bools():
+    bools = {name for name in DRAWERS if name != "cast" and definition(name).elementwise and gives_bools(name)}
+    assert bools == {name for name in DRAWERS if definition(name).predicate}
+
+
+def elements(array):
+    """The bytes of each element."""
+    size = array.dtype.itemsize
+    data = array.tobytes()
+    return {data[k : k + size] for k in range(0, len(data), size)}
+
+
+def gives_bools(name):
+    results = [run(name, case.values(rng), case.attrs)[0] for case, rng in draws(name)]
+    return all(r.dtype == np.bool_ for r in results)
+
+
 def test_each_primitive_says_what_it_is():
     assert all(definition(name).doc for name in [*DRAWERS, "fused"])
