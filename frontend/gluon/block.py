@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gluonjit import ndarray, symbol
@@ -261,6 +261,17 @@ class HybridBlock(Block):
             )
         return export.of_traces(self, cached.traces)
 
+    @property
+    def _in_format(self) -> Any:
+        """The nesting of the arguments last traced, in MXNet's numbers (`forms.numbered`); None before."""
+        traces = self._cached.traces if self._cached is not None else ()
+        return forms.numbered(traces[-1].form) if traces else None
+
+    @property
+    def _out_format(self) -> Any:
+        traces = self._cached.traces if self._cached is not None else ()
+        return forms.numbered(traces[-1].out_form) if traces else None
+
     # Deferred initialization
 
     def _finish_deferred_init(self, *args: Any) -> None:
@@ -325,6 +336,56 @@ def _interpret(error: ValueNeeded) -> None:
         f"are compiled one by one\n  {error}",
         stacklevel=4,
     )
+
+
+# Private in MXNet; programs such as GluonTS import them all the same.
+
+
+def _flatten(args: Any, inout_str: str) -> tuple[list[Any], Any]:
+    """The arrays, Symbols and Nones in nested lists, in order; and the nesting, in numbers.
+
+    A number stands for each: 0 for an array or Symbol, -1 for None, n for a Symbol of n > 1 outputs. ValueError for
+    anything else; `inout_str` says in it whether that was "input" or "output".
+    """
+    if args is None:
+        return [None], -1
+    if isinstance(args, (NDArray, Symbol)):
+        outputs = len(args) if isinstance(args, Symbol) else 1
+        return [args], outputs if outputs > 1 else 0
+    if not isinstance(args, (list, tuple)):
+        forms.flatten(args, lambda x: False, inout_str)  # raises
+    parts = [_flatten(x, inout_str) for x in args]
+    return [leaf for leaves, _ in parts for leaf in leaves], [number for _, number in parts]
+
+
+def _regroup(args: Sequence[Any], fmt: Any) -> Any:
+    """The nested lists that `_flatten` took apart: their leaves, and their nesting in numbers."""
+    return _regroup_some(args, fmt)[0]
+
+
+def _regroup_some(args: Sequence[Any], fmt: Any) -> tuple[Any, Sequence[Any]]:
+    """What the first leaves make, and the leaves that are left."""
+    if isinstance(fmt, int):
+        if fmt < -1:
+            raise ValueError(f"Unsupported encoded format {fmt}.")
+        if fmt > 0:
+            return args[:fmt], args[fmt:]
+        if fmt == -1 and args[0] is not None:
+            raise ValueError(
+                "We do not support passing types that are not None when the initial HybridBlock has received NoneType "
+                f"and has been hybridized. Received arg = {args[0]}, fmt = {fmt}."
+            )
+        return args[0], args[1:]
+    if not isinstance(args, (list, tuple)):
+        raise ValueError(
+            "When hybridized, the output of HybridBlock must be (nested) list of Symbol or NDArray, "
+            f"but got {args} of type {type(args)}"
+        )
+    result = []
+    for part in fmt:
+        item, args = _regroup_some(args, part)
+        result.append(item)
+    return result, args
 
 
 def _require_tensors(*args: Any) -> type:

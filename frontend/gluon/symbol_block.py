@@ -96,6 +96,32 @@ class SymbolBlock(HybridBlock):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(\n{self._graph} : {len(self._inputs)} -> {len(self._graph)}\n)"
 
+    # How arguments and results nest, in MXNet's numbers: who keeps them beside an exported graph sets them again.
+
+    @property
+    def _in_format(self) -> Any:
+        return forms.numbered(self._in_form)
+
+    @_in_format.setter
+    def _in_format(self, numbers: Any) -> None:
+        self._in_form = self._form_of(numbers, len(self._inputs), "inputs")
+        self._drop_compiled()
+
+    @property
+    def _out_format(self) -> Any:
+        return forms.numbered(self._out_form)
+
+    @_out_format.setter
+    def _out_format(self, numbers: Any) -> None:
+        self._out_form = self._form_of(numbers, len(self._graph), "outputs")
+        self._drop_compiled()
+
+    def _form_of(self, numbers: Any, count: int, what: str) -> Any:
+        form = forms.from_numbers(numbers)
+        if forms.count(form) != count:
+            raise ValueError(f"the format {numbers} is of {forms.count(form)} {what}, this block has {count}")
+        return form
+
     # Calls
 
     def _calls_only_compiled_code(self) -> bool:

@@ -57,3 +57,19 @@ def numbered(form: Any) -> Any:
     if form is None or form == ARRAY:
         return -1 if form is None else 0
     return [numbered(part) for part in form[1:]]
+
+
+def from_numbers(numbers: Any) -> Any:
+    """The form that MXNet shows and saves as `numbers`, each sequence of it a list."""
+    if isinstance(numbers, int):
+        if numbers > 0:
+            return (list, *[ARRAY] * numbers)
+        return None if numbers else ARRAY
+    return (list, *map(from_numbers, numbers))
+
+
+def count(form: Any) -> int:
+    """How many arrays a value of this form holds."""
+    if form is None or form == ARRAY:
+        return int(form == ARRAY)
+    return sum(map(count, form[1:]))

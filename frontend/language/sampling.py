@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gluonjit.base import _Null, numeric_types
 from gluonjit.context import current_context
+from gluonjit.language.running import running
 
 if TYPE_CHECKING:
     from gluonjit.language.namespace import Flavour
@@ -74,9 +75,15 @@ def samplers(flavour: Flavour, internal: Any) -> dict[str, Callable[..., Any]]:
         return functions["normal"](loc, scale, shape, **kwargs)
 
     def multinomial(
-        data: Any, shape: Any = _Null, get_prob: bool = not flavour.imperative, dtype: Any = "int32", **kwargs: Any
+        data: Any, shape: Any = _Null, get_prob: bool | None = None, dtype: Any = "int32", **kwargs: Any
     ) -> Any:
-        """Indices drawn with the probabilities in the last axis of `data`; `get_prob` adds their log-likelihoods."""
+        """Indices drawn with the probabilities in the last axis of `data`; `get_prob` adds their log-likelihoods.
+
+        As in MXNet, `get_prob` is True by default for symbols, and False for arrays; also for those of a trace, so
+        that a block does the same in both modes.
+        """
+        if get_prob is None:
+            get_prob = not flavour.imperative and running.trace is None
         return internal._sample_multinomial(data, shape=shape, get_prob=get_prob, dtype=dtype, **kwargs)
 
     def shuffle(data: Any, **kwargs: Any) -> Any:

@@ -1,5 +1,6 @@
 """`mx.metric`: how good predictions are, summed up over batches."""
 
+from gluonjit import ndarray as ndarray
 from gluonjit.metric.base import (
     CompositeEvalMetric,
     CustomMetric,

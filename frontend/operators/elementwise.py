@@ -78,6 +78,9 @@ def clip(b: Any, data: Any, *, a_min: float, a_max: float) -> Any:
 def _where_shapes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
     condition, x, y = inputs
     branch = merge(x, y)
+    if condition is not None and branch is not None and len(condition) in (1, len(branch)):
+        # A condition has the branches' shape, or their first axis; the operator itself says what contradicts that.
+        branch = tuple(n or m for n, m in zip(branch, (*condition, *branch[len(condition) :])))
     return [condition, branch, branch]
 
 

@@ -165,6 +165,26 @@ class TracedSymbol(Symbol):
         result = super().squeeze(axis, **kwargs)
         return self.reshape(result.shape) if inplace else result
 
+    def broadcast_to(self, *args: Any, **kwargs: Any) -> Any:
+        """Repeats axes of size 1 up to the given shape; as for an NDArray, axes in front may be missing."""
+        shape = args[0] if args else kwargs.get("shape", ())
+        return Symbol.broadcast_to(self._of_rank(len(shape)), *args, **kwargs)
+
+    def broadcast_like(self, other: Any, *args: Any, **kwargs: Any) -> Any:
+        """Repeats axes of size 1 up to the shape of another array; axes in front may be missing."""
+        other = self._recorder.lift(other)
+        known = not (args or kwargs) and read(other) in self._recorder.types
+        return Symbol.broadcast_like(self._of_rank(other.ndim) if known else self, other, *args, **kwargs)
+
+    def _of_rank(self, rank: int) -> TracedSymbol:
+        """The array with as many axes of size 1 in front as it lacks of `rank`."""
+        if read(self) not in self._recorder.types:
+            return self
+        x = self
+        for _ in range(rank - self.ndim):
+            x = x.expand_dims(axis=0)
+        return x
+
     def detach(self) -> TracedSymbol:  # type: ignore[override]
         """A view that gradients do not pass."""
         entry = self._recorder.emit("BlockGrad", [read(self)], {})[0]

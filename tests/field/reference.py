@@ -47,6 +47,8 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in package.names():
         file = arguments.out / (f"{name}.float64.npz" if arguments.float64 else f"{name}.npz")
+        if any(fnmatch.fnmatch(name, p) for p in package.drawn):
+            continue
         if file.exists() or not any(fnmatch.fnmatch(name, p) for p in arguments.names.split()):
             continue
         try:

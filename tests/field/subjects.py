@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+import gluonts_networks as networks
 import numpy as np
 
 Array = np.ndarray
@@ -26,6 +27,10 @@ class Package:
     name: str
     broken: dict[str, str] = {}
     """Patterns of names that real MXNet cannot build or run either, and why."""
+    unhybrid: tuple[str, ...] = ()
+    """Patterns of names that the package itself does not hybridize."""
+    drawn: tuple[str, ...] = ()
+    """Patterns of names whose answers are drawn at random, so that MXNet gives others."""
 
     def names(self) -> list[str]:
         raise NotImplementedError
@@ -262,7 +267,49 @@ class GluonNLP(Package):
         return net.begin_state(batch_size=batch, func=mx.nd.zeros)
 
 
-PACKAGES: dict[str, Package] = {p.name: p for p in (GluonCV2(), GluonCV(), GluonNLP())}
+class GluonTS(Package):
+    """gluonts: forecasts; networks that are trained, networks that predict, distributions, see `gluonts_networks`."""
+
+    name = "gluonts"
+    broken = dict.fromkeys(
+        ("rnn2qr.*", "mlp2qr.*", "cnn2qr.*"),
+        "its encoder multiplies matrices of rank 2, as its own transformation gives them, in a batch",
+    )
+    unhybrid = ("deeptpp.*",)
+    drawn = ("*.prediction", "deeptpp.prediction.*", "samples.*")
+
+    def names(self) -> list[str]:
+        estimators = [f"{name}.{which}" for name in networks.ESTIMATORS for which in ("training", "prediction")]
+        distributions = [f"{kind}.{name}" for name in networks.DISTRIBUTIONS for kind in ("distribution", "samples")]
+        blocks = [f"block.{name}" for name in networks.BLOCKS]
+        return sorted([*estimators, *distributions, *networks.POINTS, *blocks])
+
+    def family(self, name: str) -> str:
+        return name.partition(".")[0]
+
+    def build(self, name: str) -> Any:
+        if name in networks.POINTS:
+            return networks.point_network(name)
+        if name.startswith("block."):
+            return networks.BLOCKS[name.partition(".")[2]].make()
+        made_of = name.startswith(("distribution.", "samples."))
+        return networks.distribution_block(name) if made_of else networks.network(name)
+
+    def inputs(self, name: str, net: Any) -> list[Any]:
+        if name in networks.POINTS:
+            return networks.points()
+        if name.startswith("block."):
+            return networks.BLOCKS[name.partition(".")[2]].inputs()
+        if name.startswith(("distribution.", "samples.")):
+            return networks.distribution_inputs(name)
+        return _as_numpy(networks.batch(name))
+
+
+def _as_numpy(value: Any) -> Any:
+    return [_as_numpy(part) for part in value] if isinstance(value, (list, tuple)) else value.asnumpy()
+
+
+PACKAGES: dict[str, Package] = {p.name: p for p in (GluonCV2(), GluonCV(), GluonNLP(), GluonTS())}
 
 
 def as_ndarrays(value: Any, dtype: str | None = None) -> Any:
@@ -274,6 +321,14 @@ def as_ndarrays(value: Any, dtype: str | None = None) -> Any:
     if isinstance(value, np.ndarray):
         return mx.nd.array(value, dtype=dtype or value.dtype)
     return value.astype(dtype) if dtype is not None else value
+
+
+def seed() -> None:
+    """Before every call, so that what is drawn at random is the same in both modes."""
+    import mxnet as mx
+
+    mx.random.seed(1)
+    np.random.seed(1)
 
 
 # Weights

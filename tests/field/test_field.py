@@ -19,6 +19,7 @@ SAMPLES = {
     "gluoncv2": "nin_cifar10 resnet20_cifar10 mobilenet_wd4 shufflenetv2_wd2 visemenet20",
     "gluoncv": "cifar_resnet20_v1 mobilenetv3_small mobilenet1.0_int8 ssd_300_mobilenet0.25_voc",
     "gluonnlp": "standard_lstm_lm_200 transformer_en_de_512",
+    "gluonts": "deepar.* deepar_rnnzoneout.training mqcnn.training distribution.student_t samples.mixture block.mean_*",
 }
 
 BIG = {
@@ -26,6 +27,7 @@ BIG = {
     "gluoncv2": "bisenet_resnet18_celebamaskhq simplepose_resnet18_coco wrn20_10_1bit_cifar10 efficientnet_b0",
     "gluoncv": "resnest14 yolo3_mobilenet0.25_voc center_net_resnet18_v1b_voc simple_pose_resnet18_v1b siamrpn_*",
     "gluonnlp": "awd_lstm_lm_600 bert_12_768_12 roberta_12_768_12",
+    "gluonts": "deepstate.training deepvar.* deepvar_hierarchical.training gp_forecaster.* tft.* wavenet.* renewal.*",
 }
 
 

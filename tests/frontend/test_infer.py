@@ -129,6 +129,15 @@ def test_a_long_graph_is_inferred_in_few_sweeps(x, monkeypatch):
     assert len(calls) == 600
 
 
+def test_branches_have_their_conditions_shape():
+    """Further than MXNet goes: a cell's states, zeros((0, n)), may be told by a mask alone."""
+    open_states = sym.zeros((0, 3))
+    assert sym.where(sym.var("m", shape=(2, 3)), open_states, open_states).infer_shape() == ([(2, 3)], [(2, 3)], [])
+    assert sym.where(sym.var("m", shape=(2,)), open_states, open_states).infer_shape() == ([(2,)], [(2, 3)], [])
+    with pytest.raises(MXNetError, match="the condition of where must have the shape"):
+        sym.where(sym.var("m", shape=(2, 4)), open_states, open_states).infer_shape()
+
+
 F16, F32, I32 = np.float16, np.float32, np.int32
 
 

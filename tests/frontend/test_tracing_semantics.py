@@ -109,6 +109,10 @@ EXPRESSIONS = [
     "x ** F.full((3,), 2)",
     "(x % F.full((1,), 2)) + (x > F.full((3,), 2)) + (x == x)",
     "F.maximum(x, F.full((1, 1), 3)) + F.minimum(2, x)",
+    "x.broadcast_to((4, 2, 3))",
+    "x.broadcast_to(shape=(2, 3))",
+    "x[0].broadcast_like(x)",
+    "x.broadcast_like(F.ones((4, 2, 3))) + F.ones((1, 3)).broadcast_like(x)",
     # numbers
     "1 - x / 2 + 3 % x + 2 ** x - (x >= 2) + (3 > x)",
     "np.float32(2) * x + np.float64(1.5)",
@@ -530,6 +534,13 @@ def test_random_operators_draw_the_same_numbers():
     graph = found.graph([type_of(X)], False)
     assert [op.attrs[".stream"] for op in graph.ops if ".stream" in op.attrs] == [0, 2, 3]
     same(expected, [run(found, [nd.array(X)]) for _ in range(2)])
+
+
+def test_multinomial_gives_no_likelihood_unless_asked_to():
+    """As of `mx.nd`; of symbols outside of a trace, as of MXNet's, it does."""
+    check(lambda F, x: F.random.multinomial(F.one_hot(F.argmax(x, axis=1), 3)), X)
+    check(lambda F, x: F.random.multinomial(F.one_hot(F.argmax(x, axis=1), 3), get_prob=True), X)
+    assert len(mx.sym.random.multinomial(mx.sym.var("p"))) == 2
 
 
 def test_dropout_draws_in_training_only():

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
-from gluonjit import gluon
-from gluonjit.gluon import nn
+from gluonjit import gluon, nd
+from gluonjit.gluon import block, nn
 
 pytestmark = pytest.mark.usefixtures("fresh_names")
 
@@ -327,6 +327,23 @@ def test_infer_type():
 
 
 # Hooks
+
+
+def test_mxnets_own_flattening():
+    """`_flatten` and `_regroup` are private there, and imported by programs such as GluonTS; as `metric.ndarray` is."""
+    assert mx.metric.ndarray is nd
+    a, b, halves = nd.ones((1,)), mx.sym.var("b"), mx.sym.split(mx.sym.var("c"), 2)
+    leaves, numbers = block._flatten([a, (None, [b, halves])], "input")
+    assert leaves == [a, None, b, halves] and numbers == [0, [-1, [0, 2]]]
+    assert block._regroup([a, None, b, *halves], numbers)[0] is a
+    assert block._regroup([1, None, 2, 3, 4], numbers) == [1, [None, [2, [3, 4]]]]
+    assert block._flatten(a, "input") == ([a], 0) and block._regroup([a], 0) is a
+    with pytest.raises(ValueError, match="the input of HybridBlock output must be"):
+        block._flatten([a, 3], "output")
+    with pytest.raises(ValueError, match="Received arg = 7, fmt = -1"):
+        block._regroup([7], -1)
+    with pytest.raises(ValueError, match="Unsupported encoded format -2"):
+        block._regroup([7], -2)
 
 
 def test_hooks_run_around_forward_and_detach():

@@ -160,6 +160,27 @@ def test_nested_inputs_and_outputs(x):
         block(X)
 
 
+def test_nesting_kept_beside_an_exported_graph(x):
+    """MXNet's graphs are flat. Programs such as GluonTS write down how a block nests, and tell the block they read."""
+    net = mx.gluon.nn.HybridLambda(lambda F, a, more: (a + more[1], [a, [more[0]]]))
+    assert (net._in_format, net._out_format) == (None, None)
+    net.hybridize(backend="numpy")
+    net(x, [x, x])
+    assert (net._in_format, net._out_format) == ([0, [0, 0]], [0, [0, [0]]])
+    net.export("net")
+    block = SymbolBlock.imports("net-symbol.json", ["data0", "data1", "data2"])
+    flat = block(x, x, 2 * x)
+    assert (block._in_format, block._out_format) == ([0, 0, 0], [0, 0, 0])
+    block._in_format, block._out_format = net._in_format, net._out_format
+    total, (first, (second,)) = block(x, [x, 2 * x])
+    assert_close(total.asnumpy(), 3 * X)
+    assert [y.shape for y in (*flat, first, second)] == [(2, 4)] * 5
+    with raises(ValueError, "the format [0, 0] is of 2 inputs, this block has 3"):
+        block._in_format = [0, 0]
+    with raises(ValueError, "the format -1 is of 0 outputs, this block has 3"):
+        block._out_format = -1
+
+
 def test_one_symbol_of_several_outputs(x):
     block = SymbolBlock(mx.sym.split(mx.sym.var("data"), 4), mx.sym.var("data"))
     assert [y.shape for y in block(x)] == [(2, 1)] * 4
