@@ -9,56 +9,19 @@ from __future__ import annotations
 import functools
 import os
 import platform
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gluonjit.ir.machine import CACHES, Machine
 from gluonjit.ir.opdef import did_you_mean
-from gluonjit.ir.types import DType, IRError
+from gluonjit.ir.types import IRError
 
 if TYPE_CHECKING:
     from gluonjit.codegen.llvm import Function
 
-_CACHES = (32 << 10, 512 << 10, 8 << 20)
-"""What a named target is taken to have, and the host where the system does not tell."""
 
-
-@dataclass(frozen=True)
-class Target:
-    """`features` is LLVM's list (`+avx2,-sse4a`), on top of what `cpu` implies. Cache sizes are bytes, as one core
-    sees them."""
-
-    triple: str
-    cpu: str
-    features: str
-    vector_bits: int
-    num_vector_registers: int
-    has_fma: bool
-    has_f16: bool
-    """Conversions between f16 and f32 are instructions; elsewhere they would be calls into the compiler's library."""
-    l1: int = _CACHES[0]
-    l2: int = _CACHES[1]
-    l3: int = _CACHES[2]
-
-    @property
-    def arch(self) -> str:
-        """`x86`, `aarch64`, or the first part of the triple."""
-        name = self.triple.split("-", 1)[0]
-        return {"x86_64": "x86", "i686": "x86", "amd64": "x86", "arm64": "aarch64"}.get(name, name)
-
-    @property
-    def has_masked_access(self) -> bool:
-        """A masked load or store of 32-bit lanes is one instruction."""
-        return self.arch == "x86" and self.vector_bits >= 256
-
-    def lanes(self, dtype: DType) -> int:
-        """How many elements of `dtype` a vector register holds, as they are computed (f16 and bf16 as f32)."""
-        return self.vector_bits // max(32 if dtype.is_float else 8, dtype.bits)
-
-    @property
-    def width(self) -> int:
-        """Lanes of the loops in `codegen/loops`: a register of f32, whatever the dtypes, so that they can mix."""
-        return self.vector_bits // 32
+class Target(Machine):
+    """A machine, and what LLVM spells otherwise on each."""
 
     # Denormals cost a hundred cycles each on some machines, and nobody means them: the native entry flushes them to
     # zero, and puts the caller's mode back when it leaves.
@@ -156,7 +119,7 @@ def _host() -> Target:
 
 def _cache_sizes() -> tuple[int, int, int]:
     """Bytes of the data caches of levels 1 to 3; what the system does not tell is guessed."""
-    sizes = list(_CACHES)
+    sizes = list(CACHES)
     if platform.system() == "Linux":
         for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
             try:

@@ -10,14 +10,13 @@ Where weights are 1 to 2.3 times the second cache, steps of an LSTM took 15 to 2
 
 from __future__ import annotations
 
-from typing import Any
-
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.ir.machine import Machine
 from gluonjit.passes.manager import register_pass
 
 
 @register_pass("alternate")
-def alternate(graph: Graph, *, target: Any, fits: float = 0.75) -> Graph:
+def alternate(graph: Graph, *, target: Machine, fits: float = 0.75) -> Graph:
     """Annotates loops that had better read their weights to and fro with `.alternating`.
 
     `fits`: how much of the second cache weights can use; other data, and conflicts of addresses, take the rest."""

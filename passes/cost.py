@@ -6,10 +6,10 @@ The larger of two times: instructions at the rate of the vector units, and bytes
 from __future__ import annotations
 
 from math import log2, prod
-from typing import Any
 
 from gluonjit.ir.buffers import is_view
 from gluonjit.ir.graph import Graph, Op
+from gluonjit.ir.machine import Machine
 
 _PER_NS = 4
 """Vector instructions per nanosecond."""
@@ -21,7 +21,7 @@ _CALL = 50
 """Nanoseconds for any kernel at all."""
 
 
-def nanoseconds(op: Op, target: Any) -> float:
+def nanoseconds(op: Op, target: Machine) -> float:
     """The expected time of an op with a kernel; 0 for one that computes nothing."""
     if op.name in ("constant", "prepare") or is_view(op):
         return 0.0
@@ -32,7 +32,7 @@ def nanoseconds(op: Op, target: Any) -> float:
     return _CALL + max(transfer_and_computing(op, target))
 
 
-def transfer_and_computing(op: Op, target: Any) -> tuple[float, float]:
+def transfer_and_computing(op: Op, target: Machine) -> tuple[float, float]:
     """Nanoseconds that moving the operands and results of a kernel takes, and computing: the longer one counts."""
     nbytes = sum(v.type.nbytes for v in op.results) + _bytes_read(op)
     transfer = nbytes / (_CACHED if nbytes <= target.l2 else _UNCACHED)
@@ -45,7 +45,7 @@ def transfer_and_computing(op: Op, target: Any) -> tuple[float, float]:
     return transfer, sum(_computing(o, target) for o in body)
 
 
-def graph_nanoseconds(graph: Graph, target: Any) -> float:
+def graph_nanoseconds(graph: Graph, target: Machine) -> float:
     return sum(nanoseconds(op, target) for op in graph.ops)
 
 
@@ -63,7 +63,7 @@ def _bytes_read(op: Op) -> int:
     return total
 
 
-def _computing(op: Op, target: Any) -> float:
+def _computing(op: Op, target: Machine) -> float:
     """Nanoseconds of one primitive in the body of a kernel."""
     size, lanes = op.results[0].type.size, target.lanes(op.results[0].dtype)
     if op.name == "dot_general":

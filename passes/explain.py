@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gluonjit.ir.buffers import is_view, runs_kernel
 from gluonjit.ir.graph import Graph, Op
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.winograd import WinogradTile
 from gluonjit.passes.cost import nanoseconds, transfer_and_computing
 from gluonjit.passes.select_winograd import problem_of
@@ -31,7 +32,7 @@ class Row(NamedTuple):
     loc: str
 
 
-def explain(graph: Graph, target: Any) -> list[Row]:
+def explain(graph: Graph, target: Machine) -> list[Row]:
     """A row per kernel, in order."""
     rows = []
     for op in graph.ops:
@@ -45,7 +46,7 @@ def explain(graph: Graph, target: Any) -> list[Row]:
     return rows
 
 
-def table(graph: Graph, target: Any) -> str:
+def table(graph: Graph, target: Machine) -> str:
     """`explain` as text, with a line on what needs no kernel."""
     rows = explain(graph, target)
     heads = ("kernel", "what", "tile", "µs")
@@ -101,7 +102,7 @@ def _product(op: Op) -> Op | None:
     return found[-1] if found else None
 
 
-def _why(op: Op, target: Any) -> Iterator[str]:
+def _why(op: Op, target: Machine) -> Iterator[str]:
     kernel = op.attrs.get(".kernel")
     if kernel in ("winograd", "conv"):
         yield _transformed_or_not(op, target)
@@ -124,7 +125,7 @@ def _why(op: Op, target: Any) -> Iterator[str]:
         yield "too small to share"
 
 
-def _transformed_or_not(op: Op, target: Any) -> str:
+def _transformed_or_not(op: Op, target: Machine) -> str:
     conv = _product(op)
     assert conv is not None
     x, w = conv.operands
@@ -138,7 +139,7 @@ def _transformed_or_not(op: Op, target: Any) -> str:
     return f"F({tile.height}×{tile.width}), expected to be {direct / transformed:.1f} times as fast as directly"
 
 
-def _cycles(op: Op, target: Any) -> tuple[float, float]:
+def _cycles(op: Op, target: Machine) -> tuple[float, float]:
     """What a transformed convolution is expected to take directly, and as it is."""
     conv = _product(op)
     assert conv is not None

@@ -12,6 +12,7 @@ from typing import Any
 from gluonjit.ir.buffers import is_view
 from gluonjit.ir.expand import ExpandTile, rows_read
 from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit, rewrite
+from gluonjit.ir.machine import Machine
 from gluonjit.passes import tiling
 from gluonjit.passes.dce import dce
 from gluonjit.passes.manager import register_pass
@@ -25,7 +26,7 @@ _CONSTANTS = 2
 
 
 @register_pass("fuse-depthwise")
-def fuse_depthwise(graph: Graph, *, target: Any) -> Graph:
+def fuse_depthwise(graph: Graph, *, target: Machine) -> Graph:
     """Merges matrix products (1×1 convolutions) with the depthwise convolutions that alone read them."""
     merged: dict[Op, tuple[Op, dict[str, Any]]] = {}
     for op in graph.ops:
@@ -71,7 +72,7 @@ def _product_before(graph: Graph, op: Op) -> Op | None:
     return None
 
 
-def _notes(product: Op, op: Op, target: Any) -> dict[str, Any] | None:
+def _notes(product: Op, op: Op, target: Machine) -> dict[str, Any] | None:
     """The annotations of the merged kernel; None where it would compute too many rows twice."""
     conv = next(o for o in op.regions[0].ops if o.name == "conv")
     images, _, width, channels = conv.operands[0].shape
@@ -110,7 +111,7 @@ def _twice(bands: int, conv: Op) -> float:
     return max(0, shared) * (bands - 1) / float(conv.operands[0].shape[1])
 
 
-def _rows(pixels: int, most: int, terms: int, vectors: int, target: Any) -> int:
+def _rows(pixels: int, most: int, terms: int, vectors: int, target: Machine) -> int:
     """Of a register tile that computes sums of `terms` for `pixels` soonest; at most so many."""
     free = target.num_vector_registers - _CONSTANTS
     rows = [r for r in range(1, min(most, tiling.MAX_ROWS) + 1) if tiling.registers(r, vectors, target) <= free]

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.parser import parse_attrs
 from gluonjit.ir.printer import print_attrs, print_graph
@@ -148,7 +149,7 @@ def run_passes(
     pipeline: Pipeline,
     *,
     after: After | None = None,
-    target: Any = None,
+    target: Machine | None = None,
     reproducers: str | Path | None = None,
 ) -> Graph:
     """Runs the passes of `pipeline` in order and verifies the graph after each.
@@ -194,7 +195,7 @@ def _run(step: Pass, graph: Graph, arguments: Mapping[str, Any]) -> Graph:
     return step.run(graph, **arguments)
 
 
-def _check_options(step: Pass, options: Mapping[str, Any], target: Any) -> Pass:
+def _check_options(step: Pass, options: Mapping[str, Any], target: Machine | None) -> Pass:
     for key in options:
         if key not in step.options:
             hint = did_you_mean(key, step.options) if step.options else "; it has none"

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.structure import op_key
 from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.manager import register_pass
@@ -51,7 +52,7 @@ def has_variants(op: Op) -> bool:
 
 @register_pass("select")
 def select(
-    graph: Graph, *, target: Any, winograd: bool = True, variants: Mapping[Hashable, Variant] | None = None
+    graph: Graph, *, target: Machine, winograd: bool = True, variants: Mapping[Hashable, Variant] | None = None
 ) -> Graph:
     """Annotates each op with its kernel; the graph attribute `params` tells which weights are worth packing.
 
@@ -91,7 +92,7 @@ def select(
     return rewrite(graph, rule)
 
 
-def _fetched_ahead(op: Op, target: Any) -> dict[str, Any]:
+def _fetched_ahead(op: Op, target: Machine) -> dict[str, Any]:
     """What a kernel whose operands come from afar had better fetch before it reads it, as it does too much between two
     reads for the machine to have asked for enough: `.ahead` (`codegen.handler`). A plain sum, say, needs no help."""
     body, nbytes = op.regions[0], sum(v.type.nbytes for v in op.operands)
@@ -105,7 +106,7 @@ def _fetched_ahead(op: Op, target: Any) -> dict[str, Any]:
 
 
 def _with_anchor(
-    b: Builder, op: Op, operands: tuple[Value, ...], fixed: set[Value], target: Any, variant: Variant
+    b: Builder, op: Op, operands: tuple[Value, ...], fixed: set[Value], target: Machine, variant: Variant
 ) -> Value | None:
     anchors = [o for o in op.regions[0].ops if o.name in _SELECTORS]
     if len(anchors) != 1:

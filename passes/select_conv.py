@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gluonjit.ir.graph import Builder, Op, Value
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.winograd import WinogradTile
 from gluonjit.passes import tiling
 from gluonjit.passes.regroup import Epilogue, Groups, regroup
@@ -89,7 +90,7 @@ def _winograd(
     return site.emit(epilogue, [left, transformed_weights(site.b, right, tile, site.target)], result, notes)
 
 
-def _narrow_tile(x: Value, w: Value, out: tuple[int, ...], attrs: Any, target: Any) -> tiling.DepthwiseTile:
+def _narrow_tile(x: Value, w: Value, out: tuple[int, ...], attrs: Any, target: Machine) -> tiling.DepthwiseTile:
     # A line of pixels is an image of one row.
     rows, in_rows, taps, stride = (1, 1, 1, 1) if x.ndim == 3 else (out[1], x.shape[1], w.shape[0], attrs["stride"][0])
     return tiling.depthwise_tile(
@@ -146,7 +147,7 @@ def _merged(kept: Sequence[int], rank: int) -> Groups:
 
 
 def _pack(
-    b: Builder, x: Value, w: Value, attrs: Any, out: tuple[int, ...], target: Any, most: int
+    b: Builder, x: Value, w: Value, attrs: Any, out: tuple[int, ...], target: Machine, most: int
 ) -> tuple[dict[str, Any], Value]:
     """Annotations of the kernel, and the packed weights."""
     *taps, depth, filters = w.shape

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gluonjit.ir.graph import Builder, Value
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.primitives.contraction import free_axes
 from gluonjit.passes import tiling
 from gluonjit.passes.regroup import Epilogue, regroup
@@ -85,7 +86,7 @@ _BLOCKS, _BLOCK = 8, 8
 """So many blocks are enough for threads to share rows, and so many row tiles for a block to be worth its weights."""
 
 
-def _block(tiles: int, tile_bytes: int, target: Any) -> int:
+def _block(tiles: int, tile_bytes: int, target: Machine) -> int:
     """Row tiles that are worked on before the weights are read again: what they read stays in the second cache.
 
     Where there are many rows, threads should share these rather than columns: then the next kernel finds in its core's

@@ -15,6 +15,7 @@ import numpy as np
 
 from gluonjit.ir.cook_toom import Matrix, Transform, transform
 from gluonjit.ir.graph import Builder, Value
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
 from gluonjit.ir.winograd import LINE, WinogradTile
 from gluonjit.passes import tiling
@@ -22,7 +23,7 @@ from gluonjit.passes.site import moved, view
 from gluonjit.passes.tiling_winograd import Problem, winograd_tile, working_memory
 
 
-def winograd_notes(x: Value, w: Value, attrs: Any, out: tuple[int, ...], target: Any) -> dict[str, Any] | None:
+def winograd_notes(x: Value, w: Value, attrs: Any, out: tuple[int, ...], target: Machine) -> dict[str, Any] | None:
     """Annotations of the kernel for a `conv` of x by w with these attributes; None where it is better done directly."""
     problem = problem_of(x, w, attrs, out)
     tile = None if problem is None else winograd_tile(problem, target)
@@ -52,7 +53,7 @@ def _inside(size: int, out: int, taps: int, low: int) -> float:
     return sum(0 <= o + t - low < size for o in range(out) for t in range(taps)) / (out * taps)
 
 
-def transformed_weights(b: Builder, w: Value, tile: WinogradTile, target: Any) -> Value:
+def transformed_weights(b: Builder, w: Value, tile: WinogradTile, target: Machine) -> Value:
     """[taps…, I, O] → [positions, P, I, nr], what the kernel `winograd` reads: packed first, then transformed."""
     *taps, depth, filters = w.shape
     panels, terms = -(-filters // tile.columns), math.prod(taps)

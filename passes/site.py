@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import BF16, F16, F32, F64, DType
 from gluonjit.passes.regroup import Epilogue, write_epilogue
 from gluonjit.passes.tiling import MAX_ROWS
@@ -25,7 +26,7 @@ class Site:
     anchor: Op
     fixed: Container[Value]
     """The values of the old graph that change rarely: what is computed from them costs nothing."""
-    target: Any
+    target: Machine
     winograd: bool = True
     """Whether convolutions may be computed by fewer multiplications, which rounds a little more."""
     most: int = MAX_ROWS

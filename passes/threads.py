@@ -8,15 +8,14 @@ whole. Neither changes any result: kernels divide their outputs, never a sum.
 
 from __future__ import annotations
 
-from typing import Any
-
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.ir.machine import Machine
 from gluonjit.passes.cost import graph_nanoseconds, nanoseconds
 from gluonjit.passes.manager import register_pass
 
 
 @register_pass("threads")
-def threads(graph: Graph, *, target: Any, grain: int = 2000, share: int = 8000) -> Graph:
+def threads(graph: Graph, *, target: Machine, grain: int = 2000, share: int = 8000) -> Graph:
     """Decides how many threads are worth using, and which kernels they share.
 
     Sets the graph attributes `threads` and `cost` (nanoseconds on one thread), and `.threads = 1` on small kernels."""
@@ -39,7 +38,7 @@ def threads(graph: Graph, *, target: Any, grain: int = 2000, share: int = 8000) 
 _MOST = 256
 
 
-def _shared(op: Op, target: Any, grain: int) -> float:
+def _shared(op: Op, target: Machine, grain: int) -> float:
     """Nanoseconds of the op that threads share: all or nothing of a kernel, the sum of kernels inside of a loop."""
     if op.definition.level == "control":
         inside = sum(_shared(o, target, grain) for region in op.regions for o in region.ops)

@@ -7,7 +7,9 @@ is no fused multiply-add, a product. Among the tiles that fit, the one with the 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from gluonjit.ir.machine import Machine
 
 MAX_ROWS = 14
 MAX_VECTORS = 4
@@ -35,16 +37,16 @@ class TileShape(NamedTuple):
     """Tiles along the rows that one task does, one after the other."""
 
 
-def lanes(target: Any, itemsize: int) -> int:
+def lanes(target: Machine, itemsize: int) -> int:
     return target.vector_bits // (8 * itemsize)
 
 
-def is_halved(n: int, itemsize: int, target: Any) -> bool:
+def is_halved(n: int, itemsize: int, target: Machine) -> bool:
     """Whether the last of n columns fill no more than half a vector, so that two rows fit into one."""
     return 0 < n % lanes(target, itemsize) <= lanes(target, itemsize) // 2
 
 
-def registers(rows: int, vectors: int, target: Any, halved: bool = False) -> int:
+def registers(rows: int, vectors: int, target: Machine, halved: bool = False) -> int:
     """What a tile needs: accumulators, one term's weights, a broadcast value, and a product if it is not fused.
 
     `halved`: two rows share an accumulator for their last vectors, and a broadcast value that is put together."""
@@ -52,7 +54,7 @@ def registers(rows: int, vectors: int, target: Any, halved: bool = False) -> int
     return rows * vectors + vectors + (1 if target.has_fma else 2) - shared
 
 
-def term_cycles(rows: int, vectors: int, target: Any, halved: bool = False) -> float:
+def term_cycles(rows: int, vectors: int, target: Machine, halved: bool = False) -> float:
     """Estimated cycles per term of a tile."""
     multiply_adds = (rows * vectors - halved * (rows // 2)) * (1 if target.has_fma else 2) / _UNITS
     if registers(rows, vectors, target, halved) >= target.num_vector_registers - 1:
@@ -61,13 +63,13 @@ def term_cycles(rows: int, vectors: int, target: Any, halved: bool = False) -> f
     return max(multiply_adds, (rows + vectors) / _UNITS, stream) + _OVERLAP * stream
 
 
-def tile_cycles(rows: int, vectors: int, terms: int, target: Any, halved: bool = False) -> float:
+def tile_cycles(rows: int, vectors: int, terms: int, target: Machine, halved: bool = False) -> float:
     """Estimated cycles of a register tile."""
     return terms * term_cycles(rows, vectors, target, halved) + _TILE_COST + rows * vectors
 
 
 def product_cycles(
-    m: int, n: int, k: int, rows: int, vectors: int, itemsize: int, target: Any, halved: bool = False
+    m: int, n: int, k: int, rows: int, vectors: int, itemsize: int, target: Machine, halved: bool = False
 ) -> float:
     """Estimated cycles of one core for an [m, n] result of sums of k terms in tiles of `rows` × `vectors` registers."""
     needed = -(-n // lanes(target, itemsize))
@@ -83,7 +85,7 @@ def register_tile(
     k: int,
     row_bytes: int,
     itemsize: int,
-    target: Any,
+    target: Machine,
     most: int = MAX_ROWS,
     halved: bool = False,
     size: int = MAX_ROWS * MAX_VECTORS,
@@ -107,7 +109,7 @@ def register_tile(
     return best[1], best[2]
 
 
-def tasks_block(tiles: int, tile_bytes: int, others: int, target: Any) -> int:
+def tasks_block(tiles: int, tile_bytes: int, others: int, target: Machine) -> int:
     """Row tiles per task, where one tile reads `tile_bytes` and there are `others` independent lots of them.
 
     What a block reads is read again for each panel of columns, so it should stay in the second cache.
@@ -134,7 +136,7 @@ _UNROLLED = 400
 """Multiply-adds in the code of a tile of narrow groups."""
 
 
-def is_narrow(depth: int, filters: int, itemsize: int, target: Any) -> bool:
+def is_narrow(depth: int, filters: int, itemsize: int, target: Machine) -> bool:
     """Whether vectors run over groups of `depth` input channels and `filters` output channels."""
     return depth <= min(filters, MAX_DEPTH) and lanes(target, itemsize) % filters == 0
 
@@ -146,7 +148,7 @@ def depthwise_tile(
     stride: int,
     depth: int,
     itemsize: int,
-    target: Any,
+    target: Machine,
 ) -> DepthwiseTile:
     """For a result of `out` = rows, pixels, channels from an image of `size` = rows, pixels; `taps` are those per row
     and pixel, `stride` that of the rows, `depth` the input channels per group."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.winograd import LINE, WinogradMemory, WinogradTile
 from gluonjit.passes import tiling
 
@@ -46,7 +47,7 @@ class Problem(NamedTuple):
     itemsize: int
 
 
-def winograd_tile(problem: Problem, target: Any) -> WinogradTile | None:
+def winograd_tile(problem: Problem, target: Machine) -> WinogradTile | None:
     """The best transform and tile; None where the convolution itself is expected to be as fast."""
     best, limit = None, _GAIN * direct_cycles(problem, target)
     for outputs in _outputs(problem.taps):
@@ -64,7 +65,7 @@ def _outputs(taps: tuple[int, int]) -> Iterator[tuple[int, int]]:
     return ((a, b) for a in each[0] for b in each[1] if (a, b) != (1, 1))
 
 
-def _tile(problem: Problem, outputs: tuple[int, int], target: Any) -> WinogradTile:
+def _tile(problem: Problem, outputs: tuple[int, int], target: Machine) -> WinogradTile:
     def cycles(tile: WinogradTile) -> float:
         products = _products(problem, tile, target)
         # Of two threads that share an odd number of register tiles, one waits.
@@ -83,7 +84,7 @@ def _tile(problem: Problem, outputs: tuple[int, int], target: Any) -> WinogradTi
     return min(choices, key=cycles)
 
 
-def direct_cycles(problem: Problem, target: Any) -> float:
+def direct_cycles(problem: Problem, target: Machine) -> float:
     """Of a direct convolution."""
     images, (rows, width), taps, inside, depth, filters, item = problem
     terms = math.prod(taps) * depth
@@ -93,7 +94,7 @@ def direct_cycles(problem: Problem, target: Any) -> float:
     return _with_weights(compute, terms * filters * item)
 
 
-def winograd_cycles(problem: Problem, tile: WinogradTile, target: Any) -> float:
+def winograd_cycles(problem: Problem, tile: WinogradTile, target: Machine) -> float:
     """Of a transformed one."""
     positions, tiles, item = _positions(problem, tile), _tiles(problem, tile[:2]), problem.itemsize
     width = tiling.lanes(target, item)
@@ -109,7 +110,7 @@ def _with_weights(compute: float, nbytes: float) -> float:
     return max(compute, fetch) + _EXPOSED * min(compute, fetch)
 
 
-def _traffic(problem: Problem, tile: WinogradTile, target: Any) -> float:
+def _traffic(problem: Problem, tile: WinogradTile, target: Machine) -> float:
     """Cycles for what the second cache does not hold, beside pixels and the weights in use: transformed tiles; and for
     weights that each block reads again."""
     tiles, item = _tiles(problem, tile[:2]), problem.itemsize
@@ -127,7 +128,7 @@ def _traffic(problem: Problem, tile: WinogradTile, target: Any) -> float:
     return cycles
 
 
-def _products(problem: Problem, tile: WinogradTile, target: Any) -> float:
+def _products(problem: Problem, tile: WinogradTile, target: Machine) -> float:
     """Cycles of the multiply-adds."""
     tiles, vectors = _tiles(problem, tile[:2]), tile.columns // tiling.lanes(target, problem.itemsize)
     each = tiling.product_cycles(tiles, problem.filters, problem.depth, tile.rows, vectors, problem.itemsize, target)
