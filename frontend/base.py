@@ -45,6 +45,18 @@ class ValueNeeded(TraceError):
     blocks: Sequence[Any] = ()
 
 
+class StateChange(ValueNeeded):
+    """A program changes what its next call reads, or draws numbers that compiled code would draw once.
+
+    `again`: whether the next call may be one that does not (`if self.grid is None: self.grid = ...`).
+    """
+
+    def __init__(self, text: str, blocks: Sequence[Any], again: bool) -> None:
+        super().__init__(text)
+        self.blocks = blocks
+        self.again = again
+
+
 class CheckpointError(MXNetError, ValueError):
     """A model file is malformed; the message names the file, the place in it and what was expected."""
 

@@ -16,6 +16,10 @@ EPOCH = np.zeros(1, np.int64)
 """Moves with every write to a watched storage. Its address is baked into the native entry, so it is never replaced."""
 
 
+Watched = tuple["Storage", Hashable]
+"""A storage, and a value that is another one whenever its contents may be others."""
+
+
 class Storage:
     """The identity of a piece of memory.
 
@@ -37,7 +41,7 @@ class Storage:
         if self.watched:
             EPOCH[0] += 1
 
-    def watch(self) -> Hashable:
+    def watch(self) -> Watched:
         """What compiled code compares from now on to learn whether the contents may be others."""
         self.watched = True
         return self, object() if self.exposed else self.version

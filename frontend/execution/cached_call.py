@@ -27,8 +27,11 @@ from gluonjit.ndarray import NDArray
 from gluonjit.runtime.backend import Callee
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.fast_call import fast_call
-from gluonjit.runtime.storage import EPOCH
-from gluonjit.trace import Trace, alias_pattern, flatten, trace
+from gluonjit.runtime.storage import EPOCH, Watched
+from gluonjit.trace import Trace, alias_pattern, attributes, flatten, trace
+
+MAX_REFUSALS = 8
+"""Calls that change what the next one reads, with compiled ones between them, before a block is left to Python."""
 
 
 @dataclass
@@ -57,6 +60,9 @@ class CachedCall:
         """Whether parameters that only packed copies are made of may leave memory."""
         self._compiled: dict[Hashable, Compiled] = {}
         self._lock = threading.RLock()
+        self._refusals = 0
+        """How often the program has changed what its next call reads; see `tries_again`."""
+        self._refused_last = False
 
     def __call__(self, *args: Any) -> Any:
         leaves, form = flatten(args)
@@ -80,12 +86,31 @@ class CachedCall:
             known = next((t for t in alike if self._serves(t, types, training, leaves)), None)
             if known is None:
                 known = trace(self.block, args)
+                attributes.remember(known.attributes, self, known)
                 self.traces.append(known)
+                self._refused_last = False
             graph = known.graph(types, training)
             callee = self.backend(self._with_params(graph, known, len(leaves)), self.options)
             found = Compiled(known, graph, callee, known.input_types(types), known.streams(training))
             self._compiled[key] = found
             return found
+
+    def forget(self, trace: Trace) -> None:
+        """Drops a trace, and what was compiled from it: an attribute that its program read is another one now."""
+        with self._lock:
+            self.traces = [t for t in self.traces if t is not trace]
+            self._compiled = {key: c for key, c in self._compiled.items() if c.trace is not trace}
+            self.block._fast_call = None
+
+    def tries_again(self) -> bool:
+        """Whether to trace again at the next call, after this one has changed what it reads.
+
+        Once it may have been the first call of all, or the first one of other shapes, that makes what later ones use.
+        """
+        self._refusals += 1
+        again = not self._refused_last and self._refusals < MAX_REFUSALS
+        self._refused_last = True
+        return again
 
     def _fits(self, found: Compiled, leaves: Sequence[NDArray]) -> bool:
         """Whether what the arguments do not tell is still as it was: parameters' types, sharing of memory."""
@@ -115,7 +140,7 @@ class CachedCall:
         known = compiled.trace
         epoch = int(EPOCH[0])  # read before the versions: a write in between is seen by the next call
         held: list[Any] = self._held(known)
-        versions: list[Hashable] = [*[None] * len(leaves), *(x.storage().watch() for x in held)]
+        versions: list[Watched | None] = [*[None] * len(leaves), *(x.storage().watch() for x in held)]
         inputs: list[Any] = [x._array for x in (*leaves, *held)]
         if compiled.streams:
             inputs.append(rng.reserve(compiled.streams))
@@ -152,16 +177,16 @@ class CachedCall:
             return False
         if len({*known.in_kinds, *known.out_kinds}) > 1:  # the native entry takes and gives arrays of one class
             return False
-        if any(x.storage().exposed for x in self._held(known)):
-            return False
         return not is_training() and self.block._calls_only_compiled_code()
 
-    def _install(self, compiled: Compiled, inputs: list[Any], versions: list[Hashable], epoch: int) -> None:
+    def _install(self, compiled: Compiled, inputs: list[Any], versions: list[Watched | None], epoch: int) -> None:
         """Lets the next call go straight to native code, if it can."""
         known, callee = compiled.trace, compiled.callee
         given = self.block._given_arrays(known.form)
         if given is None or not isinstance(callee, Executable) or not self._goes_native(compiled):
             return
+        if any(watched is not None and watched[0].exposed for watched in versions):
+            return  # others write there without telling
         prepared = callee.prepared_from(versions)
         if prepared is None:
             return  # another thread has called with other parameters
@@ -169,8 +194,10 @@ class CachedCall:
         bare = known.out_form == ARRAY
         wrapper = type(as_np(NDArray._wrap(np.empty(0)))) if any(known.out_kinds) else NDArray
         fast = fast_call(callee, given, rest, prepared, epoch, wrapper, self.block._slow_call, bare)
-        if self.block._cached is self:  # else the block has changed meanwhile
-            self.block._fast_call = fast
+        with self._lock:
+            current = any(c is compiled for c in self._compiled.values())
+            if current and self.block._cached is self:  # else the block has changed meanwhile
+                self.block._fast_call = fast
 
 
 def trace_call(block: HybridBlock, args: Sequence[Any]) -> Graph:

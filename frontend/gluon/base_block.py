@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 import weakref
 from collections import OrderedDict
@@ -13,6 +14,7 @@ from gluonjit import initializer
 from gluonjit.gluon.naming import BlockScope, name_block
 from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.gluon.utils import HookHandle, _indent
+from gluonjit.trace import attributes
 
 Hook = Callable[..., Any]
 
@@ -45,7 +47,7 @@ class Block:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Blocks and parameters assigned to attributes are registered; neither may be replaced by another type."""
-        existing = getattr(self, name, None)
+        existing = self.__dict__.get(name, None)
         if isinstance(existing, (Parameter, Block)) and not isinstance(value, type(existing)):
             raise TypeError(f"Changing attribute type for {name} from {type(existing)} to {type(value)}is not allowed.")
         if isinstance(value, Block):
@@ -58,11 +60,18 @@ class Block:
                 )
             self._reg_params[name] = value
             self._structure_changed()
+        before = self.__dict__.get(name, attributes.MISSING)
         super().__setattr__(name, value)
+        attributes.changed(self, name, before, sys._getframe(1))
+
+    def __delattr__(self, name: str) -> None:
+        before = self.__dict__.get(name, attributes.MISSING)
+        super().__delattr__(name)
+        attributes.changed(self, name, before, sys._getframe(1))
 
     # Compiled code, weak references and what else belongs to one object alone is left out of copies.
 
-    _UNCOPIED: tuple[str, ...] = ("_parents",)
+    _UNCOPIED: tuple[str, ...] = ("_parents", attributes.READERS)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in self._UNCOPIED}
@@ -295,3 +304,6 @@ class Block:
         from gluonjit.gluon.summary import print_summary
 
         print_summary(self, inputs)
+
+
+attributes.observe(Block)

@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gluonjit import ndarray, symbol
-from gluonjit.base import ValueNeeded
+from gluonjit.base import StateChange, ValueNeeded
 from gluonjit.execution.backends import get_backend
 from gluonjit.gluon.base_block import Block
 from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.gluon.utils import HookHandle
 from gluonjit.language import forms
 from gluonjit.language.running import running
+from gluonjit.language.source import stacklevel
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
 from gluonjit.trace import parameter_shapes
@@ -211,6 +212,9 @@ class HybridBlock(Block):
         if self._active and not self._interpreted:
             try:
                 return self._compiled_call()(x, *args)
+            except StateChange as e:
+                if not (e.again and self._compiled_call().tries_again()):
+                    _interpret(e)
             except ValueNeeded as e:
                 if len(e.blocks) < 2:  # this block's own program: compiling nothing would be no help
                     raise
@@ -330,11 +334,11 @@ def _interpret(error: ValueNeeded) -> None:
     for b in error.blocks:
         b._drop_compiled()
         b._interpreted = True
-    names = ", ".join(b.name for b in around)
+    names = f" and the blocks around it ({', '.join(b.name for b in around)}) run" if around else " runs"
     warnings.warn(
-        f"{block.name} cannot be compiled: it and the blocks around it ({names}) run as Python, the blocks beside it "
-        f"are compiled one by one\n  {error}",
-        stacklevel=4,
+        f"{block.name} cannot be compiled: it{names} as Python, the blocks beside it and in it are compiled one by one"
+        f"\n  {error}",
+        stacklevel=stacklevel(),
     )
 
 

@@ -32,3 +32,12 @@ def quote(loc: Loc | None) -> str:
         return ""
     text = linecache.getline(loc.file, loc.line).strip() if loc.file else ""
     return f"\n  at {loc}" + (f"\n    {text}" if text else "")
+
+
+def stacklevel() -> int:
+    """`stacklevel` for a warning that the caller gives about what the user's line does."""
+    level = 1
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "gluonjit":
+        level, frame = level + 1, frame.f_back
+    return level

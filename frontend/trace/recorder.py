@@ -30,6 +30,7 @@ from gluonjit.symbol.shapes import is_complete
 from gluonjit.symbol.subgraph import control_node
 from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import facts
+from gluonjit.trace.attributes import Attributes
 from gluonjit.trace.facts import Fact
 from gluonjit.trace.memory import Cell, read, write
 from gluonjit.trace.symbol import TracedSymbol
@@ -79,6 +80,9 @@ class Recorder:
         self._parameters: dict[Parameter, TracedSymbol] = {}
         self._captured: dict[Any, TracedSymbol] = {}
         self._owners: dict[int, Parameter] | None = None
+        self.attributes = Attributes()
+        self.probes = False
+        """Whether to look after every operator for random numbers that the program has drawn."""
 
     # Inputs
 
@@ -169,12 +173,18 @@ class Recorder:
     def call(self, block: HybridBlock, args: Sequence[Any]) -> Any:
         """`block(*args)` as part of this trace: its `hybrid_forward` on symbols. Other arguments pass as they are."""
         params = {name: self.parameter(p) for name, p in block._reg_params.items()}
+        self._probe()
         self.blocks.append(block)
         try:
             with block.name_scope():
                 return block.hybrid_forward(symbol, *map(self.adopt, args), **params)
         finally:
+            self._probe()
             self.blocks.pop()
+
+    def _probe(self) -> None:
+        if self.probes:
+            self.attributes.probe(tuple(self.blocks))
 
     # Operators
 
@@ -254,6 +264,7 @@ class Recorder:
         return [(node, k) for k in range(node.visible)]
 
     def _append(self, node: Node) -> None:
+        self._probe()
         self.nodes.append(node)
         if modes.training != self.training:  # `with autograd.train_mode():` around this operator
             self.modes[node] = modes.training

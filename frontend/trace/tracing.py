@@ -20,7 +20,7 @@ from gluonjit.ndarray import NDArray
 from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.lower import completed_sources, lower, stream_numbers
 from gluonjit.symbol.symbol import Symbol
-from gluonjit.trace import facts
+from gluonjit.trace import attributes, facts
 from gluonjit.trace.memory import read
 from gluonjit.trace.recorder import Recorder
 
@@ -92,6 +92,7 @@ class Trace:
         self.captured: list[NDArray] = [x for _, x in self._captured]
         self.writes = [self._inputs.index(e) for e, _ in self._updates]
         self.aliases: tuple[int, ...] = ()
+        self.attributes = recorder.attributes
 
     @property
     def captured_variables(self) -> dict[Node, NDArray]:
@@ -220,6 +221,12 @@ def trace(block: HybridBlock, args: Sequence[Any]) -> Trace:
 
 def _trace(block: HybridBlock, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int]) -> Trace:
     recorder, inputs, result = _record(block, leaves, form, pattern)
+    if recorder.attributes.draws:
+        recorder.attributes.undo()
+        recorder, _, _ = _record(block, leaves, form, pattern, probes=True)
+        recorder.attributes.undo()
+        raise attributes.random_draws(recorder.attributes.drawn or (None, (block,)))
+    attributes.check(recorder.attributes)
     if result is None:
         raise TypeError("Expected a list of symbols as input")
     flat, out_form = forms.flatten(result, lambda value: isinstance(value, (Symbol, NDArray)), "output")
@@ -235,25 +242,25 @@ def _trace(block: HybridBlock, leaves: Sequence[NDArray], form: Any, pattern: Se
 
 
 def _record(
-    block: HybridBlock, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int]
+    block: HybridBlock, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int], probes: bool = False
 ) -> tuple[Recorder, list[Entry], Any]:
-    """Runs the program; argument k is the array number pattern[k]. Gives (recorder, arguments' variables, result)."""
+    """Runs the program; argument k is the array number pattern[k]. Gives (recorder, arguments' variables, result).
+
+    What a program that fails has done to its blocks' attributes is undone.
+    """
     recorder = Recorder(block, modes.training, leaves[0].context)
+    recorder.probes = probes
     names = ["data"] if len(leaves) == 1 else [f"data{k}" for k in range(len(leaves))]
     blocks = _family(block)
     for b in blocks:
         b._fast_call = None  # a block compiled on its own looks at its next call whether a trace is running
-    kept = [(b, name, x) for b in blocks for name, x in vars(b).items() if isinstance(x, NDArray)]
-    with running.tracing(recorder):
-        symbols = [recorder.argument(name, k, x) for k, (name, x) in enumerate(zip(names, leaves))]
-        result = recorder.call(block, forms.rebuild(form, [symbols[k] for k in pattern]))
-    for b, name, x in kept:
-        if vars(b).get(name) is not x and recorder.uses(x):
-            b.__dict__[name] = x
-            raise TraceError(
-                f"{b.name} replaces its array self.{name} in hybrid_forward: compiled code would do so once, not in "
-                f"every call\n  write instead: self.{name}[:] = ..., which changes the array itself"
-            )
+    try:
+        with running.tracing(recorder), attributes.noted():
+            symbols = [recorder.argument(name, k, x) for k, (name, x) in enumerate(zip(names, leaves))]
+            result = recorder.call(block, forms.rebuild(form, [symbols[k] for k in pattern]))
+    except BaseException:
+        recorder.attributes.undo()
+        raise
     return recorder, [recorder.variable(s) for s in symbols], result
 
 
@@ -268,4 +275,5 @@ def parameter_shapes(block: HybridBlock, args: Sequence[Any]) -> dict[Parameter,
     if not leaves:
         raise ValueError(f"All args are None and we do not support such a case. Received args={tuple(args)}")
     recorder, _, _ = _record(block, leaves, form, range(len(leaves)))
+    recorder.attributes.undo()
     return recorder.deferred()

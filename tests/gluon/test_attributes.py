@@ -1,0 +1,306 @@
+"""What `hybrid_forward` reads and sets of its blocks: compiled code follows, or the block runs as Python."""
+
+import copy
+import pickle
+import random
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit import gluon, nd
+from gluonjit.base import StateChange
+from gluonjit.gluon import nn
+from support.threads import at_once
+
+X = nd.array([1.0, 2.0])
+
+
+class Scaled(gluon.HybridBlock):
+    """Reads attributes: its own, a class's, one that may be missing, and one by a computed name."""
+
+    bias = 0
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.power = 2, 1
+
+    def hybrid_forward(self, F, x):
+        y = x * self.scale + self.bias
+        if hasattr(self, "negate"):
+            y = -y
+        return y ** getattr(self, "pow" + "er")
+
+
+def compiled(block):
+    """A hybridized block that has been called, and runs natively."""
+    block.initialize()
+    block.hybridize()
+    block(X)
+    assert block._cached.traces and block._fast_call is not None
+    return block
+
+
+@pytest.mark.parametrize("name, value", [("scale", 3), ("power", 2.0), ("bias", 1), ("negate", True), ("scale", 2.0)])
+def test_changes_of_what_was_read_are_seen(name, value):
+    block = compiled(Scaled())
+    setattr(block, name, value)
+    plain = Scaled()
+    setattr(plain, name, value)
+    assert block(X).asnumpy().tolist() == plain(X).asnumpy().tolist()
+    delattr(block, name)
+    if name in ("negate", "bias"):
+        assert block(X).asnumpy().tolist() == [2, 4]
+    else:
+        with pytest.raises(AttributeError, match=name):
+            block(X)
+
+
+def test_other_changes_drop_nothing():
+    block = compiled(Scaled())
+    known, fast = block._cached.traces[0], block._fast_call
+    block.scale, block.epoch, block.power = 2, 7, int("1")
+    assert block._cached.traces == [known] and block._fast_call is fast
+
+
+def test_changes_inside_of_a_compiled_block_are_seen():
+    """A layer's own attributes, too: the program of `Dropout` and `LeakyReLU` is gluonjit's."""
+    inner = Scaled()
+    net = nn.HybridSequential()
+    net.add(nn.HybridLambda(lambda F, x: x + 1), inner, nn.LeakyReLU(0.5))
+    compiled(net)
+    inner.scale = -1
+    assert net(X).asnumpy().tolist() == [-1, -1.5]
+    net[2]._alpha = 1
+    assert net(X).asnumpy().tolist() == [-2, -3]
+
+
+def test_an_array_that_is_replaced_from_outside():
+    class Shifted(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.shift = nd.zeros((1,))
+
+        def hybrid_forward(self, F, x):
+            return x + self.shift
+
+    block = compiled(Shifted())
+    block.shift = nd.ones((1,))
+    assert block(X).asnumpy().tolist() == [2, 3]
+    block.shift[:] = 5
+    assert block(X).asnumpy().tolist() == [6, 7]
+
+
+class Counting(gluon.HybridBlock):
+    """The next call is another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def hybrid_forward(self, F, x):
+        self.calls += 1
+        return x * self.calls
+
+
+def silent(function, *args):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return function(*args)
+
+
+def test_a_program_that_counts_runs_as_python():
+    block = Counting()
+    block.hybridize()
+    assert silent(block, X).asnumpy().tolist() == [1, 2]  # it might have been a first call alone
+    with pytest.warns(
+        UserWarning, match=r"(?s)counting\d+ .*runs as Python.*self\.calls.*test_attributes.py:\d+.*calls \+= 1"
+    ):
+        assert block(X).asnumpy().tolist() == [2, 4]
+    assert silent(block, X).asnumpy().tolist() == [3, 6] and block.calls == 3
+
+
+def test_what_is_beside_it_is_compiled():
+    net = nn.HybridSequential()
+    net.add(nn.HybridLambda(lambda F, x: x + 1), Counting(), nn.HybridLambda(lambda F, x: x + 1))
+    net.hybridize()
+    net(X)
+    with pytest.warns(UserWarning, match="and the blocks around it"):
+        assert net(X).asnumpy().tolist() == [5, 7]
+    assert net(X).asnumpy().tolist() == [7, 10]
+    assert net[0]._cached.traces and net[1]._cached is None and net._cached is None
+
+
+class Lazy(gluon.HybridBlock):
+    """Makes at first what later calls use; anew for another length."""
+
+    def __init__(self):
+        super().__init__()
+        self.grid = None
+
+    def hybrid_forward(self, F, x):
+        if self.grid is None or len(self.grid) != len(x):
+            self.grid = nd.arange(len(x))
+        return x + self.grid
+
+
+def test_what_is_made_at_the_first_call():
+    block = Lazy()
+    block.hybridize()
+    assert silent(block, X).asnumpy().tolist() == [1, 3]
+    assert isinstance(block.grid, nd.NDArray)
+    assert silent(block, X).asnumpy().tolist() == [1, 3] and len(block._cached.traces) == 1
+    assert block._fast_call is not None
+    longer = nd.array([1, 1, 1])
+    assert silent(block, longer).asnumpy().tolist() == [1, 2, 3]
+    assert silent(block, longer).asnumpy().tolist() == [1, 2, 3]
+    assert silent(block, X).asnumpy().tolist() == [1, 3]
+    with pytest.warns(UserWarning, match="runs as Python"):  # there and back so often that tracing does not pay
+        for k in range(40):
+            x = (X, longer)[k % 2]
+            assert block(x).asnumpy().tolist() == (x.asnumpy() + np.arange(len(x))).tolist()
+
+
+def test_arrays_that_are_replaced():
+    class Running(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.mean = nd.zeros((2,))
+
+        def hybrid_forward(self, F, x):
+            self.mean = self.mean * 0.5 + x
+            return self.mean
+
+    plain, block = Running(), Running()
+    block.hybridize()
+    with pytest.warns(UserWarning, match=r"(?s)runs as Python.*self\.mean"):
+        for _ in range(4):
+            assert block(X).asnumpy().tolist() == plain(X).asnumpy().tolist()
+    assert isinstance(block.mean, nd.NDArray)
+
+
+def test_what_is_only_set_is_said():
+    class Keeping(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            self.seen = x * 2
+            return x + 1
+
+    block = Keeping()
+    block.hybridize()
+    with pytest.warns(UserWarning, match=r"(?s)sets self\.seen.*when the block is traced.*self\.seen = x \* 2") as said:
+        block(X)
+    assert said[0].filename == __file__
+    assert silent(block, X).asnumpy().tolist() == [2, 3] and block._fast_call is not None
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda block: random.random(),
+        lambda block: random.gauss(0, 1),
+        lambda block: np.random.uniform(),
+        lambda block: np.random.permutation(5)[0],
+        lambda block: block.generator.standard_normal(),
+        lambda block: block.old.rand(),
+        lambda block: block.python.random(),
+    ],
+)
+def test_random_numbers_of_python_and_numpy(draw):
+    class Noisy(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.generator, self.old, self.python = np.random.default_rng(3), np.random.RandomState(3), random.Random(3)
+
+        def hybrid_forward(self, F, x):
+            y = x + 1
+            noise = float(draw(self))
+            return y + noise
+
+    def calls(block):
+        random.seed(5), np.random.seed(5)
+        return [block(X).asnumpy().tolist() for _ in range(3)]
+
+    net = nn.HybridSequential()
+    net.add(nn.HybridLambda(lambda F, x: x * 1), Noisy())
+    net.hybridize()
+    with pytest.warns(UserWarning, match=r"(?s)noisy\d+ .*draws random numbers.*return y \+ noise.*F\.random"):
+        found = calls(net)
+    np.testing.assert_allclose(found, calls(Noisy()), rtol=1e-6)
+    assert len({tuple(x) for x in found}) == 3
+    assert net[0]._cached.traces and net[1]._cached is None
+
+
+def test_failures_leave_nothing_behind():
+    class Failing(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def hybrid_forward(self, F, x):
+            self.calls += 1
+            random.random()
+            return F.elemwise_add(x, F.ones((7,)))
+
+    block = Failing()
+    block.hybridize()
+    random.seed(1)
+    before = random.getstate()
+    with pytest.raises(mx.MXNetError):
+        block(X)
+    assert block.calls == 0 and random.getstate() == before
+
+
+def test_looking_for_shapes_leaves_nothing_behind():
+    class Deferred(Counting):
+        def __init__(self):
+            super().__init__()
+            self.dense = nn.Dense(2)
+
+        def hybrid_forward(self, F, x):
+            self.calls += 1
+            return self.dense(x)
+
+    block = Deferred()
+    block.initialize()
+    block(nd.ones((1, 3)))
+    assert block.calls == 1
+    with pytest.raises(StateChange, match=r"self\.calls"):
+        block.optimize_for(nd.ones((1, 3)), backend="llvm")
+    assert block.calls == 1
+
+
+def test_copies_and_pickles_are_on_their_own():
+    block = compiled(Scaled())
+    for other in (copy.deepcopy(block), pickle.loads(pickle.dumps(block))):
+        other.scale = 5
+        assert block._cached.traces
+        assert other(X).asnumpy().tolist() == [5, 10]
+    assert block(X).asnumpy().tolist() == [2, 4]
+
+
+def test_no_cost_after_the_trace():
+    compiled(Scaled())
+    assert "__getattribute__" not in vars(gluon.Block)
+
+
+def test_threads_that_call_while_one_changes():
+    """Every answer is one of before or after the change, and the last one that of after."""
+    block = compiled(Scaled())
+    done = threading.Event()
+
+    def call():
+        while not done.is_set():
+            assert block(X).asnumpy().tolist() in [[k, 2 * k] for k in range(2, 8)]
+
+    def change():
+        try:
+            for k in range(2, 8):
+                block.scale = k
+                assert block(X).asnumpy().tolist() == [k, 2 * k]
+        finally:
+            done.set()
+
+    at_once(lambda k: change() if k == 0 else call(), 3)
+    assert block(X).asnumpy().tolist() == [7, 14]
