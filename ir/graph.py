@@ -275,6 +275,49 @@ class Builder(Emitter):
 
 _I64 = dtype("i64")
 
+
+class Rewriter:
+    """Makes a new graph out of `graph`, op by op and in order; dead ops stay, `dce` removes them.
+
+    Subclasses say in `visit` what takes an op's place, and may say in `value` how a value is read. `rewrite` is enough
+    for those who look at one op and its operands at a time.
+    """
+
+    def __init__(self, graph: Graph, level: str | None = None) -> None:
+        self.graph = graph
+        self.b = Builder(graph.name, level or graph.level)
+        self.env: dict[Value, Value] = {v: self.b.input(v.name, v.type) for v in graph.inputs}
+        """What stands for each value of the old graph in the new one."""
+
+    def value(self, v: Value) -> Value:
+        """The new value to be read in place of `v`."""
+        return self.env[v]
+
+    def visit(self, op: Op) -> Sequence[Value] | None:
+        """The values that replace the op's results, None to keep the op, or () if `value` finds them in another way.
+
+        May emit any number of ops through the builder, whose `loc` is the op's.
+        """
+        return None
+
+    def run(self) -> Graph:
+        for op in self.graph.ops:
+            self.b.loc = op.loc
+            new = self.visit(op)
+            if new is None:
+                new = reemit(self.b, op, [self.value(v) for v in op.operands])
+            if new:
+                self.env.update(zip(op.results, new, strict=True))
+        return self.finish([self.value(v) for v in self.graph.results])
+
+    def finish(self, results: Sequence[Value]) -> Graph:
+        """The new graph, with `results` for the old one's outputs and updated states."""
+        count = len(self.graph.outputs)
+        for (state, _), new in zip(self.graph.updates, results[count:], strict=True):
+            self.b.update(self.env[state], new)
+        return replace(self.b.build(results[:count]), attrs=self.graph.attrs)
+
+
 Rule = Callable[[Builder, Op, tuple[Value, ...]], "Sequence[Value] | None"]
 """`rule(builder, op, operands)`: the values that replace the op's results, or None to keep it as it is.
 
@@ -284,21 +327,26 @@ is the op's.
 
 
 def rewrite(graph: Graph, rule: Rule, *, level: str | None = None) -> Graph:
-    """A new graph in which `rule` has been asked for every op, in order. Dead ops stay; `dce` removes them."""
-    b = Builder(graph.name, level or graph.level)
-    env: dict[Value, Value] = {}
-    for v in graph.inputs:
-        env[v] = b.input(v.name, v.type)
-    b.key = next((env[v] for v in graph.inputs if v.name == RNG_KEY), None)
-    changed = level is not None and level != graph.level
-    for op in graph.ops:
-        b.loc = op.loc
-        operands = tuple(env[v] for v in op.operands)
-        new = rule(b, op, operands)
+    """A new graph in which `rule` has been asked for every op, in order; the same graph if it has changed nothing."""
+    rewriter = _ByRule(graph, rule, level)
+    new = rewriter.run()
+    return new if rewriter.changed else graph
+
+
+class _ByRule(Rewriter):
+    def __init__(self, graph: Graph, rule: Rule, level: str | None) -> None:
+        super().__init__(graph, level)
+        self.rule = rule
+        self.changed = level is not None and level != graph.level
+        self.b.key = next((self.env[v] for v in graph.inputs if v.name == RNG_KEY), None)
+
+    def visit(self, op: Op) -> Sequence[Value]:
+        operands = tuple([self.env[v] for v in op.operands])
+        new = self.rule(self.b, op, operands)
         if new is None:
-            new = reemit(b, op, operands)
+            new = reemit(self.b, op, operands)
         else:
-            changed = True
+            self.changed = True
             if len(new) != len(op.results):
                 raise IRError(f"a rewrite of {op.name} gave {len(new)} values for {len(op.results)} results")
             for old, value in zip(op.results, new, strict=True):
@@ -307,14 +355,9 @@ def rewrite(graph: Graph, rule: Rule, *, level: str | None = None) -> Graph:
                 if old.name and not value.name:
                     # Only a hint for the printer, on a value that this very builder made.
                     object.__setattr__(value, "name", old.name)
-        env.update(zip(op.results, new, strict=True))
         if op.results and op.results[0].name == RNG_KEY:
-            b.key = new[0]
-    if not changed:
-        return graph
-    for state, value in graph.updates:
-        b.update(env[state], env[value])
-    return replace(b.build([env[v] for v in graph.outputs]), attrs=graph.attrs)
+            self.b.key = new[0]
+        return new
 
 
 def reemit(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
@@ -333,9 +376,15 @@ def subgraph(name: str, ops: Iterable[Op], inputs: Sequence[Value], outputs: Seq
     """A graph of copies of `ops` (in program order), whose inputs stand for `inputs`: the body of a region."""
     b = Builder(name, level)
     env = {v: b.input(v.name, v.type) for v in inputs}
+    copy_ops(b, ops, env)
+    return b.build([env[v] for v in outputs])
+
+
+def copy_ops(b: Builder, ops: Iterable[Op], env: dict[Value, Value]) -> None:
+    """Copies `ops` (in program order) into `b`. `env` says which values stand for those that they read, and gets those
+    that stand for their results."""
     for op in ops:
         env.update(zip(op.results, reemit(b, op, [env[v] for v in op.operands]), strict=True))
-    return b.build([env[v] for v in outputs])
 
 
 def evaluate(graph: Graph, inputs: Sequence[Any]) -> tuple[list[np.ndarray], list[np.ndarray]]:

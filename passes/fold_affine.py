@@ -14,9 +14,10 @@ fewer digits would lose more than sums, which are made in float32.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
+from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value
 from gluonjit.ir.primitives.contraction import free_axes
 from gluonjit.ir.primitives.convolution import Layout
 from gluonjit.ir.primitives.movement import broadcast_dims
@@ -35,9 +36,8 @@ def fold_affine(graph: Graph) -> Graph:
     if not any(op.definition.accumulates == "contraction" for op in graph.ops):
         return graph
     folder = _Folder(graph)
-    for op in graph.ops:
-        folder.visit(op)
-    return dce(folder.build()) if folder.folded else graph
+    new = folder.run()
+    return dce(new) if folder.folded else graph
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,9 @@ class _Linear:
         return all(n <= 0 for n in (*attrs["low"], *attrs["high"])) and set(attrs["input_dilation"]) <= {1}
 
 
-class _Folder:
+class _Folder(Rewriter):
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.b = Builder(graph.name, graph.level)
-        self.env = {v: self.b.input(v.name, v.type) for v in graph.inputs}
+        super().__init__(graph)
         self.fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
         self.fixed.update(r for op in fixed_ops(graph) for r in op.results)
         self.results = set(graph.results)
@@ -99,16 +97,8 @@ class _Folder:
         """By values of the old graph."""
         self.folded = False
 
-    def build(self) -> Graph:
-        for state, value in self.graph.updates:
-            self.b.update(self.env[state], self.env[value])
-        return replace(self.b.build([self.env[v] for v in self.graph.outputs]), attrs=self.graph.attrs)
-
-    def visit(self, op: Op) -> None:
-        self.b.loc = op.loc
-        if not self._folds(op):
-            new = reemit(self.b, op, [self.env[v] for v in op.operands])
-            self.env.update(zip(op.results, new, strict=True))
+    def visit(self, op: Op) -> Sequence[Value] | None:
+        return () if self._folds(op) else None
 
     def _folds(self, op: Op) -> bool:
         """Emits what takes the place of `op`, if it becomes something else."""

@@ -20,11 +20,12 @@ a buffer, iota, constants) may join.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
+from gluonjit.ir.graph import Graph, Op, Rewriter, Value, reemit, subgraph
 from gluonjit.passes.cse import cse
 from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.lift import mark_captured
@@ -59,42 +60,38 @@ class Group:
 @register_pass("fuse")
 def fuse(graph: Graph) -> Graph:
     """Groups primitives into kernels, so that intermediates stay in registers; the graph is `fused` then."""
-    graph = _share_nothing_cheap(graph)
-    groups = _group(graph)
-    return _rebuild(graph, groups)
+    graph = _DuplicateCheapOps(graph).run()
+    return _Fused(graph, _group(graph)).run()
 
 
-def _share_nothing_cheap(graph: Graph) -> Graph:
+class _DuplicateCheapOps(Rewriter):
     """Gives every user its own copy of what costs nothing: one-element constants, broadcasts, iotas.
 
     Shared, they would be results of kernels, written and read at every call. Uniform constants become broadcasts of
-    one element first. `_emit_group` merges the copies that end up in one body.
+    one element first. `_Fused` merges the copies that end up in one body.
     """
-    b = Builder(graph.name, "fused")
-    env = {v: b.input(v.name, v.type) for v in graph.inputs}
-    cheap: dict[Value, Op] = {}
-    tables = {op.result for op in graph.ops if _is_table(op, graph)}
 
-    def operand(v: Value) -> Value:
-        op = cheap.get(v)
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph, "fused")
+        self.cheap: dict[Value, Op] = {}
+        self.tables = {op.result for op in graph.ops if _is_table(op, graph)}
+
+    def value(self, v: Value) -> Value:
+        op = self.cheap.get(v)
         if op is None:
-            return env[v]
-        if op.name != "constant" or op.result in tables:
-            return reemit(b, op, [operand(x) for x in op.operands])[0]
-        scalar = b.constant(op.attrs["value"].reshape(-1)[0])
-        return scalar if v.shape == () else b.emit("broadcast", [scalar], {"shape": v.shape})[0]
+            return self.env[v]
+        if op.name != "constant" or op.result in self.tables:
+            return reemit(self.b, op, [self.value(x) for x in op.operands])[0]
+        scalar = self.b.constant(op.attrs["value"].reshape(-1)[0])
+        return scalar if v.shape == () else self.b.emit("broadcast", [scalar], {"shape": v.shape})[0]
 
-    for op in graph.ops:
-        b.loc = op.loc
+    def visit(self, op: Op) -> Sequence[Value] | None:
         if op.name in ("broadcast", "iota") or (
-            op.name == "constant" and (op.result in tables or _uniform(op.attrs["value"]))
+            op.name == "constant" and (op.result in self.tables or _uniform(op.attrs["value"]))
         ):
-            cheap[op.results[0]] = op
-        else:
-            env.update(zip(op.results, reemit(b, op, [operand(v) for v in op.operands]), strict=True))
-    for state, value in graph.updates:
-        b.update(env[state], operand(value))
-    return replace(b.build([operand(v) for v in graph.outputs]), attrs=graph.attrs)
+            self.cheap[op.results[0]] = op
+            return ()
+        return None
 
 
 def _is_table(op: Op, graph: Graph) -> bool:
@@ -319,45 +316,35 @@ def _operands(ops: set[Op]) -> set[Value]:
     return {v for op in ops for v in op.operands if v not in made}
 
 
-def _rebuild(graph: Graph, group_of: dict[Op, Group]) -> Graph:
-    b = Builder(graph.name, "fused")
-    env = {v: b.input(v.name, v.type) for v in graph.inputs}
-    results = set(graph.results)
-    position = {op: k for k, op in enumerate(graph.ops)}
-    for op in graph.ops:
-        group = group_of.get(op)
+class _Fused(Rewriter):
+    """The graph with a `fused` op for each group."""
+
+    def __init__(self, graph: Graph, group_of: dict[Op, Group]) -> None:
+        super().__init__(graph, "fused")
+        self.group_of = group_of
+        self.results = set(graph.results)
+        self.position = {op: k for k, op in enumerate(graph.ops)}
+
+    def visit(self, op: Op) -> Sequence[Value] | None:
         if op.definition.level == "control":
             names = [r.name for r in op.results]
-            new = b.emit(op.name, [env[v] for v in op.operands], op.attrs, mark_captured(op), op.loc, names)
-            env.update(zip(op.results, new, strict=True))
-        elif group is None:
-            b.loc = op.loc
-            env.update(zip(op.results, reemit(b, op, [env[v] for v in op.operands]), strict=True))
-        elif group.root is op:
-            _emit_group(b, group, position, env, results)
-    for state, value in graph.updates:
-        b.update(env[state], env[value])
-    return replace(b.build([env[v] for v in graph.outputs]), attrs=graph.attrs)
+            return self.b.emit(op.name, [self.env[v] for v in op.operands], op.attrs, mark_captured(op), op.loc, names)
+        group = self.group_of.get(op)
+        if group is None:
+            return None
+        return self._emit(group) if group.root is op else ()
 
-
-def _emit_group(
-    b: Builder, group: Group, position: dict[Op, int], env: dict[Value, Value], results: set[Value]
-) -> None:
-    ops = sorted(group.ops, key=position.__getitem__)
-    b.loc = group.root.loc
-    if group.root.definition.has_own_kernel:
-        new = reemit(b, group.root, [env[v] for v in group.root.operands])
-        env.update(zip(group.root.results, new, strict=True))
-        return
-    outside = _operands(group.ops)
-    operands = list(dict.fromkeys(v for op in ops for v in op.operands if v in outside))
-    outputs = [r for op in ops for r in op.results if r in results and op is not group.root]
-    outputs = [*group.root.results, *outputs]
-    body = Builder("body", "fused")
-    inner = {v: body.input(v.name, v.type) for v in operands}
-    for op in ops:
-        body.loc = op.loc
-        inner.update(zip(op.results, reemit(body, op, [inner[v] for v in op.operands]), strict=True))
-    region = cse(body.build([inner[v] for v in outputs]))
-    new = b.emit("fused", [env[v] for v in operands], {}, [region], group.root.loc, [v.name for v in outputs])
-    env.update(zip(outputs, new, strict=True))
+    def _emit(self, group: Group) -> Sequence[Value] | None:
+        root = group.root
+        if root.definition.has_own_kernel:
+            return None
+        ops = sorted(group.ops, key=self.position.__getitem__)
+        outside = _operands(group.ops)
+        operands = list(dict.fromkeys(v for op in ops for v in op.operands if v in outside))
+        others = [r for op in ops for r in op.results if r in self.results and op is not root]
+        outputs = [*root.results, *others]
+        region = cse(subgraph("body", ops, operands, outputs, "fused"))
+        names = [v.name for v in outputs]
+        new = self.b.emit("fused", [self.env[v] for v in operands], {}, [region], root.loc, names)
+        self.env.update(zip(others, new[len(root.results) :], strict=True))
+        return new[: len(root.results)]

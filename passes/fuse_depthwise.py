@@ -11,7 +11,7 @@ from typing import Any
 
 from gluonjit.ir.buffers import is_view
 from gluonjit.ir.expand import ExpandTile, rows_read
-from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit, rewrite
+from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, rewrite
 from gluonjit.ir.machine import Machine
 from gluonjit.passes import tiling
 from gluonjit.passes.dce import dce
@@ -122,13 +122,8 @@ def _body(product: Graph, convolution: Graph) -> Graph:
     b = Builder("body", "fused")
     env = {v: b.input(v.name, v.type) for v in product.inputs}
     between, *others = convolution.inputs
-    _copy(b, product, env)
+    copy_ops(b, product.ops, env)
     inner = {between: b.reshape(env[product.outputs[0]], shape=between.shape)}
     inner.update((v, b.input(v.name, v.type)) for v in others)
-    _copy(b, convolution, inner)
+    copy_ops(b, convolution.ops, inner)
     return b.build([inner[convolution.outputs[0]]])
-
-
-def _copy(b: Builder, body: Graph, env: dict[Value, Value]) -> None:
-    for o in body.ops:
-        env.update(zip(o.results, reemit(b, o, [env[v] for v in o.operands]), strict=True))

@@ -6,10 +6,10 @@ that writing one parameter recomputes only what hangs on it. Components of mere 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 from gluonjit.ir.buffers import is_view
-from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit, rewrite
+from gluonjit.ir.graph import Graph, Op, Rewriter, Value, rewrite, subgraph
 from gluonjit.passes.dce import is_pure
 from gluonjit.passes.lift import lift
 from gluonjit.passes.manager import register_pass
@@ -32,17 +32,30 @@ def hoist(graph: Graph) -> Graph:
     needed = {v for op in graph.ops if op not in moved for v in op.operands} | set(graph.results)
     # A constant that only moved ops read would be left without a use.
     moved.update(op for op in hoisted if op.name == "constant" and op.result not in needed)
-    b = Builder(graph.name, graph.level)
-    env = {v: b.input(v.name, v.type) for v in graph.inputs}
-    for component in components:
-        _emit_component(b, component, params, needed, env)
-    for op in graph.ops:
-        if op not in moved:
-            b.loc = op.loc
-            env.update(zip(op.results, reemit(b, op, [env[v] for v in op.operands]), strict=True))
-    for state, value in graph.updates:
-        b.update(env[state], env[value])
-    return replace(b.build([env[v] for v in graph.outputs]), attrs=graph.attrs)
+    return _Hoisted(graph, components, moved, params, needed).run()
+
+
+class _Hoisted(Rewriter):
+    """The graph with a `prepare` op for each component in front, and without the ops that were moved there."""
+
+    def __init__(
+        self, graph: Graph, components: list[list[Op]], moved: set[Op], params: set[Value], needed: set[Value]
+    ) -> None:
+        super().__init__(graph)
+        self.moved = moved
+        for component in components:
+            self._prepare(component, params, needed)
+
+    def visit(self, op: Op) -> Sequence[Value] | None:
+        return () if op in self.moved else None
+
+    def _prepare(self, component: list[Op], params: set[Value], needed: set[Value]) -> None:
+        operands = list(dict.fromkeys(v for op in component for v in op.operands if v in params))
+        results = [r for op in component if op.name != "constant" for r in op.results if r in needed]
+        region = subgraph("prepare", component, operands, results, self.b.level)
+        names = [r.name for r in results]
+        values = self.b.emit("prepare", [self.env[v] for v in operands], {}, [region], component[-1].loc, names)
+        self.env.update(zip(results, values, strict=True))
 
 
 def fixed_ops(graph: Graph) -> dict[Op, None]:
@@ -88,19 +101,3 @@ def _components(ops: list[Op]) -> list[list[Op]]:
     return [
         [*dict.fromkeys(constants[v] for op in group for v in op.operands if v in constants), *group] for group in work
     ]
-
-
-def _emit_component(
-    b: Builder, component: list[Op], params: set[Value], needed: set[Value], env: dict[Value, Value]
-) -> None:
-    operands = list(dict.fromkeys(v for op in component for v in op.operands if v in params))
-    body = Builder("prepare", b.level)
-    inner = {v: body.input(v.name, v.type) for v in operands}
-    for op in component:
-        body.loc = op.loc
-        inner.update(zip(op.results, reemit(body, op, [inner[v] for v in op.operands]), strict=True))
-    results = [r for op in component if op.name != "constant" for r in op.results if r in needed]
-    region = body.build([inner[r] for r in results])
-    b.loc = component[-1].loc
-    values = b.emit("prepare", [env[v] for v in operands], {}, [region], result_names=[r.name for r in results])
-    env.update(zip(results, values, strict=True))

@@ -13,11 +13,10 @@ it saves more work than the slices are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import gcd, prod
 from typing import Any
 
-from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
+from gluonjit.ir.graph import Graph, Op, Rewriter, Value
 from gluonjit.ir.primitives.convolution import Layout
 from gluonjit.ir.primitives.movement import broadcast_dims
 from gluonjit.passes.manager import register_pass
@@ -35,7 +34,7 @@ def hoist_strides(graph: Graph) -> Graph:
     if not any(op.name in _ORIGINS and _strides(op) for op in graph.ops):
         return graph
     thinned = _worthwhile(graph, _wanted(graph))
-    return _rebuild(graph, thinned) if thinned else graph
+    return _Thinned(graph, thinned).run() if thinned else graph
 
 
 _ORIGINS = {"conv": "stride", "reduce_window": "stride", "slice": "step"}
@@ -158,39 +157,38 @@ def _work(op: Op) -> float:
     return float(op.result.size * prod(op.attrs["window"])) if op.name == "reduce_window" else 0.0
 
 
-def _rebuild(graph: Graph, thinned: dict[Value, Steps]) -> Graph:
-    b = Builder(graph.name, graph.level)
-    env = {v: b.input(v.name, v.type) for v in graph.inputs}
-    slices: dict[tuple[Value, Steps], Value] = {}
+class _Thinned(Rewriter):
+    """The graph with only some elements of the values in `thinned`."""
 
-    def thin(x: Value, read: Steps | None) -> Value:
+    def __init__(self, graph: Graph, thinned: dict[Value, Steps]) -> None:
+        super().__init__(graph)
+        self.thinned = thinned
+        self.slices: dict[tuple[Value, Steps], Value] = {}
+
+    def thin(self, x: Value, read: Steps | None) -> Value:
         """What of `x` is read, of whatever there is of it."""
-        there = thinned.get(x, (1,) * x.ndim)
+        there = self.thinned.get(x, (1,) * x.ndim)
         if read is None or read == there:
-            return env[x]
-        if (x, read) not in slices:
+            return self.env[x]
+        if (x, read) not in self.slices:
             step = tuple(n // k for n, k in zip(read, there, strict=True))
-            slices[x, read] = b.slice(env[x], start=(0,) * x.ndim, size=_thinner(x.shape, read), step=step)
-        return slices[x, read]
+            start, size = (0,) * x.ndim, _thinner(x.shape, read)
+            self.slices[x, read] = self.b.slice(self.env[x], start=start, size=size, step=step)
+        return self.slices[x, read]
 
-    for op in graph.ops:
-        b.loc = op.loc
-        steps = thinned.get(op.results[0]) if len(op.results) == 1 else None
-        if steps is None and not any(v in thinned for v in op.operands):
-            new: Sequence[Value] = reemit(b, op, [env[v] for v in op.operands])
-        elif op.name in _ORIGINS:
-            new = b.emit(
-                op.name, [env[v] for v in op.operands], _faster(op, steps, thinned), (), op.loc, [op.result.name]
-            )
+    def visit(self, op: Op) -> Sequence[Value] | None:
+        steps = self.thinned.get(op.results[0]) if len(op.results) == 1 else None
+        if steps is None and not any(v in self.thinned for v in op.operands):
+            return None
+        if op.name in _ORIGINS:
+            operands, attrs = [self.env[v] for v in op.operands], _faster(op, steps, self.thinned)
         else:
             assert steps is not None, "whoever reads what is thinned out is so itself, or has a stride"
-            attrs = {**op.attrs, "shape": _thinner(op.result.shape, steps)} if op.name == "broadcast" else op.attrs
-            operands = [thin(v, _read(op, k, steps)) for k, v in enumerate(op.operands)]
-            new = b.emit(op.name, operands, attrs, (), op.loc, [op.result.name])
-        env.update(zip(op.results, new, strict=True))
-    for state, value in graph.updates:
-        b.update(env[state], env[value])
-    return replace(b.build([env[v] for v in graph.outputs]), attrs=graph.attrs)
+            attrs = dict(op.attrs)
+            if op.name == "broadcast":
+                attrs["shape"] = _thinner(op.result.shape, steps)
+            operands = [self.thin(v, _read(op, k, steps)) for k, v in enumerate(op.operands)]
+        return self.b.emit(op.name, operands, attrs, (), op.loc, [op.result.name])
 
 
 def _thinner(shape: Sequence[int], steps: Steps) -> tuple[int, ...]:

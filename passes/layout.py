@@ -11,10 +11,9 @@ order that the pixels have: `hoist` does that once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
-from dataclasses import replace
+from collections.abc import Callable, Container, Sequence
 
-from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
+from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, reemit
 from gluonjit.ir.primitives.movement import broadcast_dims
 from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.manager import register_pass
@@ -25,22 +24,28 @@ def layout(graph: Graph) -> Graph:
     """Has convolutions and what lies between them run channels-last, by transposes at the borders."""
     if not any(op.name == "conv" for op in graph.ops):
         return graph
-    b = Builder(graph.name, graph.level)
-    fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
-    fixed.update(r for op in fixed_ops(graph) for r in op.results)
-    env: dict[Value, _Both] = {v: _Both(b, b.input(v.name, v.type)) for v in graph.inputs}
-    for op in graph.ops:
-        b.loc = op.loc
-        operands = [env[v] for v in op.operands]
-        new = _channels_last(b, op, operands, fixed) if len(op.results) == 1 else None
+    return _ChannelsLast(graph).run()
+
+
+class _ChannelsLast(Rewriter):
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
+        self.fixed.update(r for op in fixed_ops(graph) for r in op.results)
+        self.both = {v: _Both(self.b, new) for v, new in self.env.items()}
+
+    def value(self, v: Value) -> Value:
+        return self.both[v].plain()
+
+    def visit(self, op: Op) -> Sequence[Value]:
+        operands = [self.both[v] for v in op.operands]
+        new = _channels_last(self.b, op, operands, self.fixed) if len(op.results) == 1 else None
         if new is not None:
-            env[op.result] = new
-            continue
-        values = reemit(b, op, [o.plain() for o in operands])
-        env.update((old, _Both(b, v)) for old, v in zip(op.results, values, strict=True))
-    for state, value in graph.updates:
-        b.update(env[state].plain(), env[value].plain())
-    return replace(b.build([env[v].plain() for v in graph.outputs]), attrs=graph.attrs)
+            self.both[op.result] = new
+        else:
+            values = reemit(self.b, op, [o.plain() for o in operands])
+            self.both.update((old, _Both(self.b, v)) for old, v in zip(op.results, values, strict=True))
+        return ()
 
 
 def last_perm(rank: int) -> tuple[int, ...]:

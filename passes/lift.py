@@ -8,9 +8,8 @@ ops of the body. `lift` moves those out of the body: what they compute becomes a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
+from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, copy_ops, reemit
 
 
 def captured_inputs(op: Op) -> list[range]:
@@ -55,7 +54,7 @@ def lift(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
         return reemit(b, op, operands)
     start = 0
     for k, region in enumerate(op.regions):
-        regions[k] = _without_prepare(region, extra, extra_of[k], start)
+        regions[k] = _WithoutPrepare(region, extra, extra_of[k], start).run()
         start += len(extra_of[k])
     names = [r.name for r in op.results]
     return b.emit(op.name, [*operands, *extra], op.attrs, regions, op.loc, names)
@@ -63,19 +62,17 @@ def lift(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
 
 def _inline(b: Builder, region: Graph, operands: Sequence[Value]) -> list[Value]:
     env = dict(zip(region.inputs, operands, strict=True))
-    for op in region.ops:
-        env.update(zip(op.results, reemit(b, op, [env[v] for v in op.operands]), strict=True))
+    copy_ops(b, region.ops, env)
     return [env[v] for v in region.outputs]
 
 
-def _without_prepare(region: Graph, extra: Sequence[Value], replaced: Sequence[Value], start: int) -> Graph:
+class _WithoutPrepare(Rewriter):
     """The region with inputs for all of `extra`; those from `start` on stand for what its `prepare` ops gave."""
-    b = Builder(region.name, region.level)
-    env = {v: b.input(v.name, v.type) for v in region.inputs}
-    added = [b.input(v.name, v.type) for v in extra]
-    env.update(zip(replaced, added[start : start + len(replaced)], strict=True))
-    for op in region.ops:
-        if op.name != "prepare":
-            b.loc = op.loc
-            env.update(zip(op.results, reemit(b, op, [env[v] for v in op.operands]), strict=True))
-    return replace(b.build([env[v] for v in region.outputs]), attrs=region.attrs)
+
+    def __init__(self, region: Graph, extra: Sequence[Value], replaced: Sequence[Value], start: int) -> None:
+        super().__init__(region)
+        added = [self.b.input(v.name, v.type) for v in extra]
+        self.env.update(zip(replaced, added[start : start + len(replaced)], strict=True))
+
+    def visit(self, op: Op) -> Sequence[Value] | None:
+        return () if op.name == "prepare" else None

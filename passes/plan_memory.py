@@ -9,12 +9,12 @@ first of them on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from gluonjit.ir.buffers import ALIGNMENT, control_workspace, is_view, runs_kernel
-from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit
+from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value
 from gluonjit.ir.windows import Window, in_place_pairs, is_row_major, result_buffers, windows
 from gluonjit.passes.manager import register_pass
 
@@ -35,7 +35,7 @@ def plan_memory(graph: Graph) -> Graph:
 
     Sets `Value.offset`, `.workspace_offset`, and the graph attributes `arena` (bytes), `arena_sum` (unshared) and, if a
     kernel needs any, `scratch` (bytes per thread)."""
-    graph = _plan_regions(_copy_results(graph))
+    graph = _PlannedRegions(_CopiedResults(graph).run(), "planned").run()
     places = windows(graph)
     owned = result_buffers(graph, places)
     last_use = _last_uses(graph, places)
@@ -131,54 +131,37 @@ def _first_fit(size: int, taken: list[tuple[int, int]], partners: list[tuple[int
     raise AssertionError("the offset after the last buffer is always free")
 
 
-def _plan_regions(graph: Graph) -> Graph:
-    """Plans the bodies of `prepare` ops, each with an arena of its own."""
-    b = Builder(graph.name, "planned")
-    env = {v: b.input(v.name, v.type) for v in graph.inputs}
-    for op in graph.ops:
-        operands = [env[v] for v in op.operands]
-        b.loc = op.loc
-        names = [r.name for r in op.results]
+class _PlannedRegions(Rewriter):
+    """Plans the bodies of `prepare` ops, each with an arena of its own, and the workspaces of loops and branches."""
+
+    def visit(self, op: Op) -> Sequence[Value] | None:
         if op.name == "prepare":
-            region = plan_memory(op.regions[0])
-            new = b.emit(op.name, operands, op.attrs, [region], op.loc, names)
-        elif (
-            op.definition.level == "control"
-        ):  # the pass has run on its regions, unless it was hoisted into a `prepare`
+            regions, attrs = [plan_memory(op.regions[0])], op.attrs
+        elif op.definition.level == "control":
+            # The pass has run on its regions, unless it was hoisted into a `prepare`.
             regions = [r if r.level == "planned" else plan_memory(r) for r in op.regions]
             attrs = {**op.attrs, ".workspace": control_workspace(regions, op)["end"]}
-            new = b.emit(op.name, operands, attrs, regions, op.loc, names)
         else:
-            new = reemit(b, op, operands)
-        env.update(zip(op.results, new, strict=True))
-    for state, value in graph.updates:
-        b.update(env[state], env[value])
-    return replace(b.build([env[v] for v in graph.outputs]), attrs=graph.attrs)
+            return None
+        names = [r.name for r in op.results]
+        return self.b.emit(op.name, [self.env[v] for v in op.operands], attrs, regions, op.loc, names)
 
 
-def _copy_results(graph: Graph) -> Graph:
+class _CopiedResults(Rewriter):
     """Adds a copy in front of every result that no kernel writes to a buffer of its own."""
-    places = windows(graph)
-    owned = result_buffers(graph, places)
-    missing = [k for k, v in enumerate(graph.results) if owned.get(places[v].root) != k]
-    if not missing:
-        return graph
-    b = Builder(graph.name, graph.level)
-    env = {v: b.input(v.name, v.type) for v in graph.inputs}
-    for op in graph.ops:
-        b.loc = op.loc
-        env.update(zip(op.results, reemit(b, op, [env[v] for v in op.operands]), strict=True))
-    results = [env[v] for v in graph.results]
-    for k in missing:
-        body = Builder("copy", "fused")
-        region = body.build([body.input("x", results[k].type)])
-        old = graph.results[k]
-        strides = {} if is_row_major(old.shape, places[old].strides) else {".strides": (places[old].strides, None)}
-        results[k] = b.emit("fused", [results[k]], {".kernel": "copy", **strides}, [region])[0]
-    n = len(graph.outputs)
-    for (state, _), value in zip(graph.updates, results[n:], strict=True):
-        b.update(env[state], value)
-    return replace(b.build(results[:n]), attrs=graph.attrs)
+
+    def finish(self, results: Sequence[Value]) -> Graph:
+        places = windows(self.graph)
+        owned = result_buffers(self.graph, places)
+        copied = list(results)
+        for k, old in enumerate(self.graph.results):
+            if owned.get(places[old].root) != k:
+                body = Builder("copy", "fused")
+                region = body.build([body.input("x", results[k].type)])
+                window = places[old].strides
+                strides = {} if is_row_major(old.shape, window) else {".strides": (window, None)}
+                copied[k] = self.b.emit("fused", [results[k]], {".kernel": "copy", **strides}, [region])[0]
+        return super().finish(copied)
 
 
 def _annotate(graph: Graph, offsets: Mapping[Value, int], notes: Mapping[Op, dict[str, int]]) -> Graph:

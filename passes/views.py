@@ -14,11 +14,11 @@ The kernels concerned are told by the annotation `.strides` (`ir/windows.py`). W
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gluonjit.ir.buffers import runs_kernel
-from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit, rewrite
+from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, rewrite
 from gluonjit.ir.windows import (
     Strides,
     Window,
@@ -56,7 +56,7 @@ def views(graph: Graph, *, line: int = 64) -> Graph:
             planner.try_window(op, moved)
     if not planner.plans:
         return graph
-    graph = _rebuild(graph, planner.plans)
+    graph = _WithViews(graph, planner.plans).run()
     places = windows(graph)
 
     def told(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
@@ -217,23 +217,20 @@ def _harmless(op: Op, k: int, strides: Strides) -> bool:
 # ---- the new graph
 
 
-def _rebuild(graph: Graph, plans: Mapping[Op, _View]) -> Graph:
-    b = Builder(graph.name, graph.level)
-    env = {v: b.input(v.name, v.type) for v in graph.inputs}
-    for op in graph.ops:
-        b.loc = op.loc
-        plan = plans.get(op)
+class _WithViews(Rewriter):
+    def __init__(self, graph: Graph, plans: Mapping[Op, _View]) -> None:
+        super().__init__(graph)
+        self.plans = plans
+
+    def visit(self, op: Op) -> Sequence[Value] | None:
+        plan = self.plans.get(op)
         if plan is None:
-            env.update(zip(op.results, reemit(b, op, [env[v] for v in op.operands]), strict=True))
-            continue
-        operands = [env[v] for v in plan.operands]
+            return None
+        operands = [self.env[v] for v in plan.operands]
         for k in plan.copied:
-            operands[k] = _copy(b, operands[k])
+            operands[k] = _copy(self.b, operands[k])
         attrs = {**plan.primitive.attrs, ".kernel": "view", **({".into": True} if plan.into else {})}
-        env[op.result] = b.emit(plan.primitive.name, operands, attrs, (), op.loc, [op.result.name])[0]
-    for state, value in graph.updates:
-        b.update(env[state], env[value])
-    return replace(b.build([env[v] for v in graph.outputs]), attrs=graph.attrs)
+        return self.b.emit(plan.primitive.name, operands, attrs, (), op.loc, [op.result.name])
 
 
 def _copy(b: Builder, x: Value) -> Value:

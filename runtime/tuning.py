@@ -18,7 +18,7 @@ import numpy as np
 from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_kernel
 from gluonjit.codegen.target import Target
-from gluonjit.ir.graph import Builder, Graph, Op, Value, evaluate_op, reemit
+from gluonjit.ir.graph import Graph, Op, Value, evaluate_op, subgraph
 from gluonjit.ir.structure import op_key
 from gluonjit.ir.types import TensorType
 from gluonjit.passes import run_passes
@@ -104,10 +104,9 @@ def _arbitrary(t: TensorType) -> np.ndarray:
 
 def _alone(op: Op, fixed: set[Value]) -> Graph:
     """A graph of this op only."""
-    b = Builder("alone", "fused")
-    inputs = {v: b.input(v.name, v.type) for v in dict.fromkeys(op.operands)}
-    results = reemit(b, op, [inputs[v] for v in op.operands])
-    return b.build(results, {"params": tuple(k for k, v in enumerate(inputs) if v in fixed)})
+    inputs = list(dict.fromkeys(op.operands))
+    graph = subgraph("alone", [op], inputs, op.results, "fused")
+    return graph.with_attrs(params=tuple(k for k, v in enumerate(inputs) if v in fixed))
 
 
 def _kernel(graph: Graph) -> tuple[Op, list[np.ndarray]] | None:
