@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.codegen import forks
 from gluonjit.codegen.target import Target
 from gluonjit.ir.types import DType, IRError
 
@@ -555,8 +556,14 @@ _ALWAYS_THERE = frozenset({"memcpy", "memset", "memmove"})
 """What LLVM may call on its own account; libc has it in every process."""
 
 
-@functools.cache
 def _initialized() -> Any:
+    """llvmlite's `binding`; IRError when it cannot be used here."""
+    forks.check()
+    return _binding()
+
+
+@functools.cache
+def _binding() -> Any:
     from llvmlite import binding
 
     binding.initialize_native_target()
@@ -644,7 +651,9 @@ class Loaded:
         self._engine = engine
 
     def address(self, name: str) -> int:
-        """Where the function is; IRError when there is none of that name."""
+        """Where the function is; IRError when there is none of that name.
+
+        To be asked when the code has just been loaded: LLVM answers, and another thread may have its lock."""
         address = self._engine.get_function_address(name)
         if not address:
             raise IRError(f"the object has no function {name!r}")

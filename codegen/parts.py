@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from gluonjit.codegen.forks import inside_llvm
 from gluonjit.codegen.llvm import Function, Module, parse
 from gluonjit.codegen.target import Target
 
@@ -126,7 +127,8 @@ def _emit(module: Any, machine: Any) -> bytes:
 
     locked = ffi.lib.LLVMPY_TargetMachineEmitToMemory
     with ffi.OutputString() as error:
-        buffer = getattr(locked, "_cfn", locked)(machine, module, 1, error)
+        with inside_llvm():
+            buffer = getattr(locked, "_cfn", locked)(machine, module, 1, error)
         if not buffer:
             raise RuntimeError(str(error))
     try:

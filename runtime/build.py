@@ -13,7 +13,7 @@ from gluonjit.codegen.target import Target
 from gluonjit.ir.graph import Graph
 from gluonjit.passes import parse_pipeline, run_passes
 from gluonjit.passes.manager import Pipeline
-from gluonjit.runtime import host, tuning
+from gluonjit.runtime import forks, host, tuning
 from gluonjit.runtime.artifact import Artifact
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.memory import give_back
@@ -74,13 +74,30 @@ def compiled(graph: Graph, pipeline: Pipeline, target: Target, after: Callable[.
 def _without_collector() -> Iterator[None]:
     """Without Python's collector of cycles: passes make many objects and no cycles, and it would look at all of them
     again and again, for a quarter of their time."""
-    enabled = gc.isenabled()
-    gc.disable()
+    global _without
+    with _collecting:
+        mine = gc.isenabled() or _without > 0
+        _without += mine
+        gc.disable()
     try:
         yield
     finally:
-        if enabled:
-            gc.enable()
+        with _collecting:
+            _without = max(_without - mine, 0)  # 0 if this thread has forked meanwhile
+            if mine and not _without:
+                gc.enable()
+
+
+def _after_fork_in_child() -> None:
+    global _without
+    if _without:  # on threads that the child has not
+        _without = 0
+        gc.enable()
+
+
+_collecting = forks.held(in_child=_after_fork_in_child)
+_without = 0
+"""How many compilations run without the collector, of those that found it running."""
 
 
 _KERNELS, _CODE = ("kernels",) * 30, ("machine code",) * 8

@@ -6,7 +6,6 @@ checks the arguments, keeps the prepared values (packed weights …) up to date,
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.ir.types import IRError, TensorType, type_of
-from gluonjit.runtime import host, threads
+from gluonjit.runtime import forks, host, threads
 from gluonjit.runtime.memory import ALIGNMENT, ArenaPool, CacheFriendly, aligned_array, aligned_copy, give_back
 
 
@@ -110,7 +109,7 @@ class Executable:
             Prepared(NativeFunction(p.layout, loaded.address(p.name), loaded, self._prepare_arenas), p, allocate)
             for p in sorted(interface.prepares, key=lambda p: -p.layout.arena)
         ]
-        self._lock = threading.Lock()
+        self._lock = forks.renewed()
 
     def run(
         self,

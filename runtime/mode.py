@@ -10,13 +10,29 @@ import threading
 
 import numpy as np
 
+from gluonjit.runtime import forks
+
 MODE = np.zeros(1, np.int64)
 """Nonzero: no fast path. Its address is baked into the native entry, so it is never replaced."""
 
-_lock = threading.Lock()
+
+class _Own(threading.local):
+    count = 0
+
+
+_own = _Own()
+"""This thread's share of the counter."""
 
 
 def change(by: int) -> None:
     """Adds `by` (1 or -1) to the counter."""
     with _lock:
+        _own.count += by
         MODE[0] += by
+
+
+def _after_fork_in_child() -> None:
+    MODE[0] = _own.count
+
+
+_lock = forks.held(in_child=_after_fork_in_child)

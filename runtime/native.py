@@ -6,14 +6,13 @@ import ctypes
 import functools
 import os
 import platform
-import threading
 from typing import Any
 
 from gluonjit.codegen import llvm
 from gluonjit.codegen.entry import entry_module
 from gluonjit.codegen.target import host
 from gluonjit.codegen.team import CONDITION, FUTEX, SLEEP
-from gluonjit.runtime import cache
+from gluonjit.runtime import cache, forks
 from gluonjit.runtime.artifact import Artifact
 
 _METH_FASTCALL = 0x0080
@@ -47,6 +46,7 @@ class _Entry:
         self.try_lock = self._function("try_lock", ctypes.c_int32, pointer)
         self.unlock = self._function("unlock", None, pointer)
         self.post = self._function("post", None, pointer, pointer, pointer, number)
+        self.barrier, self.work = self.loaded.address("barrier"), self.loaded.address("work")
         self.method = _MethodDef(b"gluonjit_call", self.loaded.address("fast"), _METH_FASTCALL, None)
         self.new_function = ctypes.pythonapi.PyCFunction_NewEx
         self.new_function.restype = ctypes.py_object
@@ -76,7 +76,7 @@ def libc_address(name: str) -> int:
     return ctypes.cast(getattr(libc(), name), ctypes.c_void_p).value or 0
 
 
-_lock = threading.Lock()
+_lock = forks.renewed()
 _entry: _Entry | None = None
 
 

@@ -15,7 +15,6 @@ import ctypes
 import math
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ import numpy as np
 
 from gluonjit.codegen.team import MAX_THREADS, Block, Line
 from gluonjit.ir.types import IRError
-from gluonjit.runtime import native
+from gluonjit.runtime import forks, native
 from gluonjit.runtime.cores import available_cores
 from gluonjit.runtime.memory import aligned_empty
 from gluonjit.runtime.storage import EPOCH
@@ -44,8 +43,6 @@ block = block[-block.ctypes.data % 256 :][: Block.SIZE]
 """The team's memory. Its address is baked into records of the native entry, so it is never replaced."""
 block[:] = 0
 
-_lock = threading.RLock()
-"""Held while workers start or end. (Reentrant: a signal's handler may come here, too.)"""
 _wanted: int | None = None
 _workers: list[int] = []
 """The workers' pthread_t."""
@@ -119,16 +116,15 @@ def _start(count: int) -> None:
     entry = native.entry()
     _reset()
     words = block.view(np.int64)
-    words[Block.BARRIER // 8] = entry.loaded.address("barrier")
+    words[Block.BARRIER // 8] = entry.barrier
     words[Block.SPINS // 8] = _spins()
     words[Block.YIELDS // 8] = _YIELDS
-    work = entry.loaded.address("work")
     with _signals_blocked():  # a thread inherits its creator's mask
         for index in range(1, count + 1):
             at = Block.LINES + index * Block.LINE_SIZE
             words[(at + Line.TEAM) // 8] = block.ctypes.data
             words[(at + Line.INDEX) // 8] = index
-            handle = _new_thread(work, block.ctypes.data + at)
+            handle = _new_thread(entry.work, block.ctypes.data + at)
             if handle is None:
                 break  # the system grants no more: work with those that are there
             _workers.append(handle)
@@ -206,7 +202,6 @@ def _at_exit() -> None:
 
 
 def _before_fork() -> None:
-    _lock.acquire()
     if _workers:
         _stop(_AT_FORK)
         EPOCH[0] += 1  # a call that finds no workers runs alone; the slow way starts new ones
@@ -216,9 +211,8 @@ def _after_fork_in_child() -> None:
     if _workers:  # they are the parent's, as is the call that they were busy with
         _workers.clear()
         _reset()
-    _lock.release()
 
 
+_lock = forks.held(_before_fork, _after_fork_in_child)
+"""Held while workers start or end. (Reentrant: a signal's handler may come here, too.)"""
 atexit.register(_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_lock.release, after_in_child=_after_fork_in_child)

@@ -7,7 +7,6 @@ last is installed on the block as `_fast_call`, whose native entry checks the ar
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ from gluonjit.language.forms import ARRAY
 from gluonjit.language.kinds import as_np
 from gluonjit.language.modes import is_training
 from gluonjit.ndarray import NDArray
+from gluonjit.runtime import forks
 from gluonjit.runtime.backend import Callee
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.fast_call import fast_call
@@ -59,7 +59,7 @@ class CachedCall:
         self.releases = bool(flags.get("static_alloc"))
         """Whether parameters that only packed copies are made of may leave memory."""
         self._compiled: dict[Hashable, Compiled] = {}
-        self._lock = threading.RLock()
+        self._lock = forks.renewed()
         self._refusals = 0
         """How often the program has changed what its next call reads; see `tries_again`."""
         self._refused_last = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from gluonjit.base import MXNetError
 from gluonjit.gluon.utils import _indent, shape_is_known
 from gluonjit.language.kinds import as_np
 from gluonjit.ndarray import files
+from gluonjit.runtime import forks
 from gluonjit.util import is_np_array
 
 if TYPE_CHECKING:
@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDict"]
 
 
-_releasing = threading.RLock()
-if hasattr(os, "register_at_fork"):  # as in `random`
-    os.register_at_fork(
-        before=_releasing.acquire, after_in_parent=_releasing.release, after_in_child=_releasing.release
-    )
+_releasing = forks.held()
 _ONE = 2
 """What `sys.getrefcount` counts when there is one reference: the other one is its argument."""
 

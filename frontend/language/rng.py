@@ -7,7 +7,6 @@ operators reserves n keys at once and gives its k-th operator the k-th of them.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,11 +17,9 @@ from gluonjit.base import integer_types
 from gluonjit.context import Context
 from gluonjit.ir import opdef
 from gluonjit.ir.types import I64
+from gluonjit.runtime import forks
 
-_lock = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    # A forked process must not inherit the lock in the hands of a thread that it has not.
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_lock = forks.held()
 _seed = 0
 _counter = 0
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
-import threading
 import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -28,15 +26,13 @@ from gluonjit.language.running import recorded, running
 from gluonjit.ndarray import index_keys
 from gluonjit.operators import support
 from gluonjit.operators.shape import decode_shape
+from gluonjit.runtime import forks
 from gluonjit.runtime.eager import Eager, quiet
 from gluonjit.runtime.storage import Storage
 
 _new = object.__new__
 _CPU = cpu(0)
-_making_storage = threading.Lock()
-if hasattr(os, "register_at_fork"):  # as in `language.rng`
-    _release = _making_storage.release
-    os.register_at_fork(before=_making_storage.acquire, after_in_parent=_release, after_in_child=_release)
+_making_storage = forks.held()
 
 _lent: weakref.WeakValueDictionary[int, NDArray] = weakref.WeakValueDictionary()
 """Arrays whose handles have been asked for, by handle."""

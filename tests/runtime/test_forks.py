@@ -1,0 +1,153 @@
+"""Forks while other threads compile: the child runs what is compiled, compiles itself, and waits for nobody."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from gluonjit.runtime import native
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork") or native.libc() is None, reason="no fork, or no POSIX threads, here"
+)
+
+PREAMBLE = """
+import gc, os, signal, sys, threading, time, warnings
+import numpy as np
+import gluonjit as mx
+from gluonjit.gluon import nn
+from gluonjit.runtime import threads
+
+warnings.filterwarnings("ignore", category=DeprecationWarning)  # Python's, of forks in the company of threads
+
+def dense(*units):
+    net = nn.HybridSequential()
+    net.add(*(nn.Dense(n, activation="relu") for n in units))
+    net.initialize()
+    net.hybridize()
+    return net
+
+def forked(child):
+    "Whether `child()` is true in a forked process. One that hangs is killed."
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(60)
+        try:
+            os._exit(0 if child() else 1)
+        except BaseException as e:
+            print(repr(e), file=sys.stderr)
+            os._exit(2)
+    return os.waitpid(pid, 0)[1] == 0
+"""
+
+
+def process(code):
+    """Runs the code behind PREAMBLE in a new interpreter, which must end well; what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", PREAMBLE + textwrap.dedent(code)], capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.split()
+
+
+def test_while_other_threads_compile():
+    code = """
+    threads.set_num_threads(2)
+    x = mx.nd.ones((256, 256))
+    net = dense(256)
+    want = net(x).asnumpy()
+    net(x)
+    assert threads._workers, "the net should want threads"
+    done = False
+
+    def same_net():
+        rows = 2
+        while not done:
+            rows += 1
+            with mx.autograd.train_mode():
+                net(x[:rows])
+
+    def other_nets():
+        units = 2
+        while not done:
+            units += 1
+            dense(units, units, units)(x[:units])
+
+    def state():
+        return gc.isenabled() and not mx.runtime.mode.MODE[0]
+
+    children = {
+        "compiled": lambda: np.array_equal(net(x).asnumpy(), want) and threads.start(2) == 2,
+        "set_num_threads": lambda: threads.set_num_threads(3) is None and np.array_equal(net(x).asnumpy(), want),
+        "state": state,
+        "same net": lambda: net(x[:2]).shape == (2, 256),
+        "new net": lambda: dense(5)(x[:2]).shape == (2, 5),
+        "exit": sys.exit,
+    }
+    for work in (same_net, other_nets):
+        threading.Thread(target=work, daemon=True).start()
+    for turn in range(2):
+        for name, child in children.items():
+            time.sleep(0.007 * turn)
+            if name == "exit":
+                pid = os.fork()
+                if pid == 0:
+                    signal.alarm(60)
+                    sys.exit()
+                assert os.waitpid(pid, 0)[1] == 0, name
+            elif not forked(child):
+                print(name)
+    done = True
+    print("end")
+    """
+    assert process(code) == ["end"]
+
+
+def test_while_another_thread_imports_the_compiler():
+    code = """
+    x = mx.nd.ones((2, 3))
+    first = threading.Thread(target=lambda: dense(4)(x))
+    first.start()
+    while "gluonjit.codegen.llvm" not in sys.modules:
+        time.sleep(0.001)
+    print(forked(lambda: dense(5)(x).shape == (2, 5)))
+    first.join()
+    """
+    assert process(code) == ["True"]
+
+
+def test_who_cannot_compile_says_so():
+    """LLVM stays in another thread's hands for longer than a fork waits."""
+    code = """
+    from gluonjit.codegen import forks
+    from gluonjit.ir.types import IRError
+
+    x = mx.nd.ones((2, 3))
+    net = dense(4)
+    want = net(x).asnumpy()
+    forks._PATIENCE = 0.01
+    there, done = threading.Event(), threading.Event()
+
+    def compile():
+        with forks.inside_llvm():
+            there.set()
+            done.wait()
+
+    def refused():
+        assert np.array_equal(net(x).asnumpy(), want)
+        try:
+            dense(5)(x)
+        except IRError as e:
+            return "cannot compile: it was forked while another thread was compiling" in str(e)
+
+    other = threading.Thread(target=compile)
+    other.start()
+    there.wait()
+    print(forked(refused))
+    done.set()
+    other.join()
+    print(forked(lambda: dense(5)(x).shape == (2, 5)), dense(5)(x).shape == (2, 5))
+    """
+    assert process(code) == ["True", "True", "True"]
