@@ -22,9 +22,14 @@ def attr_string(key: str, value: Any) -> str:
         return value.numpy.name
     if key == "dtype" and value is not None and not isinstance(value, str):
         return np.dtype(value).name
-    if isinstance(value, np.generic):
-        value = value.item()
-    return str(value)
+    return str(without_numpy(value))
+
+
+def without_numpy(value: Any) -> Any:
+    """NumPy's scalars, in tuples and lists too, as Python's: what `repr` of those says is no number to MXNet."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(without_numpy, value)) if type(value) in (tuple, list) else value
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def make_node(

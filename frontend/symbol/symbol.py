@@ -24,7 +24,7 @@ from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator
 from gluonjit.symbol import infer, json_reader, json_writer
 from gluonjit.symbol.arithmetic import ARITHMETIC, SignMethods
-from gluonjit.symbol.compose import make_node, not_found
+from gluonjit.symbol.compose import make_node, not_found, without_numpy
 from gluonjit.symbol.graph import (
     STORAGE_TYPES,
     TYPE_FLAGS,
@@ -440,7 +440,7 @@ def var(
     if not all(isinstance(value, str) for value in attrs.values()):
         raise ValueError("Set Attr only accepts string values")
     if shape is not None:
-        attrs["__shape__"] = str(shape)
+        attrs["__shape__"] = str(without_numpy(shape))
     if lr_mult is not None:
         attrs["__lr_mult__"] = str(lr_mult)
     if wd_mult is not None:

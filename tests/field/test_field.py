@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from field import run, subjects
+from field import gluonts_round_trip, run, subjects
 
 import gluonjit as mx
 from gluonjit import gluon
@@ -185,3 +185,19 @@ def test_weights_follow_from_names_and_shapes(mxnet):
 def test_samples_are_one_of_each_family():
     assert run.chosen(Library(), [], sample=True) == ["alone", "refused_model", "right", "unbuilt", "wrong"]
     assert run.chosen(Library(), ["r*", "wrong"], sample=False) == ["refused_model", "right", "wrong"]
+
+
+ROUND_TRIPS = ["simple_feedforward", pytest.param("deepar", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("name", [*ROUND_TRIPS, pytest.param("tft", marks=pytest.mark.slow)])
+def test_predictors_of_gluonts_are_written_and_read(name, tmp_path):
+    """As a program, and as the graph of its network: the forecasts stay the same."""
+    if importlib.util.find_spec("gluonts") is None:
+        pytest.skip("gluonts is not installed")
+    command = [sys.executable, gluonts_round_trip.__file__, name, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    differences = json.loads(done.stdout.splitlines()[-1])
+    assert sorted(differences) == ["hybridized", "read", "symbol block", "symbol block read"]
+    assert max(differences.values()) < run.TOLERANCE

@@ -314,3 +314,16 @@ def test_what_works_on_symbols_as_on_arrays(x):
     x %= 2  # no in-place operator of its own: a new symbol
     x **= 2
     assert x.name == "_powerscalar0"
+
+
+def test_numbers_of_numpy_are_written_as_pythons():
+    """NumPy 2 prints np.int64(1) within a tuple, which no reader of graphs takes for a number."""
+    one = np.int64(1)
+    x = sym.var("x", shape=(one, 3))
+    assert x.attr("__shape__") == "(1, 3)"
+    assert sym.transpose(x, axes=(one, 0), name="t").attr_dict()["t"]["axes"] == "(1, 0)"
+    assert sym.sum(x, axis=[one], keepdims=np.True_, name="s").attr_dict()["s"] == {"axis": "[1]", "keepdims": "True"}
+    anchors = sym.contrib.MultiBoxPrior(x, sizes=(np.float64(0.5),), name="m")
+    assert anchors.attr_dict()["m"]["sizes"] == "(0.5,)"
+    parts = sym.split_v2(sym.var("y"), (one, np.int64(2)))
+    assert [y.shape for y in sym.load_json(parts.tojson()).eval(y=mx.nd.ones((4,)))] == [(1,), (1,), (2,)]
