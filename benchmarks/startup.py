@@ -32,25 +32,35 @@ def main(arguments: list[str] | None = None) -> int:
     p.add_argument("--rounds", type=int, default=3)
     options = p.parse_args(arguments)
     for key in options.workloads:
-        with tempfile.TemporaryDirectory() as folder:
-            _report(key, Path(folder), options)
+        _report(key, options)
     return 0
 
 
-def _report(key: str, folder: Path, options: argparse.Namespace) -> None:
-    net, _ = make(key)
-    net.save_parameters(str(folder / "net.params"))
-    modules = _first_call(key, folder, options.threads, ())["modules"]
-    cold, warm = [], []
-    for _ in range(options.rounds):
-        for entry in (folder / "cache").rglob("*.gluonjit"):
-            entry.unlink()
-        cold.append(_first_call(key, folder, options.threads, modules))
-        warm.append(_first_call(key, folder, options.threads, modules))
+Runs = list[dict[str, Any]]
 
-    def middle(runs: list[dict[str, Any]], what: str) -> float:
-        return sorted(run[what] for run in runs)[len(runs) // 2]
 
+def measure(key: str, threads: int, rounds: int, python: str = sys.executable) -> tuple[Runs, Runs]:
+    """What the processes say that ran the first call cold and warm, with the gluonjit that `python` imports."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        net, _ = make(key)
+        net.save_parameters(str(folder / "net.params"))
+        modules = _first_call(key, folder, threads, (), python)["modules"]
+        cold, warm = [], []
+        for _ in range(rounds):
+            for entry in (folder / "cache").rglob("*.gluonjit"):
+                entry.unlink()
+            cold.append(_first_call(key, folder, threads, modules, python))
+            warm.append(_first_call(key, folder, threads, modules, python))
+    return cold, warm
+
+
+def middle(runs: Runs, what: str) -> float:
+    return sorted(run[what] for run in runs)[len(runs) // 2]
+
+
+def _report(key: str, options: argparse.Namespace) -> None:
+    cold, warm = measure(key, options.threads, options.rounds)
     print(f"{key} {WORKLOADS[key].title}, {options.threads} threads")
     for name, runs in (("cold", cold), ("warm", warm)):
         above, weights = middle(runs, "above") / 1e6, middle(runs, "weights") / 1e6
@@ -60,11 +70,11 @@ def _report(key: str, folder: Path, options: argparse.Namespace) -> None:
         )
 
 
-def _first_call(key: str, folder: Path, threads: int, modules: tuple[str, ...]) -> dict[str, Any]:
+def _first_call(key: str, folder: Path, threads: int, modules: tuple[str, ...], python: str) -> dict[str, Any]:
     environment = {**os.environ, "GLUONJIT_CACHE_DIR": str(folder / "cache")}
     environment.pop("GLUONJIT_CACHE", None)
     words = [
-        sys.executable,
+        python,
         "-m",
         "benchmarks.startup_process",
         key,

@@ -7,6 +7,13 @@ from benchmarks.peers import Loaded
 
 
 def load(model: Model, threads: int) -> Loaded:
+    loaded = load_imperative(model, threads)
+    loaded.call.hybridize()  # type: ignore[attr-defined]
+    return loaded
+
+
+def load_imperative(model: Model, threads: int) -> Loaded:
+    """The same, operator by operator."""
     import gluonjit as mx
     from benchmarks.workloads import make
     from gluonjit._version import version
@@ -14,5 +21,4 @@ def load(model: Model, threads: int) -> Loaded:
     mx.set_num_threads(threads)
     facts = model.facts
     net, inputs = make(facts["workload"], facts["batch"], facts["width"])
-    net.hybridize()
     return Loaded(net, [mx.nd.array(x) for x in inputs], lambda y: y.asnumpy(), version)
