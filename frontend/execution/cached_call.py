@@ -7,6 +7,7 @@ last is installed on the block as `_fast_call`, whose native entry checks the ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import TensorType, type_of
 from gluonjit.language import rng
 from gluonjit.language.forms import ARRAY
-from gluonjit.language.kinds import as_np
+from gluonjit.language.kinds import as_nd, as_np
 from gluonjit.language.modes import is_training
 from gluonjit.ndarray import NDArray
 from gluonjit.runtime import forks
@@ -165,7 +166,10 @@ class CachedCall:
             np.copyto(target._array, new)
             target._wrote()
         self._install(compiled, inputs, versions, epoch)
-        return known.rebuild([NDArray._wrap(x) for x in outputs])
+        results = [NDArray._wrap(x) for x in outputs]
+        for k, (position, offset) in known.out_views.items():
+            results[k] = _part((*leaves, *held)[position], offset, outputs[k].shape, known.out_kinds[k])
+        return known.rebuild(results)
 
     def _goes_native(self, compiled: Compiled) -> bool:
         """Whether the next call with this signature can go straight to native code, and mean the same."""
@@ -173,7 +177,9 @@ class CachedCall:
         if not isinstance(callee, Executable) or callee.calls_host:
             return False
         flat = known.out_form in (ARRAY, (list, *[ARRAY] * callee.n_outputs))
-        if self.block._given_arrays(known.form) is None or not flat or known.writes or compiled.streams:
+        if self.block._given_arrays(known.form) is None or not flat or compiled.streams:
+            return False
+        if known.writes or known.out_views:
             return False
         if len({*known.in_kinds, *known.out_kinds}) > 1:  # the native entry takes and gives arrays of one class
             return False
@@ -198,6 +204,14 @@ class CachedCall:
             current = any(c is compiled for c in self._compiled.values())
             if current and self.block._cached is self:  # else the block has changed meanwhile
                 self.block._fast_call = fast
+
+
+def _part(x: NDArray, offset: int, shape: tuple[int, ...], kind: bool) -> NDArray:
+    """The elements of `x` from `offset` on, in shared memory; the array itself where it is that."""
+    if x.shape == shape and x._numpy == kind:
+        return x
+    part = x._view(x._array.reshape(-1)[offset : offset + math.prod(shape)].reshape(shape))
+    return as_np(part) if kind else as_nd(part)
 
 
 def trace_call(block: HybridBlock, args: Sequence[Any]) -> Graph:

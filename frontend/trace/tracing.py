@@ -48,6 +48,8 @@ class Trace:
     * `in_kinds` and `out_kinds` say which of the arguments' arrays and of the results are `mx.np.ndarray`s.
     * `form` is the arguments' (see `flatten`), `input_names` what their arrays are called; `out_form` is the result's,
       `rebuild` makes a result from output arrays.
+    * `out_views`: the outputs that are memory of an input: its position among the inputs, and at which of its elements
+      they start.
     * `facts`: what the program asked of types; `training` the mode it ran in, which is a fact if `mode_fact`.
     """
 
@@ -60,6 +62,7 @@ class Trace:
         out_form: Any,
         in_kinds: tuple[bool, ...],
         out_kinds: tuple[bool, ...],
+        views: Mapping[int, tuple[Entry, int]],
     ) -> None:
         self.name = recorder.block.name or "net"
         self.in_kinds, self.out_kinds = in_kinds, out_kinds
@@ -92,6 +95,7 @@ class Trace:
         self.captured: list[NDArray] = [x for _, x in self._captured]
         self.writes = [self._inputs.index(e) for e, _ in self._updates]
         self.aliases: tuple[int, ...] = ()
+        self.out_views = {k: (self._inputs.index(entry), offset) for k, (entry, offset) in views.items()}
         self.attributes = recorder.attributes
 
     @property
@@ -234,11 +238,17 @@ def _trace(block: HybridBlock, leaves: Sequence[NDArray], form: Any, pattern: Se
     if not flat:
         raise TypeError("Expected a list of symbols as input")
     with running.tracing(recorder):
-        outputs = [read(recorder.lift(value)) for value in flat]
+        handles = [recorder.lift(value) for value in flat]
+        outputs = [read(handle) for handle in handles]
+    from_outside = {
+        k: (recorder.inputs[handle._cell][0], handle._offset)
+        for k, handle in enumerate(handles)
+        if handle._cell in recorder.inputs
+    }
     for param, shape in recorder.deferred().items():
         param.shape = shape
         param._finish_deferred_init()
-    return Trace(recorder, form, inputs, outputs, out_form, tuple(x._numpy for x in leaves), kinds)
+    return Trace(recorder, form, inputs, outputs, out_form, tuple(x._numpy for x in leaves), kinds, from_outside)
 
 
 def _record(

@@ -338,3 +338,70 @@ def test_winograd_can_be_turned_off():
     close(direct, expected)
     assert (net(x).asnumpy() == transformed.asnumpy()).all()
     assert (direct.asnumpy() != transformed.asnumpy()).any()
+
+
+VIEWS = {
+    "itself": lambda F, x: x,
+    "a row": lambda F, x: x[1],
+    "rows": lambda F, x: x[1:],
+    "one element": lambda F, x: x[1, 0],
+    "another shape": lambda F, x: x.reshape((3, 2)),
+    "after a write": lambda F, x: written(x),
+    "beside a copy": lambda F, x: [x * 1, x[1]],
+    "twice": lambda F, x: [x, x[1]],
+    "a copy": lambda F, x: x[:, 1:],
+    "an operator": lambda F, x: F.reshape(x, (3, 2)),
+}
+
+
+def written(x):
+    x[1] = 7
+    return x[1]
+
+
+@pytest.mark.parametrize("what", VIEWS)
+@pytest.mark.parametrize("numpy", [False, True], ids=["nd", "np"])
+def test_results_share_memory_where_they_do_plainly(what, numpy):
+    def seen(net):
+        x = mx.nd.arange(6).reshape((2, 3)).copy()
+        x = x.as_np_ndarray() if numpy else x
+        for _ in range(2):
+            out = net(x)
+            outs = out if isinstance(out, list) else [out]
+        for k, y in enumerate(outs):
+            y *= 0
+            y += 10 + k
+        return x.asnumpy().tolist(), [y.asnumpy().tolist() for y in outs], [type(y) for y in outs]
+
+    plain, hybridized = nn.HybridLambda(VIEWS[what]), nn.HybridLambda(VIEWS[what])
+    hybridized.hybridize()
+    if numpy and what == "an operator":
+        pytest.skip("of mx.nd")
+    assert seen(hybridized) == seen(plain)
+
+
+def test_results_that_are_views_in_another_signature():
+    net = nn.HybridLambda(lambda F, x: x.reshape((-1,)))
+    net.hybridize()
+    for shape in ((2, 3), (4, 5), (1, 1)):
+        x = mx.nd.zeros(shape)
+        net(x)[:] = 3
+        assert x.asnumpy().min() == 3
+
+
+def test_a_parameter_that_is_the_result():
+    class Table(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.weight = self.params.get("weight", shape=(2, 3), init="ones")
+
+        def hybrid_forward(self, F, x, weight):
+            return weight, x + weight
+
+    net = Table()
+    net.initialize()
+    net.hybridize(static_alloc=True)
+    for k in range(3):
+        weight, total = net(mx.nd.ones((1, 3)))
+        assert total.asnumpy().tolist() == [[k + 2] * 3] * 2
+        weight += 1
