@@ -112,7 +112,7 @@ def _leaky_outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     outputs=_leaky_outputs,
     complete=_leaky_shapes,
     initializers={"gamma": '["Constant", {"value": 0.25}]'},
-    backward=first_from_output,
+    infer_inputs=first_from_output,
     streams=lambda attrs, training: int(training and attrs["act_type"] == "rrelu"),
 )
 def leaky_relu(

@@ -14,7 +14,7 @@ def _permuted(x: Shape | None, perm: Sequence[int]) -> Shape | None:
     return None if x is None or len(x) != len(perm) else tuple(x[p] for p in perm)
 
 
-def _transpose_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+def _infer_transpose_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
     out = outputs[0]
     if out is None:
         return inputs
@@ -27,7 +27,7 @@ def _transpose_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
 @operator(
     "transpose",
     attrs={"axes": shape((), doc="result axis k is data axis axes[k]; () reverses all")},
-    backward=_transpose_backward,
+    infer_inputs=_infer_transpose_inputs,
 )
 def transpose(b: Any, data: Any, *, axes: Shape) -> Any:
     """The axes in another order"""
@@ -54,7 +54,7 @@ def _swap(rank: int, dim1: int, dim2: int) -> tuple[int, ...]:
     return tuple(perm)
 
 
-def _swap_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+def _infer_swap_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
     out = outputs[0]
     return inputs if out is None else [merge(inputs[0], _permuted(out, _swap(len(out), attrs["dim1"], attrs["dim2"])))]
 
@@ -63,7 +63,7 @@ def _swap_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) ->
     "SwapAxis",
     aliases=("swapaxes",),
     attrs={"dim1": integer(0), "dim2": integer(0)},
-    backward=_swap_backward,
+    infer_inputs=_infer_swap_inputs,
 )
 def swap_axis(b: Any, data: Any, *, dim1: int, dim2: int) -> Any:
     """Two axes exchanged"""

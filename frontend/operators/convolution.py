@@ -105,7 +105,7 @@ def _convolution_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[S
     return [g.weight_shape(filters, g.group_channels(data[g.channel])), (filters,)]
 
 
-def _convolution_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+def _infer_convolution_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
     """The batch, and along axes of stride 1 the extent, follow from the output."""
     data, out = inputs[0], outputs[0]
     if data is None or out is None:
@@ -122,7 +122,7 @@ CONVOLUTION: dict[str, Any] = {
     "inputs": weight_inputs,
     "attrs": _ATTRS,
     "complete": parameters(_convolution_parameters),
-    "backward": _convolution_backward,
+    "infer_inputs": _infer_convolution_inputs,
 }
 
 
@@ -185,7 +185,7 @@ def _deconvolution_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence
     return [g.weight_shape(data[g.channel], filters // g.groups), (filters,)]
 
 
-def _batch_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+def _infer_batch_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
     data, out = inputs[0], outputs[0]
     if data is None or out is None:
         return inputs
@@ -206,7 +206,7 @@ def _batch_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -
         **{k: _ATTRS[k] for k in ("cudnn_tune", "cudnn_off", "layout")},
     },
     complete=parameters(_deconvolution_parameters),
-    backward=_batch_backward,
+    infer_inputs=_infer_batch_inputs,
 )
 def deconvolution(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
     """Transposed convolution: the gradient of `Convolution` with respect to its data, plus a bias per filter

@@ -23,7 +23,7 @@ def _dense_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape |
     return [(attrs["num_hidden"], math.prod(features)), (attrs["num_hidden"],)]
 
 
-def _dense_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+def _infer_dense_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
     """Leading axes pass through: the batch size of a begin state is found this way."""
     data, out = inputs[0], outputs[0]
     if data is None or out is None or len(data) < 2:
@@ -37,7 +37,7 @@ def _dense_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -
     inputs=weight_inputs,
     attrs={"num_hidden": integer(low=1), "no_bias": boolean(False), "flatten": boolean(True)},
     complete=parameters(_dense_parameters),
-    backward=_dense_backward,
+    infer_inputs=_infer_dense_inputs,
 )
 def fully_connected(
     b: Any, data: Any, weight: Any, bias: Any = None, *, num_hidden: int, no_bias: bool, flatten: bool
@@ -65,7 +65,7 @@ def _embedding_shapes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
     return [inputs[0], merge(inputs[1], (attrs["input_dim"], attrs["output_dim"]))]
 
 
-def _embedding_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+def _infer_embedding_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
     return [inputs[0] if outputs[0] is None else merge(inputs[0], outputs[0][:-1]), inputs[1]]
 
 
@@ -78,7 +78,7 @@ _EMBEDDING: dict[str, Any] = {
         "sparse_grad": boolean(False),
     },
     "complete": _embedding_shapes,
-    "backward": _embedding_backward,
+    "infer_inputs": _infer_embedding_inputs,
 }
 
 

@@ -113,7 +113,7 @@ def _declare(name: str, doc: str, parameters: tuple[str, ...], logarithm: Functi
         inputs=("sample", *parameters),
         attrs={"is_log": boolean(False)},
         complete=complete,
-        backward=None if vectors else first_from_output,
+        infer_inputs=None if vectors else first_from_output,
     )(expand)
 
 

@@ -84,11 +84,11 @@ def _where_shapes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
     return [condition, branch, branch]
 
 
-def _where_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+def _infer_where_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
     return [inputs[0], merge(inputs[1], outputs[0]), merge(inputs[2], outputs[0])]
 
 
-@operator("where", inputs=("condition", "x", "y"), complete=_where_shapes, backward=_where_backward)
+@operator("where", inputs=("condition", "x", "y"), complete=_where_shapes, infer_inputs=_infer_where_inputs)
 def where(b: Any, condition: Any, x: Any, y: Any) -> Any:
     """x where the condition is nonzero, else y. A condition with one axis chooses among rows"""
     require_same_dtype(x, y)

@@ -21,7 +21,7 @@ def gradient_multiplier(b: Any, data: Any, **_gradient: Any) -> Any:
     inputs=("data", "moving_avg"),
     aux=("moving_avg",),
     attrs={"sparseness_target": number(0.1, low=0, high=1), "penalty": number(0.001), "momentum": number(0.9)},
-    backward=first_from_output,
+    infer_inputs=first_from_output,
     initializers={"moving_avg": '["zero", {}]'},
 )
 def attach_sparseness(b: Any, data: Any, moving_avg: Any, **_gradient: Any) -> Any:
@@ -33,7 +33,7 @@ def _alike(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
     return [merge(*inputs)] * 2
 
 
-@operator("_identity_with_attr_like_rhs", inputs=("lhs", "rhs"), complete=_alike, backward=first_from_output)
+@operator("_identity_with_attr_like_rhs", inputs=("lhs", "rhs"), complete=_alike, infer_inputs=first_from_output)
 def identity_like(b: Any, lhs: Any, rhs: Any) -> Any:
     """The first input, which has the shape of the second"""
     require_same_shape(lhs, rhs)

@@ -34,7 +34,7 @@ def _concat_complete(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
     return _unify_but(attrs["dim"], shapes)
 
 
-def _concat_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+def _infer_concat_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
     out = outputs[0]
     if out is None:
         return inputs
@@ -53,7 +53,7 @@ def _concat_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) 
     variadic=True,
     attrs={"num_args": integer(low=1), "dim": integer(1, doc="the axis to join along")},
     complete=_concat_complete,
-    backward=_concat_backward,
+    infer_inputs=_infer_concat_inputs,
 )
 def concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
     """The inputs one after another along the axis `dim`"""
@@ -72,7 +72,7 @@ def concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
     return b.concat(*data, axis=axis) if num_args > 1 else first
 
 
-def _rnn_param_concat_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+def _infer_rnn_param_concat_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
     """The lengths that are missing are those of the first layer's input weights, which all directions have alike."""
     out = outputs[0]
     unknown = [k for k, s in enumerate(inputs) if not s or not s[0]]
@@ -86,7 +86,7 @@ def _rnn_param_concat_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs
     "_rnn_param_concat",
     variadic=True,
     attrs={"num_args": integer(low=1), "dim": integer(1)},
-    backward=_rnn_param_concat_backward,
+    infer_inputs=_infer_rnn_param_concat_inputs,
 )
 def rnn_param_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
     """The parameters of a recurrent layer as one vector"""
@@ -103,7 +103,7 @@ def _alike(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
     return [common] * len(shapes)
 
 
-def _stack_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+def _infer_stack_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
     out = outputs[0]
     if not out:
         return inputs
@@ -116,7 +116,7 @@ def _stack_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -
     variadic=True,
     attrs={"axis": integer(0, doc="where the new axis goes"), "num_args": integer(low=1)},
     complete=_alike,
-    backward=_stack_backward,
+    infer_inputs=_infer_stack_inputs,
 )
 def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
     """The inputs, of one shape, side by side along a new axis"""
@@ -158,7 +158,7 @@ def _require_even(x: Any, axis: int, count: int) -> None:
         )
 
 
-def _split_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+def _infer_split_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
     count = attrs["num_outputs"]
     common = _alike(attrs, outputs[:count])[0]
     if common is None:
@@ -175,7 +175,7 @@ def _split_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -
     aliases=("split",),
     attrs={"num_outputs": integer(low=1), "axis": integer(1), "squeeze_axis": boolean(False)},
     outputs=lambda attrs: tuple(f"output{k}" for k in range(attrs["num_outputs"])),
-    backward=_split_backward,
+    infer_inputs=_infer_split_inputs,
 )
 def slice_channel(b: Any, data: Any, *, num_outputs: int, axis: int, squeeze_axis: bool) -> Any:
     """The data in `num_outputs` parts of equal length along the axis

@@ -108,7 +108,7 @@ BATCH_NORM: dict[str, Any] = {
     "outputs": lambda attrs: _STATISTICS,
     "visible": _visible_statistics,
     "complete": parameters(_per_channel),
-    "backward": first_from_output,
+    "infer_inputs": first_from_output,
     "initializers": {"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
 }
 
@@ -173,7 +173,7 @@ def _layer_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape |
     outputs=lambda attrs: ("output", "mean", "std"),
     visible=_visible_statistics,
     complete=parameters(_layer_parameters),
-    backward=first_from_output,
+    infer_inputs=first_from_output,
 )
 def layer_norm(b: Any, data: Any, gamma: Any, beta: Any, *, axis: int, eps: float, output_mean_var: bool) -> Any:
     """Centred and scaled to variance 1 along one axis, then scaled by gamma and shifted by beta
@@ -206,7 +206,7 @@ def _group_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape |
     outputs=lambda attrs: ("output", "mean", "std"),
     visible=_visible_statistics,
     complete=parameters(_group_parameters),
-    backward=first_from_output,
+    infer_inputs=first_from_output,
 )
 def group_norm(b: Any, data: Any, gamma: Any, beta: Any, *, num_groups: int, eps: float, output_mean_var: bool) -> Any:
     """Centred and scaled to variance 1 over each group of channels of a sample, then by gamma and beta of the group
@@ -239,7 +239,7 @@ def group_norm(b: Any, data: Any, gamma: Any, beta: Any, *, num_groups: int, eps
     outputs=lambda attrs: _STATISTICS,
     visible=lambda attrs: 1,
     complete=parameters(_per_channel),
-    backward=first_from_output,
+    infer_inputs=first_from_output,
 )
 def instance_norm(b: Any, data: Any, gamma: Any, beta: Any, *, eps: float) -> Any:
     """Each channel of each sample centred and scaled to variance 1, then by gamma and beta of the channel"""

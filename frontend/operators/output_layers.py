@@ -49,7 +49,7 @@ def _label_of_classes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
         "smooth_alpha": number(0.0, low=0, high=1),
     },
     complete=_label_of_classes,
-    backward=first_from_output,
+    infer_inputs=first_from_output,
 )
 def softmax_output(b: Any, data: Any, label: Any, *, multi_output: bool, preserve_shape: bool, **_gradient: Any) -> Any:
     """softmax, whose gradient is that of cross entropy with the label
@@ -76,7 +76,7 @@ _REGRESSION: dict[str, Any] = {
     "inputs": ("data", "label"),
     "attrs": {"grad_scale": number(1.0)},
     "complete": parameters(_label_like_data),
-    "backward": first_from_output,
+    "infer_inputs": first_from_output,
 }
 
 
@@ -91,7 +91,7 @@ def linear_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float
     inputs=("data", "label"),
     attrs={"margin": number(1.0), "regularization_coefficient": number(1.0), "use_linear": boolean(False)},
     complete=parameters(lambda attrs, data: [data[:-1]]),
-    backward=first_from_output,
+    infer_inputs=first_from_output,
 )
 def svm_output(b: Any, data: Any, label: Any, **_gradient: Any) -> Any:
     """The data, with the gradient of the hinge loss of the label"""

@@ -45,8 +45,8 @@ class Operator(opdef.OpDef):
       (the workspace of max pooling).
     * `complete(attrs, shapes)`: given partial input shapes (see `Shape`), returns them with those of learnable inputs
       filled in; serves deferred initialization.
-    * `backward(attrs, in_shapes, out_shapes)`: returns input shapes refined from the outputs' (`same_shape` operators
-      have it built in).
+    * `infer_inputs(attrs, in_shapes, out_shapes)`: returns input shapes refined from the outputs' (built in for
+      `same_shape` operators).
     * `initializers`: by input, the `__init__` that composing writes on a variable there that has none.
     * `streams(attrs, training)`: how many `random_bits` the expansion draws; 0 for nearly all.
     * `expand(b, *inputs, **attrs)`: into primitives.
@@ -61,7 +61,7 @@ class Operator(opdef.OpDef):
     outputs: Callable[[Mapping[str, Any]], tuple[str, ...]] = lambda attrs: ("output",)
     visible: Callable[[Mapping[str, Any]], int] | None = None
     complete: Callable[[Mapping[str, Any], list[Shape | None]], list[Shape | None]] | None = None
-    backward: Callable[..., list[Shape | None]] | None = None
+    infer_inputs: Callable[..., list[Shape | None]] | None = None
     same_shape: bool = False
     initializers: Mapping[str, str] = field(default_factory=dict)
     streams: Callable[[Mapping[str, Any], bool], int] | None = None

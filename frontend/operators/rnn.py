@@ -96,7 +96,7 @@ def _complete(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
     return [data, *(merge(s, w) for s, w in zip(rest, wanted))]
 
 
-def _backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+def _infer_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
     data, out = inputs[0], outputs[0]
     if out is None or len(out) != 3:
         return inputs
@@ -125,7 +125,7 @@ def _streams(attrs: Mapping[str, Any], training: bool) -> int:
     },
     outputs=_outputs,
     complete=_complete,
-    backward=_backward,
+    infer_inputs=_infer_inputs,
     streams=_streams,
 )
 def rnn(

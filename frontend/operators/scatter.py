@@ -77,7 +77,7 @@ def scatter_nd(b: Any, data: Any, indices: Any, *, shape: Shape) -> Any:
     "_scatter_set_nd",
     inputs=("lhs", "rhs", "indices"),
     attrs={"shape": shape(doc="of lhs and of the result")},
-    backward=first_from_output,
+    infer_inputs=first_from_output,
 )
 def scatter_set_nd(b: Any, lhs: Any, rhs: Any, indices: Any, *, shape: Shape) -> Any:
     """lhs with rhs written at [indices[0], indices[1], …]; negative indices count from the end"""
@@ -90,7 +90,7 @@ def scatter_set_nd(b: Any, lhs: Any, rhs: Any, indices: Any, *, shape: Shape) ->
 @operator(
     "_contrib_index_copy",
     inputs=("old_tensor", "index_vector", "new_tensor"),
-    backward=first_from_output,
+    infer_inputs=first_from_output,
 )
 def index_copy(b: Any, old_tensor: Any, index_vector: Any, new_tensor: Any) -> Any:
     """`old_tensor` with its rows at `index_vector` replaced by those of `new_tensor`"""

@@ -51,7 +51,7 @@ def _lengths(b: Any, data: Any, sequence_length: Any, axis: int) -> Any:
     inputs=_inputs,
     attrs=_attrs(value=number(0.0, doc="what the steps past the end become")),
     complete=_complete,
-    backward=first_from_output,
+    infer_inputs=first_from_output,
 )
 def sequence_mask(
     b: Any, data: Any, sequence_length: Any = None, *, use_sequence_length: bool, value: float, axis: int
@@ -87,7 +87,7 @@ def sequence_last(b: Any, data: Any, sequence_length: Any = None, *, use_sequenc
     inputs=_inputs,
     attrs=_attrs(),
     complete=_complete,
-    backward=first_from_output,
+    infer_inputs=first_from_output,
 )
 def sequence_reverse(b: Any, data: Any, sequence_length: Any = None, *, use_sequence_length: bool, axis: int) -> Any:
     """Each sequence backwards; the steps past its end stay where they are"""

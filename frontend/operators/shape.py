@@ -114,7 +114,7 @@ def _last_unknown(known: Shape | None, size: int) -> Shape | None:
 
 
 def _from_size(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
-    """A `backward` rule: the input has as many elements as the output."""
+    """A `infer_inputs` rule: the input has as many elements as the output."""
     out = outputs[0]
     if out is None or 0 in out:
         return inputs
@@ -130,7 +130,7 @@ def _from_size(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Sha
         "target_shape": shape((), doc="deprecated: 0 is the dimension to infer"),
         "keep_highest": boolean(False, doc="deprecated: keeps the first dimension beside target_shape"),
     },
-    backward=_from_size,
+    infer_inputs=_from_size,
 )
 def reshape(b: Any, data: Any, *, shape: Shape, reverse: bool, target_shape: Shape, keep_highest: bool) -> Any:
     """The same elements in another shape
@@ -151,7 +151,7 @@ def _rows_from_output(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes)
     return [merge(data, (out[0], *data[1:]))]
 
 
-@operator("Flatten", aliases=("flatten",), backward=_rows_from_output)
+@operator("Flatten", aliases=("flatten",), infer_inputs=_rows_from_output)
 def flatten(b: Any, data: Any) -> Any:
     """All axes but the first as one"""
     old = data.shape
@@ -213,7 +213,7 @@ def _new_axis(rank: int, axis: int) -> int:
     return axis + rank + 1 if axis < 0 else axis
 
 
-def _expand_dims_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+def _infer_expand_dims_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
     out = outputs[0]
     if not out:
         return inputs
@@ -221,7 +221,7 @@ def _expand_dims_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Sha
     return [merge(inputs[0], (*out[:axis], *out[axis + 1 :]))]
 
 
-@operator("expand_dims", attrs={"axis": integer()}, backward=_expand_dims_backward)
+@operator("expand_dims", attrs={"axis": integer()}, infer_inputs=_infer_expand_dims_inputs)
 def expand_dims(b: Any, data: Any, *, axis: int) -> Any:
     """A new axis of length 1 at the given place"""
     old = tuple(data.shape)
@@ -245,7 +245,7 @@ def _squeezed_axes(old: Sequence[int], axis: Shape | None) -> set[int]:
     return chosen
 
 
-def _squeeze_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
+def _infer_squeeze_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
     data, out = inputs[0], outputs[0]
     if data is None or out is None or attrs["axis"] is None:
         return inputs
@@ -259,7 +259,7 @@ def _squeeze_backward(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes)
 @operator(
     "squeeze",
     attrs={"axis": optional(shape(), None)},
-    backward=_squeeze_backward,
+    infer_inputs=_infer_squeeze_inputs,
 )
 def squeeze(b: Any, data: Any, *, axis: Shape | None) -> Any:
     """Without the given axes of length 1, or without all of them; at least one axis stays"""

@@ -96,7 +96,7 @@ def _replaced(b: Any, x: Any, w: Window, new: Any) -> Any:
     aliases=("_crop_assign",),
     inputs=("lhs", "rhs"),
     attrs=_RANGE,
-    backward=first_from_output,
+    infer_inputs=first_from_output,
 )
 def slice_assign(b: Any, lhs: Any, rhs: Any, *, begin: Shape, end: Shape, step: Shape) -> Any:
     """lhs with lhs[begin:end:step] replaced by rhs, which has that slice's shape"""
@@ -123,7 +123,7 @@ _constant = scalar
 
 
 def _but_axis(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
-    """A `backward` rule: the data has the output's shape, except along the axis that is cut."""
+    """A `infer_inputs` rule: the data has the output's shape, except along the axis that is cut."""
     out = outputs[0]
     if not out:
         return inputs
@@ -138,7 +138,7 @@ def _but_axis(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shap
         "begin": integer(),
         "end": optional(integer(doc="exclusive; None: to the end"), REQUIRED),
     },
-    backward=_but_axis,
+    infer_inputs=_but_axis,
 )
 def slice_axis(b: Any, data: Any, *, axis: int, begin: int, end: int | None) -> Any:
     """data[begin:end] along one axis; negative numbers count from the end"""

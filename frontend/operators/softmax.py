@@ -67,7 +67,7 @@ def _length_shape(attrs: Mapping[str, Any], data: Shape) -> list[Shape | None]:
     inputs=lambda attrs: ("data", "length") if attrs["use_length"] else ("data",),
     attrs=_ATTRS,
     complete=parameters(_length_shape),
-    backward=first_from_output,
+    infer_inputs=first_from_output,
 )
 def softmax(
     b: Any,

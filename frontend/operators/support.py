@@ -128,7 +128,7 @@ def moments(b: Any, x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
     return mean, b.reshape(variance, shape=keep), centred
 
 
-# Partial shapes (`registry.Shape`), for `complete` and `backward` rules
+# Partial shapes (`registry.Shape`), for `complete` and `infer_inputs` rules
 
 
 def merge(a: Shape | None, b: Shape | None) -> Shape | None:
@@ -141,7 +141,7 @@ def merge(a: Shape | None, b: Shape | None) -> Shape | None:
 
 
 def first_from_output(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
-    """A `backward` rule: the first input has the first output's shape."""
+    """A `infer_inputs` rule: the first input has the first output's shape."""
     return [merge(inputs[0], outputs[0]), *inputs[1:]]
 
 

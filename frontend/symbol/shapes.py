@@ -2,9 +2,9 @@
 
 What an operator computes is stated once, in its expansion; so the result of a node whose input shapes are known comes
 from `Operator.infer`. Around it, four rules work on partial shapes (0 is an unknown dimension, None an unknown rank):
-`complete` finds learnable inputs, `backward` inputs from outputs, `same_shape` unifies all of them, and a shape with
-unknown dimensions is *probed*: the operator is inferred for several values of them, and the dimensions of the result
-that come out equal every time are known. The rules run to a fixpoint.
+`complete` finds learnable inputs, `infer_inputs` inputs from outputs, `same_shape` unifies all of them, and a shape
+with unknown dimensions is *probed*: the operator is inferred for several values of them, and the dimensions of the
+result that come out equal every time are known. The rules run to a fixpoint.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def refine(node: Node, ins: Shapes, outs: Shapes) -> tuple[Shapes, Shapes]:
     try:
         if op.complete is not None:
             ins = list(map(merge, ins, op.complete(attrs, list(ins))))
-        if op.backward is not None and any(s is not None for s in outs):
-            ins = list(map(merge, ins, op.backward(attrs, list(ins), list(outs))))
+        if op.infer_inputs is not None and any(s is not None for s in outs):
+            ins = list(map(merge, ins, op.infer_inputs(attrs, list(ins), list(outs))))
         if op.same_shape:
             common: Shape | None = None
             for k, shape in enumerate([*ins, *outs[: node.visible]]):

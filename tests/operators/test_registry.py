@@ -91,8 +91,8 @@ def test_declaration(operator):
         if op.complete and all(shapes) and not any(0 in s for s in shapes):
             # Knowing the data alone is enough, and knowing all changes nothing.
             assert op.complete(attrs, shapes) == shapes
-        if op.backward:
-            assert op.backward(attrs, shapes, [y.shape for y in results]) == shapes
+        if op.infer_inputs:
+            assert op.infer_inputs(attrs, shapes, [y.shape for y in results]) == shapes
 
 
 def test_wrong_number_of_inputs():

@@ -108,4 +108,4 @@ def test_shapes_of_parameters():
     attrs = op.parse({"state_size": 4, "num_layers": 2, "mode": "lstm", "bidirectional": True, "projection_size": 3})
     assert op.complete(attrs, [(5, 2, 3), None, None, None]) == [(5, 2, 3), (656,), (4, 2, 3), (4, 2, 4)]
     assert op.complete(attrs, [(5, 0, 0), None, None, None]) == [(5, 0, 0), (0,), (4, 0, 3), (4, 0, 4)]
-    assert op.backward(attrs, [(0, 0, 3), None, None, None], [(5, 2, 6), None, None])[0] == (5, 2, 3)
+    assert op.infer_inputs(attrs, [(0, 0, 3), None, None, None], [(5, 2, 6), None, None])[0] == (5, 2, 3)
