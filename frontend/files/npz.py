@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import io
 import math
 import os
+import re
 import struct
 import zipfile
 import zlib
@@ -16,34 +18,47 @@ import numpy as np
 from numpy.lib import format as npy
 
 from gluonjit.base import CheckpointError, MXNetError
-from gluonjit.files import atomic
+from gluonjit.files import array_names, atomic, json_file
+from gluonjit.files.array_names import shown
 from gluonjit.ir.types import BF16, IRError, dtype_of
 
 DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, struct.error)
 """What `zipfile` raises for archives that are not what they should be."""
 
-MAX_RATIO = 1100
-"""How many times its size a compressed file can be at most: deflate does not reach it."""
+METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
+"""What NumPy writes. The other methods have no bound: a few bytes of bzip2 unpack to any number."""
+
+MAX_RATIO = 100
+SPARE = 64 << 20
+"""Deflated arrays may take so many times the file's size, and so many bytes more: zeros alone come near 1000 times."""
+
+LOCAL_HEADER = struct.Struct("<4s22xHH")
+"""What is before a member's data: signature, …, lengths of the name and of the extra field that follow."""
 
 
-def read(path: str | os.PathLike[str], copy: bool = True) -> dict[str, np.ndarray] | list[np.ndarray]:
+def read(
+    path: str | os.PathLike[str], copy: bool = True, limit: int | None = None
+) -> dict[str, np.ndarray] | list[np.ndarray]:
     """The arrays of a file that `np.savez` or `write` wrote, always as copies. No pickled object is ever loaded.
+
+    `limit`: how many bytes deflated arrays may take in all; by default 100 times the file's size plus 64 MiB.
 
     Raises CheckpointError for a malformed file, MXNetError for one that cannot be opened.
     """
     name = os.fspath(path)
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-            size = os.fstat(file.fileno()).st_size
+            _check_members(archive, file, name, limit)
             arrays: dict[str, np.ndarray] = {}
             for member in archive.infolist():
-                array = _member(archive, member, name, size)
-                if arrays.setdefault(member.filename.removesuffix(".npy"), array) is not array:
-                    raise CheckpointError(f"{name}: {member.filename}: there is another one; expected each name once")
+                with archive.open(member) as opened:
+                    where = f"{name}: {shown(member.filename)}"
+                    arrays[member.filename.removesuffix(".npy")] = _array(opened, member.file_size, where)
     except CheckpointError:
         raise
     except DAMAGE as e:
-        raise CheckpointError(f"{name}: damaged archive ({e}); expected what numpy.savez writes") from e
+        found = shown(str(e))
+        raise CheckpointError(f"{name}: damaged archive ({found}); expected what numpy.savez writes") from e
     except OSError as e:
         if e.errno == errno.EINVAL:  # a position before the file's beginning
             raise CheckpointError(
@@ -65,40 +80,105 @@ def read_array(path: str | os.PathLike[str]) -> np.ndarray:
         raise MXNetError(f"cannot read {name}: {e.strerror or e}") from e
 
 
-def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, file_size: int) -> np.ndarray:
-    where = f"{name}: {member.filename}"
-    if not member.filename.endswith(".npy"):
-        _fail(where, "a file that is no array", "names that end in .npy")
-    if member.compress_size > file_size or member.file_size > MAX_RATIO * member.compress_size:
-        found = f"{member.file_size} bytes out of {member.compress_size}"
-        _fail(where, found, f"at most {MAX_RATIO} times as many")
-    with archive.open(member) as file:
-        return _array(file, member.file_size, where)
+def _check_members(archive: zipfile.ZipFile, file: IO[bytes], name: str, limit: int | None) -> None:
+    """Refuses members that are no arrays, lie over one another, or unpack to more than the file can mean.
+
+    Each byte of the file belongs to one member, so that all of them together are bounded by its size.
+    """
+    found: set[str] = set()
+    size = os.fstat(file.fileno()).st_size
+    left = MAX_RATIO * size + SPARE if limit is None else limit
+    end, before = 0, "the file's beginning"
+    for member in sorted(archive.infolist(), key=lambda member: member.header_offset):
+        title = shown(member.filename)
+        where = f"{name}: {title}"
+        if not member.filename.endswith(".npy"):
+            _fail(where, "a file that is no array", "names that end in .npy")
+        if member.filename in found:
+            _fail(where, "there is another one", "each name once")
+        found.add(member.filename)
+        if member.flag_bits & 1:
+            _fail(where, "it is encrypted", "what numpy.savez writes")
+        if member.compress_type not in METHODS:
+            _fail(where, f"compressed by method {member.compress_type}", " or ".join(METHODS.values()))
+        if member.header_offset < end:
+            _fail(where, f"it begins at byte {member.header_offset}", f"{end} or later, where {before} ends")
+        file.seek(member.header_offset)
+        header = file.read(LOCAL_HEADER.size)
+        if len(header) < LOCAL_HEADER.size or header[:4] != b"PK\3\4":
+            _fail(where, f"no member of an archive at byte {member.header_offset}", "one")
+        _, *lengths = LOCAL_HEADER.unpack(header)
+        end, before = member.header_offset + len(header) + sum(lengths) + member.compress_size, title
+        if end > archive.start_dir:
+            _fail(where, f"its data end at byte {end}", f"{archive.start_dir} at most, where the directory begins")
+        if member.compress_type == zipfile.ZIP_STORED:
+            if member.file_size != member.compress_size:
+                _fail(where, f"{member.file_size} bytes, stored as {member.compress_size}", "the same number")
+            continue
+        if member.file_size > left:
+            expected = f"at most {left} here (all deflated arrays of a file: {MAX_RATIO} times its size, {SPARE} more)"
+            _fail(where, f"{member.file_size} bytes, deflated to {member.compress_size}", expected)
+        left -= member.file_size
 
 
 def _fail(where: str, found: str, expected: str) -> NoReturn:
     raise CheckpointError(f"{where}: {found}; expected {expected}")
 
 
+NUMBERS = re.compile(r"[<>|=]?[fiub]\d{1,2}", re.ASCII)
+"""How headers spell element types that can be read: byte order, kind, bytes."""
+
+MAX_HEADER = 10_000
+"""Bytes; as in NumPy."""
+
+
+def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """(shape, whether in Fortran's order, element type) at the start of a `.npy` file.
+
+    Not by NumPy's own function: what that raises for damaged headers has no end.
+    """
+    wanted = "what numpy.save writes"
+    head = file.read(8)
+    if head[:6] != npy.MAGIC_PREFIX or len(head) < 8:
+        _fail(where, f"no header of an array (it begins with {head!r})", wanted)
+    form = {(1, 0): "<H", (2, 0): "<I"}.get((head[6], head[7]))
+    if form is None:
+        _fail(where, f"version {head[6]}.{head[7]} of .npy", "1.0 or 2.0")
+    field = file.read(struct.calcsize(form))
+    length = struct.unpack(form, field)[0] if len(field) == struct.calcsize(form) else 0
+    if not 0 < length <= MAX_HEADER:
+        _fail(where, f"a header of {length} bytes", f"1 to {MAX_HEADER}")
+    text = str(file.read(length), "latin-1")
+    try:
+        if "\\" in text:  # escapes: of no use here, and Python warns of unknown ones
+            raise ValueError("a backslash")
+        header = ast.literal_eval(re.sub(r"(?<=\d)L\b", "", text.strip()))  # Python 2 wrote 3L
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as e:  # all that it raises
+        _fail(where, f"no header of an array ({shown(str(e) or type(e).__name__)})", wanted)
+    if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
+        _fail(where, f"no header of an array ({json_file.brief(header)})", wanted)
+    descr, fortran, shape = header["descr"], header["fortran_order"], header["shape"]
+    if not isinstance(shape, tuple) or any(type(n) is not int or n < 0 for n in shape):
+        _fail(where, f"shape {json_file.brief(shape)}", "a tuple of integers from 0")
+    if type(fortran) is not bool:
+        _fail(where, f"fortran_order {json_file.brief(fortran)}", "True or False")
+    try:
+        dtype = np.dtype(descr) if isinstance(descr, str) and NUMBERS.fullmatch(descr) else None
+    except TypeError:  # `<f3`
+        dtype = None
+    if dtype is None:
+        _fail(where, f"elements of type {json_file.brief(descr)}", "numbers")
+    return shape, fortran, dtype
+
+
 def _array(file: IO[bytes], file_size: int, where: str) -> np.ndarray:
     """The array in a `.npy` file of `file_size` bytes; `where` is for messages."""
-    try:
-        version = npy.read_magic(file)
-        if version not in ((1, 0), (2, 0)):
-            _fail(where, f"version {version} of .npy", "1.0 or 2.0")
-        header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, fortran, dtype = header(file)
-    except ValueError as e:
-        if isinstance(e, CheckpointError):
-            raise
-        _fail(where, f"no header of an array ({str(e).splitlines()[0]})", "what numpy.save writes")
-    if dtype.hasobject or dtype.kind not in "fiub":
-        _fail(where, f"elements of type {dtype}", "numbers")
-    if math.prod(n or 1 for n in shape) * dtype.itemsize >= 1 << 63 or len(shape) > 32:
-        _fail(where, f"{dtype}{list(shape)}", "at most 32 dimensions and less than 2**63 bytes")
+    shape, fortran, dtype = _header(file, where)
+    if len(shape) > 32 or math.prod(n or 1 for n in shape) * dtype.itemsize >= 1 << 63:
+        _fail(where, f"{dtype}{json_file.brief(list(shape))}", "at most 32 dimensions and less than 2**63 bytes")
     left = file_size - file.tell()
     size = math.prod(shape) * dtype.itemsize
-    if any(n < 0 for n in shape) or size != left:
+    if size != left:
         _fail(where, f"{left} bytes", f"{size} for {dtype}{list(shape)}")
     data = np.empty(math.prod(shape), dtype)
     target = data.view(np.uint8)
@@ -120,6 +200,7 @@ def _array(file: IO[bytes], file_size: int, where: str) -> np.ndarray:
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> None:
     """Writes what `np.load` reads, uncompressed. MXNetError for bfloat16, and when the file cannot be written."""
     named = arrays if isinstance(arrays, Mapping) else {f"arr_{k}": x for k, x in enumerate(arrays)}
+    array_names.check(named)
     for name, x in named.items():
         if dtype_of(x) is BF16:
             raise MXNetError(

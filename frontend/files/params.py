@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import os
+import stat
 import struct
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gluonjit.base import CheckpointError, MXNetError
-from gluonjit.files import atomic, origin, sparse
+from gluonjit.files import array_names, atomic, origin, sparse
 from gluonjit.ir.types import DType, TensorType, dtype_of
 from gluonjit.ir.types import dtype as ir_dtype
 from gluonjit.symbol.graph import TYPE_FLAGS
@@ -65,21 +66,21 @@ def read(path: str | os.PathLike[str], copy: bool = True, dense_limit: int | Non
     name = os.fspath(path)
     try:
         with open(path, "rb") as file:
-            if not os.fstat(file.fileno()).st_size:  # neither an empty file nor a pipe can be mapped
+            facts = os.fstat(file.fileno())
+            if stat.S_ISCHR(facts.st_mode):
+                raise MXNetError(f"cannot read {name}: it is a device")
+            if not facts.st_size:  # neither an empty file nor a pipe can be mapped
                 return parse(file.read(), name, dense_limit)
             mapped = origin.map_file(file)
     except OSError as e:
         raise MXNetError(f"cannot read {name}: {e.strerror or e}") from e
-    if not copy:
-        return _Reader(memoryview(mapped), name, dense_limit, copy).file()
-    with mapped:
-        return parse(mapped, name, dense_limit)
+    # Never closed here, which is refused while an error's traceback refers to arrays in it: it goes with the last one.
+    return _Reader(memoryview(mapped), name, dense_limit, copy).file()
 
 
 def parse(data: Any, name: str, dense_limit: int | None = None) -> Arrays:
     """`read` for a buffer; `name` is for messages."""
-    with memoryview(data) as view:  # released at the end, though an error refers to it: else no map can be closed
-        return _Reader(view, name, dense_limit, copy=True).file()
+    return _Reader(memoryview(data), name, dense_limit, copy=True).file()
 
 
 class _Reader:
@@ -145,7 +146,7 @@ class _Reader:
 
     def note(self, names: Sequence[str]) -> None:
         """Tells which arrays have become dense."""
-        listed = [f"{names[k]} ({storage})" for k, storage in self.densified.items()]
+        listed = [f"{array_names.shown(names[k])} ({storage})" for k, storage in self.densified.items()]
         if len(listed) > MAX_LISTED:
             listed[MAX_LISTED:] = [f"and {len(listed) - MAX_LISTED} more"]
         if listed:
@@ -156,9 +157,12 @@ class _Reader:
         start = self.offset
         self.offset += length
         try:
-            return str(self.view[start : self.offset], "utf-8")
+            text = str(self.view[start : self.offset], "utf-8")
         except UnicodeDecodeError as e:
             self.fail(f"{what} is not UTF-8 ({e.reason})", "text", start + e.start)
+        if found := array_names.fault(text):
+            self.fail(f"{what} has {found}", "none", start)
+        return text
 
     def record(self, number: int) -> np.ndarray:
         """One array, of any version."""
@@ -275,6 +279,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray] | Seque
 def chunks(arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> Iterator[Any]:
     """What `write` writes, in pieces that have a buffer."""
     names = list(arrays) if isinstance(arrays, Mapping) else []
+    array_names.check(names)
     values = list(arrays.values() if isinstance(arrays, Mapping) else arrays)
     magic = V2 if all(x.ndim for x in values) and not is_np_shape() else V3
     yield struct.pack("<QQQ", MAGIC, 0, len(values))

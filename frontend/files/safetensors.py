@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gluonjit.base import CheckpointError, MXNetError
-from gluonjit.files import atomic, json_file, origin
+from gluonjit.files import array_names, atomic, json_file, origin
 from gluonjit.files.json_file import brief
 from gluonjit.ir.types import dtype, dtype_of
 
@@ -58,10 +58,7 @@ def read(path: str | os.PathLike[str], copy: bool = True) -> dict[str, np.ndarra
             mapped = origin.map_file(file)
     except OSError as e:
         raise MXNetError(f"cannot read {name}: {e.strerror or e}") from e
-    if not copy:
-        return _Reader(name, memoryview(mapped), copy).arrays()
-    with mapped, memoryview(mapped) as view:
-        return _Reader(name, view, copy).arrays()
+    return _Reader(name, memoryview(mapped), copy).arrays()
 
 
 class _Reader:
@@ -99,6 +96,8 @@ class _Reader:
     def entry(self, name: str, value: Any) -> tuple[str, Any, int, int, tuple[int, ...]]:
         """(name, element type, begin, end, shape)"""
         where = repr(name)
+        if found := array_names.fault(name):
+            self.fail(where, f"a name with {found}", "none")
         if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
             self.fail(where, brief(value), "an object with dtype, shape and data_offsets")
         type = TYPES.get(value["dtype"]) if isinstance(value["dtype"], str) else None
@@ -135,6 +134,7 @@ def _chunks(arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> Iterator
     named = arrays if isinstance(arrays, Mapping) else {str(k): x for k, x in enumerate(arrays)}
     if METADATA in named:
         raise MXNetError(f"no array in a .safetensors file can be called {METADATA}")
+    array_names.check(named)
     header: dict[str, Any] = {} if isinstance(arrays, Mapping) else {METADATA: LIST}
     offset = 0
     for name, x in named.items():

@@ -80,6 +80,11 @@ class SymbolBlock(HybridBlock):
                 raise AssertionError(
                     f"SymbolBlock doesn't support Parameter '{node.name}' because its storage type is 'row_sparse'."
                 )
+        for name in {*self._graph.list_arguments()} & {*self._graph.list_auxiliary_states()}:
+            raise MXNetError(
+                f"two variables of the graph are called {name!r}: an argument and an auxiliary state (such as a moving "
+                "mean); a block has one parameter for each name"
+            )
         types = _variable_types(self._graph, self._inputs)
         for name in self._graph.list_arguments():
             if name not in inputs:

@@ -7,6 +7,7 @@ accepts several spellings when it reads them back; `parse` accepts the same.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -54,22 +55,32 @@ def _none(value: Any) -> bool:
     return value is None or isinstance(value, str) and value.strip() == "None"
 
 
+_INTEGER = re.compile(r"[+-]?\d{1,20}", re.ASCII)
+
+
 def _int(value: Any) -> int:
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, (int, str)):
-        text = str(value).strip()
+    """An integer of 64 bits, as MXNet's are at most; strings as C++ reads them, or as Python 2 wrote them (`4L`)."""
+    if isinstance(value, str):
+        text = value.strip()
         if text in ("True", "False"):
             return int(text == "True")
-        return int(text.rstrip("L"))
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    raise ValueError(f"expect int, got {value!r}")
+        text = text.rstrip("L")
+        number = int(text) if _INTEGER.fullmatch(text) else None
+    elif isinstance(value, (int, float)) and (isinstance(value, int) or value.is_integer()):
+        number = int(value)
+    else:
+        number = None
+    if number is None or not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"expect int, got {value!r}")
+    return number
 
 
 def _float(value: Any) -> float:
-    if isinstance(value, str) and value.strip() in ("True", "False"):
-        return float(value.strip() == "True")
+    if isinstance(value, str):
+        if value.strip() in ("True", "False"):
+            return float(value.strip() == "True")
+        if not value.isascii() or "_" in value:  # Python's own spellings of numbers
+            raise ValueError(f"expect float, got {value!r}")
     return float(value)
 
 
@@ -91,11 +102,14 @@ def _sequence(value: Any, item: Callable[[Any], Any]) -> tuple[Any, ...]:
         text = value.strip()
         if text[:1] in "([":
             text = text[1:-1] if text[-1:] in ")]" else text[1:]
-        value = [part for part in (p.strip() for p in text.split(",")) if part]
-        return tuple(None if _none(v) else item(v) for v in value)
+        return tuple(item(part) for part in (p.strip() for p in text.split(",")) if part)
     if isinstance(value, (list, tuple, np.ndarray)):
-        return tuple(None if v is None else item(v.item() if isinstance(v, np.generic) else v) for v in value)
+        return tuple(item(v.item() if isinstance(v, np.generic) else v) for v in value)
     return (item(value),)
+
+
+def _int_or_none(value: Any) -> int | None:
+    return None if _none(value) else _int(value)
 
 
 def integer(default: Any = REQUIRED, *, low: float | None = None, high: float | None = None, doc: str = "") -> Attr:
@@ -126,8 +140,13 @@ def enum(choices: tuple[str, ...], default: Any = REQUIRED, *, doc: str = "") ->
 
 
 def shape(default: Any = REQUIRED, *, doc: str = "") -> Attr:
-    """A tuple of ints (an int means a 1-tuple); entries may be None where an operator's meaning has it."""
+    """A tuple of ints (an int means a 1-tuple)."""
     return Attr("Shape(tuple)", lambda v: _sequence(v, _int), default, doc=doc)
+
+
+def bounds(default: Any = REQUIRED, *, doc: str = "") -> Attr:
+    """A tuple of ints in which an entry may be None."""
+    return Attr("tuple of <int or None>", lambda v: _sequence(v, _int_or_none), default, doc=doc)
 
 
 def numbers(default: Any = REQUIRED, *, doc: str = "") -> Attr:

@@ -11,7 +11,7 @@ import numpy as np
 from gluonjit.ir.types import F64, I64
 from gluonjit.operators.attributes import integer, numbers, optional
 from gluonjit.operators.registry import OperatorError, operator
-from gluonjit.operators.support import require_numeric, require_same_dtype
+from gluonjit.operators.support import check_table, require_numeric, require_same_dtype
 
 
 def _inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
@@ -19,6 +19,7 @@ def _inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _even_edges(count: int, low: float, high: float) -> np.ndarray:
+    check_table(count)
     k = np.arange(count + 1, dtype=np.float64)
     return (high * k + low * (count - k)) / count
 

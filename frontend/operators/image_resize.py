@@ -14,7 +14,7 @@ import numpy as np
 from gluonjit.ir.types import F32, F64, I32, dtype_of
 from gluonjit.operators.attributes import boolean, integer, shape
 from gluonjit.operators.registry import OperatorError, Shape, operator
-from gluonjit.operators.support import along, require_numeric, shape_text
+from gluonjit.operators.support import along, check_table, require_numeric, shape_text
 
 NEAREST, LINEAR, CUBIC, AREA, LANCZOS = range(5)
 
@@ -25,6 +25,7 @@ Taps = tuple[np.ndarray, np.ndarray]
 def taps(n: int, size: int, method: int, shrinking: bool) -> Taps:
     """How an axis of `n` pixels becomes one of `size`; `shrinking`: both axes do, which AREA depends on."""
     scale = n / size
+    check_table(size)
     points = np.arange(size)
     if method == NEAREST:
         return np.minimum((points * scale).astype(np.int64), n - 1)[:, None], np.ones((size, 1))

@@ -18,7 +18,7 @@ from gluonjit.operators.creation import diagonal, filled
 from gluonjit.operators.eigen import symmetric_eigen
 from gluonjit.operators.linear_algebra import matrices, scaled
 from gluonjit.operators.registry import OperatorError, operator
-from gluonjit.operators.support import require_numeric, scalar, shape_text
+from gluonjit.operators.support import check_table, require_numeric, scalar, shape_text
 
 _LOWER = boolean(True, doc="whether the triangle below the diagonal is meant, and read")
 
@@ -182,6 +182,7 @@ def maketrian(b: Any, A: Any, *, offset: int, lower: bool) -> Any:
             f"Input tensor of maketrian has an invalid dimension for the last axis: {shape_text(A.shape)}"
         )
     n = side + abs(offset)
+    check_table(n, n)
     row, column = _triangle_places(n, offset, lower)
     source = np.full((n, n), -1)
     source[row, column] = np.arange(count)

@@ -101,6 +101,8 @@ def bernoulli(
 ) -> Any:
     """1 with the given probability, else 0; `is_logit`: the parameter is log(p / (1 - p))"""
     number = logit if is_logit else prob
+    if number is None and input1 is None:
+        raise OperatorError(f"is_logit={is_logit} needs {'logit' if is_logit else 'prob'}")
     p = b.cast(input1, dtype=F32) if number is None else b.constant(number, F32)
     if is_logit:
         p = b.sigmoid(p)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED
 from gluonjit.ir.types import I64, dtype_of
-from gluonjit.operators.attributes import Attr, boolean, enum, integer, number, optional, shape, string
+from gluonjit.operators.attributes import Attr, boolean, enum, integer, literal, number, optional, shape, string
 from gluonjit.operators.creation import diag as legacy_diag
 from gluonjit.operators.joining import concat, part, split_v2
 from gluonjit.operators.registry import OperatorError, Shape, operator
@@ -303,9 +302,14 @@ def trace(b: Any, data: Any, *, offset: int, axis1: int, axis2: int) -> Any:
 
 
 def _pairs(value: Any) -> tuple[tuple[int, int], ...]:
-    if isinstance(value, str):
-        value = ast.literal_eval(value)
-    return tuple((int(low), int(high)) for low, high in value)
+    pairs = literal(value) if isinstance(value, str) else value
+    parsed = tuple(_PAIR.parse(pair) for pair in pairs)
+    if any(len(pair) != 2 for pair in parsed):
+        raise ValueError(f"expect pairs, got {value!r}")
+    return parsed  # type: ignore[return-value]
+
+
+_PAIR = shape()
 
 
 @operator(

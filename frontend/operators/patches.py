@@ -10,7 +10,7 @@ import numpy as np
 
 from gluonjit.operators.attributes import shape
 from gluonjit.operators.registry import OperatorError, operator
-from gluonjit.operators.support import require_float, shape_text
+from gluonjit.operators.support import check_table, require_float, shape_text
 
 _ATTRS = {
     "kernel": shape(),
@@ -40,6 +40,7 @@ class _Windows:
             )
         counts = [(x - span) // s + 1 for x, span, s in zip(self.padded, spans, stride)]
         self.taps, self.count = math.prod(kernel), math.prod(counts)
+        check_table(self.taps, self.count)
         # Element (tap, window) of the columns, among the elements of the padded space.
         at = np.zeros((1, 1), np.int64)
         for k, d, c, s, extent in zip(kernel, dilate, counts, stride, self.padded):

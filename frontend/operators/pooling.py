@@ -12,7 +12,7 @@ from ml_dtypes import finfo
 from gluonjit.ir.types import DType, dtype_of
 from gluonjit.operators.attributes import boolean, enum, integer, optional, shape
 from gluonjit.operators.registry import OperatorError, operator
-from gluonjit.operators.support import narrowed, require_float, shape_text, widened
+from gluonjit.operators.support import check_table, narrowed, require_float, shape_text, widened
 
 _DEFAULT_LAYOUTS = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
 
@@ -168,6 +168,7 @@ class _Windows:
 
         Padding counts if asked, but what the convention `full` lets a window hang over does not.
         """
+        check_table(self.out[k])
         start = np.arange(self.out[k]) * self.stride[k] - self.pad[k]
         end = np.minimum(start + self.kernel[k], n + self.pad[k])
         if not padding:

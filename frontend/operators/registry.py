@@ -115,7 +115,7 @@ class Operator(opdef.OpDef):
         return dict(known)
 
     def _parse(self, raw: Mapping[str, Any], node: str) -> dict[str, Any]:
-        shown = ", ".join([f'name="{node}"', *(f'{k}="{v}"' for k, v in sorted(raw.items()))])
+        shown = ", ".join([f'name="{node}"', *(f'{k}="{clipped(v)}"' for k, v in sorted(raw.items()))])
         where = f"in operator {self.name}({shown})"
         out = {}
         for key, attr in self.attrs.items():
@@ -128,12 +128,12 @@ class Operator(opdef.OpDef):
             try:
                 out[key] = attr.parse(value)
             except OutOfRange as e:
-                raise OperatorError(f"value {value} for Parameter {key} {e}, {where}") from e
+                raise OperatorError(f"value {clipped(value)} for Parameter {key} {e}, {where}") from e
             except (ValueError, TypeError, OverflowError) as e:
                 if attr.choices:
-                    raise OperatorError(f"Invalid Input: '{value}', {e}, {where}") from e
+                    raise OperatorError(f"Invalid Input: '{clipped(value)}', {e}, {where}") from e
                 raise OperatorError(
-                    f"Invalid Parameter format for {key} expect {attr.kind} but value='{value}', {where}"
+                    f"Invalid Parameter format for {key} expect {attr.kind} but value='{clipped(value)}', {where}"
                 ) from e
         if not self.attrs:
             return out  # an operator without attributes takes any and ignores them, as MXNet's do
@@ -157,13 +157,26 @@ class Operator(opdef.OpDef):
     ) -> tuple[TensorType, ...]:
         """Result types, found by expanding into a scratch graph: what an operator computes is stated once."""
         b = Builder("infer")
-        return tuple(v.type for v in self.expand_into(b, [b.input("", t) for t in types], attrs))
+        try:
+            return tuple(v.type for v in self.expand_into(b, [b.input("", t) for t in types], attrs))
+        except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as e:
+            if self.host:  # the user's own code
+                raise
+            # The attributes may come from anywhere, and no expansion foresees everything that they can be.
+            given = ", ".join(f"{key}={clipped(value)}" for key, value in attrs.items())
+            raise OperatorError(f"cannot be computed with {given or 'these inputs'}: {type(e).__name__}: {e}") from e
 
     def expand_into(self, b: Any, operands: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Runs the expansion over emitter `b` on parsed attributes; always a tuple of all results it computes."""
         self.check_arity(len(operands), attrs)
         out = self.expand(b, *operands, **{k: v for k, v in attrs.items() if not k.startswith(".")})
         return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+
+
+def clipped(value: Any) -> str:
+    """An attribute's value for a message: not more of it than a line takes."""
+    text = str(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def cache_key(raw: Mapping[str, Any]) -> Any:

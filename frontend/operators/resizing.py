@@ -11,7 +11,7 @@ import numpy as np
 from gluonjit.ir.types import I32, dtype_of
 from gluonjit.operators.attributes import boolean, enum, integer, number, optional, shape
 from gluonjit.operators.registry import OperatorError, Shape, operator
-from gluonjit.operators.support import along, narrowed, require_float, shape_text, widened
+from gluonjit.operators.support import along, check_table, narrowed, require_float, shape_text, widened
 
 
 def _spatial(x: Any, what: str) -> tuple[int, int]:
@@ -45,7 +45,10 @@ def _extent(mode: str, n: int, size: int, scale: float | None, like: int | None)
 
 def _times(n: int, scale: float) -> int:
     """The product in float32, as MXNet has it, without its fraction: 100 times 0.29 is 29."""
-    return int(np.float32(n) * np.float32(scale))
+    product = np.float32(n) * np.float32(scale)
+    if not np.isfinite(product):
+        raise OperatorError(f"{n} pixels times {scale} are not finitely many")
+    return int(product)
 
 
 def _interpolated(b: Any, x: Any, axis: int, size: int, align_corners: bool) -> Any:
@@ -56,6 +59,7 @@ def _interpolated(b: Any, x: Any, axis: int, size: int, align_corners: bool) -> 
     n = x.shape[axis]
     if n == size:
         return x
+    check_table(size)
     points = np.arange(size, dtype=np.float64)
     if align_corners:
         place = points * ((n - 1) / (size - 1) if size > 1 else 0.0)
@@ -116,6 +120,7 @@ def _summed(b: Any, x: Any, axis: int, size: int) -> tuple[Any, np.ndarray]:
     Window k reaches from floor(k n / size) to ceil((k + 1) n / size); windows overlap where size does not divide n.
     """
     shape, n = tuple(x.shape), x.shape[axis]
+    check_table(size)
     k = np.arange(size)
     start, stop = k * n // size, -(-(k + 1) * n // size)
     count = stop - start

@@ -112,7 +112,7 @@ def _streams(attrs: Mapping[str, Any], training: bool) -> int:
     inputs=_inputs,
     attrs={
         "state_size": integer(low=0, doc="extent of each cell's state"),
-        "num_layers": integer(low=0),
+        "num_layers": integer(low=0, high=4096),
         "bidirectional": boolean(False, doc="whether each layer has cells that run backwards, too"),
         "mode": enum(("gru", "lstm", "rnn_relu", "rnn_tanh")),
         "p": number(0.0, low=0, high=1, doc="while training, dropout of what layers give, the last one excepted"),

@@ -24,7 +24,7 @@ def _inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _complete(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
     data = shapes[0]
-    if data is None or len(data) < 2 or len(shapes) < 2:
+    if data is None or len(data) < 2 or len(shapes) < 2 or attrs["axis"] not in (0, 1):
         return shapes
     return [data, merge(shapes[1], (data[1 - attrs["axis"]],))]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from gluonjit.ir.opdef import REQUIRED
 from gluonjit.ir.types import dtype_of
-from gluonjit.operators.attributes import boolean, integer, number, optional, shape
+from gluonjit.operators.attributes import boolean, bounds, integer, number, optional, shape
 from gluonjit.operators.joining import part
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import (
@@ -66,9 +66,9 @@ def _steps(w: Window) -> Shape | None:
 
 
 _RANGE = {
-    "begin": shape(doc="per axis; None: from the end that the step leads away from"),
-    "end": shape(doc="per axis, exclusive; None: to the other end"),
-    "step": shape((), doc="per axis, not 0; negative ones read backwards"),
+    "begin": bounds(doc="per axis; None: from the end that the step leads away from"),
+    "end": bounds(doc="per axis, exclusive; None: to the other end"),
+    "step": bounds((), doc="per axis, not 0; negative ones read backwards"),
 }
 
 
@@ -204,6 +204,8 @@ def crop(
     if len(data.shape) != 4 or crop_like is not None and len(crop_like.shape) != 4:
         raise OperatorError("Input data should be 4D in batch-channel-y-x")
     size = tuple(crop_like.shape[2:]) if crop_like is not None else tuple(h_w)
+    if len(size) != 2 or len(offset) != 2:
+        raise OperatorError(f"h_w {shape_text(size)} and offset {shape_text(offset)} must have two entries")
     room = [n - m for n, m in zip(data.shape[2:], size)]
     for k, what in enumerate(("height", "width")):
         if size[k] < 1:

@@ -14,6 +14,7 @@ from gluonjit.operators.attributes import boolean, enum, optional, shape
 from gluonjit.operators.interpolation import bilinear, pixel_table
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import (
+    check_table,
     narrowed,
     require_float,
     require_same_dtype,
@@ -61,6 +62,7 @@ def bilinear_sampler(b: Any, data: Any, grid: Any, *, cudnn_off: bool | None) ->
 def _check_target(target: tuple[int, ...]) -> None:
     if len(target) != 2 or min(target) < 1:
         raise OperatorError(f"incorrect target_shape: {shape_text(target)}; it must be (height, width)")
+    check_table(3, *target)
 
 
 def _affine_grid(b: Any, matrices: Any, target: tuple[int, ...]) -> Any:

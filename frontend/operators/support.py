@@ -100,6 +100,21 @@ def narrowed(b: Any, x: Any, dtype: DType) -> Any:
     return x if dtype_of(x) is dtype else b.cast(x, dtype=dtype)
 
 
+# Tables
+
+MAX_TABLE = 1 << 27
+"""Entries: a GiB of positions."""
+
+
+def check_table(*extents: int) -> None:
+    """OperatorError for a table of more elements than `MAX_TABLE`.
+
+    To be called before making constants whose size an attribute says: they take memory as soon as shapes are asked for.
+    """
+    if math.prod(extents) > MAX_TABLE:
+        raise OperatorError(f"a table of {' x '.join(map(str, extents))} positions is too large")
+
+
 # Axes
 
 

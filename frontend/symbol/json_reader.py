@@ -20,7 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from gluonjit.base import CheckpointError, MXNetError
-from gluonjit.files import json_file
+from gluonjit.files import array_names, json_file
+from gluonjit.files.array_names import shown
 from gluonjit.files.json_file import brief
 from gluonjit.operators import registry
 from gluonjit.operators.loops_and_branches import ControlFlow
@@ -129,6 +130,8 @@ class _Reader:
     def string(self, value: Any, where: str) -> str:
         if not isinstance(value, str):
             self.fail(where, brief(value), "a string")
+        if found := array_names.fault(value):
+            self.fail(where, f"{brief(value)}, which has {found}", "none")
         return value
 
     def list(self, value: Any, where: str) -> list[Any]:
@@ -231,7 +234,7 @@ class _Reader:
             if bodies:
                 self.fail(where, f"a variable with {len(bodies)} subgraphs", "none")
             return Record(number, None, name, attrs, inputs)
-        failed = f"{self.name}: {where}: Failed loading Op {name} of type {node['op']}"
+        failed = f"{self.name}: {where}: Failed loading Op {shown(name)} of type {shown(node['op'])}"
         if node["op"] in PYTHON_OPERATORS:
             raise CheckpointError(f"{failed}: it is written in Python; no code in files or programs is run for it")
         try:
@@ -264,7 +267,7 @@ class _Reader:
         for count in (parsed.get("num_outputs"), parsed.get("sections")):
             if isinstance(count, int):
                 if not 0 <= count <= self.outputs_left:
-                    self.fail(where, f"{count} outputs", f"at most {self.outputs_left}")
+                    self.fail(where, f"{count} outputs of {record.op.name}", f"at most {self.outputs_left}")
                 self.outputs_left -= count
         if version < json_upgrade.WITHOUT_AUX:
             entries += [(node, 0) for node in json_upgrade.missing_variables(record, names)]

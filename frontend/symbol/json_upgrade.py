@@ -20,6 +20,9 @@ CURRENT = 10901
 WITHOUT_AUX = 900
 """Before 0.9.0, auxiliary states were no inputs."""
 
+COUNTERS = ("num_args", "num_arrays", "num_outputs")
+"""The attributes by which variadic operators count their inputs: the first of them that they have."""
+
 OPERATORS = {"CuDNNBatchNorm": "BatchNorm"}
 """Operators that only MXNet for GPUs had, and what computes the same."""
 
@@ -51,9 +54,9 @@ class Record:
         try:
             parsed = self.op.parse(self.attrs, self.name)
             count = len(self.inputs) + len(self.graphs)
-            counter = "num_args" if "num_args" in parsed else "num_outputs"
+            counter = next((key for key in COUNTERS if key in parsed), "")
             if self.op.variadic and parsed[counter] > count:  # before so many names are made
-                raise MXNetError(f"{count} inputs; expected {parsed[counter]}, which {counter} says")
+                raise MXNetError(f"{count} inputs of {self.op.name}; expected {parsed[counter]}, which {counter} says")
             if isinstance(self.op, ControlFlow):
                 parsed = with_graphs(parsed, self.graphs)
                 self.op.check(parsed, len(self.inputs))

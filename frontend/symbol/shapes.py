@@ -97,7 +97,7 @@ def refine(node: Node, ins: Shapes, outs: Shapes) -> tuple[Shapes, Shapes]:
             found = _forward(node, ins)  # type: ignore[arg-type]
             outs[: len(found)] = map(merge, outs, found)
     except (MXNetError, IRError) as e:
-        raise MXNetError(f"Error in operator {node.name}: {e}") from e
+        raise MXNetError(f"Error in operator {node.name}: {op.name}: {e}") from e
     return ins, outs
 
 
@@ -180,7 +180,7 @@ def open_shape(node: Node) -> Shape | None:
     return shape if shape and 0 in shape else None
 
 
-_SHAPE = attributes.optional(attributes.shape())
+_SHAPE = attributes.optional(attributes.bounds())
 
 
 def declared_shape(variable: Node) -> Shape | None:

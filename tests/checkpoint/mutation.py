@@ -1,9 +1,11 @@
 """Damage to files: what a bad disk, a broken download or an attacker may do."""
 
 import copy
+import io
 import json
 import random
 import struct
+import zipfile
 
 EXTREMES = (0, 1, 2, 33, 255, *(1 << n for n in (16, 31, 33, 62)), *((1 << n) - 1 for n in (31, 32, 63, 64)))
 
@@ -56,6 +58,50 @@ def repeat(data, rng):
 
 
 ACCIDENTS = (flip, flip, truncate, overwrite, overwrite, overwrite, insert, remove, repeat)
+
+
+# Archives, by meaning
+
+
+def rearranged(data: bytes, rng: random.Random) -> bytes:
+    """A `.npz` that `zipfile` finds in order, but for what one of its members is, or its directory says of one."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = {member.filename: archive.read(member) for member in archive.infolist()}
+    victim = rng.choice(list(members))
+    members[victim] = rng.choice((damaged, misheaded))(members[victim], rng)
+    buffer = io.BytesIO()
+    method = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, contents in members.items():
+            archive.writestr(name, contents)
+        entry, other = rng.choices(archive.infolist(), k=2)
+        change = rng.randrange(8)
+        if change == 0:
+            entry.header_offset = other.header_offset
+        elif change == 1:
+            entry.header_offset = max(0, entry.header_offset + rng.choice((-1, 1, 4, 1 << 20)))
+        elif change == 2:
+            entry.file_size = rng.choice(EXTREMES)
+        elif change == 3:
+            entry.compress_size = rng.choice((entry.file_size, *EXTREMES))
+        elif change == 4:
+            entry.flag_bits |= 1
+        elif change == 5:
+            entry.filename = rng.choice((other.filename, "x", "\x1b[2J.npy", ""))
+    return buffer.getvalue()
+
+
+HEADERS = ("(True, 6)", "(6L,)", "(-6,)", "(6.0,)", "((6,),)", "6", "None", "(6", "6)", "'", "(" * 300, "1e999", "[6]")
+HEADERS += ("\\x", "{'a': 1}", "0x6", "6j", "'<f3'", "'|V8'", "[('x', '<f4')]", "'<U99999999999'", "b'<f4'", "\0")
+
+
+def misheaded(data: bytes, rng: random.Random) -> bytes:
+    """A `.npy` in whose header a word is another one."""
+    words = data[10:].split(b" ")
+    place = rng.randrange(min(6, len(words)))
+    words[place] = rng.choice(HEADERS).encode() + rng.choice((b"", b","))
+    text = b" ".join(words)
+    return data[:8] + struct.pack("<H", len(text.partition(b"\n")[0]) + 1) + text
 
 
 # JSON, by meaning

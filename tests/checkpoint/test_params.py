@@ -286,3 +286,23 @@ def test_only_arrays_are_saved(data, error, tmp_path):
     with pytest.raises(error):
         mx.nd.save(tmp_path / "x", data)
     assert not os.listdir(tmp_path)
+
+
+def test_an_error_within_sparse_arrays_leaves_the_file_readable(root, tmp_path):
+    """The traceback keeps views of the mapped file, which must not be closed under them."""
+    data = bytearray((root / "tests" / "data" / "checkpoint" / "sparse.params").read_bytes())
+    data[109:117] = b"\xff" * 7 + b"\x7f"
+    (tmp_path / "x.params").write_bytes(data)
+    with pytest.raises(CheckpointError, match="row indices from"):
+        params.read(tmp_path / "x.params")
+
+
+def test_a_name_with_nul(tmp_path):
+    (tmp_path / "x.params").write_bytes(building.file([building.v2(np.ones(1, "f4"))], [b"a\0b"]))
+    with pytest.raises(CheckpointError, match="name 0 has a NUL character; expected none"):
+        params.read(tmp_path / "x.params")
+
+
+def test_a_device_is_no_file():
+    with pytest.raises(mx.MXNetError, match="cannot read /dev/zero: it is a device"):
+        params.read("/dev/zero")

@@ -92,12 +92,13 @@ def test_declared_shapes_that_are_none(x, text):
 
 def test_contradictions_name_the_node(x, y, fc):
     with pytest.raises(
-        MXNetError, match=r"Error in operator fc: Shape inconsistent, Provided = \[4,5\], inferred shape=\[4,3\]"
+        MXNetError,
+        match=r"Error in operator fc: FullyConnected: Shape inconsistent, Provided = \[4,5\], inferred shape=\[4,3\]",
     ):
         fc.infer_shape(x=(2, 3), fc_weight=(4, 5))
     with pytest.raises(
         MXNetError,
-        match=r"Error in operator s: Incompatible attr in node s at 1-th input: expected \[2,1\], got \[2,3\]",
+        match=r"Error in operator s: elemwise_add: Incompatible attr in node s at 1-th input: expected \[2,1\], got \[2,3\]",
     ):
         sym.elemwise_add(x, y, name="s").infer_shape(x=(2, 1), y=(2, 3))
     with pytest.raises(MXNetError, match="Error in operator c: "):

@@ -9,7 +9,7 @@ from gluonjit.base import MXNetError
 from gluonjit.ir.graph import evaluate
 from gluonjit.ir.types import IRError, dtype_of, type_of
 from gluonjit.operators import registry
-from gluonjit.operators.attributes import boolean, dtype, integer, number, optional, shape
+from gluonjit.operators.attributes import boolean, bounds, dtype, integer, number, optional, shape
 from gluonjit.operators.loops_and_branches import ControlFlow
 from gluonjit.operators.registry import OPERATORS, OperatorError
 from gluonjit.passes import run_passes
@@ -151,7 +151,7 @@ def test_declared_twice():
         (shape(), "(2,)", (2,)),
         (shape(), 5, (5,)),
         (shape(), "()", ()),
-        (shape(), "(1, None)", (1, None)),
+        (bounds(), "(1, None)", (1, None)),
         (optional(integer()), "None", None),
         (optional(number()), None, None),
         (dtype(), "float16", dtype_of(np.zeros(1, np.float16))),
