@@ -8,31 +8,50 @@ last is installed on the block as `_fast_call`, whose native entry checks the ar
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from gluonjit.execution.backends import get_backend
-from gluonjit.execution.monitored import run_monitored
-from gluonjit.gluon.block import HybridBlock
+from gluonjit.execution.session import Inputs, Monitor, Session
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import TensorType, type_of
-from gluonjit.language import rng
 from gluonjit.language.forms import ARRAY
 from gluonjit.language.kinds import as_nd, as_np
 from gluonjit.language.modes import is_training
 from gluonjit.ndarray import NDArray
 from gluonjit.runtime import forks
-from gluonjit.runtime.backend import Callee
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.fast_call import fast_call
-from gluonjit.runtime.storage import EPOCH, Watched
-from gluonjit.trace import Trace, alias_pattern, attributes, flatten, trace
+from gluonjit.runtime.storage import EPOCH
+from gluonjit.trace import attributes
+from gluonjit.trace.protocols import Program
+from gluonjit.trace.tracing import Trace, alias_pattern, flatten, trace
 
 MAX_REFUSALS = 8
 """Calls that change what the next one reads, with compiled ones between them, before a block is left to Python."""
+
+
+class Hybrid(Program, Protocol):
+    """A program whose calls are compiled: Gluon's HybridBlock."""
+
+    _cached: Any
+    """Its `CachedCall`, as long as that fits."""
+    _callback: Callable[..., None] | None
+    """Who is shown every operator's results."""
+    _monitor_all: bool
+    _monitored_as_bound: bool
+
+    def _given_arrays(self, form: Any) -> int | None:
+        """How many arrays the native entry is given for arguments of this form; None: it cannot serve such calls."""
+
+    def _calls_only_compiled_code(self) -> bool:
+        """Whether calling it means nothing but to run what was compiled."""
+
+    def _slow_call(self, *args: Any) -> Any:
+        """What the native entry calls with arguments that it does not take."""
 
 
 @dataclass
@@ -40,19 +59,15 @@ class Compiled:
     """One signature of one trace."""
 
     trace: Trace
-    graph: Graph
-    """Level `traced`."""
-    callee: Callee
+    session: Session
     types: list[TensorType]
     """Of all graph inputs but the random key."""
-    streams: int
-    """Random streams that a call consumes."""
 
 
 class CachedCall:
     """What a hybridized block calls instead of `hybrid_forward`. Serves several threads at once."""
 
-    def __init__(self, block: HybridBlock, flags: dict[str, Any]) -> None:
+    def __init__(self, block: Hybrid, flags: dict[str, Any]) -> None:
         self.block = block
         self.backend = get_backend(flags.get("backend"))
         self.options = dict(flags.get("backend_opts") or {})
@@ -90,9 +105,15 @@ class CachedCall:
                 attributes.remember(known.attributes, self, known)
                 self.traces.append(known)
                 self._refused_last = False
-            graph = known.graph(types, training)
-            callee = self.backend(self._with_params(graph, known, len(leaves)), self.options)
-            found = Compiled(known, graph, callee, known.input_types(types), known.streams(training))
+            session = Session(
+                known.graph(types, training),
+                self.backend,
+                self.options,
+                params=_params(known, len(leaves)),
+                written=known.writes,
+                streams=known.streams(training),
+            )
+            found = Compiled(known, session, known.input_types(types))
             self._compiled[key] = found
             return found
 
@@ -131,53 +152,35 @@ class CachedCall:
     def _held(known: Trace) -> list[NDArray]:
         return [*(p.data() for p in known.params), *known.captured]
 
-    @staticmethod
-    def _with_params(graph: Graph, known: Trace, n_args: int) -> Graph:
-        """Tells the compiler which inputs change rarely: those that the program does not write itself."""
-        rarely = range(n_args, n_args + len(known.params) + len(known.captured))
-        return graph.with_attrs(params=tuple(k for k in rarely if k not in known.writes))
-
     def _run(self, compiled: Compiled, leaves: Sequence[NDArray]) -> Any:
-        known = compiled.trace
+        known, session, block = compiled.trace, compiled.session, self.block
         epoch = int(EPOCH[0])  # read before the versions: a write in between is seen by the next call
-        held: list[Any] = self._held(known)
-        versions: list[Watched | None] = [*[None] * len(leaves), *(x.storage().watch() for x in held)]
-        inputs: list[Any] = [x._array for x in (*leaves, *held)]
-        if compiled.streams:
-            inputs.append(rng.reserve(compiled.streams))
-            versions.append(None)
-        block = self.block
+        inputs = session.inputs([*leaves, *self._held(known)])
+        monitor = None
         if block._callback is not None:
-            run_monitored(compiled.graph, inputs, block._callback, block._monitor_all, block._monitored_as_bound)
-        callee = compiled.callee
-        if self.releases and isinstance(callee, Executable) and self._goes_native(compiled):
+            monitor = Monitor(block._callback, block._monitor_all, block._monitored_as_bound)
 
-            def release(k: int) -> int:
-                if not len(leaves) <= k < len(leaves) + len(known.params):
-                    return 0
-                held[k - len(leaves)] = inputs[k] = None
-                return known.params[k - len(leaves)]._release()
+        def release(k: int) -> int:
+            if not len(leaves) <= k < len(leaves) + len(known.params):
+                return 0
+            inputs.arrays[k] = inputs.elements[k] = None
+            return known.params[k - len(leaves)]._release()
 
-            outputs, updates = callee.run(inputs, versions, release)
-        else:
-            outputs, updates = callee.run(inputs, versions)
-        for k, new in zip(known.writes, updates, strict=True):
-            target = (*leaves, *held)[k]
-            np.copyto(target._array, new)
-            target._wrote()
-        self._install(compiled, inputs, versions, epoch)
+        releases = self.releases and self._goes_native(compiled)
+        outputs = session.run(inputs, monitor, release if releases else None)
+        self._install(compiled, inputs, epoch)
         results = [NDArray._wrap(x) for x in outputs]
         for k, (position, offset) in known.out_views.items():
-            results[k] = _part((*leaves, *held)[position], offset, outputs[k].shape, known.out_kinds[k])
+            results[k] = _part(inputs.arrays[position], offset, outputs[k].shape, known.out_kinds[k])
         return known.rebuild(results)
 
     def _goes_native(self, compiled: Compiled) -> bool:
         """Whether the next call with this signature can go straight to native code, and mean the same."""
-        known, callee = compiled.trace, compiled.callee
+        known, callee = compiled.trace, compiled.session.callee
         if not isinstance(callee, Executable) or callee.calls_host:
             return False
         flat = known.out_form in (ARRAY, (list, *[ARRAY] * callee.n_outputs))
-        if self.block._given_arrays(known.form) is None or not flat or compiled.streams:
+        if self.block._given_arrays(known.form) is None or not flat or compiled.session.streams:
             return False
         if known.writes or known.out_views:
             return False
@@ -185,18 +188,18 @@ class CachedCall:
             return False
         return not is_training() and self.block._calls_only_compiled_code()
 
-    def _install(self, compiled: Compiled, inputs: list[Any], versions: list[Watched | None], epoch: int) -> None:
+    def _install(self, compiled: Compiled, inputs: Inputs, epoch: int) -> None:
         """Lets the next call go straight to native code, if it can."""
-        known, callee = compiled.trace, compiled.callee
+        known, callee = compiled.trace, compiled.session.callee
         given = self.block._given_arrays(known.form)
         if given is None or not isinstance(callee, Executable) or not self._goes_native(compiled):
             return
-        if any(watched is not None and watched[0].exposed for watched in versions):
+        if any(watched is not None and watched[0].exposed for watched in inputs.versions):
             return  # others write there without telling
-        prepared = callee.prepared_from(versions)
+        prepared = callee.prepared_from(inputs.versions)
         if prepared is None:
             return  # another thread has called with other parameters
-        rest = callee.check(inputs)[given:]
+        rest = callee.check(inputs.elements)[given:]
         bare = known.out_form == ARRAY
         wrapper = type(as_np(NDArray._wrap(np.empty(0)))) if any(known.out_kinds) else NDArray
         fast = fast_call(callee, given, rest, prepared, epoch, wrapper, self.block._slow_call, bare)
@@ -214,9 +217,15 @@ def _part(x: NDArray, offset: int, shape: tuple[int, ...], kind: bool) -> NDArra
     return as_np(part) if kind else as_nd(part)
 
 
-def trace_call(block: HybridBlock, args: Sequence[Any]) -> Graph:
+def _params(known: Trace, n_args: int) -> list[int]:
+    """Positions of the graph's inputs that change rarely: those not given with each call, nor written by it."""
+    rarely = range(n_args, n_args + len(known.params) + len(known.captured))
+    return [k for k in rarely if k not in known.writes]
+
+
+def trace_call(block: Hybrid, args: Sequence[Any]) -> Graph:
     """The graph (level `traced`) that a hybridized call of `block` with `args` would compile."""
     leaves, _ = flatten(tuple(args))
     known = trace(block, args)
     graph = known.graph([type_of(x._array) for x in leaves], is_training())
-    return CachedCall._with_params(graph, known, len(leaves))
+    return graph.with_attrs(params=tuple(_params(known, len(leaves))))

@@ -12,10 +12,10 @@ from gluonjit import ndarray
 from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend
-from gluonjit.execution.monitored import run_monitored
+from gluonjit.execution.session import Monitor, Session, overwrite
 from gluonjit.ir.types import F32, TensorType, type_of
 from gluonjit.ir.types import dtype as ir_dtype
-from gluonjit.language import late, rng
+from gluonjit.language import late
 from gluonjit.language.modes import no_gradients
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol.dtypes import solve_types
@@ -52,16 +52,17 @@ class Executor:
         self.arg_arrays = list(arg_arrays)
         self.aux_arrays = list(aux_arrays)
         self.grad_arrays: list[Any] = [None] * len(self.arg_arrays)
-        self._compiled: dict[bool, Any] = {}
+        self._sessions: dict[bool, Session] = {}
+        """By training mode."""
         self._outputs: list[Any] | None = None
-        self._monitor: tuple[Callable[[bytes, Any], None], bool] | None = None
+        self._monitor: Monitor | None = None
 
     def set_monitor_callback(self, callback: Callable[[bytes, Any], None], monitor_all: bool = False) -> None:
         """Has `callback(name, array)` see every operator's results in each `forward`; `monitor_all`: inputs, too.
 
         Names come as bytes, as in MXNet.
         """
-        self._monitor = callback, monitor_all
+        self._monitor = Monitor(lambda name, operator, x: callback(name, x), monitor_all, as_bound=True)
 
     @property
     def arg_dict(self) -> dict[str, Any]:
@@ -114,32 +115,24 @@ class Executor:
                 )
             arguments[name][:] = array
         training = bool(is_train)
-        if training not in self._compiled:
-            nodes = post_order(self._symbol._heads)
-            params = self._parameters(kwargs)
-            callee = get_backend(None)(self._graph(training).with_attrs(params=params), {})
-            self._compiled[training] = callee, stream_numbers(nodes, training, {})[1], params
-        callee, streams, params = self._compiled[training]
-        arrays = [*self.arg_arrays, *self.aux_arrays]
-        inputs = [x._array for x in arrays]
-        versions: list[Any] = [None] * len(inputs)
-        for k in params:
-            versions[k] = arrays[k].storage().watch()
-        if streams:
-            inputs.append(rng.reserve(streams))
-            versions.append(None)
-        if self._monitor is not None:
-            show, everything = self._monitor
-            run_monitored(self._graph(training), inputs, lambda name, _, x: show(name, x), everything, True)
-        outputs, updates = callee.run(inputs, versions)
-        for (k, _), new in zip(self._updates(), updates, strict=True):
-            np.copyto(arrays[k]._array, new)
-            arrays[k]._wrote()
+        session = self._sessions.get(training)
+        if session is None:
+            session = self._sessions[training] = self._compiled(training, kwargs)
+        outputs = session.run(session.inputs([*self.arg_arrays, *self.aux_arrays]), self._monitor)
         for (node, _), own, new in zip(self._symbol._heads, self.outputs, outputs):
             if node.op is not None:
-                np.copyto(own._array, new)
-                own._wrote()
+                overwrite(own, new)
         return self.outputs
+
+    def _compiled(self, training: bool, given: Collection[str]) -> Session:
+        return Session(
+            self._graph(training),
+            get_backend(None),
+            {},
+            params=self._parameters(given),
+            written=[k for k, _ in self._updates()],
+            streams=stream_numbers(post_order(self._symbol._heads), training, {})[1],
+        )
 
     def _parameters(self, given: Collection[str]) -> tuple[int, ...]:
         """Positions of the arrays that change rarely, so that what hangs on them alone is computed once.

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gluonjit import initializer
+from gluonjit.gluon import parameter_files, structure_files, summary
 from gluonjit.gluon.naming import BlockScope, name_block
 from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.gluon.utils import HookHandle, _indent
@@ -25,6 +26,11 @@ class Block:
     `prefix` goes in front of the names of parameters, and of children made inside `name_scope()`; None numbers the
     block by its class name. `params` is the ParameterDict of another block to share parameters with.
     """
+
+    _active = False
+    """Whether it is hybridized."""
+    _is_container = False
+    """Whether it only calls its children, so that a summary has no row for it."""
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         self._empty_prefix = prefix == ""
@@ -162,9 +168,7 @@ class Block:
 
         A parameter that several children share is written for each of them, or once if `deduplicate`.
         """
-        from gluonjit.gluon import parameter_files
-
-        parameter_files.save_parameters(self, filename, deduplicate)
+        parameter_files.save_parameters(self._collect_params_with_prefix(), filename, deduplicate)
 
     def load_parameters(
         self,
@@ -182,8 +186,6 @@ class Block:
         * `cast_dtype`: where element types differ, those of the parameters (`dtype_source='current'`) or of the file
           (`'saved'`) are taken, instead of an AssertionError.
         """
-        from gluonjit.gluon import parameter_files
-
         parameter_files.load_parameters(self, filename, ctx, allow_missing, ignore_extra, cast_dtype, dtype_source)
 
     def save_params(self, filename: Any) -> None:
@@ -204,8 +206,6 @@ class Block:
 
     def save(self, prefix: Any) -> None:
         """Writes `prefix-model.json`, the tree of blocks with their names and graphs, and `prefix-model.params`."""
-        from gluonjit.gluon import structure_files
-
         structure_files.save(self, prefix)
 
     def load(self, prefix: Any) -> None:
@@ -213,9 +213,11 @@ class Block:
 
         Blocks that were hybridized then are so again.
         """
-        from gluonjit.gluon import structure_files
-
         structure_files.load(self, prefix)
+
+    def _graph_entry(self) -> dict[str, Any]:
+        """What `save` writes of the block's graph; a plain block has none."""
+        return {}
 
     def cast(self, dtype: Any) -> None:
         """Converts parameters, here and in the children, to another element type."""
@@ -301,9 +303,7 @@ class Block:
 
         The block must be initialized and not hybridized.
         """
-        from gluonjit.gluon.summary import print_summary
-
-        print_summary(self, inputs)
+        summary.print_summary(self, inputs)
 
 
 attributes.observe(Block)

@@ -16,9 +16,11 @@ from typing import Any
 from gluonjit import ndarray, symbol
 from gluonjit.base import StateChange, ValueNeeded
 from gluonjit.execution.backends import get_backend
+from gluonjit.execution.cached_call import CachedCall
+from gluonjit.gluon import export
 from gluonjit.gluon.base_block import Block
 from gluonjit.gluon.parameter import ParameterDict
-from gluonjit.gluon.utils import HookHandle
+from gluonjit.gluon.utils import HookHandle, tensor_kinds
 from gluonjit.language import forms
 from gluonjit.language.running import running
 from gluonjit.language.source import stacklevel
@@ -55,7 +57,6 @@ class HybridBlock(Block):
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         self._fast_call = None
         super().__init__(prefix=prefix, params=params)
-        self._active = False
         self._flags: dict[str, Any] = {}
         self._callback: Callable[..., None] | None = None
         self._monitor_all = False
@@ -235,12 +236,20 @@ class HybridBlock(Block):
     def _compiled_call(self) -> Any:
         cached = self._cached
         if cached is None:
-            from gluonjit.execution.cached_call import CachedCall
-
             cached = self._cached = CachedCall(self, self._flags)
         return cached
 
     # Files
+
+    def _graph_entry(self) -> dict[str, Any]:
+        traces = self._cached.traces if self._cached is not None else []
+        entry: dict[str, Any] = {"hybridized": bool(traces)}
+        if traces:
+            entry["in_format"] = forms.numbered(traces[-1].form)
+            entry["out_format"] = forms.numbered(traces[-1].out_form)
+            entry["inputs"] = [symbol.var(name).tojson() for name in traces[-1].input_names]
+            entry["symbol"] = self._exported()[0].tojson()
+        return entry
 
     def export(self, path: str | os.PathLike[str], epoch: int = 0, remove_amp_cast: bool = True) -> None:
         """Writes `path-symbol.json` and `path-0000.params` (the epoch's four digits), which MXNet reads, too.
@@ -249,21 +258,17 @@ class HybridBlock(Block):
         The block must have been hybridized and called: RuntimeError otherwise. Casts that automatic mixed precision
         put in are left out unless `remove_amp_cast` is False.
         """
-        from gluonjit.gluon import export
-
-        export.export(self, path, epoch, remove_amp_cast)
+        export.write(path, epoch, *self._exported(), remove_amp_cast)
 
     def _exported(self) -> tuple[Symbol, dict[str, NDArray]]:
         """The graph to export, and the values of its variables, inputs aside, by name."""
-        from gluonjit.gluon import export
-
         cached = self._cached
         if cached is None or not cached.traces:
             raise RuntimeError(
                 "Please first call block.hybridize() and then run forward with this block at least once before calling "
                 "export."
             )
-        return export.of_traces(self, cached.traces)
+        return export.of_traces(self.name, self.prefix, cached.traces)
 
     @property
     def _in_format(self) -> Any:
@@ -405,10 +410,3 @@ def _require_tensors(*args: Any) -> type:
     raise ValueError(
         "In HybridBlock, there must be one NDArray or one Symbol in the input. Please check the type of the args.\n"
     )
-
-
-def tensor_kinds(value: Any) -> set[type]:
-    """Which of NDArray and Symbol are anywhere in nested `value`."""
-    if isinstance(value, (list, tuple)):
-        return set().union(*map(tensor_kinds, value))
-    return {kind for kind in (NDArray, Symbol) if isinstance(value, kind)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,16 +20,16 @@ from gluonjit.symbol import Symbol, differentiable_writes
 from gluonjit.symbol.graph import Entry, copy_graph, post_order
 
 if TYPE_CHECKING:
-    from gluonjit.gluon.block import HybridBlock
     from gluonjit.trace import Trace
 
-STACK = 6
+STACK = 5
 """Frames from a warning here to the caller of `HybridBlock.export`."""
 
 
-def export(block: HybridBlock, path: str | os.PathLike[str], epoch: int, remove_amp_cast: bool) -> None:
-    """Writes `<path>-symbol.json` and `<path>-<epoch>.params`."""
-    graph, arrays = block._exported()
+def write(
+    path: str | os.PathLike[str], epoch: int, graph: Symbol, arrays: Mapping[str, NDArray], remove_amp_cast: bool
+) -> None:
+    """Writes `<path>-symbol.json` and `<path>-<epoch>.params`; `arrays` are those of the graph's variables by name."""
     prefix = os.fspath(path)
     aux = set(graph.list_auxiliary_states())
     names = [name for name in graph.list_inputs() if name in arrays]
@@ -40,26 +40,29 @@ def export(block: HybridBlock, path: str | os.PathLike[str], epoch: int, remove_
     graph.save(f"{prefix}-symbol.json", remove_amp_cast=remove_amp_cast)
 
 
-def of_traces(block: HybridBlock, traces: Sequence[Trace]) -> tuple[Symbol, dict[str, NDArray]]:
-    """The graph of the last trace, and the values of its variables, inputs aside, by name."""
+def of_traces(block: str, prefix: str, traces: Sequence[Trace]) -> tuple[Symbol, dict[str, NDArray]]:
+    """The graph of a block's last trace, and the values of its variables, inputs aside, by name.
+
+    Arrays that are not parameters get names with the block's prefix.
+    """
     trace = traces[-1]
     if len(traces) > 1:
         _warn(
-            f"{block.name} has been traced {len(traces)} times, because what it does depends on the shapes, element "
+            f"{block} has been traced {len(traces)} times, because what it does depends on the shapes, element "
             "types or mode it is called with; the graph of the last one is exported, which is right for such calls only"
         )
     if trace.writes:
         _warn(
-            f"{block.name} writes to arrays that are there before the call (its arguments, or NDArrays that it keeps); "
+            f"{block} writes to arrays that are there before the call (its arguments, or NDArrays that it keeps); "
             "the exported graph computes the same outputs, but leaves those arrays alone"
         )
     if trace.own_modes:
-        _warn(f"{block.name} sets the training mode for a part of it; in the exported graph all has the caller's mode")
+        _warn(f"{block} sets the training mode for a part of it; in the exported graph all has the caller's mode")
     arrays = {param.name: param.data() for param in trace.params}
     taken = {node.name for node in post_order(trace.outputs)}
 
     def variable(kind: str, array: NDArray) -> Entry:
-        name = _free(f"{block.prefix}{kind}", taken)
+        name = _free(f"{prefix}{kind}", taken)
         arrays[name] = array
         return symbol.var(name, shape=array.shape, dtype=array.dtype)._heads[0]
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from gluonjit import context, initializer, ndarray, symbol
 from gluonjit.base import MXNetError
+from gluonjit.gluon import parameter_files
 from gluonjit.gluon.utils import _indent, shape_is_known
 from gluonjit.language.kinds import as_np
 from gluonjit.ndarray import files
@@ -245,6 +246,11 @@ class Parameter:
             self._finish_deferred_init()
         else:
             self._rebind(None)
+
+    def found_shape(self, shape: tuple[int, ...]) -> None:
+        """Completes the shape, and does what `initialize` put off until it was known."""
+        self.shape = shape
+        self._finish_deferred_init()
 
     def _finish_deferred_init(self) -> None:
         """Does what `initialize` put off; nothing when there is nothing to do."""
@@ -558,8 +564,6 @@ class ParameterDict:
 
     def save(self, filename: Any, strip_prefix: str = "") -> None:
         """Writes the values by name, without `strip_prefix`; ValueError for a name that does not begin with it."""
-        from gluonjit.gluon import parameter_files
-
         parameter_files.save_dict(self, filename, strip_prefix)
 
     def load(
@@ -576,8 +580,6 @@ class ParameterDict:
 
         Raises and converts as `Block.load_parameters` does, but AssertionError for extra names.
         """
-        from gluonjit.gluon import parameter_files
-
         parameter_files.check_prefix(self, restore_prefix)
         loaded = files.borrow(filename)
         self.load_dict(loaded, ctx, allow_missing, ignore_extra, restore_prefix, filename, cast_dtype, dtype_source)
@@ -597,8 +599,6 @@ class ParameterDict:
 
         `filename` is where messages say that the values come from.
         """
-        from gluonjit.gluon import parameter_files
-
         source = f"file: {os.fspath(filename)}" if filename else "param_dict"
         parameter_files.load_dict(
             self, param_dict, source, ctx, allow_missing, ignore_extra, restore_prefix, cast_dtype, dtype_source

@@ -5,22 +5,39 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gluonjit import context, ndarray
 from gluonjit.base import dtype_name
 from gluonjit.files.origin import origin_of
-from gluonjit.gluon.block import Block
-from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.files import borrow
+
+if TYPE_CHECKING:
+    from gluonjit.gluon.parameter import Parameter, ParameterDict
 
 NAMING = "https://mxnet.io/api/python/docs/tutorials/packages/gluon/blocks/naming.html"
 
 
-def save_parameters(block: Block, filename: str | os.PathLike[str], deduplicate: bool = False) -> None:
-    """Writes the block's parameters by structured name; shared ones under each name, unless `deduplicate`."""
-    params = block._collect_params_with_prefix()
+class Owner(Protocol):
+    """Whose parameters they are: a block."""
+
+    @property
+    def prefix(self) -> str: ...
+
+    @property
+    def params(self) -> Any:
+        """Its own parameters, by name."""
+
+    def collect_params(self) -> Any:
+        """All of them, by name."""
+
+    def _collect_params_with_prefix(self) -> dict[str, Any]:
+        """All of them, by structured name."""
+
+
+def save_parameters(params: Mapping[str, Parameter], filename: str | os.PathLike[str], deduplicate: bool) -> None:
+    """Writes parameters by structured name; shared ones under each name, unless `deduplicate`."""
     if deduplicate:  # each under the last of its names, in the order of the first ones, as in MXNet
         last_name = {param: name for name, param in params.items()}
         params = {name: param for param, name in last_name.items()}
@@ -28,7 +45,7 @@ def save_parameters(block: Block, filename: str | os.PathLike[str], deduplicate:
 
 
 def load_parameters(
-    block: Block,
+    block: Owner,
     filename: str | os.PathLike[str],
     ctx: Any = None,
     allow_missing: bool = False,

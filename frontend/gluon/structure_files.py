@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gluonjit import symbol
 from gluonjit.base import CheckpointError
 from gluonjit.files import atomic, json_file
-from gluonjit.gluon.block import Block, HybridBlock
-from gluonjit.language import forms
+
+if TYPE_CHECKING:
+    from gluonjit.gluon.base_block import Block
 
 Entry = dict[str, Any]
 
@@ -36,16 +36,7 @@ def _describe(block: Block, parent: Entry, number: int) -> int:
     """Adds the block to its parent's entry; returns the last number given."""
     entry: Entry = {"orig_name": block.name}
     parent[_key(block, number)] = entry
-    if isinstance(block, HybridBlock):
-        traces = block._cached.traces if block._cached is not None else []
-        if traces:
-            graph, _ = block._exported()
-            inputs = [symbol.var(name) for name in traces[-1].input_names]
-            entry["in_format"] = forms.numbered(traces[-1].form)
-            entry["out_format"] = forms.numbered(traces[-1].out_form)
-            entry["inputs"] = [x.tojson() for x in inputs]
-            entry["symbol"] = graph.tojson()
-        entry["hybridized"] = bool(traces)
+    entry.update(block._graph_entry())
     entry["children"] = {child.name: key for key, child in block._children.items()}
     for child in block._children.values():
         number = _describe(child, entry, number + 1)
@@ -72,7 +63,7 @@ def _restore(block: Block, parent: Any, number: int, path: str) -> int:
     if not isinstance(name, str) or not isinstance(keys, dict):
         raise CheckpointError(f"{path}: {key}: no name or no children; expected orig_name and children")
     _rename(block, name)
-    if isinstance(block, HybridBlock) and entry.get("hybridized") is True:
+    if entry.get("hybridized") is True:
         block._active = True
     children = {}
     for child in block._children.values():

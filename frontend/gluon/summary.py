@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gluonjit.gluon.block import Block, HybridBlock, tensor_kinds
-from gluonjit.gluon.parameter import Parameter
-from gluonjit.gluon.utils import HookHandle
+from gluonjit.gluon.utils import HookHandle, tensor_kinds
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
+
+if TYPE_CHECKING:
+    from gluonjit.gluon.base_block import Block
+    from gluonjit.gluon.parameter import Parameter
 
 _ROW = "{:>20}  {:>42} {:>15}"
 _WIDTH = 80
@@ -43,8 +45,6 @@ def print_summary(block: Block, inputs: tuple[Any, ...]) -> None:
 
     AssertionError for a hybridized block; RuntimeError for parameters that are not initialized.
     """
-    from gluonjit.gluon.nn import HybridSequential, Sequential
-
     layers = [_Layer("Input", _shape_text(inputs))]
     counted: set[Parameter] = set()
     handles: list[HookHandle] = []
@@ -62,9 +62,9 @@ def print_summary(block: Block, inputs: tuple[Any, ...]) -> None:
         layers.append(row)
 
     def watch(layer: Block) -> None:
-        if isinstance(layer, HybridBlock) and layer._active:
+        if layer._active:
             raise AssertionError(f'"{layer.name}" must not be hybridized to print summary.')
-        if not isinstance(layer, (Sequential, HybridSequential)):
+        if not layer._is_container:
             handles.append(layer.register_forward_hook(record))
 
     try:

@@ -15,6 +15,7 @@ from gluonjit import ndarray
 from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.ndarray import NDArray
+from gluonjit.symbol import Symbol
 
 __all__ = [
     "check_sha1",
@@ -170,6 +171,13 @@ def shape_is_known(shape: tuple[int, ...] | None) -> bool:
     if min(shape) < 0:
         raise AssertionError(f"shape dimension size cannot be less than 0, while received {min(shape)}")
     return 0 not in shape
+
+
+def tensor_kinds(value: Any) -> set[type]:
+    """Which of NDArray and Symbol are anywhere in nested `value`."""
+    if isinstance(value, (list, tuple)):
+        return set().union(*map(tensor_kinds, value))
+    return {kind for kind in (NDArray, Symbol) if isinstance(value, kind)}
 
 
 def _indent(text: str, spaces: int) -> str:

@@ -8,7 +8,7 @@ graph as long as the facts hold for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -33,14 +33,10 @@ from gluonjit.trace import facts
 from gluonjit.trace.attributes import Attributes
 from gluonjit.trace.facts import Fact
 from gluonjit.trace.memory import Cell, read, write
+from gluonjit.trace.protocols import Held, Program
 from gluonjit.trace.symbol import TracedSymbol
 from gluonjit.trace.typetable import TypeTable
 from gluonjit.util import is_np_array
-
-if TYPE_CHECKING:
-    from gluonjit.gluon.block import HybridBlock
-    from gluonjit.gluon.parameter import Parameter
-
 
 OUTLIVED = (
     "a symbol was kept from an earlier call of hybrid_forward; symbols live only while it is traced. "
@@ -56,7 +52,7 @@ class Recorder:
     yet: these are in `partial`.
     """
 
-    def __init__(self, block: HybridBlock, training: bool, context: Context) -> None:
+    def __init__(self, block: Program, training: bool, context: Context) -> None:
         self.block = block
         self.training = training
         self.context = context
@@ -72,14 +68,14 @@ class Recorder:
         self.facts: dict[Fact, Any] = {}
         self.mode_fact = False
         """Whether the program asked for the mode."""
-        self.blocks: list[HybridBlock] = []
+        self.blocks: list[Program] = []
         """Those whose `hybrid_forward` is running, innermost last."""
         self.inputs: dict[Cell, tuple[Entry, Any]] = {}
-        """Cells from outside: the variable, and what it stands for (argument's position, Parameter or NDArray)."""
+        """Cells from outside: the variable, and what it stands for (argument's position, Held or NDArray)."""
         self.constants: dict[Node, np.ndarray] = {}
-        self._parameters: dict[Parameter, TracedSymbol] = {}
+        self._parameters: dict[Held, TracedSymbol] = {}
         self._captured: dict[Any, TracedSymbol] = {}
-        self._owners: dict[int, Parameter] | None = None
+        self._owners: dict[int, Held] | None = None
         self.attributes = Attributes()
         self.probes = False
         """Whether to look after every operator for random numbers that the program has drawn."""
@@ -102,8 +98,8 @@ class Recorder:
         """The variable behind an array from outside, which holds its value before the call."""
         return self.inputs[handle._cell][0]
 
-    def parameter(self, param: Parameter) -> TracedSymbol:
-        """The variable of a gluon parameter; the same one each time."""
+    def parameter(self, param: Held) -> TracedSymbol:
+        """The variable of an array that the program holds; the same one each time."""
         found = self._parameters.get(param)
         if found is None:
             (entry,) = param.var()._heads
@@ -170,7 +166,7 @@ class Recorder:
 
     # Blocks
 
-    def call(self, block: HybridBlock, args: Sequence[Any]) -> Any:
+    def call(self, block: Program, args: Sequence[Any]) -> Any:
         """`block(*args)` as part of this trace: its `hybrid_forward` on symbols. Other arguments pass as they are."""
         params = {name: self.parameter(p) for name, p in block._reg_params.items()}
         self._probe()
@@ -372,7 +368,7 @@ class Recorder:
         (param,) = [origin for variable, origin in self.inputs.values() if variable == entry]
         return TensorType(dtype(param.dtype), shape)
 
-    def deferred(self) -> dict[Parameter, Shape]:
+    def deferred(self) -> dict[Held, Shape]:
         """The parameters without data, and the shapes found for them; MXNetError when one stays unknown."""
         found = {}
         for param, handle in self._parameters.items():

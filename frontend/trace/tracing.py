@@ -6,7 +6,7 @@ The graph of a trace is untyped: `Trace.graph` types it for any signature for wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,11 +22,8 @@ from gluonjit.symbol.lower import completed_sources, lower, stream_numbers
 from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import attributes, facts
 from gluonjit.trace.memory import read
+from gluonjit.trace.protocols import Held, Program
 from gluonjit.trace.recorder import Recorder
-
-if TYPE_CHECKING:
-    from gluonjit.gluon.block import HybridBlock
-    from gluonjit.gluon.parameter import Parameter
 
 
 def flatten(args: Any) -> tuple[list[NDArray], Any]:
@@ -41,7 +38,7 @@ class Trace:
     """The graph that `hybrid_forward` made, and what must hold for it to serve another signature.
 
     * `symbol`: all outputs, as an untyped Symbol.
-    * Graph inputs in order: the arguments' arrays; `params` (gluon Parameters); `captured` (NDArrays, by reference);
+    * Graph inputs in order: the arguments' arrays; `params` (`Held`); `captured` (NDArrays, by reference);
       and, if operators draw random numbers, the key.
     * `writes`: positions among these inputs of the arrays that the program writes to, in the order of the graph's
       `updates`. When there are any, `alias_pattern` of a call's arrays must equal `aliases`.
@@ -91,7 +88,7 @@ class Trace:
         self._captured = [(e, origin) for e, origin in held if isinstance(origin, NDArray)]
         self._inputs = [*inputs, *(e for e, _ in self._params), *(e for e, _ in self._captured)]
         self._updates = sorted(written, key=lambda update: self._inputs.index(update[0]))
-        self.params: list[Parameter] = [param for _, param in self._params]
+        self.params: list[Held] = [param for _, param in self._params]
         self.captured: list[NDArray] = [x for _, x in self._captured]
         self.writes = [self._inputs.index(e) for e, _ in self._updates]
         self.aliases: tuple[int, ...] = ()
@@ -169,7 +166,7 @@ class Trace:
         )
 
 
-def _declared(param: Parameter) -> TensorType:
+def _declared(param: Held) -> TensorType:
     return TensorType(dtype(param.dtype), tuple(param.shape or ()))
 
 
@@ -203,10 +200,10 @@ def _memory(x: np.ndarray) -> tuple[Any, ...]:
     return x.__array_interface__["data"][0], x.shape, x.dtype
 
 
-def trace(block: HybridBlock, args: Sequence[Any]) -> Trace:
+def trace(block: Program, args: Sequence[Any]) -> Trace:
     """Runs `block.hybrid_forward` on symbols that stand for `args` (NDArrays, nested, with Nones).
 
-    Parameters whose initialization was deferred are initialized, for their shapes are known then. Raises TraceError
+    Held arrays whose shape was not known before are initialized, for it is known then. Raises TraceError
     for what cannot be compiled, MXNetError where an operator does not fit its operands, and whatever the program
     raises itself.
     """
@@ -223,7 +220,7 @@ def trace(block: HybridBlock, args: Sequence[Any]) -> Trace:
     return found
 
 
-def _trace(block: HybridBlock, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int]) -> Trace:
+def _trace(block: Program, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int]) -> Trace:
     recorder, inputs, result = _record(block, leaves, form, pattern)
     if recorder.attributes.draws:
         recorder.attributes.undo()
@@ -246,13 +243,12 @@ def _trace(block: HybridBlock, leaves: Sequence[NDArray], form: Any, pattern: Se
         if handle._cell in recorder.inputs
     }
     for param, shape in recorder.deferred().items():
-        param.shape = shape
-        param._finish_deferred_init()
+        param.found_shape(shape)
     return Trace(recorder, form, inputs, outputs, out_form, tuple(x._numpy for x in leaves), kinds, from_outside)
 
 
 def _record(
-    block: HybridBlock, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int], probes: bool = False
+    block: Program, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int], probes: bool = False
 ) -> tuple[Recorder, list[Entry], Any]:
     """Runs the program; argument k is the array number pattern[k]. Gives (recorder, arguments' variables, result).
 
@@ -279,7 +275,7 @@ def _family(block: Any) -> list[Any]:
     return [block, *(b for child in block._children.values() for b in _family(child))]
 
 
-def parameter_shapes(block: HybridBlock, args: Sequence[Any]) -> dict[Parameter, tuple[int, ...]]:
+def parameter_shapes(block: Program, args: Sequence[Any]) -> dict[Held, tuple[int, ...]]:
     """The shapes that the parameters without data must have for arguments like `args`."""
     leaves, form = flatten(tuple(args))
     if not leaves:

@@ -16,6 +16,8 @@ __all__ = ["HybridLambda", "HybridSequential", "Lambda", "Sequential"]
 class _Stack(Block):
     """What `Sequential` and `HybridSequential` share: children by number."""
 
+    _is_container = True
+
     def add(self, *blocks: Block) -> None:
         """Appends blocks."""
         for block in blocks:

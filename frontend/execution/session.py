@@ -1,0 +1,94 @@
+"""`Session`: a compiled graph, and how a call of it runs. Hybridized blocks and executors share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gluonjit.execution.monitored import run_monitored
+from gluonjit.ir.graph import Graph
+from gluonjit.language import rng
+from gluonjit.ndarray import NDArray
+from gluonjit.runtime.backend import Backend
+from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.storage import Watched
+
+
+class Monitor(NamedTuple):
+    """Who watches a call, operator by operator; see `monitored.run_monitored`."""
+
+    callback: Callable[..., None]
+    inputs_too: bool
+    as_bound: bool
+    """Whether names are those that an executor gives."""
+
+
+class Inputs(NamedTuple):
+    """What one call computes with. `arrays` are the caller's; `elements` and `versions` are for each graph input."""
+
+    arrays: list[Any]
+    elements: list[Any]
+    versions: list[Watched | None]
+
+
+class Session:
+    """A traced graph, compiled.
+
+    * `params`: positions of the inputs that change rarely; what depends on them alone is computed when their version
+      changes.
+    * `written`: positions of the inputs whose arrays the graph's `updates` belong to, in that order.
+    * `streams`: how many random streams a call takes; if there are any, their key is the graph's last input.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        backend: Backend,
+        options: dict[str, Any],
+        *,
+        params: Sequence[int],
+        written: Sequence[int],
+        streams: int,
+    ) -> None:
+        self.graph = graph.with_attrs(params=tuple(params))
+        self.callee = backend(self.graph, options)
+        self.params = tuple(params)
+        self.written = tuple(written)
+        self.streams = streams
+
+    def inputs(self, arrays: list[Any]) -> Inputs:
+        """What a call with these arrays computes with. Takes the random key of that call."""
+        elements: list[Any] = [x._array for x in arrays]
+        versions: list[Watched | None] = [None] * len(arrays)
+        for k in self.params:
+            versions[k] = arrays[k].storage().watch()
+        if self.streams:
+            elements.append(rng.reserve(self.streams))
+            versions.append(None)
+        return Inputs(arrays, elements, versions)
+
+    def run(
+        self, inputs: Inputs, monitor: Monitor | None = None, release: Callable[[int], int] | None = None
+    ) -> list[np.ndarray]:
+        """The outputs, in memory of their own; arrays that the graph writes to have their new values.
+
+        `release(k)` gives up the array of input k, if it can, once only compiled code's own copy of it is needed; it
+        returns how many bytes that were.
+        """
+        if monitor is not None:
+            run_monitored(self.graph, inputs.elements, monitor.callback, monitor.inputs_too, monitor.as_bound)
+        if release is not None and isinstance(self.callee, Executable):
+            outputs, updates = self.callee.run(inputs.elements, inputs.versions, release)
+        else:
+            outputs, updates = self.callee.run(inputs.elements, inputs.versions)
+        for k, new in zip(self.written, updates, strict=True):
+            overwrite(inputs.arrays[k], new)
+        return outputs
+
+
+def overwrite(array: NDArray, elements: np.ndarray) -> None:
+    """Gives an array new elements, in place."""
+    np.copyto(array._array, elements)
+    array._wrote()
