@@ -22,6 +22,7 @@ from gluonjit.gluon.base_block import Block
 from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.gluon.utils import HookHandle, tensor_kinds
 from gluonjit.language import forms
+from gluonjit.language.modes import is_training
 from gluonjit.language.running import running
 from gluonjit.language.source import stacklevel
 from gluonjit.ndarray import NDArray
@@ -51,8 +52,8 @@ class HybridBlock(Block):
     """The native entry behind `_cached`, set while a call means nothing but to run compiled code."""
     _monitored_as_bound = False
     """Whether `_callback` gets the names that an executor has for operators' results, as `Module`'s monitors do."""
-    _interpreted = False
-    """Whether `hybrid_forward` runs as Python though the block is hybridized: see `_interpret`."""
+    _interpreted: frozenset[bool] = frozenset()
+    """In which modes (training or not) it runs as Python though it is hybridized: see `_interpret`."""
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         self._fast_call = None
@@ -123,7 +124,7 @@ class HybridBlock(Block):
         self._fast_call = None
         if clear or any(self._flags.get(key) != value for key, value in chosen.items()):
             self._drop_compiled()
-        self._active, self._interpreted = active, False
+        self._active, self._interpreted = active, frozenset()
         self._flags = {**flags, **chosen}
         super().hybridize(active, backend=backend, clear=clear, backend_opts=options, **flags)
 
@@ -155,7 +156,12 @@ class HybridBlock(Block):
             **kwargs,
         )
         _require_tensors(x, *args)
-        self._compiled_call().compile(x, *args)
+        try:
+            self._compiled_call().compile(x, *args)
+        except StateChange as e:
+            if not e.again:
+                raise
+            self._run_then_compile(x, *args)
 
     # Hooks end the direct way into native code; while there are any, `__call__` goes the long way.
 
@@ -210,16 +216,29 @@ class HybridBlock(Block):
             variables = {name: p.var() for name, p in self._reg_params.items()}
             with self._scope:
                 return self.hybrid_forward(symbol, x, *args, **variables)
-        if self._active and not self._interpreted:
+        if self._active and is_training() not in self._interpreted:
             try:
                 return self._compiled_call()(x, *args)
             except StateChange as e:
-                if not (e.again and self._compiled_call().tries_again()):
-                    _interpret(e)
+                if e.again and self._compiled_call().tries_again():
+                    return self._run_then_compile(x, *args)
+                _interpret(e)
             except ValueNeeded as e:
                 if len(e.blocks) < 2:  # this block's own program: compiling nothing would be no help
                     raise
                 _interpret(e)
+        return self._run_as_python(x, *args)
+
+    def _run_then_compile(self, *args: Any) -> Any:
+        """A call that changes what the next one reads, run as Python; then what stands for the next one is compiled."""
+        result = self._run_as_python(*args)
+        try:
+            self._compiled_call().compile(*args)
+        except StateChange as e:
+            _interpret(e)
+        return result
+
+    def _run_as_python(self, x: Any, *args: Any) -> Any:
         params: dict[str, Any] = {}
         for name, p in self._reg_params.items():
             params[name] = p._data
@@ -264,6 +283,8 @@ class HybridBlock(Block):
         """The graph to export, and the values of its variables, inputs aside, by name."""
         cached = self._cached
         if cached is None or not cached.traces:
+            if self._interpreted:
+                raise RuntimeError(f"{self.name} has no graph to export: it runs as Python, as a warning has said")
             raise RuntimeError(
                 "Please first call block.hybridize() and then run forward with this block at least once before calling "
                 "export."
@@ -337,8 +358,10 @@ def _interpret(error: ValueNeeded) -> None:
     """
     *around, block = error.blocks
     for b in error.blocks:
-        b._drop_compiled()
-        b._interpreted = True
+        b._fast_call = None
+        if b._cached is not None and not b._cached.traces:  # the other mode, or other arguments, may be compiled
+            b._drop_compiled()
+        b._interpreted |= {is_training()}
     names = f" and the blocks around it ({', '.join(b.name for b in around)}) run" if around else " runs"
     warnings.warn(
         f"{block.name} cannot be compiled: it{names} as Python, the blocks beside it and in it are compiled one by one"

@@ -5,7 +5,7 @@ a later change of the attribute must drop the trace (`changed`). What it sets ha
 
 * An attribute that is read before it is set (`self.calls += 1`) makes the next call another one: no trace can stand for
   both. If the call after that sets nothing (`if self.grid is None: self.grid = ...`), that one can be traced.
-* One that is only set is left as it is, with a warning.
+* One that is only set is left as it is; with a warning, unless it is a plain value, which every call would set alike.
 * Numbers from `random`, `numpy.random` and generators that a block holds differ in every call: no trace, either.
 
 Reads are seen by a `__getattribute__` that the class of blocks has only while a trace runs in some thread, so calls of
@@ -112,6 +112,8 @@ def check(log: Attributes) -> None:
             again=True,
         )
     for s in changes:
+        if _is_plain(vars(s.block).get(s.name)):
+            continue
         warnings.warn(
             f"hybrid_forward of {s.block.name} sets self.{s.name}: hybridized, that happens when the block is traced, "
             f"not in every call, and arrays are symbols{quote(s.loc)}\n  instead: return the value",
@@ -136,9 +138,11 @@ def same(a: Any, b: Any) -> bool:
         return True
     if type(a) is not type(b):
         return False
-    if isinstance(a, tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    return isinstance(a, _PLAIN) and repr(a) == repr(b)  # 0.0 is not -0.0, and nan is nan
+    return _is_plain(a) and repr(a) == repr(b)  # 0.0 is not -0.0, and nan is nan
+
+
+def _is_plain(value: Any) -> bool:
+    return all(map(_is_plain, value)) if type(value) is tuple else type(value) in _PLAIN
 
 
 # Who read what
