@@ -14,6 +14,7 @@ rounds in one way only. `exp`, `log` and normal numbers depend on the C library,
 
 from __future__ import annotations
 
+import functools
 import importlib
 import zlib
 from collections.abc import Callable, Iterator
@@ -83,9 +84,14 @@ def sample(*operators: str, training: bool = False, oracle: bool = True) -> Call
     return declare
 
 
-def cases(operator: str) -> Iterator[Case]:
+@functools.cache
+def cases(operator: str) -> list[Case]:
     """Cases of an operator: each sample of it once, and again in turn until there are enough, and enough for MXNet."""
     _load()
+    return list(_cases(operator))
+
+
+def _cases(operator: str) -> Iterator[Case]:
     samples = SAMPLES[operator]
     wanted = ASKED_AT_LEAST if any(s.oracle for s in samples) else 0
     asked = number = 0

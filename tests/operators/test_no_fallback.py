@@ -8,14 +8,9 @@ from gluonjit.ir import opdef
 from gluonjit.ir.graph import Graph
 from gluonjit.operators import registry
 from gluonjit.operators.registry import OPERATORS
-from gluonjit.passes import run_passes
 from gluonjit.tools.cli import main
 
-from . import samples
-from .running import graph_of
-
-RAISING = {"gather_nd", "take", "_scatter_set_nd"}
-"""Operators whose code calls Python for an error, when an index is out of bounds, and for nothing else."""
+from .answers import RAISING, TRACEABLE, programs
 
 
 def names_in(graph: Graph) -> set[str]:
@@ -28,11 +23,11 @@ def test_host_operators():
     assert {name for name, op in opdef.REGISTRY.items() if op.level == "host"} == {"host_call", "check_index"}
 
 
-@pytest.mark.parametrize("operator", [o for o in samples.operators() if not registry.get(o).imperative_only])
+@pytest.mark.parametrize("operator", TRACEABLE)
 def test_no_operator_calls_python(operator):
     """What it is made of has kernels, none of which leaves native code; `test_registry.py` looks at the code itself."""
-    graph, _ = graph_of([case for case in samples.cases(operator) if not case.training])
-    found = {name for name in names_in(run_passes(graph, "expand")) if opdef.lookup(name).level == "host"}
+    used = set().union(*(names_in(program.expanded) for program in programs(operator)))
+    found = {name for name in used if opdef.lookup(name).level == "host"}
     assert ("host_call" in found) == bool(registry.get(operator).host)
     assert "check_index" not in found or operator in RAISING
 

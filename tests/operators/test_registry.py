@@ -1,7 +1,5 @@
 """Every operator, however it is run, gives one answer; and what is declared about it is true."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -12,18 +10,14 @@ from gluonjit.operators import registry
 from gluonjit.operators.attributes import boolean, bounds, dtype, integer, number, optional, shape
 from gluonjit.operators.loops_and_branches import ControlFlow
 from gluonjit.operators.registry import OPERATORS, OperatorError
-from gluonjit.passes import run_passes
-from gluonjit.runtime.compiler import compile_graph
 from support.compare import difference, tolerance
 
 from . import samples
-from .running import graph_of, run_case, run_eager, with_key
-from .test_no_fallback import RAISING
-from .variants import vary
+from .answers import TRACEABLE, compiled, programs
+from .running import run_case, run_eager
 
 # Operators that hold graphs are tested with these, in frontend/test_control_flow.py.
 DECLARED = sorted({op.name for op in OPERATORS.values() if not isinstance(op, ControlFlow)})
-TRACEABLE = [name for name in samples.operators() if not registry.get(name).imperative_only]
 
 
 def agree(operator, case, got, expected):
@@ -34,43 +28,22 @@ def agree(operator, case, got, expected):
         assert difference(a, b) <= tolerance(dtype_of(b)), f"{case} {case.attrs}: result {k}\n{a}\n{b}"
 
 
-def by_mode(operator):
-    """The cases, in lists of one mode each: training is a property of a graph."""
-    ordered = sorted(samples.cases(operator), key=lambda case: case.training)
-    return [list(group) for _, group in itertools.groupby(ordered, key=lambda case: case.training)]
-
-
 @pytest.mark.parametrize("operator", TRACEABLE)
 def test_graph_equals_eager(operator):
-    for cases in by_mode(operator):
-        traced, inputs = graph_of(cases)
-        expanded = run_passes(traced, "expand")
-        outputs, _ = evaluate(expanded, with_key(expanded, inputs))
-        outputs = iter(outputs)
-        for case in cases:
-            expected = run_case(case)
-            agree(operator, case, [next(outputs) for _ in expected], expected)
-        assert next(outputs, None) is None
-        assert [type_of(y) for y in evaluate(expanded, with_key(expanded, inputs))[0]] == [
-            v.type for v in traced.outputs
-        ]
+    for program in programs(operator):
+        outputs, _ = evaluate(program.expanded, program.inputs())
+        for case, got in zip(program.cases, program.by_case(outputs)):
+            agree(operator, case, got, run_case(case))
+        assert [type_of(y) for y in outputs] == [v.type for v in program.traced.outputs]
 
 
 @pytest.mark.parametrize("operator", TRACEABLE)
 def test_compiled_equals_eager(operator):
     """As they are, and once more with NaN and with infinities in them."""
-    for cases in by_mode(operator):
-        traced, _ = graph_of(cases)
-        expanded = run_passes(traced, "expand")
-        executable = compile_graph(expanded)
-        assert executable.calls_host == (operator in {"Custom", *RAISING})
-        for kind in (None, "nan", "infinite"):
-            changed = [vary(case, kind) or case for case in cases] if kind else cases
-            outputs, _ = executable.run(with_key(expanded, [x for case in changed for x in case.inputs]))
-            rest = iter(outputs)
-            for case in changed:
-                expected = run_case(case)
-                agree(operator, case, [next(rest) for _ in expected], expected)
+    found = compiled(operator)
+    assert len(found) == 3 * len(samples.cases(operator))
+    for case, got in found:
+        agree(operator, case, got, run_case(case))
 
 
 @pytest.mark.parametrize("operator", samples.operators())

@@ -1,7 +1,5 @@
 """Variants of the samples: what MXNet answered, and whether it has been asked enough about every operator."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -11,6 +9,7 @@ from gluonjit.operators.registry import OPERATORS
 from support.compare import difference
 
 from . import samples, variants
+from .answers import recorded_variants
 from .running import run_case
 from .test_oracle import LOOSER, TOLERANCE
 
@@ -65,39 +64,35 @@ DIFFERENT = {
 """Operators that answer otherwise than MXNet, by kind of variant and what `docs/differences.md` calls it."""
 
 
-@pytest.fixture(scope="module")
-def recorded(root):
-    return variants.unpack(np.load(root / "tests" / "data" / "operators-variants.npz"))
-
-
 def known_difference(operator, kind):
     return next((title for title, names in DIFFERENT[kind].items() if operator in names.split()), None)
 
 
-def asked(operator, kind, recorded):
+def asked(operator, kind):
     """The variant that MXNet has an answer for; None where there is none."""
     where = f"{operator}/{kind}"
-    if f"{where}/number" not in recorded:
-        assert f"{where}/refused" in recorded or not any(variants.of_kind(operator, kind)), (
+    answer = recorded_variants()[where]
+    if "number" not in answer:
+        assert "refused" in answer or not any(variants.of_kind(operator, kind)), (
             f"{where} is not recorded: run tests/oracle/record.py variants"
         )
         return None
-    case = next(c for c in samples.cases(operator) if c.number == recorded[f"{where}/number"])
+    case = next(c for c in samples.cases(operator) if c.number == answer["number"])
     case = variants.vary(case, kind)
-    assert case.checksum() == recorded[f"{where}/inputs"], f"the inputs of {case} are not those recorded"
+    assert case.checksum() == answer["inputs"], f"the inputs of {case} are not those recorded"
     return case
 
 
 @pytest.mark.parametrize("operator", samples.operators())
-def test_equals_mxnet(operator, recorded):
+def test_equals_mxnet(operator):
     for kind in variants.KINDS:
-        case = asked(operator, kind, recorded)
+        case = asked(operator, kind)
         if case is None or known_difference(operator, kind):
             continue
         results = run_case(case)
-        where = f"{operator}/{kind}"
-        for k in range(sum(re.fullmatch(rf"{where}/\d+", name) is not None for name in recorded)):
-            expected, got = recorded[f"{where}/{k}"], results[k]
+        answer = recorded_variants()[f"{operator}/{kind}"]
+        for k in range(sum(name.isdigit() for name in answer)):
+            expected, got = answer[str(k)], results[k]
             assert (got.dtype, got.shape) == (expected.dtype, expected.shape), f"{kind} {case}: result {k}"
             allowed = LOOSER.get((operator, expected.dtype.name)) or TOLERANCE.get(expected.dtype.name, 0)
             error = difference(got, expected)
@@ -116,19 +111,19 @@ def test_differences_are_argued(root):
 
 
 @pytest.mark.parametrize("operator", samples.operators())
-def test_enough_has_been_asked(operator, recorded):
-    cases = list(samples.cases(operator))
+def test_enough_has_been_asked(operator):
+    cases = samples.cases(operator)
     assert len(cases) >= 5
     if operator in NOT_THERE:
         return
     given = [case for case in cases if case.oracle]
     assert len(given) >= 3
-    answered = [case for kind in variants.KINDS if (case := asked(operator, kind, recorded))]
+    answered = [case for kind in variants.KINDS if (case := asked(operator, kind))]
     inputs = [x for case in (*given, *answered) for x in case.inputs]
     values = [x.astype(np.float64) for x in inputs if x.dtype.kind == "f"]
 
     def refused(*kinds):
-        return all(f"{operator}/{kind}/refused" in recorded for kind in kinds)
+        return all("refused" in recorded_variants()[f"{operator}/{kind}"] for kind in kinds)
 
     if values and not refused("nan"):
         assert any(np.isnan(x).any() for x in values), "no case with NaN"

@@ -1,0 +1,147 @@
+"""What samples give, however they are run, and what MXNet answered: found once, for all tests that judge it.
+
+| what | found by |
+|---|---|
+| results of the imperative call | `running.run_case`, which remembers them |
+| graphs, traced and expanded, of an operator's cases | `programs` |
+| results of native code, with NaN and infinities in the inputs, too | `compiled` |
+| what MXNet answered | `recorded`, `recorded_variants` |
+
+Native code is made for a group of operators at once, of those with similar names: they often share kernels, and each
+kernel is compiled once in a graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gluonjit.ir.graph import Graph
+from gluonjit.operators import registry
+from gluonjit.passes import run_passes
+from gluonjit.runtime.compiler import compile_graph
+
+from . import samples, variants
+from .running import graph_of, run_case, with_key
+from .samples import Case
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+
+RAISING = {"gather_nd", "take", "_scatter_set_nd"}
+"""Operators whose code calls Python for an error, when an index is out of bounds, and for nothing else."""
+
+CALLING = RAISING | {"Custom"}
+"""Operators whose code may call Python."""
+
+TOGETHER = 16
+"""Operators of a group. More would make it slow to test one of them."""
+
+
+def _stem(operator: str) -> str:
+    """What similar operators have in common: of `_npi_add_scalar` and `broadcast_add`, `add`."""
+    return re.sub(
+        r"^(_contrib|_npi|_npx|_np|_image|_random|_sample|elemwise|broadcast|)_|(_scalar|_like)$", "", operator
+    )
+
+
+def _groups() -> list[tuple[str, ...]]:
+    traceable = [name for name in samples.operators() if not registry.get(name).imperative_only]
+    alike = sorted(set(traceable) - CALLING, key=lambda name: (_stem(name), name))
+    groups = [tuple(alike[k : k + TOGETHER]) for k in range(0, len(alike), TOGETHER)]
+    return groups + [(name,) for name in traceable if name in CALLING]
+
+
+GROUPS = _groups()
+TRACEABLE = [name for group in GROUPS for name in group]
+"""In this order, tests of operators that are compiled together follow one another."""
+
+_GROUP_OF = {name: group for group in GROUPS for name in group}
+
+
+@dataclass(frozen=True)
+class Program:
+    """Cases as one graph. They are of one mode: training is a property of a graph."""
+
+    cases: list[Case]
+    traced: Graph
+    expanded: Graph
+
+    def inputs(self, kind: str | None = None) -> list[np.ndarray]:
+        """Those of the cases, or of a variant of each; where there is none, of the case."""
+        return with_key(self.expanded, [x for case in self.cases for x in variant(case, kind).inputs])
+
+    def by_case(self, outputs: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
+        rest = iter(outputs)
+        found = [[np.asarray(next(rest)) for _ in run_case(case)] for case in self.cases]
+        assert next(rest, None) is None
+        return found
+
+
+def variant(case: Case, kind: str | None) -> Case:
+    return (kind and variants.vary(case, kind)) or case
+
+
+@functools.cache
+def programs(*operators: str) -> list[Program]:
+    """One, or two where some of the cases are for training."""
+    cases = sorted((case for name in operators for case in samples.cases(name)), key=lambda case: case.training)
+    found = []
+    for _, same_mode in itertools.groupby(cases, key=lambda case: case.training):
+        chosen = list(same_mode)
+        traced, _ = graph_of(chosen)
+        found.append(Program(chosen, traced, run_passes(traced, "expand")))
+    return found
+
+
+KINDS = (None, "nan", "infinite")
+"""How native code is run: with the inputs as they are, and with some of them poisoned."""
+
+
+def compiled(operator: str) -> list[tuple[Case, list[np.ndarray]]]:
+    """The operator's cases, each of `KINDS`, and what native code gives."""
+    return _compiled(_GROUP_OF[operator])[operator]
+
+
+@functools.lru_cache(maxsize=2)
+def _compiled(group: tuple[str, ...]) -> dict[str, list[tuple[Case, list[np.ndarray]]]]:
+    found = defaultdict(list)
+    for program in programs(*group):
+        executable = compile_graph(program.expanded)
+        assert executable.calls_host == (group[0] in CALLING)
+        for kind in KINDS:
+            outputs, _ = executable.run(program.inputs(kind))
+            for case, results in zip(program.cases, program.by_case(outputs)):
+                found[case.operator].append((variant(case, kind), results))
+    return found
+
+
+# What MXNet answered
+
+
+@functools.cache
+def recorded() -> Mapping[str, Mapping[str, np.lib.npyio.NpzFile]]:
+    """Of `<operator>/<number>`: `inputs` and results `0`, `1`, …, each with the archive that holds it."""
+    found = defaultdict(dict)
+    for path in sorted(DATA.glob("operators-*.npz")):
+        archive = np.load(path)
+        for name in archive.files:
+            where, _, last = name.rpartition("/")
+            found[where][last] = archive
+    return found
+
+
+@functools.cache
+def recorded_variants() -> Mapping[str, Mapping[str, np.ndarray]]:
+    """Of `<operator>/<kind>`: `number`, `inputs`, `refused` and results."""
+    found = defaultdict(dict)
+    for name, array in variants.unpack(np.load(DATA / "operators-variants.npz")).items():
+        where, _, last = name.rpartition("/")
+        found[where][last] = array
+    return found
