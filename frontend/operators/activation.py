@@ -11,7 +11,6 @@ from gluonjit.operators.attributes import enum, number
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import (
     Shapes,
-    along,
     first_from_output,
     narrowed,
     require_float,
@@ -64,17 +63,17 @@ def _exponential_below_zero(b: Any, x: Any, alpha: float, dtype: DType) -> Any:
 
 
 def _prelu(b: Any, data: Any, gamma: Any, dtype: DType) -> Any:
-    rank = len(data.shape)
-    if gamma.shape == (1,):
-        shape: tuple[int, ...] = (1,) * rank
-    elif len(gamma.shape) == 1 and gamma.shape[0] == data.shape[min(1, rank - 1)]:
-        shape = along(min(1, rank - 1), rank, gamma.shape[0])
-    else:
+    # As MXNet has it: the last dimension of gamma belongs to axis 1 of the data if it fits there, else to axis 0.
+    shape, left = [1] * len(data.shape), list(gamma.shape)
+    for axis in reversed(range(min(2, len(shape)))):
+        if left and left[-1] in (1, data.shape[axis]):
+            shape[axis] = left.pop()
+    if left:
         raise OperatorError(
             f"Cannot broadcast gamma to data. gamma: {shape_text(gamma.shape)}, data: {shape_text(data.shape)}; "
             f"gamma holds one slope, or one per channel (axis 1)"
         )
-    return b.select(b.gt(data, b.constant(0, dtype)), data, b.mul(data, b.reshape(gamma, shape=shape)))
+    return b.select(b.gt(data, b.constant(0, dtype)), data, b.mul(data, b.reshape(gamma, shape=tuple(shape))))
 
 
 def _rrelu(b: Any, data: Any, low: float, high: float, dtype: DType) -> tuple[Any, Any]:
@@ -90,8 +89,8 @@ def _rrelu(b: Any, data: Any, low: float, high: float, dtype: DType) -> tuple[An
 
 
 def _leaky_shapes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
-    """gamma has a slope per channel, unless its shape is known: (1,) is one for all."""
-    if attrs["act_type"] != "prelu" or not inputs[0] or inputs[1] and 0 not in inputs[1]:
+    """gamma has a slope per channel, unless its shape or rank is known: (1,) is one for all."""
+    if attrs["act_type"] != "prelu" or not inputs[0] or inputs[1] and (0 not in inputs[1] or len(inputs[1]) > 1):
         return inputs
     return [inputs[0], (inputs[0][min(1, len(inputs[0]) - 1)],)]
 

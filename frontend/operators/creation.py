@@ -88,7 +88,7 @@ def arange(
     """start, start + step, … below stop; a single number is the stop, and the start is 0"""
     if stop is None:
         if infer_range:
-            raise OperatorError("Operator _arange inferring shapes failed: infer_range needs a stop here")
+            raise OperatorError("infer_range=True without a stop: nothing that uses the result tells its shape")
         start, stop = 0.0, start
     if step == 0:
         raise OperatorError("Range does not support step=0, received 0")

@@ -8,7 +8,7 @@ from typing import Any
 
 from gluonjit.ir.types import BOOL, F32, F64, I64, DType, dtype_of
 from gluonjit.operators.attributes import boolean, dtype, integer, number, optional, shape
-from gluonjit.operators.reduction import reduced_axes
+from gluonjit.operators.reduction import reduced_axes, require_elements
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import along, axis_in, convert, widened
 
@@ -51,8 +51,7 @@ def _declare_extreme(name: str, doc: str) -> None:
     def expand(b: Any, a: Any, *, axis: Shape | None, keepdims: bool, initial: float | None) -> Any:
         _refuse(initial)
         gone = _gone(a, axis)
-        if not math.prod(a.shape[k] for k in gone):
-            raise OperatorError(f"zero-size array to reduction operation {name} which has no identity")
+        require_elements(name, a.shape, gone)
         op = {"max": "any", "min": "all"}[name] if dtype_of(a) is BOOL else name
         return _reduced(b, a, op, gone, keepdims)
 
@@ -108,8 +107,7 @@ def _declare_position(name: str, doc: str) -> None:
     def expand(b: Any, data: Any, *, axis: int | None, keepdims: bool) -> Any:
         old = tuple(data.shape)
         x = b.cast(data, dtype=F32) if dtype_of(data) is BOOL else data
-        if not math.prod(old):
-            raise OperatorError(f"attempt to get {name} of an empty sequence")
+        require_elements(name, old, range(len(old)) if axis is None else (axis_in(axis, len(old)),))
         if axis is None:
             y = b.arg_reduce(b.reshape(x, shape=(math.prod(old),)), op=name, axis=0)
             kept = (1,) * len(old)

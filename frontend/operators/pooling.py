@@ -100,7 +100,8 @@ def pooling(
     """The maximum, average, sum or p-norm of each window
 
     `global_pool`: one window over all the space. Conventions: `valid` drops windows that do not fit, `full` lets the
-    last one hang over the end. `avg` counts padding unless `count_include_pad=False`. `lp` is (sum x**p)**(1/p).
+    last one hang over the end, `same` (of one dimension) has one begin at every stride. `avg` counts padding unless
+    `count_include_pad=False`. `lp` is (sum x**p)**(1/p).
     """
     own = require_float(data)
     rank = len(data.shape)
@@ -137,6 +138,14 @@ class _Windows:
         convention: str,
     ) -> None:
         n = len(axes)
+        if convention == "same":
+            if n != 1:
+                raise OperatorError(
+                    "pooling_convention 'same' is for data of 3 axes (batch, channel, x), got " + shape_text(shape)
+                )
+            if any(pad):
+                raise OperatorError("pooling_convention 'same' disables the use of the pad parameter")
+            pad = ()
         self.axes, self.kernel = axes, kernel
         self.stride, self.pad = stride or (1,) * n, pad or (0,) * n
         for name, values, low in (("kernel", kernel, 1), ("stride", self.stride, 1), ("pad", self.pad, 0)):
@@ -146,11 +155,14 @@ class _Windows:
                 )
             if any(v < low for v in values):
                 raise OperatorError(f"entries of {name} = {shape_text(values)} must be at least {low}")
-        if convention == "same":
-            raise OperatorError("pooling_convention 'same' is not supported; use 'valid' or 'full' with pad")
         self.out, self.high = [], []
         for k, axis in enumerate(axes):
             padded = shape[axis] + 2 * self.pad[k]
+            if convention == "same":
+                out = -(-padded // self.stride[k])
+                self.out.append(out)
+                self.high.append(max((out - 1) * self.stride[k] + kernel[k] - padded, 0))
+                continue
             if kernel[k] > padded:
                 raise OperatorError(
                     f"kernel size ({kernel[k]}) exceeds input ({shape[axis]} padded to {padded}) along axis {axis}"
@@ -166,7 +178,7 @@ class _Windows:
     def counts(self, k: int, n: int, padding: bool) -> np.ndarray:
         """How many of the `n` elements along spatial axis `k` each window holds.
 
-        Padding counts if asked, but what the convention `full` lets a window hang over does not.
+        Padding counts if asked, but what the conventions `full` and `same` let a window hang over does not.
         """
         check_table(self.out[k])
         start = np.arange(self.out[k]) * self.stride[k] - self.pad[k]

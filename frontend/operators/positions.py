@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from gluonjit.ir.types import F32, I32, I64, DType, dtype_of
-from gluonjit.operators.attributes import axes, dtype, integer, number, optional, shape
+from gluonjit.operators.attributes import dtype, integer, number, optional, shape
 from gluonjit.operators.creation import FLOATS_AND_INTEGERS
 from gluonjit.operators.indexing import as_index, per_row
 from gluonjit.operators.registry import OperatorError, Shape, operator
@@ -38,14 +40,14 @@ def one_hot(b: Any, indices: Any, *, depth: int, on_value: float, off_value: flo
     return b.select(hit, scalar(b, on_value, dtype), scalar(b, off_value, dtype))
 
 
-@operator("_contrib_index_array", attrs={"axes": axes(None)})
+@operator("_contrib_index_array", attrs={"axes": optional(shape(), None)})
 def index_array(b: Any, data: Any, *, axes: Shape | None) -> Any:
     """For each element its position, along a new last axis, as int64; along the given axes alone if any"""
     old = tuple(data.shape)
     rank = len(old)
     chosen = range(rank) if axes is None else [axis_in(a, rank) for a in axes]
     if not chosen:
-        raise OperatorError("index_array needs data with at least one axis")
+        return b.constant(np.empty((*old, 0), np.int64))
     parts = [b.iota(shape=(*old, 1), axis=a, dtype=I64) for a in chosen]
     return b.concat(*parts, axis=rank)
 

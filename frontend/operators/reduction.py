@@ -74,6 +74,20 @@ def _mean(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
     return narrowed(b, b.div(total, count), own)
 
 
+def require_elements(name: str, shape: Sequence[int], gone: Sequence[int]) -> None:
+    """OperatorError when each result would be an extreme of no elements, as in NumPy."""
+    if any(shape[axis] == 0 for axis in gone):
+        raise OperatorError(f"{name} of no elements: the data has shape {shape_text(shape)}")
+
+
+def _extreme(op: str) -> Callable[..., Any]:
+    def function(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
+        require_elements(op, x.shape, gone)
+        return _reduce(b, x, op, gone)
+
+    return function
+
+
 def _but_nan(op: str, neutral: int) -> Callable[..., Any]:
     def function(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
         if dtype_of(x).is_float:
@@ -95,18 +109,8 @@ def _declare(name: str, doc: str, function: Callable[..., Any], aliases: tuple[s
 _declare("sum", "The sum over axes", _sum, ("sum_axis",))
 _declare("mean", "The mean over axes", _mean)
 _declare("prod", "The product over axes", lambda b, x, gone: _reduce(b, x, "prod", gone))
-_declare(
-    "max",
-    "The largest element over axes; NaN when there is one",
-    lambda b, x, gone: _reduce(b, x, "max", gone),
-    ("max_axis",),
-)
-_declare(
-    "min",
-    "The smallest element over axes; NaN when there is one",
-    lambda b, x, gone: _reduce(b, x, "min", gone),
-    ("min_axis",),
-)
+_declare("max", "The largest element over axes; NaN when there is one", _extreme("max"), ("max_axis",))
+_declare("min", "The smallest element over axes; NaN when there is one", _extreme("min"), ("min_axis",))
 _declare("nansum", "The sum over axes, where NaN counts as 0", _but_nan("sum", 0))
 _declare("nanprod", "The product over axes, where NaN counts as 1", _but_nan("prod", 1))
 
@@ -161,6 +165,7 @@ def moments(b: Any, data: Any, *, axes: Shape | None, keepdims: bool) -> Any:
 def _position(b: Any, data: Any, op: str, axis: int | None, keepdims: bool) -> Any:
     own = require_numeric(op, data)
     shape = tuple(data.shape)
+    require_elements(op, shape, range(len(shape)) if axis is None else (axis_in(axis, len(shape)),))
     if axis is None:
         flat = b.reshape(data, shape=(math.prod(shape),))
         y, gone = b.arg_reduce(flat, op=op, axis=0), tuple(range(len(shape)))

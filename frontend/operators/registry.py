@@ -65,6 +65,8 @@ class Operator(opdef.OpDef):
     same_shape: bool = False
     initializers: Mapping[str, str] = field(default_factory=dict)
     streams: Callable[[Mapping[str, Any], bool], int] | None = None
+    clips: bool = False
+    """Whether what it takes of an axis depends on how long the axis is: `slice`, whose end may lie beyond."""
     imperative_only: str = ""
     """Why the operator cannot be traced, when it cannot (its result's shape depends on values)."""
     updates: Callable[[Mapping[str, Any]], Mapping[int, int]] | None = None

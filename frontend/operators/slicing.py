@@ -72,7 +72,7 @@ _RANGE = {
 }
 
 
-@operator("slice", aliases=("crop",), attrs=_RANGE)
+@operator("slice", aliases=("crop",), attrs=_RANGE, clips=True)
 def slice_(b: Any, data: Any, *, begin: Shape, end: Shape, step: Shape) -> Any:
     """data[begin:end:step] on the first axes"""
     w = window(data.shape, begin, end, step)
@@ -139,6 +139,7 @@ def _but_axis(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shap
         "end": optional(integer(doc="exclusive; None: to the end"), REQUIRED),
     },
     infer_inputs=_but_axis,
+    clips=True,
 )
 def slice_axis(b: Any, data: Any, *, axis: int, begin: int, end: int | None) -> Any:
     """data[begin:end] along one axis; negative numbers count from the end"""

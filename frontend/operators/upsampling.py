@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gluonjit.operators.attributes import enum, integer
 from gluonjit.operators.broadcasting import repeated
 from gluonjit.operators.convolution import deconvolution
 from gluonjit.operators.registry import OperatorError, operator
-from gluonjit.operators.support import require_float, require_same_dtype, shape_text
+from gluonjit.operators.support import Shapes, merge, require_float, require_same_dtype, shape_text
+
+
+def _inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
+    if attrs["sample_type"] == "bilinear":
+        return "data", "weight"
+    return tuple(f"arg{k}" for k in range(attrs["num_args"]))
+
+
+def _side(scale: int) -> int:
+    """Of the window with which `bilinear` interpolates."""
+    return 2 * scale - scale % 2
+
+
+def _weight(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
+    """A window for each channel of the data."""
+    if attrs["sample_type"] != "bilinear" or inputs[0] is None or len(inputs[0]) != 4:
+        return inputs
+    side = _side(attrs["scale"])
+    return [inputs[0], merge(inputs[1], (inputs[0][1], 1, side, side))]
 
 
 @operator(
     "UpSampling",
     variadic=True,
+    inputs=_inputs,
+    complete=_weight,
     attrs={
         "scale": integer(low=1, doc="factor for height and width"),
-        "num_filter": integer(0, low=0, doc="channels, where the mode is bilinear"),
+        "num_filter": integer(0, low=0, doc="has no effect: there are as many channels as the data has"),
         "sample_type": enum(("bilinear", "nearest")),
         "multi_input_mode": enum(("concat", "sum"), "concat", doc="how several enlarged inputs are joined"),
         "num_args": integer(low=1),
@@ -39,13 +61,13 @@ def upsampling(
     channels or adds them. `bilinear` is a `Deconvolution` of each channel; what it interpolates lies in the weights.
     """
     require_same_dtype(*data)
-    for x in data:
+    for x in data[: 1 if sample_type == "bilinear" else None]:
         if len(x.shape) != 4:
             raise OperatorError(
                 f"UpSamplingNearest: Input data should be 4D in (batch, channel, y, x), got {shape_text(x.shape)}"
             )
     if sample_type == "bilinear":
-        return _bilinear(b, data, scale, num_filter)
+        return _bilinear(b, data, scale)
     size = tuple(n * scale for n in data[0].shape[2:])
     parts = []
     for x in data:
@@ -65,11 +87,9 @@ def upsampling(
     return total
 
 
-def _bilinear(b: Any, data: tuple[Any, ...], scale: int, channels: int) -> Any:
-    if len(data) != 2:
-        raise OperatorError("bilinear UpSampling takes data and weight: num_args=2")
+def _bilinear(b: Any, data: tuple[Any, ...], scale: int) -> Any:
     require_float(data[0])
-    side = 2 * scale - scale % 2
+    channels, side = data[0].shape[1], _side(scale)
     attrs = deconvolution.parse(
         {
             "kernel": (side, side),

@@ -123,8 +123,13 @@ def arange(
     dtype: Any = None,
     ctx: Any = None,
 ) -> Any:
-    """start, start + step, … below stop, each `repeat` times; one number alone is `stop`."""
-    attrs = {"start": start, "stop": stop, "step": step, "repeat": repeat, "infer_range": bool(infer_range)}
+    """start, start + step, … below stop, each `repeat` times; one number alone is `stop`.
+
+    With `infer_range` it is the start, and what uses the result says how many numbers there are. That is so in graphs
+    alone, as in MXNet: `nd.arange` takes no notice, and neither do hybridized blocks.
+    """
+    infer_range = bool(infer_range) and current_trace() is None
+    attrs = {"start": start, "stop": stop, "step": step, "repeat": repeat, "infer_range": infer_range}
     return _create("_arange", attrs, (), {"name": name, "dtype": dtype, "ctx": ctx})
 
 

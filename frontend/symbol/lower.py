@@ -14,7 +14,7 @@ from gluonjit.language.source import quote
 from gluonjit.operators.loops_and_branches import ControlFlow
 from gluonjit.operators.registry import OperatorError
 from gluonjit.symbol.graph import Entry, Node
-from gluonjit.symbol.shapes import open_shape, solve_shapes
+from gluonjit.symbol.shapes import closed, is_complete, is_open, solve_shapes
 
 
 def stream_numbers(nodes: Iterable[Node], training: bool, modes: Mapping[Node, bool]) -> tuple[dict[Node, int], int]:
@@ -88,12 +88,13 @@ def emit_nodes(
 def completed_sources(
     nodes: Sequence[Node], inputs: Sequence[tuple[Entry, TensorType]], heads: Sequence[Entry]
 ) -> dict[Node, dict[str, Any]]:
-    """The attribute `shape` of operators without inputs whose own has unknown dimensions: `zeros((0, 4)) + x`."""
-    unknown = [n for n in nodes if open_shape(n)]
+    """The attributes of operators without inputs whose own leave the shape open: `zeros((0, 4)) + x`."""
+    unknown = [n for n in nodes if is_open(n)]
     if not unknown:
         return {}
     table = solve_shapes(heads, {entry[0]: type.shape for entry, type in inputs})
-    return {n: {"shape": found} for n in unknown if (found := table.get((n, 0))) is not None}
+    shapes = {n: table.get((n, 0)) for n in unknown}
+    return {n: closed(n, s) for n, s in shapes.items() if s is not None and (is_complete(s) or "shape" in n.parsed)}
 
 
 def emit(b: Builder, node: Node, operands: Sequence[Value], attrs: Mapping[str, Any]) -> tuple[Value, ...]:

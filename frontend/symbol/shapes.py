@@ -105,10 +105,12 @@ def _forward(node: Node, ins: list[Shape]) -> Shapes:
     """Result shapes from input shapes of known rank; [] when nothing can be said."""
     op = node.op
     assert op is not None
+    if is_open(node):
+        return [open_shape(node)]
     if all(0 not in s for s in ins):
         return list(result_shapes(op, node.key, node.parsed, ins))
     found = []
-    for probe in PROBES:
+    for probe in (*PROBES, 1) if op.clips else PROBES:
         try:
             found.append(result_shapes(op, node.key, node.parsed, [tuple(n or probe for n in s) for s in ins]))
         except IRError:
@@ -171,13 +173,35 @@ def solve_shapes(heads: Sequence[Entry], known: Mapping[Node, Shape | None]) -> 
     return table
 
 
-def open_shape(node: Node) -> Shape | None:
-    """The attribute `shape` of an operator without inputs when it has unknown dimensions, as `zeros((0, 4))` has.
+def is_open(node: Node) -> bool:
+    """Whether what uses the result of an operator without inputs completes its shape.
 
-    What uses the result completes it. None for any other node.
+    So it is of `zeros((0, 4))`, where 0 and -1 are dimensions not known yet, and of `arange(3, infer_range=True)`.
     """
-    shape = node.parsed.get("shape") if node.op is not None and not node.inputs else None
-    return shape if shape and 0 in shape else None
+    if node.op is None or node.inputs:
+        return False
+    if node.op.name == "_arange":
+        return node.parsed["infer_range"] and node.parsed["stop"] is None
+    return any(n is not None and n <= 0 for n in node.parsed.get("shape") or ())
+
+
+def open_shape(node: Node) -> Shape | None:
+    """What an open node itself says of its shape; None: not even the rank."""
+    return tuple(max(n, 0) for n in node.parsed["shape"]) if "shape" in node.parsed else None
+
+
+def closed(node: Node, shape: Shape) -> dict[str, Any]:
+    """The attributes of an open node with which it gives `shape`. MXNetError when there are none."""
+    if "shape" in node.parsed:
+        return {"shape": shape}
+    start, step, repeat = (node.parsed[key] for key in ("start", "step", "repeat"))
+    if len(shape) != 1 or shape[0] % repeat:
+        raise MXNetError(
+            f"Error in operator {node.name}: arange with infer_range=True gives vectors of whole groups of {repeat}, "
+            f"but what uses it needs shape {bracketed(shape)}"
+        )
+    # Half a step before the first number that is too far: no rounding makes it one more or one less.
+    return {"stop": start + step * (shape[0] // repeat - 0.5), "infer_range": False}
 
 
 _SHAPE = attributes.optional(attributes.bounds())

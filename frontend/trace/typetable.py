@@ -6,13 +6,14 @@ These are parameters' whose initialization is deferred, and such of `zeros((0, 4
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from gluonjit.ir.types import IRError, TensorType
 from gluonjit.operators.registry import Shape
 from gluonjit.operators.support import merge
 from gluonjit.symbol.graph import Entry, Node
 from gluonjit.symbol.lower import operator_error
-from gluonjit.symbol.shapes import is_complete, open_shape, refine
+from gluonjit.symbol.shapes import closed, is_complete, is_open, open_shape, refine
 
 
 class TypeTable:
@@ -30,9 +31,8 @@ class TypeTable:
 
     def add(self, node: Node) -> None:
         """Types the outputs of a node, as far as they follow. MXNetError when its operands do not fit."""
-        shape = open_shape(node)
-        if shape is not None:
-            self.partial[node, 0] = shape
+        if is_open(node):
+            self.partial[node, 0] = open_shape(node)
             return
         if all(e in self.types for e in node.inputs):
             self._infer(node)
@@ -41,7 +41,7 @@ class TypeTable:
         self.partial.update({(node, k): None for k in range(len(node.output_names))})
         self._settle()
 
-    def _infer(self, node: Node, **attrs: Shape) -> None:
+    def _infer(self, node: Node, **attrs: Any) -> None:
         assert node.op is not None
         types = [self.types[e] for e in node.inputs]
         try:
@@ -76,8 +76,8 @@ class TypeTable:
         if entry[0].op is None:
             del self.partial[entry]
             self.types[entry] = self._found(entry, shape)
-        elif open_shape(entry[0]) is not None:
-            self._infer(entry[0], shape=shape)
+        elif is_open(entry[0]):
+            self._infer(entry[0], **closed(entry[0], shape))
 
     def _shape(self, entry: Entry) -> Shape | None:
         return self.types[entry].shape if entry in self.types else self.partial[entry]

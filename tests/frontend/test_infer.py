@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
+import gluonjit as mx
 from gluonjit import sym
 from gluonjit.base import MXNetError
 
@@ -178,3 +179,93 @@ def test_complete_inference_does_not_warn(fc):
         warnings.simplefilter("error")
         fc.infer_shape(x=(2, 3))
         fc.infer_type(x="float32")
+
+
+def answers(symbol, **shapes):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return symbol.infer_shape(**shapes)
+
+
+def test_bilinear_upsampling_completes_its_weight(x):
+    for scale, side in ((2, 4), (3, 5)):
+        u = sym.UpSampling(x, scale=scale, sample_type="bilinear", num_filter=3, num_args=2, name="u")
+        assert u.list_arguments() == ["x", "u_weight"]
+        assert answers(u, x=(1, 3, 4, 4)) == (
+            [(1, 3, 4, 4), (3, 1, side, side)],
+            [(1, 3, 4 * scale, 4 * scale)],
+            [],
+        )
+
+
+def test_slopes_keep_the_shape_they_declare():
+    for data, gamma in (((3, 4), (1, 4)), ((3, 4), (3, 1)), ((2, 3, 4), (1,))):
+        p = sym.LeakyReLU(sym.var("x"), sym.var("g", shape=gamma), act_type="prelu")
+        assert answers(p, x=data) == ([data, gamma], [data], [])
+
+
+@pytest.mark.parametrize("shape", [[-1, -1], (0, 0), (2, 0), (2, -1)])
+@pytest.mark.parametrize("make", [sym.ones, sym.zeros, lambda shape: sym.random.uniform(shape=shape)])
+def test_open_shapes_are_completed_by_their_users(x, make, shape):
+    o = make(shape=shape)
+    assert answers(o) == (None, None, None)
+    assert o.infer_shape_partial() == ([], [tuple(max(n, 0) for n in shape)], [])
+    assert answers(o + x, x=(2, 3)) == ([(2, 3)], [(2, 3)], [])
+    assert answers(sym.FullyConnected(x, weight=o, num_hidden=2, no_bias=True), x=(2, 3)) == ([(2, 3)], [(2, 2)], [])
+
+
+def test_open_shapes_run(x):
+    total = (sym.ones(shape=[-1, -1]) + x + sym.full(shape=(2, -1), val=3)).eval(x=mx.nd.zeros((2, 3)))[0]
+    assert total.asnumpy().tolist() == [[4.0] * 3] * 2
+    assert '"shape": "[-1, -1]"' in sym.ones(shape=[-1, -1]).tojson()
+
+
+def test_a_range_is_as_long_as_its_user_wants(x):
+    a = sym.arange(0, step=2, infer_range=True)
+    assert answers(a) == answers(sym.broadcast_add(x, a), x=(5,)) == (None, None, None)
+    assert a.infer_shape_partial() == ([], [()], [])
+    assert answers(x + a, x=(5,)) == ([(5,)], [(5,)], [])
+    for attrs, n, expected in (
+        ({"start": 0, "step": 2}, 5, [0, 2, 4, 6, 8]),
+        ({"start": 3, "step": -1}, 4, [3, 2, 1, 0]),
+        ({"start": 1, "repeat": 2}, 4, [1, 1, 2, 2]),
+        ({"start": 0.5, "step": 0.1}, 7, [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1]),
+    ):
+        (y,) = (x + sym.arange(**attrs, infer_range=True)).eval(x=mx.nd.zeros((n,)))
+        np.testing.assert_allclose(y.asnumpy(), expected, rtol=1e-6)
+    with pytest.raises(MXNetError, match=r"whole groups of 2, but what uses it needs shape \[3\]"):
+        (x + sym.arange(1, repeat=2, infer_range=True)).eval(x=mx.nd.zeros((3,)))
+    with pytest.raises(MXNetError, match="nothing that uses the result tells its shape"):
+        a.eval()
+
+
+def test_hybridized_blocks_take_no_notice_of_infer_range():
+    class Net(mx.gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return x + F.arange(3, infer_range=True)
+
+    net = Net()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        expected = net(mx.nd.zeros((3,))).asnumpy().tolist()
+        net.hybridize()
+        assert net(mx.nd.zeros((3,))).asnumpy().tolist() == expected == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "begin, end, x_shape, expected",
+    [
+        ((1, None), (3, None), (0, 4), (0, 4)),
+        ((1, None), (3, None), (5, 0), (2, 0)),
+        ((1, None), (3, None), (4, 0, 6), (2, 0, 6)),
+        ((None, None), (None, None), (0, 4), (0, 4)),
+        ((None, 1), (2, None), (0, 4), (0, 3)),
+        ((0, -2), (None, None), (5, 0), (5, 0)),
+        ((0, -2), (None, None), (0, 4), (0, 2)),
+        ((0,), (2,), (0, 4), (0, 4)),
+        ((-2, None), (-1, None), (0, 4), (0, 4)),
+        ((-2, None), (-1, None), (5, 0), (1, 0)),
+    ],
+)
+def test_slices_of_unknown_dimensions_are_unknown(x, begin, end, x_shape, expected):
+    assert sym.slice(x, begin=begin, end=end).infer_shape_partial(x=x_shape)[1] == [expected]

@@ -43,7 +43,18 @@ REFUSED = [
     ("Pooling", [(1, 2, 3, 3)], {"kernel": (4, 4)}, r"kernel size \(4\) exceeds input \(3 padded to 3\)"),
     ("Pooling", [(1, 2, 3, 3)], {"kernel": (2, 2), "pad": (2, 2)}, "must be smaller than kernel"),
     ("Pooling", [(1, 2, 3, 3)], {"kernel": (2, 2), "pool_type": "lp"}, "p value of None is not supported"),
-    ("Pooling", [(1, 2, 4)], {"kernel": (2,), "pooling_convention": "same"}, "'same' is not supported"),
+    (
+        "Pooling",
+        [(1, 2, 4, 4)],
+        {"kernel": (2, 2), "pooling_convention": "same"},
+        r"'same' is for data of 3 axes \(batch, channel, x\), got \[1,2,4,4\]",
+    ),
+    (
+        "Pooling",
+        [(1, 2, 4)],
+        {"kernel": (2,), "pad": (1,), "pooling_convention": "same"},
+        "disables the use of the pad",
+    ),
     ("BatchNorm", [(2, 3), (2,), (2,), (2,), (2,)], {}, r"inferred shape=\[3\] for gamma"),
     ("BatchNorm", [(2, 3), (3,), (3,), (3,), (3,)], {"axis": 2}, "Channel axis out of range"),
     ("LayerNorm", [(2, 3, 4), (3,), (3,)], {}, r"Provided = \[3\], inferred shape=\[4\]"),
@@ -315,3 +326,96 @@ def test_embedding_beyond_the_table():
     table = floats(np.random.RandomState(4), 4, 2)
     index = np.array([-3, 0, 3, 9])
     assert np.array_equal(one("Embedding", index, table, input_dim=4, output_dim=2), table[[0, 0, 3, 3]])
+
+
+@pytest.mark.parametrize(
+    "data, gamma, axis",
+    [
+        ((2, 3, 4), (3,), 1),
+        ((2, 3, 4), (1, 3), 1),
+        ((2, 3, 4), (2,), 0),
+        ((3, 4), (1, 4), 1),
+        ((3, 4), (3, 1), 0),
+        ((2, 3, 4), (1, 1), None),
+        ((2,), (2,), 0),
+    ],
+)
+def test_slopes_of_prelu_belong_to_the_axis_that_mxnet_takes(data, gamma, axis):
+    slopes = np.arange(1, 1 + np.prod(gamma), dtype=np.float32)
+    shape = [1] * len(data)
+    if axis is not None:
+        shape[axis] = -1
+    expected = np.broadcast_to(-slopes.reshape(shape), data)
+    np.testing.assert_array_equal(one("LeakyReLU", -ones(*data), slopes.reshape(gamma), act_type="prelu"), expected)
+
+
+@pytest.mark.parametrize("gamma", [(4,), (1, 4), (3, 1), (3, 4), (2, 3, 4), (1, 3, 1), (2, 1, 1)])
+def test_slopes_that_mxnet_refuses(gamma):
+    with pytest.raises(MXNetError, match="Cannot broadcast gamma to data"):
+        one("LeakyReLU", ones(2, 3, 4), ones(*gamma), act_type="prelu")
+
+
+SAME = [  # kernel, stride, and what MXNet gives for 3 1 4 1 5 (where its oneDNN build can)
+    ("max", 2, 3, [3, 5]),
+    ("avg", 2, 2, [2, 2.5, 5]),
+    ("avg", 2, 3, [2, 3]),
+    ("avg", 4, 3, [2.25, 3]),
+    ("sum", 3, 2, [8, 10, 5]),
+    ("sum", 2, 2, [4, 5, 5]),
+    ("sum", 3, 1, [8, 6, 10, 6, 5]),
+    ("sum", 4, 3, [9, 6]),
+    ("lp", 2, 2, [10**0.5, 17**0.5, 5]),
+]
+
+
+@pytest.mark.parametrize("pool_type, kernel, stride, expected", SAME)
+def test_pooling_that_begins_at_every_stride(pool_type, kernel, stride, expected):
+    x = np.array([3, 1, 4, 1, 5], np.float32)
+    attrs = {
+        "pool_type": pool_type,
+        "kernel": (kernel,),
+        "stride": (stride,),
+        "pooling_convention": "same",
+        "p_value": 2,
+    }
+    np.testing.assert_allclose(one("Pooling", x.reshape(1, 1, 5), **attrs)[0, 0], expected, rtol=1e-6)
+    channels_last = one("Pooling", x.reshape(1, 5, 1), layout="NWC", **attrs)
+    np.testing.assert_allclose(channels_last[0, :, 0], expected, rtol=1e-6)
+
+
+def test_bilinear_upsampling_has_a_window_for_each_channel():
+    side = np.array([0.25, 0.75, 0.75, 0.25], np.float32)
+    x = np.array([[1, 2], [3, 4]], np.float32).reshape(1, 1, 2, 2)
+    y = one("UpSampling", x, np.outer(side, side).reshape(1, 1, 4, 4), scale=2, sample_type="bilinear", num_args=1)
+    assert y[0, 0].tolist() == [
+        [0.5625, 0.9375, 1.3125, 1.125],
+        [1.125, 1.75, 2.25, 1.875],
+        [1.875, 2.75, 3.25, 2.625],
+        [1.6875, 2.4375, 2.8125, 2.25],
+    ]
+
+
+@pytest.mark.parametrize(
+    "operator", ["max", "min", "argmax", "argmin", "_np_max", "_np_min", "_npi_argmax", "_npi_argmin"]
+)
+@pytest.mark.parametrize("shape, axis", [((0,), None), ((0, 2), 0), ((2, 0), 1), ((0, 2), None), ((0, 0), 1)])
+def test_extremes_of_nothing_are_refused(operator, shape, axis):
+    name = operator.rpartition("_")[2]
+    with pytest.raises(MXNetError, match=rf"{name} of no elements: the data has shape \[{','.join(map(str, shape))}\]"):
+        one(operator, np.zeros(shape, np.float32), axis=axis)
+
+
+@pytest.mark.parametrize(
+    "operator", ["max", "min", "argmax", "argmin", "_np_max", "_np_min", "_npi_argmax", "_npi_argmin"]
+)
+def test_no_extremes_of_something_are_none(operator):
+    assert one(operator, np.zeros((0, 2), np.float32), axis=1).shape == (0,)
+    assert one(operator, np.zeros((2, 0), np.float32), axis=0).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "shape, axes, expected", [((), None, (0,)), ((), (), (0,)), ((2,), (), (2, 0)), ((0, 2), None, (0, 2, 2))]
+)
+def test_positions_of_few_axes(shape, axes, expected):
+    found = one("_contrib_index_array", np.zeros(shape, np.float32), axes=axes)
+    assert found.shape == expected and found.dtype == np.int64
