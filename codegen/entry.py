@@ -62,7 +62,8 @@ class Field(IntEnum):
     DATA_HANDLER = 34  # PyDataMem_DefaultHandler: NumPy's, which frees with `free`
     NO_MEMORY = 35  # PyErr_NoMemory
     MADVISE = 36  # or 0
-    COUNT = 37
+    STORAGE_CONTEXT = 37  # byte offset of Storage.context
+    COUNT = 38
 
 
 class Array(IntEnum):
@@ -219,14 +220,19 @@ def _leave_unless(f: Function, exit: Exit, *conditions: str) -> None:
 
 
 def _take_arguments(f: Function, table: str, held: str, slow: Exit) -> None:
-    """Checks that each argument is an NDArray exactly as the record has it; its data goes to the table, its ndarray to
-    `held`."""
+    """Checks that each argument is an NDArray on cpu(0) exactly as the record has it; its data goes to the table, its
+    ndarray to `held`."""
     wrapper, slot = _word(f, Field.WRAPPER_TYPE), _word(f, Field.ARRAY_SLOT, "i64")
-    array_type = _word(f, Field.ARRAY_TYPE)
+    array_type, none = _word(f, Field.ARRAY_TYPE), _word(f, Field.NONE)
+    storage_slot, context_slot = _word(f, Field.NONE_SLOT_A, "i64"), _word(f, Field.STORAGE_CONTEXT, "i64")
     with f.for_(0, "%nargs", carried=[("ptr", _word(f, Field.INPUTS))], hint="arg") as loop:
         (spec,) = loop.carried
         argument = f.load("ptr", f.gep("ptr", "%args", loop.index), 8)
         _leave_unless(f, slow, f.op(f"icmp eq ptr {_member(f, 'ptr', argument, Array.TYPE)}, {wrapper}"))
+        storage = _member(f, "ptr", argument, storage_slot)
+        _leave_unless(f, slow, f.op(f"icmp ne ptr {storage}, null"))
+        with f.if_(f.op(f"icmp ne ptr {storage}, {none}")):  # another device has parameters of its own
+            _leave_unless(f, slow, f.op(f"icmp eq ptr {_member(f, 'ptr', storage, context_slot)}, {none}"))
         array = _member(f, "ptr", argument, slot)
         _leave_unless(f, slow, f.op(f"icmp ne ptr {array}, null"))
         _leave_unless(f, slow, f.op(f"icmp eq ptr {_member(f, 'ptr', array, Array.TYPE)}, {array_type}"))

@@ -6,6 +6,7 @@ checks the arguments, keeps the prepared values (packed weights …) up to date,
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -73,6 +74,12 @@ class Prepared:
         self.results: list[np.ndarray] = []
         self.seen: tuple[Hashable, ...] | None = None
 
+    def empty(self) -> Prepared:
+        """The same component before it has computed anything."""
+        other = copy.copy(self)
+        other.results, other.seen = [], None
+        return other
+
     def refresh(self, inputs: Sequence[np.ndarray | None], versions: Sequence[Hashable] | None) -> bool:
         """Computes the results anew unless `versions` (None: unknown) says that nothing changed; True if it did."""
         now = tuple(versions[k] for k in self.inputs) if versions is not None else None
@@ -110,6 +117,12 @@ class Executable:
             for p in sorted(interface.prepares, key=lambda p: -p.layout.arena)
         ]
         self._lock = forks.renewed()
+
+    def for_other_parameters(self) -> Executable:
+        """The same native code with prepared values of its own, for calls with another copy of the parameters."""
+        other = copy.copy(self)
+        other.prepared = [p.empty() for p in self.prepared]
+        return other
 
     def run(
         self,

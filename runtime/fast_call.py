@@ -16,7 +16,7 @@ from gluonjit.codegen.entry import Array, Field
 from gluonjit.ir.types import TensorType
 from gluonjit.runtime import native, threads
 from gluonjit.runtime.mode import MODE
-from gluonjit.runtime.storage import EPOCH
+from gluonjit.runtime.storage import EPOCH, Storage
 
 if TYPE_CHECKING:
     from gluonjit.runtime.executable import Executable
@@ -151,6 +151,7 @@ def fast_call(
         Field.TEAM: threads.block.ctypes.data if nthreads > 1 else 0,
         Field.NTHREADS: nthreads,
         Field.SHORT: threads.is_short(layout.cost),
+        Field.STORAGE_CONTEXT: _member_offset(Storage, "context"),
         **_allocator(),
     }
     record = np.zeros(Field.COUNT, np.int64).view(Record)

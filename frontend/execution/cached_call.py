@@ -1,19 +1,21 @@
 """The hybridized call: trace once, compile per signature, then go straight to native code.
 
 Two caches. A *trace* (the Symbol) serves every signature, unless tracing read a fact of its inputs that another
-signature changes. A *compiled signature* (shapes, dtypes, training mode) belongs to one trace. The signature used
-last is installed on the block as `_fast_call`, whose native entry checks the arguments itself.
+signature changes. A *compiled signature* (shapes, dtypes, training mode, device) belongs to one trace; signatures that
+differ in the device alone share their code. The one used last is installed on the block as `_fast_call`, whose native
+entry checks the arguments itself.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend
 from gluonjit.execution.session import Inputs, Monitor, Session
 from gluonjit.ir.graph import Graph
@@ -25,7 +27,7 @@ from gluonjit.ndarray import NDArray
 from gluonjit.runtime import forks
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.fast_call import fast_call
-from gluonjit.runtime.storage import EPOCH
+from gluonjit.runtime.storage import EPOCH, Storage
 from gluonjit.trace import attributes
 from gluonjit.trace.protocols import Program
 from gluonjit.trace.tracing import Trace, alias_pattern, flatten, trace
@@ -62,6 +64,8 @@ class Compiled:
     session: Session
     types: list[TensorType]
     """Of all graph inputs but the random key."""
+    device: Context | None
+    """Where arguments, parameters and results are; None is cpu(0)."""
 
 
 class CachedCall:
@@ -74,7 +78,7 @@ class CachedCall:
         self.traces: list[Trace] = []
         self.releases = bool(flags.get("static_alloc"))
         """Whether parameters that only packed copies are made of may leave memory."""
-        self._compiled: dict[Hashable, Compiled] = {}
+        self._compiled: dict[tuple[Hashable, Context | None], Compiled] = {}
         self._lock = forks.renewed()
         self._refusals = 0
         """How often the program has changed what its next call reads; see `tries_again`."""
@@ -93,13 +97,21 @@ class CachedCall:
         types = [type_of(x._array) for x in leaves]
         training = is_training()
         kinds = tuple([x._numpy for x in leaves])
+        device = leaves[0]._device
         key = (form, tuple(types), training, kinds)
-        found = self._compiled.get(key)
-        if found is not None and self._fits(found, leaves):
+        found = self._compiled.get((key, device))
+        if found is not None and self._fits(found, leaves, device):
             return found
         with self._lock:
+            # A copy of the parameters on another device: the same code, with values prepared from that copy.
+            twins = (c for (k, d), c in self._compiled.items() if k == key and d != device)
+            twin = next((c for c in twins if self._fits(c, leaves, device)), None)
+            if twin is not None:
+                session = twin.session.for_other_parameters()
+                found = self._compiled[key, device] = replace(twin, session=session, device=device)
+                return found
             alike = (t for t in self.traces if t.form == form and t.in_kinds == kinds)
-            known = next((t for t in alike if self._serves(t, types, training, leaves)), None)
+            known = next((t for t in alike if self._serves(t, types, training, leaves, device)), None)
             if known is None:
                 known = trace(self.block, args)
                 attributes.remember(known.attributes, self, known)
@@ -113,8 +125,8 @@ class CachedCall:
                 written=known.writes,
                 streams=known.streams(training),
             )
-            found = Compiled(known, session, known.input_types(types))
-            self._compiled[key] = found
+            found = Compiled(known, session, known.input_types(types), device)
+            self._compiled[key, device] = found
             return found
 
     def forget(self, trace: Trace) -> None:
@@ -134,28 +146,37 @@ class CachedCall:
         self._refused_last = True
         return again
 
-    def _fits(self, found: Compiled, leaves: Sequence[NDArray]) -> bool:
+    def _fits(self, found: Compiled, leaves: Sequence[NDArray], device: Context | None) -> bool:
         """Whether what the arguments do not tell is still as it was: parameters' types, sharing of memory."""
-        held = self._held(found.trace)
+        if not found.trace.holds_on(device):
+            return False
+        held = self._held(found.trace, device)
         types = found.types[len(leaves) :]
         same = all(x._array.shape == t.shape and x._array.dtype == t.dtype.numpy for x, t in zip(held, types))
         return same and self._same_aliases(found.trace, leaves)
 
-    def _serves(self, known: Trace, types: Sequence[TensorType], training: bool, leaves: Sequence[NDArray]) -> bool:
-        return known.holds(types, training) and self._same_aliases(known, leaves)
+    def _serves(
+        self,
+        known: Trace,
+        types: Sequence[TensorType],
+        training: bool,
+        leaves: Sequence[NDArray],
+        device: Context | None,
+    ) -> bool:
+        return known.holds(types, training) and known.holds_on(device) and self._same_aliases(known, leaves)
 
     @staticmethod
     def _same_aliases(known: Trace, leaves: Sequence[NDArray]) -> bool:
         return not known.writes or alias_pattern([x._array for x in (*leaves, *known.captured)]) == known.aliases
 
     @staticmethod
-    def _held(known: Trace) -> list[NDArray]:
-        return [*(p.data() for p in known.params), *known.captured]
+    def _held(known: Trace, device: Context | None) -> list[NDArray]:
+        return [*(p._serving(device) for p in known.params), *known.captured]
 
     def _run(self, compiled: Compiled, leaves: Sequence[NDArray]) -> Any:
         known, session, block = compiled.trace, compiled.session, self.block
         epoch = int(EPOCH[0])  # read before the versions: a write in between is seen by the next call
-        inputs = session.inputs([*leaves, *self._held(known)])
+        inputs = session.inputs([*leaves, *self._held(known, compiled.device)])
         monitor = None
         if block._callback is not None:
             monitor = Monitor(block._callback, block._monitor_all, block._monitored_as_bound)
@@ -170,6 +191,9 @@ class CachedCall:
         outputs = session.run(inputs, monitor, release if releases else None)
         self._install(compiled, inputs, epoch)
         results = [NDArray._wrap(x) for x in outputs]
+        if compiled.device is not None:
+            for x in results:
+                x._storage = Storage(compiled.device)
         for k, (position, offset) in known.out_views.items():
             results[k] = _part(inputs.arrays[position], offset, outputs[k].shape, known.out_kinds[k])
         return known.rebuild(results)
@@ -177,7 +201,7 @@ class CachedCall:
     def _goes_native(self, compiled: Compiled) -> bool:
         """Whether the next call with this signature can go straight to native code, and mean the same."""
         known, callee = compiled.trace, compiled.session.callee
-        if not isinstance(callee, Executable) or callee.calls_host:
+        if not isinstance(callee, Executable) or callee.calls_host or compiled.device is not None:
             return False
         flat = known.out_form in (ARRAY, (list, *[ARRAY] * callee.n_outputs))
         if self.block._given_arrays(known.form) is None or not flat or compiled.session.streams:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -57,6 +58,13 @@ class Session:
         self.params = tuple(params)
         self.written = tuple(written)
         self.streams = streams
+
+    def for_other_parameters(self) -> Session:
+        """The same code for another copy of the parameters, with what is computed from that copy."""
+        other = copy.copy(self)
+        if isinstance(self.callee, Executable):
+            other.callee = self.callee.for_other_parameters()
+        return other
 
     def inputs(self, arrays: list[Any]) -> Inputs:
         """What a call with these arrays computes with. Takes the random key of that call."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from gluonjit import ndarray, symbol
 from gluonjit.base import StateChange, ValueNeeded
+from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend
 from gluonjit.execution.cached_call import CachedCall
 from gluonjit.gluon import export
@@ -240,12 +241,14 @@ class HybridBlock(Block):
 
     def _run_as_python(self, x: Any, *args: Any) -> Any:
         params: dict[str, Any] = {}
+        device = device_of(x, args)
         for name, p in self._reg_params.items():
-            params[name] = p._data
-            if p._data is None or p._computes_data:
+            if device is None and p._plain:
+                params[name] = p._data
+            else:
                 if p._deferred_init:
                     self._finish_deferred_init(x, *args)
-                params[name] = p.data()
+                params[name] = p._serving(device)
         return self.hybrid_forward(ndarray, x, *args, **params)
 
     def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -433,3 +436,13 @@ def _require_tensors(*args: Any) -> type:
     raise ValueError(
         "In HybridBlock, there must be one NDArray or one Symbol in the input. Please check the type of the args.\n"
     )
+
+
+def device_of(x: Any, args: Sequence[Any]) -> Context | None:
+    """Where the first array among a call's arguments is; None for cpu(0)."""
+    if isinstance(x, NDArray):
+        return x._device
+    for value in (*(x if isinstance(x, (list, tuple)) else ()), *args):
+        if tensor_kinds(value):
+            return device_of(value, ())
+    return None

@@ -58,7 +58,7 @@ def of_traces(block: str, prefix: str, traces: Sequence[Trace]) -> tuple[Symbol,
         )
     if trace.own_modes:
         _warn(f"{block} sets the training mode for a part of it; in the exported graph all has the caller's mode")
-    arrays = {param.name: param.data() for param in trace.params}
+    arrays = {param.name: param._reduce() for param in trace.params}
     taken = {node.name for node in post_order(trace.outputs)}
 
     def variable(kind: str, array: NDArray) -> Entry:

@@ -27,6 +27,7 @@ __all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDic
 
 
 _releasing = forks.held()
+_CPU = context.cpu(0)
 _ONE = 2
 """What `sys.getrefcount` counts when there is one reference: the other one is its argument."""
 
@@ -52,7 +53,8 @@ class Parameter:
     * `grad_req`: 'write', 'add' or 'null'; `differentiable=False` pins it to 'null'.
     * `stype`, `grad_stype`: kept for MXNet's sake. Everything is stored densely, so only `stype='default'` has data.
 
-    All contexts share the machine's memory, hence one array serves however many contexts `initialize` was given.
+    On several contexts it has an array for each: a layer called with arguments on `cpu(1)` computes with that of
+    `cpu(1)`. Nothing but `set_data` and its like keeps the copies equal.
 
     A subclass may override `data` to have something else computed with, such as weights with dropout. Such classes,
     written for MXNet, look at its `_ctx_map` and `_trainer`, and read the array by `_check_and_get`.
@@ -66,6 +68,8 @@ class Parameter:
     _trainer: Any = None
     _of_numpy = False
     """Whether the array is one of `mx.np`."""
+    _plain = False
+    """Whether layers compute with `_data`, and with nothing else, for arguments on cpu(0)."""
     _computes_data = False
     """Whether a subclass overrides `data`, so that `_data` is not what to compute with."""
 
@@ -104,7 +108,11 @@ class Parameter:
         self._differentiable = differentiable
         self._grad_req: str | None = None
         self._data = None
-        self._grad: ndarray.NDArray | None = None
+        """The array on the first context."""
+        self._replicas: list[ndarray.NDArray] = []
+        """Those on the others."""
+        self._grads: list[ndarray.NDArray] | None = None
+        """For each context, once anybody has asked."""
         self._ctx_list: list[context.Context] | None = None
         self._deferred_init: tuple[Any, ...] = ()
         """() or (init, contexts, default_init, value set meanwhile or None)."""
@@ -140,7 +148,7 @@ class Parameter:
     def _came_from(self, origin: Origin) -> None:
         """The array has the very elements of a file, and nobody has written to it yet."""
         data = self._data
-        if data is not None:
+        if data is not None and not self._replicas:
             origin.forget()
             self._origin = origin, data.storage().version
 
@@ -193,7 +201,7 @@ class Parameter:
             raise AssertionError(f"grad_req must be one of 'write', 'add', or 'null', but got '{req}'")
         self._grad_req = req if self._differentiable else "null"
         if self._grad_req == "null":
-            self._grad = None
+            self._grads = None
 
     @property
     def dtype(self) -> Any:
@@ -270,16 +278,24 @@ class Parameter:
         else:
             data[:] = value
         self._deferred_init = ()
-        self._ctx_list = ctx_list
         self._of_numpy = is_np_array()
-        self._rebind(as_np(data) if self._of_numpy else data)
+        self._place(data, ctx_list)
 
-    def _rebind(self, data: ndarray.NDArray | None) -> None:
-        """Makes `data` the parameter's array."""
+    def _place(self, data: ndarray.NDArray, contexts: list[context.Context]) -> None:
+        """Makes copies of `data` the parameter's arrays, one for each context; the first is `data` itself, if there."""
+        self._ctx_list = contexts
+        arrays = [data.as_in_context(contexts[0]), *(data.copyto(c) for c in contexts[1:])]
+        self._rebind(*(as_np(x) for x in arrays) if self._of_numpy else arrays)
+
+    def _rebind(self, data: ndarray.NDArray | None, *replicas: ndarray.NDArray) -> None:
+        """Makes these the parameter's arrays."""
         self._restore(overwritten=True)
-        old, self._data, self._grad = self._data, data, None
-        if old is not None:
-            old._wrote()  # compiled code watches the storage it was given; this makes it look here again
+        before = [self._data, *self._replicas]
+        self._data, self._replicas, self._grads = data, list(replicas), None
+        self._plain = data is not None and not self._computes_data and self._ctx_list == [_CPU]
+        for old in before:
+            if old is not None:
+                old._wrote()  # compiled code watches the storage it was given; this makes it look here again
 
     def set_data(self, data: Any) -> None:
         """Overwrites the value, in place; `data` (an NDArray, ndarray or nested list) is cast to the dtype.
@@ -291,7 +307,8 @@ class Parameter:
         self.shape = tuple(data.shape)
         self._restore(overwritten=True)
         if self._data is not None:
-            self._data[:] = data
+            for own in self._arrays():
+                own[:] = data
             return
         if not self._deferred_init:
             raise AssertionError(f"Parameter '{self.name}' has not been initialized")
@@ -302,15 +319,17 @@ class Parameter:
         self._dtype = dtype
         self._var = None
         if self._data is not None:
-            self._rebind(self._data.astype(dtype))
+            self._rebind(*(x.astype(dtype) for x in self._arrays()))
 
     def reset_ctx(self, ctx: Any) -> None:
-        """Names the contexts on which the parameter lives."""
+        """Moves the parameter to other contexts; of several copies, the mean goes."""
+        contexts = _context_list(ctx)
         if self._data is not None:
-            self._ctx_list = _context_list(ctx)
+            if contexts != self._ctx_list:
+                self._place(self._reduce(), contexts)
         elif self._deferred_init:
             init, _, default_init, data = self._deferred_init
-            self._deferred_init = (init, _context_list(ctx), default_init, data)
+            self._deferred_init = (init, contexts, default_init, data)
         else:
             raise ValueError(f"Cannot reset context for Parameter '{self.name}' because it has not been initialized.")
 
@@ -332,19 +351,47 @@ class Parameter:
         )
 
     def _on(self, ctx: context.Context | None) -> ndarray.NDArray:
-        """The array, which must exist and be on `ctx` (None: anywhere)."""
-        if self._data is None:
+        """The array on `ctx`; None: the only one there is, or that on the current context."""
+        data = self._data
+        if data is None:
             raise self._missing()
-        if ctx is not None and ctx not in self._ctx_list:  # type: ignore[operator]
-            raise RuntimeError(
-                f"Parameter '{self.name}' was not initialized on context {ctx}. "
-                f"It was only initialized on {self._ctx_list}."
-            )
-        return self._data
+        return data if ctx is None and not self._replicas else self._arrays()[self._place_of(ctx)]
+
+    def _place_of(self, ctx: context.Context | None) -> int:
+        """Which of the arrays is on `ctx` (None: the current context). RuntimeError when none is."""
+        ctx = ctx or context.current_context()
+        contexts = self.list_ctx()
+        for k, own in enumerate(contexts):
+            if own.device_id == ctx.device_id and (own.device_type == "gpu") == (ctx.device_type == "gpu"):
+                return k  # cpu_pinned(0) and cpu_shared(0) are cpu(0)'s memory
+        raise RuntimeError(
+            f"Parameter '{self.name}' was not initialized on context {ctx}. It was only initialized on {contexts}."
+        )
+
+    def _arrays(self) -> list[ndarray.NDArray]:
+        """The array of each context, in the order of `list_ctx`."""
+        data = self._data
+        if data is None:
+            raise self._missing()
+        return [data, *self._replicas]
+
+    def _serving(self, device: context.Context | None) -> ndarray.NDArray:
+        """What layers compute with when their arguments are on `device` (None: cpu(0))."""
+        return self.data(device or _CPU)
+
+    def _reduce(self) -> ndarray.NDArray:
+        """The mean over contexts, which is what files hold."""
+        first, *others = self._arrays()
+        if not others:
+            return first
+        total: Any = first
+        for x in others:
+            total = total + x.as_in_context(first.context)
+        return total / (1 + len(others))
 
     def _check_and_get(self, data: Any, ctx: Any) -> Any:
         """The array on `ctx`; for `ctx=list` a list of it for each context."""
-        return [self._on(c) for c in self.list_ctx()] if ctx is list else self._on(ctx)
+        return self._arrays() if ctx is list else self._on(ctx)
 
     def data(self, ctx: context.Context | None = None) -> ndarray.NDArray:
         """The parameter's array itself: writing to it changes the parameter.
@@ -359,26 +406,26 @@ class Parameter:
         return self._on(ctx)
 
     def list_data(self) -> list[ndarray.NDArray]:
-        """The array, once per context."""
-        return [self.data()] * len(self.list_ctx())
+        """The array of each context."""
+        return self._arrays()
 
     def grad(self, ctx: context.Context | None = None) -> ndarray.NDArray:
-        """The gradient buffer, which is zero until a backward pass has written to it."""
+        """The gradient buffer on `ctx`, as for `data`; it is zero until a backward pass has written to it."""
         if self._data is not None and self._grad_req == "null":
             raise RuntimeError(f"Cannot get gradient array for Parameter '{self.name}' because grad_req='null'")
-        data = self._on(ctx)
-        if self._grad is None:
-            self._grad = ndarray.zeros(self.shape, data.context, self.dtype)
-        return self._grad
+        arrays = self._arrays()
+        if self._grads is None:
+            self._grads = [ndarray.zeros(self.shape, x.context, self.dtype) for x in arrays]
+        return self._grads[0 if ctx is None and len(arrays) == 1 else self._place_of(ctx)]
 
     def list_grad(self) -> list[ndarray.NDArray]:
-        """The gradient buffer, once per context."""
-        return [self.grad()] * len(self.list_ctx())
+        """The gradient buffer of each context."""
+        return [self.grad(c) for c in self.list_ctx()]
 
     def zero_grad(self) -> None:
-        """Clears the gradient buffer, where there is one."""
-        if self._grad is not None:
-            self._grad[:] = 0
+        """Clears the gradient buffers, where there are some."""
+        for grad in self._grads or ():
+            grad[:] = 0
 
     def list_ctx(self) -> list[context.Context]:
         """The contexts given to `initialize`."""
@@ -610,7 +657,7 @@ class ParameterDict:
             param.zero_grad()
 
     def reset_ctx(self, ctx: Any) -> None:
-        """Names the contexts on which the parameters live."""
+        """Moves the parameters to other contexts; see `Parameter.reset_ctx`."""
         for param in self.values():
             param.reset_ctx(ctx)
 

@@ -41,7 +41,7 @@ def save_parameters(params: Mapping[str, Parameter], filename: str | os.PathLike
     if deduplicate:  # each under the last of its names, in the order of the first ones, as in MXNet
         last_name = {param: name for name, param in params.items()}
         params = {name: param for param, name in last_name.items()}
-    ndarray.save(filename, {name: param.data() for name, param in params.items()})
+    ndarray.save(filename, {name: param._reduce() for name, param in params.items()})
 
 
 def load_parameters(
@@ -109,7 +109,7 @@ def save_dict(params: ParameterDict, filename: str | os.PathLike[str], strip_pre
                 "forgot to use 'with name_scope()' when creating child blocks. For more info on naming, please see "
                 f"{NAMING}"
             )
-    ndarray.save(filename, {name[len(strip_prefix) :]: param.data() for name, param in params.items()})
+    ndarray.save(filename, {name[len(strip_prefix) :]: param._reduce() for name, param in params.items()})
 
 
 def check_prefix(params: ParameterDict, restore_prefix: str) -> None:
@@ -197,8 +197,7 @@ def assign(param: Parameter, data: NDArray, ctx: Any, cast_dtype: bool, dtype_so
         param.set_data(data)
     else:
         param._deferred_init = ()
-        param._ctx_list = contexts or [context.cpu()]
-        param._rebind(data if own else data.copy())
+        param._place(data if own else data.copy(), contexts or [context.cpu()])
     if origin is not None:
         param._came_from(origin)
 

@@ -186,11 +186,11 @@ class SymbolBlock(HybridBlock):
                             self.params.get(sibling).cast("float32")
 
     def reset_ctx(self, ctx: Any) -> None:
-        """Names the contexts on which the parameters live."""
+        """Moves the parameters to other contexts; see `Parameter.reset_ctx`."""
         self.collect_params().reset_ctx(ctx)
 
     def _exported(self) -> tuple[Symbol, dict[str, Any]]:
-        return self._graph, {name: param.data() for name, param in self._params.items()}
+        return self._graph, {name: param._reduce() for name, param in self._params.items()}
 
 
 def _is_symbol(value: Any) -> bool:

@@ -18,8 +18,10 @@ class Trainer:
 
     * `params`: a ParameterDict, a dict (taken in the order of its keys) or a list of Parameters, initialized.
     * `optimizer`: an Optimizer, or a registered name with `optimizer_params` as settings.
-    * `kvstore`, `compression_params`, `update_on_kvstore`: how MXNet sums gradients over devices. All contexts share
-      one memory here, so they have no effect.
+    * `kvstore`, `compression_params`, `update_on_kvstore`: how MXNet sums gradients over devices, which all have the
+      host's memory here; they have no effect.
+
+    Each context has an updater of its own, for its own copies of the parameters.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class Trainer:
             self._optimizer.param_dict = by_index
         else:
             self._optimizer = opt.create(optimizer, param_dict=by_index, **(optimizer_params or {}))
-        self._updaters = [opt.get_updater(self._optimizer)]
+        self._updaters = [opt.get_updater(self._optimizer) for _ in self._contexts or [None]]
         self._scale = self._optimizer.rescale_grad
 
     def _common_contexts(self) -> Any:
@@ -98,6 +100,9 @@ class Trainer:
     def load_states(self, fname: str | os.PathLike[str]) -> None:
         """Takes over what `save_states` wrote. Only for files that are trusted: they are unpickled."""
         with open(fname, "rb") as file:
-            self._updaters[0].set_states(file.read())
+            states = file.read()
+        for updater in self._updaters:
+            updater.set_states(states)
+            updater.optimizer = self._updaters[0].optimizer
         self._optimizer = self._updaters[0].optimizer
         self._optimizer.param_dict = dict(enumerate(self._params))

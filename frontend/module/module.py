@@ -159,8 +159,7 @@ class Module(BaseModule):
             if param._data is None:
                 type = self._types[name]
                 param.dtype, param.shape = type.dtype.numpy.name, type.shape
-                param._ctx_list = self._context
-                param._rebind(ndarray.zeros(type.shape, dtype=type.dtype.numpy))
+                param._place(ndarray.zeros(type.shape, dtype=type.dtype.numpy), self._context[:1])
         self._states = [self._zeros(name) for name in self._state_names]
         if self._loaded is not None:
             self._copy(*self._loaded)
@@ -298,7 +297,7 @@ class Module(BaseModule):
         for name in self._inputs:
             x = given[name] if name in given else self._zeros(name)
             type = self._types[name]
-            inputs.append(x if x.dtype == type.dtype.numpy.type else x.astype(type.dtype.numpy))
+            inputs.append(x.astype(type.dtype.numpy, copy=False).as_in_context(self._context[0]))
         training = self.for_training if is_train is None else is_train
         with autograd.train_mode() if training else autograd.predict_mode():
             outputs = self._bound()(*inputs)

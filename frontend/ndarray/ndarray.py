@@ -132,8 +132,13 @@ class NDArray(Array):
         return "default"
 
     @property
+    def _device(self) -> Context | None:
+        """The context; None for cpu(0), where nearly everything is."""
+        return None if self._storage is None else self._storage.context
+
+    @property
     def context(self) -> Context:
-        return (self._storage.context if self._storage is not None else None) or _CPU
+        return self._device or _CPU
 
     ctx = context
 

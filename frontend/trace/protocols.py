@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from gluonjit.context import Context
+
 Shape = tuple[int, ...]
 
 
@@ -33,6 +35,15 @@ class Held(Protocol):
 
     def data(self) -> Any:
         """The NDArray; an error where there is none."""
+
+    def _serving(self, device: Context | None) -> Any:
+        """The NDArray for arguments on a device (None: cpu(0)); an error where there is none."""
+
+    def _arrays(self) -> list[Any]:
+        """The NDArrays of all devices."""
+
+    def _reduce(self) -> Any:
+        """The NDArray for a file."""
 
     def var(self) -> Any:
         """The variable that stands for it in graphs."""

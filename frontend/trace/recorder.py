@@ -67,6 +67,8 @@ class Recorder:
         self.partial = self._table.partial
         self.facts: dict[Fact, Any] = {}
         self.mode_fact = False
+        self.context_fact = False
+        """Whether the program has asked where its arguments are."""
         """Whether the program asked for the mode."""
         self.blocks: list[Program] = []
         """Those whose `hybrid_forward` is running, innermost last."""
@@ -120,7 +122,8 @@ class Recorder:
     def capture(self, x: NDArray) -> TracedSymbol:
         """An array from outside: an input of the graph, by reference; a parameter's array is that parameter."""
         if self._owners is None:
-            self._owners = {id(p._data): p for p in self.block.collect_params().values() if p._data is not None}
+            known = (p for p in self.block.collect_params().values() if p._data is not None)
+            self._owners = {id(array): p for p in known for array in p._arrays()}
         if id(x) in self._owners:
             return self.parameter(self._owners[id(x)])
         key = _elements(x)
@@ -134,7 +137,8 @@ class Recorder:
 
     def uses(self, x: NDArray) -> bool:
         """Whether an array from outside, or a parameter's, has been captured."""
-        return _elements(x) in self._captured or any(p._data is x for p in self._parameters)
+        known = (p for p in self._parameters if p._data is not None)
+        return _elements(x) in self._captured or any(x is own for p in known for own in p._arrays())
 
     def constant(self, value: np.ndarray) -> TracedSymbol:
         """An array that the program makes anew in every call, always with this value."""

@@ -78,6 +78,7 @@ class TracedSymbol(Symbol):
 
     @property
     def context(self) -> Any:
+        self._recorder.context_fact = True
         return self._recorder.context
 
     ctx = context

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import MXNetError, TraceError
+from gluonjit.context import Context, cpu
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 from gluonjit.language import forms, running
@@ -47,7 +48,8 @@ class Trace:
       `rebuild` makes a result from output arrays.
     * `out_views`: the outputs that are memory of an input: its position among the inputs, and at which of its elements
       they start.
-    * `facts`: what the program asked of types; `training` the mode it ran in, which is a fact if `mode_fact`.
+    * `facts`: what the program asked of types; `training` the mode it ran in, which is a fact if `mode_fact`;
+      `context` the arguments' device, which is one if `context_fact`.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Trace:
         self.facts: Mapping[facts.Fact, Any] = recorder.facts
         self.training = recorder.training
         self.mode_fact = recorder.mode_fact
+        self.context, self.context_fact = recorder.context, recorder.context_fact
         self.constants = recorder.constants
         self._modes = recorder.modes
         self._program = recorder.nodes
@@ -122,6 +125,10 @@ class Trace:
         """The types of all graph inputs but the random key, given those of the arguments."""
         held = [type_of(p._data._array) if p._data is not None else _declared(p) for p in self.params]
         return [*types, *held, *(type_of(x._array) for x in self.captured)]
+
+    def holds_on(self, device: Context | None) -> bool:
+        """Whether the same graph is right for arguments on this device (None: cpu(0))."""
+        return not self.context_fact or self.context == (device or cpu(0))
 
     def holds(self, types: Sequence[TensorType], training: bool) -> bool:
         """Whether the same graph is right for arguments of these types, in this mode.

@@ -121,22 +121,76 @@ def test_gradients():
     assert Parameter("w", differentiable=False).grad_req == "null"
 
 
+def values(arrays):
+    return [(x.asnumpy().tolist(), x.context) for x in arrays]
+
+
 def test_contexts():
+    """What MXNet answers to the same calls."""
+    one, two, three = mx.cpu(0), mx.cpu(1), mx.cpu(2)
     param = Parameter("w", shape=(2,))
-    param.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
-    assert param.list_ctx() == [mx.cpu(0), mx.cpu(1)] and len(param.list_data()) == 2
-    assert param.data(mx.cpu(1)).shape == (2,)
-    with pytest.raises(
-        RuntimeError,
-        match=r"was not initialized on context cpu\(2\). It was only initialized on \[cpu\(0\), cpu\(1\)\]",
-    ):
-        param.data(mx.cpu(2))
-    param.reset_ctx(mx.cpu(2))
-    assert param.data(mx.cpu(2)).shape == (2,)
+    param.initialize(mx.init.One(), ctx=[one, two])
+    assert param.list_ctx() == [one, two]
+    assert values(param.list_data()) == [([1, 1], one), ([1, 1], two)]
+    assert param.data(one) is param.list_data()[0] is param.data()
+    with two:
+        assert param.data() is param.data(two)
+    assert param.data(mx.cpu_pinned(1)) is param.data(two)
+    missing = r"was not initialized on context cpu\(2\). It was only initialized on \[cpu\(0\), cpu\(1\)\]"
+    for read in (param.data, param.grad):
+        with pytest.raises(RuntimeError, match=missing):
+            read(three)
+    param.data(two)[:] = 5
+    assert values(param.list_data()) == [([1, 1], one), ([5, 5], two)]
+    param.set_data(mx.nd.array([3, 4]))
+    assert values(param.list_data()) == [([3, 4], one), ([3, 4], two)]
+    param.data(two)[:] = 7
+    param.cast("float64")
+    assert values(param.list_data()) == [([3, 4], one), ([7, 7], two)] and param.data(two).dtype == np.float64
+    param.reset_ctx(two)
+    assert values(param.list_data()) == [([5, 5.5], two)] and param.data() is param.data(two)
+    with pytest.raises(RuntimeError, match=r"not initialized on context cpu\(0\)"):
+        param.data(one)
+    param.reset_ctx([one, three])
+    assert values(param.list_data()) == [([5, 5.5], one), ([5, 5.5], three)]
+    other = Parameter("q", shape=(2,))
+    other.initialize(ctx=[two, three])
+    with pytest.raises(RuntimeError, match=r"not initialized on context cpu\(0\)"):
+        other.data()
     with pytest.raises(ValueError, match="Cannot reset context for Parameter 'v' because it has not been initialized"):
         Parameter("v").reset_ctx(mx.cpu())
     with pytest.raises(mx.MXNetError):
         Parameter("w", shape=(0,), allow_deferred_init=True).initialize(ctx=mx.gpu())
+
+
+def test_each_context_has_a_gradient_buffer():
+    param = Parameter("w", shape=(2,))
+    param.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
+    param.grad(mx.cpu(1))[:] = 3
+    assert values(param.list_grad()) == [([0, 0], mx.cpu(0)), ([3, 3], mx.cpu(1))]
+    assert param.grad() is param.list_grad()[0]
+    param.zero_grad()
+    assert values(param.list_grad()) == [([0, 0], mx.cpu(0)), ([0, 0], mx.cpu(1))]
+
+
+def test_deferred_initialization_on_several_contexts():
+    param = Parameter("d", shape=(0,), allow_deferred_init=True)
+    param.initialize("ones", ctx=[mx.cpu(0), mx.cpu(1)])
+    assert param.list_ctx() == [mx.cpu(0), mx.cpu(1)]
+    param.set_data(mx.nd.ones((3,)) * 2)
+    with pytest.raises(gluon.DeferredInitializationError):
+        param.list_data()
+    param.reset_ctx([mx.cpu(1), mx.cpu(2)])
+    param._finish_deferred_init()
+    assert values(param.list_data()) == [([2, 2, 2], mx.cpu(1)), ([2, 2, 2], mx.cpu(2))]
+    drawn = Parameter("r", shape=(3,))
+    drawn.initialize(mx.init.Normal(), ctx=[mx.cpu(0), mx.cpu(1)])
+    np.testing.assert_array_equal(*(x.asnumpy() for x in drawn.list_data()))
+    drawn.initialize(ctx=[mx.cpu(2)], force_reinit=True)
+    assert drawn.list_ctx() == [mx.cpu(2)]
+    constant = gluon.Constant("k", mx.nd.array([1, 2]))
+    constant.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
+    assert values(constant.list_data()) == [([1, 2], mx.cpu(0)), ([1, 2], mx.cpu(1))]
 
 
 def test_storage_types():

@@ -59,7 +59,7 @@ def test_imports(dense, x):
 def test_one_name(dense, x):
     block = SymbolBlock.imports("net-symbol.json", "data", "net-0000.params", ctx=mx.cpu(1))
     assert block.params["dense0_bias"].list_ctx() == [mx.cpu(1)]
-    assert_close(block(x).asnumpy(), dense(x).asnumpy())
+    assert_close(block(x.as_in_context(mx.cpu(1))).asnumpy(), dense(x).asnumpy())
 
 
 def test_wrong_name(dense):

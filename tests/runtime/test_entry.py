@@ -165,6 +165,8 @@ def unexpected(a):
         pass
 
     empty = Wrapper.__new__(Wrapper)
+    elsewhere = Wrapper(a)
+    elsewhere._storage = Storage("cpu(1)")
     order = np.asfortranarray(a)
     misaligned = np.empty(a.nbytes + 1, np.uint8)[1:].view(a.dtype).reshape(a.shape)
     return {
@@ -180,6 +182,7 @@ def unexpected(a):
         "shape": Wrapper(a.reshape(4, 2)),
         "layout": Wrapper(order),
         "alignment": Wrapper(misaligned),
+        "another device": elsewhere,
     }
 
 
