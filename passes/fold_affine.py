@@ -176,9 +176,12 @@ class _Folder(Rewriter):
         return found is not None
 
     def _linear(self, op: Op) -> _Linear | None:
-        """The anchor, if one operand holds weights and the other one data."""
+        """The anchor, if one operand holds weights and the other one data.
+
+        Weights are what is fixed, on either side of a product. A convolution's two operands do not mean the same: an
+        image that is fixed, convolved with filters that are not, has no weights here."""
         fixed = [v in self.fixed for v in op.operands]
-        if fixed[0] == fixed[1]:
+        if fixed[0] == fixed[1] or (op.name == "conv" and fixed[0]):
             return None
         # Of an anchor further down, asked about by `_is_taken`, operands may be further down, too.
         linear = _Linear(op, tuple(self.env.get(v, v) for v in op.operands), 1 if fixed[1] else 0)

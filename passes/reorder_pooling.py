@@ -43,7 +43,10 @@ def reorder_pooling(graph: Graph) -> Graph:
             conv = only_for(op.operands[0], "conv")
             if conv is None or not _is_pointwise(conv) or not _sums_pixels(op, conv) or not _pools_first(conv, op):
                 return None
-            x, w = b.producer(operands[0]).operands  # type: ignore[union-attr]
+            made = b.producer(operands[0])
+            if made is None or made.name != "conv":  # it has changed places with what is before it
+                return None
+            x, w = made.operands
             return [b.conv(b.reduce_window(x, **op.attrs), w, **conv.attrs)]
         if op.name == "conv" and _is_pointwise(op):
             scale = only_for(op.operands[0], "div") or only_for(op.operands[0], "mul")
@@ -56,7 +59,10 @@ def reorder_pooling(graph: Graph) -> Graph:
                 if number is None:
                     return None
                 x = b.producer(x).operands[0]  # type: ignore[union-attr]
-            y = b.conv(b.producer(x).operands[0], operands[1], **op.attrs)  # type: ignore[union-attr]
+            made = b.producer(x)
+            if made is None or made.name != "reduce_window":  # as above
+                return None
+            y = b.conv(made.operands[0], operands[1], **op.attrs)
             y = b.reduce_window(y, **pool.attrs)
             return [y if scale is None else b.emit(scale.name, [y, b.broadcast(number, shape=y.shape, dims=())])[0]]
         return None

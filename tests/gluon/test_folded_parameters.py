@@ -53,6 +53,22 @@ def test_parameters_written_after_compilation(key):
     pair.check(f"{key} written in place")
 
 
+@pytest.mark.parametrize("batch", [4, 3])
+@pytest.mark.parametrize("operator", ["Convolution", "Deconvolution"])
+def test_the_kernel_is_an_argument_and_the_image_fixed(operator, batch):
+    """What scales the channels belongs to the kernel, though the image is what does not change."""
+    image, scale = mx.nd.random.normal(shape=(batch, 4, 6, 6)), mx.nd.arange(1, 5).reshape((1, 4, 1, 1))
+
+    def program(F, kernel):
+        y = getattr(F, operator)(image, kernel, kernel=(3, 3), num_filter=4, no_bias=True)
+        return F.broadcast_add(F.broadcast_mul(y, scale), scale)
+
+    nets = [nn.HybridLambda(program) for _ in range(2)]
+    nets[1].hybridize()
+    kernel = mx.nd.random.normal(shape=(4, 4, 3, 3))
+    assert_close(nets[1](kernel).asnumpy(), nets[0](kernel).asnumpy(), "", 1e-5)
+
+
 def test_training_takes_the_batchs_statistics_and_evaluation_the_new_ones():
     pair = Pair()
     pair.check("before")

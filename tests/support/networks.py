@@ -1,8 +1,8 @@
 """Random networks: convolutions, dense layers, scales and shifts, pooling, residual sums, concatenations.
 
 `random_network(seed)` gives a graph of level `legal` whose weights are the inputs in `params`, and float32 arrays for
-its inputs, so scaled that values stay near 1. Scales and shifts are parameters, constants or, now and then, data, which
-no pass may take for parameters.
+its inputs, so scaled that values stay near 1. Now and then weights, scales and shifts are data, which no pass may take
+for parameters, and an image is a parameter, which no pass may take for weights.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class _Maker:
         self.draws = np.random.RandomState(self.rng.randrange(2**31))
         size = self.rng.randint(4, 9)
         for _ in range(self.rng.randint(1, 2)):
-            self.images.append(self.array((self.rng.randint(1, 2), self.rng.choice((2, 3, 4)), size, size)))
+            make = self.param if self.rng.random() < 0.25 else self.array
+            self.images.append(make((self.rng.randint(1, 3), self.rng.choice((2, 3, 4)), size, size)))
 
     def array(self, shape: tuple[int, ...], low: float = -1, high: float = 1) -> Value:
         value = self.b.input(f"x{len(self.arrays)}", TensorType(F32, shape))
@@ -46,6 +47,11 @@ class _Maker:
     def param(self, shape: tuple[int, ...], low: float = -1, high: float = 1) -> Value:
         self.params.append(self.array(shape, low, high))
         return self.params[-1]
+
+    def weights(self, shape: tuple[int, ...], terms: int) -> Value:
+        """Of a layer that sums so many terms; seldom data."""
+        make = self.array if self.rng.random() < 0.15 else self.param
+        return make(shape, -((3 / terms) ** 0.5), (3 / terms) ** 0.5)
 
     def image(self) -> Value:
         """One of the images, rather a late one; several times the same."""
@@ -72,7 +78,7 @@ class _Maker:
             low.append(rng.choice((0, taps[-1] // 2)))
             high.append(rng.choice((0, taps[-1] // 2, 0 if taps[-1] > 1 else -(length > 1))))
         fan_in = channels // groups * taps[0] * taps[1]
-        w = self.param((filters, channels // groups, *taps), -((3 / fan_in) ** 0.5), (3 / fan_in) ** 0.5)
+        w = self.weights((filters, channels // groups, *taps), fan_in)
         attrs = {"stride": stride, "low": low, "high": high, "groups": groups}
         return self.b.conv(x, w, dilation=(1, 1), input_dilation=(1, 1), **attrs)
 
@@ -138,7 +144,7 @@ class _Maker:
         return y if first else self._pointwise(y)
 
     def _pointwise(self, x: Value) -> Value:
-        w = self.param((self.rng.choice((2, 6)), x.shape[1], 1, 1))
+        w = self.weights((self.rng.choice((2, 6)), x.shape[1], 1, 1), 3)
         plain = {"low": (0, 0), "high": (0, 0), "stride": (1, 1), "dilation": (1, 1), "input_dilation": (1, 1)}
         return self.b.conv(x, w, **plain)
 
@@ -156,13 +162,24 @@ class _Maker:
         return self.b.slice(x, start=start, size=size, step=step)
 
     def dense(self) -> Value:
-        """Some features of a flattened image: this is not an image again."""
-        x, b = self.image(), self.b
-        flat = b.reshape(x, shape=(x.shape[0], x.size // x.shape[0]))
-        terms = flat.shape[1]
-        w = self.param((5, terms), -((3 / terms) ** 0.5), (3 / terms) ** 0.5)
-        y = b.dot_general(flat, w, contract=((1,), (1,)))
-        return b.mul(y, b.broadcast(self.param((5,)), shape=y.shape))
+        """Some features of a flattened image, or of each of its channels, scaled: this is not an image again.
+
+        The weights are either operand; the scale varies along any axis of the result."""
+        x, b, rng = self.image(), self.b, self.rng
+        if rng.random() < 0.3:
+            flat, batch = b.reshape(x, shape=(*x.shape[:2], x.size // (x.shape[0] * x.shape[1]))), (1, 0)
+        else:
+            flat, batch = b.reshape(x, shape=(x.shape[0], x.size // x.shape[0])), ()
+        terms = flat.shape[-1]
+        w = self.weights((flat.shape[1], 5, terms) if batch else (5, terms), terms)
+        sides = [(flat, (flat.ndim - 1,), batch[:1]), (w, (w.ndim - 1,), batch[1:])]
+        if rng.random() < 0.4:
+            sides.reverse()
+        (left, *of_left), (right, *of_right) = sides
+        contract, paired = zip(of_left, of_right, strict=True)
+        y = b.dot_general(left, right, contract=contract, batch=paired)
+        axis = rng.randrange(y.ndim)
+        return b.mul(y, b.broadcast(self.param((y.shape[axis],)), shape=y.shape, dims=(axis,)))
 
 
 LAYERS = (
