@@ -6,8 +6,7 @@ pointers, makes the result arrays, gives up the GIL unless the call is brief, ca
 results. Anything unexpected (another type, shape, dtype, layout, a changed parameter, a busy arena, training mode) goes
 to the record's Python fallback with the same arguments, so `@fast` never has to explain an error.
 
-`@run` calls a native function with denormals flushed to zero and the caller's floating-point mode restored;
-`@dispatch` does so on several threads (`codegen.team`, whose code is in the same module).
+`@run` calls a native function on this thread, `@dispatch` on several (`codegen.team`, whose code is in the same module).
 
 NumPy's own memory begins anywhere, and vectors that are stored across the ends of cache lines take twice as long. So
 large results get memory from the C library, which NumPy frees when the array dies.
@@ -17,7 +16,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from gluonjit.codegen.llvm import KERNEL_PARAMS, Exit, Function, Module
+from gluonjit.codegen.llvm import Exit, Function, Module
 from gluonjit.codegen.target import Target
 from gluonjit.codegen.team import add_team
 
@@ -63,7 +62,8 @@ class Field(IntEnum):
     NO_MEMORY = 35  # PyErr_NoMemory
     MADVISE = 36  # or 0
     STORAGE_CONTEXT = 37  # byte offset of Storage.context
-    COUNT = 38
+    FLUSH = 38  # nonzero: denormals count as zero during the call
+    COUNT = 39
 
 
 class Array(IntEnum):
@@ -90,20 +90,12 @@ _MADV_HUGEPAGE = 14
 
 
 def entry_module(target: Target, sleep: str | None) -> str:
-    """LLVM text of the module that holds `@fast`, `@run` and the team's functions. `sleep`: see `codegen.team`."""
+    """LLVM text of the module that holds `@fast` and the team's functions. `sleep`: see `codegen.team`."""
     module = Module(target)
     add_team(module, sleep)
-    _run(module)
     _aligned_array(module)
     _fast(module)
     return module.text()
-
-
-def _run(module: Module) -> None:
-    f = module.function("run", (("ptr", "function"), *KERNEL_PARAMS))
-    saved = f.target.flush_denormals(f)
-    f.call("%function", "void", *((type, f"%{name}") for type, name in KERNEL_PARAMS))
-    f.target.restore_denormals(f, saved)
 
 
 def _word(f: Function, field: Field, type: str = "ptr") -> str:
@@ -284,12 +276,12 @@ def _call(f: Function, table: str, arena: str) -> None:
     function = ("ptr", _word(f, Field.FUNCTION)), ("ptr", table)
     brief = f.op(f"icmp eq ptr {save}, null")
     state = f.either(brief, "ptr", lambda: "null", lambda: f.call(save, "ptr"))
-    alone = f.op(f"icmp eq ptr {team}, null")
+    alone, flush = f.op(f"icmp eq ptr {team}, null"), ("i64", _word(f, Field.FLUSH, "i64"))
     with f.if_(alone):
-        f.call("run", "void", *function, ("i64", 0), ("i64", 1))
+        f.call("run", "void", *function, ("i64", 0), ("i64", 1), flush)
     with f.if_(f.op(f"xor i1 {alone}, true")):
         nthreads, short = (_word(f, field, "i64") for field in (Field.NTHREADS, Field.SHORT))
-        f.call("dispatch", "void", ("ptr", team), *function, ("i64", nthreads), ("i64", short))
+        f.call("dispatch", "void", ("ptr", team), *function, ("i64", nthreads), ("i64", short), flush)
     with f.if_(f.op(f"xor i1 {brief}, true")):
         f.call(restore, "void", ("ptr", state))
     f.store("ptr", arena, arena_field, 8)

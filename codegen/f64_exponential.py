@@ -17,6 +17,8 @@ _LOG2E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
 LEAST = 2.0**-1022
 _EXP_HIGHEST, _EXP_LOWEST = 709.782712893384, -708.3964185322641
+_EXP_ZERO = -746.0
+"""Where exp is less than half of the least denormal number, 2⁻¹⁰⁷⁴."""
 
 
 def _reduced(x: Num) -> tuple[Num, Num]:
@@ -29,10 +31,14 @@ _EXPM1 = [1 / math.factorial(k) for k in range(2, 15)]  # (e^r - 1 - r) / r²: t
 
 
 def exp(x: Num) -> Num:
+    x = x.maximum(_EXP_ZERO)
     t, r = _reduced(x)
     y = fma(polynomial(r, _EXPM1), r * r, r) + 1.0
     y = (y.bits() + (t.bits() << 52)).as_float()
-    return where(x > _EXP_HIGHEST, INF, where(x < _EXP_LOWEST, 0.0, y))
+    # See vecmath.exp.
+    sum = (y.bits() + (56 << 52)).as_float() + 2.0**-966
+    denormal = (sum.bits() - ((1023 - 966) << 52)).as_float()
+    return where(x > _EXP_HIGHEST, INF, where(x < _EXP_LOWEST, denormal, y))
 
 
 def expm1(x: Num) -> Num:
@@ -41,7 +47,7 @@ def expm1(x: Num) -> Num:
     half = ((t.bits() << 52) + (1022 << 52)).as_float()
     y = fma(p, half, half - 0.5)
     y = y + y
-    return where(x > _EXP_HIGHEST, INF, where(x.equals(0.0), x, y))
+    return where(x > _EXP_HIGHEST, INF, where(abs(x) < 2.0**-54, x, y))
 
 
 def sigmoid(x: Num) -> Num:
@@ -78,6 +84,13 @@ def split(x: Num) -> tuple[Num, Num]:
     return e, ((i & 0xFFFFFFFFFFFFF) + root).as_float() - 1.0
 
 
+def split_any(x: Num) -> tuple[Num, Num]:
+    """`split`, for denormal numbers, too."""
+    is_denormal = x < LEAST
+    e, f = split(where(is_denormal, x * 2.0**52, x))
+    return e - where(is_denormal, x.of(52.0), 0.0), f
+
+
 ATANH = [2 / (2 * k + 3) for k in range(11)]  # (2 atanh(s) - 2s) / s³ in s², for |s| <= 0.1716: the rest is 1e-18
 
 
@@ -94,17 +107,17 @@ def _log_of(e: Num, f: Num) -> Num:
 
 
 def _log_edges(x: Num, y: Num) -> Num:
-    y = where(x < LEAST, where(x < 0.0, x.of(NAN), -INF), y)
+    y = where(x > 0.0, y, where(x < 0.0, x.of(NAN), -INF))
     return where(x < INF, y, x)
 
 
 def log(x: Num) -> Num:
-    return _log_edges(x, _log_of(*split(x)))
+    return _log_edges(x, _log_of(*split_any(x)))
 
 
 def _log_in_base(x: Num, high: float, low: float, factor: float) -> Num:
     """e · (high + low) + factor · log(1 + f), for bases where the logarithm of 2 is high + low."""
-    e, f = split(x)
+    e, f = split_any(x)
     y = _log_of(e * 0.0, f) * factor
     return _log_edges(x, fma(e, high, fma(e, low, y)))
 

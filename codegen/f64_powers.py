@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gluonjit.codegen.f64_exponential import ATANH, LEAST, LN2_HIGH, LN2_LOW, exp, log, split
+from gluonjit.codegen.f64_exponential import ATANH, LEAST, LN2_HIGH, LN2_LOW, exp, log, split_any
 from gluonjit.codegen.number import Num, fma, polynomial, where
 from gluonjit.codegen.values import Val
 from gluonjit.ir.types import F64
@@ -21,7 +21,7 @@ def two_product(a: Num, b: Num) -> tuple[Num, Num]:
 def pow(x: Num, y: Num) -> Num:
     """exp(y log|x|), with the logarithm in two parts, since its error is multiplied by up to 709; then the sign."""
     a = abs(x)
-    e, f = split(a)
+    e, f = split_any(a)
     # log(1 + f) = 2s + s³ R(s²): what rounding s loses is recovered from the division's remainder.
     d = f + 2.0
     s = f / d
@@ -37,10 +37,10 @@ def pow(x: Num, y: Num) -> Num:
     p, p_low = two_product(y, total)
     p_low = fma(y, low, p_low)
     z = exp(p)
-    z = where(abs(p) < 708.0, fma(z, p_low, z), z)
+    z = where((p > -746.0) & (z < INF), fma(z, p_low, z), z)
 
     below = y < 0.0
-    z = where(a < LEAST, where(below, z.of(INF), 0.0), z)
+    z = where(a.equals(0.0), where(below, z.of(INF), 0.0), z)
     z = where(a.equals(INF), where(below, z.of(0.0), INF), z)
     infinite = abs(y).equals(INF)
     z = where(infinite, where(a.equals(1.0), 1.0, where((a > 1.0) ^ below, z.of(INF), 0.0)), z)
@@ -54,11 +54,14 @@ def pow(x: Num, y: Num) -> Num:
 
 
 def cbrt(x: Num) -> Num:
-    """exp(log|x| / 3), and a step of Newton's method."""
+    """exp(log|x| / 3), and a step of Newton's method; of 2⁵⁴ x where x is denormal, as its step would have no digits."""
     a = abs(x)
-    y = exp(log(a) * (1 / 3))
-    y = y - (y * y * y - a) / (y * y * 3.0)
-    return where((a >= LEAST) & (a < INF), y, a).with_sign_of(x)
+    is_denormal = a < LEAST
+    b = where(is_denormal, a * 2.0**54, a)
+    y = exp(log(b) * (1 / 3))
+    y = y - (y * y * y - b) / (y * y * 3.0)
+    y = where(is_denormal, y * 2.0**-18, y)
+    return where((a > 0.0) & (a < INF), y, a).with_sign_of(x)
 
 
 def hypot(x: Num, y: Num) -> Num:

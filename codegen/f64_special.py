@@ -129,9 +129,9 @@ def lgamma(x: Num) -> Num:
         product = product * (z + float(k))
     y = where(small, y - log(where(small, product, 1.0)), y)
     y = where(w < INF, y, INF)
-    # gamma(x) gamma(1 - x) = π / sin(π x)
+    # gamma(x) gamma(1 - x) = π / sin(π x); where sin(π x) is π x, a denormal x would lose its digits by it.
     sine, _ = _sine_cosine_of_turns(_distance(x))
-    reflected = math.log(math.pi) - log(abs(sine)) - y
+    reflected = -log(where(abs(x) < 2.0**-60, abs(x), abs(sine) * (1 / math.pi))) - y
     y = where(x < 0.5, where(sine.equals(0.0), INF, reflected), y)
     return where(abs(x).equals(INF), INF, where(x.equals(x), y, NAN))
 

@@ -32,7 +32,11 @@ def lower_host(name: str, op: Op, module: Module) -> None:
 def _call(f: Function, op: Op) -> None:
     text = np.frombuffer(_text(op).encode(), np.uint8)
     f.module.declare(CALLBACK, "void", ["ptr", "i64", "ptr"])
+    mode = f.target.float_mode(f)
+    # What users wrote in Python is not to find denormals flushed, if they are.
+    f.target.set_float_mode(f, f.op(f"and i64 {mode}, {~f.target.flush_bits}"))
     f.call(CALLBACK, "void", ("ptr", f.module.constant(text)), ("i64", text.size), ("ptr", "%table"))
+    f.target.set_float_mode(f, mode)
 
 
 def _text(op: Op) -> str:

@@ -23,23 +23,32 @@ if TYPE_CHECKING:
 class Target(Machine):
     """A machine, and what LLVM spells otherwise on each."""
 
-    # Denormals cost a hundred cycles each on some machines, and nobody means them: the native entry flushes them to
-    # zero, and puts the caller's mode back when it leaves.
+    # How a thread treats denormals is in its floating-point control register. All threads of a call compute in the
+    # caller's mode, as NumPy does there, unless the call wants denormals flushed.
 
-    def flush_denormals(self, f: Function) -> str | None:
-        """Emits code that flushes denormal operands and results to zero; returns what `restore_denormals` needs."""
+    @property
+    def flush_bits(self) -> int:
+        """The bits of the register by which denormal operands and results become zero; 0 where none are known."""
+        return {"x86": 0x8040, "aarch64": 1 << 24}.get(self.arch, 0)  # FTZ is bit 15, DAZ bit 6; FZ is bit 24
+
+    def float_mode(self, f: Function) -> str:
+        """Emits code that reads this thread's register (i64)."""
         if self.arch == "x86":
             slot = f.alloca("i32")
             f.intrinsic("llvm.x86.sse.stmxcsr", "void", ("ptr", slot), overload=())
-            old = f.load("i32", slot)
-            f.store("i32", f.op(f"or i32 {old}, {0x8040}"), slot)  # FTZ is bit 15, DAZ bit 6
-            f.intrinsic("llvm.x86.sse.ldmxcsr", "void", ("ptr", slot), overload=())
-            return old
+            return f.op(f"zext i32 {f.load('i32', slot)} to i64")
         if self.arch == "aarch64":
-            old = f.intrinsic("llvm.aarch64.get.fpcr", "i64", overload=())
-            f.intrinsic("llvm.aarch64.set.fpcr", "void", ("i64", f.op(f"or i64 {old}, {1 << 24}")), overload=())
-            return old
-        return None
+            return f.intrinsic("llvm.aarch64.get.fpcr", "i64", overload=())
+        return "0"
+
+    def set_float_mode(self, f: Function, mode: str) -> None:
+        """Emits code that writes it."""
+        if self.arch == "x86":
+            slot = f.alloca("i32")
+            f.store("i32", f.op(f"trunc i64 {mode} to i32"), slot)
+            f.intrinsic("llvm.x86.sse.ldmxcsr", "void", ("ptr", slot), overload=())
+        elif self.arch == "aarch64":
+            f.intrinsic("llvm.aarch64.set.fpcr", "void", ("i64", mode), overload=())
 
     def pause(self, f: Function) -> None:
         """Emits what a thread does between two looks at a word that another one is to change."""
@@ -52,16 +61,6 @@ class Target(Machine):
         """Emits what lets other threads see stores past the caches."""
         if self.arch == "x86":
             f.intrinsic("llvm.x86.sse.sfence", "void", overload=())
-
-    def restore_denormals(self, f: Function, saved: str | None) -> None:
-        if saved is None:
-            return
-        if self.arch == "x86":
-            slot = f.alloca("i32")
-            f.store("i32", saved, slot)
-            f.intrinsic("llvm.x86.sse.ldmxcsr", "void", ("ptr", slot), overload=())
-        else:
-            f.intrinsic("llvm.aarch64.set.fpcr", "void", ("i64", saved), overload=())
 
 
 # x86-64 without a number is not among them: it has no instruction that rounds to a whole number.

@@ -15,10 +15,11 @@ kernel compares the word then, all in one total order (seq_cst): so nobody sleep
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
-from gluonjit.codegen.llvm import Function, Module
+from gluonjit.codegen.llvm import KERNEL_PARAMS, Function, Module
 
 MAX_THREADS = 256
 
@@ -41,6 +42,7 @@ class Block(IntEnum):
     MUTEX = 1280  # pthread_mutex_t and pthread_cond_t, where there is no futex
     CONDITION = 1408
     CROWDED = 1472  # i32: how often in this job somebody slept because he shared his core
+    FLOAT_MODE = 1480  # i64: the caller's floating-point control register, which workers take over with a job
     LINES = 1536  # of the caller, who uses nothing but CORE, and of worker 1, 2, …
     LINE_SIZE = 256
     SIZE = LINES + LINE_SIZE * MAX_THREADS
@@ -87,9 +89,10 @@ _BRIEFLY = 32
 def add_team(module: Module, sleep: str | None) -> None:
     """Adds to the module:
 
-    * `@dispatch(team, function, table, nthreads, short)`: runs the function on up to `nthreads` threads. With `short`
-      (i64, nonzero) it runs alone when workers sleep, and wakes them for the next time: waking takes longer than a
-      short function.
+    * `@dispatch(team, function, table, nthreads, short, flush)`: runs the function on up to `nthreads` threads. With
+      `short` (i64, nonzero) it runs alone when workers sleep, and wakes them for the next time: waking takes longer
+      than a short function. With `flush` (i64, nonzero) all of them count denormals as zero meanwhile.
+    * `@run(function, table, thread, nthreads, flush)`: runs it on this thread alone.
     * `@barrier(team, nthreads)`: returns when `nthreads` threads have called it.
     * `@work(line) → null`: a worker's life; the start routine of its thread.
     * `@try_lock(team) → i32` and `@unlock(team)`: keep the team from taking jobs.
@@ -104,6 +107,7 @@ def add_team(module: Module, sleep: str | None) -> None:
     _post(module)
     _work(module)
     _lock(module)
+    _run(module)
     _dispatch(module)
 
 
@@ -260,7 +264,6 @@ def _post(module: Module) -> None:
 
 def _work(module: Module) -> None:
     f = module.function("work", (("ptr", "line"),), "ptr")
-    f.target.flush_denormals(f)  # for all its life
     team, index = _field(f, "%line", Line.TEAM, "ptr"), _field(f, "%line", Line.INDEX, "i64")
     pending = f.gep("i8", team, int(Block.PENDING))
     with f.repeat([("i32", "0")]) as life:
@@ -271,6 +274,7 @@ def _work(module: Module) -> None:
         life.again = f.op(f"icmp ne ptr {function}, null")
         with f.if_(life.again):
             f.call("here", "void", ("ptr", "%line"))
+            f.target.set_float_mode(f, _field(f, team, Block.FLOAT_MODE, "i64"))
             f.call(function, "void", ("ptr", table), ("i64", index), ("i64", nthreads))
             f.emit(f"store atomic i32 0, ptr {_core_of(f, '%line')} monotonic, align 4")
             left = f.op(f"atomicrmw sub ptr {pending}, i32 1 seq_cst")
@@ -323,12 +327,44 @@ def _leave_alone(f: Function, useless: str) -> None:
         f.store("i64", calls, f.gep("i8", "%team", int(field)), 8)
 
 
-_DISPATCH = (("ptr", "team"), ("ptr", "function"), ("ptr", "table"), ("i64", "nthreads"), ("i64", "short"))
+@contextmanager
+def _flushing(f: Function) -> Iterator[str]:
+    """What is emitted in its body runs with denormals flushed if `%flush` is not 0, else in this thread's mode. Gives
+    the mode of the body (i64)."""
+    before = f.target.float_mode(f)
+    flush = f.op("icmp ne i64 %flush, 0")
+    inside = f.op(f"select i1 {flush}, i64 {f.op(f'or i64 {before}, {f.target.flush_bits}')}, i64 {before}")
+    with f.if_(flush):
+        f.target.set_float_mode(f, inside)
+    yield inside
+    with f.if_(flush):
+        f.target.set_float_mode(f, before)
+
+
+def _run(module: Module) -> None:
+    f = module.function("run", (("ptr", "function"), *KERNEL_PARAMS, ("i64", "flush")))
+    with _flushing(f):
+        f.call("%function", "void", *((type, f"%{name}") for type, name in KERNEL_PARAMS))
+
+
+_DISPATCH = (
+    ("ptr", "team"),
+    ("ptr", "function"),
+    ("ptr", "table"),
+    ("i64", "nthreads"),
+    ("i64", "short"),
+    ("i64", "flush"),
+)
 
 
 def _dispatch(module: Module) -> None:
     f = module.function("dispatch", _DISPATCH)
-    saved = f.target.flush_denormals(f)
+    with _flushing(f) as mode:
+        _dispatch_in(f, mode)
+
+
+def _dispatch_in(f: Function, mode: str) -> None:
+    """The body of `@dispatch`, which runs in the floating-point mode `mode`."""
     slot = f.alloca("i64")
     f.store("i64", 1, slot, 8)
     locked = f.op(f"icmp ne i32 {f.call('try_lock', 'i32', ('ptr', '%team'))}, 0")
@@ -356,6 +392,7 @@ def _dispatch(module: Module) -> None:
         others = f.op(f"trunc i64 {f.sub(nthreads, 1)} to i32")
         f.emit(f"store atomic i32 {others}, ptr {pending} monotonic, align 4")
         f.emit(f"store atomic i32 0, ptr {crowded} monotonic, align 4")
+        f.store("i64", mode, f.gep("i8", "%team", int(Block.FLOAT_MODE)), 8)
         f.call("post", "void", ("ptr", "%team"), ("ptr", "%function"), ("ptr", "%table"), ("i64", nthreads))
     f.call("%function", "void", ("ptr", "%table"), ("i64", 0), ("i64", nthreads))
     with f.if_(together):
@@ -369,4 +406,3 @@ def _dispatch(module: Module) -> None:
         _leave_alone(f, f.op(f"icmp ugt i32 {f.op(f'shl i32 {_look(f, crowded)}, 1')}, {meetings}"))
     with f.if_(locked):
         f.call("unlock", "void", ("ptr", "%team"))
-    f.target.restore_denormals(f, saved)

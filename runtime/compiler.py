@@ -34,11 +34,12 @@ def compile_graph(
     after: Callable[..., None] | None = None,
     pipeline: str = PIPELINE,
     tune: bool = False,
+    flush_denormals: bool = False,
 ) -> Executable:
     """Compiles a graph of any level before `planned` to native code, or finds it in the object cache.
 
     With `after` (see `run_passes`) the passes run in any case. `tune`: kernels, and whether several threads pay, are
-    measured instead of estimated; the cache remembers what was found.
+    measured instead of estimated; the cache remembers what was found. `flush_denormals`: see `Executable`.
     """
     target = target or host_target()
     name = f"{pipeline}, measured on {get_num_threads()} threads" if tune else pipeline
@@ -54,4 +55,4 @@ def compile_graph(
             found = build.compiled(graph, pipeline, target, after)
         cache.store(key, found)
     assert found.interface is not None
-    return Executable(found.interface, load(found.objects, host.functions()))
+    return Executable(found.interface, load(found.objects, host.functions()), flush_denormals)

@@ -22,11 +22,14 @@ from gluonjit.runtime.memory import ALIGNMENT, ArenaPool, CacheFriendly, aligned
 class NativeFunction:
     """One native function with its layout: constants and arena are bound here, the rest at each call."""
 
-    def __init__(self, layout: Layout, address: int, keep: Any, arenas: ArenaPool | None = None) -> None:
+    def __init__(
+        self, layout: Layout, address: int, keep: Any, flush: bool = False, arenas: ArenaPool | None = None
+    ) -> None:
         self.layout = layout
         self.address = address
         self._keep = keep
         """The engine and its code; they must outlive every pointer handed out."""
+        self._flush = flush
         self.arenas = arenas or ArenaPool()
         self.scratch_offset = -(-layout.arena // ALIGNMENT) * ALIGNMENT
         """Scratch memory lies behind the arena, one thread's after the other's."""
@@ -54,7 +57,7 @@ class NativeFunction:
         arena = self.take_arena(nthreads)
         self.fill(table, arena)
         try:
-            threads.run(self.address, table.ctypes.data, nthreads, self.layout.cost)
+            threads.run(self.address, table.ctypes.data, nthreads, self.layout.cost, self._flush)
             host.raise_error()
         finally:
             self.arenas.put(arena)
@@ -97,23 +100,28 @@ class Prepared:
 
 
 class Executable:
-    """Call it with `run(inputs)`. One object serves any number of threads."""
+    """Call it with `run(inputs)`. One object serves any number of threads.
 
-    def __init__(self, interface: Interface, loaded: Any) -> None:
+    `flush_denormals`: they count as zero during a call. The code is the same."""
+
+    def __init__(self, interface: Interface, loaded: Any, flush_denormals: bool = False) -> None:
         self.input_types: tuple[TensorType, ...] = interface.main.input_types
         self.result_types: tuple[TensorType, ...] = interface.main.result_types
         self.n_outputs = interface.n_outputs
         self.calls_host = interface.calls_host
+        self.flush_denormals = flush_denormals
         self.unread = frozenset(interface.unread)
         """Inputs that nothing but `prepare` functions reads. None can be in their place once that has been done."""
-        self.main = NativeFunction(interface.main, loaded.address("main"), loaded)
+        self.main = NativeFunction(interface.main, loaded.address("main"), loaded, flush_denormals)
         nbytes = sum(t.nbytes for p in interface.prepares for t in p.layout.result_types)
         allocate = CacheFriendly().array if nbytes <= CacheFriendly.LIMIT else aligned_array
         # One after the other they compute, in the same memory, and seldom: between times there is none. Those that want
         # most of it come first, when the others' results are not there yet.
         self._prepare_arenas = ArenaPool()
         self.prepared = [
-            Prepared(NativeFunction(p.layout, loaded.address(p.name), loaded, self._prepare_arenas), p, allocate)
+            Prepared(
+                NativeFunction(p.layout, loaded.address(p.name), loaded, flush_denormals, self._prepare_arenas), p, allocate
+            )
             for p in sorted(interface.prepares, key=lambda p: -p.layout.arena)
         ]
         self._lock = forks.renewed()

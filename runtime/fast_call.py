@@ -152,6 +152,7 @@ def fast_call(
         Field.NTHREADS: nthreads,
         Field.SHORT: threads.is_short(layout.cost),
         Field.STORAGE_CONTEXT: _member_offset(Storage, "context"),
+        Field.FLUSH: executable.flush_denormals,
         **_allocator(),
     }
     record = np.zeros(Field.COUNT, np.int64).view(Record)

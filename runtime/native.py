@@ -40,8 +40,8 @@ class _Entry:
             cache.store(key, found)
         self.loaded = llvm.load(found.objects, symbols)
         pointer, number = ctypes.c_void_p, ctypes.c_int64
-        self.run = self._function("run", None, pointer, pointer, number, number)
-        self.dispatch = self._function("dispatch", None, pointer, pointer, pointer, number, number)
+        self.run = self._function("run", None, pointer, pointer, number, number, number)
+        self.dispatch = self._function("dispatch", None, pointer, pointer, pointer, number, number, number)
         self.pauses = self._function("pauses", None, number)
         self.try_lock = self._function("try_lock", ctypes.c_int32, pointer)
         self.unlock = self._function("unlock", None, pointer)

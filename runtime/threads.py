@@ -99,15 +99,16 @@ def is_short(cost: int) -> bool:
     return cost < _WAKING
 
 
-def run(function: int, table: int, nthreads: int, cost: int) -> None:
-    """Calls a graph's native function at address `function` with denormals flushed; the GIL is released meanwhile.
+def run(function: int, table: int, nthreads: int, cost: int, flush: bool = False) -> None:
+    """Calls a graph's native function at address `function`; the GIL is released meanwhile.
 
-    `nthreads` is what `start` has returned; the call may find the team busy, and then runs alone."""
+    `nthreads` is what `start` has returned; the call may find the team busy, and then runs alone. All its threads
+    compute in the floating-point mode of this one; with `flush` denormals count as zero, until it returns."""
     entry = native.entry()
     if nthreads == 1:
-        entry.run(function, table, 0, 1)
+        entry.run(function, table, 0, 1, flush)
     else:
-        entry.dispatch(block.ctypes.data, function, table, nthreads, is_short(cost))
+        entry.dispatch(block.ctypes.data, function, table, nthreads, is_short(cost), flush)
 
 
 def _start(count: int) -> None:

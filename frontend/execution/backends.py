@@ -47,7 +47,8 @@ def _llvm(graph: Graph, options: dict[str, Any]) -> Callee:
     from gluonjit.runtime.compiler import compile_graph, pipeline
 
     steps = pipeline(winograd=bool(options.get("winograd", True)))
-    return compile_graph(graph, pipeline=steps, tune=bool(options.get("tune", False)))
+    tune, flush = (bool(options.get(key, False)) for key in ("tune", "flush_denormals"))
+    return compile_graph(graph, pipeline=steps, tune=tune, flush_denormals=flush)
 
 
 def _numpy(graph: Graph, options: dict[str, Any]) -> Callee:

@@ -154,7 +154,8 @@ def _lgamma(x: np.ndarray) -> np.ndarray:
     series = inverse * _horner(_LGAMMA_SERIES, inverse * inverse)
     y = (z - 0.5) * (np.log(z) - 1) + (math.log(2 * math.pi) / 2 - 0.5) + series - np.log(product)
     fraction = x - np.rint(x)
-    reflected = math.log(math.pi) - np.log(np.abs(np.sin(math.pi * fraction))) - y
+    sine = np.abs(np.sin(math.pi * fraction)) / math.pi
+    reflected = -np.log(np.where(np.abs(x) < 2.0**-60, np.abs(x), sine)) - y  # sin(π x) has no digits for denormals
     return np.where(np.isinf(x), np.inf, np.where(x < 0, reflected, y))
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import autograd, gluon
+from gluonjit.codegen.target import host
 from gluonjit.execution import backends
 from gluonjit.gluon import nn
 
@@ -405,3 +406,65 @@ def test_a_parameter_that_is_the_result():
         weight, total = net(mx.nd.ones((1, 3)))
         assert total.asnumpy().tolist() == [[k + 2] * 3] * 2
         weight += 1
+
+
+DENORMAL_CASES = {
+    "log(softmax)": (lambda F, x: F.log(F.softmax(x)), [[0, -95]], [[0, -720]]),
+    "exp": (lambda F, x: F.exp(x), [-90, -103, -103.9, -104], [-710, -744, -746]),
+    "x != 0": (lambda F, x: x != 0, [1e-40, 0, 1e-45], [1e-310, 0, 5e-324]),
+    "argmax": (lambda F, x: F.argmax(x, axis=0), [1e-40, 3e-40], [1e-310, 3e-310]),
+    "x * 2": (lambda F, x: x * 2, [1e-40, 3e-45], [1e-310, 1e-323]),
+    "log": (lambda F, x: F.log(x), [1e-40, 1e-45], [1e-310, 5e-324]),
+    "tanh": (lambda F, x: F.tanh(x), [1e-40, -1e-45], [1e-310, -5e-324]),
+    "erf": (lambda F, x: F.erf(x), [1e-40, -1e-45], [1e-310, -5e-324]),
+    "expm1": (lambda F, x: F.expm1(x), [1e-40, -1e-45], [1e-310, -5e-324]),
+    "cbrt": (lambda F, x: F.cbrt(x), [1e-40, -1e-45], [1e-310, -5e-324]),
+    "pow": (lambda F, x: x**0.5, [1e-40, 1e-45], [1e-310, 5e-324]),
+    "dot": (lambda F, x: F.dot(x, x.T * 0.25), [[1e-20, 3e-20], [1e-21, 1e-22]], [[1e-157, 3e-160]]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", DENORMAL_CASES)
+def test_denormals_are_numbers(name, dtype):
+    """As in the plain call, and in MXNet."""
+    program, *values = DENORMAL_CASES[name]
+    x = mx.nd.array(values[dtype == "float64"], dtype=dtype)
+    wanted = program(mx.nd, x).asnumpy()
+    net = nn.HybridLambda(program)
+    net.hybridize()
+    for _ in range(2):  # through the slow and the fast way
+        got = net(x).asnumpy()
+        np.testing.assert_allclose(got, wanted, 4e-6, 2 * float(np.finfo(dtype).smallest_subnormal))
+
+
+def test_denormals_can_be_flushed():
+    """Wherever options go; nowhere but there, and no longer."""
+    if not host().flush_bits:
+        pytest.skip("no control register known for this architecture")
+    x = mx.nd.array([1e-40, 1])
+    data = mx.sym.var("data")
+    for net in (nn.HybridLambda(lambda F, x: x * 2), gluon.SymbolBlock(data * 2, data)):
+        for options in ({"flush_denormals": True}, {"backend_opts": {"flush_denormals": True}}):
+            net.hybridize(**options)
+            assert net(x).asnumpy().tolist() == [0, 2] == net(x).asnumpy().tolist()
+            assert (x * 2).asnumpy()[0] > 0
+            net.hybridize()
+            assert net(x).asnumpy()[0] > 0 < net(x).asnumpy()[0]
+
+
+def test_python_in_a_compiled_call_finds_denormals():
+    class Halved(mx.operator.CustomOp):
+        def forward(self, is_train, req, in_data, out_data, aux):
+            self.assign(out_data[0], req[0], mx.nd.array(in_data[0].asnumpy() * np.float32(0.5) * 2e10))
+
+    @mx.operator.register("halved")
+    class Halve(mx.operator.CustomOpProp):
+        def create_operator(self, ctx, shapes, dtypes):
+            return Halved()
+
+    net = nn.HybridLambda(lambda F, x: F.Custom(x, op_type="halved") + 1e-40)
+    net.hybridize(flush_denormals=True)
+    assert net(mx.nd.array([3.0])).asnumpy()[0] > 0
+    # The argument itself, a denormal, comes to Python as it is; what follows flushes.
+    assert net(mx.nd.array([1e-40])).asnumpy()[0] == pytest.approx(1e-30, rel=1e-4)

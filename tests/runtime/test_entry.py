@@ -34,7 +34,7 @@ LONG = 10**9
 """The estimate of a call that gives up the GIL."""
 
 
-def sums(n_outputs=1, arena=64, cost=0, shape=(2, 4)):
+def sums(n_outputs=1, arena=64, cost=0, shape=(2, 4), flush_denormals=False):
     """An executable over f32 inputs a and b whose k-th output is a + b + k; it passes through its arena."""
     target = host()
     module = llvm.Module(target)
@@ -51,7 +51,7 @@ def sums(n_outputs=1, arena=64, cost=0, shape=(2, 4)):
     t = tensor("f32", *shape)
     layout = Layout((t, t), (t,) * n_outputs, arena, (), cost=cost)
     text = module.text()
-    return Executable(Interface(layout, n_outputs), llvm.load(llvm.compile_module(text, target)))
+    return Executable(Interface(layout, n_outputs), llvm.load(llvm.compile_module(text, target)), flush_denormals)
 
 
 def entry(executable, bare=True, held=(), fallback=None):
@@ -304,10 +304,12 @@ def test_many_threads(ab, cost):
     assert not wrong
 
 
-def test_denormals_are_flushed_inside_and_kept_outside(ab):
+@pytest.mark.parametrize("cost", [0, LONG])
+def test_denormals_are_flushed_if_asked_for_and_kept_outside(cost):
     tiny = np.float32(1e-39)
     a = Wrapper(np.full((2, 4), tiny))
-    result = entry(sums())(a, a)._array
-    if host().arch in ("x86", "aarch64"):
-        assert (result == 0).all()
-    assert np.add(a._array, a._array)[0, 0] == tiny + tiny != 0
+    for flush in (False, True, False):
+        executable = sums(cost=cost, flush_denormals=flush)
+        for result in (entry(executable)(a, a)._array, executable.run([a._array, a._array])[0][0]):
+            assert (result == (0 if flush and host().flush_bits else tiny + tiny)).all()
+        assert np.add(a._array, a._array)[0, 0] == tiny + tiny != 0

@@ -1,5 +1,6 @@
 """Threads: the same bits on any number, and a team that survives other threads, forks, signals and the exit."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
+from gluonjit.codegen import llvm
+from gluonjit.codegen.target import host
 from gluonjit.codegen.team import Block
 from gluonjit.gluon import nn, rnn
 from gluonjit.ir.graph import Builder
@@ -20,6 +23,7 @@ from gluonjit.runtime import cores, native, threads
 from gluonjit.runtime.compiler import PIPELINE, compile_graph
 from support.compare import assert_close
 from support.programs import random_program
+from support.threads import at_once
 
 SHARED = PIPELINE.replace("threads", "threads {grain = 0, share = 0}")
 """As if every kernel, however small, were worth sharing."""
@@ -115,13 +119,60 @@ def test_small_graphs_stay_on_one_thread():
         assert (layout.threads > 1) is several
 
 
-def test_denormals_are_flushed_by_workers():
+def halving(size=1 << 16):
     b = Builder("net")
-    x = b.input("x", TensorType(F32, (1 << 16,)))
-    executable = compile_graph(b.build([b.mul(x, x)]), pipeline=SHARED)
+    x = b.input("x", TensorType(F32, (size,)))
+    half = b.broadcast(b.constant(0.5, F32), shape=(size,), dims=())
+    return b.build([b.mul(x, half)]), [np.full(size, 1e-39, np.float32)]
+
+
+@needs_workers
+def test_workers_compute_in_the_mode_of_the_call():
+    """One call flushes denormals, the next one does not; so do all of its threads."""
+    graph, (x,) = halving()
+    executables = {f: compile_graph(graph, pipeline=SHARED, flush_denormals=f) for f in (False, True)}
     threads.set_num_threads(4)
-    (y,), _ = executable.run([np.full(1 << 16, 1e-20, np.float32)])
-    assert not y.any()
+    for flush in (False, True, False, True, False):
+        (y,), _ = executables[flush].run([x])
+        assert (y == (0 if flush and host().flush_bits else x / 2)).all()
+
+
+@needs_workers
+def test_workers_compute_in_the_mode_of_the_caller():
+    """A thread that flushes denormals by itself does so plainly, hybridized and on every worker."""
+    target = host()
+    if not target.flush_bits:
+        pytest.skip("no control register known for this architecture")
+    module = llvm.Module(target)
+    f = module.function("set_mode", (("i64", "off"), ("i64", "on")))
+    mode = f.op(f"and i64 {target.float_mode(f)}, {f.op('xor i64 %off, -1')}")
+    target.set_float_mode(f, f.op(f"or i64 {mode}, %on"))
+    loaded = llvm.load(llvm.compile_module(module.text(), target))
+    set_mode = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(loaded.address("set_mode"))
+    graph, (x,) = halving()
+    executable = compile_graph(graph, pipeline=SHARED)
+    threads.set_num_threads(4)
+    set_mode(0, target.flush_bits)
+    try:
+        plain, (hybridized,) = x * np.float32(0.5), executable.run([x])[0]
+    finally:
+        set_mode(target.flush_bits, 0)
+    assert not plain.any() and not hybridized.any()
+    assert (executable.run([x])[0][0] == x / 2).all()
+
+
+def test_threads_that_flush_denormals_leave_others_alone():
+    graph, (x,) = halving(256)
+    executables = [compile_graph(graph, flush_denormals=f) for f in (False, True)]
+
+    def work(k):
+        flush = bool(k % 2) and host().flush_bits != 0
+        for _ in range(200):
+            (y,), _ = executables[k % 2].run([x])
+            assert (y == (0 if flush else x / 2)).all()
+            assert (x * np.float32(0.5)).all()
+
+    at_once(work, 4)
 
 
 # ---- how many
