@@ -6,7 +6,7 @@ pointers, makes the result arrays, gives up the GIL unless the call is brief, ca
 results. Anything unexpected (another type, shape, dtype, layout, a changed parameter, a busy arena, training mode) goes
 to the record's Python fallback with the same arguments, so `@fast` never has to explain an error.
 
-`@run` calls a native function on this thread, `@dispatch` on several (`codegen.team`, whose code is in the same module).
+`@run` calls a native function on this thread, `@dispatch` on several: they are in the same module (`codegen.team`).
 
 NumPy's own memory begins anywhere, and vectors that are stored across the ends of cache lines take twice as long. So
 large results get memory from the C library, which NumPy frees when the array dies.

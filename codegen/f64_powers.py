@@ -54,7 +54,7 @@ def pow(x: Num, y: Num) -> Num:
 
 
 def cbrt(x: Num) -> Num:
-    """exp(log|x| / 3), and a step of Newton's method; of 2⁵⁴ x where x is denormal, as its step would have no digits."""
+    """exp(log|x| / 3), and a step of Newton's method; of 2⁵⁴ x where x is denormal, whose step would have no digits."""
     a = abs(x)
     is_denormal = a < LEAST
     b = where(is_denormal, a * 2.0**54, a)

@@ -120,7 +120,9 @@ class Executable:
         self._prepare_arenas = ArenaPool()
         self.prepared = [
             Prepared(
-                NativeFunction(p.layout, loaded.address(p.name), loaded, flush_denormals, self._prepare_arenas), p, allocate
+                NativeFunction(p.layout, loaded.address(p.name), loaded, flush_denormals, self._prepare_arenas),
+                p,
+                allocate,
             )
             for p in sorted(interface.prepares, key=lambda p: -p.layout.arena)
         ]

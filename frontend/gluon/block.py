@@ -99,7 +99,7 @@ class HybridBlock(Block):
         * `tune=True`, another one: the first call measures several kernels for each product and convolution, and one
           thread against several, instead of estimating. It takes seconds; the object cache remembers what it found.
         * `flush_denormals=True`, a third: floats too small to have all their digits (below 1.2e-38 in float32) count as
-          zero in compiled code. Some machines compute with them a hundred times more slowly; see docs/kernels.md.
+          zero in compiled code. Some machines compute with them a hundred times more slowly; see docs/architecture.md.
         * `clear=False` keeps what has been compiled, if it was for the same backend and options.
         * `static_alloc`: parameters that were loaded from a file leave memory if compiled code reads nothing but packed
           copies of them; `data()` reads them again, for which the file must not have been overwritten in place.
