@@ -2,6 +2,9 @@
 
 A strided view of the padded input holds, for every result position, the elements under the window. Copied so that
 each position is a column ("im2col"), the convolution is one matrix product per group and image.
+
+What a window has outside of the input is no term of its sum. To add it as zeros is the same unless a weight is infinite
+or not a number; then the sum is made tap by tap, without them.
 """
 
 from __future__ import annotations
@@ -39,10 +42,14 @@ def evaluate(
     wide = accumulator(dtype).numpy
     x = x.transpose(axes.input).astype(wide, copy=False)
     w = w.transpose(axes.weight).astype(wide, copy=False)
+    given = x
     x = _padded(x, low, high, input_dilation)
     taps = w.shape[2:]
     out = tuple((n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], taps, stride, dilation))
-    if math.prod(taps) == 1 and all(s == 1 for s in stride):
+    if x is not given and not np.isfinite(w).all():
+        there = _padded(np.ones((1, 1, *given.shape[2:]), bool), low, high, input_dilation)
+        y = _by_taps(x, there, w, out, stride, dilation, groups)
+    elif math.prod(taps) == 1 and all(s == 1 for s in stride):
         y = _pointwise(x, w, groups)
     elif groups == x.shape[1]:
         per_channel = w.shape[0] // groups
@@ -109,6 +116,24 @@ def _depthwise(
             else:
                 np.multiply(plane, weight, out=product)
                 np.add(total, product, out=total)
+    return y
+
+
+def _by_taps(
+    x: np.ndarray,
+    there: np.ndarray,
+    w: np.ndarray,
+    out: tuple[int, ...],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> np.ndarray:
+    """The sum of one product per tap, each only where `there`, of the spatial shape of `x`, holds."""
+    windows, inside = (_windows(v, w.shape[2:], out, stride, dilation) for v in (x, there))
+    y = np.zeros((x.shape[0], w.shape[0], *out), x.dtype)
+    for tap in itertools.product(*map(range, w.shape[2:])):
+        at: Any = (slice(None), slice(None), *tap)
+        np.add(y, _pointwise(windows[at], w[at], groups), out=y, where=inside[at])
     return y
 
 

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+import gluonjit as mx
 from gluonjit.base import MXNetError
+from gluonjit.gluon import nn
 from gluonjit.operators.registry import get
 from support.compare import difference
 
@@ -141,6 +143,43 @@ def test_deconvolution_is_the_adjoint_of_convolution(attrs, layout):
     )
     assert back.shape == x.shape
     assert np.sum(y * other) == pytest.approx(np.sum(x * back), rel=1e-12)
+
+
+PADDED = {
+    "line": ("Convolution", (1, 3, 9), (4, 3, 3), {"pad": (2,), "dilate": (2,)}),
+    "image": ("Convolution", (2, 16, 5, 7), (16, 16, 3, 3), {"pad": (1, 2)}),
+    "strided": ("Convolution", (1, 3, 12, 12), (8, 3, 5, 5), {"pad": (2, 2), "stride": (2, 2)}),
+    "groups": ("Convolution", (1, 4, 6, 6), (4, 2, 3, 3), {"pad": (1, 1), "num_group": 2}),
+    "depthwise": ("Convolution", (1, 16, 6, 6), (16, 1, 3, 3), {"pad": (1, 1), "num_group": 16}),
+    "volume": ("Convolution", (1, 2, 3, 4, 3), (2, 2, 3, 3, 3), {"pad": (1, 1, 1)}),
+    "holes": ("Deconvolution", (1, 3, 4, 4), (3, 4, 3, 3), {"stride": (2, 2)}),
+    "whole": ("Deconvolution", (1, 3, 4, 4), (3, 4, 3, 3), {"pad": (1, 1)}),
+    "adjusted": ("Deconvolution", (1, 3, 4), (3, 2, 4), {"stride": (3,), "pad": (1,), "adj": (2,)}),
+}
+
+
+@pytest.mark.parametrize("odd", [np.inf, np.nan])
+@pytest.mark.parametrize("name", PADDED)
+def test_padding_is_no_term_of_a_convolution(name, odd):
+    """Not even 0 times a weight that is infinite: only the pixels that it meets show it, in either mode."""
+    operator, data, kernel, attrs = PADDED[name]
+    attrs = {**attrs, "kernel": kernel[2:], "no_bias": True}
+    attrs["num_filter"] = kernel[0] if operator == "Convolution" else kernel[1]
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=data), rng.normal(size=kernel)
+    net = nn.HybridLambda(lambda F, x, w: getattr(F, operator)(x, w, **attrs))
+    corner = (1, 0, *(0,) * (len(kernel) - 2))
+    one_weight = np.zeros(kernel)
+    one_weight[corner] = 1
+    reached = net(mx.nd.ones(data), mx.nd.array(one_weight)).asnumpy() != 0
+    assert reached.any() and not reached.all()
+    expected = net(mx.nd.array(x), mx.nd.array(w)).asnumpy()
+    w[corner] = odd
+    for hybridized in (False, True):
+        net.hybridize(hybridized)
+        found = net(mx.nd.array(x), mx.nd.array(w)).asnumpy()
+        assert not np.isfinite(found[reached]).any()
+        np.testing.assert_allclose(found[~reached], expected[~reached], rtol=1e-4, atol=1e-5)
 
 
 def test_softmax_length_ignores_what_is_beyond():
