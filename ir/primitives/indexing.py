@@ -9,7 +9,7 @@ import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.rules import INTEGER, NUMERIC, check_axis, check_choice, check_kind, check_same_dtype
-from gluonjit.ir.types import I64, IRError, TensorType
+from gluonjit.ir.types import I64, IRError, TensorType, type_of
 
 Index = Any
 
@@ -56,9 +56,13 @@ def _element_gather(s: Any, i: Index, x: Any, idx: Any, axis: int, mode: str) ->
 def _infer_gather_nd(x: TensorType, idx: TensorType) -> TensorType:
     check_index_tuples(x, idx)
     depth = idx.shape[0]
-    if 0 in x.shape[:depth] and idx.size:
-        raise IRError(f"cannot take elements of {x}, which has none along the indexed axes")
+    _check_not_empty(x, idx)
     return x.with_shape(idx.shape[1:] + x.shape[depth:])
+
+
+def _check_not_empty(x: TensorType, idx: TensorType) -> None:
+    if 0 in x.shape[: idx.shape[0]] and idx.size:
+        raise IRError(f"cannot take elements of {x}, which has none along the indexed axes")
 
 
 def check_index_tuples(x: TensorType, idx: TensorType) -> None:
@@ -71,6 +75,7 @@ def check_index_tuples(x: TensorType, idx: TensorType) -> None:
 def _eval_gather_nd(x: np.ndarray, idx: np.ndarray) -> np.ndarray:
     depth = idx.shape[0]
     if 0 in x.shape[:depth]:
+        _check_not_empty(type_of(x), type_of(idx))
         return np.empty(idx.shape[1:] + x.shape[depth:], x.dtype)
     place: Any = 0
     for row, n in zip(idx, x.shape):

@@ -77,11 +77,12 @@ def window_extent(what: str, n: int, k: int, stride: int, low: int, high: int, d
     """How often a window of `k` taps fits along an axis of `n` elements.
 
     The axis has `inner` - 1 zeros between its elements, then `low` and `high` elements of padding at its ends (negative
-    ones crop); taps are `dilation` apart and the window moves by `stride`.
+    ones crop); taps are `dilation` apart and the window moves by `stride`. Where but one element is missing it fits no
+    times, as a window of 1 does along an empty axis; IRError where more are.
     """
     padded = (n - 1) * inner + 1 if n else 0
     padded += low + high
     extent = (k - 1) * dilation + 1
-    if padded < extent:
+    if padded < extent - 1:
         raise IRError(f"a window that spans {extent} does not fit the padded {what} of {padded}; pad more")
     return (padded - extent) // stride + 1
