@@ -15,7 +15,7 @@ from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.roi_pooling import check_regions
 from gluonjit.operators.support import narrowed, scalar, widened
 
-_MOST_SAMPLES = 4096
+MOST_SAMPLES = 4096
 """Per cell and axis; only regions far larger than their image have more."""
 
 
@@ -77,6 +77,16 @@ def roi_align(
     return narrowed(b, b.transpose(y, perm=(0, 3, 1, 2)), dtype)
 
 
+def sample_counts(b: Any, step: Any, ratio: int) -> Any:
+    """How many samples cells of extent `step` have along an axis: `ratio`, or if it is not positive, one per pixel."""
+    dtype = dtype_of(step)
+    if ratio > 0:
+        return filled(b, ratio, step.shape, dtype)
+    one = scalar(b, 1, dtype)
+    count = b.minimum(b.maximum(b.ceil(step), one), scalar(b, MOST_SAMPLES, dtype))
+    return b.select(b.isfinite(step), count, one)
+
+
 @dataclass(frozen=True)
 class _Samples:
     """Where samples lie along one axis: `start` of the first cell of each region, `step` from one cell to the next,
@@ -95,11 +105,7 @@ class _Samples:
         if not aligned:
             extent = b.maximum(extent, one)
         step = b.div(extent, scalar(b, cells, dtype))
-        if sample_ratio > 0:
-            count = filled(b, sample_ratio, step.shape, dtype)
-        else:
-            count = b.minimum(b.maximum(b.ceil(step), one), scalar(b, _MOST_SAMPLES, dtype))
-            count = b.select(b.isfinite(step), count, one)
+        count = sample_counts(b, step, sample_ratio)
         start, step, count = (b.reshape(v, shape=(v.shape[0], 1)) for v in (low, step, count))
         return _Samples(start, step, count, cells)
 
@@ -140,19 +146,24 @@ def _sum_of_samples(
         return b.lt(index, b.mul(captured[0], captured[1]))
 
     nothing = filled(b, 0, (n, rows.cells, cols.cells, table.shape[1]), dtype)
-    trip = sample_ratio**2 if sample_ratio > 0 else _MOST_SAMPLES**2
+    trip = sample_ratio**2 if sample_ratio > 0 else MOST_SAMPLES**2
     (total,), _ = loop(b, body, [nothing], (), captured, trip=trip, condition=more)
     return total
 
 
 def _sample(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
-    """Images at rows y (n, rows) and columns x (n, columns), by bilinear interpolation: (n, rows, columns, channels).
+    """Images at rows y (n, rows) and columns x (n, columns): (n, rows, columns, channels)."""
+    y, x = b.reshape(y, shape=(*y.shape, 1)), b.reshape(x, shape=(x.shape[0], 1, x.shape[1]))
+    return sample(b, table, image, y, x, size)
+
+
+def sample(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
+    """Images at places (y, x), by bilinear interpolation; the channels come as last axis.
 
     A place up to one pixel outside of the image has the value at its border; beyond, the value is 0.
     """
     dtype = dtype_of(y)
     zero, one = scalar(b, 0, dtype), scalar(b, 1, dtype)
-    y, x = b.reshape(y, shape=(*y.shape, 1)), b.reshape(x, shape=(x.shape[0], 1, x.shape[1]))
     known = []
     parts = []
     for v, extent in zip((y, x), size):

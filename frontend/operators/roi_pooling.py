@@ -17,13 +17,14 @@ from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import require_float, require_same_dtype, scalar, shape_text, widened
 
 
-def check_regions(data: Any, rois: Any, pooled_size: tuple[int, ...]) -> DType:
+def check_regions(data: Any, rois: Any, pooled_size: tuple[int, ...], fields: int = 5) -> DType:
+    """The type of the data; OperatorError when they or the regions, (n, fields), are not as they must be."""
     dtype = require_float(data)
     require_same_dtype(data, rois)
     if len(data.shape) != 4 or 0 in data.shape[2:]:
         raise OperatorError(f"data should be a 4D tensor (batch, channel, y, x), got {shape_text(data.shape)}")
-    if len(rois.shape) != 2 or rois.shape[1] != 5:
-        raise OperatorError(f"bbox should be a 2D tensor of shape [batch, 5], got {shape_text(rois.shape)}")
+    if len(rois.shape) != 2 or rois.shape[1] != fields:
+        raise OperatorError(f"bbox should be a 2D tensor of shape [batch, {fields}], got {shape_text(rois.shape)}")
     if len(pooled_size) != 2 or min(pooled_size) < 1:
         raise OperatorError(f"pooled_size should be (height, width), got {shape_text(pooled_size)}")
     return dtype

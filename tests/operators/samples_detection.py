@@ -297,3 +297,52 @@ def detection_of_nan(rng):
     inputs = predicted(rng, 1, 6)
     inputs[1][0, 4] = np.nan
     return inputs, {"nms_threshold": 0.2, "clip": False}  # clipped, MXNet's NaN would be 1
+
+
+# Proposals
+
+
+def proposals(rng, batch, size, anchors, scale=1.0, image=None, dtype="float32"):
+    """Scores, no two of them equal, shifts, and the images' sizes."""
+    scores = rng.permutation(batch * 2 * anchors * size[0] * size[1]).reshape(batch, 2 * anchors, *size)
+    shifts = rng.uniform(-0.4, 0.4, (batch, 4 * anchors, *size))
+    image = image or (size[0] * 16, size[1] * 16)
+    return [scores.astype(dtype) / scores.size, shifts.astype(dtype), np.array([[*image, scale]] * batch, dtype)]
+
+
+@sample("_contrib_Proposal", "_contrib_MultiProposal")
+def proposed(rng):
+    return proposals(rng, 1, (4, 5), 12), {"rpn_pre_nms_top_n": 60, "rpn_post_nms_top_n": 10, "output_score": True}
+
+
+@sample("_contrib_Proposal", "_contrib_MultiProposal")
+def proposed_fewer_than_wanted(rng):
+    attrs = {"scales": (2, 4), "ratios": (1,), "threshold": 0.2, "rpn_post_nms_top_n": 20, "output_score": True}
+    return proposals(rng, 1, (3, 3), 2), attrs
+
+
+@sample("_contrib_Proposal", "_contrib_MultiProposal")
+def proposed_by_corners(rng):
+    scores, shifts, info = proposals(rng, 1, (3, 4), 6, image=(24, 32))
+    attrs = {"scales": (2.0, 3.0), "feature_stride": 8, "iou_loss": True, "rpn_post_nms_top_n": 6, "rpn_min_size": 2}
+    return [scores, 10 * shifts, info], attrs
+
+
+@sample("_contrib_Proposal", "_contrib_MultiProposal")
+def proposed_beside_the_image(rng):
+    """The picture fills a part of the map; small boxes and those in the padding come last, all with the score -1."""
+    attrs = {"scales": (1, 2), "ratios": (0.5, 2), "rpn_min_size": 15, "rpn_pre_nms_top_n": 12, "rpn_post_nms_top_n": 5}
+    return proposals(rng, 1, (4, 4), 4, scale=1.25, image=(40, 52)), {**attrs, "output_score": True}
+
+
+@sample("_contrib_MultiProposal")
+def proposed_for_each_image(rng):
+    scores, shifts, info = proposals(rng, 2, (3, 4), 3)
+    info[1] = [30, 64, 1]
+    attrs = {"scales": (2,), "rpn_pre_nms_top_n": 15, "rpn_post_nms_top_n": 4, "rpn_min_size": 1, "output_score": True}
+    return [scores, shifts, info], attrs
+
+
+@sample("_contrib_Proposal", "_contrib_MultiProposal", oracle=False)  # MXNet computes in float32 alone
+def proposed_in_float64(rng):
+    return proposals(rng, 1, (3, 3), 12, dtype="float64"), {"rpn_post_nms_top_n": 7, "rpn_min_size": 0}

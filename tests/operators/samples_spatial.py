@@ -164,6 +164,113 @@ def aligned_regions_without_end(rng):
     return [floats(rng, 1, 2, 4, 4), rois], {"pooled_size": (1, 1), "spatial_scale": 1.0}
 
 
+@sample("_contrib_PSROIPooling")
+def regions_by_position(rng):
+    attrs = {"spatial_scale": 0.5, "output_dim": 2, "pooled_size": 3}
+    return [floats(rng, 2, 18, 7, 6), regions(rng, 5, 2, 14)], attrs
+
+
+@sample("_contrib_PSROIPooling")
+def regions_by_position_of_groups(rng):
+    """Fewer groups than cells, more channels than are read, regions turned around and outside of the image."""
+    rois = regions(rng, 4, 1, 5)
+    rois[0] = rois[0, [0, 3, 4, 1, 2]]
+    rois[1, 1:] += 20
+    return [floats(rng, 1, 14, 5, 8), rois], {"spatial_scale": 1, "output_dim": 3, "pooled_size": 3, "group_size": 2}
+
+
+@sample("_contrib_PSROIPooling")
+def regions_by_position_float64(rng):
+    """Borders of half a pixel, and a region within one."""
+    rois = np.array([[1, 0.5, 1.5, 2.5, 3.5], [0, 2, 2, 2, 2], [0, 0, 0, 3, 3]], "float64")
+    attrs = {"spatial_scale": 1.0, "output_dim": 1, "pooled_size": 2, "group_size": 3}
+    return [floats(rng, 2, 9, 4, 4, dtype="float64"), rois], attrs
+
+
+@sample("_contrib_PSROIPooling")
+def regions_by_position_with_nan(rng):
+    data = floats(rng, 1, 4, 6, 6)
+    data[0, 0, 1, 1], data[0, 3, 4, 4] = np.nan, np.inf
+    rois = np.array([[0, 0, 0, 5, 5], [0, 3, 3, 5, 5], [0, 0, 3, 2, 5]], "float32")
+    return [data, rois], {"spatial_scale": 1.0, "output_dim": 1, "pooled_size": 2}
+
+
+PARTS = {"spatial_scale": 1.0, "output_dim": 2, "group_size": 2, "pooled_size": 2, "trans_std": 0.2}
+
+
+@sample("_contrib_DeformablePSROIPooling")
+def moved_regions(rng):
+    inputs = [floats(rng, 2, 8, 6, 7), regions(rng, 4, 2, 7), floats(rng, 4, 2, 2, 2, low=-1, high=1)]
+    return inputs, {**PARTS, "sample_per_part": 2}
+
+
+@sample("_contrib_DeformablePSROIPooling")
+def moved_regions_by_class(rng):
+    """Fewer parts than cells, and both outputs in two classes."""
+    inputs = [floats(rng, 1, 4, 5, 9), regions(rng, 3, 1, 20), floats(rng, 3, 4, 2, 2, low=-1, high=1)]
+    attrs = {"group_size": 1, "output_dim": 4, "pooled_size": 3, "part_size": 2, "sample_per_part": 4}
+    return inputs, {**PARTS, **attrs, "spatial_scale": 0.25}
+
+
+@sample("_contrib_DeformablePSROIPooling")
+def regions_that_stay(rng):
+    inputs = [floats(rng, 1, 8, 6, 6, dtype="float64"), regions(rng, 3, 1, 6, dtype="float64")]
+    return inputs, {**PARTS, "pooled_size": 3, "sample_per_part": 3, "no_trans": True}
+
+
+@sample("_contrib_DeformablePSROIPooling")
+def moved_regions_with_nan(rng):
+    """Samples on a pixel see no other one."""
+    data = floats(rng, 1, 2, 6, 6)
+    data[0, 0, 2, 3] = np.nan
+    rois = np.array([[0, 0, 0, 5, 5], [0, 40, 40, 50, 50], [0, 4, 4, 5, 5]], "float32")
+    return [data, rois, np.zeros((3, 2, 2, 2), "float32")], {**PARTS, "group_size": 1, "sample_per_part": 1}
+
+
+def turned(rng, count, images, extent, dtype="float32"):
+    """Rows (image, middle, width and height, degrees), some of them reaching out of the image."""
+    parts = [
+        rng.randint(0, images, (count, 1)),
+        rng.uniform(0, extent, (count, 2)),
+        rng.uniform(0.2, extent, (count, 2)),
+    ]
+    return np.concatenate([*parts, rng.uniform(-180, 180, (count, 1))], 1).astype(dtype)
+
+
+@sample("_contrib_RROIAlign")
+def turned_regions(rng):
+    attrs = {"pooled_size": (2, 3), "spatial_scale": 0.5, "sampling_ratio": 2}
+    return [floats(rng, 2, 3, 7, 6), turned(rng, 5, 2, 14)], attrs
+
+
+@sample("_contrib_RROIAlign")
+def turned_regions_adaptive(rng):
+    return [floats(rng, 2, 2, 9, 8), turned(rng, 4, 2, 9)], {"pooled_size": (2, 2), "spatial_scale": 1.0}
+
+
+@sample("_contrib_RROIAlign")
+def turned_regions_float64(rng):
+    """Not turned, by a right angle, smaller than a pixel, and far outside."""
+    rois = [[0, 2, 2, 3, 2, 0], [0, 2, 2, 3, 2, 90], [1, 1.5, 2.5, 0.1, 0.2, 30], [1, 50, -50, 3, 3, 45]]
+    attrs = {"pooled_size": (3, 1), "spatial_scale": 1.0, "sampling_ratio": 3}
+    return [floats(rng, 2, 2, 5, 5, dtype="float64"), np.array(rois, "float64")], attrs
+
+
+@sample("_contrib_PSROIPooling", oracle=False)
+def no_regions_by_position(rng):
+    return [floats(rng, 1, 4, 3, 3), floats(rng, 0, 5)], {"spatial_scale": 1.0, "output_dim": 1, "pooled_size": 2}
+
+
+@sample("_contrib_DeformablePSROIPooling", oracle=False)
+def no_moved_regions(rng):
+    return [floats(rng, 1, 8, 3, 3), floats(rng, 0, 5), floats(rng, 0, 2, 2, 2)], PARTS
+
+
+@sample("_contrib_RROIAlign", oracle=False)
+def no_turned_regions(rng):
+    return [floats(rng, 1, 2, 6, 6), floats(rng, 0, 6)], {"pooled_size": (2, 2), "spatial_scale": 1.0}
+
+
 # Deformable convolutions
 
 
