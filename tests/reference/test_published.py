@@ -21,17 +21,35 @@ def run(symbol, arrays):
 
 
 LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in ("vgg11", "vgg16")]
-SMALL = ["alexnet", "densenet121", "inceptionv3", "mobilenetv2_1.0", "resnet18_v1", "resnet18_v2", "resnet50_v1"]
+QUICK = ["squeezenet1.0", "mobilenetv2_1.0", "resnet18_v1"]
+SMALL = ["alexnet", "densenet121", "inceptionv3", "resnet18_v2", "resnet50_v1"]
 
 
-@pytest.mark.parametrize("name", [*SMALL, "squeezenet1.0", *LARGE])
+@pytest.mark.parametrize("name", [*QUICK, *SMALL, *LARGE])
 def test_model_zoo(name, shared):
+    """The exported graph, compiled, and the Gluon model: as it is, and the quick ones hybridized.
+
+    One test, for drawing the weights takes as long as running the large ones.
+    """
     folder = shared / "mxnet" / "ref" / "zoo"
+    expected = np.load(folder / f"{name}-out.npy")
     meta = json.loads((folder / f"{name}-meta.json").read_text())
-    arrays = {full: mx.nd.array(weights(key, shape)) for key, (full, shape) in meta["structured"].items()}
-    arrays["data"] = mx.nd.array(image(meta["input"]))
+    values = {key: weights(key, shape).astype(np.float32) for key, (_, shape) in meta["structured"].items()}
+    arrays = {full: mx.nd.array(values[key]) for key, (full, _) in meta["structured"].items()}
+    x = arrays["data"] = mx.nd.array(image(meta["input"]))
     (logits,) = run(mx.sym.load(folder / f"{name}-symbol.json"), arrays)
-    assert_close(logits, np.load(folder / f"{name}-out.npy"), name)
+    assert_close(logits, expected, name)
+
+    net = mx.gluon.model_zoo.vision.get_model(name)
+    net.infer_shape(x)
+    for key, p in net._collect_params_with_prefix().items():
+        p.initialize("zeros")
+        p.set_data(values[key])
+    for active in (False, True) if name in QUICK else (False,):
+        net.hybridize(active)
+        logits = net(x).asnumpy()
+        assert_close(logits, expected, f"{name}, hybridized={active}")
+        assert logits.argmax() == expected.argmax()
 
 
 def as_block(prefix, x):

@@ -63,7 +63,7 @@ def bits_for_every_count(run, counts=(1, 2, 4)):
     return results[counts[0]]
 
 
-@pytest.mark.parametrize("first", range(0, 120, 20))
+@pytest.mark.parametrize("first", range(0, 60, 20))
 def test_random_programs(first):
     for seed in range(first, first + 20):
         program = random_program(seed)

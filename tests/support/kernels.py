@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import sys
 from collections.abc import Callable, Sequence
@@ -62,6 +63,12 @@ def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
     return copy
 
 
+@functools.lru_cache(maxsize=8)
+def _loaded(source: str, target: Target) -> llvm.Loaded:
+    """The same kernel is often run again, on more threads or beside other memory."""
+    return llvm.load(llvm.compile_module(source, target))
+
+
 def run(
     graph: Graph,
     inputs: Sequence[np.ndarray],
@@ -82,7 +89,7 @@ def run(
         module = llvm.Module(target)
         lower("kernel", target, module)
         source = module.text()
-    loaded = llvm.load(llvm.compile_module(source, target))
+    loaded = _loaded(source, target)
     outputs = [np.full(v.shape, 7, v.dtype.numpy) for v in graph.outputs]
     if at_end is not None:
         inputs, outputs = ([guarded(np.asarray(x), at_end) for x in arrays] for arrays in (inputs, outputs))
