@@ -249,11 +249,15 @@ class Builder(Emitter):
         return self.emit("constant", (), {"value": array})[0]
 
     def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> Value:  # type: ignore[override]
-        if self.key is None:
-            self.key = self.input(RNG_KEY, TensorType(_I64, (2,)))
         attrs = {"shape": tuple(shape), "dtype": dtype, "stream": self.stream}
         self.stream += 1
-        return self.emit("random_bits", (self.key,), attrs)[0]
+        return self.emit("random_bits", (self.random_key(),), attrs)[0]
+
+    def random_key(self) -> Value:
+        """`key`, made if need be."""
+        if self.key is None:
+            self.key = self.input(RNG_KEY, TensorType(_I64, (2,)))
+        return self.key
 
     def update(self, state: Value, new: Value) -> None:
         """States that input `state` holds `new` after the call. The last of several wins."""
@@ -385,6 +389,24 @@ def copy_ops(b: Builder, ops: Iterable[Op], env: dict[Value, Value]) -> None:
     that stand for their results."""
     for op in ops:
         env.update(zip(op.results, reemit(b, op, [env[v] for v in op.operands]), strict=True))
+
+
+def inline(b: Builder, body: Graph, operands: Sequence[Value]) -> tuple[Value, ...]:
+    """Emits the ops of `body` at the builder's location, over values of its inputs' types; returns its outputs.
+
+    Its random ops draw on the builder's key, and on the next streams, in the order of those that they name."""
+    env = dict(zip(body.inputs, operands))
+    first = b.stream
+    for op in body.ops:
+        attrs = op.attrs
+        if op.name == "random_bits":
+            env.setdefault(op.operands[0], b.random_key())
+            attrs = MappingProxyType({**attrs, "stream": first + attrs["stream"]})
+            b.stream = max(b.stream, attrs["stream"] + 1)
+        results = tuple(Value(r.name, r.type, r.offset) for r in op.results)
+        b._append(Op(op.name, tuple([env[v] for v in op.operands]), attrs, results, op.regions, op.loc or b.loc))
+        env.update(zip(op.results, results, strict=True))
+    return tuple(env[v] for v in body.outputs)
 
 
 def evaluate(graph: Graph, inputs: Sequence[Any]) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -62,6 +62,11 @@ class OpDef:
     ) -> tuple[TensorType, ...]:
         raise NotImplementedError
 
+    def expansion(self, types: Sequence[TensorType], attrs: Mapping[str, Any], training: bool = False) -> Graph:
+        """The results of an operator as a graph of primitives over inputs of these types, and a last one named
+        `rng_key` if it draws random numbers, on streams counted from 0; its attribute `streams` says how many."""
+        raise NotImplementedError
+
     def expand_into(self, b: Any, operands: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Computes the results over the emitter `b` by primitives; what level 'operator' has and others have not."""
         raise NotImplementedError

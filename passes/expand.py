@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.ir.graph import Builder, Graph, Op, Value, inline, rewrite
 from gluonjit.passes.manager import register_pass
 
 
@@ -28,9 +28,9 @@ def expand(graph: Graph) -> Graph:
         if definition.level != "operator":
             return None
         # A program may switch the mode around a single operator (`with autograd.train_mode():`).
-        b.training = bool(op.attrs.get(".training", training))
+        mode = bool(op.attrs.get(".training", training))
         b.stream = op.attrs.get(".stream", streams)
-        results = definition.expand_into(b, operands, op.attrs)
+        results = inline(b, definition.expansion([v.type for v in operands], op.attrs, mode), operands)
         streams = max(streams, b.stream)
         return results
 

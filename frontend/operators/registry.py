@@ -23,6 +23,7 @@ from gluonjit.ir.graph import Builder, Graph
 from gluonjit.ir.opdef import REQUIRED
 from gluonjit.ir.types import IRError, TensorType
 from gluonjit.operators.attributes import Attr, OutOfRange
+from gluonjit.operators.expansions import expansion
 
 Shape = tuple[int, ...]
 """A shape on the Symbol level: an entry of 0 is a dimension not known yet; None instead of a tuple knows nothing."""
@@ -157,16 +158,30 @@ class Operator(opdef.OpDef):
     def infer(
         self, types: Sequence[TensorType], attrs: Mapping[str, Any], regions: Sequence[Graph] = ()
     ) -> tuple[TensorType, ...]:
-        """Result types, found by expanding into a scratch graph: what an operator computes is stated once."""
-        b = Builder("infer")
+        """Result types: those of the expansion, as what an operator computes is stated once."""
         try:
-            return tuple(v.type for v in self.expand_into(b, [b.input("", t) for t in types], attrs))
+            return tuple(v.type for v in self.expansion(types, attrs).outputs)
         except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as e:
             if self.host:  # the user's own code
                 raise
             # The attributes may come from anywhere, and no expansion foresees everything that they can be.
             given = ", ".join(f"{key}={clipped(value)}" for key, value in attrs.items())
             raise OperatorError(f"cannot be computed with {given or 'these inputs'}: {type(e).__name__}: {e}") from e
+
+    def expansion(self, types: Sequence[TensorType], attrs: Mapping[str, Any], training: bool = False) -> Graph:
+        def make() -> Graph:
+            b = Builder("expansion", training=training)
+            return b.build(self.expand_into(b, [b.input("", t) for t in types], attrs), {"streams": b.stream})
+
+        if self.host:  # the user's own Python has a say in it, and may say something else the next time
+            return make()
+        own = {k: v for k, v in attrs.items() if not k.startswith(".")}
+        key = (self, tuple(types), tuple((k, opdef.attr_key(own[k])) for k in sorted(own)), training)
+        try:
+            hash(key)
+        except TypeError:  # an attribute that cannot be hashed
+            return make()
+        return expansion(key, make)
 
     def expand_into(self, b: Any, operands: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Runs the expansion over emitter `b` on parsed attributes; always a tuple of all results it computes."""
