@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, TextIO
 import numpy as np
 
 from gluonjit.base import MXNetError
+from gluonjit.image.codec import decode, pillow
 
 __all__ = ["IRHeader", "MXIndexedRecordIO", "MXRecordIO", "pack", "pack_img", "unpack", "unpack_img"]
 
@@ -237,8 +238,6 @@ def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, np.ndarray]:
 
     `iscolor`: 1 color, 0 gray (u8[height, width]), -1 as it was stored.
     """
-    from gluonjit.image.codec import decode
-
     header, data = unpack(s)
     image = decode(data, {1: "RGB", 0: "L"}.get(iscolor))
     return header, image[:, :, ::-1] if image.ndim == 3 else image
@@ -249,8 +248,6 @@ def pack_img(header: IRHeader, img: np.ndarray, quality: int = 95, img_fmt: str 
 
     `quality` is that of JPEG (up to 100), or the compression level of PNG (up to 9).
     """
-    from gluonjit.image.codec import pillow
-
     img = np.asarray(img, np.uint8)
     rgb = img[:, :, ::-1] if img.ndim == 3 else img
     encoded = io.BytesIO()

@@ -43,6 +43,9 @@ def get_backend(name: str | None) -> Backend:
         ) from None
 
 
+# The compiler is imported late: a program that hybridizes nothing does not need it.
+
+
 def _llvm(graph: Graph, options: dict[str, Any]) -> Callee:
     from gluonjit.runtime.compiler import compile_graph, pipeline
 

@@ -27,9 +27,9 @@ import numpy as np
 
 from gluonjit.base import CheckpointError, MXNetError
 from gluonjit.files import array_names, atomic, origin, sparse
+from gluonjit.files.type_flags import TYPE_FLAGS
 from gluonjit.ir.types import DType, TensorType, dtype_of
 from gluonjit.ir.types import dtype as ir_dtype
-from gluonjit.symbol.graph import TYPE_FLAGS
 from gluonjit.util import is_np_shape
 
 MAGIC = 0x112

@@ -17,7 +17,6 @@ from gluonjit import ndarray, symbol
 from gluonjit.base import StateChange, ValueNeeded
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend
-from gluonjit.execution.cached_call import CachedCall
 from gluonjit.gluon import export
 from gluonjit.gluon.base_block import Block
 from gluonjit.gluon.parameter import ParameterDict
@@ -260,6 +259,9 @@ class HybridBlock(Block):
     def _compiled_call(self) -> Any:
         cached = self._cached
         if cached is None:
+            # Late: a program that hybridizes nothing needs no compiler.
+            from gluonjit.execution.cached_call import CachedCall
+
             cached = self._cached = CachedCall(self, self._flags)
         return cached
 

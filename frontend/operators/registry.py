@@ -233,8 +233,6 @@ def operator(
 
 def get(name: str) -> Operator:
     """The operator called `name`; MXNetError with a suggestion when there is none."""
-    import gluonjit.operators  # noqa: F401  (declares them)
-
     try:
         return OPERATORS[name]
     except KeyError:

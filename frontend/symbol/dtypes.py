@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.files.type_flags import TYPE_FLAGS
 from gluonjit.ir import types
 from gluonjit.ir.types import F16, F32, I8, DType, IRError, TensorType
 from gluonjit.operators.mkldnn import FusedNode
 from gluonjit.operators.support import Shapes
-from gluonjit.symbol.graph import TYPE_FLAGS, Entry, Node, post_order
+from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.shapes import PROBES
 
 FREE_INPUTS = set("indices index index_vector condition shape_like length sequence_length".split())

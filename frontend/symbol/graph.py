@@ -16,10 +16,6 @@ from gluonjit.operators.registry import Operator
 HIDDEN_KEYS = ("ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage", "profiler_scope")
 """Attributes for which MXNet takes both `key` and `__key__`; they are kept as the latter."""
 
-TYPE_FLAGS = {"float32": 0, "float64": 1, "float16": 2, "uint8": 3, "int32": 4, "int8": 5, "int64": 6, "bool": 7}
-TYPE_FLAGS["bfloat16"] = 12
-"""How a variable's attribute `__dtype__`, and MXNet's files, number the element types."""
-
 STORAGE_TYPES = {"undefined": -1, "default": 0, "row_sparse": 1, "csr": 2}
 """How a variable's attribute `__storage_type__` numbers the layouts."""
 

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from gluonjit import attribute
 from gluonjit.base import MXNetError, NotImplementedForSymbol, dtype_name
 from gluonjit.context import current_context
+from gluonjit.files.type_flags import TYPE_FLAGS
 from gluonjit.language import late
 from gluonjit.language.array import Array, add_methods
 from gluonjit.language.kinds import as_np
@@ -27,7 +28,6 @@ from gluonjit.symbol.arithmetic import ARITHMETIC, SignMethods
 from gluonjit.symbol.compose import make_node, not_found, without_numpy
 from gluonjit.symbol.graph import (
     STORAGE_TYPES,
-    TYPE_FLAGS,
     Entry,
     Node,
     copy_graph,

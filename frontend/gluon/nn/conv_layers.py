@@ -8,6 +8,7 @@ from typing import Any
 from gluonjit.base import numeric_types
 from gluonjit.gluon.block import HybridBlock
 from gluonjit.gluon.nn.activations import Activation
+from gluonjit.operators import registry
 
 __all__ = ["Conv1D", "Conv1DTranspose", "Conv2D", "Conv2DTranspose", "Conv3D", "Conv3DTranspose"]
 
@@ -83,9 +84,7 @@ class _Conv(HybridBlock):
 
     def _weight_shape(self) -> tuple[int, ...]:
         """What the operator says about its weight for an input of which only the channels are known, if they are."""
-        from gluonjit import operators
-
-        operator = operators.registry.get(self._op_name)
+        operator = registry.get(self._op_name)
         layout = self._kwargs["layout"]
         data = [0] * len(layout)
         data[layout.index("N")] = 1
