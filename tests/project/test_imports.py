@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import networkx as nx
 import pytest
 
 # Which other parts a part may import, wherever the import stands.
@@ -17,6 +18,27 @@ MAY_IMPORT = {
     "runtime": {"ir", "passes", "codegen"},
     "frontend": {"ir", "passes", "codegen", "runtime"},
 }
+FRONTEND = (
+    "_version attribute base engine log lr_scheduler name registry util",
+    "context",
+    "files",
+    "language",
+    "operators",
+    "ndarray",
+    "symbol",
+    "trace",
+    "execution numpy",
+    "autograd contrib image initializer io metric model monitor numpy_extension operator optimizer random "
+    "visualization",
+    "callback kvstore recordio",
+    "gluon",
+    "module test_utils",
+    "tools",
+    "__init__ __main__",
+)
+"""The packages and modules of frontend/, lowest first: each may import those in the rows above its own."""
+RANK = {name: k for k, row in enumerate(FRONTEND) for name in row.split()}
+
 # Each costs more to import than all of gluonjit: only inside the functions that use them.
 LATE = {"llvmlite", "networkx"}
 EARLY = {"numpy", "ml_dtypes"}
@@ -137,15 +159,118 @@ def test_a_warm_start_loads_neither_passes_nor_code_generation():
 INSIDE_FUNCTIONS = {
     "gluonjit.runtime.compiler": {"gluonjit.runtime.build"},
     "gluonjit.runtime": {"gluonjit.runtime.features"},
+    # A package that costs nothing until it is used (PEP 562), so that `import gluonjit.ir` is of the IR alone.
+    "gluonjit": {"gluonjit.language.mxnet_names.no_attribute"},
+    # A program that hybridizes nothing needs no compiler.
+    "gluonjit.execution.backends": {
+        "gluonjit.runtime.compiler.compile_graph",
+        "gluonjit.runtime.compiler.pipeline",
+        "gluonjit.runtime.reference.Reference",
+    },
+    "gluonjit.gluon.block": {"gluonjit.execution.cached_call.CachedCall"},
 }
-"""Imports of the compiler's own modules inside functions, by the module that has them: each keeps a start cheap."""
+"""Imports of our own modules inside functions, by the module that has them: each keeps a start cheap."""
+LAZY = "gluonjit.tools.cli"
+"""Each command imports what it needs when it runs."""
 
 
-@pytest.mark.parametrize("part", sorted(set(MAY_IMPORT) - {"frontend"}))
-def test_the_compiler_hides_no_imports(part: str, root: Path):
-    for path in (root / part).rglob("*.py"):
-        module = ".".join(["gluonjit", *path.relative_to(root).with_suffix("").parts]).removesuffix(".__init__")
-        tree = ast.parse(path.read_text(), str(path))
-        functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-        hidden = {found.name for f in functions for found in imports(f) if found.name.startswith("gluonjit.")}
-        assert hidden == INSIDE_FUNCTIONS.get(module, set()), module
+class Module(NamedTuple):
+    name: str  # gluonjit.gluon.block
+    path: Path
+    tree: ast.Module
+
+
+@pytest.fixture(scope="module")
+def modules(root: Path) -> list[Module]:
+    """Every module of gluonjit."""
+    found = []
+    for part in MAY_IMPORT:
+        for path in sorted((root / part).rglob("*.py")):
+            dotted = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+            name = f"gluonjit.{dotted}" if part != "frontend" else f"gluonjit{dotted.removeprefix('frontend')}"
+            found.append(Module(name, path, ast.parse(path.read_text(), str(path))))
+    return found
+
+
+def checked_imports(tree: ast.AST, hidden: bool = False) -> Iterator[tuple[str, bool, int]]:
+    """(dotted name, whether it is inside of a function, line) of all imports but those for the type checker."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((found.name, hidden, found.line) for found in imports(node))
+        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        yield from checked_imports(node, hidden or inside)
+
+
+def place(name: str) -> str:
+    """The part of the frontend in which a module is."""
+    return (name.split(".") + ["__init__"])[1]
+
+
+def upwards(module: str, imported: str) -> bool:
+    """Whether a module of the frontend must not import this: it is no lower than its own part."""
+    here, there = place(module), place(imported)
+    return here != there and there not in MAY_IMPORT and RANK.get(there, RANK["__init__"]) >= RANK[here]
+
+
+def test_the_frontends_layers(modules: list[Module], root: Path):
+    """Imports point down only, also those inside of functions."""
+    ours = [m for m in modules if m.path.is_relative_to(root / "frontend")]
+    parts = {place(m.name) for m in ours}
+    assert parts == set(RANK), "a new part needs a place in FRONTEND, one that is gone must leave it"
+    wrong = [
+        f"{m.path.relative_to(root)}:{line}: {place(m.name)} must not import {name}"
+        for m in ours
+        for name, _, line in checked_imports(m.tree)
+        if name.startswith("gluonjit") and upwards(m.name, name)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("module", "imported", "wrong"),
+    [
+        ("gluonjit.trace.recorder", "gluonjit.gluon.block.Block", True),
+        ("gluonjit.trace.recorder", "gluonjit.symbol.symbol.Symbol", False),
+        ("gluonjit.ndarray.ndarray", "gluonjit.symbol", True),
+        ("gluonjit.symbol.lower", "gluonjit.ir.graph.Graph", False),
+        ("gluonjit.files.params", "gluonjit.ndarray.NDArray", True),
+        ("gluonjit.base", "gluonjit", True),
+        ("gluonjit.gluon.nn", "gluonjit.gluon.block.HybridBlock", False),
+    ],
+)
+def test_the_layers_themselves(module: str, imported: str, wrong: bool):
+    assert upwards(module, imported) == wrong
+
+
+def test_no_imports_hide_in_functions(modules: list[Module]):
+    for module in modules:
+        hidden = {name for name, inside, _ in checked_imports(module.tree) if inside and name.startswith("gluonjit")}
+        if not module.name.startswith(LAZY):
+            assert hidden == INSIDE_FUNCTIONS.get(module.name, set()), module.name
+
+
+def test_only_one_module_imports_by_name(modules: list[Module], root: Path):
+    """`language.late` says what a higher layer does for a lower one; no other module finds a way around the order."""
+    by_name = {
+        m.name
+        for m in modules
+        if m.path.is_relative_to(root / "frontend")
+        and any(isinstance(n, ast.Name | ast.Attribute) and "import_module" in ast.unparse(n) for n in ast.walk(m.tree))
+    }
+    facades = {"gluonjit", "gluonjit.operators", "gluonjit.language.mxnet_names"}
+    assert by_name - facades - {m for m in by_name if m.startswith("gluonjit.tools")} == {"gluonjit.language.late"}
+
+
+def test_no_circles_of_imports(modules: list[Module]):
+    graph = nx.DiGraph()
+    names = {m.name for m in modules}
+    for module in modules:
+        for name, _, _ in checked_imports(module.tree):
+            while name and name not in names:
+                name = name.rpartition(".")[0]
+            if name and name != module.name:
+                graph.add_edge(module.name, name)
+    circles = [sorted(c) for c in nx.strongly_connected_components(graph) if len(c) > 1]
+    assert not circles

@@ -61,7 +61,7 @@ class FileModel:
         Inputs without a name are those not named, in order. What is not given, but has a shape that follows from the
         others' (a label), is 0. MXNetError for names that the graph does not have, and for what stays open.
         """
-        from gluonjit import nd, symbol
+        from gluonjit import ndarray, symbol
         from gluonjit.gluon import SymbolBlock
 
         values = self._named(cli_inputs.arrays(inputs, seed))
@@ -73,11 +73,11 @@ class FileModel:
         if zeros and not quiet:
             shown = ", ".join(f"{name}: {types[name]}" for name in zeros[:3])
             print(f"not given, and therefore 0: {shown}{', ...' if len(zeros) > 3 else ''}", file=sys.stderr)
-        arrays = {name: nd.zeros(types[name].shape, dtype=types[name].dtype.numpy) for name in zeros}
+        arrays = {name: ndarray.zeros(types[name].shape, dtype=types[name].dtype.numpy) for name in zeros}
         for name, x in values.items():
             if dtype_of(x) is not types[name].dtype and not quiet:
                 print(f"{name}: {dtype_of(x)} converted to {types[name].dtype}", file=sys.stderr)
-            arrays[name] = nd.NDArray._wrap(np.array(x, types[name].dtype.numpy, order="C"))
+            arrays[name] = ndarray.NDArray._wrap(np.array(x, types[name].dtype.numpy, order="C"))
         block = SymbolBlock(self.symbol, [symbol.var(name) for name in given])
         params = {name: self.arrays.get(name, arrays.get(name)) for name in block.params}
         block.params.load_dict(params, cast_dtype=True, dtype_source="saved")

@@ -91,7 +91,7 @@ def _read(path: str) -> Mapping[str | None, np.ndarray]:
 
 def positional(inputs: Sequence[Input], seed: int) -> list[Any]:
     """The NDArrays that a block is called with. IRError when there are none, or some have names."""
-    from gluonjit import nd
+    from gluonjit import ndarray
 
     if not inputs:
         raise IRError("say what the block is called with: --input 1x3x224x224 (repeat for several inputs)")
@@ -99,4 +99,4 @@ def positional(inputs: Sequence[Input], seed: int) -> list[Any]:
     named = [name for name, _ in found if name is not None]
     if named:
         raise IRError(f"a block in a Python file has no names for its inputs: leave out {named[0]}=")
-    return [nd.NDArray._wrap(x) for _, x in found]
+    return [ndarray.NDArray._wrap(x) for _, x in found]
