@@ -36,7 +36,7 @@ def in_symbol(text: str) -> list[Use] | None:
     try:
         nodes = json.loads(text, strict=False)["nodes"]
         names = [node["op"] for node in nodes]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     lines = _op_lines(text)
     if len(lines) != len(names):  # another "op" somewhere: an attribute, a subgraph

@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from gluonjit.tools.cli import main, make_parser
@@ -223,3 +224,83 @@ def test_explain(run):
     assert heads.split() == ["kernel", "what", "tile", "µs", "why"]
     assert any(row.startswith("matmul") and "2×3, sums of 5" in row and "model.py" in row for row in rows)
     assert rows[-1].endswith("prepared when a parameter changes")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "g.ir", "--input", "2x2"), "--input x is f32[2,2]; the graph takes f32[3,4]"),
+        (("run", "g.ir", "--input", "y=3x4"), "the graph has no input 'y'"),
+        (("run", "g.ir", "--input", "3x4", "--input", "3x4"), "2 inputs are given; the graph has 1: x: f32[3,4]"),
+        (
+            ("run", "model.py:net", "--input", "2x5", "--input", "2x5"),
+            "model.py:net, called with (f32[2,5], f32[2,5]), f",
+        ),
+        (
+            ("bench", "model.py:net", "--input", "2x5", "--input", "2x5"),
+            "model.py:net, called with (f32[2,5], f32[2,5])",
+        ),
+        (
+            ("dump", "model.py:net", "--input", "2x5", "--input", "2x5"),
+            "model.py:net, called with (f32[2,5], f32[2,5])",
+        ),
+        (("run", "model.py:narrow", "--input", "2x5"), "model.py:narrow, called with (f32[2,5]), failed at line "),
+        (("run", "model.py:broken", "--input", "2x5"), "model.py:broken() failed at line "),
+        (
+            ("run", "model.py:net", "--input", "2x5", "--output", "y.txt"),
+            "--output y.txt: the name must end in .npy or",
+        ),
+        (
+            ("bench", "model.py:net", "--input", "2x5", "--against", "model.py:net"),
+            "model.py:net, called with (f32[2,5])",
+        ),
+    ],
+)
+def test_a_wrong_call_is_one_error(run, arguments, message, tmp_path):
+    (tmp_path / "g.ir").write_text("graph @g(%x: f32[3,4]) { %y = exp(%x) return %y }")
+    with open("model.py", "a") as file:
+        file.write(
+            "class Narrow(mx.gluon.HybridBlock):\n    def hybrid_forward(self, F, x):\n        return x[1, 2, 3]\n"
+        )
+        file.write("narrow = Narrow()\ndef broken():\n    return [][0]\n")
+    status, out, err = run(*arguments)
+    assert status == 1 and out == ""
+    assert err.startswith(f"error: {message}") and "Traceback" not in err
+
+
+def test_the_inputs_of_a_graph(run, tmp_path):
+    (tmp_path / "g.ir").write_text("graph @g(%x: f32[2], %y: f32[2]) { %z = sub(%x, %y) return %z }")
+    np.savez("xy.npz", y=np.ones(2, "f4"), x=np.full(2, 3, "f4"))
+    assert "[2. 2.]" in run("run", "g.ir", "--input", "xy.npz")[1]
+    assert run("run", "g.ir", "--input", "x=2")[2] == "error: no --input for y; the graph has x: f32[2], y: f32[2]\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("dump", "model.py:net", "--input", "2x5", "--stage", "optimised"), "did you mean 'optimized'?"),
+        (("dumb", "model.py:net"), "did you mean 'dump'?"),
+        (("bench", "model.py:net", "--input", "2x5", "--rounds", "0"), "'0': give a number that is at least 1"),
+        (("bench", "model.py:net", "--input", "2x5", "--seconds", "nan"), "'nan': give a number that is at least 0"),
+        (("run", "model.py:net", "--input", "2x5", "--seed", "-1"), "'-1': give a number that is at least 0"),
+    ],
+)
+def test_a_wrong_option_says_what_is_right(run, arguments, message):
+    status, _, err = run(*arguments)
+    assert status == 2 and message in err
+
+
+def test_programs_and_graphs_that_are_nested_too_deep(run, tmp_path):
+    (tmp_path / "deep.py").write_text("x = " + "-" * 50_000 + "1")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    status, out, err = run("coverage", "deep.py", "deep.json")
+    assert (status, err) == (0, "") and "deep.py: not read: " in out
+
+
+def test_output_in_ascii():
+    done = subprocess.run(
+        [sys.executable, "-m", "gluonjit", "opt", "-", "-p", "nö"],
+        capture_output=True,
+        env={"PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 1 and b"Traceback" not in done.stderr

@@ -211,3 +211,26 @@ def test_names_that_stripping_makes_equal(run):
     mx.nd.save("both.params", {"arg:x": mx.nd.ones((1,)), "aux:x": mx.nd.ones((1,))})
     status, _, err = run("convert", "both.params", "y.npz", "--strip")
     assert status == 1 and err.startswith("error: both.params: without arg: and aux:, some names are the same")
+
+
+def test_parameters_that_are_forgotten(run):
+    status, out, err = run("run", "net-symbol.json", "--input", "data=2x3x8x8")
+    assert status == 1 and out == ""
+    assert err.startswith("error: no values for net_conv0_weight, ") and "or --zeros to compute with zeros" in err
+    assert run("run", "net-symbol.json", "--input", "data=2x3x8x8", "--zeros")[0] == 0
+
+
+def test_names_do_not_steer_the_terminal(run):
+    evil = "\x1b[2J\nfine: nothing"
+    mx.sym.relu(mx.sym.var(evil), name=evil).save("evil-symbol.json")
+    mx.nd.save("evil.params", {evil: mx.nd.ones((1,))})
+    for arguments in (
+        ("inspect", "evil-symbol.json"),
+        ("inspect", "evil.params"),
+        ("run", "evil-symbol.json", "--input", "2x3"),
+        ("run", "evil-symbol.json", "--input", "x=2x3"),
+        ("dump", "evil-symbol.json", "--input", "2x3"),
+        ("dump", "evil-symbol.json", "--input", "2x3", "--stage", "llvm"),
+    ):
+        _, out, err = run(*arguments)
+        assert "\x1b" not in out + err and not any(line.startswith("fine") for line in (out + err).splitlines())

@@ -7,13 +7,16 @@ command line itself is wrong; 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
 
 from gluonjit.base import MXNetError
+from gluonjit.files.array_names import shown
+from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError
 
 
@@ -22,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser()
     arguments = parser.parse_args(argv)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _printable(arguments):
             warnings.showwarning = _show_warning
             arguments.run(arguments)
         sys.stdout.flush()
@@ -31,7 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             # The reader (`| head`) has seen enough. What is still buffered must not fail again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        print(f"error: {e}", file=sys.stderr)
+        print(_escaped(f"error: {e}"), file=sys.stderr)
+        return 1
+    except MemoryError as e:
+        print(f"error: not enough memory: {e}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -40,7 +46,42 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _show_warning(message: Warning | str, *_where: Any, **_how: Any) -> None:
     """Where in this program a warning comes from is of no use to who types commands."""
-    print(f"warning: {message}", file=sys.stderr)
+    print(_escaped(f"warning: {message}"), file=sys.stderr)
+
+
+def _escaped(text: str) -> str:
+    """`text` with what does not print as escapes: names out of files must not steer the terminal."""
+    return "".join(c if c in "\n\t" else shown(c) for c in text) if not text.isprintable() else text
+
+
+class _Escaping:
+    """A stream whose text is escaped; all else is the stream's own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(_escaped(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def _printable(arguments: argparse.Namespace) -> Iterator[None]:
+    """Nothing that is printed steers the terminal, or fails in an encoding that lacks a character.
+
+    But a program that `exec` runs prints what it likes.
+    """
+    if getattr(arguments, "raw_output", False):
+        yield
+        return
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    with contextlib.redirect_stdout(_Escaping(sys.stdout)), contextlib.redirect_stderr(_Escaping(sys.stderr)):
+        yield
 
 
 class _Help(argparse.HelpFormatter):
@@ -57,6 +98,15 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(formatter_class=_Help, **kwargs)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as e:
+            near = did_you_mean(str(value), action.choices or ())
+            if "did you mean" in near:
+                e.message += near
+            raise
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from gluonjit.language import rng
+from gluonjit.tools.cli.inputs import at_least
 from gluonjit.tools.cli.loading import load_python
-from gluonjit.tools.cli.models import add_model, load_model
+from gluonjit.tools.cli.models import add_model, calling, load_model
 
 
 def add_commands(commands: Any) -> None:
@@ -30,22 +31,28 @@ def add_commands(commands: Any) -> None:
     )
     p.add_argument("--tune", action="store_true", help="as with hybridize(tune=True): kernels are chosen by measuring")
     p.add_argument("--explain", action="store_true", help="print which kernel computes what, its estimate, and why")
-    p.add_argument("--rounds", type=int, default=15, help="how often each is timed (default: %(default)s)")
-    p.add_argument("--seconds", type=float, default=0.1, help="length of one timing (default: %(default)s)")
+    p.add_argument("--rounds", type=at_least(1), default=15, help="how often each is timed (default: %(default)s)")
+    p.add_argument(
+        "--seconds", type=at_least(0, float), default=0.1, help="length of one timing (default: %(default)s)"
+    )
     p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     block, inputs = load_model(arguments)
-    contenders: dict[str, Callable[[], Any]] = {"imperative": _imperative(block, inputs)}
+    with calling(arguments.model, inputs):
+        contenders: dict[str, Callable[[], Any]] = {"imperative": _imperative(block, inputs)}
     if arguments.against:
-        other = load_python(arguments.against)(block)
-        arrays = [x.asnumpy() for x in inputs]
+        with calling(arguments.against, inputs):
+            other = load_python(arguments.against)(block)
+            arrays = [x.asnumpy() for x in inputs]
+            other(*arrays)
         contenders[arguments.against.rpartition(":")[2]] = lambda: other(*arrays)
     compiled, _ = load_model(arguments)
     start = time.perf_counter()
     compiled.hybridize(tune=arguments.tune)
-    compiled(*inputs)
+    with calling(arguments.model, inputs):
+        compiled(*inputs)
     first = time.perf_counter() - start
     contenders["hybridized"] = lambda: compiled(*inputs)
 

@@ -84,9 +84,11 @@ def _read(path: Path, remarks: list[str]) -> list[tuple[str, int]] | None:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".py":
             return [(use.name, use.line) for use in mxnet_usage.in_python(text, str(path))] or None
-    except (SyntaxError, UnicodeDecodeError, ValueError) as e:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
         line = f":{e.lineno}" if isinstance(e, SyntaxError) and e.lineno else ""
-        remarks.append(f"{path}{line}: not read: {e.msg if isinstance(e, SyntaxError) else e}")
+        remarks.append(
+            f"{path}{line}: not read: {e.msg if isinstance(e, SyntaxError) else str(e) or 'nested too deep'}"
+        )
         return None
     found = mxnet_usage.in_symbol(text)
     if found is None:

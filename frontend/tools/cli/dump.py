@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from gluonjit.ir.graph import Graph
-from gluonjit.tools.cli.models import add_model, load_model
+from gluonjit.tools.cli.models import add_model, calling, load_model
 
 STAGES = ("trace", "expanded", "optimized", "llvm", "asm")
 
@@ -36,7 +36,8 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.language import modes
 
     block, given = load_model(arguments)
-    with modes.train_mode() if arguments.train else modes.predict_mode():
+    mode = modes.train_mode() if arguments.train else modes.predict_mode()
+    with mode, calling(arguments.model, given):
         graph = trace_call(block, given)
     stage = "explain" if arguments.explain else arguments.stage
     print(render(graph, stage, arguments.locs, not arguments.no_winograd), end="")

@@ -25,7 +25,7 @@ def add_commands(commands: Any) -> None:
     p.add_argument("--no-numpy-aliases", action="store_true", help="leave NumPy as it is")
     p.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as python -m")
     p.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT.py", help="the program, and its arguments")
-    p.set_defaults(run=_run, usage_error=p.error)
+    p.set_defaults(run=_run, usage_error=p.error, raw_output=True)
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -34,8 +34,8 @@ def _run(arguments: argparse.Namespace) -> None:
     words = arguments.module or arguments.script
     if not words:
         arguments.usage_error("say which script or module to run")
-    if not arguments.module and not os.path.exists(words[0]):
-        raise IRError(f"there is no file {words[0]}")
+    if not arguments.module and not os.path.isfile(words[0]):
+        raise IRError(f"{words[0]} is no file" if os.path.exists(words[0]) else f"there is no file {words[0]}")
     install_as_mxnet(numpy_aliases=not arguments.no_numpy_aliases)
     try:
         if arguments.module:

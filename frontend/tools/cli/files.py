@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import MXNetError
+from gluonjit.files.array_names import shown
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import TensorType, dtype_of
 from gluonjit.tools.cli import inputs as cli_inputs
@@ -49,34 +50,47 @@ class FileModel:
         self.inputs = [n for n in arguments if n not in self.arrays and (self.complete or not n.endswith(LEARNED))]
         missing = [name for name in self.symbol.list_auxiliary_states() if name not in self.arrays]
         if self.complete and missing:
-            raise MXNetError(f"{params} lacks {', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''}")
+            raise MXNetError(f"{params} lacks {shown(', '.join(missing[:5]))}{', ...' if len(missing) > 5 else ''}")
 
     @property
     def outputs(self) -> list[str]:
         return self.symbol.list_outputs()
 
-    def prepare(self, inputs: Sequence[Input], seed: int, quiet: bool = False) -> tuple[Any, list[Any]]:
+    def prepare(
+        self, inputs: Sequence[Input], seed: int, quiet: bool = False, zeros: bool = True
+    ) -> tuple[Any, list[Any]]:
         """A SymbolBlock, and the NDArrays to call it with. Says on standard error what it takes for granted.
 
         Inputs without a name are those not named, in order. What is not given, but has a shape that follows from the
-        others' (a label), is 0. MXNetError for names that the graph does not have, and for what stays open.
+        others' (a label), is 0; parameters only with `zeros`. MXNetError for names that the graph does not have, and
+        for what stays open.
         """
         from gluonjit import ndarray, symbol
+        from gluonjit.execution.executor import LEARNED
         from gluonjit.gluon import SymbolBlock
 
         values = self._named(cli_inputs.arrays(inputs, seed))
         types = self._types(values)
         given = self.inputs if self.complete else [name for name in self.inputs if name in values]
         if not given:
-            raise MXNetError(f"say what the graph is called with: --input {self.inputs[0] if self.inputs else 'x'}=1x3")
-        zeros = [name for name in types if name not in values and name not in self.arrays]
-        if zeros and not quiet:
-            shown = ", ".join(f"{name}: {types[name]}" for name in zeros[:3])
-            print(f"not given, and therefore 0: {shown}{', ...' if len(zeros) > 3 else ''}", file=sys.stderr)
-        arrays = {name: ndarray.zeros(types[name].shape, dtype=types[name].dtype.numpy) for name in zeros}
+            raise MXNetError(
+                f"say what the graph is called with: --input {shown(self.inputs[0]) if self.inputs else 'x'}=1x3"
+            )
+        missing = [name for name in types if name not in values and name not in self.arrays]
+        states = self.symbol.list_auxiliary_states()
+        forgotten = [name for name in missing if name.endswith(LEARNED) or name in states]
+        if forgotten and not zeros:
+            listed = f"{shown(', '.join(forgotten[:5]))}{', ...' if len(forgotten) > 5 else ''}"
+            raise MXNetError(
+                f"no values for {listed}: give the parameters' file after {self.path}, or --zeros to compute with zeros"
+            )
+        if missing and not quiet:
+            listed = ", ".join(f"{shown(name)}: {types[name]}" for name in missing[:3])
+            print(f"not given, and therefore 0: {listed}{', ...' if len(missing) > 3 else ''}", file=sys.stderr)
+        arrays = {name: ndarray.zeros(types[name].shape, dtype=types[name].dtype.numpy) for name in missing}
         for name, x in values.items():
             if dtype_of(x) is not types[name].dtype and not quiet:
-                print(f"{name}: {dtype_of(x)} converted to {types[name].dtype}", file=sys.stderr)
+                print(f"{shown(name)}: {dtype_of(x)} converted to {types[name].dtype}", file=sys.stderr)
             arrays[name] = ndarray.NDArray._wrap(np.array(x, types[name].dtype.numpy, order="C"))
         block = SymbolBlock(self.symbol, [symbol.var(name) for name in given])
         params = {name: self.arrays.get(name, arrays.get(name)) for name in block.params}
@@ -84,7 +98,7 @@ class FileModel:
         return block, [arrays[name] for name in given]
 
     def _named(self, found: Sequence[tuple[str | None, np.ndarray]]) -> dict[str, np.ndarray]:
-        listed = ", ".join(self.inputs) or "none"
+        listed = shown(", ".join(self.inputs)) or "none"
         arguments = [name for name in self.symbol.list_arguments() if name not in self.arrays]
         free = iter([name for name in self.inputs if name not in [given for given, _ in found]])
         values: dict[str, np.ndarray] = {}
@@ -93,7 +107,9 @@ class FileModel:
             if name is None:
                 raise MXNetError(f"{len(found)} inputs are given; the graph has {len(self.inputs)}: {listed}")
             if name not in arguments:
-                raise MXNetError(f"the graph has no input {name!r}{did_you_mean(name, self.inputs)}; it has {listed}")
+                raise MXNetError(
+                    f"the graph has no input {name!r}{did_you_mean(name, map(shown, self.inputs))}; it has {listed}"
+                )
             values[name] = x
         self.inputs += [name for name in values if name not in self.inputs]
         return values
@@ -116,6 +132,7 @@ class FileModel:
         except RuntimeError as e:
             left = [name for name in self.inputs if name not in values]
             if left:
-                example = f"--input {left[0]}=1x3x224x224, or {left[0]}=x.npy"
-                raise MXNetError(f"say what {', '.join(left)} is: {example}") from e
+                first = shown(left[0])
+                example = f"--input {first}=1x3x224x224, or {first}=x.npy"
+                raise MXNetError(f"say what {shown(', '.join(left))} is: {example}") from e
             raise MXNetError(f"{self.path}: {e}") from e

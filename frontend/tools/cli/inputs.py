@@ -52,6 +52,21 @@ def input_type(text: str) -> TensorType:
     return TensorType(element_type, () if shape == "scalar" else tuple(map(int, shape.split("x"))))
 
 
+def at_least(low: float, kind: type = int) -> Any:
+    """The argparse type of finite numbers that are not below `low`."""
+
+    def convert(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not low <= value < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text!r}: give a number that is at least {low}")
+        return value
+
+    return convert
+
+
 def random_input(type: TensorType, rng: np.random.Generator) -> np.ndarray:
     """Standard normal floats, integers from 0 to 9, or booleans."""
     if type.dtype.is_float:

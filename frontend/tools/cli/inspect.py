@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+from gluonjit.files.array_names import shown
 from gluonjit.ir.graph import Builder, Graph, Op
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.tools.cli import files, inputs
@@ -49,7 +50,7 @@ def _run(arguments: argparse.Namespace) -> None:
     problems = _graph(arguments)
     print("unsupported:" + ("" if problems else " nothing"))
     for problem in problems:
-        print(f"  {problem}")
+        print(f"  {shown(problem)}")
 
 
 def _arrays(path: str, every: bool) -> None:
@@ -97,11 +98,11 @@ def _graph(arguments: argparse.Namespace) -> list[str]:
     if graph is not None:
         print(f"FLOPs: {_count(sum(flops.values()))}")
     else:
-        example = f"--input {model.inputs[0] if model.inputs else 'data'}=1x3x224x224"
+        example = f"--input {shown(model.inputs[0]) if model.inputs else 'data'}=1x3x224x224"
         print(f"FLOPs: give the inputs' shapes, such as {example}")
     extra = [name for name in model.arrays if name not in model.symbol.list_inputs()]
     if extra:
-        print(f"not read by the graph: {', '.join(extra[:SHOWN])}{', ...' if len(extra) > SHOWN else ''}")
+        print(f"not read by the graph: {shown(', '.join(extra[:SHOWN]))}{', ...' if len(extra) > SHOWN else ''}")
     return []
 
 
@@ -109,7 +110,7 @@ def _names(groups: Mapping[str, Iterable[str]], types: Mapping[str, TensorType])
     for title, names in groups.items():
         print(f"{title}:")
         for name in names:
-            print(f"  {name}{f': {types[name]}' if name in types else ''}")
+            print(f"  {shown(name)}{f': {types[name]}' if name in types else ''}")
 
 
 def _version(number: int) -> str:
@@ -119,7 +120,7 @@ def _version(number: int) -> str:
 def _operators(nodes: Mapping[str, int], flops: Mapping[str, int]) -> None:
     print(f"operators: {sum(nodes.values())}")
     for name, count in sorted(nodes.items(), key=lambda item: (-item[1], item[0])):
-        print(f"  {name:32} {count:5}{f'  {_count(flops[name]):>9} FLOPs' if flops.get(name) else ''}")
+        print(f"  {shown(name):32} {count:5}{f'  {_count(flops[name]):>9} FLOPs' if flops.get(name) else ''}")
 
 
 def _list(types: Mapping[str, TensorType], every: bool) -> None:
@@ -130,7 +131,7 @@ def _list(types: Mapping[str, TensorType], every: bool) -> None:
     print(f"parameters: {len(types)} arrays ({listed or 'none'}), {elements:,} elements, {nbytes / 1e6:,.2f} MB")
     names = list(types) if every else sorted(types, key=lambda name: -types[name].nbytes)[:SHOWN]
     for name in names:
-        print(f"  {name:40} {types[name]}")
+        print(f"  {shown(name):40} {types[name]}")
     if len(names) < len(types):
         print(f"  ... and {len(types) - len(names)} smaller ones (--all lists them)")
 

@@ -31,7 +31,7 @@ def load_python(reference: str) -> Any:
     try:
         names = runpy.run_path(file, run_name="gluonjit_model")
     except (Exception, SystemExit) as e:
-        raise IRError(f"{file} failed{_user_line(e, file)}: {type(e).__name__}: {e}") from e
+        raise IRError(f"{file} failed{user_line(e, file)}: {type(e).__name__}: {e}") from e
     finally:
         sys.path.pop(0)
     public = [k for k in names if not k.startswith("_")]
@@ -42,7 +42,7 @@ def load_python(reference: str) -> Any:
     return names[name]
 
 
-def _user_line(error: BaseException, file: str) -> str:
+def user_line(error: BaseException, file: str) -> str:
     """` at line N` for the innermost line of `file` in the traceback."""
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == Path(file).name]
     return f" at line {lines[-1]}" if lines else ""
@@ -53,7 +53,13 @@ def load_block(reference: str) -> Any:
     from gluonjit.gluon import Block
 
     found = load_python(reference)
-    block = found() if callable(found) and not isinstance(found, Block) else found
+    block = found
+    if callable(found) and not isinstance(found, Block):
+        try:
+            block = found()
+        except Exception as e:
+            file = reference.partition(":")[0]
+            raise IRError(f"{reference}() failed{user_line(e, file)}: {type(e).__name__}: {e}") from e
     if not isinstance(block, Block):
         raise IRError(f"{reference} is a {type(block).__name__}, not a gluon Block, nor a function that returns one")
     if any(p._data is None and not p._deferred_init for p in block.collect_params().values()):

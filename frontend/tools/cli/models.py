@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gluonjit.ir.types import IRError
+from gluonjit.base import MXNetError
+from gluonjit.ir.types import IRError, type_of
 from gluonjit.tools.cli import files, inputs
-from gluonjit.tools.cli.loading import load_block
+from gluonjit.tools.cli.loading import load_block, user_line
 
 
 def add_model(parser: argparse.ArgumentParser, more: str = "", of: str = "") -> None:
@@ -19,13 +22,33 @@ def add_model(parser: argparse.ArgumentParser, more: str = "", of: str = "") -> 
     )
     parser.add_argument("params", nargs="?", metavar="PARAMS", help="the parameters' file, for model-symbol.json")
     inputs.add_option(parser)
-    parser.add_argument("--seed", type=int, default=0, help="of random inputs (default: %(default)s)")
+    parser.add_argument("--seed", type=inputs.at_least(0), default=0, help="of random inputs (default: %(default)s)")
 
 
-def load_model(arguments: argparse.Namespace) -> tuple[Any, list[Any]]:
-    """The block that the arguments name, and the NDArrays to call it with."""
+def load_model(arguments: argparse.Namespace, zeros: bool = True) -> tuple[Any, list[Any]]:
+    """The block that the arguments name, and the NDArrays to call it with.
+
+    `zeros`: parameters of a graph for which no file is given are 0, instead of an error.
+    """
     if files.is_symbol(arguments.model):
-        return files.FileModel(arguments.model, arguments.params).prepare(arguments.input, arguments.seed)
+        model = files.FileModel(arguments.model, arguments.params)
+        return model.prepare(arguments.input, arguments.seed, zeros=zeros)
     if arguments.params:
         raise IRError(f"{arguments.params}: a parameters' file is for a graph in a file, model-symbol.json")
     return load_block(arguments.model), inputs.positional(arguments.input, arguments.seed)
+
+
+@contextlib.contextmanager
+def calling(reference: str, given: Sequence[Any]) -> Iterator[None]:
+    """Around a call of the model that `reference` names: what the model raises is one IRError.
+
+    It says what the model was called with, and the last line of the user's file that was running.
+    """
+    try:
+        yield
+    except (IRError, MXNetError, OSError, MemoryError):
+        raise
+    except Exception as e:
+        types = ", ".join(f"{type_of(x.asnumpy())}" for x in given)
+        file = reference.partition(":")[0]
+        raise IRError(f"{reference}, called with ({types}), failed{user_line(e, file)}: {type(e).__name__}: {e}") from e

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.files.array_names import shown
 from gluonjit.ir.graph import Graph, evaluate
+from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError, type_of
+from gluonjit.tools.cli import inputs as cli_inputs
 from gluonjit.tools.cli.files import is_symbol
-from gluonjit.tools.cli.inputs import random_input
+from gluonjit.tools.cli.inputs import Input, random_input
 from gluonjit.tools.cli.loading import is_python, load_graph
-from gluonjit.tools.cli.models import add_model, load_model
+from gluonjit.tools.cli.models import add_model, calling, load_model
 
 
 def add_commands(commands: Any) -> None:
@@ -28,14 +31,17 @@ def add_commands(commands: Any) -> None:
         "  gluonjit run examples/lenet.py:net --input 16x1x28x28",
     )
     add_model(p, "|FILE.ir|-", "; the text of a compiler's graph, `-` for standard input")
-    p.add_argument("--random", type=int, dest="seed", metavar="SEED", help="the same as --seed")
+    p.add_argument("--random", type=cli_inputs.at_least(0), dest="seed", metavar="SEED", help="the same as --seed")
     p.add_argument("--output", metavar="FILE", help="write the results here: y.npz by name, or y.npy if it is one")
+    p.add_argument("--zeros", action="store_true", help="parameters of model-symbol.json that are not given are 0")
     p.add_argument("--check", action="store_true", help="compare with the reference for model-symbol.json, too")
     p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     reference: list[np.ndarray] | None = None
+    if arguments.output and not arguments.output.endswith((".npy", ".npz")):
+        raise IRError(f"--output {arguments.output}: the name must end in .npy or .npz")
     names: list[str] | None = None
     if is_symbol(arguments.model):
         names, outputs, reference = _run_file(arguments)
@@ -44,10 +50,10 @@ def _run(arguments: argparse.Namespace) -> None:
     else:
         if arguments.params:
             raise IRError(f"{arguments.params}: a parameters' file is for a graph in a file, model-symbol.json")
-        outputs, reference = _run_graph(load_graph(arguments.model), arguments.seed)
+        outputs, reference = _run_graph(load_graph(arguments.model), arguments.input, arguments.seed)
     names = names or [f"output {k}" for k in range(len(outputs))]
     for k, (name, got) in enumerate(zip(names, outputs, strict=True)):
-        print(f"{name}: {type_of(got)}")
+        print(f"{shown(name)}: {type_of(got)}")
         print(np.array2string(got, threshold=64, edgeitems=3))
         if reference is not None:
             print(f"relative difference to the reference: {relative_difference(got, reference[k]):.1e}")
@@ -82,7 +88,35 @@ def relative_difference(got: np.ndarray, want: np.ndarray) -> float:
     return float(np.abs(a[finite] - b[finite]).max() / max(np.abs(b[finite]).max(), np.finfo(np.float64).tiny))
 
 
-def _run_graph(graph: Graph, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _graph_inputs(graph: Graph, given: Sequence[Input], seed: int) -> list[np.ndarray]:
+    """An array for each of the graph's inputs: those given, by name or in order, or, if none are, random ones.
+
+    IRError for names and types that are not the graph's, and where some are given and others are not.
+    """
+    if not given:
+        rng = np.random.default_rng(seed)
+        return [random_input(v.type, rng) for v in graph.inputs]
+    types = {v.name: v.type for v in graph.inputs}
+    listed = ", ".join(f"{name}: {type}" for name, type in types.items()) or "none"
+    found = cli_inputs.arrays(given, seed)
+    unnamed = iter([name for name in types if name not in [n for n, _ in found]])
+    values: dict[str, np.ndarray] = {}
+    for asked, x in found:
+        name = next(unnamed, None) if asked is None else asked
+        if name is None:
+            raise IRError(f"{len(found)} inputs are given; the graph has {len(types)}: {listed}")
+        if name not in types:
+            raise IRError(f"the graph has no input {name!r}{did_you_mean(name, types)}; it has {listed}")
+        if type_of(x) != types[name]:
+            raise IRError(f"--input {name} is {type_of(x)}; the graph takes {types[name]}")
+        values[name] = x
+    missing = [name for name in types if name not in values]
+    if missing:
+        raise IRError(f"no --input for {', '.join(missing)}; the graph has {listed}")
+    return [values[v.name] for v in graph.inputs]
+
+
+def _run_graph(graph: Graph, given: Sequence[Input], seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
     from gluonjit.passes import run_passes
     from gluonjit.runtime.compiler import compile_graph
 
@@ -90,22 +124,22 @@ def _run_graph(graph: Graph, seed: int) -> tuple[list[np.ndarray], list[np.ndarr
         raise IRError(f"`run` takes a graph of level traced, expanded or legal; this one is {graph.level!r}")
     if graph.level == "traced":
         graph = run_passes(graph, "expand")
-    rng = np.random.default_rng(seed)
-    inputs = [random_input(v.type, rng) for v in graph.inputs]
+    inputs = _graph_inputs(graph, given, seed)
     outputs, updates = compile_graph(graph).run(inputs)
     return [*outputs, *updates], [x for part in evaluate(graph, inputs) for x in part]
 
 
 def _run_block(arguments: argparse.Namespace) -> tuple[list[np.ndarray], list[np.ndarray]]:
     block, inputs = load_model(arguments)
-    reference = _outputs(block, inputs, arguments.seed)
-    block.hybridize()
-    return _outputs(block, inputs, arguments.seed), reference
+    with calling(arguments.model, inputs):
+        reference = _outputs(block, inputs, arguments.seed)
+        block.hybridize()
+        return _outputs(block, inputs, arguments.seed), reference
 
 
 def _run_file(arguments: argparse.Namespace) -> tuple[list[str], list[np.ndarray], list[np.ndarray] | None]:
     """(names of the outputs, outputs, reference if asked for)"""
-    block, inputs = load_model(arguments)
+    block, inputs = load_model(arguments, arguments.zeros)
     outputs = _outputs(block, inputs, arguments.seed)
     reference = None
     if arguments.check:
