@@ -10,12 +10,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from gluonjit import initializer
 from gluonjit.gluon import parameter_files, structure_files, summary
 from gluonjit.gluon.naming import BlockScope, name_block
 from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.gluon.utils import HookHandle, _indent
 from gluonjit.trace import attributes
+from gluonjit.training import initializers
 
 Hook = Callable[..., Any]
 
@@ -155,7 +155,7 @@ class Block:
 
     def initialize(
         self,
-        init: Any = initializer.Uniform(),  # noqa: B008 (immutable, and the signature is MXNet's)
+        init: Any = initializers.Uniform(),  # noqa: B008 (immutable, and the signature is MXNet's)
         ctx: Any = None,
         verbose: bool = False,
         force_reinit: bool = False,

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gluonjit import context, initializer, ndarray, symbol
+from gluonjit import context, ndarray, symbol
 from gluonjit.base import MXNetError
 from gluonjit.gluon import parameter_files
 from gluonjit.gluon.utils import _indent, shape_is_known
 from gluonjit.language.kinds import as_np
 from gluonjit.ndarray import files
 from gluonjit.runtime import forks
+from gluonjit.training import initializers
 from gluonjit.util import is_np_array
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ class Parameter:
         self,
         init: Any = None,
         ctx: Any = None,
-        default_init: Any = initializer.Uniform(),  # noqa: B008 (immutable, and the signature is MXNet's)
+        default_init: Any = initializers.Uniform(),  # noqa: B008 (immutable, and the signature is MXNet's)
         force_reinit: bool = False,
     ) -> None:
         """Gives the parameter its first value, or notes how to, where the shape is not known yet.
@@ -274,7 +275,7 @@ class Parameter:
             raise MXNetError(f"Parameter '{self.name}' has storage type {self._stype}: only dense arrays are supported")
         data = ndarray.zeros(self.shape, ctx_list[0], self.dtype)
         if value is None:
-            initializer.create(default_init)(initializer.InitDesc(self.name, {"__init__": init}), data)
+            initializers.create(default_init)(initializers.InitDesc(self.name, {"__init__": init}), data)
         else:
             data[:] = value
         self._deferred_init = ()
@@ -472,9 +473,9 @@ class Constant(Parameter):
             value = ndarray.array(value)
         self.value = value
         # In graphs the initializer appears by name, as in MXNet's files, and lives as long as the constant does.
-        self._filler = initializer.Constant(value)
+        self._filler = initializers.Constant(value)
         init = f"Constant_{name}_{id(self)}"
-        initializer.register_instance(init, self._filler)
+        initializers.register_instance(init, self._filler)
         super().__init__(name, grad_req="null", shape=value.shape, dtype=value.dtype, init=init)
 
     @property
@@ -598,14 +599,14 @@ class ParameterDict:
 
     def initialize(
         self,
-        init: Any = initializer.Uniform(),  # noqa: B008 (immutable, and the signature is MXNet's)
+        init: Any = initializers.Uniform(),  # noqa: B008 (immutable, and the signature is MXNet's)
         ctx: Any = None,
         verbose: bool = False,
         force_reinit: bool = False,
     ) -> None:
         """Initializes every parameter; `init` serves those that have none of their own."""
         if verbose:
-            init = initializer.create(init).set_verbosity(verbose=verbose)
+            init = initializers.create(init).set_verbosity(verbose=verbose)
         for param in self.values():
             param.initialize(None, ctx, init, force_reinit=force_reinit)
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from gluonjit import metric, ndarray
 from gluonjit.base import _as_list
-from gluonjit.initializer import Uniform
-from gluonjit.io import DataBatch, DataDesc, DataIter
+from gluonjit.data.iterators import DataBatch, DataDesc, DataIter
 from gluonjit.language.modes import no_gradients
 from gluonjit.model import BatchEndParam
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.files import borrow
 from gluonjit.symbol import Symbol
+from gluonjit.training.initializers import Uniform
 
 Params = dict[str, NDArray]
 Shapes = Sequence[Any]

@@ -10,12 +10,12 @@ import numpy as np
 
 from gluonjit import context, ndarray, symbol
 from gluonjit.base import CheckpointError
-from gluonjit.initializer import Uniform
-from gluonjit.io import DataDesc
+from gluonjit.data.iterators import DataDesc
 from gluonjit.model import load_params
 from gluonjit.module.base_module import BaseModule, Params, Shapes, check_input_names
 from gluonjit.module.module import Module
 from gluonjit.name import NameManager
+from gluonjit.training.initializers import Uniform
 
 
 class BucketingModule(BaseModule):

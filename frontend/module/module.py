@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit import autograd, context, ndarray, symbol
+from gluonjit.data.iterators import DataDesc
 from gluonjit.execution.executor import solve_variables
 from gluonjit.gluon import SymbolBlock
 from gluonjit.gluon.parameter import ParameterDict
-from gluonjit.initializer import InitDesc, Uniform
-from gluonjit.io import DataDesc
 from gluonjit.ir.types import TensorType
 from gluonjit.model import load_checkpoint
 from gluonjit.module.base_module import BaseModule, Params, Shapes, check_described, check_input_names, described
@@ -20,6 +19,7 @@ from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
 from gluonjit.symbol.dtypes import declared_type
 from gluonjit.symbol.graph import post_order
+from gluonjit.training.initializers import InitDesc, Uniform
 
 
 class Module(BaseModule):

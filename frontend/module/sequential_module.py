@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from gluonjit.initializer import Uniform
-from gluonjit.io import DataBatch, DataDesc
+from gluonjit.data.iterators import DataBatch, DataDesc
 from gluonjit.module.base_module import BaseModule, Params, Shapes
+from gluonjit.training.initializers import Uniform
 
 
 class SequentialModule(BaseModule):

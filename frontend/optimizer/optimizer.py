@@ -15,8 +15,8 @@ import numpy as np
 
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language.modes import no_gradients
-from gluonjit.lr_scheduler import LRScheduler
 from gluonjit.ndarray import NDArray
+from gluonjit.training.schedules import LRScheduler
 
 T = TypeVar("T", bound=type)
 

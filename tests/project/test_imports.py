@@ -28,9 +28,9 @@ FRONTEND = (
     "symbol",
     "trace",
     "execution numpy",
-    "autograd contrib image initializer io metric model monitor numpy_extension operator optimizer random "
-    "visualization",
-    "callback kvstore recordio",
+    "image training",
+    "data initializer lr_scheduler metric model optimizer",
+    "autograd callback contrib io kvstore monitor numpy_extension operator random recordio visualization",
     "gluon",
     "module test_utils",
     "tools",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from gluonjit import recordio
+from gluonjit.data import records
 from gluonjit.gluon.data.sampler import FilterSampler, Sampler, SequentialSampler
 from gluonjit.ndarray import NDArray
 
@@ -138,7 +138,7 @@ class RecordFileDataset(Dataset):
     def __init__(self, filename: str | os.PathLike[str]) -> None:
         self.filename = os.fspath(filename)
         self.idx_file = os.path.splitext(self.filename)[0] + ".idx"
-        self._record = recordio.MXIndexedRecordIO(self.idx_file, self.filename, "r")
+        self._record = records.MXIndexedRecordIO(self.idx_file, self.filename, "r")
 
     def __getitem__(self, idx: int) -> bytes | None:
         return self._record.read_idx(self._record.keys[idx])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gluonjit import initializer
 from gluonjit.gluon.block import HybridBlock
+from gluonjit.training import initializers
 
 __all__ = ["ELU", "GELU", "PReLU", "SELU", "Activation", "LeakyReLU", "Swish"]
 
@@ -48,7 +48,7 @@ class PReLU(HybridBlock):
 
     def __init__(
         self,
-        alpha_initializer: Any = initializer.Constant(0.25),  # noqa: B008 (immutable, and the signature is MXNet's)
+        alpha_initializer: Any = initializers.Constant(0.25),  # noqa: B008 (immutable, and the signature is MXNet's)
         in_channels: int = 1,
         **kwargs: Any,
     ) -> None:

@@ -7,7 +7,7 @@ modules by their full names: `ndarray.contrib`, not `nd.contrib`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module, resources
 from types import ModuleType
@@ -121,6 +121,17 @@ def no_attribute(module: str, name: str, near: Iterable[str] = ()) -> AttributeE
         else:
             text += did_you_mean(name, near)
     return AttributeError(text)
+
+
+def forward(module: str, implementation: ModuleType) -> Callable[[str], Any]:
+    """The `__getattr__` of a module of MXNet's that another one implements: private names are looked for there."""
+
+    def find(name: str) -> Any:
+        if name in implementation.__dict__ and not name.startswith("__"):
+            return implementation.__dict__[name]
+        raise no_attribute(module, name, (n for n in implementation.__dict__ if not n.startswith("_")))
+
+    return find
 
 
 def explain(module: str) -> None:

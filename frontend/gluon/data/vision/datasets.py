@@ -17,9 +17,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gluonjit import image, recordio
+from gluonjit import image
 from gluonjit import ndarray as nd
 from gluonjit.base import MXNetError, data_dir
+from gluonjit.data import records
 from gluonjit.gluon.data import dataset
 from gluonjit.gluon.utils import _get_repo_file_url
 
@@ -188,7 +189,7 @@ class ImageRecordDataset(dataset.RecordFileDataset):
         record = super().__getitem__(idx)
         if record is None:
             raise MXNetError(f"{self.filename} ends before record {idx}")
-        header, data = recordio.unpack(record)
+        header, data = records.unpack(record)
         example = image.imdecode(data, self._flag), header.label
         return example if self._transform is None else self._transform(*example)
 

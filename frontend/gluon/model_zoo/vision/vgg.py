@@ -8,7 +8,7 @@ from typing import Any
 from gluonjit.gluon import nn
 from gluonjit.gluon.model_zoo.model_store import ROOT, load_pretrained
 from gluonjit.gluon.model_zoo.vision.parts import CPU, Classifier, sequence, variant
-from gluonjit.initializer import Xavier
+from gluonjit.training.initializers import Xavier
 
 __all__ = ["VGG", "get_vgg", "vgg11", "vgg11_bn", "vgg13", "vgg13_bn", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn"]
 
