@@ -18,9 +18,10 @@ import gluonjit.operators  # noqa: F401  (declares the operators that `expand` r
 from benchmarks.peak import Native, interleaved
 from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_program
-from gluonjit.codegen.target import Target, host
+from gluonjit.codegen.target import host
 from gluonjit.codegen.tiles import Tile
 from gluonjit.ir.graph import Builder, Graph, Value
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32, I32, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import PIPELINE
@@ -162,7 +163,7 @@ def graph_of(make: Make, shapes: Sequence[tuple[int, ...]], nbytes: int) -> Grap
     return b.build([make(b, *operands)])
 
 
-def prepare(graph: Graph, target: Target) -> tuple[Native, int, int]:
+def prepare(graph: Graph, target: Machine) -> tuple[Native, int, int]:
     """(the whole program as a kernel, bytes read, bytes written)."""
     planned = run_passes(graph, PIPELINE, target=target)
     program = lower_program(planned.with_attrs(threads=1), target)
@@ -185,7 +186,7 @@ def prepare(graph: Graph, target: Target) -> tuple[Native, int, int]:
     return Native(program.module, buffers, 0.0), read, written
 
 
-def reference(nbytes: int, target: Target, write: bool) -> Native:
+def reference(nbytes: int, target: Machine, write: bool) -> Native:
     """A loop that reads an array of so many bytes, or copies it to another one."""
     module = llvm.Module(target)
     f = module.function("k")

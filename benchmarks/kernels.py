@@ -16,8 +16,9 @@ import numpy as np
 from benchmarks.peak import Native, interleaved, peak
 from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_kernel
-from gluonjit.codegen.target import Target, host
+from gluonjit.codegen.target import host
 from gluonjit.ir.graph import Builder, Graph, Op, Value, evaluate_op
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.runtime.memory import aligned_array
@@ -93,7 +94,7 @@ CASES = {
 }
 
 
-def prepare(graph: Graph, flop: float, target: Target) -> tuple[Mapping[str, Any], Native]:
+def prepare(graph: Graph, flop: float, target: Machine) -> tuple[Mapping[str, Any], Native]:
     """The graph's one kernel of interest over random operands, with its attributes."""
     found = kernel_of(run_passes(graph, "fuse", target=target), target)
     if found is None:
@@ -103,7 +104,7 @@ def prepare(graph: Graph, flop: float, target: Target) -> tuple[Mapping[str, Any
     return op.attrs, kernel
 
 
-def kernel_of(graph: Graph, target: Target) -> tuple[Op, Native] | None:
+def kernel_of(graph: Graph, target: Machine) -> tuple[Op, Native] | None:
     """The kernel that `select` chooses for the product in a graph of level `fused`, over random operands.
 
     None where loops compute it."""

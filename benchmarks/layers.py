@@ -17,8 +17,9 @@ from benchmarks.kernels import kernel_of
 from benchmarks.peak import Native, interleaved, peak, reader
 from benchmarks.workloads import WORKLOADS, make
 from gluonjit.codegen.epilogue import find_anchor
-from gluonjit.codegen.target import Target, host
+from gluonjit.codegen.target import host
 from gluonjit.ir.graph import Builder, Graph, Op
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.structure import op_key
 from gluonjit.ir.winograd import WinogradTile
 from gluonjit.passes import run_passes
@@ -65,7 +66,7 @@ def flop(op: Op) -> float:
     return 2.0 * out[0] * math.prod(pairs) * w.shape[-2] * out[-1]
 
 
-def layers(key: str, target: Target) -> list[Layer]:
+def layers(key: str, target: Machine) -> list[Layer]:
     """The distinct ones of a workload, the first first."""
     import gluonjit as mx
     from gluonjit.execution.cached_call import trace_call

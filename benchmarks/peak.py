@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from gluonjit.codegen import llvm
-from gluonjit.codegen.target import Target, host
+from gluonjit.codegen.target import host
 from gluonjit.codegen.tiles import Tile
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
 from gluonjit.runtime.memory import aligned_array
 
@@ -55,7 +56,7 @@ class Native:
         return time.thread_time() - start
 
 
-def peak(target: Target) -> Native:
+def peak(target: Machine) -> Native:
     """The kernel of nothing but multiply-adds."""
     module = llvm.Module(target)
     f = module.function("k")
@@ -73,7 +74,7 @@ def peak(target: Target) -> Native:
     return Native(module, buffers, 2.0 * tile.lanes * chains * _UNROLLED * _LOOPS)
 
 
-def reader(target: Target, nbytes: int = _BIG) -> Native:
+def reader(target: Machine, nbytes: int = _BIG) -> Native:
     """Sums an array of so many bytes."""
     module = llvm.Module(target)
     f = module.function("k")

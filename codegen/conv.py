@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import panel_variants, share, unravel
-from gluonjit.codegen.target import Target
 from gluonjit.codegen.tiles import RUN, Fetch, Rows, Tile
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
 from gluonjit.ir.windows import row_major, strides_of
 
@@ -104,7 +104,7 @@ def tile_kinds(axis: Axis, pixels: int, merge: bool) -> list[tuple[Kind, int, in
     return runs
 
 
-def lower_conv(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
+def lower_conv(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
     """Appends the kernel to the module."""
     _Direct(module.function(name), body, attrs).write()
 

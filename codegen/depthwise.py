@@ -21,13 +21,13 @@ from gluonjit.codegen.conv import Axis, Kind, each, spatial_axes, tile_kinds
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.llvm import Function, Module, vector
 from gluonjit.codegen.matmul import share, unravel
-from gluonjit.codegen.target import Target
 from gluonjit.codegen.tiles import Rows, Tile
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.windows import strides_of
 
 
-def lower_depthwise(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
+def lower_depthwise(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
     """Appends the kernel to the module."""
     Depthwise(module.function(name), body, attrs).write()
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 from enum import IntEnum
 
 from gluonjit.codegen.llvm import Exit, Function, Module
-from gluonjit.codegen.target import Target
 from gluonjit.codegen.team import add_team
+from gluonjit.ir.machine import Machine
 
 
 class Field(IntEnum):
@@ -89,7 +89,7 @@ _PAGE = 4096
 _MADV_HUGEPAGE = 14
 
 
-def entry_module(target: Target, sleep: str | None) -> str:
+def entry_module(target: Machine, sleep: str | None) -> str:
     """LLVM text of the module that holds `@fast` and the team's functions. `sleep`: see `codegen.team`."""
     module = Module(target)
     add_team(module, sleep)

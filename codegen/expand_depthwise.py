@@ -21,12 +21,12 @@ from gluonjit.codegen.depthwise import Depthwise
 from gluonjit.codegen.epilogue import find_anchor
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import Product, panel_variants, share, unravel
-from gluonjit.codegen.target import Target
 from gluonjit.ir.expand import ExpandTile, halves, rows_read
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.machine import Machine
 
 
-def lower_expand_depthwise(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
+def lower_expand_depthwise(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
     """Appends the kernel to the module. Its table ends with the thread's scratch."""
     _ExpandDepthwise(module.function(name), body, attrs).write()
 

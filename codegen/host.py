@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.codegen.intrinsics import float_mode, flush_bits, set_float_mode
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.ir.graph import Builder, Op
 from gluonjit.ir.text import print_graph
@@ -32,11 +33,11 @@ def lower_host(name: str, op: Op, module: Module) -> None:
 def _call(f: Function, op: Op) -> None:
     text = np.frombuffer(_text(op).encode(), np.uint8)
     f.module.declare(CALLBACK, "void", ["ptr", "i64", "ptr"])
-    mode = f.target.float_mode(f)
+    mode = float_mode(f)
     # What users wrote in Python is not to find denormals flushed, if they are.
-    f.target.set_float_mode(f, f.op(f"and i64 {mode}, {~f.target.flush_bits}"))
+    set_float_mode(f, f.op(f"and i64 {mode}, {~flush_bits(f.target)}"))
     f.call(CALLBACK, "void", ("ptr", f.module.constant(text)), ("i64", text.size), ("ptr", "%table"))
-    f.target.set_float_mode(f, mode)
+    set_float_mode(f, mode)
 
 
 def _text(op: Op) -> str:

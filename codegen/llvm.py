@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.codegen import forks
-from gluonjit.codegen.target import Target
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import DType, IRError
 
 KERNEL_PARAMS = (("ptr", "table"), ("i64", "thread"), ("i64", "nthreads"))
@@ -64,7 +64,7 @@ def _mangled(type: str) -> str:
 class Module:
     """The text of one LLVM module."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Machine) -> None:
         self.target = target
         self.functions: list[Function] = []
         self._declarations: dict[str, str] = {}
@@ -580,7 +580,7 @@ def _all_initialized() -> Any:
     return binding
 
 
-def _machine(target: Target, level: int = 2) -> Any:
+def _machine(target: Machine, level: int = 2) -> Any:
     """A target machine; `level` is how much its code generator tries, 0 to 3."""
     binding = _initialized()
     if target.triple.split("-")[0] != binding.get_process_triple().split("-")[0]:
@@ -592,7 +592,7 @@ def _machine(target: Target, level: int = 2) -> Any:
     )
 
 
-def parse(text: str, target: Target, own_context: bool = False, level: int = 2) -> tuple[Any, Any]:
+def parse(text: str, target: Machine, own_context: bool = False, level: int = 2) -> tuple[Any, Any]:
     """(module, machine); IRError that shows the line when the text is not valid IR.
 
     Modules that are worked on at the same time need contexts of their own. `level` as in `_machine`."""
@@ -608,13 +608,13 @@ def parse(text: str, target: Target, own_context: bool = False, level: int = 2) 
     return module, machine
 
 
-def compile_module(text: str, target: Target) -> bytes:
+def compile_module(text: str, target: Machine) -> bytes:
     """LLVM IR → a relocatable object for `target`. IRError when the IR is not valid."""
     module, machine = parse(text, target)
     return machine.emit_object(module)
 
 
-def assembly(text: str, target: Target) -> str:
+def assembly(text: str, target: Machine) -> str:
     """LLVM IR → assembly, to be read."""
     module, machine = parse(text, target)
     return machine.emit_assembly(module)

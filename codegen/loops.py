@@ -23,12 +23,13 @@ from typing import Any
 from gluonjit.codegen.access import Buffer, Index
 from gluonjit.codegen.handler import Handler
 from gluonjit.codegen.index import Affine, Var, affine, variable
+from gluonjit.codegen.intrinsics import finish_streaming
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.nest import Space, extent, plan_nest
-from gluonjit.codegen.target import Target
 from gluonjit.codegen.trace import Reference, Tracer, trace
 from gluonjit.codegen.writer import NestWriter, Written
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.opdef import Primitive
 
 _PIECES = 16
@@ -62,7 +63,7 @@ def supported(body: Graph) -> str | None:
     return None
 
 
-def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
+def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
     """Appends the kernel to the module. Its table: the body's inputs, then its outputs.
 
     `.strides` tells which of them are not row-major, `.streaming` that outputs had better be written past the caches,
@@ -86,7 +87,7 @@ def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Target
         for buffer, _ in outputs:
             buffer.streaming = True
         _write(handler, outputs)
-        target.finish_streaming(f)
+        finish_streaming(f)
     with f.if_(f.op(f"xor i1 {aligned}, true")):
         for buffer, _ in outputs:
             buffer.streaming = False

@@ -16,16 +16,16 @@ from typing import Any
 
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.llvm import Function, Module
-from gluonjit.codegen.target import Target
 from gluonjit.codegen.tiles import Fetch, Tile
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.windows import strides_of
 
 _SPREAD = 3
 """Row tiles over which fetching the next panel is spread, at least."""
 
 
-def lower_matmul(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
+def lower_matmul(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
     """Appends the kernel to the module."""
     Product(module.function(name), body, attrs).write()
 

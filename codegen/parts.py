@@ -16,7 +16,7 @@ from typing import Any
 
 from gluonjit.codegen.forks import inside_llvm
 from gluonjit.codegen.llvm import Function, Module, parse
-from gluonjit.codegen.target import Target
+from gluonjit.ir.machine import Machine
 
 _PART = 150_000
 """Characters of LLVM IR that take about 50 ms. For less a thread does not pay, nor what each part costs besides."""
@@ -35,7 +35,7 @@ class Parts:
     on their number.
     """
 
-    def __init__(self, module: Module, target: Target, threads: int) -> None:
+    def __init__(self, module: Module, target: Machine, threads: int) -> None:
         self._module = module
         self._target = target
         self._most = threads

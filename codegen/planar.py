@@ -22,13 +22,13 @@ from gluonjit.codegen.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.index import affine
 from gluonjit.codegen.llvm import Function, Module, vector
 from gluonjit.codegen.matmul import share, unravel
-from gluonjit.codegen.target import Target
 from gluonjit.codegen.tiles import Tile
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.windows import strides_of
 
 
-def lower_planar(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
+def lower_planar(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
     """Appends the kernel to the module."""
     _Planar(module.function(name), body, attrs).write()
 

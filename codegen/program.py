@@ -29,10 +29,10 @@ from gluonjit.codegen.places import Place, Places
 from gluonjit.codegen.planar import lower_planar
 from gluonjit.codegen.schedule import Span, Step
 from gluonjit.codegen.sequential import lower_sequential
-from gluonjit.codegen.target import Target
 from gluonjit.codegen.winograd import lower_winograd
 from gluonjit.ir.buffers import runs_kernel
 from gluonjit.ir.graph import Graph, Op
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.structure import op_key
 from gluonjit.ir.types import IRError
 
@@ -51,7 +51,7 @@ class Program:
 
 
 def lower_program(
-    graph: Graph, target: Target, module: Module | None = None, written: Callable[[Function], None] | None = None
+    graph: Graph, target: Machine, module: Module | None = None, written: Callable[[Function], None] | None = None
 ) -> Program:
     """Lowers a graph of level `planned`. Raises IRError for another level or an op without a kernel.
 
@@ -202,7 +202,7 @@ class _Lowering:
         return made
 
 
-_KERNELS: dict[str, Callable[[str, Graph, Mapping[str, Any], Target, Module], None]] = {
+_KERNELS: dict[str, Callable[[str, Graph, Mapping[str, Any], Machine, Module], None]] = {
     "loops": lower_loops,
     "copy": lower_loops,
     "matmul": lower_matmul,
@@ -215,7 +215,7 @@ _KERNELS: dict[str, Callable[[str, Graph, Mapping[str, Any], Target, Module], No
 """Kernels of groups, by the annotation `.kernel`: each is written from the group's body and its annotations."""
 
 
-def lower_kernel(name: str, op: Op, target: Target, module: Module) -> None:
+def lower_kernel(name: str, op: Op, target: Machine, module: Module) -> None:
     """Appends the kernel that `select` chose for `op` to the module."""
     kind = op.attrs.get(".kernel")
     if kind in _KERNELS:

@@ -13,9 +13,9 @@ from typing import Any
 from gluonjit.codegen.access import Access, Buffer
 from gluonjit.codegen.index import Affine, Var, affine
 from gluonjit.codegen.llvm import Function, Module
-from gluonjit.codegen.target import Target
 from gluonjit.codegen.values import Val
 from gluonjit.ir.graph import Op
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.primitives.reduction import accumulator
 from gluonjit.ir.types import BOOL, I64, DType, IRError
 
@@ -23,7 +23,7 @@ _SMALL = 1 << 12
 """Elements that are not worth dividing among threads."""
 
 
-def lower_sequential(name: str, op: Op, target: Target, module: Module) -> None:
+def lower_sequential(name: str, op: Op, target: Machine, module: Module) -> None:
     """Appends the kernel to the module. Its table: the op's operands, then its results."""
     lower = {"cumsum": _cumsum, "scatter_add": _scatter_add, "sort": _sort}.get(op.name)
     if lower is None:

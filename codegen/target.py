@@ -1,8 +1,4 @@
-"""The machine that code is made for, and the only place that knows about AVX, NEON and their control registers.
-
-A `Target` is a value: passes and kernels read it and nothing else, so that the same target gives the same code on
-whatever machine the compiler runs.
-"""
+"""The machines that code can be made for: the host, and some by name."""
 
 from __future__ import annotations
 
@@ -10,70 +6,22 @@ import functools
 import os
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gluonjit.ir.machine import CACHES, Machine
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError
 
-if TYPE_CHECKING:
-    from gluonjit.codegen.llvm import Function
-
-
-class Target(Machine):
-    """A machine, and what LLVM spells otherwise on each."""
-
-    # How a thread treats denormals is in its floating-point control register. All threads of a call compute in the
-    # caller's mode, as NumPy does there, unless the call wants denormals flushed.
-
-    @property
-    def flush_bits(self) -> int:
-        """The bits of the register by which denormal operands and results become zero; 0 where none are known."""
-        return {"x86": 0x8040, "aarch64": 1 << 24}.get(self.arch, 0)  # FTZ is bit 15, DAZ bit 6; FZ is bit 24
-
-    def float_mode(self, f: Function) -> str:
-        """Emits code that reads this thread's register (i64)."""
-        if self.arch == "x86":
-            slot = f.alloca("i32")
-            f.intrinsic("llvm.x86.sse.stmxcsr", "void", ("ptr", slot), overload=())
-            return f.op(f"zext i32 {f.load('i32', slot)} to i64")
-        if self.arch == "aarch64":
-            return f.intrinsic("llvm.aarch64.get.fpcr", "i64", overload=())
-        return "0"
-
-    def set_float_mode(self, f: Function, mode: str) -> None:
-        """Emits code that writes it."""
-        if self.arch == "x86":
-            slot = f.alloca("i32")
-            f.store("i32", f.op(f"trunc i64 {mode} to i32"), slot)
-            f.intrinsic("llvm.x86.sse.ldmxcsr", "void", ("ptr", slot), overload=())
-        elif self.arch == "aarch64":
-            f.intrinsic("llvm.aarch64.set.fpcr", "void", ("i64", mode), overload=())
-
-    def pause(self, f: Function) -> None:
-        """Emits what a thread does between two looks at a word that another one is to change."""
-        if self.arch == "x86":
-            f.intrinsic("llvm.x86.sse2.pause", "void", overload=())
-        elif self.arch == "aarch64":
-            f.intrinsic("llvm.aarch64.isb", "void", ("i32", 15), overload=())  # `yield` does nothing on most of them
-
-    def finish_streaming(self, f: Function) -> None:
-        """Emits what lets other threads see stores past the caches."""
-        if self.arch == "x86":
-            f.intrinsic("llvm.x86.sse.sfence", "void", overload=())
-
-
 # x86-64 without a number is not among them: it has no instruction that rounds to a whole number.
 _X86_64 = "x86_64-unknown-linux-gnu"
 _NAMED = {
-    "x86-64-v2": Target(_X86_64, "x86-64-v2", "", 128, 16, has_fma=False, has_f16=False),
-    "x86-64-v3": Target(_X86_64, "x86-64-v3", "", 256, 16, has_fma=True, has_f16=True),
-    "x86-64-v4": Target(_X86_64, "x86-64-v4", "", 512, 32, has_fma=True, has_f16=True),
-    "aarch64": Target("aarch64-unknown-linux-gnu", "generic", "", 128, 32, has_fma=True, has_f16=True),
+    "x86-64-v2": Machine(_X86_64, "x86-64-v2", "", 128, 16, has_fma=False, has_f16=False),
+    "x86-64-v3": Machine(_X86_64, "x86-64-v3", "", 256, 16, has_fma=True, has_f16=True),
+    "x86-64-v4": Machine(_X86_64, "x86-64-v4", "", 512, 32, has_fma=True, has_f16=True),
+    "aarch64": Machine("aarch64-unknown-linux-gnu", "generic", "", 128, 32, has_fma=True, has_f16=True),
 }
 
 
-def named(name: str) -> Target:
+def named(name: str) -> Machine:
     """A target by its name: `host`, or one of the architecture levels. IRError for an unknown one."""
     if name in ("host", "native"):
         return _host()
@@ -82,13 +30,13 @@ def named(name: str) -> Target:
     return _NAMED[name]
 
 
-def host() -> Target:
+def host() -> Machine:
     """The target to compile for: this machine, or what the environment variable GLUONJIT_TARGET names."""
     return named(os.environ.get("GLUONJIT_TARGET") or "host")
 
 
 @functools.cache
-def _host() -> Target:
+def _host() -> Machine:
     from llvmlite import binding
 
     binding.initialize_native_target()
@@ -104,7 +52,7 @@ def _host() -> Target:
         # NEON and its like: 32 registers of 128 bits, fused multiply-add, conversions from and to half.
         bits, registers, has_fma = 128, 32, True
         has_f16 = arch in ("aarch64", "arm64")
-    return Target(
+    return Machine(
         triple,
         binding.get_host_cpu_name(),
         features.flatten(),

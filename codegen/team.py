@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
+from gluonjit.codegen.intrinsics import float_mode, flush_bits, pause, set_float_mode
 from gluonjit.codegen.llvm import KERNEL_PARAMS, Function, Module
 
 MAX_THREADS = 256
@@ -197,11 +198,11 @@ def _wait(module: Module, means: str | None) -> None:
     if means is not None:
         module.declare("sched_yield", "i32", [])
     with f.repeat([]) as until:
-        look(f.div(spins, _BRIEFLY), lambda: f.target.pause(f))
+        look(f.div(spins, _BRIEFLY), lambda: pause(f))
         with f.if_(is_same()):
             crowded = f.call("crowded", "i1", ("ptr", "%team"), ("i32", "%least"))
             with f.if_(f.op(f"xor i1 {crowded}, true")):
-                look(spins, lambda: f.target.pause(f))
+                look(spins, lambda: pause(f))
                 if means is not None:
                     look(yields, lambda: f.call("sched_yield", "i32"))
             with f.if_(crowded):
@@ -219,7 +220,7 @@ def _pauses(module: Module) -> None:
     f.store("i32", 0, word)
     with f.for_(0, "%n"):
         _look(f, word)
-        f.target.pause(f)
+        pause(f)
 
 
 # ---- what threads do together
@@ -274,7 +275,7 @@ def _work(module: Module) -> None:
         life.again = f.op(f"icmp ne ptr {function}, null")
         with f.if_(life.again):
             f.call("here", "void", ("ptr", "%line"))
-            f.target.set_float_mode(f, _field(f, team, Block.FLOAT_MODE, "i64"))
+            set_float_mode(f, _field(f, team, Block.FLOAT_MODE, "i64"))
             f.call(function, "void", ("ptr", table), ("i64", index), ("i64", nthreads))
             f.emit(f"store atomic i32 0, ptr {_core_of(f, '%line')} monotonic, align 4")
             left = f.op(f"atomicrmw sub ptr {pending}, i32 1 seq_cst")
@@ -331,14 +332,14 @@ def _leave_alone(f: Function, useless: str) -> None:
 def _flushing(f: Function) -> Iterator[str]:
     """What is emitted in its body runs with denormals flushed if `%flush` is not 0, else in this thread's mode. Gives
     the mode of the body (i64)."""
-    before = f.target.float_mode(f)
+    before = float_mode(f)
     flush = f.op("icmp ne i64 %flush, 0")
-    inside = f.op(f"select i1 {flush}, i64 {f.op(f'or i64 {before}, {f.target.flush_bits}')}, i64 {before}")
+    inside = f.op(f"select i1 {flush}, i64 {f.op(f'or i64 {before}, {flush_bits(f.target)}')}, i64 {before}")
     with f.if_(flush):
-        f.target.set_float_mode(f, inside)
+        set_float_mode(f, inside)
     yield inside
     with f.if_(flush):
-        f.target.set_float_mode(f, before)
+        set_float_mode(f, before)
 
 
 def _run(module: Module) -> None:

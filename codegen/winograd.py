@@ -26,11 +26,11 @@ from gluonjit.codegen.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.linear_map import linear_map
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import panel_variants, share, unravel
-from gluonjit.codegen.target import Target
 from gluonjit.codegen.tiles import Fetch, Fetches, Tile, prefetch
 from gluonjit.codegen.winograd_fetch import Pixels, Tiling, next_block
 from gluonjit.ir.cook_toom import transform
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.windows import strides_of
 from gluonjit.ir.winograd import WinogradMemory, WinogradTile
 
@@ -38,7 +38,7 @@ _CHANNELS = 4
 """Vectors of channels per task, where threads share a transform."""
 
 
-def lower_winograd(name: str, body: Graph, attrs: Mapping[str, Any], target: Target, module: Module) -> None:
+def lower_winograd(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
     """Appends the kernel to the module. Its table ends with the thread's scratch, and if all threads work together, the
     memory that they share and the team."""
     _Winograd(module.function(name), body, attrs).write()

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from gluonjit.codegen.llvm import Function, Module, load
 from gluonjit.codegen.parts import Parts
 from gluonjit.codegen.program import lower_program
-from gluonjit.codegen.target import Target
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.machine import Machine
 from gluonjit.passes import parse_pipeline, run_passes
 from gluonjit.passes.manager import Pipeline
 from gluonjit.runtime import forks, host, tuning
@@ -21,7 +21,7 @@ from gluonjit.runtime.progress import Progress
 from gluonjit.runtime.threads import get_num_threads
 
 
-def tuned(graph: Graph, pipeline: str, target: Target) -> Artifact:
+def tuned(graph: Graph, pipeline: str, target: Machine) -> Artifact:
     """The fastest of what the candidates give on this machine, which `target` has to be."""
     steps = parse_pipeline(pipeline)
     names = [name for name, _ in steps]
@@ -44,7 +44,7 @@ _NOTHING_IS_WORTH_IT = 10**15
 """Nanoseconds that a thread would have to find."""
 
 
-def compiled(graph: Graph, pipeline: Pipeline, target: Target, after: Callable[..., None] | None) -> Artifact:
+def compiled(graph: Graph, pipeline: Pipeline, target: Machine, after: Callable[..., None] | None) -> Artifact:
     """What the passes of `pipeline` and code generation make of a graph; `after` as in `run_passes`."""
     steps = [*(name for name, _ in parse_pipeline(pipeline)), *_KERNELS, *_CODE]
     with Progress(graph.name, steps) as progress, _without_collector():

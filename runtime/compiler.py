@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gluonjit.codegen.llvm import load
-from gluonjit.codegen.target import Target
 from gluonjit.codegen.target import host as host_target
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.machine import Machine
 from gluonjit.runtime import cache, host
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.threads import get_num_threads
@@ -30,7 +30,7 @@ def pipeline(winograd: bool = True) -> str:
 def compile_graph(
     graph: Graph,
     *,
-    target: Target | None = None,
+    target: Machine | None = None,
     after: Callable[..., None] | None = None,
     pipeline: str = PIPELINE,
     tune: bool = False,

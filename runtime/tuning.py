@@ -17,8 +17,8 @@ import numpy as np
 
 from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_kernel
-from gluonjit.codegen.target import Target
 from gluonjit.ir.graph import Graph, Op, Value, evaluate_op, subgraph
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.structure import op_key
 from gluonjit.ir.types import TensorType
 from gluonjit.passes import run_passes
@@ -37,7 +37,7 @@ Call = Callable[[], float]
 """Runs something once or several times; seconds per run."""
 
 
-def measured_variants(graph: Graph, target: Target, winograd: bool) -> dict[Hashable, Variant]:
+def measured_variants(graph: Graph, target: Machine, winograd: bool) -> dict[Hashable, Variant]:
     """The best variant of each op of a graph of level `fused`, by its key, where that is not the estimated one."""
     fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
     fixed.update(r for op in fixed_ops(graph) for r in op.results)
@@ -121,7 +121,7 @@ def _kernel(graph: Graph) -> tuple[Op, list[np.ndarray]] | None:
     return None
 
 
-def _timed(op: Op, operands: Sequence[np.ndarray], target: Target) -> Call:
+def _timed(op: Op, operands: Sequence[np.ndarray], target: Machine) -> Call:
     """Runs a kernel on this thread alone."""
     module = llvm.Module(target)
     lower_kernel("k", op, target, module)

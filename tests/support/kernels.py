@@ -13,12 +13,13 @@ import numpy as np
 
 from gluonjit.codegen import llvm
 from gluonjit.codegen.loops import lower_loops
-from gluonjit.codegen.target import Target, host, named
+from gluonjit.codegen.target import host, named
 from gluonjit.ir.graph import Builder, Graph, Value
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import TensorType
 
 
-def runnable_targets() -> list[Target]:
+def runnable_targets() -> list[Machine]:
     """The host, and lesser machines whose code it can run."""
     targets = [host()]
     if host().arch == "x86":
@@ -34,7 +35,7 @@ def body(make: Callable[..., Any], *types: TensorType) -> Graph:
     return b.build([made] if isinstance(made, Value) else list(made))
 
 
-def text(graph: Graph, target: Target | None = None) -> str:
+def text(graph: Graph, target: Machine | None = None) -> str:
     """The LLVM IR of the loops for a body."""
     target = target or host()
     module = llvm.Module(target)
@@ -64,7 +65,7 @@ def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=8)
-def _loaded(source: str, target: Target) -> llvm.Loaded:
+def _loaded(source: str, target: Machine) -> llvm.Loaded:
     """The same kernel is often run again, on more threads or beside other memory."""
     return llvm.load(llvm.compile_module(source, target))
 
@@ -72,7 +73,7 @@ def _loaded(source: str, target: Target) -> llvm.Loaded:
 def run(
     graph: Graph,
     inputs: Sequence[np.ndarray],
-    target: Target | None = None,
+    target: Machine | None = None,
     nthreads: int = 1,
     lower: Callable[..., None] | None = None,
     at_end: bool | None = None,

@@ -10,8 +10,9 @@ import pytest
 
 from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_kernel
-from gluonjit.codegen.target import Target, host, named
+from gluonjit.codegen.target import host, named
 from gluonjit.ir.graph import Graph, Op, evaluate_op
+from gluonjit.ir.machine import Machine
 from gluonjit.passes import run_passes
 
 TARGETS = ["host", "x86-64-v3", "x86-64-v2"]
@@ -20,7 +21,7 @@ _GUARD = 192
 """Bytes on either side of a buffer that must stay as they are."""
 
 
-def runnable(name: str) -> Target:
+def runnable(name: str) -> Machine:
     """The target of that name; skips the test when this machine cannot run its code."""
     target = named(name)
     if target.arch != host().arch or target.vector_bits > host().vector_bits or target.has_fma > host().has_fma:
@@ -47,7 +48,7 @@ class Guarded:
         assert (outside == 0xA5).all(), "bytes around a buffer were written"
 
 
-def run_kernel(op: Op, operands: Sequence[np.ndarray], target: Target, nthreads: int) -> list[np.ndarray]:
+def run_kernel(op: Op, operands: Sequence[np.ndarray], target: Machine, nthreads: int) -> list[np.ndarray]:
     """The results of one op's kernel. Nothing but the results may be written, and all of them must be."""
     module = llvm.Module(target)
     lower_kernel("k", op, target, module)
@@ -82,7 +83,7 @@ class Run:
 def run_selected(
     graph: Graph,
     inputs: Sequence[np.ndarray],
-    target: Target,
+    target: Machine,
     nthreads: int = 1,
     winograd: bool = True,
     after: Sequence[str] = (),
