@@ -1,109 +1,13 @@
-"""`mx.test_utils`, `viz`, `runtime`, `operator`, `registry`, `util`, `contrib`, and `autograd.Function`."""
+"""`mx.viz`, `runtime`, `operator`, `registry`, `util`, `contrib`, and `autograd.Function`."""
 
 import builtins
-import os
 
 import numpy as np
 import pytest
 
 import gluonjit as mx
-from gluonjit import autograd, gluon, nd, sym, test_utils
+from gluonjit import autograd, gluon, nd, sym
 from gluonjit.base import MXNetError
-
-# test_utils
-
-
-def test_comparisons():
-    a = nd.array([1, 2, np.nan])
-    assert test_utils.same(a, a.asnumpy()) is False and test_utils.same(a[:2], [1, 2])
-    assert test_utils.almost_equal(nd.ones(2), np.ones(2) + 1e-7) and not test_utils.almost_equal([1.0], [1.1])
-    test_utils.assert_almost_equal(a, a, equal_nan=True)
-    test_utils.assert_almost_equal(nd.ones(2), nd.ones(2) * 1.0001)
-    test_utils.assert_almost_equal(np.array([True]), np.array([True]))
-    test_utils.assert_almost_equal_ignore_nan(a, nd.array([1, np.nan, 5]))
-    test_utils.assert_allclose(np.ones(2), np.ones(2))
-    test_utils.compare_ndarray_tuple((a[:1], (None, a[1:2])), (a[:1], (a, a[1:2])))
-    with pytest.raises(AssertionError, match=r"rtol=1.0+e-04.*mismatch 50.0%.*\n.*\(1,\), x=2.0+, y=3.0+"):
-        test_utils.assert_almost_equal(nd.array([1, 2]), nd.array([1, 3]), names=("x", "y"))
-    with pytest.raises(AssertionError, match="Error nan"):
-        test_utils.assert_almost_equal(a, nd.array([1, 2, 3]))
-    with pytest.raises(AssertionError, match="are not equal"):
-        test_utils.assert_almost_equal(nd.ones((2, 1)), nd.ones(2), use_broadcast=False)
-    with pytest.raises(AssertionError):
-        test_utils.assert_almost_equal(np.array([1, 2]), np.array([1, 3]))
-
-
-def test_tolerances_follow_types():
-    narrow, wide = nd.ones(1, dtype="float16"), nd.ones(1, dtype="float64")
-    assert test_utils.get_tols(narrow, wide, None, None) == (1e-2, 1e-1)
-    assert test_utils.get_tols(wide, 1.0, 0.5, {np.dtype("float64"): 3}) == (0.5, 3)
-    assert (test_utils.get_rtol(), test_utils.get_atol(None, "float16")) == (1e-5, 1e-1)
-
-
-def test_random_arrays():
-    assert test_utils.rand_ndarray((2, 3)).shape == (2, 3)
-    one, two = test_utils.random_arrays((), (2,))
-    assert one.shape == () and two.dtype == np.float32
-    assert test_utils.random_uniform_arrays((4,), low=3, high=4, dtype="int32")[0].tolist() == [3] * 4
-    assert all(1 <= n <= 3 for n in test_utils.rand_shape_nd(5, 3)) and len(test_utils.rand_shape_3d()) == 3
-    assert test_utils.random_sample("abc", 3) == ["a", "b", "c"]
-    assert test_utils.rand_coord_2d(1, 2, 5, 6) == (1, 5)
-    with pytest.raises(MXNetError, match="dense"):
-        test_utils.rand_ndarray((2,), "csr")
-    x = np.arange(24.0).reshape(2, 3, 4)
-    assert np.array_equal(test_utils.np_reduce(x, (0, 2), True, np.sum), x.sum((0, 2), keepdims=True))
-
-
-def test_symbols_and_blocks():
-    y = sym.exp(sym.var("a")) * sym.var("b")
-    assert test_utils.simple_forward(y, a=np.zeros(2), b=np.ones(2) * 3).tolist() == [3, 3]
-    test_utils.check_symbolic_forward(y, [np.zeros(2), np.ones(2)], [np.ones(2)])
-    test_utils.check_symbolic_forward(y, {"a": np.zeros(2), "b": np.ones(2)}, {y.list_outputs()[0]: np.ones(2)})
-    with pytest.raises(AssertionError, match="EXPECTED_"):
-        test_utils.check_symbolic_forward(y, [np.zeros(2), np.ones(2)], [np.ones(2) * 2])
-    with pytest.raises(ValueError, match="do not match"):
-        test_utils.check_symbolic_forward(y, {"a": np.zeros(2)}, [np.ones(2)])
-    assert test_utils.same_symbol_structure(y, sym.exp(sym.var("c")) * sym.var("d"))
-
-    def net(prefix):
-        return gluon.nn.Dense(3, activation="tanh", prefix=prefix)
-
-    test_utils.check_gluon_hybridize_consistency(net, [nd.ones((2, 4))], test_grad=False)
-    for check in (test_utils.check_numeric_gradient, test_utils.check_symbolic_backward):
-        with pytest.raises(MXNetError, match="gradients are not available"):
-            check(y, [])
-
-
-def test_other_helpers():
-    x = nd.ones(4)
-    assert test_utils.same_array(x, x[:]) and not test_utils.same_array(x, x.copy())
-    test_utils.assert_exception(nd.dot, MXNetError, nd.ones((2, 2)), nd.ones((3, 3)))
-    with pytest.raises(AssertionError, match="was not raised"):
-        test_utils.assert_exception(len, ValueError, "abc")
-    tries = []
-
-    @test_utils.retry(3)
-    def flaky():
-        tries.append(1)
-        assert len(tries) == 3
-
-    flaky()
-    assert len(tries) == 3 and list(test_utils.list_gpus()) == []
-    with test_utils.environment({"GLUONJIT_A": "1", "PATH": None}):
-        assert os.environ["GLUONJIT_A"] == mx.util.getenv("GLUONJIT_A") == "1" and "PATH" not in os.environ
-    assert "GLUONJIT_A" not in os.environ and "PATH" in os.environ
-    dummy = test_utils.DummyIter(mx.io.NDArrayIter(np.arange(6), batch_size=2))
-    assert next(dummy) is next(dummy)
-
-
-def test_default_context():
-    before = test_utils.default_context()
-    test_utils.set_default_context(mx.cpu(2))
-    try:
-        assert nd.ones(1).context == test_utils.default_context() == mx.cpu(2)
-    finally:
-        test_utils.set_default_context(before)
-
 
 # Drawings
 

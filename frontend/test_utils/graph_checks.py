@@ -1,0 +1,274 @@
+"""Checks of symbols, blocks and optimizers. What needs gradients says that there are none yet."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from gluonjit import autograd
+from gluonjit import ndarray as nd
+from gluonjit.context import current_context
+from gluonjit.ndarray import NDArray
+from gluonjit.symbol import Symbol
+from gluonjit.test_utils.closeness import _numpy, assert_almost_equal, compare_ndarray_tuple
+
+
+def simple_forward(sym: Symbol, ctx: Any = None, is_train: bool = False, **inputs: Any) -> Any:
+    """The symbol's results for inputs by name, as NumPy arrays: a list of them, or one."""
+    executor = sym.bind(ctx or current_context(), args={name: nd.array(x) for name, x in inputs.items()})
+    outputs = [x.asnumpy() for x in executor.forward(is_train=is_train)]
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def check_symbolic_forward(
+    sym: Symbol,
+    location: Any,
+    expected: Any,
+    rtol: Any = None,
+    atol: Any = None,
+    aux_states: Any = None,
+    ctx: Any = None,
+    equal_nan: bool = False,
+    dtype: Any = np.float32,
+) -> list[NDArray]:
+    """AssertionError unless the symbol computes `expected` from `location`; both are lists, or dicts by name.
+
+    Inputs are cast to `dtype`; 'asnumpy' keeps their own.
+    """
+    ctx = ctx or current_context()
+    arguments = _by_name(sym.list_arguments(), location, ctx, dtype)
+    states = _by_name(sym.list_auxiliary_states(), aux_states or [], ctx, dtype)
+    if isinstance(expected, Mapping):
+        expected = [expected[name] for name in sym.list_outputs()]
+    outputs = sym.bind(ctx, args=arguments, aux_states=states).forward(is_train=False)
+    for name, expect, output in zip(sym.list_outputs(), expected, outputs):
+        names = (f"EXPECTED_{name}", f"FORWARD_{name}")
+        assert_almost_equal(expect, output, rtol, atol, names, equal_nan=equal_nan)
+    return outputs
+
+
+def _by_name(names: Sequence[str], values: Any, ctx: Any, dtype: Any) -> dict[str, NDArray]:
+    if not isinstance(values, Mapping):
+        values = dict(zip(names, values))
+    if set(values) != set(names):
+        raise ValueError(
+            f"Symbol arguments and keys of the given location do not match. symbol args: {sorted(names)}, "
+            f"location.keys(): {sorted(values)}"
+        )
+    return {
+        name: x
+        if isinstance(x, NDArray)
+        else nd.array(x, ctx=ctx, dtype=np.asarray(x).dtype if dtype == "asnumpy" else dtype)
+        for name, x in values.items()
+    }
+
+
+def numeric_grad(
+    executor: Any,
+    location: Mapping[str, Any],
+    aux_states: Mapping[str, Any] | None = None,
+    eps: float = 1e-4,
+    use_forward_train: bool = True,
+    dtype: Any = np.float32,
+) -> dict[str, np.ndarray]:
+    """Gradients of the sum of the executor's first output at `location`, by finite differences of step `eps`.
+
+    Inputs that are not of floats get zeros. The executor's arguments are the same afterwards.
+    """
+    if dtype not in (np.float16, np.float32, np.float64):
+        raise AssertionError(f"dtype must be float16, float32 or float64, got {dtype}")
+    places = {name: np.array(_numpy(x), order="C") for name, x in location.items()}
+    found = {name: np.zeros(x.shape, dtype) for name, x in places.items()}
+
+    def total(name: str) -> np.ndarray:
+        executor.arg_dict[name][:] = nd.array(places[name], dtype=dtype)
+        for state, value in (aux_states or {}).items():
+            executor.aux_dict[state][:] = value
+        executor.forward(is_train=use_forward_train)
+        return executor.outputs[0].asnumpy()
+
+    for name, x in places.items():
+        executor.arg_dict[name][:] = nd.array(x, dtype=dtype)
+    for name, x in places.items():
+        for k in range(x.size if x.dtype.kind == "f" else 0):
+            before = x.flat[k]
+            x.flat[k] = before + eps / 2
+            above = total(name)
+            x.flat[k] = before - eps / 2
+            found[name].flat[k] = (above - total(name)).sum() / eps
+            x.flat[k] = before
+        executor.arg_dict[name][:] = nd.array(x, dtype=dtype)
+    return found
+
+
+def check_speed(
+    sym: Symbol,
+    location: Mapping[str, np.ndarray] | None = None,
+    ctx: Any = None,
+    N: int = 20,
+    grad_req: Any = None,
+    typ: str = "whole",
+    **kwargs: Any,
+) -> float:
+    """Seconds for a call, the average of `N`, with `location` or random inputs of the shapes in `kwargs`.
+
+    `typ` must be 'forward': 'whole' needs gradients.
+    """
+    if typ not in ("whole", "forward"):
+        raise ValueError('typ can only be "whole" or "forward".')
+    if typ == "whole":
+        autograd.no_gradients("check_speed(typ='whole')")
+    if location is not None and not isinstance(location, dict):
+        raise AssertionError(f'Expect dict, get "location"={location}')
+    shapes = kwargs if location is None else {name: x.shape for name, x in location.items()}
+    executor = sym.simple_bind(ctx or current_context(), grad_req=grad_req or "write", **shapes)
+    if location is None:
+        location = {name: np.random.normal(size=x.shape) for name, x in executor.arg_dict.items()}
+    for name, value in location.items():
+        executor.arg_dict[name][:] = value.astype(executor.arg_dict[name].dtype)
+    executor.forward(is_train=False)
+    started = time.perf_counter()
+    for _ in range(N):
+        executor.forward(is_train=False)
+    return (time.perf_counter() - started) / N
+
+
+def check_consistency(
+    sym: Symbol | Sequence[Symbol],
+    ctx_list: Sequence[Mapping[str, Any]],
+    scale: float = 1.0,
+    grad_req: Any = "write",
+    arg_params: dict[str, Any] | None = None,
+    aux_params: dict[str, Any] | None = None,
+    rtol: Any = None,
+    atol: Any = None,
+    raise_on_err: bool = True,
+    ground_truth: Mapping[str, Any] | None = None,
+    equal_nan: bool = False,
+    use_uniform: bool = False,
+    rand_type: Any = np.float64,
+) -> Mapping[str, Any]:
+    """AssertionError unless a symbol gives the same with each of `ctx_list`; gives what they were compared with.
+
+    Entries of `ctx_list` are arguments of `simple_bind`: a context, shapes and a `type_dict`. The one whose first
+    output has the widest type is right, unless `ground_truth` says what is. `grad_req` must be 'null'.
+    """
+    if grad_req != "null":
+        autograd.no_gradients("check_consistency(grad_req != 'null')")
+    if len(ctx_list) < 2:
+        raise AssertionError("check_consistency compares: it needs at least two entries in ctx_list")
+    symbols = [sym] * len(ctx_list) if isinstance(sym, Symbol) else list(sym)
+    for other in symbols[1:]:
+        if [other.list_arguments(), other.list_outputs()] != [symbols[0].list_arguments(), symbols[0].list_outputs()]:
+            raise AssertionError("all symbols must have the same arguments and outputs")
+    executors = [s.simple_bind(grad_req=grad_req, **options) for s, options in zip(symbols, ctx_list, strict=True)]
+    arg_params = {} if arg_params is None else arg_params
+    aux_params = {} if aux_params is None else aux_params
+    for name, x in sorted(executors[0].arg_dict.items()):
+        if name not in arg_params:
+            size = x.shape
+            draw = np.random.uniform(-0.92 * scale, 0.92 * scale, size) if use_uniform else None
+            arg_params[name] = (np.random.normal(size=size, scale=scale) if draw is None else draw).astype(rand_type)
+    for name in executors[0].aux_dict:
+        aux_params.setdefault(name, 0)
+    for executor in executors:
+        for name, x in executor.arg_dict.items():
+            x[:] = arg_params[name]
+        for name, x in executor.aux_dict.items():
+            x[:] = aux_params[name]
+        executor.forward(is_train=False)
+    widest = int(np.argmax([np.dtype(executor.outputs[0].dtype).itemsize for executor in executors]))
+    truth = dict(executors[widest].output_dict) if ground_truth is None else ground_truth
+    for k, executor in enumerate(executors):
+        for name, output in zip(symbols[0].list_outputs(), executor.outputs) if k != widest else ():
+            try:
+                assert_almost_equal(output, truth[name], rtol=rtol, atol=atol, equal_nan=equal_nan)
+            except AssertionError as e:
+                print(f"Predict Err: ctx {k} vs ctx {widest} at {name}")
+                if raise_on_err:
+                    raise
+                print(e)
+    return truth
+
+
+def compare_optimizer(
+    opt1: Any,
+    opt2: Any,
+    shape: Any,
+    dtype: Any,
+    w_stype: str = "default",
+    g_stype: str = "default",
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+    compare_states: bool = True,
+    ntensors: int = 1,
+) -> None:
+    """AssertionError unless both optimizers make the same of random weights and gradients.
+
+    `shape` is one weight's; or a list of `ntensors`, which `opt2` updates at once and `opt1` one by one.
+    """
+    for stype in (w_stype, g_stype):
+        if stype not in ("default", "row_sparse", "csr"):
+            raise ValueError(f"storage type {stype} is not supported yet")
+        nd.empty((1,), stype=stype)
+    shapes = shape if isinstance(shape, list) else [shape]
+    if len(shapes) != ntensors:
+        raise AssertionError(f"there are {len(shapes)} shapes for {ntensors} tensors")
+    weights, gradients = ([nd.random.uniform(shape=s, dtype=dtype) for s in shapes] for _ in range(2))
+    copies, same_gradients = ([x.copy() for x in arrays] for arrays in (weights, gradients))
+    states = [opt2.create_state_multi_precision(k, w) for k, w in enumerate(copies)]
+    if isinstance(shape, list):
+        opt2.update_multi_precision(list(range(ntensors)), copies, same_gradients, states)
+    else:
+        opt2.update_multi_precision(0, copies[0], same_gradients[0], states[0])
+    for k, (weight, gradient) in enumerate(zip(weights, gradients)):
+        state = opt1.create_state_multi_precision(k, weight)
+        opt1.update_multi_precision(k, weight, gradient, state)
+        if compare_states:
+            compare_ndarray_tuple(state, states[k], rtol, atol)
+        assert_almost_equal(weight, copies[k], rtol=rtol, atol=atol)
+
+
+def check_symbolic_backward(*args: Any, **kwargs: Any) -> NoReturn:
+    autograd.no_gradients("check_symbolic_backward")
+
+
+def check_numeric_gradient(*args: Any, **kwargs: Any) -> NoReturn:
+    autograd.no_gradients("check_numeric_gradient")
+
+
+def check_gluon_hybridize_consistency(
+    net_builder: Callable[..., Any],
+    data_l: list[NDArray],
+    numpy_func: Callable[..., Any] | None = None,
+    test_grad: bool = True,
+    rtol: float = 1e-4,
+    atol: float = 1e-4,
+) -> None:
+    """AssertionError unless a block gives one answer, hybridized or not, and `numpy_func` gives it, too.
+
+    `net_builder(prefix=)` makes the block. `test_grad` must be False: there are no gradients yet.
+    """
+    if test_grad:
+        autograd.no_gradients("check_gluon_hybridize_consistency(test_grad=True)")
+    first = net_builder(prefix="net_")
+    first.initialize()
+    expected = first(*data_l).asnumpy()
+    second = net_builder(prefix="net_")
+    second.initialize()
+    for name, param in second.collect_params().items():
+        param.set_data(first.collect_params()[name].data())
+    second.hybridize()
+    assert_almost_equal(second(*data_l), expected, rtol=rtol, atol=atol)
+    if numpy_func is not None:
+        assert_almost_equal(expected, numpy_func(*(x.asnumpy() for x in data_l)), rtol=rtol, atol=atol)
+
+
+def same_symbol_structure(sym1: Symbol, sym2: Symbol) -> bool:
+    """Whether two graphs have the same operators in the same order."""
+    first, second = ([node["op"] for node in json.loads(s.tojson())["nodes"]] for s in (sym1, sym2))
+    return first == second
