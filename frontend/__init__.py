@@ -15,7 +15,9 @@ from typing import Any
 from gluonjit._version import version
 
 __version__ = "1.9.1"
-"""The MXNet whose interface this is; programs compare it. The package's own version is `version`."""
+"""The MXNet whose interface this is; programs compare it. The package's own version is `gluonjit_version`."""
+
+gluonjit_version = version
 
 _MODULES = {
     # name: module
@@ -106,4 +108,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_MODULES, *_OBJECTS})
 
 
-__all__ = ["__version__", "version", *_MODULES, *_OBJECTS]
+__all__ = ["__version__", "gluonjit_version", "version", *_MODULES, *_OBJECTS]

@@ -12,7 +12,7 @@ def test_versions():
     import gluonjit
 
     assert mx.__version__ == "1.9.1"
-    assert gluonjit.version.count(".") == 2
+    assert gluonjit.version.count(".") == 2 and gluonjit.gluonjit_version == gluonjit.version
 
 
 def test_every_spelling_gives_the_same_module():

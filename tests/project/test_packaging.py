@@ -78,7 +78,7 @@ def test_wheel_built_from_the_sdist_holds_every_module(root, roots, modules, tmp
         names = set(archive.namelist())
 
     assert {name for name in names if name.endswith(".py")} == modules
-    assert any(name.endswith("/LICENSE") for name in names)
+    assert any(name.endswith("/LICENSE") for name in names) and "gluonjit/py.typed" in names
 
 
 def build(what: str, tree: Path, out: Path) -> None:
