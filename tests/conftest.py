@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from support.limits import leaving_no_trace, limited
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -18,6 +20,22 @@ def pytest_configure(config):
     # A golden file holds many cases; two workers that rewrite it would lose each other's changes.
     if config.getoption("--update") and config.getoption("numprocesses", default=None):
         raise pytest.UsageError("--update rewrites files: run it in one process (-n 0)")
+
+
+SECONDS = 600
+"""On the clock, that a test may take: many times what any of them takes on a busy machine."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    with limited(SECONDS):
+        return (yield)
+
+
+@pytest.fixture(autouse=True)
+def leaves_no_trace():
+    with leaving_no_trace():
+        yield
 
 
 @pytest.fixture

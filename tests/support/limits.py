@@ -1,0 +1,70 @@
+"""What a test must not do to those that come after it: never end, and leave the process otherwise than it found it."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+if hasattr(os, "register_at_fork"):  # a child's alarms are its own
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL))
+
+
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Fails what runs longer, on the clock: at the line that waits, or with the process, where native code does not
+    return."""
+    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def fail(*_: object) -> None:
+        pytest.fail(f"hangs: {seconds:g} s have passed")
+
+    handler = signal.signal(signal.SIGALRM, fail)
+    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    faulthandler.dump_traceback_later(seconds + 60, exit=True, file=sys.__stderr__)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_REAL, left)
+        signal.signal(signal.SIGALRM, handler)
+
+
+def state() -> dict[str, Any]:
+    """What all tests of a process share, apart from the states of random numbers."""
+    shared: dict[str, Any] = {
+        "environment": {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"},
+        "folder": os.getcwd(),
+        "logging": (logging.root.level, list(logging.root.handlers)),
+        "floating point errors": np.geterr(),
+        "interrupt": signal.getsignal(signal.SIGINT),
+    }
+    threads = sys.modules.get("gluonjit.runtime.threads")
+    if threads is not None:
+        shared["number of threads"] = threads.get_num_threads()
+    return shared
+
+
+@contextlib.contextmanager
+def leaving_no_trace() -> Iterator[None]:
+    """Fails what changes `state` for good. Random numbers go on as if it had drawn none."""
+    before, python, numpy = state(), random.getstate(), np.random.get_state()
+    yield
+    random.setstate(python)
+    np.random.set_state(numpy)
+    after = state()
+    changed = [what for what in before if before[what] != after[what]]
+    assert not changed, f"left otherwise than found: {', '.join(changed)}"
