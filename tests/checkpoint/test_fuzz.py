@@ -1,6 +1,6 @@
 """Damaged files load to something sound, or raise CheckpointError: nothing else happens, quickly, in little memory.
 
-`FUZZ=300000 pytest tests/checkpoint/test_fuzz.py` tries so many of each kind instead of 8,000.
+`FUZZ=300000 pytest tests/checkpoint/test_fuzz.py` tries so many of each kind instead of 5,000.
 """
 
 import json
@@ -24,7 +24,7 @@ from . import building, mutation, test_fused
 from .control_flow_graph import RECORDED
 from .early_graphs import GRAPHS
 
-ROUNDS = int(os.environ.get("FUZZ", "8000"))
+ROUNDS = int(os.environ.get("FUZZ", "5000"))
 PARTS = 8
 """Tests per kind, so that several processes share the work."""
 

@@ -17,7 +17,7 @@ from support.compare import assert_close
 from support.draw import DRAWERS
 from support.programs import coverage, random_program
 
-PROGRAMS = int(os.environ.get("PROGRAMS", "600"))
+PROGRAMS = int(os.environ.get("PROGRAMS", "400"))
 BATCH = 50
 TOGETHER = 10
 """Programs in a graph: what a compilation costs besides its kernels is paid once for all of them."""

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-
 if hasattr(os, "register_at_fork"):  # a child's alarms are its own
     os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL))
 
