@@ -12,18 +12,27 @@ from gluonjit.operators.registry import Shape
 from gluonjit.symbol.compose import not_found
 from gluonjit.symbol.dtypes import solve_types
 from gluonjit.symbol.graph import Entry, Node, variables
-from gluonjit.symbol.shapes import is_complete, solve_shapes
+from gluonjit.symbol.shapes import exact_shapes, is_complete, solve_shapes
+from gluonjit.util import is_np_shape
 
 
 def check_shape(value: Any, what: str) -> Shape | None:
-    """A shape that the caller gives; () is an unknown rank. TypeError unless it is a tuple."""
+    """A shape that the caller gives; () is an unknown rank, -1 an unknown dimension. TypeError unless it is a tuple."""
+    return tuple(max(n, 0) for n in _tuple(value, what)) or None
+
+
+def _tuple(value: Any, what: str) -> Shape:
     if not isinstance(value, tuple):
         raise TypeError(f"Arguments need to be shapes (tuple), but {what} is {type(value)}.")
-    return tuple(int(n) for n in value) or None
+    return tuple(int(n) for n in value)
 
 
 def infer_shape(heads: Sequence[Entry], args: Sequence[Any], kwargs: Mapping[str, Any], partial: bool) -> Any:
     """See `Symbol.infer_shape`."""
+    if is_np_shape():
+        exact = exact_shapes(heads, known_variables(heads, args, kwargs, _tuple))
+        if exact is not None:
+            return tuple([exact[e] for e in group] for group in _groups(heads))
     known = known_variables(heads, args, kwargs, check_shape)
     table = solve_shapes(heads, known)
     found = [[table[e] or () for e in group] for group in _groups(heads)]

@@ -28,7 +28,9 @@ from gluonjit.operators.loops_and_branches import ControlFlow
 from gluonjit.symbol import json_upgrade
 from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.json_upgrade import Record
+from gluonjit.symbol.shapes import written_shape
 from gluonjit.symbol.subgraph import Subgraph
+from gluonjit.util import is_np_shape
 
 MAX_DEPTH = 16
 """Of graphs within graphs."""
@@ -95,6 +97,19 @@ def summary(path: str | os.PathLike[str]) -> Summary:
     return Summary(reader.version(graph), count, dict(operators), dict(unknown), variables, heads)
 
 
+def _reword_unknown(heads: Sequence[Entry]) -> None:
+    """Has the declared shapes of a graph that was written without `np_shape` mean the same with it.
+
+    There, 0 is a dimension not known yet, which is -1 here, and () a rank that is not.
+    """
+    for node in post_order(heads):
+        shape = written_shape(node) if node.op is None else None
+        if shape == ():
+            del node.attrs["__shape__"]
+        elif shape is not None and 0 in shape:
+            node.attrs["__shape__"] = str(tuple(n or -1 for n in shape))
+
+
 class _Reader:
     """Checks a graph on its way from JSON. `where` in its methods names a part in messages."""
 
@@ -113,7 +128,10 @@ class _Reader:
 
     def outputs(self, text: str | bytes) -> Sequence[Entry]:
         graph = self.mapping(json_file.decode(text, self.name, "a graph"), "the graph", GRAPH_KEYS)
-        return self.graph(graph, self.version(graph))[0]
+        heads = self.graph(graph, self.version(graph))[0]
+        if is_np_shape() and not self.np_shape(graph):
+            _reword_unknown(heads)
+        return heads
 
     def mapping(self, value: Any, where: str, keys: Mapping[str, bool]) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -212,6 +230,13 @@ class _Reader:
         if not (isinstance(stated, list) and len(stated) == 2 and stated[0] == "int" and type(stated[1]) is int):
             self.fail("attrs", f"mxnet_version {brief(stated)}", '["int", number]')
         return stated[1]
+
+    def np_shape(self, graph: Mapping[str, Any]) -> bool:
+        """Whether 0 in a shape means no elements, instead of a dimension not known yet."""
+        stated = graph.get("attrs", {}).get("is_np_shape", ["int", 0])
+        if not (isinstance(stated, list) and len(stated) == 2 and stated[0] == "int" and type(stated[1]) is int):
+            self.fail("attrs", f"is_np_shape {brief(stated)}", '["int", 1]')
+        return bool(stated[1])
 
     def record(self, value: Any, number: int, version: int) -> Record:
         where = f"node {number}"

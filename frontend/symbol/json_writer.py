@@ -9,6 +9,7 @@ from itertools import accumulate
 from gluonjit.files import atomic
 from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.json_upgrade import CURRENT
+from gluonjit.util import is_np_shape
 
 LONG = 10
 """Lists of more items have each on a line of its own."""
@@ -20,11 +21,15 @@ def write(path: str | os.PathLike[str], heads: Sequence[Entry], remove_amp_cast:
 
 
 def text(heads: Sequence[Entry], remove_amp_cast: bool = True) -> str:
-    """The JSON of the graph with these outputs; `remove_amp_cast` leaves out what automatic mixed precision put in."""
+    """The JSON of the graph with these outputs; `remove_amp_cast` leaves out what automatic mixed precision put in.
+
+    With NumPy's semantics of shapes (`np_shape`) it says so, for 0 in a shape is then a dimension of no elements.
+    """
     if remove_amp_cast:
         heads = _without_amp_casts(heads)
-    version = _object({"mxnet_version": f'["int", {CURRENT}]'}, 1, long=False)
-    return _graph(post_order(heads), heads, 0, {"attrs": version})
+    attrs = {"is_np_shape": '["int", 1]'} if is_np_shape() else {}
+    attrs["mxnet_version"] = f'["int", {CURRENT}]'
+    return _graph(post_order(heads), heads, 0, {"attrs": _object(attrs, 1, long=len(attrs) > 1)})
 
 
 def _graph(order: Sequence[Node], heads: Sequence[Entry], depth: int, more: Mapping[str, str]) -> str:

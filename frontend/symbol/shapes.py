@@ -19,6 +19,7 @@ from gluonjit.operators import attributes
 from gluonjit.operators.registry import Operator, OperatorError, Shape
 from gluonjit.operators.support import Shapes, merge
 from gluonjit.symbol.graph import Entry, Node, post_order
+from gluonjit.util import is_np_shape
 
 PROBES = (5040, 2520, 24, 6)
 """Values for unknown dimensions: divisible by what programs split by; large for kernels, small for clipping."""
@@ -176,13 +177,14 @@ def solve_shapes(heads: Sequence[Entry], known: Mapping[Node, Shape | None]) -> 
 def is_open(node: Node) -> bool:
     """Whether what uses the result of an operator without inputs completes its shape.
 
-    So it is of `zeros((0, 4))`, where 0 and -1 are dimensions not known yet, and of `arange(3, infer_range=True)`.
+    So it is of `zeros((0, 4))`, where 0 and -1 are dimensions not known yet (under `np_shape`, -1 alone), and of
+    `arange(3, infer_range=True)`.
     """
     if node.op is None or node.inputs:
         return False
     if node.op.name == "_arange":
         return node.parsed["infer_range"] and node.parsed["stop"] is None
-    return any(n is not None and n <= 0 for n in node.parsed.get("shape") or ())
+    return any(n is not None and n <= -is_np_shape() for n in node.parsed.get("shape") or ())
 
 
 def open_shape(node: Node) -> Shape | None:
@@ -207,15 +209,44 @@ def closed(node: Node, shape: Shape) -> dict[str, Any]:
 _SHAPE = attributes.optional(attributes.bounds())
 
 
+def exact_shapes(heads: Sequence[Entry], known: Mapping[Node, Shape]) -> dict[Entry, Shape] | None:
+    """The shape of every entry under `np_shape`, where 0 is no elements, () a single one, and -1 not known.
+
+    None unless all variables' shapes are known: then inference goes forward only, and may meet any shape.
+    """
+    table: dict[Entry, Shape] = {}
+    for node in post_order(heads):
+        if node.op is None:
+            shape = known.get(node, written_shape(node))
+            if shape is None or min(shape, default=0) < 0:
+                return None
+            table[node, 0] = shape
+        elif is_open(node):
+            return None
+        else:
+            try:
+                results = result_shapes(node.op, node.key, node.parsed, [table[e] for e in node.inputs])
+            except IRError as e:
+                raise MXNetError(f"Error in operator {node.name}: {e}") from e
+            table.update({(node, k): shape for k, shape in enumerate(results)})
+    return table
+
+
 def declared_shape(variable: Node) -> Shape | None:
     """The `__shape__` of a variable; None when it has none. MXNetError when that is no shape."""
+    # () is an unknown rank, -1 an unknown dimension.
+    return tuple(max(n, 0) for n in written_shape(variable) or ()) or None
+
+
+def written_shape(variable: Node) -> Shape | None:
+    """The `__shape__` of a variable as it stands there, None in it as -1."""
     text = variable.attrs.get("__shape__")
     what = f"Variable '{variable.name}': its __shape__ is {str(text)[:60]!r}"
     try:
-        # () is an unknown rank, -1 an unknown dimension.
-        dims = tuple(max(n or 0, 0) for n in _SHAPE.convert(text) or ())
+        given = _SHAPE.convert(text)
+        dims = tuple(-1 if n is None else n for n in given or ())
     except ValueError as e:
         raise MXNetError(f"{what}, which is no shape: {e}") from e
-    if math.prod(n or 1 for n in dims) >= 1 << 60:
+    if math.prod(max(n, 1) for n in dims) >= 1 << 60:
         raise MXNetError(f"{what}, expected less than 2**60 elements")
-    return dims or None
+    return None if given is None else dims

@@ -377,3 +377,41 @@ def test_round_trip(tmp_path):
     assert again.list_arguments() == symbol.list_arguments()
     assert again.tojson() == symbol.tojson() == (tmp_path / "x.json").read_text()
     assert again.infer_shape(x=(1, 3, 8, 8)) == symbol.infer_shape(x=(1, 3, 8, 8))
+
+
+# NumPy's semantics of shapes
+
+
+def test_np_shape_is_written_and_read():
+    """What MXNet 1.9.1 writes under `np_shape`, and what it says of that there."""
+    with mx.util.np_shape(True):
+        written = (mx.sym.var("x", shape=(0, 3)) * 2).tojson()
+        single = (mx.sym.var("x", shape=()) * 2).tojson()
+        made = mx.sym.zeros((0, 2), name="z").tojson()
+        assert load(written).infer_shape() == ([(0, 3)], [(0, 3)], [])
+        assert load(single).infer_shape() == ([()], [()], [])
+        assert load(made).infer_shape() == ([], [(0, 2)], [])
+        assert load(written).tojson() == written
+    tail = '  "attrs": {\n    "is_np_shape": ["int", 1], \n    "mxnet_version": ["int", 10901]\n  }\n}'
+    assert written.endswith(tail) and single.endswith(tail)
+    assert json.loads(load(written).tojson())["attrs"] == {"mxnet_version": ["int", 10901]}
+    with pytest.warns(UserWarning, match="Cannot decide shape"):
+        assert load(written).infer_shape() == (None, None, None)
+
+
+def test_graphs_without_np_shape_keep_their_unknown_dimensions():
+    plain = (mx.sym.var("x", shape=(0, 3)) * 2).tojson()
+    with mx.util.np_shape(True):
+        graph = load(plain)
+        assert graph.attr_dict()["x"]["__shape__"] == "(-1, 3)"
+        with pytest.warns(UserWarning, match="Cannot decide shape"):
+            assert graph.infer_shape() == (None, None, None)
+        assert graph.infer_shape(x=(2, 3)) == ([(2, 3)], [(2, 3)], [])
+        assert json.loads(graph.tojson())["attrs"]["is_np_shape"] == ["int", 1]
+
+
+def test_a_malformed_np_shape_is_refused():
+    data = small()
+    data["attrs"]["is_np_shape"] = "yes"
+    with mx.util.np_shape(True), pytest.raises(CheckpointError, match="attrs: is_np_shape 'yes'; expected"):
+        load(data)
