@@ -57,6 +57,7 @@ _MODULES = {
     "optimizer": "optimizer",
     "random": "random",
     "recordio": "recordio",
+    "rnn": "rnn",
     "registry": "registry",
     "rnd": "random",
     "runtime": "runtime",

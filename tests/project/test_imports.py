@@ -31,7 +31,7 @@ FRONTEND = (
     "image training",
     "data initializer lr_scheduler metric model optimizer",
     "autograd callback contrib io kvstore monitor numpy_extension operator random recordio visualization",
-    "gluon",
+    "gluon rnn",
     "module test_utils",
     "tools",
     "__init__ __main__",
