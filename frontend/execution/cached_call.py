@@ -28,7 +28,7 @@ from gluonjit.runtime import forks
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.fast_call import fast_call
 from gluonjit.runtime.storage import EPOCH, Storage
-from gluonjit.trace import attributes
+from gluonjit.trace import block_attributes
 from gluonjit.trace.protocols import Program
 from gluonjit.trace.tracing import Trace, alias_pattern, flatten, trace
 
@@ -114,7 +114,7 @@ class CachedCall:
             known = next((t for t in alike if self._serves(t, types, training, leaves, device)), None)
             if known is None:
                 known = trace(self.block, args)
-                attributes.remember(known.attributes, self, known)
+                block_attributes.remember(known.attributes, self, known)
                 self.traces.append(known)
                 self._refused_last = False
             session = Session(

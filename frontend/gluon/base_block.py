@@ -14,7 +14,7 @@ from gluonjit.gluon import parameter_files, structure_files, summary
 from gluonjit.gluon.naming import BlockScope, name_block
 from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.gluon.utils import HookHandle, _indent
-from gluonjit.trace import attributes
+from gluonjit.trace import block_attributes
 from gluonjit.training import initializers
 
 Hook = Callable[..., Any]
@@ -66,18 +66,18 @@ class Block:
                 )
             self._reg_params[name] = value
             self._structure_changed()
-        before = self.__dict__.get(name, attributes.MISSING)
+        before = self.__dict__.get(name, block_attributes.MISSING)
         super().__setattr__(name, value)
-        attributes.changed(self, name, before, sys._getframe(1))
+        block_attributes.changed(self, name, before, sys._getframe(1))
 
     def __delattr__(self, name: str) -> None:
-        before = self.__dict__.get(name, attributes.MISSING)
+        before = self.__dict__.get(name, block_attributes.MISSING)
         super().__delattr__(name)
-        attributes.changed(self, name, before, sys._getframe(1))
+        block_attributes.changed(self, name, before, sys._getframe(1))
 
     # Compiled code, weak references and what else belongs to one object alone is left out of copies.
 
-    _UNCOPIED: tuple[str, ...] = ("_parents", attributes.READERS)
+    _UNCOPIED: tuple[str, ...] = ("_parents", block_attributes.READERS)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in self._UNCOPIED}
@@ -306,4 +306,4 @@ class Block:
         summary.print_summary(self, inputs)
 
 
-attributes.observe(Block)
+block_attributes.observe(Block)

@@ -15,7 +15,7 @@ from gluonjit.base import MXNetError
 from gluonjit.gluon import parameter_files
 from gluonjit.gluon.utils import _indent, shape_is_known
 from gluonjit.language.kinds import as_np
-from gluonjit.ndarray import files
+from gluonjit.ndarray import array_files
 from gluonjit.runtime import forks
 from gluonjit.training import initializers
 from gluonjit.util import is_np_array
@@ -629,7 +629,7 @@ class ParameterDict:
         Raises and converts as `Block.load_parameters` does, but AssertionError for extra names.
         """
         parameter_files.check_prefix(self, restore_prefix)
-        loaded = files.borrow(filename)
+        loaded = array_files.borrow(filename)
         self.load_dict(loaded, ctx, allow_missing, ignore_extra, restore_prefix, filename, cast_dtype, dtype_source)
 
     def load_dict(

@@ -11,7 +11,7 @@ from gluonjit import context, ndarray
 from gluonjit.base import dtype_name
 from gluonjit.files.origin import origin_of
 from gluonjit.ndarray import NDArray
-from gluonjit.ndarray.files import borrow
+from gluonjit.ndarray.array_files import borrow
 
 if TYPE_CHECKING:
     from gluonjit.gluon.parameter import Parameter, ParameterDict

@@ -15,7 +15,7 @@ from gluonjit.data.iterators import DataBatch, DataDesc, DataIter
 from gluonjit.language.modes import no_gradients
 from gluonjit.model import BatchEndParam
 from gluonjit.ndarray import NDArray
-from gluonjit.ndarray.files import borrow
+from gluonjit.ndarray.array_files import borrow
 from gluonjit.symbol import Symbol
 from gluonjit.training.initializers import Uniform
 

@@ -7,10 +7,10 @@ from gluonjit.language.kinds import lazy_packages
 from gluonjit.language.namespace import Flavour, populate
 from gluonjit.language.running import running
 from gluonjit.ndarray import adamw, imperative_loops
-from gluonjit.ndarray.arithmetic import *  # noqa: F403
-from gluonjit.ndarray.creation import *  # noqa: F403
-from gluonjit.ndarray.custom import *  # noqa: F403
-from gluonjit.ndarray.files import *  # noqa: F403
+from gluonjit.ndarray.array_arithmetic import *  # noqa: F403
+from gluonjit.ndarray.array_files import *  # noqa: F403
+from gluonjit.ndarray.constructors import *  # noqa: F403
+from gluonjit.ndarray.custom_calls import *  # noqa: F403
 from gluonjit.ndarray.imperative import invoke
 from gluonjit.ndarray.ndarray import NDArray
 from gluonjit.ndarray.sharing import *  # noqa: F403

@@ -9,7 +9,7 @@ from gluonjit.base import MXNetError
 from gluonjit.language import forms, rng
 from gluonjit.language.kinds import as_np
 from gluonjit.language.loop_contract import flat, iterations, listed, number, one_step
-from gluonjit.ndarray.creation import zeros
+from gluonjit.ndarray.constructors import zeros
 from gluonjit.ndarray.ndarray import NDArray
 
 

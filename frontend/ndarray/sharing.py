@@ -15,7 +15,7 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.language.running import recorded
-from gluonjit.ndarray.creation import array
+from gluonjit.ndarray.constructors import array
 from gluonjit.ndarray.ndarray import NDArray, element_type
 from gluonjit.runtime.storage import Storage
 

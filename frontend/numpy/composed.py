@@ -12,7 +12,7 @@ from gluonjit.language.array import Array
 from gluonjit.language.running import running
 from gluonjit.numpy.dispatch import apply, is_number, unsupported
 from gluonjit.numpy.multiarray import _wrapped, array
-from gluonjit.trace.symbol import TracedSymbol
+from gluonjit.trace.traced_symbol import TracedSymbol
 
 # Choices
 

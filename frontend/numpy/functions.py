@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.numpy import composed, creation
+from gluonjit.numpy import composed, filled_arrays
 from gluonjit.numpy.dispatch import apply, is_number
 from gluonjit.operators.registry import get
 
@@ -113,7 +113,7 @@ def functions(symbolic: bool) -> dict[str, Function]:
     for line in CALLS.strip().splitlines():
         name, op, parameters = line.split(None, 2)
         made[name] = _call(name, op, [p.strip() for p in parameters.split(",")])
-    return made | composed.FUNCTIONS | creation.functions(symbolic)
+    return made | composed.FUNCTIONS | filled_arrays.functions(symbolic)
 
 
 def _unary(name: str, op: str) -> Function:

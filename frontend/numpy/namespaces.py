@@ -16,7 +16,7 @@ from gluonjit.language import late
 from gluonjit.language.kinds import as_np
 from gluonjit.language.mxnet_names import no_attribute
 from gluonjit.language.namespace import make_function
-from gluonjit.numpy import composed, creation, functions, symbols
+from gluonjit.numpy import composed, filled_arrays, functions, numpy_symbols
 from gluonjit.operators.registry import OPERATORS, get
 
 Function = Callable[..., Any]
@@ -24,7 +24,7 @@ Function = Callable[..., Any]
 
 def flavours(symbolic: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `np` and `npx` have in a flavour: functions, and sub-modules as dicts."""
-    random = creation.random_functions(symbolic)
+    random = filled_arrays.random_functions(symbolic)
     of_npx = ("bernoulli", "uniform_n", "normal_n", "seed")
     np_names: dict[str, Any] = dict(functions.functions(symbolic))
     np_names["random"] = {name: f for name, f in random.items() if name not in of_npx}
@@ -124,5 +124,5 @@ def _packages(package: str, symbolic: bool) -> dict[str, Any]:
     return made
 
 
-late.load_numpy.provide(symbols.declare)
+late.load_numpy.provide(numpy_symbols.declare)
 late.numpy_packages.provide(_packages)

@@ -16,7 +16,7 @@ from gluonjit.operators.registry import Operator, OperatorError, operator
 from gluonjit.operators.support import Shapes, merge
 
 OP_TYPE, TRAINING = ".op_type", ".training"
-"""Arguments of the call back to Python (`ndarray.custom`) that are none of the operator's own."""
+"""Arguments of the call back to Python (`ndarray.custom_calls`) that are none of the operator's own."""
 
 
 def properties(attrs: Mapping[str, Any]) -> Any:

@@ -9,8 +9,8 @@ from gluonjit.language.namespace import Flavour, populate
 from gluonjit.language.running import running as _running
 from gluonjit.operators.registry import OPERATORS as _OPERATORS
 from gluonjit.symbol import symbolic_loops as _symbolic_loops
-from gluonjit.symbol.files import *  # noqa: F403
-from gluonjit.symbol.functions import *  # noqa: F403
+from gluonjit.symbol.chosen_operators import *  # noqa: F403
+from gluonjit.symbol.json_files import *  # noqa: F403
 from gluonjit.symbol.symbol import Group as Group
 from gluonjit.symbol.symbol import Symbol as Symbol
 from gluonjit.symbol.symbol import Variable as Variable

@@ -2,7 +2,7 @@
 
 What only arrays can do raises what MXNet raises: `NotImplementedForSymbol` for the methods that both have,
 `TypeError` for indexing, `AttributeError` for `shape` and its like. Under `hybridize()` the inputs' types are known;
-the symbols of a trace (`trace.symbol.TracedSymbol`) then do all of it.
+the symbols of a trace (`trace.traced_symbol.TracedSymbol`) then do all of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from gluonjit.language.running import running
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator
 from gluonjit.symbol import infer, json_reader, json_writer
-from gluonjit.symbol.arithmetic import ARITHMETIC, SignMethods
 from gluonjit.symbol.compose import make_node, not_found, without_numpy
 from gluonjit.symbol.graph import (
     STORAGE_TYPES,
@@ -36,6 +35,7 @@ from gluonjit.symbol.graph import (
     shown_attrs,
     variables,
 )
+from gluonjit.symbol.signs import ARITHMETIC, SignMethods
 from gluonjit.symbol.subgraph import with_graphs
 
 

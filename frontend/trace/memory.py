@@ -15,7 +15,7 @@ from gluonjit.symbol.graph import Entry
 
 if TYPE_CHECKING:
     from gluonjit.trace.recorder import Recorder
-    from gluonjit.trace.symbol import TracedSymbol
+    from gluonjit.trace.traced_symbol import TracedSymbol
 
 Shape = tuple[int, ...]
 

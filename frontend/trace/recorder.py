@@ -30,11 +30,11 @@ from gluonjit.symbol.shapes import is_complete
 from gluonjit.symbol.subgraph import control_node
 from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import facts
-from gluonjit.trace.attributes import Attributes
+from gluonjit.trace.block_attributes import Attributes
 from gluonjit.trace.facts import Fact
 from gluonjit.trace.memory import Cell, read, write
 from gluonjit.trace.protocols import Held, Program
-from gluonjit.trace.symbol import TracedSymbol
+from gluonjit.trace.traced_symbol import TracedSymbol
 from gluonjit.trace.typetable import TypeTable
 from gluonjit.util import is_np_array
 

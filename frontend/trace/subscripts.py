@@ -23,7 +23,7 @@ from gluonjit.trace.memory import pin, read, reshaped, write
 
 if TYPE_CHECKING:
     from gluonjit.trace.recorder import Recorder
-    from gluonjit.trace.symbol import TracedSymbol
+    from gluonjit.trace.traced_symbol import TracedSymbol
 
 Shape = tuple[int, ...]
 

@@ -21,7 +21,7 @@ from gluonjit.ndarray import NDArray
 from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.lower import completed_sources, lower, stream_numbers
 from gluonjit.symbol.symbol import Symbol
-from gluonjit.trace import attributes, facts
+from gluonjit.trace import block_attributes, facts
 from gluonjit.trace.memory import read
 from gluonjit.trace.protocols import Held, Program
 from gluonjit.trace.recorder import Recorder
@@ -233,8 +233,8 @@ def _trace(block: Program, leaves: Sequence[NDArray], form: Any, pattern: Sequen
         recorder.attributes.undo()
         recorder, _, _ = _record(block, leaves, form, pattern, probes=True)
         recorder.attributes.undo()
-        raise attributes.random_draws(recorder.attributes.drawn or (None, (block,)))
-    attributes.check(recorder.attributes)
+        raise block_attributes.random_draws(recorder.attributes.drawn or (None, (block,)))
+    block_attributes.check(recorder.attributes)
     if result is None:
         raise TypeError("Expected a list of symbols as input")
     flat, out_form = forms.flatten(result, lambda value: isinstance(value, (Symbol, NDArray)), "output")
@@ -268,7 +268,7 @@ def _record(
     for b in blocks:
         b._fast_call = None  # a block compiled on its own looks at its next call whether a trace is running
     try:
-        with running.tracing(recorder), attributes.noted():
+        with running.tracing(recorder), block_attributes.noted():
             symbols = [recorder.argument(name, k, x) for k, (name, x) in enumerate(zip(names, leaves))]
             result = recorder.call(block, forms.rebuild(form, [symbols[k] for k in pattern]))
     except BaseException:

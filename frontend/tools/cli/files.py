@@ -23,7 +23,7 @@ def is_symbol(path: str) -> bool:
 
 def read_parameters(path: str) -> dict[str, Any]:
     """NDArrays by name, without `arg:` and `aux:`, not to be written to. MXNetError for a file without names."""
-    from gluonjit.ndarray.files import borrow
+    from gluonjit.ndarray.array_files import borrow
 
     loaded = borrow(path) or {}
     if not isinstance(loaded, dict):

@@ -54,7 +54,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _arrays(path: str, every: bool) -> None:
-    from gluonjit.ndarray.files import borrow
+    from gluonjit.ndarray.array_files import borrow
 
     loaded = borrow(path)
     named = loaded if isinstance(loaded, dict) else {f"[{k}]": x for k, x in enumerate(loaded)}

@@ -12,7 +12,7 @@ from gluonjit.context import current_context
 from gluonjit.ir.primitives.host import FUNCTIONS
 from gluonjit.language.modes import modes
 from gluonjit.language.running import running
-from gluonjit.ndarray.creation import zeros
+from gluonjit.ndarray.constructors import zeros
 from gluonjit.ndarray.ndarray import NDArray
 from gluonjit.operators.custom import OP_TYPE, TRAINING, custom, properties
 from gluonjit.operators.custom_classes import CustomOpProp, arranged, divided

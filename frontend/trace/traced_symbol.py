@@ -18,8 +18,8 @@ from gluonjit.ir.types import dtype as ir_dtype
 from gluonjit.language.array import Array
 from gluonjit.language.kinds import as_np
 from gluonjit.operators import registry
-from gluonjit.symbol.arithmetic import ARITHMETIC
 from gluonjit.symbol.graph import Entry
+from gluonjit.symbol.signs import ARITHMETIC
 from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import subscripts
 from gluonjit.trace.memory import Cell, read

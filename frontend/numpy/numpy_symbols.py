@@ -17,7 +17,7 @@ from gluonjit.numpy.methods import NumpyMethods
 from gluonjit.numpy.multiarray import ndarray
 from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import subscripts
-from gluonjit.trace.symbol import TracedSymbol
+from gluonjit.trace.traced_symbol import TracedSymbol
 
 
 class _Symbol(NumpyMethods, Symbol):  # type: ignore[misc]
