@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.opdef import did_you_mean
 from gluonjit.runtime.backend import Backend, Callee
 
 DEFAULT = "llvm"
 
 _backends: dict[str, Backend] = {}
+_options: dict[str, tuple[str, ...] | None] = {}
+"""The options that each backend takes; None: any."""
+
+COMMON: tuple[str, ...] = ("active", "backend", "clear", "static_alloc", "static_shape", "inline_limit")
+COMMON += ("forward_bulk_size", "backward_bulk_size", "backend_opts")
+"""What `hybridize` takes for every backend."""
 
 
-def register_backend(name: str, backend: Backend) -> None:
+def register_backend(name: str, backend: Backend, options: Collection[str] | None = None) -> None:
     """Makes `net.hybridize(backend=name)` compile with `backend(graph, options)`.
 
     `graph` is the traced `ir.Graph`, `options` the dict given as `backend_opts`; the result has a method
     `run(inputs, versions)` (`runtime.backend.Callee`). A second registration of a name replaces the first.
+
+    `options`: the names of those that it takes, so that `hybridize` refuses others; None: any.
 
     >>> def traced(graph, options):
     ...     print(graph)
@@ -28,6 +38,7 @@ def register_backend(name: str, backend: Backend) -> None:
     if not callable(backend):
         raise TypeError(f"a backend is a function (graph, options) → object with run(); got {type(backend).__name__}")
     _backends[name] = backend
+    _options[name] = None if options is None else tuple(options)
 
 
 def get_backend(name: str | None) -> Backend:
@@ -41,6 +52,19 @@ def get_backend(name: str | None) -> Backend:
             f"Backend {name!r} is not registered; {hint}registered are {', '.join(sorted(_backends))}. "
             "gluonjit.register_backend adds one."
         ) from None
+
+
+def check_options(name: str | None, given: Mapping[str, Any]) -> None:
+    """MXNetError for an option that the backend does not take, in MXNet's words."""
+    known = _options[name or DEFAULT]
+    if known is None:
+        return
+    for key in given:
+        if key not in known:
+            possible = (*COMMON, *known)
+            raise MXNetError(
+                f"Cannot find argument '{key}', Possible Arguments: {', '.join(possible)}{did_you_mean(key, possible)}"
+            )
 
 
 # The compiler is imported late: a program that hybridizes nothing does not need it.
@@ -60,7 +84,9 @@ def _numpy(graph: Graph, options: dict[str, Any]) -> Callee:
     return Reference(graph)
 
 
-register_backend("llvm", _llvm)
-register_backend("numpy", _numpy)
+OPTIONS = ("winograd", "tune", "flush_denormals")
+
+register_backend("llvm", _llvm, OPTIONS)
+register_backend("numpy", _numpy, OPTIONS)  # the reference: they change nothing
 # What MXNet calls its own CPU library; whoever asked for it wants the fast one.
-register_backend("MKLDNN", _llvm)
+register_backend("MKLDNN", _llvm, OPTIONS)

@@ -16,7 +16,7 @@ from typing import Any
 from gluonjit import ndarray, symbol
 from gluonjit.base import StateChange, ValueNeeded
 from gluonjit.context import Context
-from gluonjit.execution.backends import get_backend
+from gluonjit.execution.backends import check_options, get_backend
 from gluonjit.gluon import export
 from gluonjit.gluon.base_block import Block
 from gluonjit.gluon.parameter import ParameterDict
@@ -92,7 +92,7 @@ class HybridBlock(Block):
         """Turns compilation on or off, here and in all children.
 
         * `backend`: the name of a registered pipeline (`gluonjit.register_backend`); None is the default. Options for
-          it are the remaining keywords, or a dict as `backend_opts`.
+          it are the remaining keywords, or a dict as `backend_opts`; MXNetError for those that it does not take.
         * `winograd=False`, an option of the default backend: convolutions sum their products by the definition. Else
           those with small windows may need fewer multiplications, and round a little more.
         * `tune=True`, another one: the first call measures several kernels for each product and convolution, and one
@@ -109,6 +109,7 @@ class HybridBlock(Block):
         """
         get_backend(backend)  # an unknown name is an error here, not at the first call
         options = {**(kwargs.pop("backend_opts", None) or {}), **kwargs}
+        check_options(backend, options)
         if active and (self._forward_hooks or self._forward_pre_hooks):
             warnings.warn(
                 f'"{self}" is being hybridized while still having forward hook/pre-hook. '

@@ -63,7 +63,10 @@ def print_summary(block: Block, inputs: tuple[Any, ...]) -> None:
 
     def watch(layer: Block) -> None:
         if layer._active:
-            raise AssertionError(f'"{layer.name}" must not be hybridized to print summary.')
+            raise AssertionError(
+                f'"{layer.name}" must not be hybridized to print summary. Call hybridize(False) of the whole net '
+                "first, and hybridize() afterwards."
+            )
         if not layer._is_container:
             handles.append(layer.register_forward_hook(record))
 

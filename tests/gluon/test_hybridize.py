@@ -469,3 +469,23 @@ def test_python_in_a_compiled_call_finds_denormals():
     assert net(mx.nd.array([3.0])).asnumpy()[0] > 0
     # The argument itself, a denormal, comes to Python as it is; what follows flushes.
     assert net(mx.nd.array([1e-40])).asnumpy()[0] == pytest.approx(1e-30, rel=1e-4)
+
+
+def test_options_that_a_backend_does_not_take():
+    net = nn.Dense(2)
+    with pytest.raises(mx.MXNetError, match="Cannot find argument 'statc_alloc'.*; did you mean 'static_alloc'"):
+        net.hybridize(statc_alloc=True)
+    with pytest.raises(mx.MXNetError, match="Possible Arguments: .*winograd"):
+        net.hybridize(backend="numpy", backend_opts={"level": 3})
+    mx.register_backend("strict", lambda graph, options: None, options=["level"])
+    net.hybridize(backend="strict", level=3)
+    with pytest.raises(mx.MXNetError, match="Cannot find argument 'winograd'"):
+        net.hybridize(backend="strict", winograd=False)
+
+
+def test_summary_of_a_hybridized_net_says_what_to_do():
+    net = nn.Dense(2)
+    net.initialize()
+    net.hybridize()
+    with pytest.raises(AssertionError, match="must not be hybridized to print summary. Call hybridize.False."):
+        net.summary(mx.nd.ones((1, 3)))
