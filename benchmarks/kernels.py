@@ -21,7 +21,7 @@ from gluonjit.ir.graph import Builder, Graph, Op, Value, evaluate_op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32, TensorType
 from gluonjit.passes import run_passes
-from gluonjit.runtime.memory import aligned_array
+from gluonjit.runtime.arenas import aligned_array
 
 PRODUCTS = frozenset({"matmul", "conv", "depthwise", "winograd"})
 

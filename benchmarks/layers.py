@@ -21,7 +21,7 @@ from gluonjit.codegen.target import host
 from gluonjit.ir.graph import Builder, Graph, Op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.structure import op_key
-from gluonjit.ir.winograd import WinogradTile
+from gluonjit.ir.winograd_tile import WinogradTile
 from gluonjit.passes import run_passes
 
 

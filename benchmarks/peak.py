@@ -19,7 +19,7 @@ from gluonjit.codegen.target import host
 from gluonjit.codegen.tiles import Tile
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
-from gluonjit.runtime.memory import aligned_array
+from gluonjit.runtime.arenas import aligned_array
 
 _LOOPS = 20_000
 _UNROLLED = 4

@@ -8,7 +8,7 @@ the thread's scratch memory, [pixels, columns of a panel], where they stay near,
 bands read are computed twice, to the same bits.
 
 The body holds the product with its epilogue, a reshape, and the convolution with its own. Its inputs are those of the
-product, then those of the convolution but t. `.tile` = `ir.expand.ExpandTile`.
+product, then those of the convolution but t. `.tile` = `ir.expand_tile.ExpandTile`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gluonjit.codegen.depthwise import Depthwise
 from gluonjit.codegen.epilogue import find_anchor
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import Product, panel_variants, share, unravel
-from gluonjit.ir.expand import ExpandTile, halves, rows_read
+from gluonjit.ir.expand_tile import ExpandTile, halves, rows_read
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 

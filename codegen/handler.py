@@ -8,7 +8,7 @@ from typing import Any
 from gluonjit.codegen.access import Buffer, Index
 from gluonjit.codegen.evaluate import Evaluator
 from gluonjit.codegen.llvm import Function
-from gluonjit.codegen.reduction import Reductions
+from gluonjit.codegen.reduce_loops import Reductions
 from gluonjit.codegen.values import Val
 from gluonjit.ir.graph import Graph, Value
 from gluonjit.ir.windows import Strides

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.codegen.arithmetic import Arithmetic
 from gluonjit.codegen.index import Affine, Atom, Div, Lookup, Mod, Named, Var, affine, flat, lookup
 from gluonjit.codegen.llvm import Function, Scope
 from gluonjit.codegen.values import Val
+from gluonjit.codegen.vector_ops import Arithmetic
 from gluonjit.ir.types import BOOL, I32, I64, DType
 from gluonjit.ir.types import dtype as as_dtype
 

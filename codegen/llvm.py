@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.codegen import forks
+from gluonjit.codegen import fork_guard
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import DType, IRError
 
@@ -558,7 +558,7 @@ _ALWAYS_THERE = frozenset({"memcpy", "memset", "memmove"})
 
 def _initialized() -> Any:
     """llvmlite's `binding`; IRError when it cannot be used here."""
-    forks.check()
+    fork_guard.check()
     return _binding()
 
 

@@ -21,12 +21,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.codegen.access import Buffer, Index
+from gluonjit.codegen.footprint import Reference, Tracer, trace
 from gluonjit.codegen.handler import Handler
 from gluonjit.codegen.index import Affine, Var, affine, variable
 from gluonjit.codegen.intrinsics import finish_streaming
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.nest import Space, extent, plan_nest
-from gluonjit.codegen.trace import Reference, Tracer, trace
 from gluonjit.codegen.writer import NestWriter, Written
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine

@@ -14,8 +14,8 @@ from math import gcd, prod
 from typing import Any
 
 from gluonjit.codegen.evaluate import Index
+from gluonjit.codegen.footprint import Reduction, Reference, Tracer
 from gluonjit.codegen.index import PIECES, Affine, Atom, Div, Lookup, Mod, Var, affine, covering, variable
-from gluonjit.codegen.trace import Reduction, Reference, Tracer
 from gluonjit.codegen.vecmath import FUNCTIONS
 from gluonjit.ir.graph import Graph, Value
 

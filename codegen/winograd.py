@@ -4,7 +4,7 @@
 
 Three steps: the windows d of some tiles are transformed, position by position the results are multiplied with the
 transformed weights, and the products are transformed back, with the epilogue on top. Transforms are vectorised over
-channels. They keep their results in scratch memory, [positions, tiles, channels] (`ir/winograd.py`).
+channels. They keep their results in scratch memory, [positions, tiles, channels] (`ir/winograd_tile.py`).
 
 Either each thread takes a block of tiles through all three steps, so that what lies between them stays in its second
 cache, or, where tiles are few and weights are many, all threads do each step for all tiles and then meet: weights are
@@ -32,7 +32,7 @@ from gluonjit.ir.cook_toom import transform
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.windows import strides_of
-from gluonjit.ir.winograd import WinogradMemory, WinogradTile
+from gluonjit.ir.winograd_tile import WinogradMemory, WinogradTile
 
 _CHANNELS = 4
 """Vectors of channels per task, where threads share a transform."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gluonjit.ir.buffers import is_view, runs_kernel
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.winograd import WinogradTile
+from gluonjit.ir.winograd_tile import WinogradTile
 from gluonjit.passes.cost import nanoseconds, transfer_and_computing
 from gluonjit.passes.select_winograd import problem_of
 from gluonjit.passes.tiling_winograd import direct_cycles, winograd_cycles

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from gluonjit.ir.buffers import is_view
-from gluonjit.ir.expand import ExpandTile, rows_read
+from gluonjit.ir.expand_tile import ExpandTile, rows_read
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, rewrite
 from gluonjit.ir.machine import Machine
 from gluonjit.passes import tiling

@@ -13,7 +13,7 @@ import numpy as np
 
 from gluonjit.ir.graph import Op, Value
 from gluonjit.ir.types import BOOL, DType, dtype
-from gluonjit.passes.rules import Simplifier, full, is_number, made_by, rule, uniform
+from gluonjit.passes.simplifier import Simplifier, full, is_number, made_by, rule, uniform
 
 
 @rule("add", "mul", "sub", "div", "and", "or", "xor", "shift_left", "shift_right", "pow")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gluonjit.ir.graph import Op, Value
 from gluonjit.ir.primitives.movement import broadcast_dims
-from gluonjit.passes.rules import Simplifier, made_by, rule
+from gluonjit.passes.simplifier import Simplifier, made_by, rule
 
 
 @rule("reshape")

@@ -16,7 +16,7 @@ from typing import Any
 
 from gluonjit.ir.graph import Builder, Op, Value
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.winograd import WinogradTile
+from gluonjit.ir.winograd_tile import WinogradTile
 from gluonjit.passes import tiling
 from gluonjit.passes.regroup import Epilogue, Groups, regroup
 from gluonjit.passes.select_matmul import emit_product

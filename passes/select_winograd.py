@@ -17,7 +17,7 @@ from gluonjit.ir.cook_toom import Matrix, Transform, transform
 from gluonjit.ir.graph import Builder, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
-from gluonjit.ir.winograd import LINE, WinogradTile
+from gluonjit.ir.winograd_tile import LINE, WinogradTile
 from gluonjit.passes import tiling
 from gluonjit.passes.site import moved, view
 from gluonjit.passes.tiling_winograd import Problem, winograd_tile, working_memory

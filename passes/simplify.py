@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.passes import rules_arithmetic, rules_movement  # noqa: F401  (they declare the rules)
 from gluonjit.passes.manager import register_pass
-from gluonjit.passes.rules import RULES, Simplifier
+from gluonjit.passes.simplifier import RULES, Simplifier
 
 
 @register_pass("simplify")

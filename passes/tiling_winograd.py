@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.winograd import LINE, WinogradMemory, WinogradTile
+from gluonjit.ir.winograd_tile import LINE, WinogradMemory, WinogradTile
 from gluonjit.passes import tiling
 
 _MEMORY, _L3 = 10.0, 25.0

@@ -6,17 +6,17 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from gluonjit.codegen.compile_parts import Parts
 from gluonjit.codegen.llvm import Function, Module, load
-from gluonjit.codegen.parts import Parts
 from gluonjit.codegen.program import lower_program
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.passes import parse_pipeline, run_passes
 from gluonjit.passes.manager import Pipeline
 from gluonjit.runtime import forks, host, tuning
+from gluonjit.runtime.arenas import give_back
 from gluonjit.runtime.artifact import Artifact
 from gluonjit.runtime.executable import Executable
-from gluonjit.runtime.memory import give_back
 from gluonjit.runtime.progress import Progress
 from gluonjit.runtime.threads import get_num_threads
 

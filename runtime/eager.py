@@ -18,7 +18,7 @@ import numpy as np
 
 from gluonjit.ir import opdef
 from gluonjit.ir.graph import Emitter
-from gluonjit.ir.primitives.random import words_from
+from gluonjit.ir.primitives.random_bits import words_from
 from gluonjit.ir.types import IRError, dtype, type_of
 
 quiet = functools.partial(np.errstate, all="ignore")

@@ -16,7 +16,7 @@ import numpy as np
 from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.runtime import forks, host, threads
-from gluonjit.runtime.memory import ALIGNMENT, ArenaPool, CacheFriendly, aligned_array, aligned_copy, give_back
+from gluonjit.runtime.arenas import ALIGNMENT, ArenaPool, CacheFriendly, aligned_array, aligned_copy, give_back
 
 
 class NativeFunction:

@@ -24,8 +24,8 @@ import numpy as np
 from gluonjit.codegen.team import MAX_THREADS, Block, Line
 from gluonjit.ir.types import IRError
 from gluonjit.runtime import forks, native
+from gluonjit.runtime.arenas import aligned_empty
 from gluonjit.runtime.cores import available_cores
-from gluonjit.runtime.memory import aligned_empty
 from gluonjit.runtime.storage import EPOCH
 
 _SPIN_SECONDS = 50e-6

@@ -24,8 +24,8 @@ from gluonjit.ir.types import TensorType
 from gluonjit.passes import run_passes
 from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.select import VARIANTS, Variant, has_variants
+from gluonjit.runtime.arenas import aligned_array
 from gluonjit.runtime.executable import Executable
-from gluonjit.runtime.memory import aligned_array
 
 _SECONDS = 1e-3
 """About how long a turn takes."""

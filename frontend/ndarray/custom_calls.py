@@ -9,7 +9,7 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.context import current_context
-from gluonjit.ir.primitives.host import FUNCTIONS
+from gluonjit.ir.primitives.host_call import FUNCTIONS
 from gluonjit.language.modes import modes
 from gluonjit.language.running import running
 from gluonjit.ndarray.constructors import zeros

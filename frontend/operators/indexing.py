@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.primitives.host import ERRORS
+from gluonjit.ir.primitives.host_call import ERRORS
 from gluonjit.ir.types import F64, I32, I64, dtype_of
 from gluonjit.operators.attributes import boolean, enum, integer, optional
 from gluonjit.operators.registry import OperatorError, Shape, operator

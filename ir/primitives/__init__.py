@@ -4,14 +4,14 @@
 |---|---|
 | `elementwise` | arithmetic, functions, comparisons, `select`, `cast` |
 | `movement` | `broadcast reshape transpose slice reverse pad concat update_slice` |
-| `indexing` | `gather gather_nd scatter_add sort` |
+| `gather` | `gather gather_nd scatter_add sort` |
 | `reduction` | `reduce arg_reduce cumsum` |
 | `contraction`, `convolution` | `dot_general`, `conv` |
 | `window` | `reduce_window` |
-| `random` | `random_bits` |
+| `random_bits` | `random_bits` |
 | `structural` | `constant iota`; `fused` and `prepare`, which hold regions |
 | `control_flow` | `loop branch`, which hold regions, too |
-| `host` | `host_call check_index`, which may call Python |
+| `host_call` | `host_call check_index`, which may call Python |
 
 **`element(s, i, *operands, **attrs)`** gives one element of the result, over a handler `s` that decides what a scalar
 is: code (codegen), a Python number (tests). `i` is a tuple of index expressions, one per axis. An index expression is
@@ -42,10 +42,10 @@ from gluonjit.ir.primitives import (
     control_flow,
     convolution,
     elementwise,
-    host,
-    indexing,
+    gather,
+    host_call,
     movement,
-    random,
+    random_bits,
     reduction,
     structural,
     window,
@@ -56,10 +56,10 @@ __all__ = [
     "control_flow",
     "convolution",
     "elementwise",
-    "host",
-    "indexing",
+    "host_call",
+    "gather",
     "movement",
-    "random",
+    "random_bits",
     "reduction",
     "structural",
     "window",

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED, primitive
+from gluonjit.ir.primitives.checks import NUMERIC, check_axes, check_kind, check_same_dtype
 from gluonjit.ir.primitives.reduction import accumulator
-from gluonjit.ir.primitives.rules import NUMERIC, check_axes, check_kind, check_same_dtype
 from gluonjit.ir.types import IRError, TensorType, dtype_of
 
 Index = Any

@@ -15,10 +15,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gluonjit.ir.opdef import REQUIRED, primitive
+from gluonjit.ir.primitives.checks import NUMERIC, check_kind, check_same_dtype, ints, window_extent
 from gluonjit.ir.primitives.convolution_eval import evaluate
 from gluonjit.ir.primitives.movement import both
 from gluonjit.ir.primitives.reduction import accumulator
-from gluonjit.ir.primitives.rules import NUMERIC, check_kind, check_same_dtype, ints, window_extent
 from gluonjit.ir.types import IRError, TensorType
 
 Index = Any

@@ -13,7 +13,7 @@ import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives import special
-from gluonjit.ir.primitives.rules import (
+from gluonjit.ir.primitives.checks import (
     ANY,
     FLOAT,
     INTEGER,

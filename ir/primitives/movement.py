@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED, primitive
-from gluonjit.ir.primitives.rules import check_axes, check_axis, check_same_dtype, ints
+from gluonjit.ir.primitives.checks import check_axes, check_axis, check_same_dtype, ints
 from gluonjit.ir.types import IRError, TensorType
 
 Index = Any  # a tuple of index expressions

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED, primitive
-from gluonjit.ir.primitives.rules import NUMERIC, check_axes, check_axis, check_bool, check_choice, check_kind
+from gluonjit.ir.primitives.checks import NUMERIC, check_axes, check_axis, check_bool, check_choice, check_kind
 from gluonjit.ir.types import F32, I64, DType, IRError, TensorType
 
 Index = Any

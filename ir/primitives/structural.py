@@ -8,7 +8,7 @@ import numpy as np
 
 from gluonjit.ir.graph import Graph, evaluate
 from gluonjit.ir.opdef import REQUIRED, primitive
-from gluonjit.ir.primitives.rules import NUMERIC, check_axis, check_kind, ints
+from gluonjit.ir.primitives.checks import NUMERIC, check_axis, check_kind, ints
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.ir.types import dtype as as_dtype
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED, primitive
+from gluonjit.ir.primitives.checks import NUMERIC, check_choice, check_kind, ints, window_extent
 from gluonjit.ir.primitives.movement import both
 from gluonjit.ir.primitives.reduction import accumulator, identity
-from gluonjit.ir.primitives.rules import NUMERIC, check_choice, check_kind, ints, window_extent
 from gluonjit.ir.types import TensorType, dtype_of
 
 Index = Any

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen.target import named
-from gluonjit.ir.expand import ExpandTile
+from gluonjit.ir.expand_tile import ExpandTile
 from gluonjit.ir.graph import Builder, evaluate, reemit
 from gluonjit.ir.types import F32, F64, TensorType
 from gluonjit.passes import run_passes

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from gluonjit.codegen import llvm, parts
+from gluonjit.codegen import compile_parts, llvm
+from gluonjit.codegen.compile_parts import Parts
 from gluonjit.codegen.llvm import Module
-from gluonjit.codegen.parts import Parts
 from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.target import host
 from gluonjit.ir.graph import Builder
@@ -20,7 +20,7 @@ from support.programs import random_program
 
 @pytest.fixture(autouse=True)
 def each_function_is_a_part(monkeypatch):
-    monkeypatch.setattr(parts, "_PART", 1)
+    monkeypatch.setattr(compile_parts, "_PART", 1)
 
 
 def compiled(module, threads=2):
@@ -38,7 +38,7 @@ def test_random_programs(monkeypatch):
         planned = run_passes(graph, PIPELINE, target=host())
         results, made = [], []
         for threads, size in ((1, 1), (2, 1), (5, 1), (2, 10**9)):
-            monkeypatch.setattr(parts, "_PART", size)
+            monkeypatch.setattr(compile_parts, "_PART", size)
             module = Module(host())
             with Parts(module, host(), threads) as run:
                 lowered = lower_program(planned, host(), module, run.add)
@@ -94,13 +94,13 @@ def test_objects_need_each_other():
 
 
 def test_small_modules_stay_whole_and_start_no_thread(monkeypatch):
-    monkeypatch.setattr(parts, "_PART", 10**6)
-    monkeypatch.setattr(parts.threading, "Thread", None)
+    monkeypatch.setattr(compile_parts, "_PART", 10**6)
+    monkeypatch.setattr(compile_parts.threading, "Thread", None)
     assert len(compiled(module_with_helpers(), 4)) == 1
 
 
 def test_functions_that_run_seldom_are_objects_of_their_own(monkeypatch):
-    monkeypatch.setattr(parts, "_PART", 10**6)
+    monkeypatch.setattr(compile_parts, "_PART", 10**6)
     module = module_with_helpers()
     next(f for f in module.functions if f.name == "b").seldom = True
     fast, quick = compiled(module)

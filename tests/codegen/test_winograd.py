@@ -12,7 +12,7 @@ from gluonjit.codegen.winograd_fetch import Pixels, Tiling, next_block
 from gluonjit.ir.cook_toom import POINTS, transform
 from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.types import F32, F64, TensorType
-from gluonjit.ir.winograd import WinogradTile
+from gluonjit.ir.winograd_tile import WinogradTile
 from gluonjit.passes import run_passes, select_winograd
 from gluonjit.runtime import threads
 from gluonjit.runtime.compiler import compile_graph

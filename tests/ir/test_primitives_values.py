@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gluonjit.ir import opdef
-from gluonjit.ir.primitives.random import philox
+from gluonjit.ir.primitives.random_bits import philox
 from gluonjit.ir.types import BF16, DTYPES, dtype, dtype_of
 from support.compare import assert_close
 from support.draw import draw

@@ -7,8 +7,8 @@ import pytest
 
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import F32, TensorType
+from gluonjit.runtime.arenas import ArenaPool
 from gluonjit.runtime.compiler import PIPELINE, compile_graph
-from gluonjit.runtime.memory import ArenaPool
 
 
 def graph_with_weights(sizes=(40, 40)):

@@ -121,17 +121,17 @@ def test_while_another_thread_imports_the_compiler():
 def test_who_cannot_compile_says_so():
     """LLVM stays in another thread's hands for longer than a fork waits."""
     code = """
-    from gluonjit.codegen import forks
+    from gluonjit.codegen import fork_guard
     from gluonjit.ir.types import IRError
 
     x = mx.nd.ones((2, 3))
     net = dense(4)
     want = net(x).asnumpy()
-    forks._PATIENCE = 0.01
+    fork_guard._PATIENCE = 0.01
     there, done = threading.Event(), threading.Event()
 
     def compile():
-        with forks.inside_llvm():
+        with fork_guard.inside_llvm():
             there.set()
             done.wait()
 

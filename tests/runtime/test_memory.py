@@ -5,7 +5,7 @@ import weakref
 
 import numpy as np
 
-from gluonjit.runtime.memory import ALIGNMENT, CacheFriendly
+from gluonjit.runtime.arenas import ALIGNMENT, CacheFriendly
 
 SHAPES = [(3, 5), (), (0, 4), (1000, 999), (7,), (600, 1000)]
 

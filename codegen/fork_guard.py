@@ -1,8 +1,8 @@
 """LLVM and fork: a child must not find LLVM in the middle of what another thread was doing with it.
 
-llvmlite lets one thread at a time into LLVM, and here machine code is made past its lock (`codegen.parts`). A fork
-waits until all of them have come out: for some 50 ms, as long as one part takes. Should that not help (another user of
-llvmlite may be at it for minutes), the child cannot compile, and says so; what is compiled runs without LLVM.
+llvmlite lets one thread at a time into LLVM, and here machine code is made past its lock (`codegen.compile_parts`). A
+fork waits until all of them have come out: for some 50 ms, as long as one part takes. Should that not help (another
+user of llvmlite may be at it for minutes), the child cannot compile, and says so; what is compiled runs without LLVM.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any
 
 from gluonjit.codegen.evaluate import Evaluator, Index
+from gluonjit.codegen.footprint import trace
 from gluonjit.codegen.index import Affine, Var, affine
 from gluonjit.codegen.llvm import Function
 from gluonjit.codegen.nest import Space, choose_vector, extent
 from gluonjit.codegen.rows import Axes, Rows, walked_axes
-from gluonjit.codegen.trace import trace
 from gluonjit.codegen.values import Val
 from gluonjit.ir.graph import Value
 from gluonjit.ir.primitives.reduction import identity

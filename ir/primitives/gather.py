@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED, primitive
-from gluonjit.ir.primitives.rules import INTEGER, NUMERIC, check_axis, check_choice, check_kind, check_same_dtype
+from gluonjit.ir.primitives.checks import INTEGER, NUMERIC, check_axis, check_choice, check_kind, check_same_dtype
 from gluonjit.ir.types import I64, IRError, TensorType, type_of
 
 Index = Any

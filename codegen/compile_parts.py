@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from gluonjit.codegen.forks import inside_llvm
+from gluonjit.codegen.fork_guard import inside_llvm
 from gluonjit.codegen.llvm import Function, Module, parse
 from gluonjit.ir.machine import Machine
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED, primitive
-from gluonjit.ir.primitives.rules import INTEGER, check_kind, ints
+from gluonjit.ir.primitives.checks import INTEGER, check_kind, ints
 from gluonjit.ir.types import IRError, TensorType, type_of
 
 Function = Callable[[Sequence[np.ndarray], Mapping[str, str]], Sequence[np.ndarray]]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED, primitive
-from gluonjit.ir.primitives.rules import ints
+from gluonjit.ir.primitives.checks import ints
 from gluonjit.ir.types import I32, I64, IRError, TensorType
 from gluonjit.ir.types import dtype as as_dtype
 

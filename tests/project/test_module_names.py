@@ -1,0 +1,27 @@
+"""No module is called like one in another package: who reads `graph.py` in an error or an editor's tab knows which."""
+
+from collections import defaultdict
+from pathlib import Path
+
+PARTS = ("frontend", "ir", "passes", "codegen", "runtime")
+
+MXNETS = {"base", "basic_layers", "conv_layers", "image", "registry", "rnn_cell", "symbol"}
+"""MXNet's own import paths."""
+OPERATORS_OF_PRIMITIVES = {"convolution", "elementwise", "reduction"}
+"""An operator's file, and that of the primitives which it expands into."""
+OF_ONE_THING = {"cache", "graph", "host", "threads"}
+"""The pass `threads` and the threads; the command `cache` and the cache; `host_call` as code, and what it calls."""
+TO_BE_RENAMED = {"arithmetic", "attributes", "creation", "custom", "files", "functions"}
+"""In the front end."""
+
+
+def test_no_two_modules_share_a_name(root: Path):
+    places = defaultdict(set)
+    for part in PARTS:
+        for path in (root / part).rglob("*.py"):
+            if not path.stem.startswith("__"):
+                places[path.stem].add(path.parent.relative_to(root).as_posix())
+    shared = {name: sorted(where) for name, where in places.items() if len(where) > 1}
+    allowed = MXNETS | OPERATORS_OF_PRIMITIVES | OF_ONE_THING | TO_BE_RENAMED
+    assert not {name: where for name, where in shared.items() if name not in allowed}
+    assert not allowed - TO_BE_RENAMED - shared.keys(), "allowed, but shared no more"
