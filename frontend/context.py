@@ -13,7 +13,20 @@ from typing import Any, ClassVar
 from gluonjit.base import MXNetError
 
 
-class Context:
+class _Devices(type):
+    """Gives `Context.default_ctx`, which programs read and set."""
+
+    @property
+    def default_ctx(cls) -> Context:
+        """This thread's context, as `current_context()` says."""
+        return _current.context
+
+    @default_ctx.setter
+    def default_ctx(cls, context: Context) -> None:
+        _current.context = context
+
+
+class Context(metaclass=_Devices):
     """A device: type (`'cpu'`, `'gpu'`, `'cpu_pinned'`, `'cpu_shared'`) and number. As a `with` it is the default."""
 
     devtype2str: ClassVar = {1: "cpu", 2: "gpu", 3: "cpu_pinned", 5: "cpu_shared"}
@@ -94,6 +107,13 @@ def num_gpus() -> int:
 
 def gpu_memory_info(device_id: int = 0) -> tuple[int, int]:
     raise MXNetError(f"gpu({device_id}) has no memory to tell about: gluonjit compiles for the CPU only")
+
+
+def get_cuda_compute_capability(ctx: Context) -> int:
+    """Always raises: ValueError for a device that is no GPU, MXNetError for one, for there is none."""
+    if ctx.device_type != "gpu":
+        raise ValueError(f"Expecting a gpu context to get cuda compute capability, while received ctx {ctx}")
+    raise MXNetError(f"{ctx} has no compute capability: gluonjit compiles for the CPU only")
 
 
 def placed(ctx: Context | str | None) -> Context | None:

@@ -215,6 +215,10 @@ class Executor:
         count = len(self._arguments)
         return Executor(self._symbol, self._ctx, arrays[:count], arrays[count:], self._inputs)
 
+    def get_optimized_symbol(self) -> Any:
+        """A copy of the graph. What compiling does to it is in no graph of MXNet's operators (`gluonjit dump`)."""
+        return self._symbol.__copy__()
+
     def debug_str(self) -> str:
         """The graph, node by node."""
         return self._symbol.debug_str()

@@ -18,12 +18,14 @@ __all__ = [
     "concatenate",
     "empty",
     "eye",
+    "fill_element_0index",
     "full",
     "histogram",
     "linspace",
     "moveaxis",
     "onehot_encode",
     "ones",
+    "reset_arrays",
     "split_v2",
     "waitall",
     "zeros",
@@ -192,3 +194,24 @@ def onehot_encode(indices: NDArray, out: NDArray) -> NDArray:
 
 def waitall() -> None:
     """Returns at once: calls are synchronous."""
+
+
+def reset_arrays(*data: NDArray, num_arrays: int) -> list[NDArray]:
+    """Fills `num_arrays` arrays with zeros, in place. MXNetError when there are not as many."""
+    if len(data) != num_arrays:
+        raise MXNetError(f"Operator reset_arrays expects {num_arrays} inputs, but got {len(data)} instead.")
+    for x in data:
+        x[:] = 0
+    return []
+
+
+def fill_element_0index(lhs: NDArray, mhs: NDArray, rhs: NDArray, out: NDArray | None = None) -> NDArray:
+    """`lhs` (n, m) with element `rhs[k]` of row k replaced by `mhs[k]`; rows whose index is out of bounds stay."""
+    target = lhs.copy() if out is None else out
+    if out is not None and out is not lhs:
+        lhs.copyto(out)
+    index = rhs.asnumpy().astype(np.int64)
+    rows = np.flatnonzero((index >= 0) & (index < lhs.shape[1]))
+    target._array[rows, index[rows]] = mhs._array[rows]
+    target._wrote()
+    return target

@@ -21,6 +21,7 @@ from gluonjit.gluon.nn.pool_layers import (
     MaxPool3D,
     ReflectionPad2D,
 )
+from gluonjit.gluon.symbol_block import SymbolBlock
 
 __all__ = [
     "ELU",
@@ -64,4 +65,5 @@ __all__ = [
     "ReflectionPad2D",
     "Sequential",
     "Swish",
+    "SymbolBlock",
 ]
