@@ -109,6 +109,11 @@ def find_pass(name: str) -> Pass:
     return _PASSES[name]
 
 
+def registered_passes() -> Mapping[str, Pass]:
+    """Those passes, by name, that have been imported or declared so far."""
+    return _PASSES
+
+
 def all_passes() -> dict[str, Pass]:
     """Every pass by name, in alphabetical order. Imports them all."""
     for module in sorted(_modules()):

@@ -19,12 +19,12 @@ import numpy as np
 from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 
-_MAGIC = b"gluonjit object1"
+_MAGIC = b"gluonjit object2"
 _START = len(_MAGIC) + 32
 
 
 class Corrupt(Exception):
-    """The bytes are not what `pack` made."""
+    """The bytes are not what `pack` made for the key."""
 
 
 @dataclass
@@ -36,9 +36,9 @@ class Artifact:
     """None for code that is not a graph's."""
 
 
-def pack(artifact: Artifact) -> bytes:
+def pack(key: str, artifact: Artifact) -> bytes:
     arrays: list[np.ndarray] = []
-    header: dict[str, Any] = {"name": artifact.name, "objects": [len(o) for o in artifact.objects]}
+    header: dict[str, Any] = {"key": key, "name": artifact.name, "objects": [len(o) for o in artifact.objects]}
     if artifact.interface is not None:
         header["interface"] = _interface_to_json(artifact.interface, arrays)
     header["arrays"] = [_type_to_json(type_of(a)) for a in arrays]
@@ -48,13 +48,15 @@ def pack(artifact: Artifact) -> bytes:
     return _MAGIC + hashlib.sha256(rest).digest() + rest
 
 
-def unpack(data: bytes) -> Artifact:
-    """Raises Corrupt unless `pack` made these very bytes."""
+def unpack(key: str, data: bytes) -> Artifact:
+    """Raises Corrupt unless `pack` made these very bytes, for this key."""
     digest = hashlib.sha256(memoryview(data)[_START:]).digest()
     if data[:_START] != _MAGIC + digest:
         raise Corrupt
     try:
         header, at = _header(data)
+        if header["key"] != key:
+            raise Corrupt
         objects = []
         for size in header["objects"]:
             objects.append(data[at : at + size])
@@ -65,7 +67,14 @@ def unpack(data: bytes) -> Artifact:
             at += t.nbytes
         interface = _interface_from_json(header["interface"], arrays) if "interface" in header else None
         return Artifact(header["name"], objects, interface)
-    except (ValueError, KeyError, TypeError, IRError) as e:  # a sum that fits what is not a header
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+        IRError,
+    ) as e:  # a sum that fits what is not a header
         raise Corrupt from e
 
 
@@ -73,7 +82,7 @@ def name_of(beginning: bytes) -> str:
     """The name in an artifact of which the first bytes are given; '' if they do not say."""
     try:
         return str(_header(beginning)[0]["name"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""
 
 

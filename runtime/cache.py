@@ -7,7 +7,11 @@ write the same key, either is right. A reader has the old or the new file, whole
 takes those entries away that were not used for longest; a reader that has one open keeps it.
 
 The code in it is executed, so the folder must be one that only its owner can write to: made with mode 0700, and not
-used if it belongs to somebody else or others may write. Whatever goes wrong, the answer is to compile.
+used if it belongs to somebody else or others may write. An entry is a regular file, and has its key inside: nothing else
+under its name is read. Whatever goes wrong, the answer is to compile.
+
+What code of others has a part in is not kept: operators and passes that this package does not define. Their sources may
+change, and nobody would notice.
 
 Environment: GLUONJIT_CACHE=0 turns it off, GLUONJIT_CACHE_DIR says where it is.
 """
@@ -30,6 +34,7 @@ import numpy as np
 from gluonjit._version import version
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.structure import graph_key
+from gluonjit.passes.manager import parse_pipeline, registered_passes
 from gluonjit.runtime import artifact
 from gluonjit.runtime.artifact import Artifact, Corrupt, pack, unpack
 
@@ -81,7 +86,10 @@ def _unusable(where: Path) -> str:
 
 def graph_cache_key(graph: Graph, pipeline: str, target: Hashable) -> str | None:
     """The key of what compiling `graph` gives; None if it depends on code that is not this package's."""
-    if not all(_is_ours(op.definition) for op in graph.ops):
+    if not all(map(_is_ours, _functions(graph))):
+        return None
+    registered = registered_passes()
+    if not all(_is_ours(registered[name].run) for name, _ in parse_pipeline(pipeline) if name in registered):
         return None
     return _digest(("graph", graph_key(graph), _attrs(graph), pipeline, target))
 
@@ -97,9 +105,19 @@ def _attrs(graph: Graph) -> list[object]:
     return [sorted(graph.attrs.items()), *map(_attrs, regions)]
 
 
-def _is_ours(definition: object) -> bool:
-    function = getattr(definition, "expand", None) or getattr(definition, "eval", None)
-    return getattr(function, "__module__", "gluonjit.").startswith("gluonjit.")
+def _functions(graph: Graph) -> Iterator[object]:
+    """All that the operators and primitives of a graph, and of its regions, are defined by."""
+    for definition in {op.definition: None for op in graph.ops}:
+        yield from filter(callable, vars(definition).values())
+    for op in graph.ops:
+        for region in op.regions:
+            yield from _functions(region)
+
+
+def _is_ours(function: object) -> bool:
+    """Whether this package's sources say all that the function does. Not if it has arguments bound to it."""
+    module = getattr(function, "__module__", None)
+    return isinstance(module, str) and (module == "gluonjit" or module.startswith("gluonjit."))
 
 
 def _digest(what: object) -> str:
@@ -143,11 +161,26 @@ class Entry:
     @property
     def name(self) -> str:
         """What it was made of."""
-        try:
-            with self.path.open("rb") as f:
-                return artifact.name_of(f.read(1 << 20))
-        except OSError:
-            return ""
+        return artifact.name_of(_read(self.path, 1 << 20) or b"")
+
+
+def _read(path: Path, most: int, used: bool = False) -> bytes | None:
+    """Up to `most` bytes of a regular file; None for anything else, without waiting for it. `used`: it is used now."""
+    try:
+        handle = os.open(path, os.O_RDONLY | _CAREFUL)
+        with os.fdopen(handle, "rb") as f:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return None
+            data = f.read(most)
+            if used:
+                os.utime(handle if os.utime in os.supports_fd else path)
+            return data
+    except OSError:
+        return None
+
+
+_CAREFUL = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+"""Neither another file through a link, nor a wait for who writes to a pipe."""
 
 
 def load(key: str | None) -> Artifact | None:
@@ -155,13 +188,13 @@ def load(key: str | None) -> Artifact | None:
     if key is None or why_off():
         return None
     path = folder() / (key + _SUFFIX)
-    try:
-        data = path.read_bytes()
-        os.utime(path)  # it is used now
-    except OSError:
+    data = _read(path, _LARGEST + 1, used=True)
+    if data is None:
         return None
     try:
-        return unpack(data)
+        if len(data) > _LARGEST:
+            raise Corrupt
+        return unpack(key, data)
     except Corrupt:
         _remove(path)
         return None
@@ -171,7 +204,7 @@ def store(key: str | None, content: Artifact) -> None:
     """Keeps the artifact, or does not, if that cannot be done."""
     if key is None or why_off():
         return
-    data = pack(content)
+    data = pack(key, content)
     if len(data) > _LARGEST:
         return
     try:
@@ -193,7 +226,7 @@ def entries() -> list[Entry]:
     found = []
     for path in folder().glob("*" + _SUFFIX):
         try:
-            facts = path.stat()
+            facts = path.lstat()
         except OSError:
             continue  # another process has just taken it away
         found.append(Entry(path, facts.st_size, facts.st_mtime))
@@ -217,7 +250,7 @@ def _evict() -> None:
             _remove(entry.path)
     for path in folder().glob("new-*"):
         try:
-            if path.stat().st_mtime < time.time() - _ABANDONED:
+            if path.lstat().st_mtime < time.time() - _ABANDONED:
                 _remove(path)
         except OSError:
             continue

@@ -6,16 +6,20 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 import gluonjit as mx
 from gluonjit.codegen.target import host
+from gluonjit.execution import backends
+from gluonjit.execution.backends import register_backend
 from gluonjit.gluon import nn
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.opdef import REGISTRY, primitive
-from gluonjit.ir.types import BF16, F32, TensorType
+from gluonjit.ir.types import BF16, F32, I64, TensorType
+from gluonjit.passes import manager
 from gluonjit.runtime import build, cache, native
 from gluonjit.runtime.artifact import Artifact, Corrupt, pack, unpack
 from gluonjit.runtime.compiler import PIPELINE, compile_graph
@@ -125,7 +129,90 @@ def test_what_others_define_is_not_kept(object_cache):
         del REGISTRY["test_twice"]
 
 
+def test_what_others_define_within_a_loop_is_not_kept(object_cache):
+    primitive("test_twice", infer=lambda x: x, eval=lambda x: x * 2, element=lambda s, i, x: s.add(x(i), x(i)))
+    try:
+        body, b = Builder("body"), Builder("net")
+        body.input("i", TensorType(I64))
+        region = body.build(body.emit("test_twice", [body.input("x", TensorType(F32, (4,)))]))
+        (y,) = b.emit("loop", [b.input("x", TensorType(F32, (4,)))], {"carried": 1, "trip": 3}, [region])
+        assert cache.graph_cache_key(b.build([y]), PIPELINE, host()) is None
+    finally:
+        del REGISTRY["test_twice"]
+
+
+def times(graph, factor):
+    """The graph with its results multiplied."""
+    b = Builder(graph.name)
+    inputs = {v: b.input(v.name, v.type) for v in graph.inputs}
+    return b.build([b.mul(inputs[graph.inputs[0]], b.constant(factor, F32))])
+
+
+@pytest.mark.parametrize("kind", ["lambda", "partial", "function"])
+def test_passes_of_others_run_each_time(object_cache, kind):
+    factor = 2.0
+
+    def multiplied(graph):
+        return times(graph, factor)
+
+    run = {"lambda": lambda graph: times(graph, factor), "partial": partial(multiplied), "function": multiplied}[kind]
+    manager.register_pass("test-times", doc="Multiplies.")(run)
+    try:
+        pipeline = PIPELINE.replace("expand", "expand, test-times")
+        register_backend("test", lambda graph, options: compile_graph(graph, pipeline=pipeline))
+        x = mx.nd.ones((3,))
+        for factor in (2.0, 5.0):  # as if the pass had been edited between two runs
+            block = nn.HybridLambda("identity")
+            block.hybridize(backend="test")
+            assert block(x).asnumpy().tolist() == [factor] * 3
+    finally:
+        del manager._PASSES["test-times"], backends._backends["test"]
+
+
 # ---- damage
+
+
+def test_an_entry_under_another_name(object_cache, compiled):
+    want = result(net())
+    b = Builder("other")
+    x = b.input("x", net().inputs[0].type)
+    other = b.build([b.neg(x)])
+    run = compile_graph(other)
+    paths = {e.name: e.path for e in cache.entries()}
+    paths["net"].write_bytes(paths["other"].read_bytes())
+    compiled.clear()
+    np.testing.assert_array_equal(result(net()), want)
+    assert compiled == ["net"] and run.n_outputs == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.parametrize("kind", ["fifo", "folder", "loop", "device", "link", "huge"])
+def test_what_is_no_entry(object_cache, compiled, tmp_path, kind):
+    want = result(net())
+    (path,) = [e.path for e in cache.entries() if e.name == "net"]
+    whole = path.read_bytes()
+    path.unlink()
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "loop":
+        path.symlink_to(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "link":
+        (tmp_path / "elsewhere").write_bytes(whole)
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        with path.open("wb") as f:
+            f.truncate(1 << 40)
+    compiled.clear()
+    for _ in range(2):
+        np.testing.assert_array_equal(result(net()), want)
+    assert compiled == ["net"] * (2 if kind == "folder" else 1)
+    assert [e.name for e in cache.entries()].count("net") == (kind != "folder")
+    cache.clear()
+    assert [p for p in object_cache.iterdir() if not p.is_dir()] == []
 
 
 def damages(data):
@@ -146,7 +233,7 @@ def test_damaged_entries_are_replaced(object_cache, compiled):
     for what, data in damages(whole):
         path.write_bytes(data)
         with pytest.raises(Corrupt):
-            unpack(data)
+            unpack(path.stem, data)
         compiled.clear()
         np.testing.assert_array_equal(result(net()), want, what)
         assert compiled == ["net"], what
@@ -154,13 +241,13 @@ def test_damaged_entries_are_replaced(object_cache, compiled):
 
 
 def test_a_sum_that_fits_nonsense():
-    good = pack(Artifact("x", [b"code"]))
-    assert unpack(good).objects == [b"code"]
+    good = pack("key", Artifact("x", [b"code"]))
+    assert unpack("key", good).objects == [b"code"]
     import hashlib
 
     for rest in (b"", b"\x05" + 7 * b"\0" + b"[1,2]", b"\x02" + 7 * b"\0" + b"{}", b"\xff" * 20):
         with pytest.raises(Corrupt):
-            unpack(good[:16] + hashlib.sha256(rest).digest() + rest)
+            unpack("key", good[:16] + hashlib.sha256(rest).digest() + rest)
 
 
 def test_constants_of_every_kind(object_cache, compiled):
@@ -233,7 +320,7 @@ def test_off(object_cache, compiled, monkeypatch):
 
 
 def test_eviction(object_cache, monkeypatch):
-    size = len(pack(Artifact("0", [b"x" * 1000])))
+    size = len(pack("0", Artifact("0", [b"x" * 1000])))
     monkeypatch.setattr(cache, "LIMIT", 3 * size + 10)
     for k in range(3):
         cache.store(str(k), Artifact(str(k), [b"x" * 1000]))
