@@ -134,11 +134,14 @@ class Depthwise:
         f, axis = self.f, self.rows
         lines = [tile.zeros(kind.pixels) for _ in range(height)]
         first = f.sub(f.mul(at.row, axis.stride), axis.low)
-        for j in range((height - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1):
-            # Input row first + j is the one that tap t of output row r reads, for these (r, t).
-            uses = [(r, t) for r in range(height) for t in range(axis.taps) if r * axis.stride + t * axis.dilation == j]
-            if not uses or not kind.segments:
-                continue
+        if not kind.segments:
+            return lines
+        readers: dict[int, list[tuple[int, int]]] = {}
+        for r in range(height):
+            for t in range(axis.taps):
+                readers.setdefault(r * axis.stride + t * axis.dilation, []).append((r, t))
+        # Input row first + j is the one that tap t of output row r reads, for these (r, t).
+        for j, uses in sorted(readers.items()):
             row = f.add(first, j)
             if axis.is_padded:
                 lines = self._guarded(tile, kind, uses, at, row, lines)

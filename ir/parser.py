@@ -262,10 +262,10 @@ class _Parser:
                 self.fail(f"more than {MAX_RANK} dimensions", self.i - 1)
             if not all(d.isdigit() and len(d) <= 18 for d in parts):
                 self.fail("a dimension must be an integer below 10**18", self.i - 1)
-            known = TensorType(DTYPES[name], tuple(map(int, parts)))
-            if known.nbytes > MAX_BYTES:
+            shape = tuple(map(int, parts))
+            if math.prod(shape) * DTYPES[name].itemsize > MAX_BYTES:
                 self.fail(f"a tensor of type {text} does not fit into memory", self.i - 1)
-            self.types[text] = known
+            known = self.types[text] = TensorType(DTYPES[name], shape)
         return known
 
     def attrs(self, constant_type: TensorType | None = None, constant: bool = False) -> dict[str, Any]:

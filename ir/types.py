@@ -86,12 +86,20 @@ def dtype(spec: Any) -> DType:
     raise IRError(f"unsupported element type {spec!r}; {hint}")
 
 
+_MOST = 1 << 62
+"""Bytes. No index, and no product of an index and a stride, may overflow; memory ends long before."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorType:
     """A dtype and a static shape. Prints as `f32[2,3]`; 0-d as `f32[]`."""
 
     dtype: DType
     shape: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.nbytes > _MOST:
+            raise IRError(f"{self} is too large: it has {self.size} elements, and addresses have 64 bits")
 
     @property
     def rank(self) -> int:

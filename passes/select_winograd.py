@@ -49,8 +49,17 @@ def problem_of(x: Value, w: Value, attrs: Any, out: tuple[int, ...]) -> Problem 
 
 
 def _inside(size: int, out: int, taps: int, low: int) -> float:
-    """The part of an axis's taps that are not on padding."""
-    return sum(0 <= o + t - low < size for o in range(out) for t in range(taps)) / (out * taps)
+    """The part of an axis's taps that are not on padding. (Counted without a loop: padding may be as wide as a program
+    says.)"""
+
+    def before(position: int) -> int:
+        """How many pairs of an output and a tap read in front of a position of the padded axis: those of a triangle,
+        without its parts where the output or the tap is none."""
+        triangles = (max(position - n, 0) for n in (0, out, taps, out + taps))
+        whole, without_output, without_tap, twice = (n * (n + 1) // 2 for n in triangles)
+        return whole - without_output - without_tap + twice
+
+    return (before(low + size) - before(low)) / (out * taps)
 
 
 def transformed_weights(b: Builder, w: Value, tile: WinogradTile, target: Machine) -> Value:

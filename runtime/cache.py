@@ -7,7 +7,7 @@ write the same key, either is right. A reader has the old or the new file, whole
 takes those entries away that were not used for longest; a reader that has one open keeps it.
 
 The code in it is executed, so the folder must be one that only its owner can write to: made with mode 0700, and not
-used if it belongs to somebody else or others may write. An entry is a regular file, and has its key inside: nothing else
+used if it belongs to somebody else or others may write. An entry is a regular file with its key inside; nothing else
 under its name is read. Whatever goes wrong, the answer is to compile.
 
 What code of others has a part in is not kept: operators and passes that this package does not define. Their sources may

@@ -312,7 +312,9 @@ class Parameter:
                 own[:] = data
             return
         if not self._deferred_init:
-            raise AssertionError(f"Parameter '{self.name}' has not been initialized")
+            raise AssertionError(
+                f"Parameter '{self.name}' has not been initialized; call net.initialize() before set_data"
+            )
         self._deferred_init = (*self._deferred_init[:3], data)
 
     def cast(self, dtype: Any) -> None:
@@ -332,7 +334,10 @@ class Parameter:
             init, _, default_init, data = self._deferred_init
             self._deferred_init = (init, contexts, default_init, data)
         else:
-            raise ValueError(f"Cannot reset context for Parameter '{self.name}' because it has not been initialized.")
+            raise ValueError(
+                f"Cannot reset context for Parameter '{self.name}' because it has not been initialized: call "
+                "net.initialize() first."
+            )
 
     # Reading
 
@@ -343,12 +348,12 @@ class Parameter:
                 f"Parameter '{self.name}' has not been initialized yet because initialization was deferred. Actual "
                 "initialization happens during the first forward pass. Please pass one batch of data through the "
                 "network before accessing Parameters. You can also avoid deferred initialization by specifying "
-                "in_units, num_features, etc., for network layers."
+                "in_units, num_features, etc., for network layers. After net.initialize(), net(x) does it."
             )
         return RuntimeError(
             f"Parameter '{self.name}' has not been initialized. Note that you should initialize parameters and create "
             "Trainer with Block.collect_params() instead of Block.params because the later does not include Parameters "
-            "of nested child Blocks"
+            "of nested child Blocks. net.initialize() does so for all of a net"
         )
 
     def _on(self, ctx: context.Context | None) -> ndarray.NDArray:
@@ -434,7 +439,7 @@ class Parameter:
             return self._ctx_list  # type: ignore[return-value]
         if self._deferred_init:
             return self._deferred_init[1]
-        raise RuntimeError(f"Parameter '{self.name}' has not been initialized")
+        raise RuntimeError(f"Parameter '{self.name}' has not been initialized: call net.initialize() first")
 
     def row_sparse_data(self, row_id: ndarray.NDArray) -> ndarray.NDArray:
         """Rows of a 'row_sparse' parameter; always raises, for there are none."""

@@ -14,7 +14,7 @@ from gluonjit.language.modes import modes
 from gluonjit.language.running import running
 from gluonjit.ndarray.constructors import zeros
 from gluonjit.ndarray.ndarray import NDArray
-from gluonjit.operators.custom import OP_TYPE, TRAINING, custom, properties
+from gluonjit.operators.custom import OP_TYPE, TRAINING, blamed, custom, properties
 from gluonjit.operators.custom_classes import CustomOpProp, arranged, divided
 
 __all__ = ["Custom"]
@@ -31,7 +31,7 @@ def Custom(*data: Any, op_type: str, name: str | None = None, out: Any = None, *
     for value in arrays:
         if not isinstance(value, NDArray):
             raise MXNetError(f"Custom({op_type!r}) computes on NDArrays, got a {type(value).__name__}")
-    results = compute(properties(parsed), arrays, modes.training)
+    results = compute(op_type, properties(parsed), arrays, modes.training)
     if out is None:
         return results[0] if len(results) == 1 else results
     targets = out if isinstance(out, list) else [out]
@@ -40,15 +40,16 @@ def Custom(*data: Any, op_type: str, name: str | None = None, out: Any = None, *
     return out
 
 
-def compute(prop: CustomOpProp, arrays: list[NDArray], training: bool) -> list[NDArray]:
+def compute(op_type: str, prop: CustomOpProp, arrays: list[NDArray], training: bool) -> list[NDArray]:
     """Runs a custom operator on its arguments and auxiliary states, in order; its results."""
     count = len(prop.list_arguments())
     in_data, aux = arrays[:count], arrays[count:]
-    _, shapes, *_ = prop.infer_shape([list(x.shape) for x in in_data])
-    _, dtypes, *_ = prop.infer_type([x.dtype for x in in_data])
-    out = [zeros(tuple(shape), dtype=np.dtype(dtype)) for shape, dtype in zip(shapes, dtypes)]
-    operator = prop.create_operator(current_context(), [x.shape for x in arrays], [x.dtype for x in arrays])
-    operator.forward(training, ["write"] * len(out), in_data, out, aux)
+    with blamed(op_type):
+        _, shapes, *_ = prop.infer_shape([list(x.shape) for x in in_data])
+        _, dtypes, *_ = prop.infer_type([x.dtype for x in in_data])
+        out = [zeros(tuple(shape), dtype=np.dtype(dtype)) for shape, dtype in zip(shapes, dtypes)]
+        operator = prop.create_operator(current_context(), [x.shape for x in arrays], [x.dtype for x in arrays])
+        operator.forward(training, ["write"] * len(out), in_data, out, aux)
     return out
 
 
@@ -57,7 +58,7 @@ def _call(operands: Sequence[np.ndarray], arguments: Mapping[str, str]) -> list[
     own = tuple((key, value) for key, value in arguments.items() if not key.startswith("."))
     prop = properties({"op_type": arguments[OP_TYPE], "arguments": own})
     arrays = [NDArray._wrap(np.array(x)) for x in operands]
-    outputs = compute(prop, arrays, arguments[TRAINING] == "True")
+    outputs = compute(arguments[OP_TYPE], prop, arrays, arguments[TRAINING] == "True")
     return [x._array for x in (*outputs, *arrays[len(prop.list_arguments()) :])]
 
 

@@ -13,11 +13,12 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.context import Context, placed
-from gluonjit.ir.types import IRError
+from gluonjit.ir.types import IRError, type_of
 from gluonjit.language.modes import modes
 from gluonjit.language.running import running
+from gluonjit.language.source import quote, user_loc
 from gluonjit.ndarray.ndarray import EAGER, NDArray
-from gluonjit.operators.registry import Operator, cache_key
+from gluonjit.operators.registry import Operator, OperatorError, cache_key
 from gluonjit.runtime.eager import quiet
 from gluonjit.runtime.storage import Storage
 
@@ -88,10 +89,8 @@ def invoke(
     try:
         with quiet():
             results = op.expand(EAGER[modes.training], *arrays, **call.attrs)
-    except MXNetError:
-        raise
-    except IRError as e:
-        raise MXNetError(f"Error in operator {op.name}: {e}") from e
+    except (MXNetError, IRError) as e:
+        raise _located(op, arrays, e) from None
 
     if results.__class__ is tuple or results.__class__ is list:
         results = list(results[: call.visible])
@@ -123,6 +122,16 @@ def invoke(
             x._storage = Storage(context)
         wrapped.append(x)
     return wrapped[0] if len(wrapped) == 1 else wrapped
+
+
+def _located(op: Operator, arrays: Sequence[np.ndarray], error: Exception) -> Exception:
+    """The error of an operator, as the compiled one has it: with its name, its operands' types and the user's line.
+
+    What a user's own code raised within an operator, or one that has all of that, stays as it is."""
+    if error.__class__ not in (OperatorError, MXNetError, IRError) or str(error).startswith("Error in operator "):
+        return error
+    signature = ", ".join(str(type_of(x)) for x in arrays)
+    return OperatorError(f"Error in operator {op.name}({signature}): {error}{quote(user_loc())}")
 
 
 def _own(result: Any, others: list[np.ndarray]) -> np.ndarray:

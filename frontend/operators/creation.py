@@ -92,9 +92,18 @@ def arange(
         start, stop = 0.0, start
     if step == 0:
         raise OperatorError("Range does not support step=0, received 0")
-    if (start < stop) != (step > 0) or start == stop:
+    count = range_length(start, stop, step)
+    if count <= 0:
         raise OperatorError(f"Invalid range (start, stop, step) = ({start:g},{stop:g},{step:g})")
-    return progression(b, start, step, math.ceil((stop - start) / step) * repeat, dtype, repeat)
+    return progression(b, start, step, count * repeat, dtype, repeat)
+
+
+def range_length(start: float, stop: float, step: float) -> int:
+    """How many numbers are in a range, 0 or less if none; OperatorError if they cannot be counted, or indexed."""
+    count = (stop - start) / step
+    if not abs(count) < 2**62:  # NaN, too
+        raise OperatorError(f"Invalid range (start, stop, step) = ({start:g},{stop:g},{step:g}): it has no end")
+    return math.ceil(count)
 
 
 @operator(

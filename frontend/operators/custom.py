@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Loc
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import TensorType, dtype, dtype_of
+from gluonjit.language.source import quote
 from gluonjit.operators.attributes import Attr, string
 from gluonjit.operators.custom_classes import PROPS
 from gluonjit.operators.registry import Operator, OperatorError, operator
@@ -19,12 +23,24 @@ OP_TYPE, TRAINING = ".op_type", ".training"
 """Arguments of the call back to Python (`ndarray.custom_calls`) that are none of the operator's own."""
 
 
+@contextmanager
+def blamed(op_type: str) -> Iterator[None]:
+    """Around calls of a custom operator's methods: their assertions name the operator and its line."""
+    try:
+        yield
+    except AssertionError as e:
+        places = [Loc(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(e.__traceback__)]
+        said = f": {e}" if str(e) else ""
+        raise OperatorError(f"Error in operator Custom({op_type!r}): AssertionError{said}{quote(places[-1])}") from None
+
+
 def properties(attrs: Mapping[str, Any]) -> Any:
     """The `CustomOpProp` for these attributes. OperatorError if there is no operator of that type."""
     kind = attrs["op_type"]
     if kind not in PROPS:
         raise OperatorError(f"Cannot find custom operator {kind}{did_you_mean(kind, PROPS)}")
-    return PROPS[kind](**dict(attrs["arguments"]))
+    with blamed(kind):
+        return PROPS[kind](**dict(attrs["arguments"]))
 
 
 @dataclass(eq=False)
@@ -61,7 +77,8 @@ def _complete(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
     if shapes[0] is None or 0 in shapes[0]:
         return shapes
     count = len(properties(attrs).list_arguments())
-    arguments, _, *aux = properties(attrs).infer_shape([list(s or ()) for s in shapes[:count]])
+    with blamed(attrs["op_type"]):
+        arguments, _, *aux = properties(attrs).infer_shape([list(s or ()) for s in shapes[:count]])
     return [merge(old, tuple(new)) for old, new in zip(shapes, [*arguments, *(aux[0] if aux else ())])]
 
 
@@ -86,8 +103,9 @@ def custom(b: Any, *inputs: Any, op_type: str, arguments: tuple[tuple[str, str],
     """What a class registered by mx.operator.register(op_type) computes"""
     prop = properties({"op_type": op_type, "arguments": arguments})
     count = len(prop.list_arguments())
-    _, shapes, *_ = prop.infer_shape([list(x.shape) for x in inputs[:count]])
-    _, dtypes, *_ = prop.infer_type([dtype_of(x).numpy.type for x in inputs[:count]])
+    with blamed(op_type):
+        _, shapes, *_ = prop.infer_shape([list(x.shape) for x in inputs[:count]])
+        _, dtypes, *_ = prop.infer_type([dtype_of(x).numpy.type for x in inputs[:count]])
     types = [TensorType(dtype(np.dtype(t)), tuple(s)) for s, t in zip(shapes, dtypes)]
     types += [TensorType(dtype_of(x), tuple(x.shape)) for x in inputs[count:]]
     arguments = ((OP_TYPE, op_type), (TRAINING, str(b.training)), *arguments)

@@ -291,14 +291,15 @@ def lrn(b: Any, data: Any, *, alpha: float, beta: float, knorm: float, nsize: in
         raise OperatorError(f"LRN needs data of 4 dimensions (batch, channel, y, x), got {len(data.shape)}")
     x = widened(b, data)
     wide = dtype_of(x)
-    before = nsize // 2
+    channels = data.shape[1]
+    before, after = min(nsize // 2, channels), min((nsize - 1) // 2, channels)  # there are no more neighbours
     total = b.reduce_window(
         b.mul(x, x),
         op="sum",
-        window=(1, nsize, 1, 1),
+        window=(1, before + 1 + after, 1, 1),
         stride=(1, 1, 1, 1),
         low=(0, before, 0, 0),
-        high=(0, nsize - 1 - before, 0, 0),
+        high=(0, after, 0, 0),
     )
     base = b.add(b.mul(total, b.constant(alpha / nsize, wide)), b.constant(knorm, wide))
     return narrowed(b, b.mul(x, b.pow(base, b.constant(-beta, wide))), dtype)

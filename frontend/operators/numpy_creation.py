@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from gluonjit.ir.types import F32, DType, dtype_of
 from gluonjit.operators.attributes import dtype, integer, number, optional, shape
-from gluonjit.operators.creation import CTX, FLOATS_AND_INTEGERS, arange, eye, filled, ones, zeros
+from gluonjit.operators.creation import CTX, FLOATS_AND_INTEGERS, arange, eye, filled, ones, range_length, zeros
 from gluonjit.operators.registry import OperatorError, Shape, operator
 
 _ANY = (*FLOATS_AND_INTEGERS, "bool")
@@ -40,7 +39,7 @@ def full_like(b: Any, a: Any, *, fill_value: float, ctx: str, dtype: DType | Non
 def np_arange(b: Any, *, start: float, stop: float | None, step: float, dtype: DType, **more: Any) -> Any:
     """start, start + step, … below stop; a single number is the stop. There may be none"""
     first, last = (0.0, start) if stop is None else (start, stop)
-    if step and math.ceil((last - first) / step) <= 0:
+    if step and range_length(first, last, step) <= 0:
         return filled(b, 0, (0,), dtype)
     return arange.expand(b, start=first, stop=last, step=step, dtype=dtype, **more)
 

@@ -106,7 +106,7 @@ def emit(b: Builder, node: Node, operands: Sequence[Value], attrs: Mapping[str, 
         return b.emit(f"mx.{node.op.name}", operands, attrs, loc=node.loc, result_names=[node.name])
     except IRError as e:
         cause = e.__cause__ if isinstance(e.__cause__, IRError) else e
-        raise operator_error(node, [v.type for v in operands], cause) from e
+        raise operator_error(node, [v.type for v in operands], cause) from None
 
 
 def operator_error(node: Node, types: Sequence[TensorType], cause: IRError) -> MXNetError:

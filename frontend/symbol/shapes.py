@@ -98,7 +98,7 @@ def refine(node: Node, ins: Shapes, outs: Shapes) -> tuple[Shapes, Shapes]:
             found = _forward(node, ins)  # type: ignore[arg-type]
             outs[: len(found)] = map(merge, outs, found)
     except (MXNetError, IRError) as e:
-        raise MXNetError(f"Error in operator {node.name}: {op.name}: {e}") from e
+        raise MXNetError(f"Error in operator {node.name}: {op.name}: {e}") from None
     return ins, outs
 
 
@@ -159,7 +159,7 @@ def solve_shapes(heads: Sequence[Entry], known: Mapping[Node, Shape | None]) -> 
             try:
                 table[entry] = merge(table[entry], shape)  # an input used twice may have been refined twice
             except OperatorError as e:
-                raise MXNetError(f"Error in operator {node.name}: {e}") from e
+                raise MXNetError(f"Error in operator {node.name}: {e}") from None
         table.update({(node, k): s for k, s in enumerate(new_outs)})
         return True
 

@@ -47,7 +47,7 @@ class TypeTable:
         try:
             results = node.op.infer(types, {**node.parsed, **attrs})
         except IRError as e:
-            raise operator_error(node, types, e) from e
+            raise operator_error(node, types, e) from None
         for k, type in enumerate(results):
             self.types[node, k] = type
             self.partial.pop((node, k), None)

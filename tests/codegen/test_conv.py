@@ -148,3 +148,22 @@ def test_a_network_through_the_whole_pipeline():
     inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
     (native,), _ = compile_graph(graph).run(inputs)
     assert close(native, evaluate(graph, inputs)[0][0])
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_padding_and_strides_of_any_size(groups):
+    """Neither compiling nor running takes time for what is only padding, or in between."""
+    far = 10**9
+    b = Builder("net")
+    x, w = b.input("x", TensorType(F32, (1, 3, 8, 8))), b.input("w", TensorType(F32, (3, 3 // groups, 3, 3)))
+    one = (1, 1)
+    attrs = {"stride": (far, far), "low": (far, far), "high": (far, far), "dilation": one, "input_dilation": one}
+    y = b.conv(x, w, groups=groups, **attrs)
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(v.type.shape).astype(np.float32) for v in (x, w)]
+    (got,), _ = compile_graph(b.build([y])).run(inputs)
+    expected = np.zeros((1, 3, 3, 3), np.float32)
+    for channel in range(3):  # one window is within the input, at its first pixels
+        depth = slice(channel, channel + 1) if groups == 3 else slice(None)
+        expected[0, channel, 1, 1] = (inputs[0][0, depth, :3, :3] * inputs[1][channel]).sum()
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
