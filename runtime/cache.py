@@ -22,6 +22,7 @@ import functools
 import hashlib
 import os
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Hashable, Iterator
@@ -34,7 +35,6 @@ import numpy as np
 from gluonjit._version import version
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.structure import graph_key
-from gluonjit.passes.manager import parse_pipeline, registered_passes
 from gluonjit.runtime import artifact
 from gluonjit.runtime.artifact import Artifact, Corrupt, pack, unpack
 
@@ -88,8 +88,7 @@ def graph_cache_key(graph: Graph, pipeline: str, target: Hashable) -> str | None
     """The key of what compiling `graph` gives; None if it depends on code that is not this package's."""
     if not all(map(_is_ours, _functions(graph))):
         return None
-    registered = registered_passes()
-    if not all(_is_ours(registered[name].run) for name, _ in parse_pipeline(pipeline) if name in registered):
+    if not all(map(_is_ours, _passes(pipeline))):
         return None
     return _digest(("graph", graph_key(graph), _attrs(graph), pipeline, target))
 
@@ -112,6 +111,16 @@ def _functions(graph: Graph) -> Iterator[object]:
     for op in graph.ops:
         for region in op.regions:
             yield from _functions(region)
+
+
+def _passes(pipeline: str) -> Iterator[object]:
+    """The functions of those passes that are known so far; the others are this package's, imported when they run."""
+    manager = sys.modules.get("gluonjit.passes.manager")  # not imported for this: it is not, where all is in the cache
+    if manager is not None:
+        registered = manager.registered_passes()
+        for name, _ in manager.parse_pipeline(pipeline):
+            if name in registered:
+                yield registered[name].run
 
 
 def _is_ours(function: object) -> bool:
