@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import gluonjit
+import gluonjit.ndarray  # which knows what `Custom` calls
 from gluonjit.ir.graph import Builder, Graph
 from gluonjit.ir.types import type_of
 from gluonjit.operators import registry

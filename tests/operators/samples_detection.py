@@ -305,7 +305,7 @@ def detection_of_nan(rng):
 def proposals(rng, batch, size, anchors, scale=1.0, image=None, dtype="float32"):
     """Scores, no two of them equal, shifts, and the images' sizes."""
     scores = rng.permutation(batch * 2 * anchors * size[0] * size[1]).reshape(batch, 2 * anchors, *size)
-    shifts = rng.uniform(-0.4, 0.4, (batch, 4 * anchors, *size))
+    shifts = uniform(rng, -0.4, 0.4, (batch, 4 * anchors, *size))
     image = image or (size[0] * 16, size[1] * 16)
     return [scores.astype(dtype) / scores.size, shifts.astype(dtype), np.array([[*image, scale]] * batch, dtype)]
 

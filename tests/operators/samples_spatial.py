@@ -231,10 +231,10 @@ def turned(rng, count, images, extent, dtype="float32"):
     """Rows (image, middle, width and height, degrees), some of them reaching out of the image."""
     parts = [
         rng.randint(0, images, (count, 1)),
-        rng.uniform(0, extent, (count, 2)),
-        rng.uniform(0.2, extent, (count, 2)),
+        uniform(rng, 0, extent, (count, 2)),
+        uniform(rng, 0.2, extent, (count, 2)),
     ]
-    return np.concatenate([*parts, rng.uniform(-180, 180, (count, 1))], 1).astype(dtype)
+    return np.concatenate([*parts, uniform(rng, -180, 180, (count, 1))], 1).astype(dtype)
 
 
 @sample("_contrib_RROIAlign")
