@@ -34,7 +34,7 @@ class Case:
         return f"{self.name}({', '.join(map(str, self.operands))}; {attrs})"
 
     def values(self, rng: random.Random, special: bool = False) -> list[np.ndarray]:
-        """Values for the operands; with `special`, NaN, infinities and extreme integers among them."""
+        """Values for the operands; with `special`, NaN, infinities, denormals and extreme integers among them."""
         return [
             values(type, rng, self.limits.get(k), special and k not in self.limits)
             for k, type in enumerate(self.operands)
@@ -45,6 +45,10 @@ FLOATS = tuple(d for d in DTYPES.values() if d.is_float)
 INTS = tuple(d for d in DTYPES.values() if d.is_integer)
 NUMBERS = FLOATS + INTS
 ALL = (*NUMBERS, BOOL)
+
+
+DENORMALS = (1e-40, -3e-45, 1e-310, -5e-324)
+"""Of float32 and float64; 0 in the other type, or a tiny number."""
 
 
 def values(
@@ -68,7 +72,7 @@ def values(
         grid = rng.random() < 0.5
         out = gen.integers(8 * low, 8 * high + 1, type.shape) / 8 if grid else gen.uniform(low, high, type.shape)
         if special:
-            extremes = np.array([np.nan, np.inf, -np.inf, -0.0, 1.0, -1.0, 0.5, 2.5, 200.0, 3e9, -1e38])
+            extremes = np.array([np.nan, np.inf, -np.inf, -0.0, 1.0, -1.0, 0.5, 2.5, 200.0, 3e9, -1e38, *DENORMALS])
             out = np.where(gen.random(type.shape) < 0.3, gen.choice(extremes, type.shape), out)
     with np.errstate(all="ignore"):
         return np.asarray(out).astype(dtype.numpy)
