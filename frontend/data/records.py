@@ -228,6 +228,8 @@ def unpack(s: bytes) -> tuple[IRHeader, bytes]:
     header = IRHeader(*_IR.unpack_from(s))
     s = s[_IR.size :]
     if header.flag > 0:
+        if header.flag * 4 > len(s):
+            raise MXNetError(f"a record announces {header.flag} labels, but has {len(s)} bytes after its header")
         header = header._replace(label=np.frombuffer(s, np.float32, header.flag))
         s = s[header.flag * 4 :]
     return header, s

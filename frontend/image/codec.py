@@ -9,6 +9,9 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 
+FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP", "PPM", "GIF", "JPEG2000", "MPO")
+"""Pillow knows more, of which some start other programs (EPS: Ghostscript)."""
+
 
 def pillow() -> Any:
     """Pillow's module `Image`; MXNetError that says how to get it."""
@@ -28,9 +31,11 @@ def decode(data: bytes, mode: str | None) -> np.ndarray:
     image_module = pillow()
     from PIL.ImageOps import exif_transpose
 
+    image_module.init()
+    formats = [name for name in FORMATS if name in image_module.OPEN]  # Pillow may be built without some
     try:
-        image = exif_transpose(image_module.open(io.BytesIO(data)))
-    except (OSError, SyntaxError, ValueError) as e:
+        image = exif_transpose(image_module.open(io.BytesIO(data), formats=formats))
+    except (OSError, SyntaxError, ValueError, image_module.DecompressionBombError) as e:
         raise MXNetError(f"Decoding failed. Invalid image file: {e}") from e
     if mode is None:
         mode = "L" if image.mode in ("1", "L", "I;16") else "RGB"
