@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import warnings
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gluonjit import context, ndarray, symbol
 from gluonjit.base import MXNetError
-from gluonjit.gluon import parameter_files
-from gluonjit.gluon.utils import _indent, shape_is_known
+from gluonjit.gluon.parameter_dict import ParameterDict
+from gluonjit.gluon.released import Releasable
+from gluonjit.gluon.utils import shape_is_known
 from gluonjit.language.kinds import as_np
-from gluonjit.ndarray import array_files
-from gluonjit.runtime import forks
 from gluonjit.training import initializers
 from gluonjit.util import is_np_array
-
-if TYPE_CHECKING:
-    from gluonjit.files.origin import Origin
-    from gluonjit.runtime.storage import Storage
 
 __all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDict"]
 
 
-_releasing = forks.held()
 _CPU = context.cpu(0)
-_ONE = 2
-"""What `sys.getrefcount` counts when there is one reference: the other one is its argument."""
 
 
 class DeferredInitializationError(MXNetError):
@@ -45,7 +34,7 @@ def _context_list(ctx: Any) -> list[context.Context]:
     return contexts
 
 
-class Parameter:
+class Parameter(Releasable):
     """A weight of a block.
 
     * `shape`: an int, a tuple in which 0 is a dimension not known yet, or None (nothing known).
@@ -61,14 +50,8 @@ class Parameter:
     written for MXNet, look at its `_ctx_map` and `_trainer`, and read the array by `_check_and_get`.
     """
 
-    _origin: tuple[Origin, int] | None = None
-    """The file that the array was read from, and the version of its storage that has the file's elements."""
-    _released: Storage | None = None
-    """That of an array whose memory has been given up."""
     _ctx_map: Any = None
     _trainer: Any = None
-    _of_numpy = False
-    """Whether the array is one of `mx.np`."""
     _plain = False
     """Whether layers compute with `_data`, and with nothing else, for arguments on cpu(0)."""
     _computes_data = False
@@ -130,67 +113,6 @@ class Parameter:
         return {**self.__dict__, "_data": data, "_var": None, "_origin": None}  # the variable is made on demand
 
     # The array
-
-    @property
-    def _data(self) -> ndarray.NDArray | None:
-        """The array, if there is one; it is read again from its file if it has been released."""
-        data = self.__dict__["_data"]
-        if data is None and self._released is not None:
-            self._restore()
-            data = self.__dict__["_data"]
-        return data
-
-    @_data.setter
-    def _data(self, data: ndarray.NDArray | None) -> None:
-        with _releasing:
-            self.__dict__["_data"] = data
-            self._origin = self._released = None
-
-    def _came_from(self, origin: Origin) -> None:
-        """The array has the very elements of a file, and nobody has written to it yet."""
-        data = self._data
-        if data is not None and not self._replicas:
-            origin.forget()
-            self._origin = origin, data.storage().version
-
-    def _release(self) -> int:
-        """Gives the array's memory up until somebody asks for it: if nobody else has it, nor a view of it, and it has
-        the elements of a file that is still the same. One that was asked for after that is not released again.
-
-        Returns how many bytes that were."""
-        with _releasing:
-            data: Any = self.__dict__["_data"]
-            if data is None or self._origin is None or data._grad_state is not None:
-                return 0
-            origin, version = self._origin
-            storage = data.storage()
-            if storage.version != version or not origin.is_intact():
-                return 0
-            self._released, self.__dict__["_data"] = storage, None  # nobody finds it from now on
-            if sys.getrefcount(data) > _ONE or sys.getrefcount(data._array) > _ONE:
-                self.__dict__["_data"], self._released = data, None
-                return 0
-            return data._array.nbytes
-
-    def _restore(self, overwritten: bool = False) -> None:
-        """Puts a released array back; `overwritten`: with any elements if need be, as the caller writes to all."""
-        with _releasing:
-            if self._released is None or self._origin is None:
-                return  # it is there, or another thread has just done it
-            origin = self._origin[0]
-            try:
-                array = origin.read()
-            except MXNetError as e:
-                if not overwritten:
-                    raise MXNetError(
-                        f"Parameter '{self.name}' is not in memory any more, as hybridize(static_alloc=True) allows, "
-                        f"and cannot be read again: {e}"
-                    ) from None
-                array = np.empty_like(origin.array)
-            data = ndarray.NDArray._wrap(array)
-            data._storage = self._released  # what was compiled from it stays valid until somebody writes to it
-            self.__dict__["_data"] = as_np(data) if self._of_numpy else data
-            self._origin = self._released = None
 
     @property
     def grad_req(self) -> str:
@@ -497,185 +419,4 @@ class Constant(Parameter):
             )
 
 
-class ParameterDict:
-    """Parameters by full name, in the order they were made.
-
-    `get` makes them, with `prefix` in front of the name; `shared` is a dictionary that is asked before making one.
-    """
-
-    def __init__(self, prefix: str = "", shared: ParameterDict | None = None) -> None:
-        self._prefix = prefix
-        self._shared = shared
-        self._params: dict[str, Parameter] = {}
-
-    def __repr__(self) -> str:
-        name = self._prefix + " " if self._prefix else ""
-        content = "\n".join(_indent(f"  {p}", 2) for p in self.values())
-        return f"{name}(\n{content}\n)"
-
-    def __getitem__(self, key: str) -> Parameter:
-        return self._params[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._params)
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._params
-
-    def items(self) -> Any:
-        return self._params.items()
-
-    def keys(self) -> Any:
-        return self._params.keys()
-
-    def values(self) -> Any:
-        return self._params.values()
-
-    @property
-    def prefix(self) -> str:
-        """What `get` puts in front of a name."""
-        return self._prefix
-
-    def _find(self, name: str) -> Parameter | None:
-        if name not in self._params and self._shared is not None and name in self._shared:
-            self._params[name] = self._shared[name]
-        return self._params.get(name)
-
-    def get(self, name: str, **kwargs: Any) -> Parameter:
-        """The parameter `prefix + name`, made with `kwargs` (see `Parameter`) if there is none.
-
-        An existing one must agree with `kwargs`, except that unknown dimensions are filled in from either side;
-        AssertionError when it does not.
-        """
-        name = self._prefix + name
-        param = self._find(name)
-        if param is None:
-            param = self._params[name] = Parameter(name, **kwargs)
-            return param
-        for key, wanted in kwargs.items():
-            stored = getattr(param, key, None)
-            if stored is None:
-                setattr(param, key, wanted)
-                continue
-            if key == "shape" and isinstance(wanted, int):
-                wanted = (wanted,)
-            if key == "shape" and wanted is not None and len(wanted) == len(stored):
-                if all(w == s or w <= 0 or s <= 0 for w, s in zip(wanted, stored)):
-                    param._shape = tuple(w if w > 0 else s for w, s in zip(wanted, stored))
-                    continue
-            elif key == "dtype" and np.dtype(wanted) == np.dtype(stored):
-                continue
-            if wanted is not None and wanted != stored:
-                raise AssertionError(
-                    f"Cannot retrieve Parameter '{name}' because desired attribute does not match with stored for "
-                    f"attribute '{key}': desired '{wanted}' vs stored '{stored}'."
-                )
-        return param
-
-    def get_constant(self, name: str, value: Any = None) -> Constant:
-        """The constant `prefix + name`, made from `value` if there is none.
-
-        KeyError when there is none and no value; AssertionError when there is one with another value.
-        """
-        name = self._prefix + name
-        param = self._find(name)
-        if param is None:
-            if value is None:
-                raise KeyError(
-                    f"No constant named '{name}'. Please specify value if you want to create a new constant."
-                )
-            param = self._params[name] = Constant(name, value)
-        elif value is not None:
-            if not isinstance(param, Constant):
-                raise AssertionError(f"Parameter '{name}' already exists but it is not a constant.")
-            value = value.asnumpy() if isinstance(value, ndarray.NDArray) else np.asarray(value)
-            if not np.array_equal(param.value.asnumpy(), value):
-                raise AssertionError(f"Constant '{name}' already exists but it's value doesn't match new value")
-        return param  # type: ignore[return-value]
-
-    def update(self, other: ParameterDict | dict[str, Parameter]) -> None:
-        """Adds the parameters of `other`; AssertionError when a different one of the same name is here."""
-        for name, param in other.items():
-            if self._params.get(name, param) is not param:
-                raise AssertionError(
-                    f"Cannot update self with other because they have different Parameters with the same name '{name}'"
-                )
-        self._params.update(other.items())
-
-    def initialize(
-        self,
-        init: Any = initializers.Uniform(),  # noqa: B008 (immutable, and the signature is MXNet's)
-        ctx: Any = None,
-        verbose: bool = False,
-        force_reinit: bool = False,
-    ) -> None:
-        """Initializes every parameter; `init` serves those that have none of their own."""
-        if verbose:
-            init = initializers.create(init).set_verbosity(verbose=verbose)
-        for param in self.values():
-            param.initialize(None, ctx, init, force_reinit=force_reinit)
-
-    def save(self, filename: Any, strip_prefix: str = "") -> None:
-        """Writes the values by name, without `strip_prefix`; ValueError for a name that does not begin with it."""
-        parameter_files.save_dict(self, filename, strip_prefix)
-
-    def load(
-        self,
-        filename: Any,
-        ctx: Any = None,
-        allow_missing: bool = False,
-        ignore_extra: bool = False,
-        restore_prefix: str = "",
-        cast_dtype: bool = False,
-        dtype_source: str = "current",
-    ) -> None:
-        """Takes the values of a file that `save` or `export` wrote, whose names lack `restore_prefix`.
-
-        Raises and converts as `Block.load_parameters` does, but AssertionError for extra names.
-        """
-        parameter_files.check_prefix(self, restore_prefix)
-        loaded = array_files.borrow(filename)
-        self.load_dict(loaded, ctx, allow_missing, ignore_extra, restore_prefix, filename, cast_dtype, dtype_source)
-
-    def load_dict(
-        self,
-        param_dict: Any,
-        ctx: Any = None,
-        allow_missing: bool = False,
-        ignore_extra: bool = False,
-        restore_prefix: str = "",
-        filename: Any = None,
-        cast_dtype: bool = False,
-        dtype_source: str = "current",
-    ) -> None:
-        """Takes the values of a dict, by names that may begin with `arg:` or `aux:`; see `load`.
-
-        `filename` is where messages say that the values come from.
-        """
-        source = f"file: {os.fspath(filename)}" if filename else "param_dict"
-        parameter_files.load_dict(
-            self, param_dict, source, ctx, allow_missing, ignore_extra, restore_prefix, cast_dtype, dtype_source
-        )
-
-    def zero_grad(self) -> None:
-        """Clears every gradient buffer."""
-        for param in self.values():
-            param.zero_grad()
-
-    def reset_ctx(self, ctx: Any) -> None:
-        """Moves the parameters to other contexts; see `Parameter.reset_ctx`."""
-        for param in self.values():
-            param.reset_ctx(ctx)
-
-    def list_ctx(self) -> list[context.Context]:
-        """Every context that some parameter was initialized on."""
-        return _unique(c for param in self.values() for c in param.list_ctx())
-
-    def setattr(self, name: str, value: Any) -> None:
-        """Sets an attribute of every parameter: `setattr('grad_req', 'null')` freezes them."""
-        for param in self.values():
-            setattr(param, name, value)
-
-
-def _unique(items: Iterable[context.Context]) -> list[context.Context]:
-    return list(dict.fromkeys(items))
+ParameterDict._parameter, ParameterDict._constant = Parameter, Constant
