@@ -12,6 +12,7 @@ from gluonjit import ndarray
 from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend
+from gluonjit.execution.interpreted import interpreted, is_tiny
 from gluonjit.execution.session import Monitor, Session, overwrite
 from gluonjit.ir.types import F32, TensorType, type_of
 from gluonjit.ir.types import dtype as ir_dtype
@@ -125,9 +126,10 @@ class Executor:
         return self.outputs
 
     def _compiled(self, training: bool, given: Collection[str]) -> Session:
+        graph = self._graph(training)
         return Session(
-            self._graph(training),
-            get_backend(None),
+            graph,
+            interpreted if is_tiny(graph) else get_backend(None),
             {},
             params=self._parameters(given),
             written=[k for k, _ in self._updates()],

@@ -7,22 +7,19 @@ need, and variables under their own names, too. Names come as bytes, from both.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from gluonjit.execution.interpreted import PREFIX, computed, random_key, training_of
 from gluonjit.ir.graph import Graph, Op, Value, evaluate_op
 from gluonjit.language.mxnet_names import named_results, unnamed_inputs
 from gluonjit.ndarray import NDArray
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator
 from gluonjit.passes import run_passes
-from gluonjit.runtime.eager import Eager, quiet
-
-_PREFIX = "mx."
 
 
 def run_monitored(
@@ -34,7 +31,7 @@ def run_monitored(
     branches, the results are shown.
     """
     values: dict[Value, np.ndarray] = dict(zip(graph.inputs, inputs, strict=True))
-    key = next((values[v] for v in graph.inputs if v.name == "rng_key"), None)
+    key = random_key(graph, values)
     variables = frozenset(graph.inputs)
 
     def show(name: str, operator: str, x: np.ndarray) -> None:
@@ -42,7 +39,7 @@ def run_monitored(
 
     for op in graph.ops:
         operands = [values[v] for v in op.operands]
-        if not op.name.startswith(_PREFIX):
+        if not op.name.startswith(PREFIX):
             values.update(zip(op.results, evaluate_op(_expanded(op), operands), strict=True))
             if op.regions:
                 states = op.attrs.get("carried", 0)
@@ -50,8 +47,8 @@ def run_monitored(
                     node, _, number = v.name.rpartition("_output")
                     show(v.name if bound else f"{node}_{number or 0}", _control_name(op), values[v])
             continue
-        operator = registry.get(op.name[len(_PREFIX) :])
-        results = _compute(operator, op, operands, key, bool(graph.attrs.get("training")))
+        operator = registry.get(op.name[len(PREFIX) :])
+        results = computed(operator, op, operands, key, training_of(graph))
         values.update(zip(op.results, results, strict=True))
         node = op.results[0].name
         if monitor_all:
@@ -87,18 +84,3 @@ def _expanded(op: Op) -> Op:
 def _control_name(op: Op) -> str:
     """The operator that became this loop or branch."""
     return "_cond" if op.name == "branch" else "_foreach" if len(op.regions) == 1 else "_while_loop"
-
-
-def _compute(
-    operator: Operator, op: Op, operands: Sequence[np.ndarray], key: np.ndarray | None, training: bool
-) -> tuple[np.ndarray, ...]:
-    """The results of one operator, with the random numbers that it draws in the graph."""
-    streams = itertools.count(op.attrs.get(".stream", 0))
-
-    def next_key() -> np.ndarray:
-        assert key is not None, "a graph with random operators has a key"
-        return key + np.array((0, next(streams)), np.int64)
-
-    with quiet():
-        eager = Eager(bool(op.attrs.get(".training", training)), next_key)
-        return operator.expand_into(eager, operands, op.attrs)

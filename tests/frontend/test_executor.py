@@ -5,6 +5,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import nd, sym
+from gluonjit.execution import backends
 from support.compare import assert_close
 
 
@@ -161,3 +162,41 @@ def test_parameters_are_watched(told):
     assert_close(run(x), np.array([[0, 6]], "f4"))
     executor.arg_dict["fc_bias"][:] = 1
     assert_close(run(x), np.array([[1, 7]], "f4"))
+
+
+def test_one_operator_on_few_elements_is_not_compiled(monkeypatch):
+    """What the size says, and nothing else: such a symbol gives the bits of the plain call."""
+    compiled = []
+    real = backends._backends["llvm"]
+    monkeypatch.setitem(backends._backends, "llvm", lambda g, o: compiled.append(g) or real(g, o))
+    rng = np.random.default_rng(0)
+    for n, m, count in ((3, 4, 0), (64, 32, 0), (64, 33, 1)):
+        x = nd.array(rng.standard_normal((n, m)))
+        got = sym.tanh(sym.var("x")).bind(mx.cpu(), {"x": x}).forward()[0]
+        assert len(compiled) == count
+        if not count:
+            np.testing.assert_array_equal(got.asnumpy(), nd.tanh(x).asnumpy())
+        assert_close(got, nd.tanh(x))
+    executor = sym.relu(sym.var("x")).simple_bind(mx.cpu(), x=(4, 4))
+    for shape in ((2, 3), (1, 1)):
+        smaller = executor.reshape(x=shape)
+        assert smaller.forward(x=nd.ones(shape) - 2)[0].asnumpy().tolist() == np.zeros(shape).tolist()
+    sym.exp(sym.tanh(sym.var("x"))).bind(mx.cpu(), {"x": nd.ones((2, 2))}).forward()
+    assert len(compiled) == 2  # two operators: compiled
+
+
+def test_tiny_symbols_draw_and_update_as_compiled_ones_do(monkeypatch):
+    x = nd.array(np.random.default_rng(0).standard_normal((4, 3)))
+    parameters = {name: nd.ones((3,)) for name in ("bn_gamma", "bn_beta")}
+    seen = []
+    for tiny in (True, False):
+        monkeypatch.setattr("gluonjit.execution.executor.is_tiny", (lambda g: True) if tiny else (lambda g: False))
+        aux = {"bn_moving_mean": nd.zeros((3,)), "bn_moving_var": nd.ones((3,))}
+        net = sym.BatchNorm(sym.var("x"), fix_gamma=False, name="bn")
+        y = net.bind(mx.cpu(), {"x": x, **parameters}, aux_states=aux).forward(is_train=True)[0]
+        mx.random.seed(3)
+        dropped = sym.Dropout(sym.var("x"), p=0.5).bind(mx.cpu(), {"x": x})
+        draws = [dropped.forward(is_train=True)[0].asnumpy() for _ in range(2)]
+        seen.append([y.asnumpy(), *(a.asnumpy() for a in aux.values()), *draws])
+    for a, b in zip(*seen):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
