@@ -19,9 +19,9 @@ from gluonjit.codegen.llvm import Function, Module, parse
 from gluonjit.ir.machine import Machine
 
 _PART = 150_000
-"""Characters of LLVM IR that take about 50 ms. For less a thread does not pay, nor what each part costs besides."""
+"""Characters of LLVM IR that take about 50 ms. Smaller parts are not worth a thread and the fixed cost of a part."""
 _LEVELS = {False: 2, True: 0}
-"""How much the code generator tries, by whether functions run seldom. At 0 it takes a quarter of the time, or less."""
+"""LLVM's optimization level, by whether functions are cold. Level 0 takes a quarter of the time, or less."""
 
 
 class Parts:
@@ -41,10 +41,10 @@ class Parts:
         self._most = threads
         self._threads: list[threading.Thread] = []
         self._written: dict[bool, list[Function]] = {False: [], True: []}
-        """By whether they run seldom: what will be the next part of such functions."""
+        """The functions of the next part, by whether they are cold."""
         self._length = {False: 0, True: 0}
         self._waiting: deque[tuple[int, str, int]] = deque()
-        """Number, text and level of parts that nobody has taken yet."""
+        """Number, text and level of the parts that no thread has taken yet."""
         self._changed = threading.Condition()
         self._objects: list[bytes] = []
         self._error: BaseException | None = None
@@ -68,7 +68,7 @@ class Parts:
         function.end()
         if function.linkage == "internal":
             return
-        kind = function.seldom
+        kind = function.is_cold
         self._written[kind].append(function)
         self._length[kind] += len(function.text())
         if self._length[kind] >= _PART:

@@ -158,7 +158,7 @@ class _Direct:
         self.is_long = self.dtype is F32 and terms > RUN
         self.scalar = Tile(f, self.dtype, 1).scalar
         self.row_tiles = -(-self.axis.out // self.pixels)
-        # Weights come from afar, if they are many. Each tile of a task fetches its part of the next panel.
+        # Many weights are larger than the cache: each tile of a task prefetches its part of the next panel.
         tiles = self.block * (self.row_tiles if self.outer else 1)
         self.fetched = -(-self.columns * self.dtype.itemsize // tiles) if w.type.nbytes > f.target.l1 else 0
         """Bytes per term."""

@@ -28,7 +28,7 @@ _CHEAP = frozenset(
 _LINE = 64
 """Bytes of a cache line."""
 _INLINE = 160
-"""So many operations are written out for the accumulators of a tile; more, or costly ones, become a loop over rows."""
+"""The most operations that are unrolled over a tile's accumulators; more, or costly ones, become a loop over rows."""
 _TOGETHER = 4
 """Registers that an iteration of that loop finishes, at the same time."""
 
@@ -61,7 +61,7 @@ class Epilogue(Evaluator):
                 self.handler.buffers[v] = Buffer(f.table(first + k), v.dtype, v.shape, f.root, strides[k])
         out = f.table(first + len(body.inputs))
         self.out = Buffer(out, self.result.dtype, self.result.shape, f.root, strides[-1])
-        # Buffers as large as the result are read once, so they come from afar.
+        # Buffers as large as the result are read once, so they are not in the caches.
         direct = {v for op in self.ops if op.name != "broadcast" for v in op.operands}
         self.streams = [
             b

@@ -100,7 +100,7 @@ def _reduce_function(module: Module) -> str:
     bits = f.op("bitcast double %x to i64")
     exponent = f.op(f"and i64 {f.op(f'lshr i64 {bits}, 52')}, 2047")
     mantissa = f.op(f"or i64 {f.op(f'and i64 {bits}, {2**52 - 1}')}, {2**52}")
-    # e - 54 bits are skipped after the zero word; the bounds only matter for operands that nobody asked for.
+    # e - 54 bits are skipped after the zero word; the bounds only matter for lanes whose results are not used.
     position = f.min(f.max(f.sub(exponent, 1023 + 54 - 64), 0), 64 * (words - 4))
     word, shift = f.op(f"lshr i64 {position}, 6"), f.op(f"and i64 {position}, 63")
     w = [f.load("i64", f.gep("i64", table, f.add(word, k)), align=8) for k in range(4)]

@@ -26,8 +26,8 @@ class Handler(Reductions):
         self.strides = {v: s for v, s in zip(body.inputs, strides) if s is not None}
         self.evaluator = _KeepingEvaluator(body, self)
         self.ahead: str | None = None
-        """What to fetch before it is read, as operands come from afar: 'reads', what follows each vector that is read;
-        'rows', a row that comes later, while one is written."""
+        """What to prefetch when operands are not cached: 'reads', what follows each vector that is read; 'rows', a
+        later row while one is written."""
         self.inputs = {
             v: Buffer(f.table(k), v.dtype, v.shape, f.root, self.strides.get(v)) for k, v in enumerate(body.inputs)
         }

@@ -1,8 +1,8 @@
 """Kernels that call the host's Python: `host_call` always, `check_index` when it has to raise an error.
 
 What is called is `runtime.host`, by the name CALLBACK, with the text of a graph of this one op and the kernel's table.
-It evaluates the graph on the operands there, and writes the results there; or it keeps an error, which whoever has
-called the graph raises in the end. The first thread does it alone: it is the one that belongs to Python.
+It evaluates the graph on the operands there, and writes the results there; or it keeps an error, which the
+caller of the graph raises at the end. The first thread does it alone: it is the one that belongs to Python.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class Scope:
         self.lines: list[str] = []
         self.label = label
         self.memo: dict[Any, Any] = {}
-        """What has been computed here, for whoever wants to compute it once (`Function.pure`)."""
+        """What has been computed here and can be used again (`Function.pure`)."""
         self.closed = False
         """Whether its code is complete and part of its parent's."""
 
@@ -236,8 +236,8 @@ class Function:
         self._allocas: list[str] = []
         self._shared: dict[tuple[str, int, int], str] = {}
         self._exits: list[Exit] = []
-        self.seldom = False
-        """Runs so seldom that it should be compiled fast rather than well."""
+        self.is_cold = False
+        """Runs so rarely that it should be compiled fast rather than well."""
         self.root = self.scope = Scope(None, "entry")
         self._text: str | None = None
 
@@ -552,8 +552,8 @@ def _alternated(pieces: Sequence[list[str]]) -> list[str]:
 
 # ---- from text to native code
 
-_ALWAYS_THERE = frozenset({"memcpy", "memset", "memmove"})
-"""What LLVM may call on its own account; libc has it in every process."""
+_LIBC_CALLS = frozenset({"memcpy", "memset", "memmove"})
+"""What LLVM may call by itself; libc provides it in every process."""
 
 
 def _initialized() -> Any:
@@ -678,7 +678,7 @@ def load(data: bytes | Sequence[bytes], symbols: Mapping[str, int] | None = None
     symbols = symbols or {}
     found = [pair for o in objects for pair in _symbols(o)]
     known = {name for name, defined in found if defined}
-    unknown = {name for name, defined in found if not defined} - known - _ALWAYS_THERE - symbols.keys()
+    unknown = {name for name, defined in found if not defined} - known - _LIBC_CALLS - symbols.keys()
     if unknown:
         raise IRError(f"the object calls {', '.join(sorted(unknown))}, which nothing provides")
     for name, address in symbols.items():

@@ -66,8 +66,8 @@ def supported(body: Graph) -> str | None:
 def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
     """Appends the kernel to the module. Its table: the body's inputs, then its outputs.
 
-    `.strides` tells which of them are not row-major, `.streaming` that outputs had better be written past the caches,
-    `.ahead` what had better be fetched before it is read (see `Handler`).
+    `.strides` tells which of them are not row-major, `.streaming` that outputs are to bypass the caches, `.ahead` what
+    to prefetch (see `Handler`).
     """
     f = module.function(name)
     first = len(body.inputs)

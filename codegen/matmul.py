@@ -169,7 +169,7 @@ def unravel(f: Function, flat: Any, shape: list[int]) -> list[Any]:
 def panel_variants(f: Function, dtype: Any, n: int, columns: int, panel: Any, halved: bool = False) -> Any:
     """The kinds of panel of n columns: for each, opens the code that runs when `panel` is of it, and yields its Tile.
 
-    All are `columns` wide but perhaps the last, whose last vector may be `halved`.
+    All are `columns` wide except for the last, which may be narrower, and whose last vector may be `halved`.
     """
     lanes = f.target.lanes(dtype)
     full, rest = divmod(n, columns)

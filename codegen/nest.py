@@ -366,7 +366,7 @@ def _with_vector_inside(order: Sequence[Var], rows: Sequence[Var], var: Var | No
 def _flattened(
     index: Index, traced: Tracer, space: Space, work: float, width: int
 ) -> tuple[Index, Space, Choice, Tracer] | None:
-    """The same nest with short inner loops merged at any price, for when that makes better vectors."""
+    """The same nest with short inner loops merged, whatever index arithmetic that takes, for better vectors."""
     order = list(space.order)
     if len(order) < 2 or extent(order[-1]) >= 2 * width:
         return None

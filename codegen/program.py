@@ -72,7 +72,7 @@ def _unread(graph: Graph) -> tuple[int, ...]:
 
 
 _PADDING = 256
-"""What different threads write lies in multiples of so many bytes."""
+"""Alignment, in bytes, of memory that different threads write."""
 
 
 def _scratch(graph: Graph) -> int:
@@ -88,7 +88,7 @@ class _Lowering:
         self.scratch = scratch
         self.module = module
         self.written = written
-        self._seldom = False
+        self._is_cold = False
         """Whether what is lowered now runs when a parameter changes, rather than in each call."""
         self._backwards = False
         """Whether what is lowered now reads its weights from the last to the first."""
@@ -126,7 +126,7 @@ class _Lowering:
 
     def _report(self) -> None:
         for f in self.module.functions[self._count :]:
-            f.seldom = self._seldom
+            f.is_cold = self._is_cold
             if self.written is not None:
                 self.written(f)
         self._count = len(self.module.functions)
@@ -135,7 +135,7 @@ class _Lowering:
         name = f"prepare_{len(self.prepares)}"
         index = {v: k for k, v in enumerate(graph.inputs)}
         region = op.regions[0]
-        self._seldom = True
+        self._is_cold = True
         self.prepares.append(
             Prepare(
                 name,
@@ -144,7 +144,7 @@ class _Lowering:
                 tuple(places[r].at for r in op.results),
             )
         )
-        self._seldom = False
+        self._is_cold = False
 
     def _call(self, op: Op, places: Places, alone: bool) -> Call:
         pointers = [places[v] for v in (*op.operands, *op.results)]
@@ -171,7 +171,7 @@ class _Lowering:
         """The name of the function for `op`; made on first need, shared by ops that say the same."""
         if self._backwards and op.attrs.get(".kernel") == "matmul":
             op = replace(op, attrs={**op.attrs, ".backwards": True})
-        key = (op_key(op), self._seldom, (alone, self._backwards) if op.definition.level == "control" else None)
+        key = (op_key(op), self._is_cold, (alone, self._backwards) if op.definition.level == "control" else None)
         name = self._kernels.get(key)
         if name is None:
             name = self._kernels[key] = f"k{len(self._kernels)}_{op.attrs.get('.kernel', op.name)}"

@@ -1,11 +1,11 @@
 """A team of threads that run one native function together: LLVM code of dispatch, barrier and sleep.
 
 The caller is thread 0. Each worker waits at its *line* of the team's block for a job, a (function, table, number of
-threads), and does its share. Whoever waits looks again and again, in the end letting other threads have the core in
-between; then he sleeps: on Linux in a futex, elsewhere on a condition variable. He sleeps at once if another one of the
-team was last seen on his own core, as nothing that he waits for happens before that one has it. (To let it have the
-core without sleeping is not enough where other processes want it, too: they get it for milliseconds.) The team serves
-one caller at a time; whoever finds it busy runs its function alone.
+threads), and does its share. A waiting thread spins, then spins while yielding its core, then sleeps: on Linux in a
+futex, elsewhere on a condition variable. It sleeps at once if another thread of the team was last seen on its core, as
+what it waits for cannot happen before that thread gets the core. (Yielding is not enough where other processes want the
+core, too: they keep it for milliseconds.) The team serves one caller at a time; a caller that finds it busy runs its
+function alone.
 
 What different threads write lies 256 bytes apart: neighbouring cache lines travel together, which makes a barrier
 several times as slow. An *event* is a 32-bit word that a thread waits for to change, followed by the number of those
@@ -33,16 +33,16 @@ class Block(IntEnum):
     SPINS = 16  # i64: how often a waiting thread looks, and holds its core
     YIELDS = 24  # i64: how often it then looks, and lets others have the core, before it sleeps
     BUSY = 256  # i32: 1 while the team has a job
-    LET_SLEEP = 264  # i64: so many short calls do not wake workers
-    VAIN = 272  # i64: as many did not after the last one that did
-    ALONE = 280  # i64: so many calls run on one thread, as several got in each other's way
-    AGAIN = 288  # i64: as many did after the last one that did not
+    WAKES_TO_SKIP = 264  # i64: how many more short calls do not wake workers
+    SKIPPED_WAKES = 272  # i64: how many did not after the last one that did
+    CALLS_ALONE = 280  # i64: how many more calls run on one thread, as several got in each other's way
+    WERE_ALONE = 288  # i64: how many did after the last one that did not
     PENDING = 512  # event: workers that are not done with the job
     ARRIVED = 768  # i32: threads that are at the barrier
     GENERATION = 1024  # event: barriers passed
     MUTEX = 1280  # pthread_mutex_t and pthread_cond_t, where there is no futex
     CONDITION = 1408
-    CROWDED = 1472  # i32: how often in this job somebody slept because he shared his core
+    CROWDED = 1472  # i32: how often in this job a thread slept because it shared its core
     FLOAT_MODE = 1480  # i64: the caller's floating-point control register, which workers take over with a job
     LINES = 1536  # of the caller, who uses nothing but CORE, and of worker 1, 2, …
     LINE_SIZE = 256
@@ -79,8 +79,8 @@ SLEEP = {
 
 _FUTEX_NUMBER = {"x86": 202, "aarch64": 98}  # Linux's system call
 _WAIT, _WAKE = 128, 129  # FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE
-_EVERYBODY = 2**31 - 1
-_MOST_VAIN = 255
+_ALL_THREADS = 2**31 - 1
+_MOST_SKIPPED_WAKES = 255
 _MOST_ALONE = 7
 """Calls. Few, as one of 20 ms would otherwise not notice for long that there is a free core again."""
 _BRIEFLY = 32
@@ -121,7 +121,7 @@ def _look(f: Function, word: str, order: str = "acquire") -> str:
 
 
 def _signal(f: Function, event: str) -> None:
-    """Wakes who sleeps on an event that has been changed."""
+    """Wakes the threads that sleep on an event that has been changed."""
     sleepers = _look(f, f.gep("i8", event, _ASLEEP), "seq_cst")
     with f.if_(f.op(f"icmp ne i32 {sleepers}, 0")):
         f.call("wake", "void", ("ptr", "%team"), ("ptr", event))
@@ -134,7 +134,7 @@ def _sleep(module: Module, means: str | None) -> None:
     if means == FUTEX:
         module.declare("syscall", "i64", ["i64", "ptr", "i64", "i64", "ptr"])
         number = _FUTEX_NUMBER[module.target.arch]
-        for f, operation, value in ((sleep, _WAIT, sleep.op("zext i32 %old to i64")), (wake, _WAKE, _EVERYBODY)):
+        for f, operation, value in ((sleep, _WAIT, sleep.op("zext i32 %old to i64")), (wake, _WAKE, _ALL_THREADS)):
             arguments = (("i64", number), ("ptr", "%word"), ("i64", operation), ("i64", value), ("ptr", "null"))
             f.call("syscall", "i64", *arguments)
     if means == CONDITION:  # one for all events of the team
@@ -306,13 +306,13 @@ def _sleepers(f: Function, most: str) -> str:
 def _wake_for_next_time(f: Function, most: str, sleepers: str) -> None:
     """Wakes workers without a job: they look for one for a while. Where calls are so rare that they find the workers
     asleep again, it is done less and less often, as waking takes 10 µs of the caller's time."""
-    skip, vain = f.gep("i8", "%team", int(Block.LET_SLEEP)), f.gep("i8", "%team", int(Block.VAIN))
-    left, before = f.load("i64", skip, 8), f.load("i64", vain, 8)
+    skip, skipped = f.gep("i8", "%team", int(Block.WAKES_TO_SKIP)), f.gep("i8", "%team", int(Block.SKIPPED_WAKES))
+    left, before = f.load("i64", skip, 8), f.load("i64", skipped, 8)
     asleep = f.op(f"icmp ne i32 {sleepers}, 0")
     wake = f.op(f"and i1 {asleep}, {f.op(f'icmp eq i64 {left}, 0')}")
-    more = f.min(f.add(f.mul(before, 2), 1), _MOST_VAIN)
+    more = f.min(f.add(f.mul(before, 2), 1), _MOST_SKIPPED_WAKES)
     count = f.op(f"select i1 {wake}, i64 {more}, i64 {before}")
-    f.store("i64", f.op(f"select i1 {asleep}, i64 {count}, i64 0"), vain, 8)
+    f.store("i64", f.op(f"select i1 {asleep}, i64 {count}, i64 0"), skipped, 8)
     rest = f.op(f"select i1 {wake}, i64 {more}, i64 {f.max(f.sub(left, 1), 0)}")
     f.store("i64", f.op(f"select i1 {asleep}, i64 {rest}, i64 0"), skip, 8)
     with f.if_(wake), f.for_(1, most, hint="worker") as loop:
@@ -322,9 +322,9 @@ def _wake_for_next_time(f: Function, most: str, sleepers: str) -> None:
 def _leave_alone(f: Function, useless: str) -> None:
     """After a call of several threads: if they shared cores at most of their meetings (`useless`, i1), the next ones
     run on one thread, more and more of them; each change of threads takes longer than many a kernel."""
-    before = _field(f, "%team", Block.AGAIN, "i64")
+    before = _field(f, "%team", Block.WERE_ALONE, "i64")
     calls = f.op(f"select i1 {useless}, i64 {f.min(f.add(f.mul(before, 2), 1), _MOST_ALONE)}, i64 0")
-    for field in (Block.ALONE, Block.AGAIN):
+    for field in (Block.CALLS_ALONE, Block.WERE_ALONE):
         f.store("i64", calls, f.gep("i8", "%team", int(field)), 8)
 
 
@@ -370,9 +370,9 @@ def _dispatch_in(f: Function, mode: str) -> None:
     f.store("i64", 1, slot, 8)
     locked = f.op(f"icmp ne i32 {f.call('try_lock', 'i32', ('ptr', '%team'))}, 0")
     with f.if_(locked):
-        # Also when it will run alone: those whom it wakes for the next time look where it is.
+        # Also when it will run alone: the workers that it wakes for the next call compare their cores with this one.
         f.call("here", "void", ("ptr", f.gep("i8", "%team", int(Block.LINES))))
-        left = f.gep("i8", "%team", int(Block.ALONE))
+        left = f.gep("i8", "%team", int(Block.CALLS_ALONE))
         alone = f.load("i64", left, 8)
         f.store("i64", f.max(f.sub(alone, 1), 0), left, 8)
         there = f.min(f.add(_field(f, "%team", Block.WORKERS, "i64"), 1), "%nthreads")

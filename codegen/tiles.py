@@ -67,8 +67,8 @@ class Fetches:
     @staticmethod
     def spread(f: Function, pointer: str, step: int, terms: int) -> Fetches:
         """`step` bytes per term, for `terms` terms, from `pointer` on: into the first cache, and from several places at
-        the same time. Prefetchers of the machine follow each of these streams up to the end of a page, so that it
-        seldom happens that all of them have to start again."""
+        the same time. The hardware prefetchers follow each of these streams up to the end of a page, so they
+        rarely have to start again all at once."""
         count = max(1, min(_STREAMS, step // _STREAM_STEP))
         part = -(-step // count)
         return Fetches(tuple(Fetch(f.gep("i8", pointer, k * part * terms), part, nearest=True) for k in range(count)))
@@ -208,7 +208,7 @@ class Tile:
         vectors that begins at a multiple of their size; else its last vector is read as far as it exists.
         `ahead`: the nearest cache does not hold the weights, fetch them ahead of their use. `fetch`: something
         else to fetch meanwhile.
-        `apart`: acc holds so many terms that these had better be added up for themselves first.
+        `apart`: acc holds so many terms that these are summed separately first, for accuracy.
         """
         f = self.f
         rows = range(len(acc)) if active is None else active

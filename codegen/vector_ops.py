@@ -46,7 +46,7 @@ class Arithmetic(Values):
         return self._binary("fsub", "sub", a, b)
 
     def mul(self, a: Val, b: Val) -> Val:
-        # `contract` lets a product be added without rounding where a reduction adds it; nobody else asks for that.
+        # `contract` lets a product be added without rounding where a reduction adds it; no other code may fuse.
         return self._binary("fmul contract", "mul", a, b)
 
     def fma(self, a: Val, b: Val, c: Val) -> Val:

@@ -238,7 +238,7 @@ class _Winograd:
         v = f.gep("i8", self.v, f.mul(position, self.inputs.position))
         m = f.add(f.mul(position, self.outputs.position), f.mul(panel, columns * self.item))
         m = f.gep("i8", self.m, m)
-        # Weights come from afar. While the tiles of one panel are computed, each fetches its part of the next one.
+        # Weights are larger than the cache: each tile of a panel prefetches its part of the next panel.
         row_tiles = self.tile.block or -(-self.count // rows)
         step = -(-columns * self.item // row_tiles)
         following = f.gep(self.scalar, w, self.depth * columns)
@@ -265,7 +265,7 @@ class _Winograd:
                     f.store(tile.vector, value, f.gep("i8", target, r * self.outputs.tile + k * self.align), self.align)
 
         for narrow in panel_variants(f, self.dtype, self.filters, columns, panel):
-            # Columns that do not exist are zeros in the weights, and nobody reads them in scratch memory.
+            # Columns that do not exist are zeros in the weights, and are never read in scratch memory.
             tile = Tile(f, self.dtype, narrow.vectors)
             whole = f.div(slots, rows)
             with f.for_(0, whole, hint="tile") as loop:

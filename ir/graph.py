@@ -153,9 +153,9 @@ class Emitter:
         raise NotImplementedError
 
     def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
-        """`compute(b, shape)`, of which each element hangs on nothing but numbers and the random bits of its own place.
+        """`compute(b, shape)`, each of whose elements depends only on numbers and on the random bits of its own place.
 
-        Whoever computes it may do so piece by piece.
+        An emitter may compute it piece by piece.
         """
         return compute(self, shape)
 

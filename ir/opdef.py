@@ -34,8 +34,8 @@ class OpDef:
     name: str
     level: str
     """The vocabulary: 'operator' (expanded away by `expand`), 'primitive', 'host' (a primitive that may run Python),
-    'structural' (holds what a pass has put into its region) or 'control' (holds what it runs several times, or perhaps
-    not)."""
+    'structural' (holds what a pass has put into its region) or 'control' (holds what it runs several times, or
+    conditionally)."""
     pure: bool = True
     attr_defaults: Mapping[str, Any] = MappingProxyType({})
     """Each attribute's default, or REQUIRED."""

@@ -1,4 +1,4 @@
-"""The verifier: what must hold for every graph, whoever made it. The pass manager runs it after every pass.
+"""The verifier: what must hold for every graph. The pass manager runs it after every pass.
 
 * Every value is defined once, and before it is used; a region sees only its own inputs.
 * Declared types are those that inference gives; regions fit their op.
@@ -20,7 +20,7 @@ from gluonjit.ir.verify_memory import verify_memory
 
 
 class VerifyError(IRError):
-    """A graph is invalid: a pass or whoever built the graph made a mistake."""
+    """A graph is invalid: the pass or program that built it made a mistake."""
 
 
 def verify(graph: Graph) -> None:

@@ -1,11 +1,12 @@
-"""`alternate`: loops whose weights a cache just cannot hold read them to and fro.
+"""`alternate`: loops whose weights are slightly larger than the cache alternate the direction in which they read them.
 
-A loop that reads more weights per iteration than its cache holds, always in the same order, finds none of them: those
-that it comes to next are the ones that have waited longest, and were dropped. Where every second iteration goes
-through them from the last to the first, what was read last is read first, and a cache of C bytes serves C of W. The
-body is compiled twice then; each product divides its panels in the same way, so no bit of any result changes.
+A loop that reads more weights per iteration than its cache holds, always in the same order, never hits: the cache
+replaces what was used least recently, which is what the loop needs next. If every second iteration reads the weights
+from the last to the first, it starts with those used most recently, and a cache of C bytes serves C of the W bytes. The
+body is compiled twice for this. Both versions divide the panels of a product in the same way, so results keep their
+bits.
 
-Where weights are 1 to 2.3 times the second cache, steps of an LSTM took 15 to 23 % less time.
+With weights of 1 to 2.3 times the second-level cache, steps of an LSTM took 15 to 23 % less time.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from gluonjit.passes.manager import register_pass
 
 @register_pass("alternate")
 def alternate(graph: Graph, *, target: Machine, fits: float = 0.75) -> Graph:
-    """Annotates loops that had better read their weights to and fro with `.alternating`.
+    """Annotates loops that should alternate the direction in which they read their weights with `.alternating`.
 
-    `fits`: how much of the second cache weights can use; other data, and conflicts of addresses, take the rest."""
+    `fits`: the share of the second-level cache that weights can use; other data and conflict misses take the rest."""
 
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
         if op.name != "loop" or op.attrs["trip"] < 2 or _weights(op.regions[0]) <= fits * target.l2:

@@ -42,7 +42,7 @@ def fold_affine(graph: Graph) -> Graph:
 
 @dataclass(frozen=True)
 class _Linear:
-    """A value of the new graph: `anchor(operands)`, whose operand `side` holds the weights, plus perhaps `shift`."""
+    """A value of the new graph: `anchor(operands)`, whose operand `side` holds the weights, and an optional `shift`."""
 
     anchor: Op
     """As the old graph has it: its operands may have changed since."""
@@ -228,7 +228,7 @@ class _Folder(Rewriter):
         return None
 
     def _is_taken(self, x: Value, step: Op) -> bool:
-        """Whether all readers of `x` can do without `step`; if one cannot, it is computed anyhow."""
+        """Whether all readers of `x` can do without `step`; otherwise it is computed in any case."""
         for user in self.graph.uses[x]:
             if user.name in SCALING | SHIFTING:
                 if len(self.graph.uses[x]) > 1:

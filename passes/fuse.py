@@ -140,7 +140,7 @@ def _group(graph: Graph) -> dict[Op, Group]:
     fixed = fixed_ops(graph)
     for op in reversed(graph.ops):
         if _is_outside(op):
-            # A constant of one element, or of indices (and it has one use) belongs to whoever uses it.
+            # A constant of one element, or of indices (and it has one use) belongs to its user.
             small = op.name == "constant" and (op.result.size == 1 or _is_table(op, graph))
             if small and op.result not in results:
                 readers = graph.uses.get(op.result, ())
@@ -152,7 +152,7 @@ def _group(graph: Graph) -> dict[Op, Group]:
         leaves = any(r in results for r in op.results)
         if len(users) == 1:
             (group,) = users
-            # What a parameter alone decides is computed when it is written, not at every call.
+            # What depends on parameters alone is computed when one is written, not at every call.
             early = op in fixed and not _is_free(op) and group is not None and group.root not in fixed
             kept = not early and (op not in epilogue or (group is not None and _is_epilogue(group)))
             if group is not None and kept and _accepts(group, op, graph, leaves):
@@ -224,7 +224,7 @@ def _accepts_anchor(group: Group, op: Op, graph: Graph) -> bool:
         return False
     if not _is_epilogue(group):
         return False
-    # The accumulator is only there at its own index.
+    # The accumulator exists only at its own index.
     direct = all(user.definition.elementwise for user in graph.uses[op.result])
     return direct and op.result.shape == group.shape
 
@@ -275,7 +275,7 @@ def _join(group: Group, op: Op, graph: Graph) -> None:
     elif op.definition.accumulates == "reduction":
         group.reduces = True
         if op.name == "reduce" and op.attrs["axes"] == group.row_axes:
-            reps = 1.0  # once per row, whoever reads it
+            reps = 1.0  # once per row, however often it is read
     elif op.name == "broadcast" and group.row_axes is None and not group.reduces and op.result.shape == group.shape:
         producer = graph.producers.get(op.operands[0])
         axes = _broadcast_over(op)

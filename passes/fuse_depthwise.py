@@ -52,7 +52,7 @@ def fuse_depthwise(graph: Graph, *, target: Machine) -> Graph:
 
 
 def _product_before(graph: Graph, op: Op) -> Op | None:
-    """The product whose kernel makes what a depthwise one convolves, and which nobody else reads."""
+    """The product that makes the input of a depthwise convolution, if that is its only reader."""
     if op.attrs.get(".kernel") != "depthwise" or op.operands[0].ndim != 4 or op.operands[0] in op.operands[1:]:
         return None
     if op.attrs[".tile"][0] == 0 or op.operands[0].shape[-1] != op.results[0].shape[-1]:
@@ -112,7 +112,7 @@ def _twice(bands: int, conv: Op) -> float:
 
 
 def _rows(pixels: int, most: int, terms: int, vectors: int, target: Machine) -> int:
-    """Of a register tile that computes sums of `terms` for `pixels` soonest; at most so many."""
+    """Rows, at most `most`, of the register tile that computes sums of `terms` for `pixels` in the least time."""
     free = target.num_vector_registers - _CONSTANTS
     rows = [r for r in range(1, min(most, tiling.MAX_ROWS) + 1) if tiling.registers(r, vectors, target) <= free]
     return min(rows or [1], key=lambda r: -(-pixels // r) * tiling.tile_cycles(r, vectors, terms, target))

@@ -1,7 +1,7 @@
 """`hoist`: what depends on parameters and constants alone moves into `prepare` ops, run when a parameter changes.
 
 Packed and transposed weights, folded scales: each independent component becomes one `prepare(params)(region)`, so
-that writing one parameter recomputes only what hangs on it. Components of mere views stay where they are.
+that writing one parameter recomputes only what depends on it. Components of mere views stay where they are.
 """
 
 from __future__ import annotations

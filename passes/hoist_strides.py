@@ -1,13 +1,13 @@
-"""`hoist-strides`: what only some pixels are read of is computed for these pixels alone.
+"""`hoist-strides`: computes only those pixels of a value that its readers use.
 
 A 1×1 convolution of stride s reads every s-th row and column. Where all readers of a value are such convolutions, or
-elementwise ops on the way to them, the stride moves up: the readers get stride 1, and whatever makes the value makes
-every s-th row and column of it, at last a convolution or a pooling, whose own stride grows by the factor s. In ResNet
-v1 both convolutions at the entry of a stage are of this kind, so that the last block before it is left with a quarter
-of its pixels. Exact: the same products and sums, fewer of them.
+elementwise ops that lead to them, the stride moves to the producer: the readers get stride 1, and the convolution or
+pooling that makes the value multiplies its own stride by s. In ResNet v1 both convolutions at the entry of a stage are
+of this kind, so the last block before it computes a quarter of its pixels. Exact: the same products and sums, fewer of
+them.
 
-A value that has other readers, too, stays whole; what is read of it is a strided slice. So a stride moves only where
-it saves more work than the slices are.
+A value that has other readers as well stays whole, and is read through a strided slice. So a stride moves only where
+that saves more work than the slices cost.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def _is_elementwise(op: Op) -> bool:
 
 
 def _worthwhile(graph: Graph, wanted: dict[Value, Steps]) -> dict[Value, Steps]:
-    """Of what could be thinned, that which saves more than the slices cost that it needs; connected values go
-    together."""
+    """The values worth thinning: those that save more work than the slices that they need cost. Connected values are
+    decided together."""
     parent = {v: v for v in wanted}
 
     def find(v: Value) -> Value:
@@ -150,7 +150,7 @@ def _worthwhile(graph: Graph, wanted: dict[Value, Steps]) -> dict[Value, Steps]:
 
 
 def _work(op: Op) -> float:
-    """In multiply-adds."""
+    """The work of an op, in multiply-adds."""
     if op.name == "conv":
         filters = Layout.parse(op.attrs["layout"]).weight[0]
         return op.result.size * (op.operands[1].size / max(op.operands[1].shape[filters], 1))
@@ -166,7 +166,7 @@ class _Thinned(Rewriter):
         self.slices: dict[tuple[Value, Steps], Value] = {}
 
     def thin(self, x: Value, read: Steps | None) -> Value:
-        """What of `x` is read, of whatever there is of it."""
+        """The part of `x` that is read, sliced from the part that is computed."""
         there = self.thinned.get(x, (1,) * x.ndim)
         if read is None or read == there:
             return self.env[x]
@@ -183,7 +183,7 @@ class _Thinned(Rewriter):
         if op.name in _ORIGINS:
             operands, attrs = [self.env[v] for v in op.operands], _faster(op, steps, self.thinned)
         else:
-            assert steps is not None, "whoever reads what is thinned out is so itself, or has a stride"
+            assert steps is not None, "a reader of a thinned value is thinned itself, or has a stride"
             attrs = dict(op.attrs)
             if op.name == "broadcast":
                 attrs["shape"] = _thinner(op.result.shape, steps)
@@ -196,7 +196,7 @@ def _thinner(shape: Sequence[int], steps: Steps) -> tuple[int, ...]:
 
 
 def _faster(op: Op, steps: Steps | None, thinned: dict[Value, Steps]) -> dict[str, Any]:
-    """The attributes of an op with a stride, of whose operand or result only some is there."""
+    """The attributes of an op with a stride whose operand or result is thinned."""
     read = thinned.get(op.operands[0], (1,) * op.operands[0].ndim)
     own = steps or (1,) * op.result.ndim
     key = _ORIGINS[op.name]

@@ -1,9 +1,9 @@
 """`layout`: convolutions and what lies between them run channels-last (NHWC), by ordinary transposes.
 
 A convolution region keeps the channels of a pixel together: the kernels vectorise over channels, and need no
-padded ones. Values are carried in both layouts, each made only when somebody asks: an op that can work
-channels-last does so as soon as one of its operands is, everything else gets the original order. What nobody asked
-for is dead, and `dce` drops it; so the transposes that remain stand at the borders of the regions.
+padded ones. Values are carried in both layouts, each made on demand: an op that can work
+channels-last does so as soon as one of its operands is, everything else gets the original order. A layout that
+no op uses is dead, and `dce` drops it; so transposes remain only at the borders of the regions.
 
 A border that a flattening and a dense layer make moves into the dense layer's weights, whose terms are put in the
 order that the pixels have: `hoist` does that once.
@@ -84,7 +84,7 @@ class _Both:
 
 
 class _Later(_Both):
-    """A value whose op is emitted when somebody asks for it, who may prefer to look at the op's operand instead."""
+    """A value whose op is emitted on demand: a reader may use the op's operand instead."""
 
     def __init__(self, b: Builder, op: Op, source: _Both) -> None:
         super().__init__(b)

@@ -1,4 +1,4 @@
-"""`reorder-pooling`: of a 1×1 convolution and an average next to it, that comes first which leaves less work.
+"""`reorder-pooling`: of a 1×1 convolution and an average next to it, the one that leaves less work comes first.
 
 Both are linear, one over channels, the other over pixels, so that their order is free:
 

@@ -56,8 +56,8 @@ def no_padding(b: Simplifier, op: Op) -> Value | None:
 
 @rule("broadcast")
 def broadcasts(b: Simplifier, op: Op) -> Value | None:
-    """To x's own shape; of a broadcast: one; of a reshape that only adds or drops axes of 1: without it; one that
-    repeats nothing is a reshape, which is free."""
+    """To the operand's own shape → x. Broadcast of a broadcast → one broadcast. Of a reshape that only adds or drops
+    axes of 1 → without the reshape. One that repeats nothing → a reshape, which is free."""
     x, shape = op.operands[0], op.attrs["shape"]
     if x.type == op.result.type:
         return x
@@ -132,8 +132,8 @@ def reshape_of_one_element(b: Simplifier, op: Op) -> Value | None:
 
 @rule("slice")
 def slices(b: Simplifier, op: Op) -> Value | None:
-    """Of everything; of a slice: one; of a concat, inside one operand: a slice of that; of a broadcast: of its operand;
-    of an update_slice: of the update, or of what it leaves as it is."""
+    """Full-size → x. Slice of a slice → one slice. Inside one operand of a concat → a slice of that operand. Of a
+    broadcast → a slice of its operand. Of an update_slice → a slice of the update or of the part that it keeps."""
     x = op.operands[0]
     start, size, step = op.attrs["start"], op.attrs["size"], _step(op)
     if x.type == op.result.type:
@@ -196,7 +196,7 @@ def _slice_of_update(
 
 @rule("concat")
 def concats(b: Simplifier, op: Op) -> Value | None:
-    """Of one; empty operands drop out; neighbouring slices of one value become one slice, perhaps all of it."""
+    """One operand → that operand. Empty operands are dropped. Adjacent slices of a value → one slice, or all of it."""
     axis = op.attrs["axis"]
     parts: list[Value] = []
     for x in op.operands:
@@ -228,7 +228,7 @@ def _join(b: Simplifier, left: Value, right: Value, axis: int) -> Value | None:
 
 @rule("update_slice")
 def updates(b: Simplifier, op: Op) -> Value | None:
-    """Of everything: the update; of nothing: x."""
+    """Full-size update → u; empty → x."""
     x, u = op.operands
     if u.type == x.type:
         return u

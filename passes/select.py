@@ -84,7 +84,7 @@ def select(
         names = [r.name for r in op.results]
         notes: dict[str, Any] = {".kernel": kernel}
         if kernel == "loops" and sum(v.type.nbytes for v in (*op.operands, *op.results)) > target.l3:
-            notes[".streaming"] = True  # no cache would hold the results until they are read
+            notes[".streaming"] = True  # larger than the last-level cache
         if kernel == "loops":
             notes |= _fetched_ahead(op, target)
         return b.emit(op.name, operands, {**op.attrs, **notes}, op.regions, op.loc, names)
@@ -93,8 +93,8 @@ def select(
 
 
 def _fetched_ahead(op: Op, target: Machine) -> dict[str, Any]:
-    """What a kernel whose operands come from afar had better fetch before it reads it, as it does too much between two
-    reads for the machine to have asked for enough: `.ahead` (`codegen.handler`). A plain sum, say, needs no help."""
+    """The annotation `.ahead` (`codegen.handler`): what a kernel whose operands are not cached should prefetch, because
+    it computes so much between two loads that the hardware prefetchers fall behind. A plain sum needs none."""
     body, nbytes = op.regions[0], sum(v.type.nbytes for v in op.operands)
     shape = body.outputs[0].shape
     if nbytes > target.l2 and any(o.name == "reduce" and o.operands[0].shape == shape for o in body.ops):

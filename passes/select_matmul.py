@@ -53,7 +53,7 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     *lead, m, k = left.shape
     batch, item = tuple(lead), left.dtype.itemsize
     halved = m > 1 and site.is_fixed(1) and tiling.is_halved(n, item, target)
-    # A residual that comes from afar is asked for tile by tile, and so are the lines to write: not too many at a time.
+    # A residual that is not cached is prefetched tile by tile, and so are the lines to write: limit their number.
     far = any(side.dims is None for side in epilogue.sides.values()) and m * n * item > target.l2 // 2
     size = tiling.MAX_LINES if far else tiling.MAX_ROWS * tiling.MAX_VECTORS
     rows, columns = tiling.register_tile(m, n, k, k * item, item, target, site.most, halved, size)

@@ -14,7 +14,7 @@ from gluonjit.ir.graph import Builder, Emitter, Op, Value
 class Simplifier(Emitter):
     """What rules emit through: the new graph's builder, and the rules themselves.
 
-    What a rule returns is simplified further by whoever called it; what it uses as an operand it has to `settle`.
+    What a rule returns is simplified further by its caller; what it uses as an operand it has to `settle`.
     """
 
     MAX_DEPTH = 16
@@ -77,7 +77,7 @@ def made_by(b: Simplifier, value: Value, name: str) -> Op | None:
 
 
 def uniform(b: Simplifier, value: Value) -> np.generic | None:
-    """The element that all elements of `value` are, when it is known: a constant, perhaps broadcast."""
+    """The element that all elements of `value` are, when it is known: a constant, or a broadcast of one."""
     while (op := made_by(b, value, "broadcast")) is not None:
         value = op.operands[0]
     op = made_by(b, value, "constant")

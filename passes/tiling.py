@@ -14,18 +14,19 @@ from gluonjit.ir.machine import Machine
 MAX_ROWS = 14
 MAX_VECTORS = 4
 MAX_LINES = 16
-"""Vectors of a tile whose epilogue reads a residual from afar, and writes there: 26 are more misses than the first
-cache can wait for at a time, and all loads wait with them. That was a third of the time in ResNet-50's first stage."""
+"""Vectors of a tile whose epilogue reads a residual that is not cached, and writes as many lines: the misses of 26
+vectors are more than the first-level cache can have outstanding, so that all other loads stall behind them. That was a
+third of the time in ResNet-50's first stage."""
 _UNITS = 2
 """Multiply-adds per cycle, and loads."""
 _STREAM = 32
 """Bytes of weights per cycle that come from the second cache."""
 _OVERLAP = 0.15
-"""The part of the streaming that does not vanish behind the multiply-adds."""
+"""The share of the streaming time that is not hidden behind the multiply-adds."""
 _TILE_COST = 24
 """Cycles to begin and finish a tile."""
 _TASKS = 16
-"""So many tasks are wanted at least, for threads to share."""
+"""The least number of tasks that threads can share evenly."""
 _PAGE, _WAYS = 4096, 8
 """Rows this far apart, or a multiple, share a set of the first cache, which has at least so many ways."""
 
@@ -110,7 +111,7 @@ def register_tile(
 
 
 def tasks_block(tiles: int, tile_bytes: int, others: int, target: Machine) -> int:
-    """Row tiles per task, where one tile reads `tile_bytes` and there are `others` independent lots of them.
+    """Row tiles per task, where one tile reads `tile_bytes` and there are `others` independent sets of them.
 
     What a block reads is read again for each panel of columns, so it should stay in the second cache.
     """
@@ -154,7 +155,7 @@ def depthwise_tile(
     and pixel, `stride` that of the rows, `depth` the input channels per group."""
     rows, pixels, channels = out
     # Rows of a tile share the input rows that their taps overlap in. Half of the registers accumulate, the others hold
-    # inputs and weights. Where the data come from afar, fewer bytes per result count for more than long rows.
+    # inputs and weights. Where data are larger than the cache, fewer bytes per result count for more than long rows.
     cached = (rows * pixels + size[0] * size[1]) * channels * itemsize <= target.l2
     height = min(rows, 1 if taps[0] == 1 else 2 if cached or target.num_vector_registers < 32 else 4)
     terms = taps[0] * taps[1] * depth

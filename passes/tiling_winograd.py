@@ -20,17 +20,17 @@ _MEMORY, _L3 = 10.0, 25.0
 _EXPOSED = 0.4
 """The part of fetching weights that is not hidden by multiply-adds."""
 _AGAIN, _HIDDEN = 0.1, 0.5
-"""What it costs to fetch weights for another block: this part of the time that it takes, and whatever exceeds this part
-of the time that the block's multiply-adds take."""
+"""The cost of fetching the weights again for another block: `_AGAIN` times the fetch, and what of the fetch exceeds
+`_HIDDEN` times the block's multiply-adds."""
 _TRANSFORM = 3.0
 """Cycles per vector and position to transform, forth or back."""
 _TOGETHER = 8
 """Register tiles along the tiles; with fewer, threads would share them unevenly."""
 _ROWS_TOGETHER, _ROWS_OF_BLOCKS = 8, (14, 13, 12)
-"""Of a register tile. Where tiles come from the third cache, larger ones wait longer for their first terms; in blocks,
-weights are read again for fewer of them."""
+"""Rows of a register tile. Where tiles come from the third-level cache, large ones wait longer for their first terms;
+in blocks, large ones read the weights less often."""
 _GAIN = 0.9
-"""A transform has to save so much: it costs memory, and digits."""
+"""A transform must take at most this share of the direct time, as it costs memory and accuracy."""
 _BLOCKS = (1, 2, 3, 4, 6, 8)
 
 
@@ -111,8 +111,8 @@ def _with_weights(compute: float, nbytes: float) -> float:
 
 
 def _traffic(problem: Problem, tile: WinogradTile, target: Machine) -> float:
-    """Cycles for what the second cache does not hold, beside pixels and the weights in use: transformed tiles; and for
-    weights that each block reads again."""
+    """Cycles for transformed tiles that do not fit into the second-level cache beside pixels and the weights in use,
+    and for the weights that each block reads again."""
     tiles, item = _tiles(problem, tile[:2]), problem.itemsize
     memory = working_memory(problem, tile)
     weights = _positions(problem, tile) * problem.depth * problem.filters * item

@@ -1,8 +1,8 @@
-"""`views`: concats, slices and transposes that are nothing but a matter of where values lie become views.
+"""`views`: concats, slices and transposes that only decide where values lie in memory become views.
 
 A concat that is a kernel reads all of its operands and writes them again. As a view, it is a buffer into which the
-kernels that make the operands write: each has its place in every row, so writes with the strides of the result, and
-whoever reads it apart from the concat reads with them. An operand that cannot be written there (an input, a result of
+kernels that make the operands write: each has its place in every row, so it writes with the strides of the result, and
+other readers of the operand read with them. An operand that cannot be written there (an input, a result of
 the graph, what another concat has already, …) is copied to its place. A slice that a kernel computes for others that
 take strides becomes a window of its operand.
 
@@ -184,7 +184,7 @@ class _Planner:
         near = {o for v in (made, *self.renamed.get(made, ())) for o in self.graph.uses.get(v, ())}
         near.update(o for o in [self.graph.producers.get(made)] if o is not None)
         if not near.isdisjoint(self.plans):
-            return  # its windows, or those that it consists of, count on where it lies
+            return  # its windows, or those that it consists of, depend on where it lies
         if strides is not None and self._can_lie(made, place._replace(strides=strides)):
             self.windows[made] = place._replace(strides=strides)
             self.plans[op] = _View(transpose, (operand,), into=True)

@@ -31,7 +31,7 @@ def tuned(graph: Graph, pipeline: str, target: Machine) -> Artifact:
         variants = tuning.measured_variants(fused, target, options.get("winograd", True))
         steps[names.index("select")] = ("select", {**options, "variants": variants})
     # The same code, without the others.
-    alone = [(name, {**given, "share": _NOTHING_IS_WORTH_IT} if name == "threads" else given) for name, given in steps]
+    alone = [(name, {**given, "share": _NEVER_SHARED} if name == "threads" else given) for name, given in steps]
     made = [compiled(graph, s, target, None) for s in (steps, alone)]
     interfaces = [m.interface for m in made if m.interface is not None]
     if interfaces[0].main.threads == 1 or interfaces[0].calls_host:  # what Python code does is not to be done for this
@@ -40,7 +40,7 @@ def tuned(graph: Graph, pipeline: str, target: Machine) -> Artifact:
     return made[tuning.fastest([tuning.timed_graph(Executable(i, code)) for i, code in zip(interfaces, loaded)])]
 
 
-_NOTHING_IS_WORTH_IT = 10**15
+_NEVER_SHARED = 10**15
 """Nanoseconds that a thread would have to find."""
 
 

@@ -7,11 +7,11 @@ write the same key, either is right. A reader has the old or the new file, whole
 takes those entries away that were not used for longest; a reader that has one open keeps it.
 
 The code in it is executed, so the folder must be one that only its owner can write to: made with mode 0700, and not
-used if it belongs to somebody else or others may write. An entry is a regular file with its key inside; nothing else
-under its name is read. Whatever goes wrong, the answer is to compile.
+used if it belongs to another user or others may write to it. An entry is a regular file with its key inside; nothing
+else under its name is read. Whatever goes wrong, the graph is compiled.
 
-What code of others has a part in is not kept: operators and passes that this package does not define. Their sources may
-change, and nobody would notice.
+Graphs with operators or passes that this package does not define are not kept: the sources of those may change without
+a change of the key.
 
 Environment: GLUONJIT_CACHE=0 turns it off, GLUONJIT_CACHE_DIR says where it is.
 """
@@ -269,4 +269,4 @@ def _remove(path: Path) -> None:
     try:
         path.unlink()
     except OSError:
-        return  # somebody else has done it, or holds it open, where that matters
+        return  # another process has removed it, or (on Windows) holds it open

@@ -1,6 +1,6 @@
 """Imperative execution: an emitter that computes each primitive on ndarrays at once, through its NumPy `eval`.
 
-NumPy warns where IEEE has an answer (1/0, log(-1)); whoever runs expansions here silences that around them, once:
+NumPy warns where IEEE has an answer (1/0, log(-1)); callers silence that once around the expansions that they run:
 
     with quiet():
         out = op.expand(eager, *arrays, **attrs)

@@ -115,8 +115,8 @@ class Executable:
         self.main = NativeFunction(interface.main, loaded.address("main"), loaded, flush_denormals)
         nbytes = sum(t.nbytes for p in interface.prepares for t in p.layout.result_types)
         allocate = CacheFriendly().array if nbytes <= CacheFriendly.LIMIT else aligned_array
-        # One after the other they compute, in the same memory, and seldom: between times there is none. Those that want
-        # most of it come first, when the others' results are not there yet.
+        # They run one after the other, and rarely, so they share arenas that are freed in between. The largest comes
+        # first, while the results of the others do not exist yet.
         self._prepare_arenas = ArenaPool()
         self.prepared = [
             Prepared(

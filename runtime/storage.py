@@ -1,6 +1,6 @@
 """Write counters: how a compiled call notices that a parameter, or any captured array, has new contents.
 
-A `Storage` is shared by an array and all its views. Whoever writes through any of them calls `wrote`. Compiled code
+A `Storage` is shared by an array and all its views. Every write through any of them calls `wrote`. Compiled code
 keeps packed copies of what it derived from a storage (see the pass `hoist`); before a call it compares one global
 counter, and only if that moved, the counters of the storages it *watches*.
 """

@@ -17,7 +17,7 @@
 is: code (codegen), a Python number (tests). `i` is a tuple of index expressions, one per axis. An index expression is
 an int or an object with `+`, `-`, `*` by ints and by each other's sums, and `//` and `%` by positive ints, which round
 toward minus infinity. An operand is called with an index tuple and gives a scalar; `operand.type` is its TensorType,
-`operand.known` its elements, None where nobody knows them. For elementwise primitives operands have the result's
+`operand.known` its elements, None if they are not known. For elementwise primitives operands have the result's
 shape. Primitives without `element` have a kernel in codegen: `scatter_add`, `sort`, `cumsum`, `check_index`,
 `host_call`; ops with regions are made of these.
 

@@ -56,7 +56,7 @@ def _infer_loop(
     *operands: TensorType, carried: Any, scanned: Any, trip: Any, regions: tuple[Graph, ...]
 ) -> tuple[TensorType, ...]:
     if len(regions) not in (1, 2):
-        raise IRError(f"needs a body and perhaps a condition, got {len(regions)} regions")
+        raise IRError(f"needs a body and optionally a condition, got {len(regions)} regions")
     split = _count("carried", carried, len(operands))
     end = split + _count("scanned", scanned, len(operands) - split)
     _count("trip", trip)

@@ -1,6 +1,6 @@
 """Primitives that move elements without computing: result elements are operand elements (or padding).
 
-An `eval` may return a view of its operand: nobody writes into a result.
+An `eval` may return a view of its operand, as results are never written to.
 """
 
 from __future__ import annotations

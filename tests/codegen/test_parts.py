@@ -47,7 +47,7 @@ def test_random_programs(monkeypatch):
             results.append([a.tobytes() for a in (*outputs, *updates)])
         assert results[1:] == results[:1] * 3
         assert made[0] == made[1] == made[2]  # whatever the number of threads
-        assert len(made[3]) <= 2  # what runs in every call, and what runs seldom
+        assert len(made[3]) <= 2  # what runs in every call, and what runs cold
         several += len(made[0]) > 2
     assert several > 9
 
@@ -102,7 +102,7 @@ def test_small_modules_stay_whole_and_start_no_thread(monkeypatch):
 def test_functions_that_run_seldom_are_objects_of_their_own(monkeypatch):
     monkeypatch.setattr(compile_parts, "_PART", 10**6)
     module = module_with_helpers()
-    next(f for f in module.functions if f.name == "b").seldom = True
+    next(f for f in module.functions if f.name == "b").is_cold = True
     fast, quick = compiled(module)
     with pytest.raises(IRError, match="which nothing provides"):
         llvm.load(fast)
@@ -118,9 +118,9 @@ def test_what_prepares_parameters_runs_seldom():
     graph = b.build([b.dot_general(x, b.exp(w), contract=((1,), (0,)))], {"params": (1,)})
     module = Module(host())
     lower_program(run_passes(graph, PIPELINE, target=host()), host(), module)
-    seldom = {f.name for f in module.functions if f.seldom}
+    cold = {f.name for f in module.functions if f.is_cold}
     calls = re.findall(r"@(k\w+)", next(f.text() for f in module.functions if f.name == "main"))
-    assert "prepare_0" in seldom and "main" not in seldom and calls and seldom.isdisjoint(calls)
+    assert "prepare_0" in cold and "main" not in cold and calls and cold.isdisjoint(calls)
 
 
 @pytest.mark.parametrize("wrong", ["a", "b"])
