@@ -219,7 +219,7 @@ class HybridBlock(Block):
             variables = {name: p.var() for name, p in self._reg_params.items()}
             with self._scope:
                 return self.hybrid_forward(symbol, x, *args, **variables)
-        if self._active and is_training() not in self._interpreted:
+        if self._active and is_training() not in self._interpreted and not self._given_by_python((x, *args)):
             try:
                 return self._compiled_call()(x, *args)
             except StateChange as e:
@@ -231,6 +231,16 @@ class HybridBlock(Block):
                     raise
                 _interpret(e)
         return self._run_as_python(x, *args)
+
+    def _given_by_python(self, args: tuple[Any, ...]) -> bool:
+        """Whether a hybridized block around this one, which now runs as Python, may have called it with `args`.
+
+        Then they may hold what no compiled call takes, a flag or a dict, and this block runs as Python, too.
+        """
+        if _are_nested_arrays(args):
+            return False
+        parents = (ref() for ref in self._parents)
+        return any(getattr(parent, "_active", False) for parent in parents)
 
     def _run_then_compile(self, *args: Any) -> Any:
         """A call that changes what the next one reads, run as Python; then what stands for the next one is compiled."""
@@ -376,6 +386,12 @@ def _interpret(error: ValueNeeded) -> None:
         f"\n  {error}",
         stacklevel=stacklevel(),
     )
+
+
+def _are_nested_arrays(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_are_nested_arrays, value))
+    return value is None or isinstance(value, NDArray)
 
 
 # Private in MXNet; programs such as GluonTS import them all the same.

@@ -276,7 +276,11 @@ class GluonTS(Package):
         "its encoder multiplies matrices of rank 2, as its own transformation gives them, in a batch",
     )
     unhybrid = ("deeptpp.*",)
-    drawn = ("*.prediction", "deeptpp.prediction.*", "samples.*")
+    drawn = (
+        *("*.prediction", "deeptpp.prediction.*", "samples.*"),
+        # Losses of samples, and of gaps filled with some.
+        *("deepvar_hierarchical.training", "deepar_variationalzoneout.training", "distribution.empirical"),
+    )
 
     def names(self) -> list[str]:
         estimators = [f"{name}.{which}" for name in networks.ESTIMATORS for which in ("training", "prediction")]

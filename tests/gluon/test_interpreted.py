@@ -103,3 +103,40 @@ def test_a_trace_of_such_a_block_is_an_error():
     net, x, _ = pose()
     with pytest.raises(TraceError, match=r"asscalar\(\) cannot be compiled"):
         net.optimize_for(x, backend="llvm")
+
+
+class Chosen(gluon.HybridBlock):
+    """Its arguments hold what no compiled call takes; nor do those of its child."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = gluon.nn.HybridLambda(lambda F, x, kept: x * kept["factor"])
+
+    def hybrid_forward(self, F, x, double):
+        return self.inner(x, {"factor": 2 if double else 3})
+
+
+class Choosing(gluon.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        self.chosen, self.peaks = Chosen(), Peaks()
+
+    def hybrid_forward(self, F, x):
+        return self.chosen(x, True) + self.chosen(x, False), self.peaks(x)
+
+
+def test_blocks_that_are_given_no_arrays_run_as_python_too():
+    net = Choosing()
+    x = nd.array(np.random.default_rng(0).standard_normal((2, 3, 9, 7)), dtype="float32")
+    expected = net(x)
+    net.hybridize()
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            got = net(x)
+        for a, b in zip(got, expected):
+            np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-6)
+    with pytest.raises(ValueError, match="must be .nested. list of Symbol or NDArray, but got True"):
+        alone = Chosen()
+        alone.hybridize()
+        alone(x, True)
