@@ -5,14 +5,13 @@ from pathlib import Path
 
 PARTS = ("frontend", "ir", "passes", "codegen", "runtime")
 
-MXNETS = {"base", "basic_layers", "conv_layers", "image", "registry", "rnn_cell", "symbol"}
+MXNETS = {"base", "basic_layers", "conv_layers", "registry", "rnn_cell"}
 """MXNet's own import paths."""
 OPERATORS_OF_PRIMITIVES = {"convolution", "elementwise", "reduction"}
 """An operator's file, and that of the primitives which it expands into."""
 OF_ONE_THING = {"cache", "graph", "host", "threads"}
-"""The pass `threads` and the threads; the command `cache` and the cache; `host_call` as code, and what it calls."""
-TO_BE_RENAMED = {"arithmetic", "attributes", "creation", "custom", "files", "functions"}
-"""In the front end."""
+"""The pass `threads` and the threads, the command `cache` and the cache, a host call's code and what it calls, the
+graphs of symbols and of the compiler."""
 
 
 def test_no_two_modules_share_a_name(root: Path):
@@ -22,6 +21,6 @@ def test_no_two_modules_share_a_name(root: Path):
             if not path.stem.startswith("__"):
                 places[path.stem].add(path.parent.relative_to(root).as_posix())
     shared = {name: sorted(where) for name, where in places.items() if len(where) > 1}
-    allowed = MXNETS | OPERATORS_OF_PRIMITIVES | OF_ONE_THING | TO_BE_RENAMED
+    allowed = MXNETS | OPERATORS_OF_PRIMITIVES | OF_ONE_THING
     assert not {name: where for name, where in shared.items() if name not in allowed}
-    assert not allowed - TO_BE_RENAMED - shared.keys(), "allowed, but shared no more"
+    assert not allowed - shared.keys(), "allowed, but shared no more"
