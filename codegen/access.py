@@ -36,15 +36,15 @@ class Buffer:
         self.scope = scope
         self.strides = strides
         self.streaming = False
-        """Whether whole vectors are written past the caches; the first element begins a vector then."""
+        """Whether whole vectors bypass the caches when written; the first element is then aligned to a vector."""
 
     def flat(self, index: Index) -> Affine:
-        """How many elements that at `index` is after the first one."""
+        """The offset in elements of `index` from the first element."""
         return flat(index, self.shape, self.strides)
 
     @property
     def extent(self) -> int:
-        """Elements between the first one and the end of the last."""
+        """The number of elements that the array spans, gaps of its strides included."""
         return 1 + self.flat(tuple(n - 1 for n in self.shape)).const
 
 
@@ -75,7 +75,7 @@ class Access(Indices):
     # ---- loads
 
     def load(self, buffer: Buffer, index: Index) -> Val:
-        """The element at `index`, where `mask` allows it; anything elsewhere."""
+        """The element at `index` in the lanes of `mask`; arbitrary values in the others."""
         e = buffer.flat(index)
         fixed, uniform, varying = self._parts(e)
         if varying:
@@ -98,7 +98,7 @@ class Access(Indices):
     def _load_scalar(self, buffer: Buffer, e: Affine) -> Val:
         mask = self.mask
         if mask is not None and mask.lanes:
-            # Whatever lane asks for it: the element exists if any does.
+            # All lanes read the same element, so it may be read if any lane is active.
             mask = Val(self.any(mask), BOOL, False, mask.scope)
         pointer, scope = self._safe(buffer, *self._address(buffer, e), mask)
         loaded = self._instruction(f"load {self.in_memory(buffer.dtype)}, ptr {pointer}", buffer, scope)
@@ -125,7 +125,7 @@ class Access(Indices):
         picks = [p - starts[k] + size * k if k < 2 else 0 for p, k in zip(full, sources)]
         result = self._shuffle(loaded, pieces[0], pieces[min(1, len(pieces) - 1)], picks, scope)
         for j in range(2, len(pieces)):
-            # Lanes done so far stay, those whose element is in piece j come from it.
+            # Lanes that are complete stay; those whose element is in piece j come from it.
             picks = [width + p - starts[j] if k == j else lane for lane, (p, k) in enumerate(zip(full, sources))]
             result = self._shuffle(loaded, result, pieces[j], picks, scope)
         return self._register(result, buffer.dtype, True, scope)
@@ -168,7 +168,7 @@ class Access(Indices):
         return rows
 
     def _shuffle(self, type: str, a: str, b: str, picks: list[int], scope: Scope) -> str:
-        """Elements of a (from 0) and b (after a's) in a new order."""
+        """A shuffle of the elements of a and b; b's are numbered after a's."""
         mask = ", ".join(f"i32 {p}" for p in picks)
         return self.f.pure(f"shufflevector {type} {a}, {type} {b}, <{len(picks)} x i32> <{mask}>", scope)
 
@@ -221,7 +221,7 @@ class Access(Indices):
         return active if mask is None else self.both(mask, active)
 
     def fetch(self, buffer: Buffer, e: Affine) -> None:
-        """Asks for the cache line of the first lane's element, which need not exist."""
+        """Prefetches the cache line of the first lane's element, which need not exist."""
         fixed, uniform, varying = self._parts(e)
         if not varying:
             pointer, _ = self._address(buffer, uniform + (min(self._pattern(fixed)[1]) if fixed else 0))
@@ -286,7 +286,7 @@ class Access(Indices):
     # ---- helpers
 
     def _masks_well(self, dtype: DType) -> bool:
-        """Whether a masked access of a constant mask is better than one of a shorter vector."""
+        """Whether an access with a constant mask is better than one of a shorter vector."""
         return self.target.has_masked_access and (dtype.itemsize >= 4 or self.target.vector_bits == 512)
 
     def in_memory(self, dtype: DType) -> str:
@@ -308,7 +308,7 @@ class Access(Indices):
         return pointer, scope
 
     def _safe(self, buffer: Buffer, pointer: str, scope: Scope, mask: Val | None) -> tuple[str, Scope]:
-        """`pointer` where the uniform mask holds, else one to zeros that anybody may read."""
+        """`pointer` where the uniform mask holds, else one to zeros, which is always readable."""
         if mask is None:
             return pointer, scope
         scope = max((scope, mask.scope), key=lambda s: s.depth)
@@ -325,7 +325,7 @@ class Access(Indices):
         scope.lines.append("  " + text)
 
     def _register(self, loaded: str, dtype: DType, lanes: bool, scope: Scope) -> Val:
-        """What was loaded, as it is kept in registers."""
+        """A loaded value in the form that registers hold."""
 
         def val(ssa: str, kind: DType) -> Val:
             return Val(ssa, kind, lanes, scope)
@@ -344,7 +344,7 @@ class Access(Indices):
         return val(loaded, dtype)
 
     def _to_memory(self, value: Val) -> str:
-        """The register as it is stored."""
+        """A register in the form that memory holds."""
         n, e = (f"<{self.width} x ", ">") if value.lanes else ("", "")
         if value.dtype is BOOL:
             return self.f.pure(f"zext {n}i1{e} {value.ssa} to {n}i8{e}", value.scope)

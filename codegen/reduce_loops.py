@@ -28,11 +28,11 @@ from gluonjit.ir.primitives.reduction import identity
 from gluonjit.ir.types import BOOL, F32, F64, I32, I64, DType
 
 _UNROLLED = 16
-"""Loops of so few iterations in all are written out."""
+"""The most iterations, in all loops together, that are unrolled completely."""
 _BLOCKS = 2
-"""Iterations, of several vectors each, that need no loop."""
+"""The most iterations, of several vectors each, that are unrolled."""
 _RUN = 32
-"""Additions of f32 in a row before the sum moves on to an f64, where there are more than twice as many."""
+"""Consecutive additions in f32 before the sum is added to an f64; only where there are more than twice as many."""
 
 State = list[Val]
 """An accumulator: one value; (best, where) of argmax, argmin; (best, largest bits) of max and min of floats, where the
@@ -48,17 +48,17 @@ class _Plan:
     vector: bool
     """Whether the last loop runs over vectors."""
     unroll: int
-    """Accumulators; 0: no loop, the terms are written out."""
+    """Number of accumulators; 0: no loop, the terms are unrolled."""
     kept: dict[Value, Axes]
     """Values to put into rows, and how they lie along the reduction."""
     rising: bool
-    """Whether each accumulator meets its terms in row-major order."""
+    """Whether each accumulator takes its terms in row-major order."""
 
 
 class Reductions(Rows):
     evaluator: Evaluator
     strides: Mapping[Value, Sequence[int]]
-    """Of the inputs that are not row-major."""
+    """The strides of the inputs that are not row-major."""
 
     def __init__(self, f: Function, width: int) -> None:
         super().__init__(f, width)
@@ -92,7 +92,7 @@ class Reductions(Rows):
         return self.cast(result[1], I64) if arg else result[0]
 
     def new_nest(self, kept: frozenset[Value]) -> None:
-        """Another loop nest begins, in which these values are kept."""
+        """Starts another loop nest, in which these values are kept."""
         self.kept = kept
         self._plans.clear()
 
@@ -191,7 +191,7 @@ class _Emitter:
     def _counted(
         self, level: int, trips: int, states: list[State], body: Callable[[Affine, list[State]], list[State]]
     ) -> list[State]:
-        """A loop whose iterations go through `body`; cut into runs if it is the one for that."""
+        """A loop over `body`, divided into runs if it is the one to be divided."""
         if level != self.chunk_level:
             return self._loop(0, trips, trips, states, body)
         f = self.s.f
@@ -269,7 +269,7 @@ class _Emitter:
         return state
 
     def _best(self, values: list[Val]) -> Val:
-        """The maximum, or minimum, of a few values; NaN if one of them is, which one comparison tells of two."""
+        """The maximum, or minimum, of a few values; NaN if one of them is: a single comparison tests two."""
         s, best = self.s, values[0]
         for v in values[1:]:
             best = self._better(v, best)
@@ -281,7 +281,7 @@ class _Emitter:
         return s.select(numbers, best, s.constant(math.nan, self.dtype))
 
     def _better(self, a: Val, b: Val) -> Val:
-        """The larger one, or the smaller one, as the operator is, of two numbers."""
+        """The larger or the smaller of two numbers, depending on the operator."""
         wins = "ogt" if self.op in ("max", "argmax") else "olt"
         return self.s.select(self.s.emit(f"fcmp {wins} {{t}} {{0}}, {{1}}", BOOL, a, b), a, b)
 
@@ -294,14 +294,14 @@ class _Emitter:
         return states if self.chunk_level is None else [*states, [self._identity(F64)]]
 
     def _moved(self, states: list[State]) -> list[State]:
-        """The accumulators' contents moved into the total."""
+        """Adds the accumulators to the total and clears them."""
         *parts, (total,) = states
         (sum,) = self._joined(parts)
         return [*(self._start() for _ in parts), [self._added(total, self.s.cast(sum, F64))]]
 
     def _first(self, j: int) -> State:
-        """What accumulator j of argmax or argmin begins with: the worst value, at its first term. So a term that is no
-        better than that, or as good as an earlier one, need not be told apart from those that are worse."""
+        """What accumulator j of argmax or argmin begins with: the worst value, at its first term. So one
+        strict comparison is enough: a term that is equal to the best one so far is never taken."""
         plan, step = self.plan, self.s.width if self.plan.vector else 1
         values = dict.fromkeys(plan.order, Affine(0))
         if plan.order:
@@ -317,7 +317,7 @@ class _Emitter:
         return at
 
     def _more(self, values: dict[Var, Affine], state: State, active: int | None = None) -> State:
-        """`state` and one more term; only the first `active` lanes of it, if given."""
+        """`state` with one more term, or with the first `active` lanes of it."""
         new = self._term(tuple(k.substitute(values) for k in self.plan.index))
         if active is not None:
             mask = self.s.lane_constant([True] * active, BOOL)
@@ -325,7 +325,7 @@ class _Emitter:
         return self._followed(state, new) if self.arg and self.plan.rising else self._combined(state, new)
 
     def _followed(self, a: State, b: State) -> State:
-        """The better one of argmax or argmin, where b comes after a: a, if they are equal."""
+        """The better of two argmax or argmin states; a, which comes first, if they are equal."""
         s = self.s
         takes = (s.gt if self.op == "argmax" else s.lt)(b[0], a[0])
         if self.dtype.is_float:
@@ -401,19 +401,19 @@ class _Emitter:
         return self.s.add(a, b)
 
     def _joined(self, states: list[State]) -> State:
-        """All accumulators in one, pairwise."""
+        """Combines all accumulators into one, pairwise."""
         while len(states) > 1:
             pairs = zip(states[::2], states[1::2])
             states = [self._combined(a, b) for a, b in pairs] + states[len(states) // 2 * 2 :]
         return states[0]
 
     def _across(self, state: State) -> State:
-        """All lanes in one, by halves."""
+        """Combines all lanes into one, by halves."""
         s = self.s
         state = [s.splat(v) for v in state]
         if not self.arg:
             return [self._lane(v) for v in self._halved(state, self._combined)]
-        # The best of all first, and then the least index at which it is.
+        # First the best value of all lanes, then the least index at which it is found.
         value, where = state
         better = s.maximum if self.op == "argmax" else s.minimum
         if self.dtype.is_float:
@@ -429,7 +429,7 @@ class _Emitter:
         return [self._lane(best), self._lane(least)]
 
     def _halved(self, state: State, combined: Callable[[State, State], State]) -> State:
-        """Each lane what all lanes come to: they are put together by halves."""
+        """The combination of all lanes, in every lane; by halves."""
         s = self.s
         half = s.width // 2
         while half:

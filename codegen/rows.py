@@ -1,4 +1,4 @@
-"""Rows of scratch memory: what several phases over the same elements need and what is expensive to compute.
+"""Rows of scratch memory, for values that several phases over the same elements need and that are costly to compute.
 
 The first reduction over a row that computes such a value puts it there, and the later phases find it: the exponentials
 of a softmax are summed, and then divided.
@@ -38,7 +38,7 @@ class Row:
     start: Index | None = None
 
     def place(self, index: Index) -> Index | None:
-        """Where in the row the element at `index` of the value is; None when it is not there."""
+        """The position in the row of the value's element at `index`; None if the row does not hold it."""
         place: list[Affine] = [Affine(0)] * (len(self.buffer.shape) - (self.lane is not None))
         for i, first, axis in zip(index, self.start or (), self.axes):
             distance = i - first
@@ -76,9 +76,9 @@ class Rows(Access):
         self.kept: frozenset[Value] = frozenset()
         self._rows: dict[Value, list[Row]] = {}
         self._filling: dict[Value, Row] = {}
-        """Of the innermost reduction whose loops are being written."""
+        """The rows that the innermost reduction being written fills."""
         self._term_index: Index = ()
-        """Which of its terms is being computed."""
+        """The index of the term being computed."""
         self._memory_left = _SCRATCH
         self._rows_made = 0
 

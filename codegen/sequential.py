@@ -1,6 +1,6 @@
 """Primitives whose elements depend on each other: `cumsum`, `scatter_add`, `sort`. `.kernel = 'sequential'`.
 
-An array is seen as [outer, n, inner] around the axis that is worked along. Along it, steps follow each other; outer and
+An array is viewed as [outer, n, inner] around the axis. Along it, steps follow each other; outer and
 inner indices are independent, so vectors run over the inner ones and threads share them.
 """
 
@@ -20,7 +20,7 @@ from gluonjit.ir.primitives.reduction import accumulator
 from gluonjit.ir.types import BOOL, I64, DType, IRError
 
 _SMALL = 1 << 12
-"""Elements that are not worth dividing among threads."""
+"""Up to so many elements, one thread does all the work."""
 
 
 def lower_sequential(name: str, op: Op, target: Machine, module: Module) -> None:
@@ -110,7 +110,7 @@ def _cumsum(f: Function, s: Access, op: Op) -> None:
 
 
 def _scatter_add(f: Function, s: Access, op: Op) -> None:
-    """A copy, and then the additions in order of the points; each thread does both for its own inner elements."""
+    """Copies the operand, then adds in order of the points; each thread does both for its own inner elements."""
     data, points, _ = (v.shape for v in op.operands)
     depth, count = points[0], prod(points[1:])
     rows, inner = prod(data[:depth]), prod(data[depth:])
@@ -142,8 +142,8 @@ def _scatter_add(f: Function, s: Access, op: Op) -> None:
 
 
 def _sort(f: Function, s: Access, op: Op) -> None:
-    """Heapsort of the indices, in place, by (value, index): with the index in the key no two are equal, so that a sort
-    that is not stable gives what a stable one does. NaN counts as the largest."""
+    """Heapsort of the indices, in place, by (value, index): with the index in the key no two are equal, so an
+    unstable sort gives the result of a stable one. NaN counts as the largest."""
     outer, n, inner = _around(op.operands[0].shape, op.attrs["axis"])
     x = _buffer(f, op, 0, outer, n, inner)
     values, order = _buffer(f, op, 1, outer, n, inner), _buffer(f, op, 2, outer, n, inner)
