@@ -58,7 +58,7 @@ class Var(Atom):
 
 
 class Named(Var):
-    """A variable that stands for an expression which has become too long to go on with."""
+    """A variable that stands for an expression which has become too long to simplify."""
 
     def __init__(self, expr: Affine) -> None:
         super().__init__("at", expr.low, expr.high)
@@ -169,7 +169,7 @@ class Affine:
         return " + ".join(parts)
 
     def coefficient(self, var: Var) -> int | None:
-        """By how much the value grows with `var`; None when that is not a constant."""
+        """The coefficient of `var`; None if the value is not linear in it."""
         found = 0
         for atom, c in self.terms:
             if atom is var:
@@ -284,7 +284,7 @@ def lookup(table: Sequence[int], e: Affine) -> Affine:
 
 
 PIECES = 4
-"""Loads that are better than a gather of a whole vector."""
+"""The most loads that are better than a gather of a whole vector."""
 
 
 def covering(pattern: Sequence[int], width: int) -> list[int]:

@@ -22,9 +22,9 @@ from gluonjit.ir.graph import Graph, Value
 _UNIFORM, _GATHER, _SCATTER = 0.25, 0.7, 1.0
 """Cost of a scalar load that all lanes share, and per lane of a gather and of a scatter; a vector access is 1."""
 _LONGEST_TABLE = 32
-"""Vectors of a row that is written out as a whole because elements are looked up in a table."""
+"""The most vectors of a row that is unrolled completely because its elements are looked up in a table."""
 _SQUARE_WORK = 8
-"""Operations per element of a loop that is written out for every row of a square."""
+"""The most operations per element of a loop that is unrolled over the rows of a square."""
 
 
 def extent(var: Var) -> int:
@@ -56,7 +56,7 @@ class Space:
         self.values = {v: e.substitute(step) for v, e in self.values.items()}
 
     def applied(self, index: Index, traced: Tracer) -> tuple[Index, Tracer]:
-        """An index, and what is accessed at it, in terms of the variables of now."""
+        """An index and the accesses at it, in terms of the current variables."""
         if all(self.values[v] == affine(v) for v in self.values):
             return index, traced
         return tuple(i.substitute(self.values) for i in index), traced.substituted(self.values)
@@ -87,7 +87,7 @@ class Space:
         return None
 
     def merge(self) -> None:
-        """Merges neighbours that every access walks through as one."""
+        """Merges adjacent variables that every access traverses like a single one."""
         k = 0
         while k + 1 < len(self.order):
             a, b = self.order[k], self.order[k + 1]
@@ -136,7 +136,7 @@ def _lane_cost(e: Affine, kind: str, var: Var, width: int, unroll: int) -> float
     if c is not None:
         return _pattern_cost([c * k for k in range(width)], kind, width)
     size = width * unroll
-    # Of a loop that is written out, all is known.
+    # In an unrolled loop every index is known.
     known_block = size + width > extent(var)
     block = affine(0) if known_block else variable("block", max(2, extent(var) // size))
     total = 0.0
@@ -155,7 +155,7 @@ def _lane_cost(e: Affine, kind: str, var: Var, width: int, unroll: int) -> float
 
 
 def _pattern_cost(pattern: Sequence[int], kind: str, width: int) -> float:
-    """Cost of an access to what lies so many elements apart."""
+    """Cost of an access whose lanes lie so many elements apart."""
     scattered = width * (_SCATTER if kind == "store" else _GATHER)
     if kind == "load" and min(pattern) == max(pattern):
         return _UNIFORM
@@ -168,7 +168,7 @@ def _pattern_cost(pattern: Sequence[int], kind: str, width: int) -> float:
 
 
 def _efficiency(n: int, width: int) -> float:
-    """The part of the lanes that do something useful."""
+    """The share of lanes that do useful work."""
     return n / (-(-n // width) * width)
 
 
@@ -272,9 +272,9 @@ class Plan:
     work: float
     terms: int
     kept: frozenset[Value]
-    """Values to keep in rows, see `reduction.Row`."""
+    """Values to keep in rows, see `rows.Row`."""
     phases: list[tuple[Value, Index]]
-    """The reductions that fill those rows: what else uses them has to come later."""
+    """The reductions that fill those rows: other uses of these values come later."""
 
 
 def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Tracer, width: int) -> Plan:
@@ -330,7 +330,7 @@ def _across(
 
 
 _COST = {**dict.fromkeys(FUNCTIONS, 12), **dict.fromkeys(("div", "sqrt", "rsqrt"), 4)}
-"""Instructions that a primitive takes, where it is more than about one."""
+"""Instructions of primitives that take more than about one."""
 
 
 def _worth_keeping(body: Graph, traced: Tracer) -> frozenset[Value]:

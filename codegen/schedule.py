@@ -1,4 +1,4 @@
-"""Where the threads that run a list of kernels have to meet.
+"""Where the threads that run a list of kernels need barriers.
 
 Each thread calls the same kernels in the same order and does its share of each. A *step* that touches what an earlier
 one wrote, or writes what an earlier one touches, waits at a barrier until all threads are done with that one; others

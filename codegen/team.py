@@ -30,8 +30,8 @@ class Block(IntEnum):
 
     BARRIER = 0  # void (*)(ptr team, i64 nthreads): graphs find it here
     WORKERS = 8  # i64: how many there are besides the caller; they are 1, 2, …
-    SPINS = 16  # i64: how often a waiting thread looks, and holds its core
-    YIELDS = 24  # i64: how often it then looks, and lets others have the core, before it sleeps
+    SPINS = 16  # i64: how often a waiting thread polls while it keeps its core
+    YIELDS = 24  # i64: how often it then polls and yields its core before it sleeps
     BUSY = 256  # i32: 1 while the team has a job
     WAKES_TO_SKIP = 264  # i64: how many more short calls do not wake workers
     SKIPPED_WAKES = 272  # i64: how many did not after the last one that did
@@ -44,7 +44,7 @@ class Block(IntEnum):
     CONDITION = 1408
     CROWDED = 1472  # i32: how often in this job a thread slept because it shared its core
     FLOAT_MODE = 1480  # i64: the caller's floating-point control register, which workers take over with a job
-    LINES = 1536  # of the caller, who uses nothing but CORE, and of worker 1, 2, …
+    LINES = 1536  # of the caller, which uses nothing but CORE, and of worker 1, 2, …
     LINE_SIZE = 256
     SIZE = LINES + LINE_SIZE * MAX_THREADS
 
@@ -82,9 +82,9 @@ _WAIT, _WAKE = 128, 129  # FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE
 _ALL_THREADS = 2**31 - 1
 _MOST_SKIPPED_WAKES = 255
 _MOST_ALONE = 7
-"""Calls. Few, as one of 20 ms would otherwise not notice for long that there is a free core again."""
+"""Calls. Few, as calls of 20 ms would otherwise take long to notice that a core is free again."""
 _BRIEFLY = 32
-"""The part of SPINS after which a waiting thread looks around for others on its core: 1 or 2 µs."""
+"""The divisor of SPINS after which a waiting thread checks for others on its core: 1 or 2 µs."""
 
 
 def add_team(module: Module, sleep: str | None) -> None:

@@ -15,20 +15,20 @@ from gluonjit.codegen.llvm import Function, memory_type, vector
 from gluonjit.ir.types import DType
 
 _CHAINS = 8
-"""Multiply-adds that must be under way at a time: two units with a latency of four cycles."""
+"""Multiply-adds that must be in flight at a time: two units with a latency of four cycles."""
 _UNROLLED = 56
 """Multiply-adds in the body of an unrolled loop, about."""
 _STRIDE = 1024
 """Bytes of weights that a loop's body reads at most. Prefetchers follow an instruction whose address grows by this much
 per iteration; beyond, a matrix times a vector was measured at half the bandwidth of the L2 cache."""
 _FEW_ROWS = 4
-"""With fewer, loading weights from the second cache takes longer than the multiply-adds."""
+"""With fewer, loading weights from the second-level cache takes longer than the multiply-adds."""
 _AHEAD = 4096
 """Bytes between a weight and what is prefetched when it is used."""
 _LINE = 64
 """Bytes of a cache line."""
 _STREAMS, _STREAM_STEP = 8, 8
-"""Places that are fetched from at the same time, and bytes per term from each, at least."""
+"""The most streams that are prefetched at the same time, and the least bytes per term of each."""
 RUN = 128
 """Terms of f32 that an accumulator adds up, at most about, before they go into a total: rounding errors then grow with
 how long a run is and how many there are, not with the number of all terms."""
@@ -39,7 +39,7 @@ Rows = list[list[str]]
 
 @dataclass(frozen=True)
 class Fetch:
-    """What to ask memory for while a sum is computed: `step` bytes from `pointer` on per term."""
+    """What to prefetch while a sum is computed: `step` bytes from `pointer` on per term."""
 
     pointer: str
     step: int
@@ -49,7 +49,7 @@ class Fetch:
     def at(self, tile: Tile, k: Any) -> Fetch:
         """From term k on."""
         offset = tile.f.mul(k, self.step)
-        # Not `inbounds`: what is asked for need not exist.
+        # Not `inbounds`: what is prefetched need not exist.
         return replace(self, pointer=tile.f.op(f"getelementptr i8, ptr {self.pointer}, i64 {offset}"))
 
     def emit(self, tile: Tile, k: int) -> None:
@@ -184,7 +184,7 @@ class Tile:
         return found
 
     def chains(self, rows: int) -> int:
-        """How many partial sums each accumulator is split into, so that a small tile does not wait for itself."""
+        """How many partial sums each accumulator is split into, so that a small tile is not bound by latency."""
         return max(1, -(-_CHAINS // len(self.cells(range(rows)))))
 
     def contract(
@@ -219,7 +219,7 @@ class Tile:
         run = self._run_length(terms, len(rows))
         if run == terms and not apart:
             return self._run(acc, line, terms)
-        # Totals wait in memory: there is no register left for them.
+        # Totals are kept in memory: there is no register left for them.
         cells = [(r, v) for r in rows for v in range(self.vectors)]
         parked = f.shared_alloca(self.vector, f.target.num_vector_registers, self.lanes * self.bytes)
         places = [f.gep(self.vector, parked, k) for k in range(len(cells))]
@@ -318,14 +318,14 @@ class Tile:
 
     def _scatter(self, sum: str, cell: _Cell, rows: Rows) -> None:
         """Its sums, as vectors of the rows that they belong to."""
-        # What is in the other lanes of a partial vector is never looked at.
+        # The other lanes of a partial vector are never read.
         rows[cell.rows[0]][cell.vector] = sum
         for r in cell.rows[1:]:
             rows[r][cell.vector] = self._shuffled(sum, sum, [*range(self.lanes // 2, self.lanes)] * 2)
 
 
 def prefetch(f: Function, pointer: str, ahead: int, nearest: bool = True, write: bool = False) -> None:
-    """Asks for the cache line `ahead` bytes after `pointer`, which need not exist, to be read or written in the first
+    """Prefetches the cache line `ahead` bytes after `pointer`, which need not exist, to be read or written in the first
     cache, or at least the second."""
     p = f.op(f"getelementptr i8, ptr {pointer}, i64 {ahead}")
     args = (("ptr", p), ("i32", int(write)), ("i32", 3 if nearest else 2), ("i32", 1))

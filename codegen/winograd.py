@@ -154,7 +154,7 @@ class _Winograd:
             low = f.mul(part, some)
             step(t, t, (low, f.min(f.add(low, some), channels)))
 
-    # ---- forth
+    # ---- input transform
 
     def _input(self, t: Any, slot: Any, channels: Channels) -> None:
         """Bᵀ d B of tile `t`."""
@@ -173,7 +173,7 @@ class _Winograd:
             # Not `inbounds`: there need not be a next tile.
             following = [f.op(f"getelementptr {self.scalar}, ptr {p}, i64 {step}") for p in there]
             if columns.is_padded:
-                # A window that lacks columns is put together elsewhere, with zeros in their place.
+                # A window that crosses the border is assembled in scratch memory, with zeros for missing columns.
                 right = f.op(f"icmp sgt i64 {f.add(left, columns.extent)}, {columns.axis.size}")
                 outside = f.op(f"or i1 {right}, {f.op(f'icmp slt i64 {left}, 0')}")
                 with f.if_(outside):
@@ -182,7 +182,7 @@ class _Winograd:
             pointers = there
         target = f.gep("i8", self.v, f.mul(slot, self.inputs.tile))
         for tile, c in self._vectors(channels, self.depth):
-            # What the next tile does not share with this one.
+            # The part of the next tile that it does not share with this one.
             for p in following:
                 for k in range(columns.outputs):
                     prefetch(f, f.op(f"getelementptr {self.scalar}, ptr {p}, i64 {c}"), k * self.depth * self.item)
@@ -212,7 +212,7 @@ class _Winograd:
             target = f.gep("i8", self.window, offset)
             for tile, c in self._vectors(channels, self.depth):
                 v = tile.load(f.gep(self.scalar, p, c), tile.is_partial(0))
-                # What a partial vector covers of the next pixel is written after it.
+                # A partial vector overwrites the beginning of the next pixel, which is written after it.
                 f.store(tile.vector, v, f.gep(self.scalar, target, c), self.item)
 
     def _transform_input(self, tile: Tile, pointers: list[str], target: str) -> None:
@@ -289,7 +289,7 @@ class _Winograd:
         products = self.positions * self.panels * block
         return next_block(self.f, pixels, tiling, first, block * self.tile.rows, number, products, self.depth)
 
-    # ---- and back
+    # ---- output transform
 
     def _output(self, t: Any, slot: Any, channels: Channels) -> None:
         """Aᵀ m A of tile `t`, and what follows."""
@@ -328,7 +328,7 @@ class _Winograd:
             self.epilogue.write(tile, [[v] for v in line], self._index(image, self.f.add(y, k), x, c))
 
     def _write_part(self, tile: Tile, lines: list[list[str]], size: tuple[Any, Any], index: Sequence[Any]) -> None:
-        """Those pixels of the tile that exist, one by one: they wait on the stack."""
+        """Stores the pixels of the tile that exist, one by one, from the stack."""
         f, (image, y, x, c) = self.f, index
         width = len(lines[0])
         parked = f.shared_alloca(tile.vector, f.target.num_vector_registers, self.align)

@@ -1,4 +1,4 @@
-"""Writes one loop nest as planned (`codegen/nest`): threads' shares, vectors and what is left over of them.
+"""Writes one loop nest as planned (`codegen/nest`): threads' shares, vectors and their remainders.
 
 Where a transpose makes the lanes of a load lie far apart, another loop walks that memory contiguously. The two are
 blocked, so that a square of elements is read by rows and turned in registers (`Access.square`).
@@ -20,15 +20,15 @@ from gluonjit.ir.graph import Value
 from gluonjit.ir.types import I64
 
 _SMALL = 1 << 14
-"""Elements (times terms, of a reduction) that are not worth dividing among threads."""
+"""With fewer elements (times terms, in a reduction), one thread does all the work."""
 _TASKS = 64
-"""Iterations of the outer loops that are enough to divide."""
+"""Enough iterations of the outer loops to be divided among threads."""
 
 _SHORT = 4
-"""Vectors of a row that is written out, several rows at a time."""
+"""The most vectors of a row that is unrolled, several rows at a time."""
 
 Written = tuple[Buffer, Value]
-"""An output: where to, and what."""
+"""An output: its buffer and its value."""
 
 
 class NestWriter:
@@ -39,7 +39,7 @@ class NestWriter:
         self.short = _is_short(plan, s.width)
         """Whether rows are so short that several are computed at a time, without loops."""
         self.together = 8 if plan.terms <= _SHORT // 2 * s.width else 4
-        # Registers keep what several phases of a short row need.
+        # The values that several phases of a short row share stay in registers.
         s.new_nest(frozenset() if self.short else plan.kept)
         self.phases = [] if self.short else plan.phases
         self.index = (*plan.index, *(i for _, index in self.phases for i in index))
@@ -105,7 +105,7 @@ class NestWriter:
         """A loop over a part of `trips` iterations, around loops over `rest`; of short rows, several at a time."""
         f, n = self.f, self.together
         if self.short and trips >= n and all(v is self.plan.vector.var for v in rest):
-            # A processor that waits for one row's sum has others to compute.
+            # Independent rows hide the latency of each other's sums.
             whole = f.add(begin, f.op(f"and i64 {f.sub(end, begin)}, {-n}"))
             with f.for_(begin, whole, n, hint=name) as loop:
                 first = self._bound(name, trips - n + 1, loop.index)
@@ -121,7 +121,7 @@ class NestWriter:
         return begin, f.op(f"udiv i64 {f.mul(f.add('%thread', 1), tasks)}, %nthreads")
 
     def _by_the_last(self, divided: bool, write: Callable[[], None]) -> None:
-        """What remains of a loop; the last thread's, if the loop is divided."""
+        """The remainder of a loop; done by the last thread if the loop is divided."""
         f = self.f
         if not divided:
             write()
