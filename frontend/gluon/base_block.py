@@ -301,7 +301,7 @@ class Block:
     def summary(self, *inputs: Any) -> None:
         """Prints a table of output shapes and parameter counts per layer, found by running `inputs` through.
 
-        The block must be initialized and not hybridized.
+        The block must be initialized. A hybridized one runs as Python for it, and as compiled code again afterwards.
         """
         summary.print_summary(self, inputs)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gluonjit.gluon.utils import HookHandle, tensor_kinds
+from gluonjit.gluon.utils import tensor_kinds
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
 
@@ -40,14 +42,42 @@ def _shape_text(value: Any) -> str:
     return text[1:-1] if isinstance(value, (list, tuple)) else text
 
 
+@contextmanager
+def _watched(block: Block, record: Callable[[Block, Any, Any], None]) -> Iterator[None]:
+    """Within, every layer of `block` runs as Python, hybridized or not, and then tells `record`.
+
+    Compiled code is kept for afterwards, unless what runs changes what it stands for.
+    """
+    hybridized: list[Any] = []
+    handles = []
+
+    def watch(layer: Block) -> None:
+        if layer._active:
+            hybridized.append(layer)
+            # Past __setattr__, for which this would be a change of the program. The first call afterwards finds
+            # compiled code in the block and sets _fast_call again.
+            layer.__dict__["_active"] = False
+            hybridized[-1]._fast_call = None
+        if not layer._is_container:
+            handles.append(layer.register_forward_hook(record))
+
+    try:
+        block.apply(watch)
+        yield
+    finally:
+        for handle in handles:
+            handle.detach()
+        for layer in hybridized:
+            layer.__dict__["_active"] = True
+
+
 def print_summary(block: Block, inputs: tuple[Any, ...]) -> None:
     """Runs `inputs` through `block` and prints a row for every layer called, containers of layers left out.
 
-    AssertionError for a hybridized block; RuntimeError for parameters that are not initialized.
+    RuntimeError for parameters that are not initialized.
     """
     layers = [_Layer("Input", _shape_text(inputs))]
     counted: set[Parameter] = set()
-    handles: list[HookHandle] = []
 
     def record(layer: Block, _: Any, outputs: Any) -> None:
         if Symbol in tensor_kinds(outputs):
@@ -61,21 +91,8 @@ def print_summary(block: Block, inputs: tuple[Any, ...]) -> None:
             counted.add(param)
         layers.append(row)
 
-    def watch(layer: Block) -> None:
-        if layer._active:
-            raise AssertionError(
-                f'"{layer.name}" must not be hybridized to print summary. Call hybridize(False) of the whole net '
-                "first, and hybridize() afterwards."
-            )
-        if not layer._is_container:
-            handles.append(layer.register_forward_hook(record))
-
-    try:
-        block.apply(watch)
+    with _watched(block, record):
         block(*inputs)
-    finally:
-        for handle in handles:
-            handle.detach()
 
     total = sum(row.total for row in layers)
     trainable = sum(row.trainable for row in layers)

@@ -430,10 +430,48 @@ def test_summary_of_shared_parameters_and_nested_results(capsys):
         "               Two-3                    (2, 3), [(2, 3), (4, 3)]               0",
     ]
     assert rows[-3:-1] == ["Shared params in forward computation graph: 12", "Unique parameters in model: 12"]
+
+
+def test_summary_of_hybridized_nets_shows_all_layers_and_keeps_what_is_compiled(capsys):
+    def build():
+        net, inner = nn.HybridSequential(), nn.HybridSequential()
+        inner.add(nn.Dense(3), nn.BatchNorm())
+        net.add(inner, nn.Dense(2))
+        net.initialize()
+        return net
+
+    x = mx.nd.ones((2, 4))
+    build().summary(x)
+    expected = capsys.readouterr().out
+    net = build()
     net.hybridize()
-    with pytest.raises(AssertionError, match='"two0_dense0" must not be hybridized to print summary.'):
-        net.summary(mx.nd.ones((2, 3)), mx.nd.ones((4, 3)))
-    assert not net._forward_hooks and not net.d._forward_hooks
+    net.summary(x)  # finishes deferred initialization, too
+    assert capsys.readouterr().out == expected
+    blocks = [net, net[0]]  # compiled as a whole, and the child on its own
+    before = [block(x).asnumpy() for block in blocks]
+    compiled = [block._cached for block in blocks]
+    traces = [c.traces[0] for c in compiled]
+    net.summary(x)
+    assert capsys.readouterr().out == expected
+    assert all(layer._active for layer in (net, net[0], net[0][0], net[1]))
+    assert all((block(x).asnumpy() == y).all() for block, y in zip(blocks, before))
+    assert [block._cached for block in blocks] == compiled
+    assert [c.traces[0] for c in compiled] == traces
+    assert all(block._fast_call is not None for block in blocks)
+
+
+def test_summary_that_fails_leaves_the_block_as_it_was(capsys):
+    net = nn.HybridSequential()
+    net.add(nn.Dense(3, in_units=4), nn.Dense(3, in_units=3))
+    net.hybridize()
+    with pytest.raises(RuntimeError, match="initialize"):
+        net.summary(mx.nd.ones((2, 4)))
+    assert net._active and net[0]._active and not net[0]._forward_hooks
+    net.initialize()
+    net[1].register_forward_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        net.summary(mx.nd.ones((2, 4)))
+    assert net._active and net[0]._active and not net[0]._forward_hooks and len(net[1]._forward_hooks) == 1
 
 
 # Copies

@@ -480,11 +480,3 @@ def test_options_that_a_backend_does_not_take():
     net.hybridize(backend="strict", level=3)
     with pytest.raises(mx.MXNetError, match="Cannot find argument 'winograd'"):
         net.hybridize(backend="strict", winograd=False)
-
-
-def test_summary_of_a_hybridized_net_says_what_to_do():
-    net = nn.Dense(2)
-    net.initialize()
-    net.hybridize()
-    with pytest.raises(AssertionError, match="must not be hybridized to print summary. Call hybridize.False."):
-        net.summary(mx.nd.ones((1, 3)))
