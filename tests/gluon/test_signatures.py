@@ -157,7 +157,7 @@ def test_layer(layer):
 
 
 def test_no_layer_is_missing():
-    assert {*NN, "PReLU"} == set(nn.__all__)
+    assert {*NN, "PReLU", "SymbolBlock"} == set(nn.__all__)
     assert list(inspect.signature(nn.PReLU).parameters) == ["alpha_initializer", "in_channels", "kwargs"]
 
 
