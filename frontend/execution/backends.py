@@ -88,5 +88,5 @@ OPTIONS = ("winograd", "tune", "flush_denormals")
 
 register_backend("llvm", _llvm, OPTIONS)
 register_backend("numpy", _numpy, OPTIONS)  # the reference: they change nothing
-# What MXNet calls its own CPU library; whoever asked for it wants the fast one.
+# MXNet's name for its own CPU library: programs that ask for it want the fast backend.
 register_backend("MKLDNN", _llvm, OPTIONS)

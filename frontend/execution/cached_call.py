@@ -77,7 +77,7 @@ class CachedCall:
         self.options = dict(flags.get("backend_opts") or {})
         self.traces: list[Trace] = []
         self.releases = bool(flags.get("static_alloc"))
-        """Whether parameters that only packed copies are made of may leave memory."""
+        """Whether parameters that code reads only as packed copies may leave memory."""
         self._compiled: dict[tuple[Hashable, Context | None], Compiled] = {}
         self._lock = forks.renewed()
         self._refusals = 0
@@ -147,7 +147,7 @@ class CachedCall:
         return again
 
     def _fits(self, found: Compiled, leaves: Sequence[NDArray], device: Context | None) -> bool:
-        """Whether what the arguments do not tell is still as it was: parameters' types, sharing of memory."""
+        """Whether what the signature does not cover is unchanged: types of held arrays, sharing of memory."""
         if not found.trace.holds_on(device):
             return False
         held = self._held(found.trace, device)

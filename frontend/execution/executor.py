@@ -137,10 +137,10 @@ class Executor:
         )
 
     def _parameters(self, given: Collection[str]) -> tuple[int, ...]:
-        """Positions of the arrays that change rarely, so that what hangs on them alone is computed once.
+        """Positions of the arrays that are taken to change rarely: what depends on them alone is computed once.
 
-        Where nobody told, that is everything but what `forward` is given; or if it is given nothing, what has the name
-        of a layer's parameter. A wrong guess costs time, no more.
+        These are all but the inputs that the caller named, or that `forward` was given. Where neither says anything,
+        they are those whose names end like a layer's parameters. A wrong guess costs time only.
         """
         inputs = self._inputs or given
         names = [node.name for node in self._arguments]

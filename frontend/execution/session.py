@@ -82,8 +82,8 @@ class Session:
     ) -> list[np.ndarray]:
         """The outputs, in memory of their own; arrays that the graph writes to have their new values.
 
-        `release(k)` gives up the array of input k, if it can, once only compiled code's own copy of it is needed; it
-        returns how many bytes that were.
+        `release(k)` is called when only compiled code's packed copy of input k is needed: it frees the array, if it
+        can, and returns how many bytes that frees.
         """
         if monitor is not None:
             run_monitored(self.graph, inputs.elements, monitor.callback, monitor.inputs_too, monitor.as_bound)

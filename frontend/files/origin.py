@@ -56,7 +56,7 @@ class Origin:
         try:
             now = _identity(os.stat(path))
         except OSError:
-            return True  # removed: nobody finds it, to change it
+            return True  # removed: it cannot be changed any more
         return now[:2] != tuple(facts[:2]) or now == tuple(facts)
 
     def read(self) -> np.ndarray:

@@ -1,9 +1,9 @@
-"""`HybridBlock`: what can be compiled; and `Block`, its base, for those who look for both here.
+"""`HybridBlock`, which can be compiled. `Block`, its base, can be imported from here, too, as in MXNet.
 
-The way of a call: `net(x)` → `HybridBlock.__call__`. A compiled block that has nothing else to do goes straight into
-native code (`_fast_call`). Otherwise hooks, then `forward`, which picks one of three: Symbols in, a Symbol out;
-hybridized, the compiled call (`execution/cached_call.py`); else `hybrid_forward(mx.nd, …)`, operator by operator. So
-does a hybridized block that contains one which cannot be compiled (`_interpret`).
+A call goes `net(x)` → `HybridBlock.__call__`. A compiled block without hooks goes straight into native code
+(`_fast_call`). Otherwise hooks, then `forward`, which picks one of three: Symbols in, a Symbol out;
+hybridized, the compiled call (`execution/cached_call.py`); else `hybrid_forward(mx.nd, …)`, operator by operator. The
+last also serves a hybridized block that contains one which cannot be compiled (`_interpret`).
 """
 
 from __future__ import annotations

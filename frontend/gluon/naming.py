@@ -37,7 +37,7 @@ class BlockScope:
         self._counter: dict[str, int] = {}
 
     def __enter__(self) -> BlockScope:
-        if not self._block._empty_prefix:  # a block without a prefix is transparent: the outer scope goes on
+        if not self._block._empty_prefix:  # a block without a prefix opens no scope: names continue in the outer one
             prefix = names.Prefix(self._block.prefix)
             prefix.__enter__()
             _open.stack.append((self, prefix))

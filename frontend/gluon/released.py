@@ -52,17 +52,18 @@ class Releasable:
             self._origin = self._released = None
 
     def _came_from(self, origin: Origin) -> None:
-        """The array has the very elements of a file, and nobody has written to it yet."""
+        """Notes that the array has the elements of a file, and has not been written to."""
         data = self._data
         if data is not None and not self._replicas:
             origin.forget()
             self._origin = origin, data.storage().version
 
     def _release(self) -> int:
-        """Gives the array's memory up until somebody asks for it: if nobody else has it, nor a view of it, and it has
-        the elements of a file that is still the same. One that was asked for after that is not released again.
+        """Frees the array until it is asked for; returns how many bytes that frees.
 
-        Returns how many bytes that were."""
+        Only if nothing else refers to it or to a view of it, and it has the elements of a file that is unchanged. An
+        array that has been read again is not released a second time.
+        """
         with _releasing:
             data: Any = self.__dict__["_data"]
             if data is None or self._origin is None or data._grad_state is not None:
@@ -71,14 +72,14 @@ class Releasable:
             storage = data.storage()
             if storage.version != version or not origin.is_intact():
                 return 0
-            self._released, self.__dict__["_data"] = storage, None  # nobody finds it from now on
+            self._released, self.__dict__["_data"] = storage, None  # from now on no other thread finds it
             if sys.getrefcount(data) > _ONE or sys.getrefcount(data._array) > _ONE:
                 self.__dict__["_data"], self._released = data, None
                 return 0
             return data._array.nbytes
 
     def _restore(self, overwritten: bool = False) -> None:
-        """Puts a released array back; `overwritten`: with any elements if need be, as the caller writes to all."""
+        """Puts a released array back. `overwritten`: the caller writes to all elements, so they need not be read."""
         with _releasing:
             if self._released is None or self._origin is None:
                 return  # it is there, or another thread has just done it

@@ -1,7 +1,7 @@
 """Nested arguments and results: lists and tuples of arrays (and Nones), flattened and rebuilt as they were.
 
-A *form* is the nesting with every array replaced by None's counterpart: `ARRAY` for an array, None for None, and a
-tuple (kind, forms…) for a sequence, where kind is its class. Forms are hashable and compare.
+A *form* is the nesting without the arrays: `ARRAY` for an array, None for None, and a tuple (class, form, form, …) for
+a sequence. Forms are hashable, and equal when the nesting is.
 """
 
 from __future__ import annotations

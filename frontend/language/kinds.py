@@ -4,7 +4,7 @@ What `mx.np` and `mx.npx` return is always of the new kind. An operator of `mx.n
 one, so layers made of such operators work with both (MXNet refuses a mixture).
 
 The package `numpy` declares which classes are each other's counterparts (`declare_pairs`). They have the same layout,
-so an object that nobody else has seen yet becomes one of the other kind by a change of its class.
+so a new object is turned into the other kind by changing its class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def declare_pairs(new: Mapping[type, type]) -> None:
 
 
 def as_np(value: Any) -> Any:
-    """Makes arrays and symbols that nobody else has seen into those of `mx.np`; lists of them, too."""
+    """Turns arrays and symbols, or lists of them, into those of `mx.np`. Only the caller may refer to them."""
     if isinstance(value, (list, tuple)):
         return [as_np(x) for x in value]
     if not _NEW:
@@ -38,7 +38,7 @@ def as_np(value: Any) -> Any:
 
 
 def as_nd(value: Any) -> Any:
-    """The other way round."""
+    """Turns an array or symbol of `mx.np` into the old kind. Only the caller may refer to it."""
     kind = _OLD.get(value.__class__)
     if kind is not None:
         value.__class__ = kind

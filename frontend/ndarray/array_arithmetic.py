@@ -137,7 +137,7 @@ def _operator(name: str) -> Callable[[NDArray, Any], Any]:
         if isinstance(other, numeric_types):
             return invoke(_op(right_number), (self,), {"scalar": float(other)})
         if isinstance(other, Array) and other._symbolic:
-            return NotImplemented  # an array beside a symbol, in a block that is being traced: the symbol's business
+            return NotImplemented  # while tracing, the symbol's reflected operator records it
         raise TypeError(f"type {type(other)} not supported")
 
     return method

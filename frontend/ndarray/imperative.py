@@ -28,7 +28,7 @@ _FRESH = 0x0001 | 0x0004 | 0x0400
 
 
 class _Call:
-    """What an operator with certain attributes amounts to: parsed attributes, number of inputs and of results."""
+    """What follows from an operator and its attributes: parsed attributes, numbers of inputs and of results."""
 
     __slots__ = ("arity", "attrs", "context", "visible")
 
@@ -44,7 +44,7 @@ _calls: dict[Operator, dict[Any, _Call]] = {}
 
 
 def _call(op: Operator, raw: dict[str, Any]) -> _Call:
-    """The `_Call` of these raw attributes, remembered as far as they are hashable."""
+    """The `_Call` of these raw attributes, cached if they are hashable."""
     known = _calls.get(op)
     if known is None:
         known = _calls[op] = {}

@@ -80,7 +80,7 @@ class NDArray(Array):
 
     @staticmethod
     def _wrap(array: np.ndarray) -> NDArray:
-        """The NDArray on a C-contiguous array that nobody else will write to."""
+        """The NDArray on a C-contiguous array, which is its own from now on."""
         x = _new(NDArray)
         x._array = array
         x._storage = None

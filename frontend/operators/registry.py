@@ -30,7 +30,7 @@ Shape = tuple[int, ...]
 
 
 class OperatorError(MXNetError, IRError):
-    """An operator refuses its inputs or attributes: MXNetError to the user, IRError to whoever builds a graph."""
+    """An operator refuses its inputs or attributes: users see an MXNetError, code that builds graphs an IRError."""
 
 
 @dataclass(eq=False)

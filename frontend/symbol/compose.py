@@ -17,7 +17,7 @@ from gluonjit.symbol.graph import Entry, Node, hidden_keys
 
 
 def attr_string(key: str, value: Any) -> str:
-    """How MXNet writes attribute `key`: `str` of the Python value, and a NumPy name for a dtype."""
+    """Attribute `key` as MXNet writes it: `str` of the Python value; for a dtype, NumPy's name."""
     if isinstance(value, DType):
         return value.numpy.name
     if key == "dtype" and value is not None and not isinstance(value, str):

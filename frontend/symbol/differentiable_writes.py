@@ -89,7 +89,7 @@ class _Write:
         return self.emit("Concat", parts, dim=axis)
 
     def scattered(self, x: Entry, new: Sequence[Entry], axes: Sequence[tuple[int, range]], shape: Shape) -> Entry:
-        """`along` for every so manyth place: old and new ones side by side, from which each place takes its own."""
+        """`along` for a step other than 1: each place takes its element out of old and new ones, concatenated."""
         (axis, places), rest = axes[0], axes[1:]
         index = np.arange(shape[axis])
         kept = self.emit("take", [x, self.constant(np.array(places))], axis=axis) if rest or not new else x

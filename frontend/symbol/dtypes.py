@@ -16,7 +16,7 @@ from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.shapes import PROBES
 
 FREE_INPUTS = set("indices index index_vector condition shape_like length sequence_length".split())
-"""Names of inputs whose element type says nothing about the others': they select, or count."""
+"""Names of inputs whose element type is independent of the others': indices and lengths."""
 
 
 RANGE = re.compile("(^|_)(min|max)(_|$)")
@@ -70,7 +70,7 @@ def _quantized(names: Sequence[str], ins: Sequence[DType | None]) -> list[DType 
 
 
 def _stated(attrs: Mapping[str, Any]) -> DType | None:
-    """The attribute `dtype`, where an operator has one and it says something."""
+    """The attribute `dtype` as a type; None where there is none, or it is not set."""
     value = attrs.get("dtype")
     return None if value is None else types.dtype(value)
 
@@ -79,7 +79,7 @@ _types: dict[Any, tuple[DType, ...]] = {}
 
 
 def _trial(node: Node, ins: list[DType]) -> tuple[DType, ...]:
-    """Result types of the operator, found on made-up shapes; () when none of them suits, or the types do not."""
+    """Result types of the operator, inferred with probe shapes; () when it takes none of these, or not the types."""
     op, attrs = node.op, node.parsed
     assert op is not None
     key = (node.key, tuple(ins))

@@ -26,7 +26,7 @@ class Node:
     * `attrs`: what was passed, as MXNet would write it: strings; no defaults. User attributes are `__like_this__`.
     * `parsed`: the operator's attributes with defaults, in canonical Python form; {} for a variable.
     * `inputs`: entries, in the operator's order.
-    * `versions`: what a file says of each input besides; see `symbol.json_writer`. () if it is from no file.
+    * `versions`: the version that a file gives each input (see `symbol.json_writer`); () for a node from no file.
     * `loc`: where in the user's program it was made, while tracing.
     """
 

@@ -33,13 +33,13 @@ from gluonjit.symbol.subgraph import Subgraph
 from gluonjit.util import is_np_shape
 
 MAX_DEPTH = 16
-"""Of graphs within graphs."""
+"""How deep graphs may be nested."""
 
 MAX_OUTPUTS = 1 << 20
-"""Of all operators that may have as many as an attribute says: outputs have names, so they cost time and memory."""
+"""Limit for operators whose number of outputs is an attribute: every output has a name, which takes time and memory."""
 
 PYTHON_OPERATORS = {"Custom", "_Native", "_NDArray"}
-"""What they compute was written in Python, by the program that saved the graph; files never run any code."""
+"""Operators that the saving program wrote in Python: a file has no code for them, and never runs any."""
 
 GRAPH_KEYS = {"nodes": True, "arg_nodes": True, "heads": True, "node_row_ptr": False, "attrs": False}
 NODE_KEYS = {"op": True, "name": True, "inputs": True}
@@ -66,7 +66,7 @@ class Summary(NamedTuple):
     operators: dict[str, int]
     """How many nodes each operator has, under the name that it has here."""
     unknown: dict[str, list[str]]
-    """The names of the nodes whose operators there are none of, by operator."""
+    """The names of nodes of unknown operators, by operator."""
     variables: list[str]
     heads: list[str]
     """The names of the nodes whose outputs are the graph's."""
@@ -116,9 +116,9 @@ class _Reader:
     def __init__(self, name: str, outer: _Reader | None = None) -> None:
         self.name = name
         self.depth: int = outer.depth + 1 if outer else 0
-        """In how many graphs this one lies."""
+        """How many graphs enclose this one."""
         self.visible: dict[Node, int] = {}
-        """How many outputs each node has; counting them takes time, and edges may be many."""
+        """The number of outputs of each node, kept because counting takes time and there may be many edges."""
         self.outputs_left: int = outer.outputs_left if outer else MAX_OUTPUTS
 
     def fail(self, where: str, found: str, expected: str) -> NoReturn:

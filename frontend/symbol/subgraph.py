@@ -64,7 +64,7 @@ class Subgraph:
         return Subgraph(self.heads, (), self._program, self.modes)
 
     def result_types(self, types: Sequence[TensorType]) -> list[TensorType]:
-        """Types of the outputs for these of the inputs. IRError when an operator does not fit them."""
+        """Types of the outputs for inputs of these types. IRError when an operator does not accept them."""
         table: dict[Entry, TensorType] = {(v, 0): t for v, t in zip(self.inputs, types, strict=True)}
         for node in self.nodes:
             assert node.op is not None
@@ -100,7 +100,7 @@ def cut(
     program: Sequence[Node] | None = None,
     modes: Mapping[Node, bool] | None = None,
 ) -> tuple[Subgraph, list[Origin]]:
-    """The part of a graph that lies `inside` of a body, on copies of its nodes; and the origin of each of its inputs.
+    """A copy of the part of a graph that is `inside` a body, and the origin of each of its inputs.
 
     `variables` are what the body is given. Outputs are always those of operators: copies, where they would be inputs.
     `program` are the body's operators in program order, if that is known.
@@ -112,7 +112,7 @@ def cut(
     copies: dict[Node, Node] = {}
 
     def known(entry: Entry) -> Entry:
-        """The entry in the copied graph; an input stands for what is not of it."""
+        """The entry in the copied graph; entries from outside become inputs."""
         if entry not in table:
             node, k = entry
             name = node.output_names[k]
@@ -143,7 +143,7 @@ def cut(
 
 
 def _post_order_within(outputs: Sequence[Entry], inside: Callable[[Node], bool]) -> list[Node]:
-    """The nodes inside that the outputs need, inputs before users; what lies outside is not entered."""
+    """The nodes inside that the outputs need, inputs before users."""
     order: list[Node] = []
     seen: set[Node] = set()
     for head, _ in outputs:

@@ -1,6 +1,6 @@
-"""Facts: what a program, while traced, has seen of types. A graph serves those signatures for which all still hold.
+"""Facts: what a traced program has learned of types. Its graph serves the signatures for which all facts hold.
 
-A fact is a kind and the entries it is about, mapped to the value seen.
+A fact is a kind and the entries that it is about; a table maps it to the value seen.
 """
 
 from __future__ import annotations
@@ -27,6 +27,6 @@ KINDS: dict[str, Callable[..., Any]] = {
 
 
 def value(fact: Fact, types: Mapping[Entry, TensorType]) -> Any:
-    """What the program would see, were the types these."""
+    """What the program would see if the types were these."""
     kind, *entries = fact
     return KINDS[kind](*(types[e] for e in entries))

@@ -49,7 +49,7 @@ class Held(Protocol):
         """The variable that stands for it in graphs."""
 
     def _release(self) -> int:
-        """Gives the array's memory up, if nobody else has it and it can be read again; how many bytes that were."""
+        """Frees the array, if nothing else refers to it and it can be read again; how many bytes that frees."""
 
     def found_shape(self, shape: Shape) -> None:
         """Completes the shape, and initializes the array if that waited for it."""

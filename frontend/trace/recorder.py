@@ -48,7 +48,7 @@ class Recorder:
     """What `current_trace()` gives while a trace runs.
 
     `training` and `context` are the mode it was started in and its arguments' device. `nodes` are the operators in
-    program order; `types` the types of all entries, except those that hang on a parameter whose shape is not known
+    program order; `types` the types of all entries, except those that depend on a parameter whose shape is not known
     yet: these are in `partial`.
     """
 
@@ -396,7 +396,7 @@ class Recorder:
         return seen
 
     def type(self, handle: TracedSymbol) -> TensorType:
-        """The type of an array, without noting that anyone asked. TraceError while it hangs on an open parameter."""
+        """The type of an array, without noting a fact. TraceError while it depends on a parameter of unknown shape."""
         entry = read(handle)
         if entry not in self.types:
             self.refuse(
@@ -436,7 +436,7 @@ class Recorder:
 
 
 def _alike(x: NDArray, handle: TracedSymbol) -> Any:
-    """The symbol that nobody has seen yet, of the kind that `x` is: of `mx.nd` or of `mx.np`."""
+    """A new symbol as the kind that `x` is: of `mx.nd` or of `mx.np`."""
     return as_np(handle) if x._numpy else handle
 
 

@@ -1,4 +1,4 @@
-"""`trace(block, args)`: runs `hybrid_forward` once on symbols whose types are known; a `Trace` is what is left of it.
+"""`trace(program, args)`: runs `hybrid_forward` once on symbols whose types are known, and returns a `Trace`.
 
 The graph of a trace is untyped: `Trace.graph` types it for any signature for which the recorded facts hold.
 """

@@ -1,6 +1,6 @@
-"""The types of a graph that grows node by node, some of which hang on shapes that are not known yet.
+"""The types of a graph that grows node by node. Some depend on shapes that are not known yet.
 
-These are parameters' whose initialization is deferred, and such of `zeros((0, 4))`, where 0 is any number.
+Unknown are shapes of parameters whose initialization is deferred, and those of `zeros((0, 4))`, where 0 is any number.
 """
 
 from __future__ import annotations
