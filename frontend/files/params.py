@@ -28,7 +28,7 @@ import numpy as np
 from gluonjit.base import CheckpointError, MXNetError
 from gluonjit.files import array_names, atomic, origin, sparse
 from gluonjit.files.type_flags import TYPE_FLAGS
-from gluonjit.ir.types import DType, TensorType, dtype_of
+from gluonjit.ir.types import DType, dtype_of
 from gluonjit.ir.types import dtype as ir_dtype
 from gluonjit.util import is_np_shape
 
@@ -219,7 +219,7 @@ class _Reader:
         """The elements of an array: the one place that copies out of the file."""
         size = self.size(shape, type, what)
         if size > self.left():
-            self.fail(f"{what} is {TensorType(type, tuple(shape))}", f"{size} bytes of it, but {self.left()} are left")
+            self.fail(f"{what} is {_shown(type, shape)}", f"{size} bytes of it, but {self.left()} are left")
         is_bool = type.kind == "b"
         stored = np.dtype(np.uint8) if is_bool else type.numpy
         count = size // type.itemsize
@@ -238,7 +238,7 @@ class _Reader:
     def size(self, shape: Sequence[int], type: DType, what: str) -> int:
         """Bytes of an array. Even of an empty one, the dimensions may be more than NumPy can multiply."""
         if math.prod(n or 1 for n in shape) * type.itemsize >= 1 << 63:
-            self.fail(f"{what} is {TensorType(type, tuple(shape))}", "less than 2**63 bytes")
+            self.fail(f"{what} is {_shown(type, shape)}", "less than 2**63 bytes")
         return math.prod(shape) * type.itemsize
 
     def sparse(
@@ -291,3 +291,8 @@ def chunks(arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> Iterator[
     for name in names:
         encoded = name.encode()
         yield struct.pack("<Q", len(encoded)) + encoded
+
+
+def _shown(type: DType, shape: Sequence[int]) -> str:
+    """As a `TensorType` prints, which there is none of for the sizes that damaged files ask for."""
+    return f"{type}[{','.join(map(str, shape))}]"
