@@ -118,14 +118,15 @@ class Executor:
         training = bool(is_train)
         session = self._sessions.get(training)
         if session is None:
-            session = self._sessions[training] = self._compiled(training, kwargs)
+            session = self._sessions[training] = self.session(training, kwargs)
         outputs = session.run(session.inputs([*self.arg_arrays, *self.aux_arrays]), self._monitor)
         for (node, _), own, new in zip(self._symbol._heads, self.outputs, outputs):
             if node.op is not None:
                 overwrite(own, new)
         return self.outputs
 
-    def _compiled(self, training: bool, given: Collection[str]) -> Session:
+    def session(self, training: bool, given: Collection[str] = ()) -> Session:
+        """The compiled graph for arrays like those bound, in their order; `given`: which change in each call."""
         graph = self._graph(training)
         return Session(
             graph,

@@ -41,6 +41,8 @@ numpy_packages = Late("numpy.namespaces")
 
 executor_class = Late("execution.executor")
 """`()`: `Executor`, which `mx.sym` offers, too."""
+cached_op_class = Late("execution.cached_op")
+"""`()`: `CachedOp`, which `mx.nd` offers, too."""
 bind = Late("execution.executor")
 simple_bind = Late("execution.executor")
 """`Symbol.bind` and `Symbol.simple_bind`."""

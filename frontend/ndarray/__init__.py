@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gluonjit.language import loop_contract
+from gluonjit.language import late, loop_contract
 from gluonjit.language.kinds import lazy_packages
 from gluonjit.language.namespace import Flavour, populate
 from gluonjit.language.running import running
@@ -28,5 +28,7 @@ _numpy_packages = lazy_packages(__name__, symbolic=False)
 
 
 def __getattr__(name: str) -> Any:
-    """`np` and `npx` are made when they are first asked for."""
+    """`np`, `npx` and `CachedOp` are made when they are first asked for."""
+    if name == "CachedOp":
+        return late.cached_op_class()
     return _numpy_packages(name) or _of_operators(name)

@@ -1,5 +1,6 @@
 """`mx.rnn`: recurrent networks of symbols, from before Gluon; their checkpoints; sentences in buckets."""
 
+from gluonjit.rnn import io, rnn, rnn_cell
 from gluonjit.rnn.cell_containers import BidirectionalCell, SequentialRNNCell
 from gluonjit.rnn.checkpoints import do_rnn_checkpoint, load_rnn_checkpoint, rnn_unroll, save_rnn_checkpoint
 from gluonjit.rnn.convolutional_cells import BaseConvRNNCell, ConvGRUCell, ConvLSTMCell, ConvRNNCell
@@ -28,7 +29,10 @@ __all__ = [
     "ZoneoutCell",
     "do_rnn_checkpoint",
     "encode_sentences",
+    "io",
     "load_rnn_checkpoint",
+    "rnn",
+    "rnn_cell",
     "rnn_unroll",
     "save_rnn_checkpoint",
 ]

@@ -1,0 +1,79 @@
+"""`mx.nd.CachedOp`: a symbol called with arrays. Hybridized blocks of MXNet are made of it; programs use it, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gluonjit.base import MXNetError
+from gluonjit.execution.executor import Executor
+from gluonjit.execution.session import Monitor, Session
+from gluonjit.ir.opdef import did_you_mean
+from gluonjit.ir.types import type_of
+from gluonjit.language import late
+from gluonjit.language.kinds import as_np
+from gluonjit.language.modes import is_training
+from gluonjit.ndarray import NDArray
+
+_FLAGS: tuple[str, ...] = ("static_alloc", "static_shape", "inline_limit", "forward_bulk_size", "backward_bulk_size")
+_FLAGS += ("data_indices", "param_indices", "subgraph", "is_dynamic")
+"""How MXNet allots memory and groups operators: none has an effect on what is computed, nor any here."""
+
+
+class CachedOp:
+    """`op(*arrays)` computes `sym`; arrays are in the order of `sym.list_inputs()`.
+
+    Gives an array, or a list of several. Each set of element types, shapes and mode (`autograd.train_mode`) is compiled
+    when it first comes. `flags` are pairs of name and value; MXNetError for a name that MXNet does not know.
+    """
+
+    def __init__(self, sym: Any, flags: Iterable[tuple[str, Any]] = ()) -> None:
+        for key, _ in flags:
+            if key not in _FLAGS:
+                raise MXNetError(
+                    f"Cannot find argument '{key}', Possible Arguments: {', '.join(_FLAGS)}{did_you_mean(key, _FLAGS)}"
+                )
+        self.is_np_sym = bool(sym._numpy)
+        self._symbol = sym.__copy__()
+        names = sym.list_inputs()
+        arguments, aux = sym.list_arguments(), sym.list_auxiliary_states()
+        if len(set(names)) != len(names):
+            raise ValueError(f"Duplicate names detected, {names}")
+        self._names, self._count = names, len(arguments)
+        self._order = [names.index(name) for name in (*arguments, *aux)]
+        self._sessions: dict[Any, Session] = {}
+        self._monitor: Monitor | None = None
+
+    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        if kwargs:
+            raise TypeError(f"CachedOp.__call__ got unexpected keyword argument(s): {', '.join(kwargs)}")
+        if len(args) != len(self._names):
+            raise MXNetError(f"CachedOp takes {len(self._names)} arrays ({', '.join(self._names)}), got {len(args)}")
+        for name, x in zip(self._names, args):
+            if not isinstance(x, NDArray):
+                raise TypeError(f"CachedOp computes on NDArrays, got a {type(x).__name__} for {name}")
+        arrays = [args[k] for k in self._order]
+        training = is_training()
+        key = training, *(type_of(x._array) for x in arrays)
+        session = self._sessions.get(key)
+        if session is None:
+            executor = Executor(self._symbol, args[0].context, arrays[: self._count], arrays[self._count :])
+            session = self._sessions[key] = executor.session(training)
+        results = [NDArray._wrap(x) for x in session.run(session.inputs(arrays), self._monitor)]
+        if out is not None:
+            targets = out if isinstance(out, (list, tuple)) else [out]
+            if len(targets) != len(results):
+                raise MXNetError(f"CachedOp gives {len(results)} arrays, out has {len(targets)}")
+            for target, result in zip(targets, results):
+                target[:] = result
+            return out
+        if self.is_np_sym:
+            results = as_np(results)
+        return results[0] if len(results) == 1 else results
+
+    def _register_op_hook(self, callback: Callable[..., None] | None, monitor_all: bool = False) -> None:
+        """Has `callback(name, operator, array)` see every operator's results; `monitor_all`: inputs, too."""
+        self._monitor = Monitor(callback, monitor_all, as_bound=False) if callback else None
+
+
+late.cached_op_class.provide(lambda: CachedOp)
