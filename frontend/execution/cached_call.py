@@ -28,7 +28,7 @@ from gluonjit.runtime import forks
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.fast_call import fast_call
 from gluonjit.runtime.storage import EPOCH, Storage
-from gluonjit.trace import block_attributes
+from gluonjit.trace.block_attributes import Attributes
 from gluonjit.trace.protocols import Program
 from gluonjit.trace.tracing import Trace, alias_pattern, flatten, trace
 
@@ -86,7 +86,9 @@ class CachedCall:
 
     def __call__(self, *args: Any) -> Any:
         leaves, form = flatten(args)
-        return self._run(self._find(args, leaves, form), leaves)
+        found = self._find(args, leaves, form)
+        found.trace.attributes.set_again()
+        return self._run(found, leaves)
 
     def compile(self, *args: Any) -> Compiled:
         """Traces and compiles for arguments like `args`, without running."""
@@ -112,10 +114,11 @@ class CachedCall:
                 return found
             alike = (t for t in self.traces if t.form == form and t.in_kinds == kinds)
             known = next((t for t in alike if self._serves(t, types, training, leaves, device)), None)
+            new = known is None
             if known is None:
                 known = trace(self.block, args)
-                block_attributes.remember(known.attributes, self, known)
-                self.traces.append(known)
+                if known.attributes.keep(self):
+                    self.traces.append(known)
                 self._refused_last = False
             session = Session(
                 known.graph(types, training),
@@ -126,14 +129,22 @@ class CachedCall:
                 streams=known.streams(training),
             )
             found = Compiled(known, session, known.input_types(types), device)
-            self._compiled[key, device] = found
-            return found
+            if not known.attributes.stale:
+                self._compiled[key, device] = found
+        if new:
+            known.attributes.announce()
+        return found
 
-    def forget(self, trace: Trace) -> None:
-        """Drops a trace, and what was compiled from it: an attribute that its program read is another one now."""
+    def forget(self, log: Attributes) -> None:
+        """Drops the trace with this log, and what was compiled from it."""
         with self._lock:
-            self.traces = [t for t in self.traces if t is not trace]
-            self._compiled = {key: c for key, c in self._compiled.items() if c.trace is not trace}
+            self.traces = [t for t in self.traces if t.attributes is not log]
+            self._compiled = {key: c for key, c in self._compiled.items() if c.trace.attributes is not log}
+            self.block._fast_call = None
+
+    def look_again(self) -> None:
+        """Has the next call come here, even if its signature is the last one's."""
+        with self._lock:
             self.block._fast_call = None
 
     def tries_again(self) -> bool:
@@ -229,7 +240,9 @@ class CachedCall:
         fast = fast_call(callee, given, rest, prepared, epoch, wrapper, self.block._slow_call, bare)
         with self._lock:
             current = any(c is compiled for c in self._compiled.values())
-            if current and self.block._cached is self:  # else the block has changed meanwhile
+            if (
+                current and known.attributes.as_set and self.block._cached is self
+            ):  # else the block has changed meanwhile
                 self.block._fast_call = fast
 
 

@@ -66,12 +66,13 @@ class Block:
                 )
             self._reg_params[name] = value
             self._structure_changed()
-        before = self.__dict__.get(name, block_attributes.MISSING)
+        before = block_attributes.held(self, name)
         super().__setattr__(name, value)
         block_attributes.changed(self, name, before, sys._getframe(1))
 
     def __delattr__(self, name: str) -> None:
-        before = self.__dict__.get(name, block_attributes.MISSING)
+        block_attributes.deleting(self, name)
+        before = block_attributes.held(self, name)
         super().__delattr__(name)
         block_attributes.changed(self, name, before, sys._getframe(1))
 

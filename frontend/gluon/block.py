@@ -249,6 +249,8 @@ class HybridBlock(Block):
             self._compiled_call().compile(*args)
         except StateChange as e:
             _interpret(e)
+        except Exception:
+            return result  # the next call fails, or not: this one is done
         return result
 
     def _run_as_python(self, x: Any, *args: Any) -> Any:

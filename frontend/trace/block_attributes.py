@@ -5,12 +5,14 @@ a later change of the attribute must drop the trace (`changed`). What it sets ha
 
 * An attribute that is read before it is set (`self.calls += 1`) makes the next call another one: no trace can stand for
   both. If the call after that sets nothing (`if self.grid is None: self.grid = ...`), that one can be traced.
-* One that is only set is left as it is; with a warning, unless it is a plain value, which every call would set alike.
+* One that is only set stays so if it is a plain value, and calls of compiled code set it again where others have set
+  something else meanwhile (`Attributes.set_again`). Else it is set once, with a warning.
 * Numbers from `random`, `numpy.random` and generators that a block holds differ in every call: no trace, either.
 
 Reads are seen by a `__getattribute__` that the class of blocks has only while a trace runs in some thread, so calls of
 compiled and of plain blocks cost what they did. Seen are attributes of blocks alone: not the elements of a list that an
-attribute holds, not globals or closures.
+attribute holds, not globals or closures. An attribute is what a block has in its dictionary or in a slot; one that is
+computed (`property`) is read by reading others, and setting it is a change whatever it does.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ import random
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import MemberDescriptorType
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,11 +34,21 @@ from gluonjit.language.running import running
 from gluonjit.language.source import quote, stacklevel, user_loc
 
 MISSING = object()
-_GENERATORS = (random.Random, np.random.RandomState, np.random.Generator)
+_GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 READERS = "_readers"
-"""The attribute of a block that holds, by name, what was traced with the value it has now."""
+"""The attribute of a block that holds, by name, the logs of the traces that have read or set it."""
+
+
+class Reader(Protocol):
+    """Who keeps a trace."""
+
+    def forget(self, log: Attributes) -> None:
+        """Drops the trace with this log: an attribute that its program read is another one now."""
+
+    def look_again(self) -> None:
+        """Has the next call look at `Attributes.set_again`: an attribute that a program sets is another one now."""
 
 
 class Attributes:
@@ -43,6 +56,10 @@ class Attributes:
 
     def __init__(self) -> None:
         self._reads: dict[int, tuple[Any, set[str]]] = {}
+        self._finals: list[tuple[Any, str, Any]] = []
+        self._reader: Callable[[], Reader | None] = lambda: None
+        self.stale = False
+        """Whether something that was read is another one now."""
         self._sets: dict[tuple[int, str], _Set] = {}
         self._generators: dict[int, tuple[Any, Any]] = {}
         for generator in (random, np.random):
@@ -51,21 +68,69 @@ class Attributes:
         """Where the program first drew random numbers, as far as `probe` was called, and the blocks it was in."""
 
     def read(self, block: Any, name: str, value: Any) -> None:
-        self._reads.setdefault(id(block), (block, set()))[1].add(name)
+        if not self._has_read(block, name) and (id(block), name) not in self._sets:
+            self._reads.setdefault(id(block), (block, set()))[1].add(name)
+            self._follow(block, name)
         if isinstance(value, _GENERATORS) and id(value) not in self._generators:
             self._generators[id(value)] = value, _state(value)
 
     def set(self, block: Any, name: str, old: Any, blocks: tuple[Any, ...]) -> None:
         if (id(block), name) not in self._sets:
-            seen = self._reads.get(id(block))
-            carried = seen is not None and name in seen[1]
             loc = user_loc(blocks[-1].name if blocks else "")
-            self._sets[id(block), name] = _Set(block, name, old, carried, loc, blocks)
+            self._sets[id(block), name] = _Set(block, name, old, self._has_read(block, name), loc, blocks)
+
+    def _has_read(self, block: Any, name: str) -> bool:
+        seen = self._reads.get(id(block))
+        return seen is not None and name in seen[1]
+
+    def _follow(self, block: Any, name: str) -> None:
+        """From now on, this log is told of changes of the attribute."""
+        with _lock:
+            followers = block.__dict__.setdefault(READERS, {})
+            alive = [ref for ref in followers.get(name, ()) if (log := ref()) is not None and not log.stale]
+            followers[name] = [*alive, weakref.ref(self)]
+
+    def keep(self, reader: Reader) -> bool:
+        """Has `reader` told of changes from now on. False if what was read has changed already, on another thread.
+
+        To be called when `check` has passed.
+        """
+        mine = [s for s in self._sets.values() if not s.carried]
+        final = [(s.block, s.name, held(s.block, s.name)) for s in mine]
+        self._finals = [f for f in final if f[2] is MISSING or _is_plain(f[2])]
+        for block, name, _ in self._finals:
+            self._follow(block, name)
+        self._reader = weakref.ref(reader)
+        self._generators.clear()
+        return not self.stale
+
+    def announce(self) -> None:
+        """Tells other traces of what this one's program has set, now that it has stayed so."""
+        for s in self._sets.values():
+            if not same(s.old, held(s.block, s.name)):
+                _tell(s.block, s.name, but=self)
 
     @property
-    def reads(self) -> Iterator[tuple[Any, str]]:
-        """(block, attribute) for all that was read."""
-        return ((block, name) for block, names in self._reads.values() for name in names)
+    def as_set(self) -> bool:
+        """Whether what the program sets is as it would leave it."""
+        return all(same(held(block, name), value) for block, name, value in self._finals)
+
+    def set_again(self) -> None:
+        """Sets what a call of the program sets."""
+        for block, name, value in self._finals:
+            if not same(held(block, name), value):
+                _put(block, name, value)
+                _tell(block, name, but=self)
+
+    def changed(self, block: Any, name: str) -> None:
+        reads = self._has_read(block, name)
+        self.stale = self.stale or reads
+        reader = self._reader()
+        if reader is not None:
+            if reads:
+                reader.forget(self)
+            else:
+                reader.look_again()
 
     @property
     def draws(self) -> bool:
@@ -79,15 +144,12 @@ class Attributes:
 
     def changes(self) -> list[_Set]:
         """The attributes that are others now than before."""
-        return [s for s in self._sets.values() if not same(s.old, vars(s.block).get(s.name, MISSING))]
+        return [s for s in self._sets.values() if not same(s.old, held(s.block, s.name))]
 
     def undo(self) -> None:
         """Puts attributes and generators back to where they were."""
         for s in self._sets.values():
-            if s.old is MISSING:
-                s.block.__dict__.pop(s.name, None)
-            else:
-                s.block.__dict__[s.name] = s.old
+            _put(s.block, s.name, s.old)
         for generator, before in self._generators.values():
             _restore(generator, before)
 
@@ -112,7 +174,8 @@ def check(log: Attributes) -> None:
             again=True,
         )
     for s in changes:
-        if _is_plain(vars(s.block).get(s.name)):
+        value = held(s.block, s.name)
+        if value is MISSING or _is_plain(value):
             continue
         warnings.warn(
             f"hybrid_forward of {s.block.name} sets self.{s.name}: hybridized, that happens when the block is traced, "
@@ -145,15 +208,38 @@ def _is_plain(value: Any) -> bool:
     return all(map(_is_plain, value)) if type(value) is tuple else type(value) in _PLAIN
 
 
-# Who read what
+# What a block has under a name
 
 
-def remember(log: Attributes, reader: Any, trace: Any) -> None:
-    """From now on, a change of an attribute that was read has `reader.forget(trace)` called."""
-    entry = weakref.ref(reader), weakref.ref(trace)
-    for block, name in log.reads:
-        readers = block.__dict__.setdefault(READERS, {})
-        readers[name] = [e for e in readers.get(name, ()) if e[1]() is not None] + [entry]
+def held(block: Any, name: str) -> Any:
+    """What the block itself has under a name, in its dictionary or in a slot; MISSING if nothing."""
+    found = block.__dict__.get(name, MISSING)
+    if found is MISSING and (slot := _slot(block, name)) is not None:
+        try:
+            found = slot.__get__(block)
+        except AttributeError:
+            pass  # a slot that is empty
+    return found
+
+
+def _put(block: Any, name: str, value: Any) -> None:
+    """Gives the block this under a name, or nothing if it is MISSING, unseen by `changed`."""
+    slot = _slot(block, name)
+    if value is not MISSING:
+        if slot is not None:
+            slot.__set__(block, value)
+        else:
+            block.__dict__[name] = value
+    elif held(block, name) is not MISSING:
+        if slot is not None:
+            slot.__delete__(block)
+        else:
+            del block.__dict__[name]
+
+
+def _slot(block: Any, name: str) -> Any:
+    found = next((vars(c)[name] for c in type(block).__mro__ if name in vars(c)), None)
+    return found if type(found) is MemberDescriptorType else None
 
 
 def changed(block: Any, name: str, old: Any, caller: Any) -> None:
@@ -161,17 +247,31 @@ def changed(block: Any, name: str, old: Any, caller: Any) -> None:
 
     What gluonjit does itself to a block's attributes is no business of any trace.
     """
-    own = caller.f_globals.get("__name__", "").partition(".")[0] == "gluonjit"
-    if own or same(old, block.__dict__.get(name, MISSING)):
+    if caller.f_globals.get("__name__", "").partition(".")[0] == "gluonjit":
         return
+    new = held(block, name)
+    elsewhere = old is new is MISSING  # a property, which may keep it anywhere
     trace = running.trace
     if trace is not None:
-        trace.attributes.set(block, name, old, tuple(trace.blocks))
-        return
-    readers = block.__dict__.get(READERS)
-    for reader, trace in readers.pop(name, ()) if readers else ():
-        if (cached := reader()) is not None:
-            cached.forget(trace())
+        if not elsewhere:
+            trace.attributes.set(block, name, old, tuple(trace.blocks))
+    elif elsewhere or not same(old, new):
+        _tell(block, name)
+
+
+def deleting(block: Any, name: str) -> None:
+    """An attribute is about to be deleted: what comes of that shows whether it was there."""
+    if running.trace is not None:
+        running.trace.attributes.read(block, name, MISSING)
+
+
+def _tell(block: Any, name: str, but: Attributes | None = None) -> None:
+    """Tells all who follow an attribute that it is another one now. The caller holds no lock."""
+    followers = block.__dict__.get(READERS)
+    for ref in followers.get(name, ()) if followers else ():
+        log = ref()
+        if log is not None and log is not but:
+            log.changed(block, name)
 
 
 # Seeing reads
@@ -179,7 +279,7 @@ def changed(block: Any, name: str, old: Any, caller: Any) -> None:
 _observed: list[Any] = []
 """The class of blocks; see `observe`."""
 _running = 0
-_lock = threading.Lock()
+_lock = threading.RLock()  # a finalizer may read attributes while this thread holds it
 if hasattr(os, "register_at_fork"):  # as in `random`
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
@@ -223,20 +323,24 @@ def _noting(self: Any, name: str) -> Any:
 
 
 def _state(generator: Any) -> Any:
+    if isinstance(generator, random.SystemRandom):
+        return object()  # no state, and other numbers whenever it is asked
     if generator is random or isinstance(generator, random.Random):
         return generator.getstate()
     if generator is np.random or isinstance(generator, np.random.RandomState):
         return generator.get_state()
-    return generator.bit_generator.state
+    return getattr(generator, "bit_generator", generator).state
 
 
 def _restore(generator: Any, state: Any) -> None:
+    if isinstance(generator, random.SystemRandom):
+        return
     if generator is random or isinstance(generator, random.Random):
         generator.setstate(state)
     elif generator is np.random or isinstance(generator, np.random.RandomState):
         generator.set_state(state)
     else:
-        generator.bit_generator.state = state
+        getattr(generator, "bit_generator", generator).state = state
 
 
 def _same_state(a: Any, b: Any) -> bool:

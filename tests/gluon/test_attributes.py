@@ -205,6 +205,7 @@ def test_what_is_only_set_is_said():
         lambda block: block.generator.standard_normal(),
         lambda block: block.old.rand(),
         lambda block: block.python.random(),
+        lambda block: block.bits.random_raw() % 1024,
     ],
 )
 def test_random_numbers_of_python_and_numpy(draw):
@@ -212,6 +213,7 @@ def test_random_numbers_of_python_and_numpy(draw):
         def __init__(self):
             super().__init__()
             self.generator, self.old, self.python = np.random.default_rng(3), np.random.RandomState(3), random.Random(3)
+            self.bits = np.random.PCG64(3)
 
         def hybrid_forward(self, F, x):
             y = x + 1
@@ -230,6 +232,21 @@ def test_random_numbers_of_python_and_numpy(draw):
     np.testing.assert_allclose(found, calls(Noisy()), rtol=1e-6)
     assert len({tuple(x) for x in found}) == 3
     assert net[0]._cached.traces and net[1]._cached is None
+
+
+def test_random_numbers_of_the_system():
+    class Noisy(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.system = random.SystemRandom()
+
+        def hybrid_forward(self, F, x):
+            return x + self.system.random()
+
+    block = Noisy()
+    block.hybridize()
+    with pytest.warns(UserWarning, match=r"(?s)noisy\d+ .*draws random numbers"):
+        assert len({float(block(X).asnumpy()[0]) for _ in range(3)}) == 3
 
 
 def test_modes_are_apart():
@@ -265,6 +282,158 @@ def test_plain_values_that_are_only_set():
         assert silent(block, X).asnumpy().tolist() == [3, 6]
     block.part.scale = 7
     assert silent(block, X).asnumpy().tolist() == [3, 6] and block.part.scale == 3
+
+
+class Sizes(gluon.HybridBlock):
+    """Each shape has a trace of its own, which sets or reads the same attribute."""
+
+    rows = 1
+
+    def hybrid_forward(self, F, x):
+        if x.shape[0] > 2:
+            return x * self.rows
+        self.rows = x.shape[0] + 5
+        return x
+
+
+def test_every_call_sets_what_a_program_sets():
+    one, two, three = nd.ones((1,)), nd.ones((2,)), nd.ones((3,))
+    plain, block = Sizes(), Sizes()
+    block.hybridize()
+    for x in (three, one, three, two, three, two, two, three, one, one, three):
+        assert block(x).asnumpy().tolist() == plain(x).asnumpy().tolist()
+        assert block.rows == plain.rows
+    for x in (one, three):
+        block.rows = plain.rows = 40
+        assert block(x).asnumpy().tolist() == plain(x).asnumpy().tolist()
+        assert block.rows == plain.rows
+
+
+def test_setting_again_keeps_traces():
+    class Counted(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            self.rows = x.shape[0]
+            return x * self.rows
+
+    block = Counted()
+    block.hybridize()
+    for n in (2, 3, 2, 3):
+        assert block(nd.ones((n,))).asnumpy().tolist() == [n] * n and block.rows == n
+    assert len(block._cached.traces) == 2
+
+
+class Slotted(gluon.HybridBlock):
+    __slots__ = ("calls", "scale")
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.calls = 2, 0
+
+    def hybrid_forward(self, F, x):
+        return x * self.scale
+
+
+class Computed(gluon.HybridBlock):
+    """Keeps an attribute where nobody looks."""
+
+    def __init__(self):
+        super().__init__()
+        self._kept = {}
+        self.scale = 2
+
+    @property
+    def scale(self):
+        return self._kept["scale"]
+
+    @scale.setter
+    def scale(self, value):
+        self._kept["scale"] = value
+
+    @scale.deleter
+    def scale(self):
+        self._kept["scale"] = 1
+
+    def hybrid_forward(self, F, x):
+        return x * self.scale
+
+
+@pytest.mark.parametrize("kind", [Slotted, Computed])
+def test_slots_and_properties(kind):
+    block = compiled(kind())
+    block.scale = 3
+    assert block(X).asnumpy().tolist() == [3, 6]
+    if kind is Computed:
+        del block.scale
+        assert block(X).asnumpy().tolist() == [1, 2]
+
+
+def test_counting_in_a_slot():
+    class Steps(Slotted):
+        def hybrid_forward(self, F, x):
+            self.calls += 1
+            return x * self.calls
+
+    block = Steps()
+    block.hybridize()
+    with pytest.warns(UserWarning, match="runs as Python"):
+        assert [block(X).asnumpy()[0] for _ in range(3)] == [1, 2, 3]
+
+
+def test_what_is_deleted_was_there():
+    class Once(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.ticket = 1
+
+        def hybrid_forward(self, F, x):
+            del self.ticket
+            return x * 2
+
+    block = Once()
+    block.hybridize()
+    assert block(X).asnumpy().tolist() == [2, 4]
+    for _ in range(2):
+        with pytest.raises(AttributeError, match="ticket"):
+            block(X)
+    block.ticket = 2
+    with pytest.warns(UserWarning, match="runs as Python"):
+        assert block(X).asnumpy().tolist() == [2, 4]
+
+
+def test_a_call_is_done_though_the_next_one_will_fail():
+    class Twice(gluon.HybridBlock):
+        left = 1
+
+        def hybrid_forward(self, F, x):
+            if not self.left:
+                raise KeyError("no call left")
+            self.left -= 1
+            return x * 2
+
+    block = Twice()
+    block.hybridize()
+    assert block(X).asnumpy().tolist() == [2, 4]
+    with pytest.raises(KeyError, match="no call left"):
+        block(X)
+
+
+def test_changes_while_another_thread_traces():
+    others = []
+
+    class Racing(Scaled):
+        def hybrid_forward(self, F, x):
+            y = x * self.scale
+            if others:
+                thread = others.pop()
+                thread.start()
+                thread.join()
+            return y
+
+    block = Racing()
+    block.hybridize()
+    others.append(threading.Thread(target=setattr, args=(block, "scale", 9)))
+    assert block(X).asnumpy().tolist() == [2, 4]
+    assert block(X).asnumpy().tolist() == [9, 18]
 
 
 def test_export_after_one_call(tmp_path):
