@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import threading
 import warnings
 import weakref
@@ -34,7 +35,6 @@ from gluonjit.language.running import running
 from gluonjit.language.source import quote, stacklevel, user_loc
 
 MISSING = object()
-_GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 READERS = "_readers"
@@ -62,8 +62,10 @@ class Attributes:
         """Whether something that was read is another one now."""
         self._sets: dict[tuple[int, str], _Set] = {}
         self._generators: dict[int, tuple[Any, Any]] = {}
-        for generator in (random, np.random):
-            self._generators[id(generator)] = generator, _state(generator)
+        self._numpy_random = sys.modules.get("numpy.random")
+        for generator in (random, self._numpy_random):
+            if generator is not None:
+                self._generators[id(generator)] = generator, _state(generator)
         self.drawn: tuple[Any, tuple[Any, ...]] | None = None
         """Where the program first drew random numbers, as far as `probe` was called, and the blocks it was in."""
 
@@ -71,7 +73,7 @@ class Attributes:
         if not self._has_read(block, name) and (id(block), name) not in self._sets:
             self._reads.setdefault(id(block), (block, set()))[1].add(name)
             self._follow(block, name)
-        if isinstance(value, _GENERATORS) and id(value) not in self._generators:
+        if _is_generator(value) and id(value) not in self._generators:
             self._generators[id(value)] = value, _state(value)
 
     def set(self, block: Any, name: str, old: Any, blocks: tuple[Any, ...]) -> None:
@@ -134,7 +136,12 @@ class Attributes:
 
     @property
     def draws(self) -> bool:
-        """Whether the program has drawn from a generator."""
+        """Whether the program has drawn from a generator.
+
+        NumPy imports `numpy.random` when it is first asked for; a program that has it imported now has drawn from it.
+        """
+        if sys.modules.get("numpy.random") is not self._numpy_random:
+            return True
         return any(not _same_state(_state(g), before) for g, before in self._generators.values())
 
     def probe(self, blocks: tuple[Any, ...]) -> None:
@@ -322,25 +329,31 @@ def _noting(self: Any, name: str) -> Any:
 # Generators
 
 
+def _is_generator(value: Any) -> bool:
+    if isinstance(value, random.Random):
+        return True
+    loaded = sys.modules.get("numpy.random")
+    return loaded is not None and isinstance(value, (loaded.RandomState, loaded.Generator, loaded.BitGenerator))
+
+
 def _state(generator: Any) -> Any:
+    """The state of a generator, or of the one behind the functions of `random` or `numpy.random`."""
     if isinstance(generator, random.SystemRandom):
         return object()  # no state, and other numbers whenever it is asked
-    if generator is random or isinstance(generator, random.Random):
-        return generator.getstate()
-    if generator is np.random or isinstance(generator, np.random.RandomState):
-        return generator.get_state()
+    for method in ("getstate", "get_state"):  # Python's, NumPy's old ones
+        if hasattr(generator, method):
+            return getattr(generator, method)()
     return getattr(generator, "bit_generator", generator).state
 
 
 def _restore(generator: Any, state: Any) -> None:
     if isinstance(generator, random.SystemRandom):
         return
-    if generator is random or isinstance(generator, random.Random):
-        generator.setstate(state)
-    elif generator is np.random or isinstance(generator, np.random.RandomState):
-        generator.set_state(state)
-    else:
-        getattr(generator, "bit_generator", generator).state = state
+    for method in ("setstate", "set_state"):
+        if hasattr(generator, method):
+            getattr(generator, method)(state)
+            return
+    getattr(generator, "bit_generator", generator).state = state
 
 
 def _same_state(a: Any, b: Any) -> bool:
