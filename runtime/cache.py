@@ -84,13 +84,16 @@ def _unusable(where: Path) -> str:
 # ---- keys
 
 
-def graph_cache_key(graph: Graph, pipeline: str, target: Hashable) -> str | None:
-    """The key of what compiling `graph` gives; None if it depends on code that is not this package's."""
+def graph_cache_key(graph: Graph, pipeline: str, target: Hashable, measured_on: int | None = None) -> str | None:
+    """The key of what compiling `graph` gives; None if it depends on code that is not this package's.
+
+    `measured_on`: on how many threads kernels were measured, if they were (`hybridize(tune=True)`).
+    """
     if not all(map(_is_ours, _functions(graph))):
         return None
     if not all(map(_is_ours, _passes(pipeline))):
         return None
-    return _digest(("graph", graph_key(graph), _attrs(graph), pipeline, target))
+    return _digest(("graph", graph_key(graph), _attrs(graph), pipeline, target, measured_on))
 
 
 def text_cache_key(text: str, target: Hashable) -> str:

@@ -42,8 +42,8 @@ def compile_graph(
     measured instead of estimated; the cache remembers what was found. `flush_denormals`: see `Executable`.
     """
     target = target or host_target()
-    name = f"{pipeline}, measured on {get_num_threads()} threads" if tune else pipeline
-    key = cache.graph_cache_key(graph, name, target) if after is None else None
+    measured_on = get_num_threads() if tune else None
+    key = cache.graph_cache_key(graph, pipeline, target, measured_on) if after is None else None
     found = cache.load(key)
     if found is None or found.interface is None:
         # Late: a process that finds its code in the cache needs neither passes nor code generation.

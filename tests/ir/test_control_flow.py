@@ -102,7 +102,7 @@ def test_text(text):
             POWERS,
             "return %next, %p",
             "return %next, %p\n  }, @a() {\n    return",
-            "needs a body and perhaps a condition",
+            "needs a body and optionally a condition",
         ),
         (BRANCH, "    return %x\n", "    return\n", "the regions must give the same types"),
         (BRANCH, "%c: bool[]", "%c: i64[]", "the condition must be a bool"),
