@@ -10,6 +10,7 @@ does not execute the front end.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 from gluonjit._version import version
@@ -103,6 +104,24 @@ def __getattr__(name: str) -> Any:
         raise no_attribute(__name__, name, __dir__())
     globals()[name] = value
     return value
+
+
+class _Lacking:
+    """The last finder of modules: it says of `from gluonjit.gluon import X` that MXNet has X and gluonjit lacks it.
+
+    Python looks for a module `gluonjit.gluon.X` when the package has no such attribute, and keeps what the package's
+    `__getattr__` said to itself.
+    """
+
+    @staticmethod
+    def find_spec(fullname: str, path: Any = None, target: Any = None) -> None:
+        if fullname.startswith("gluonjit."):
+            from gluonjit.language.mxnet_names import check_import
+
+            check_import(fullname)
+
+
+sys.meta_path.append(_Lacking)  # type: ignore[arg-type]
 
 
 def __dir__() -> list[str]:

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from gluonjit.language import mxnet_names as _mxnet_names
+
 
 class _Current(threading.local):
     """The innermost scope of this thread, as `value`."""
@@ -46,3 +48,6 @@ AttrScope._current = _Current()
 def current() -> AttrScope:
     """The scope whose attributes this thread's next symbol gets."""
     return AttrScope._current.value
+
+
+_mxnet_names.explain(__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.modes import (
     Scope,
     is_recording,
@@ -80,3 +81,6 @@ class Function:
 
     def backward(self, *output_grads: Any) -> Any:
         raise NotImplementedError
+
+
+_mxnet_names.explain(__name__)

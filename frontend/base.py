@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.language import mxnet_names as _mxnet_names
+
 
 class MXNetError(RuntimeError):
     """The error MXNet raises for what its engine refuses."""
@@ -107,3 +109,6 @@ def _as_list(obj: object) -> list:
 def data_dir() -> str:
     """The folder for models and datasets: `$MXNET_HOME`, or `~/.mxnet`."""
     return os.getenv("MXNET_HOME") or os.path.join(os.path.expanduser("~"), ".mxnet")
+
+
+_mxnet_names.explain(__name__)

@@ -7,6 +7,7 @@ from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.ir.opdef import did_you_mean
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.ndarray import NDArray
 from gluonjit.optimizer import Optimizer, get_updater
 
@@ -146,3 +147,6 @@ def create(name: str = "local") -> KVStore:
     if name.lower() not in _LOCAL:
         raise MXNetError(f"Unknown KVStore type {name!r}{did_you_mean(name.lower(), _LOCAL)}")
     return KVStore(name.lower())
+
+
+_mxnet_names.explain(__name__)

@@ -7,6 +7,7 @@ from collections import namedtuple
 from collections.abc import Mapping
 
 from gluonjit import ndarray, symbol
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
 
@@ -59,3 +60,6 @@ def load_params(prefix: str, epoch: int) -> tuple[Params, Params]:
 def load_checkpoint(prefix: str, epoch: int) -> tuple[Symbol, Params, Params]:
     """The graph, and arguments and auxiliary states of `epoch`."""
     return (symbol.load(f"{prefix}-symbol.json"), *load_params(prefix, epoch))
+
+
+_mxnet_names.explain(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gluonjit.ir.opdef import REQUIRED
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.namespace import input_names
 from gluonjit.operators.attributes import Attr
 from gluonjit.operators.custom_classes import PROPS, CustomOp, CustomOpProp, register
@@ -49,3 +50,6 @@ def get_operator_arguments(op_name: str) -> OperatorArguments:
 
 def _in_words(attr: Attr) -> str:
     return f"{attr.kind}, required" if attr.default is REQUIRED else f"{attr.kind}, optional, default={attr.default}"
+
+
+_mxnet_names.explain(__name__)

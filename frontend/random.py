@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gluonjit import ndarray
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.rng import forked, next_key, reserve, seed
 
 __all__ = ["forked", "next_key", "reserve", "seed"]
@@ -16,5 +17,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         return getattr(ndarray.random, name)
-    except AttributeError as e:
-        raise AttributeError(str(e).replace("gluonjit.ndarray.random", __name__)) from None
+    except AttributeError:
+        raise _mxnet_names.no_attribute(__name__, name, dir(ndarray.random)) from None
+
+
+_mxnet_names.explain(__name__)

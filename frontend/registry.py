@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gluonjit.ir.opdef import did_you_mean
+from gluonjit.language import mxnet_names as _mxnet_names
 
 __all__ = ["get_alias_func", "get_create_func", "get_register_func", "get_registry"]
 
@@ -90,3 +91,6 @@ def get_create_func(base_class: type, nickname: str) -> Callable[..., Any]:
 
     create.__doc__ = f"The {nickname} that a name, a dict or JSON describes; a {nickname} as it is."
     return create
+
+
+_mxnet_names.explain(__name__)

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from gluonjit.language import mxnet_names as _mxnet_names
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -169,3 +171,6 @@ def set_module(module: str | None) -> Callable[[F], F]:
         return func
 
     return decorate
+
+
+_mxnet_names.explain(__name__)

@@ -39,6 +39,7 @@ from gluonjit.image.image import (
     resize_short,
     scale_down,
 )
+from gluonjit.language import mxnet_names as _mxnet_names
 
 __all__ = [
     "Augmenter",
@@ -74,3 +75,5 @@ __all__ = [
     "resize_short",
     "scale_down",
 ]
+
+_mxnet_names.explain(__name__)

@@ -17,6 +17,7 @@ import numpy as np
 from gluonjit import ndarray as nd
 from gluonjit.base import MXNetError
 from gluonjit.image.codec import decode
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.ndarray import NDArray
 
 Box = tuple[int, int, int, int]
@@ -223,3 +224,6 @@ def random_rotate(
     """`imrotate` by random angles (degrees) between two limits."""
     size = None if src.ndim == 3 else src.shape[0]
     return imrotate(src, np.random.uniform(*angle_limits, size=size), zoom_in, zoom_out)
+
+
+_mxnet_names.explain(__name__)

@@ -28,7 +28,7 @@ from gluonjit.base import _Null, dtype_name
 from gluonjit.ir.opdef import REQUIRED
 from gluonjit.language import contrib_functions
 from gluonjit.language.array import Array
-from gluonjit.language.mxnet_names import no_attribute, place_of
+from gluonjit.language.mxnet_names import as_package, no_attribute, place_of
 from gluonjit.language.running import running
 from gluonjit.language.sampling import samplers
 
@@ -88,6 +88,7 @@ def populate(package: dict[str, Any], flavour: Flavour) -> None:
         module = types.ModuleType(f"{flavour.package}.{name}", f"`{flavour.package}.{name}`: operators.")
         _resolve_lazily(module.__dict__, name, flavour, made)
         sys.modules[module.__name__] = module
+        as_package(module.__name__)
         package[name] = module
     package["random"].__dict__.update(samplers(flavour, package["_internal"]))
     package["contrib"].__dict__.update(contrib_functions.of_both())

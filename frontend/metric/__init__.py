@@ -1,6 +1,7 @@
 """`mx.metric`: how good predictions are, summed up over batches."""
 
 from gluonjit import ndarray as ndarray
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.metric.base import (
     CompositeEvalMetric,
     CustomMetric,
@@ -40,3 +41,5 @@ __all__ = [
     "np",
     "register",
 ]
+
+_mxnet_names.explain(__name__)

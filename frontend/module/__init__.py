@@ -3,9 +3,12 @@
 They run forward: `bind`, `init_params` or `set_params` or `load`, then `forward`, `predict` or `score`.
 """
 
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.module.base_module import BaseModule
 from gluonjit.module.bucketing_module import BucketingModule
 from gluonjit.module.module import Module
 from gluonjit.module.sequential_module import SequentialModule
 
 __all__ = ["BaseModule", "BucketingModule", "Module", "SequentialModule"]
+
+_mxnet_names.explain(__name__)

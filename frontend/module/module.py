@@ -13,6 +13,7 @@ from gluonjit.execution.executor import solve_variables
 from gluonjit.gluon import SymbolBlock
 from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.ir.types import TensorType
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.model import load_checkpoint
 from gluonjit.module.base_module import BaseModule, Params, Shapes, check_described, check_input_names, described
 from gluonjit.ndarray import NDArray
@@ -388,3 +389,6 @@ def _joined(parts: Sequence[NDArray]) -> NDArray:
 
 def _resized(descriptions: Sequence[DataDesc], arrays: Sequence[NDArray]) -> list[DataDesc]:
     return [DataDesc(d.name, x.shape, d.dtype, d.layout) for d, x in zip(descriptions, arrays)]
+
+
+_mxnet_names.explain(__name__)

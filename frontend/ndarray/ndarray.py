@@ -18,6 +18,7 @@ import numpy as np
 from gluonjit.base import MXNetError, numeric_types
 from gluonjit.context import Context, cpu, placed
 from gluonjit.ir.types import DTYPES, IRError, dtype
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language import rng
 from gluonjit.language.array import Array, add_methods
 from gluonjit.language.kinds import as_np
@@ -517,3 +518,6 @@ def convert(array: np.ndarray, target: np.dtype) -> np.ndarray:
         if array.dtype not in _ELEMENT_TYPES:  # int16, complex, object, …: NumPy's own rules
             return array.astype(target)
         return support.convert(EAGER[False], array, dtype(target))
+
+
+_mxnet_names.explain(__name__)

@@ -1,5 +1,6 @@
 """`mx.optimizer`: optimizers with their settings, and learning rates per parameter."""
 
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.optimizer.optimizer import Optimizer, Updater, create, get_updater, register
 from gluonjit.optimizer.rules import (
     DCASGD,
@@ -47,3 +48,5 @@ __all__ = [
     "get_updater",
     "register",
 ]
+
+_mxnet_names.explain(__name__)

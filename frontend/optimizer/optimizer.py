@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from gluonjit.ir.opdef import did_you_mean
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.modes import no_gradients
 from gluonjit.ndarray import NDArray
 from gluonjit.training.schedules import LRScheduler
@@ -231,3 +232,6 @@ class Updater:
 
 def get_updater(optimizer: Optimizer) -> Updater:
     return Updater(optimizer)
+
+
+_mxnet_names.explain(__name__)

@@ -1,5 +1,6 @@
 """`mx.rnn`: recurrent networks of symbols, from before Gluon; their checkpoints; sentences in buckets."""
 
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.rnn import io, rnn, rnn_cell
 from gluonjit.rnn.cell_containers import BidirectionalCell, SequentialRNNCell
 from gluonjit.rnn.checkpoints import do_rnn_checkpoint, load_rnn_checkpoint, rnn_unroll, save_rnn_checkpoint
@@ -36,3 +37,5 @@ __all__ = [
     "rnn_unroll",
     "save_rnn_checkpoint",
 ]
+
+_mxnet_names.explain(__name__)

@@ -1,5 +1,6 @@
 """`mx.rnn.rnn_cell`: the cells."""
 
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.rnn.cell_containers import BidirectionalCell, SequentialRNNCell
 from gluonjit.rnn.convolutional_cells import BaseConvRNNCell, ConvGRUCell, ConvLSTMCell, ConvRNNCell
 from gluonjit.rnn.fused_cell import FusedRNNCell
@@ -24,3 +25,5 @@ __all__ = [
     "SequentialRNNCell",
     "ZoneoutCell",
 ]
+
+_mxnet_names.explain(__name__)

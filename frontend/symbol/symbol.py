@@ -17,6 +17,7 @@ from gluonjit.base import MXNetError, NotImplementedForSymbol, dtype_name
 from gluonjit.context import current_context
 from gluonjit.files.type_flags import TYPE_FLAGS
 from gluonjit.language import late
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.array import Array, add_methods
 from gluonjit.language.kinds import as_np
 from gluonjit.language.namespace import input_names
@@ -480,3 +481,6 @@ def _unpickle(rows: Sequence[tuple[Any, ...]], heads: Sequence[tuple[int, int]])
     for op, name, attrs, inputs in rows:
         nodes.append(Node(op and registry.get(op), name, attrs, [(nodes[n], k) for n, k in inputs]))
     return Symbol([(nodes[n], k) for n, k in heads])
+
+
+_mxnet_names.explain(__name__)

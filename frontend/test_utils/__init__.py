@@ -1,6 +1,7 @@
 """`mx.test_utils`: what tests of operators and models use."""
 
 from gluonjit.context import Context, current_context
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.ndarray import array
 from gluonjit.runtime import Features
 from gluonjit.symbol import Symbol
@@ -192,3 +193,5 @@ __all__ = [
     "var_check",
     "verify_generator",
 ]
+
+_mxnet_names.explain(__name__)

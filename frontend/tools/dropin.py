@@ -64,7 +64,6 @@ def install_as_mxnet(numpy_aliases: bool = False) -> None:
         )
     if not any(isinstance(finder, _Alias) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Alias())
-        sys.meta_path.append(_Lacking())
     if numpy_aliases:
         restore_numpy_names()
 
@@ -116,24 +115,4 @@ def _resolve(fullname: str) -> ModuleType:
             raise ModuleNotFoundError(f"No module named {fullname!r}{why}", name=fullname) from None
         module = found
     mxnet_names.explain(module.__name__)
-    # Python asks finders for what an import misses in a package only; this way it asks `_Lacking` for any module.
-    module.__dict__.setdefault("__path__", [])
     return module
-
-
-class _Lacking(importlib.abc.MetaPathFinder):
-    """Says of `from mxnet.gluon import X` that gluonjit lacks X.
-
-    Python looks for a module `gluonjit.gluon.X` when the package has no such attribute, and keeps what the package's
-    `__getattr__` said to itself. This finder comes last, after all that know real modules.
-    """
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        package, _, dotted = fullname.partition(".")
-        if package == _OURS and dotted and mxnet_names.has(dotted):
-            module, _, name = fullname.rpartition(".")
-            why = f"MXNet {mxnet_names.VERSION} has it, gluonjit lacks it"
-            raise ImportError(f"cannot import name {name!r} from {module!r}: {why}", name=fullname)
-        return None

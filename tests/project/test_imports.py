@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "frontend": {"ir", "passes", "codegen", "runtime"},
 }
 FRONTEND = (
+    "language.mxnet_names",
     "_version attribute base engine log lr_scheduler name registry util",
     "context",
     "files",
@@ -160,7 +161,7 @@ INSIDE_FUNCTIONS = {
     "gluonjit.runtime.compiler": {"gluonjit.runtime.build"},
     "gluonjit.runtime": {"gluonjit.runtime.features"},
     # A package that costs nothing until it is used (PEP 562), so that `import gluonjit.ir` is of the IR alone.
-    "gluonjit": {"gluonjit.language.mxnet_names.no_attribute"},
+    "gluonjit": {"gluonjit.language.mxnet_names.no_attribute", "gluonjit.language.mxnet_names.check_import"},
     # A program that hybridizes nothing needs no compiler.
     "gluonjit.execution.backends": {
         "gluonjit.runtime.compiler.compile_graph",
@@ -204,8 +205,9 @@ def checked_imports(tree: ast.AST, hidden: bool = False) -> Iterator[tuple[str, 
 
 
 def place(name: str) -> str:
-    """The part of the frontend in which a module is."""
-    return (name.split(".") + ["__init__"])[1]
+    """The part of the frontend in which a module is. Modules of all layers say with `mxnet_names` what they lack."""
+    parts = name.split(".")[1:]
+    return "language.mxnet_names" if parts[:2] == ["language", "mxnet_names"] else (parts + ["__init__"])[0]
 
 
 def upwards(module: str, imported: str) -> bool:

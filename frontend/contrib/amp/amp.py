@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from gluonjit.base import MXNetError
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.modes import no_gradients
 
 _amp_initialized = False
@@ -27,3 +28,6 @@ def scale_loss(loss: Any, optimizer_or_trainer: Any) -> NoReturn:
 
 def unscale(optimizer_or_trainer: Any) -> NoReturn:
     no_gradients("amp.unscale")
+
+
+_mxnet_names.explain(__name__)

@@ -26,6 +26,7 @@ import numpy as np
 from gluonjit import context, ndarray
 from gluonjit.base import MXNetError
 from gluonjit.gluon.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
+from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language import rng
 from gluonjit.ndarray import NDArray
 
@@ -320,3 +321,6 @@ class DataLoader:
         pool = getattr(self, "_worker_pool", None)
         if pool is not None:
             pool.terminate()
+
+
+_mxnet_names.explain(__name__)

@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from gluonjit.base import data_dir
+from gluonjit.language import mxnet_names as _mxnet_names
 
 if TYPE_CHECKING:
     from gluonjit.gluon.block import Block
@@ -101,3 +102,6 @@ def purge(root: str = ROOT) -> None:
     for name in os.listdir(root):
         if name.endswith(".params"):
             os.remove(os.path.join(root, name))
+
+
+_mxnet_names.explain(__name__)

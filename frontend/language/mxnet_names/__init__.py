@@ -123,8 +123,22 @@ def no_attribute(module: str, name: str, near: Iterable[str] = ()) -> AttributeE
     return AttributeError(text)
 
 
+def check_import(fullname: str) -> None:
+    """ImportError if MXNet has what Python has found no module for, and gluonjit nothing else of that name."""
+    module, _, name = fullname.rpartition(".")
+    if has(fullname.partition(".")[2]) and getattr(sys.modules.get(module), name, None) is None:
+        why = f"MXNet {VERSION} has it, gluonjit lacks it"
+        raise ImportError(f"cannot import name {name!r} from {module!r}: {why}", name=fullname)
+
+
+def as_package(module: str) -> None:
+    """Has Python ask finders (`gluonjit._Lacking`) for what an import misses in this module, as it does in packages."""
+    sys.modules[module].__dict__.setdefault("__path__", [])
+
+
 def forward(module: str, implementation: ModuleType) -> Callable[[str], Any]:
     """The `__getattr__` of a module of MXNet's that another one implements: private names are looked for there."""
+    as_package(module)
 
     def find(name: str) -> Any:
         if name in implementation.__dict__ and not name.startswith("__"):
@@ -152,3 +166,4 @@ def explain(module: str) -> None:
         raise no_attribute(module, name, (n for n in namespace if not n.startswith("_")))
 
     namespace.setdefault("__getattr__", __getattr__)
+    as_package(module)

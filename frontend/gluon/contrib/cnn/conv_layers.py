@@ -9,6 +9,7 @@ from gluonjit.gluon.block import HybridBlock
 from gluonjit.gluon.nn import Activation
 from gluonjit.gluon.nn.conv_layers import Size, _check_layout, _spatial
 from gluonjit.gluon.parameter import Parameter, ParameterDict
+from gluonjit.language import mxnet_names as _mxnet_names
 
 __all__ = ["DeformableConvolution", "ModulatedDeformableConvolution"]
 
@@ -265,3 +266,6 @@ class ModulatedDeformableConvolution(_Deformable):
             operands["bias"] = deformable_conv_bias
         out = F.contrib.ModulatedDeformableConvolution(**operands, name="fwd", **self._kwargs_deformable_conv)
         return out if self.act is None else self.act(out)
+
+
+_mxnet_names.explain(__name__)

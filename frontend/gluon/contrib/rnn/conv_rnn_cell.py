@@ -14,6 +14,7 @@ from gluonjit.gluon.nn.conv_layers import Size, _spatial
 from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.gluon.rnn import HybridRecurrentCell
 from gluonjit.gluon.rnn.recurrent_cell import States
+from gluonjit.language import mxnet_names as _mxnet_names
 
 __all__ = [
     "Conv1DGRUCell",
@@ -256,3 +257,6 @@ class Conv3DGRUCell(_ConvGRUCell):
     """GRU cell of (N, C, D, H, W)."""
 
     __init__ = _of_rank(3, "NCDHW")  # type: ignore[assignment]
+
+
+_mxnet_names.explain(__name__)

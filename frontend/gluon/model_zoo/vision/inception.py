@@ -10,6 +10,7 @@ from gluonjit.gluon.block import HybridBlock
 from gluonjit.gluon.contrib.nn import HybridConcurrent
 from gluonjit.gluon.model_zoo.model_store import ROOT, load_pretrained
 from gluonjit.gluon.model_zoo.vision.parts import CPU, Classifier, sequence
+from gluonjit.language import mxnet_names as _mxnet_names
 
 __all__ = ["Inception3", "inception_v3"]
 
@@ -132,3 +133,6 @@ def inception_v3(pretrained: bool = False, ctx: Any = CPU, root: str = ROOT, **k
     if pretrained:
         load_pretrained(net, "inceptionv3", ctx, root)
     return net
+
+
+_mxnet_names.explain(__name__)
