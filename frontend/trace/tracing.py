@@ -81,7 +81,9 @@ class Trace:
         # Operators whose result nothing uses are dropped here; random ones among them still count their streams.
         live = set(post_order([*outputs, *(new for _, new in written)]))
         self._nodes = [n for n in live if n.op is None] + [n for n in recorder.nodes if n in live]
-        needed = live | {entry[0] for entry, _ in written} | {e[0] for fact in self.facts for e in fact[1:]}
+        # `holds` infers what facts are about; an empty view is of an array without needing its elements.
+        asked = post_order([e for fact in self.facts for e in fact[1:]])
+        needed = {*live, *asked, *(entry[0] for entry, _ in (*written, *views.values()))}
         held = [
             (entry, origin)
             for entry, origin in recorder.inputs.values()

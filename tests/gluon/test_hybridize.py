@@ -391,6 +391,38 @@ def test_results_that_are_views_in_another_signature():
         assert x.asnumpy().min() == 3
 
 
+def test_empty_views_of_what_the_graph_needs_not():
+    class Empty(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.table = mx.nd.ones((2, 3))
+            self.weight = self.params.get("weight", shape=(2, 3), init="ones")
+
+        def hybrid_forward(self, F, x, weight):
+            return self.table[1:1], weight[1:1].T, x
+
+    net = Empty()
+    net.initialize()
+    net.hybridize()
+    for _ in range(2):
+        assert [y.shape for y in net(mx.nd.ones((1,)))] == [(0, 3), (3, 0), (1,)]
+
+
+def test_shapes_of_what_the_graph_needs_not():
+    class Asking(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.table = mx.nd.ones((2, 3))
+
+        def hybrid_forward(self, F, x):
+            return x * (self.table.T + 1).shape[0]
+
+    net = Asking()
+    net.hybridize()
+    for n in (1, 2, 1):
+        assert net(mx.nd.ones((n,))).asnumpy().tolist() == [3] * n
+
+
 def test_a_parameter_that_is_the_result():
     class Table(gluon.HybridBlock):
         def __init__(self):
