@@ -17,6 +17,7 @@ from gluonjit.base import integer_types
 from gluonjit.context import Context
 from gluonjit.ir import opdef
 from gluonjit.ir.types import I64
+from gluonjit.language.running import running
 from gluonjit.runtime import forks
 
 _lock = forks.held()
@@ -35,6 +36,10 @@ _fork = _Fork()
 def seed(seed_state: int, ctx: Context | str = "all") -> None:
     """Restarts the sequence. `ctx` names the devices to seed; all of them share one generator here."""
     global _seed, _counter
+    if running.trace is not None:
+        running.trace.refuse(
+            "mx.random.seed() cannot be compiled: every call would have to seed", "seed before the call", for_value=True
+        )
     if not isinstance(seed_state, integer_types):
         raise ValueError("seed_state must be int")
     if ctx != "all":

@@ -66,8 +66,9 @@ class Attributes:
         for generator in (random, self._numpy_random):
             if generator is not None:
                 self._generators[id(generator)] = generator, _state(generator)
-        self.drawn: tuple[Any, tuple[Any, ...]] | None = None
-        """Where the program first drew random numbers, as far as `probe` was called, and the blocks it was in."""
+        self._probed: dict[int, Any] = {}
+        self.drawn: dict[str, tuple[Any, tuple[Any, ...]]] = {}
+        """Places where generators had moved on since `probe` was last called, and the blocks that these were in."""
 
     def read(self, block: Any, name: str, value: Any) -> None:
         if not self._has_read(block, name) and (id(block), name) not in self._sets:
@@ -145,20 +146,28 @@ class Attributes:
         return any(not _same_state(_state(g), before) for g, before in self._generators.values())
 
     def probe(self, blocks: tuple[Any, ...]) -> None:
-        """Notes the place if it is the first one after which numbers are drawn."""
-        if self.drawn is None and self.draws:
-            self.drawn = user_loc(blocks[-1].name if blocks else ""), blocks
+        """Notes the place if numbers have been drawn since the last time."""
+        states = {key: _state(generator) for key, (generator, _) in self._generators.items()}
+        before = ((key, self._probed.get(key, first)) for key, (_, first) in self._generators.items())
+        if blocks and not all(_same_state(states[key], state) for key, state in before):
+            loc = user_loc(blocks[-1].name)
+            self.drawn.setdefault(str(loc), (loc, blocks))
+        self._probed = states
 
     def changes(self) -> list[_Set]:
         """The attributes that are others now than before."""
         return [s for s in self._sets.values() if not same(s.old, held(s.block, s.name))]
 
     def undo(self) -> None:
-        """Puts attributes and generators back to where they were."""
+        """Puts attributes back to where they were."""
         for s in self._sets.values():
             _put(s.block, s.name, s.old)
+
+    def rewind(self) -> None:
+        """Puts generators back to where they were."""
         for generator, before in self._generators.values():
-            _restore(generator, before)
+            if not _same_state(_state(generator), before):
+                _restore(generator, before)
 
 
 class _Set:

@@ -231,11 +231,19 @@ def trace(block: Program, args: Sequence[Any]) -> Trace:
 
 def _trace(block: Program, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int]) -> Trace:
     recorder, inputs, result = _record(block, leaves, form, pattern)
-    if recorder.attributes.draws:
-        recorder.attributes.undo()
-        recorder, _, _ = _record(block, leaves, form, pattern, probes=True)
-        recorder.attributes.undo()
-        raise block_attributes.random_draws(recorder.attributes.drawn or (None, (block,)))
+    first = recorder.attributes
+    if first.draws:
+        # Numbers that another thread has drawn are none of the program's, which draws its own in the same place again.
+        places = []
+        for _ in range(2):
+            recorder.attributes.undo()
+            recorder, inputs, result = _record(block, leaves, form, pattern, probes=True)
+            places.append(recorder.attributes.drawn)
+        where = next((found for place, found in places[0].items() if place in places[1]), None)
+        if where is not None:
+            recorder.attributes.undo()
+            first.rewind()
+            raise block_attributes.random_draws(where)
     block_attributes.check(recorder.attributes)
     if result is None:
         raise TypeError("Expected a list of symbols as input")
@@ -275,6 +283,7 @@ def _record(
             result = recorder.call(block, forms.rebuild(form, [symbols[k] for k in pattern]))
     except BaseException:
         recorder.attributes.undo()
+        recorder.attributes.rewind()
         raise
     return recorder, [recorder.variable(s) for s in symbols], result
 
@@ -291,4 +300,5 @@ def parameter_shapes(block: Program, args: Sequence[Any]) -> dict[Held, tuple[in
         raise ValueError(f"All args are None and we do not support such a case. Received args={tuple(args)}")
     recorder, _, _ = _record(block, leaves, form, range(len(leaves)))
     recorder.attributes.undo()
+    recorder.attributes.rewind()
     return recorder.deferred()

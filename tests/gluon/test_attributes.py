@@ -249,6 +249,40 @@ def test_random_numbers_of_the_system():
         assert len({float(block(X).asnumpy()[0]) for _ in range(3)}) == 3
 
 
+def test_random_numbers_of_other_threads():
+    """A thread that loads data may draw while another one traces: its sequence goes on, and the block is compiled."""
+    turns = [random.random]
+
+    class Slow(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            y = x + 1
+            if turns:
+                thread = threading.Thread(target=turns.pop())
+                thread.start()
+                thread.join()
+            return y * 2
+
+    random.seed(7)
+    numbers = [random.random() for _ in range(2)]
+    random.seed(7)
+    block = Slow()
+    block.hybridize()
+    assert silent(block, X).asnumpy().tolist() == [4, 6]
+    assert random.random() == numbers[1] and block._fast_call is not None
+
+
+def test_seeding_is_refused():
+    class Seeding(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            mx.random.seed(3)
+            return x + F.random.uniform(shape=(2,))
+
+    block = Seeding()
+    block.hybridize()
+    with pytest.raises(mx.base.TraceError, match=r"(?s)mx\.random\.seed.*mx\.random\.seed\(3\).*before the call"):
+        block(X)
+
+
 def test_modes_are_apart():
     """Random only while training: what it computes otherwise stays compiled."""
 
