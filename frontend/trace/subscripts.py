@@ -35,6 +35,9 @@ def get(x: TracedSymbol, key: Any) -> Any:
     if key == () if isinstance(key, tuple) else key is Ellipsis or _is_whole(key):
         return x
     arrays = _traced_parts(key)
+    if any(recorder.lift(part).ndim == 0 for part in arrays):
+        found = _take_as_numpy(x, key if isinstance(key, tuple) else (key,))
+        return found if found.ndim else recorder.fresh(reshaped(recorder, read(found), (1,)))
     if arrays:
         return _take(x, key)
     if isinstance(key, slice) and key.step in (None, 1) and shape:
@@ -249,6 +252,8 @@ def _index(x: TracedSymbol, part: Any) -> Entry:
     dtype = recorder.note("dtype", entry)
     if dtype.kind == "b":
         recorder.refuse("x[mask] cannot be compiled: its shape depends on the mask", "F.where(mask, x, other)", True)
+    if recorder.lift(part).ndim == 0:
+        entry = reshaped(recorder, entry, (1,))
     return entry if dtype.is_integer else _cast(recorder, entry, I64 if dtype is F64 else I32)
 
 
@@ -274,6 +279,8 @@ def _fitted(x: TracedSymbol, value: Any, shape: Shape, squeeze: Sequence[int]) -
     # The rule is `fit`'s; on a stand-in that takes no memory it says what becomes of the axes, or that nothing fits.
     stand_in = np.broadcast_to(np.zeros((), np.int8), own)
     fit(stand_in, shape, squeeze)
+    if 0 in shape:  # which `broadcast_to` takes for "as it is"
+        return read(recorder.constant(np.zeros(shape, dtype.numpy)))
     trailing = own
     if squeeze and len(trailing) > len(shape):
         trailing = tuple(n for axis, n in enumerate(trailing) if axis not in squeeze)

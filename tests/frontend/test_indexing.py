@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import gluonjit as mx
 from gluonjit import nd
 from gluonjit.ndarray import index_keys
 
@@ -262,3 +263,30 @@ def test_reshape_keywords():
         x.reshape()
     with pytest.raises(TypeError, match="Got unknown keywords in reshape: foo. Accepted"):
         x.reshape(6, foo=1)
+
+
+@pytest.mark.parametrize("numpy", [False, True], ids=["nd", "np"])
+@pytest.mark.parametrize("index", [1, -4, [], [[2, 0]]], ids=str)
+def test_index_arrays_of_any_rank_and_length_hybridized(index, numpy):
+    def program(F, x, i):
+        y, z = x + 1, x + 2
+        y[i] = 5
+        z[i, 1] = x[i, 2] * 2
+        return y, z, x[i], x[:, i], x[1, i], x[i, i], x[i, 1:]
+
+    net, plain = (mx.gluon.nn.HybridLambda(program) for _ in range(2))
+    net.hybridize()
+    arrays = mx.np if numpy else mx.nd
+    x = arrays.array(np.arange(16).reshape(4, 4))
+    one = arrays.array([3], dtype="int32")
+    for i in (one, arrays.array(np.array(index, "int32"), dtype="int32"), one, arrays.array([1, 2], dtype="int32")):
+        for found, wanted in zip(net(x, i), plain(x, i)):
+            assert found.shape == wanted.shape and (found.asnumpy() == wanted.asnumpy()).all()
+
+
+def test_one_trace_serves_index_arrays_of_all_lengths():
+    net = mx.gluon.nn.HybridLambda(lambda F, x, i: x[i])
+    net.hybridize()
+    for n in (1, 3, 2):
+        assert net(nd.arange(4), nd.arange(n)).asnumpy().tolist() == [*range(n)]
+    assert len(net._cached.traces) == 1
