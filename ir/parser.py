@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gluonjit.ir import array_literal
+from gluonjit.ir import archive, array_literal
 from gluonjit.ir.graph import LEVELS, Builder, Graph, Loc, Value
 from gluonjit.ir.lexer import ParseError, fail, tokenize
 from gluonjit.ir.opdef import did_you_mean
@@ -58,7 +58,6 @@ class _Parser:
         self.i = 0
         self.depth = 0
         self.types: dict[str, TensorType] = {}
-        self.archives: dict[str, Any] = {}
 
     # Tokens ----------------------------------------------------------------------------------------------------------
 
@@ -375,9 +374,7 @@ class _Parser:
         if Path(file).name != file or "\\" in file or "\0" in file:
             self.fail(f"{file!r} is not the plain name of a file", at)
         try:
-            if file not in self.archives:
-                self.archives[file] = np.load(self.folder / file, allow_pickle=False)
-            return array_literal.from_archive(self.archives[file][key], type_)
+            return archive.read_array(self.folder / file, key, type_)
         except Exception as e:  # a damaged archive raises nearly anything
             self.fail(f"cannot read {key!r} from {self.folder / file}: {e}", at)
 

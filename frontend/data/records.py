@@ -117,9 +117,10 @@ class MXRecordIO:
             kind, length = word >> 29, word & _MAX_LENGTH
             if magic != _MAGIC or kind not in ((2, 3) if pieces else (0, 1)):
                 raise MXNetError(f"{self.uri}: no record starts at byte {start}; is it a RecordIO file?")
-            data = file.read(length + -length % 4)
-            if len(data) < length:
+            # Asked before: a read takes memory for all that it is told to read.
+            if length > os.fstat(file.fileno()).st_size - file.tell():
                 raise MXNetError(f"{self.uri}: the record at byte {start} is cut off")
+            data = file.read(length + -length % 4)
             pieces.append(data[:length])
             if kind in (0, 3):
                 return _WORD.pack(_MAGIC).join(pieces)
@@ -165,13 +166,29 @@ class MXIndexedRecordIO(MXRecordIO):
             raise MXNetError(f"cannot open the index {self.idx_path}: {e.strerror or e}") from e
         if self.writable:
             return
-        for number, line in enumerate(self.fidx, 1):
-            key, tab, offset = line.strip().partition("\t")
-            if not tab:
-                raise MXNetError(f"{self.idx_path}:{number}: {line.strip()!r} is not key<TAB>offset")
-            self.idx[self.key_type(key)] = int(offset.split("\t")[0])
-            self.keys.append(self.key_type(key))
+        size = os.stat(self.uri).st_size
+        try:
+            for number, line in enumerate(self.fidx, 1):
+                key, position = self._entry(line.strip(), f"{self.idx_path}:{number}", size)
+                self.idx[key] = position
+                self.keys.append(key)
+        except UnicodeDecodeError as e:
+            raise MXNetError(f"{self.idx_path} is no text: {e}") from e
         self.fidx.close()
+
+    def _entry(self, line: str, where: str, size: int) -> tuple[Any, int]:
+        """(key, offset) in a line of the index; `size` is that of the file of records."""
+        text, tab, rest = line.partition("\t")
+        if not tab:
+            raise MXNetError(f"{where}: {line[:100]!r} is not key<TAB>offset")
+        digits = rest.split("\t")[0]
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and int(digits) < size):
+            raise MXNetError(f"{where}: {digits[:100]!r} is no offset in {self.uri}, which has {size} bytes")
+        try:
+            return self.key_type(text), int(digits)
+        except ValueError as e:
+            kind = getattr(self.key_type, "__name__", self.key_type)
+            raise MXNetError(f"{where}: {text[:100]!r} is no key of type {kind}") from e
 
     def close(self) -> None:
         super().close()
@@ -182,7 +199,7 @@ class MXIndexedRecordIO(MXRecordIO):
         return {**super().__getstate__(), "fidx": None}
 
     def seek(self, idx: Any) -> None:
-        """Makes the record with key `idx` the next to be read."""
+        """Makes the record with key `idx` the next to be read. KeyError if the index has no such key."""
         self._handle(writable=False).seek(self.idx[idx])
 
     def tell(self) -> int:

@@ -20,6 +20,7 @@ from numpy.lib import format as npy
 from gluonjit.base import CheckpointError, MXNetError
 from gluonjit.files import array_names, atomic, json_file
 from gluonjit.files.array_names import shown
+from gluonjit.ir.archive import MAX_HEADER, check_directory
 from gluonjit.ir.types import BF16, IRError, dtype_of
 
 DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, struct.error)
@@ -47,13 +48,15 @@ def read(
     """
     name = os.fspath(path)
     try:
-        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-            _check_members(archive, file, name, limit)
-            arrays: dict[str, np.ndarray] = {}
-            for member in archive.infolist():
-                with archive.open(member) as opened:
-                    where = f"{name}: {shown(member.filename)}"
-                    arrays[member.filename.removesuffix(".npy")] = _array(opened, member.file_size, where)
+        with open(path, "rb") as file:
+            check_directory(file)
+            with zipfile.ZipFile(file) as archive:
+                _check_members(archive, file, name, limit)
+                arrays: dict[str, np.ndarray] = {}
+                for member in archive.infolist():
+                    with archive.open(member) as opened:
+                        where = f"{name}: {shown(member.filename)}"
+                        arrays[member.filename.removesuffix(".npy")] = _array(opened, member.file_size, where)
     except CheckpointError:
         raise
     except DAMAGE as e:
@@ -127,9 +130,6 @@ def _fail(where: str, found: str, expected: str) -> NoReturn:
 
 NUMBERS = re.compile(r"[<>|=]?[fiub]\d{1,2}", re.ASCII)
 """How headers spell element types that can be read: byte order, kind, bytes."""
-
-MAX_HEADER = 10_000
-"""Bytes; as in NumPy."""
 
 
 def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype]:

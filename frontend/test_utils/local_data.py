@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bz2
-import gzip
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 
 from gluonjit import io
 from gluonjit.base import MXNetError
+from gluonjit.files import packed
 from gluonjit.gluon.utils import download as _download
 
 _MNIST = "http://data.mxnet.io/data/mnist/"
@@ -67,9 +67,9 @@ def get_mnist() -> dict[str, np.ndarray]:
     """MNIST, from the four `…-ubyte.gz` files in the current directory: images (n, 1, 28, 28) from 0 to 1, labels."""
     found: dict[str, np.ndarray] = {}
     for part, stem in (("train", "train"), ("test", "t10k")):
-        with gzip.open(download(f"{_MNIST}{stem}-labels-idx1-ubyte.gz")) as file:
+        with packed.opened(Path(download(f"{_MNIST}{stem}-labels-idx1-ubyte.gz"))) as file:
             labels = np.frombuffer(file.read()[8:], np.int8)
-        with gzip.open(download(f"{_MNIST}{stem}-images-idx3-ubyte.gz")) as file:
+        with packed.opened(Path(download(f"{_MNIST}{stem}-images-idx3-ubyte.gz"))) as file:
             images = np.frombuffer(file.read()[16:], np.uint8)
         if images.size != labels.size * 28 * 28:
             raise MXNetError(f"{stem}-images-idx3-ubyte.gz has not one image of 28x28 for each of {labels.size} labels")

@@ -2,6 +2,8 @@
 
 import io
 import pickle
+import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -154,7 +156,7 @@ def test_records_of_random_bytes(tmp_path):
 def test_wrong_record_files(tmp_path):
     with pytest.raises(ValueError, match="Invalid flag a"):
         recordio.MXRecordIO(tmp_path / "x", "a")
-    (tmp_path / "x.rec").write_bytes(b"")
+    (tmp_path / "x.rec").write_bytes(b"1234")
     (tmp_path / "x.idx").write_text("1\t0\nnonsense\n")
     with pytest.raises(MXNetError, match=r"x.idx:2: 'nonsense' is not key<TAB>offset"):
         recordio.MXIndexedRecordIO(tmp_path / "x.idx", tmp_path / "x.rec", "r")
@@ -216,3 +218,33 @@ def test_wrong_iterators():
         mx_io.NDArrayIter(np.ones(3), last_batch_handle="drop")
     with pytest.raises(AssertionError, match="Data must be list"):
         mx_io.DataBatch(nd.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"0\t8", "x.idx:1: '8' is no offset in .*x.rec, which has 8 bytes"),
+        (b"0\t-1", "'-1' is no offset"),
+        (b"0\t1.5", "'1.5' is no offset"),
+        (b"0\t" + b"9" * 30, "is no offset"),
+        (b"cat\t0", "x.idx:1: 'cat' is no key of type int"),
+        (b"\xff\t0", "x.idx is no text"),
+    ],
+)
+def test_wrong_indices(tmp_path, line, said):
+    (tmp_path / "x.rec").write_bytes(b"12345678")
+    (tmp_path / "x.idx").write_bytes(line)
+    with pytest.raises(MXNetError, match=said):
+        recordio.MXIndexedRecordIO(tmp_path / "x.idx", tmp_path / "x.rec", "r")
+
+
+def test_a_record_longer_than_its_file_takes_no_memory(tmp_path):
+    (tmp_path / "x.rec").write_bytes(struct.pack("<II", 0xCED7230A, (1 << 29) - 1))
+    file = recordio.MXRecordIO(tmp_path / "x.rec", "r")
+    tracemalloc.start()
+    try:
+        with pytest.raises(MXNetError, match="the record at byte 0 is cut off"):
+            file.read()
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

@@ -2,6 +2,7 @@
 
 import gc
 import gzip
+import io
 import multiprocessing
 import os
 import signal
@@ -19,6 +20,7 @@ import pytest
 import gluonjit as mx
 from gluonjit import nd, recordio
 from gluonjit.base import MXNetError
+from gluonjit.files import packed
 from gluonjit.gluon import data
 from gluonjit.gluon.data import vision
 
@@ -310,6 +312,43 @@ def test_cifar_100_in_its_archive(tmp_path):
     (tmp_path / "train.bin").unlink()
     assert [y for _, y in vision.CIFAR100(tmp_path)] == [0, 1, 2, 3]
     assert [y for _, y in vision.CIFAR100(tmp_path, fine_label=True)] == [0, 20, 40, 60]
+
+
+def archive_of(folder, *members):
+    with tarfile.open(folder / "cifar-10-binary.tar.gz", "w:gz") as tar:
+        for member in members:
+            tar.addfile(member, io.BytesIO(bytes(member.size)))
+
+
+def test_archives_that_are_not_cifars(tmp_path):
+    link = tarfile.TarInfo("cifar-10-batches-bin/test_batch.bin")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    archive_of(tmp_path, link)
+    with pytest.raises(MXNetError, match="test_batch.bin is a link or a folder"):
+        vision.CIFAR10(tmp_path, train=False)
+    outside = [tarfile.TarInfo(name) for name in ("../test_batch.bin", "/test_batch.bin")]
+    archive_of(tmp_path, *outside)
+    with pytest.raises(MXNetError, match="no file test_batch.bin"):
+        vision.CIFAR10(tmp_path, train=False)
+    (tmp_path / "cifar-10-binary.tar.gz").write_bytes(gzip.compress(b"nonsense" * 100))
+    with pytest.raises(MXNetError, match="damaged archive"):
+        vision.CIFAR10(tmp_path, train=False)
+    (tmp_path / "cifar-10-binary.tar.gz").write_bytes(b"nonsense")
+    with pytest.raises(MXNetError, match="damaged gzip file"):
+        vision.CIFAR10(tmp_path, train=False)
+
+
+def test_data_sets_that_unpack_to_too_much(tmp_path, monkeypatch):
+    monkeypatch.setattr(packed, "SPARE", 0)
+    big = tarfile.TarInfo("test_batch.bin")
+    big.size = 1 << 20
+    archive_of(tmp_path, big)
+    with pytest.raises(MXNetError, match="cifar-10-binary.tar.gz unpacks to .* bytes or more; .* is the most"):
+        vision.CIFAR10(tmp_path, train=False)
+    images = struct.pack(">HBB3I", 0, 8, 3, 1, 1 << 10, 1 << 10) + bytes(1 << 20)
+    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(images))
+    with pytest.raises(MXNetError, match="t10k-images-idx3-ubyte.gz unpacks to"):
+        vision.MNIST(tmp_path, train=False)
 
 
 def test_image_folders_and_records(tmp_path):

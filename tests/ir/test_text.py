@@ -2,13 +2,17 @@
 
 import random
 import re
+import struct
 import textwrap
+import zipfile
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from gluonjit.ir import opdef
+from gluonjit import nd
+from gluonjit.base import CheckpointError
+from gluonjit.ir import archive, opdef
 from gluonjit.ir.array_literal import bits
 from gluonjit.ir.graph import Builder, Loc, evaluate
 from gluonjit.ir.text import ParseError, Spill, load, parse_graph, print_graph, save
@@ -507,3 +511,44 @@ def test_elided_constants_are_for_people_only():
     assert "%0: f32[100] = constant() {value = ...}" in text
     with pytest.raises(ParseError, match="left out when the graph was printed"):
         parse_graph(text)
+
+
+def crafted(path, shape, data, method=zipfile.ZIP_STORED):
+    """An archive with the array `k`, whose header says `shape`."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}\n".encode("latin-1")
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("k.npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data)
+
+
+def test_archives_are_bounded_before_memory_is_taken(tmp_path):
+    def read():
+        parse_graph('graph() { %c = constant() {value = f32[2] file("a.npz", "k")} return %c }', folder=tmp_path)
+
+    path = tmp_path / "a.npz"
+    crafted(path, (2,), bytes(8))
+    read()
+    cases = [
+        ((1 << 40,), bytes(8), zipfile.ZIP_STORED, "not f32.2."),
+        ((2,), bytes(1 << 20), zipfile.ZIP_DEFLATED, "it has 10486.. bytes, f32.2. has 8"),
+        ((2,), bytes(8), zipfile.ZIP_BZIP2, "compressed otherwise"),
+    ]
+    for shape, data, method, said in cases:
+        crafted(path, shape, data, method)
+        with pytest.raises(ParseError, match=said):
+            read()
+    np.save(tmp_path / "a.npy", np.zeros(2, np.float32))
+    (tmp_path / "a.npy").rename(path)
+    with pytest.raises(ParseError, match="not a zip file"):
+        read()
+
+
+def test_directories_of_archives_are_bounded(monkeypatch, tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, **{f"c{k}": np.zeros(1, np.float32) for k in range(10)})
+    text = 'graph() { %c = constant() {value = f32[1] file("a.npz", "c1")} return %c }'
+    parse_graph(text, folder=tmp_path)
+    monkeypatch.setattr(archive, "MAX_DIRECTORY", 100)
+    with pytest.raises(ParseError, match="a directory of 5.. bytes; 100 is the most"):
+        parse_graph(text, folder=tmp_path)
+    with pytest.raises(CheckpointError, match="a directory of"):
+        nd.load(str(path))

@@ -6,13 +6,12 @@ changes each of them.
 
 from __future__ import annotations
 
-import gzip
 import os
 import struct
 import tarfile
 import warnings
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from gluonjit import image
 from gluonjit import ndarray as nd
 from gluonjit.base import MXNetError, data_dir
 from gluonjit.data import records
+from gluonjit.files import packed
 from gluonjit.gluon.data import dataset
 from gluonjit.gluon.utils import _get_repo_file_url
 
@@ -87,7 +87,7 @@ class MNIST(_LocalDataset):
         file = next((f for f in files if f.is_file()), None)
         if file is None:
             raise self._missing((f.name for f in files), f"{name}.gz")
-        with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as opened:
+        with packed.opened(file) if file.suffix == ".gz" else open(file, "rb") as opened:
             data = opened.read()
         if data[:4] != bytes((0, 0, 8, ndim)) or len(data) < 4 + 4 * ndim:
             raise MXNetError(f"{file} is not an MNIST file of {ndim} axes")
@@ -144,12 +144,16 @@ class CIFAR10(_LocalDataset):
                 return file.read_bytes()
         archive = self._root / self.archive
         if archive.is_file():
-            with tarfile.open(archive) as tar:
-                for member in tar:
-                    if os.path.basename(member.name) == name:
-                        opened = tar.extractfile(member)
-                        assert opened is not None
-                        return opened.read()
+            try:
+                with packed.opened(archive) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as tar:  # type: ignore[call-overload]
+                    for member in tar:
+                        if PurePosixPath(member.name).parts in ((name,), (self.folder, name)):
+                            opened = tar.extractfile(member) if member.isreg() else None
+                            if opened is None:
+                                raise MXNetError(f"{archive}: {member.name} is a link or a folder, no file")
+                            return opened.read()
+            except tarfile.TarError as e:
+                raise MXNetError(f"{archive}: damaged archive ({e})") from e
         raise self._missing((name, self.archive), self.archive)
 
 
