@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 import sys
 import time
 
@@ -75,7 +76,7 @@ def main():
         with contextlib.redirect_stdout(printed):
             net(x)
         first, *_ = printed.getvalue().splitlines() or ["nothing: compiled code ran instead"]
-        print(f"{call + ' call:':24} {first.partition(' from ')[0]}")
+        print(f"{call + ' call:':24} {re.sub(' from .*>', '>', first)}")  # not where the module lies
 
     title("Verdict")
     if not ok:

@@ -39,6 +39,9 @@ load_numpy = Late("numpy.namespaces")
 numpy_packages = Late("numpy.namespaces")
 """`(package, symbolic)`: the modules `np` and `npx` of `mx.nd` or `mx.sym`, by all their names."""
 
+call_custom = Late("ndarray.custom_calls")
+"""`(operands, arguments)`: what compiled code calls for operators that users wrote in Python."""
+
 executor_class = Late("execution.executor")
 """`()`: `Executor`, which `mx.sym` offers, too."""
 cached_op_class = Late("execution.cached_op")

@@ -9,7 +9,7 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.context import current_context
-from gluonjit.ir.primitives.host_call import FUNCTIONS
+from gluonjit.language import late
 from gluonjit.language.modes import modes
 from gluonjit.language.running import running
 from gluonjit.ndarray.constructors import zeros
@@ -62,4 +62,4 @@ def _call(operands: Sequence[np.ndarray], arguments: Mapping[str, str]) -> list[
     return [x._array for x in (*outputs, *arrays[len(prop.list_arguments()) :])]
 
 
-FUNCTIONS["custom"] = _call
+late.call_custom.provide(_call)

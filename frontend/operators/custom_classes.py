@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gluonjit.base import MXNetError
 from gluonjit.context import Context
+from gluonjit.ir.primitives.host_call import FUNCTIONS
+from gluonjit.language import late
 
 if TYPE_CHECKING:
     from gluonjit.ndarray import NDArray
@@ -83,6 +85,8 @@ class CustomOpProp:
 
 PROPS: dict[str, Callable[..., CustomOpProp]] = {}
 """What has been registered, by `op_type`."""
+
+FUNCTIONS["custom"] = late.call_custom
 
 
 def register(reg_name: str) -> Callable[[T], T]:

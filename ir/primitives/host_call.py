@@ -45,7 +45,10 @@ def _infer_call(*operands: TensorType, function: Any, arguments: Any, types: Any
 
 def _eval_call(*operands: np.ndarray, function: str, arguments: Any, types: Any) -> Any:
     if function not in FUNCTIONS:
-        raise IRError(f"there is no function {function!r} here to call")
+        raise IRError(
+            f"there is no function {function!r} here to call: import what registers it before the graph runs (for "
+            "Custom, the program that defines the operator)"
+        )
     results = tuple(np.asarray(y) for y in FUNCTIONS[function](operands, dict(arguments)))
     given = [type_of(y) for y in results]
     if given != list(types):

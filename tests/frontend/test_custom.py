@@ -1,5 +1,9 @@
 """Operators that users write in Python: imperatively, called back by compiled code, in graphs."""
 
+import subprocess
+import sys
+import textwrap
+
 import numpy as np
 import pytest
 
@@ -223,3 +227,45 @@ def test_a_function_that_is_not_there():
     )
     with pytest.raises(mx.ir.types.IRError, match="there is no function 'nothing' here to call"):
         compile_graph(graph).run([np.ones(2, np.float32)])
+
+
+def test_a_graph_runs_without_the_front_end_that_made_it():
+    """Here only the program that defines the operator is imported, and the graph is compiled by itself."""
+    program = textwrap.dedent(
+        """
+        import sys
+        import numpy as np
+        from gluonjit.ir.graph import evaluate
+        from gluonjit.ir.text import parse_graph
+        from gluonjit.ir.types import IRError
+
+        text = '''graph @g(%x: f32[2]) {
+          %y: f32[2] = host_call(%x) {function = "custom", types = (f32[2],),
+            arguments = ((".op_type", "twice"), (".training", "False"))}
+          return %y
+        }'''
+        graph, x = parse_graph(text), np.ones(2, np.float32)
+        try:
+            evaluate(graph, [x])
+        except IRError as e:
+            print(e)
+
+        from gluonjit.operators.custom_classes import CustomOp, CustomOpProp, register
+
+        class Twice(CustomOp):
+            def forward(self, is_train, req, in_data, out_data, aux):
+                self.assign(out_data[0], req[0], in_data[0] * 2)
+
+        @register("twice")
+        class TwiceProp(CustomOpProp):
+            def create_operator(self, ctx, shapes, dtypes):
+                return Twice()
+
+        from gluonjit.runtime.compiler import compile_graph
+        print("gluonjit.ndarray" in sys.modules, evaluate(graph, [x])[0][0], compile_graph(graph).run([x])[0][0])
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    said, result = done.stdout.splitlines()
+    assert "there is no function 'custom' here to call: import what registers it" in said
+    assert result == "False [2. 2.] [2. 2.]"

@@ -18,7 +18,12 @@ def add_commands(commands: Any) -> None:
         "| gluonjit opt - -p fold,dce",
     )
     p.add_argument("graph", metavar="FILE.ir", help="a graph's text; `-` is standard input")
-    p.add_argument("-p", "--passes", required=True, help="names with commas between, such as fold,cse,dce")
+    p.add_argument(
+        "-p",
+        "--passes",
+        required=True,
+        help="names with commas between, such as fold,cse,dce; '' only prints the graph",
+    )
     p.add_argument("--print-after-all", action="store_true", help="show the graph after each pass, on standard error")
     p.add_argument("--diff", action="store_true", help="with --print-after-all: only what each pass changed")
     p.add_argument("--timing", action="store_true", help="show how long each pass took, on standard error")
@@ -32,8 +37,9 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.codegen.target import host, named
     from gluonjit.ir.text import print_graph
     from gluonjit.ir.verify import verify
-    from gluonjit.passes import find_pass, parse_pipeline, report, run_passes
+    from gluonjit.passes import parse_pipeline, report, run_passes
 
+    target = host() if arguments.target == "host" else named(arguments.target)
     graph = load_graph(arguments.graph)
     verify(graph)
     steps = parse_pipeline(arguments.passes)
@@ -45,8 +51,6 @@ def _run(arguments: argparse.Namespace) -> None:
     timing = report.Timing()
     if arguments.timing:
         callbacks.append(timing)
-    needs_target = any(find_pass(name).takes_target for name, _ in steps)
-    target = (host() if arguments.target == "host" else named(arguments.target)) if needs_target else None
     graph = run_passes(graph, steps, target=target, after=report.both(*callbacks), reproducers=arguments.dump_dir)
     print(print_graph(graph, locs=arguments.locs), end="")
     if arguments.timing:
