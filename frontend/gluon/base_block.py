@@ -68,6 +68,8 @@ class Block:
             self._structure_changed()
         before = block_attributes.held(self, name)
         super().__setattr__(name, value)
+        if name == "forward":  # calls mean something else now
+            self._drop_compiled()
         block_attributes.changed(self, name, before, sys._getframe(1))
 
     def __delattr__(self, name: str) -> None:

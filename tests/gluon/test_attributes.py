@@ -76,6 +76,21 @@ def test_changes_inside_of_a_compiled_block_are_seen():
     assert net(X).asnumpy().tolist() == [-2, -3]
 
 
+@pytest.mark.parametrize("method", ["forward", "hybrid_forward"])
+def test_a_method_that_is_replaced_on_the_block(method):
+    block = compiled(Scaled())
+    net = nn.HybridSequential()
+    net.add(block)
+    net.hybridize()
+    compiled(net)
+    block(X)
+    assert block._fast_call is not None
+    setattr(block, method, lambda *args: args[-1] * 7)
+    assert block(X).asnumpy().tolist() == net(X).asnumpy().tolist() == [7, 14]
+    delattr(block, method)
+    assert block(X).asnumpy().tolist() == net(X).asnumpy().tolist() == [2, 4]
+
+
 def test_an_array_that_is_replaced_from_outside():
     class Shifted(gluon.HybridBlock):
         def __init__(self):
