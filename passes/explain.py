@@ -1,6 +1,6 @@
-"""Which kernel computes what in a graph that `select` has seen, what it is expected to take, and why it is that one.
+"""Lists the kernels of a graph after `select`: what each computes, its expected time, and why it was chosen.
 
-All of it follows from the graph's annotations and the estimates that `select` went by.
+All of this is read from the graph's annotations and the estimates that `select` used.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def explain(graph: Graph, target: Machine) -> list[Row]:
 
 
 def table(graph: Graph, target: Machine) -> str:
-    """`explain` as text, with a line on what needs no kernel."""
+    """`explain` as text, followed by a line that counts views and prepared parts."""
     rows = explain(graph, target)
     heads = ("kernel", "what", "tile", "µs")
     cells = [heads, *((r.kernel, r.what, r.tile, f"{r.microseconds:.1f}") for r in rows)]
@@ -95,7 +95,7 @@ def _what(op: Op) -> str:
 
 
 def _product(op: Op) -> Op | None:
-    """The matrix product or convolution in a kernel; others before it restore its weights."""
+    """The matrix product or convolution of a kernel: the last one, as those before it only unpack its weights."""
     if op.attrs.get(".kernel") in ("loops", "copy"):
         return None
     found = [o for o in op.regions[0].ops if o.definition.accumulates == "contraction"]
@@ -140,7 +140,7 @@ def _transformed_or_not(op: Op, target: Machine) -> str:
 
 
 def _cycles(op: Op, target: Machine) -> tuple[float, float]:
-    """What a transformed convolution is expected to take directly, and as it is."""
+    """Expected cycles of a Winograd convolution: if it were computed directly, and as it is computed."""
     conv = _product(op)
     assert conv is not None
     x, w = conv.operands

@@ -1,15 +1,15 @@
 """`fold-affine`: scales and shifts per channel move into the convolution or dense layer beside them.
 
     conv(x, w) * s + t  →  conv(x, w * s) + t          (BatchNorm behind a convolution; s per output channel)
-    conv(x * s + t, w)  →  conv(x, w * s) + Σ w * t    (before one; s and t per input channel)
+    conv(x * s + t, w)  →  conv(x, w * s) + Σ w * t    (affine op before the convolution; s and t per input channel)
 
-where s and t, like w, depend on parameters and constants alone, so that the right-hand products are computed once, by
-`hoist`. What remains of t is one sum in the kernel's epilogue. Before a convolution t must vanish where it is padded,
-since padding stays 0 while t would be added to it; there only scales move.
+where s and t, like w, depend on parameters and constants alone, so that `hoist` has the products of weights computed
+once. What remains of t is one sum in the kernel's epilogue. Before a convolution with padding only scales move: padding
+is 0, not t.
 
-This reassociates: x · (w · s) in place of (x · w) · s. Both round each term twice and the sum alike, so that the error
-keeps its bound, about n ε Σ |x w s| for n terms; it does not keep its bits. For float32 and float64 only: weights of
-fewer digits would lose more than sums, which are made in float32.
+This reassociates: x · (w · s) in place of (x · w) · s. Both round each term twice and the sum alike, so the error bound
+stays, about n ε Σ |x w s| for n terms, but the bits may change. For float32 and float64 only: in 16-bit types rounding
+the scaled weights would lose more than the sums do, which are accumulated in float32.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class _Linear:
     """A value of the new graph: `anchor(operands)`, whose operand `side` holds the weights, and an optional `shift`."""
 
     anchor: Op
-    """As the old graph has it: its operands may have changed since."""
+    """The op of the old graph, whose operands may have been replaced since."""
     operands: tuple[Value, ...]
     side: int
     shift: Value | None = None
-    """Per channel: of the shape that the weights have along their output axes."""
+    """A sum per output channel, in the shape of the weights' output axes."""
     pool: Op | None = None
-    """Sums of windows between anchor and shift: they take scales per channel along."""
+    """Window sums between anchor and shift; scales per channel commute with them."""
 
     @property
     def weights(self) -> Value:
@@ -59,7 +59,7 @@ class _Linear:
 
     @property
     def outputs(self) -> dict[int, int]:
-        """Axes of the result that are axes of the weights, and which."""
+        """Axis of the result → the axis of the weights that it comes from."""
         attrs = self.anchor.attrs
         if self.anchor.name == "conv":
             layout = Layout.parse(attrs["layout"])
@@ -70,7 +70,7 @@ class _Linear:
 
     @property
     def inputs(self) -> dict[int, int] | None:
-        """Axes of the other operand that are summed over with the weights, and with which; None for groups."""
+        """Axis of the other operand → the axis of the weights that it is contracted with; None for groups."""
         attrs = self.anchor.attrs
         if self.anchor.name == "conv":
             layout = Layout.parse(attrs["layout"])
@@ -101,7 +101,7 @@ class _Folder(Rewriter):
         return () if self._folds(op) else None
 
     def _folds(self, op: Op) -> bool:
-        """Emits what takes the place of `op`, if it becomes something else."""
+        """Emits the replacement of `op`, if there is one; returns whether it did."""
         if len(op.results) != 1 or op.result in self.fixed or op.result.dtype not in (F32, F64):
             return False
         if op.definition.accumulates == "contraction":
@@ -121,7 +121,7 @@ class _Folder(Rewriter):
     # Behind an anchor -------------------------------------------------------------------------------------------------
 
     def _pool(self, op: Op) -> None:
-        """Notes sums over windows of what an anchor made."""
+        """Records window sums of an anchor's result."""
         linear, a = self.linear.get(op.operands[0]), op.attrs
         if linear is None or linear.shift or linear.pool or a["op"] != "sum" or not self._is_read_once(op.operands[0]):
             return
@@ -150,7 +150,7 @@ class _Folder(Rewriter):
         return True
 
     def _give(self, op: Op, linear: _Linear) -> None:
-        """Emits `linear` as the value of `op`."""
+        """Emits `linear` as the replacement of `op`'s result."""
         b, anchor = self.b, linear.anchor
         y = b.emit(anchor.name, linear.operands, anchor.attrs, (), anchor.loc)[0]
         if linear.pool is not None:
@@ -176,20 +176,20 @@ class _Folder(Rewriter):
         return found is not None
 
     def _linear(self, op: Op) -> _Linear | None:
-        """The anchor, if one operand holds weights and the other one data.
+        """`op` as an anchor, if one operand holds weights and the other one data; else None.
 
-        Weights are what is fixed, on either side of a product. A convolution's two operands do not mean the same: an
-        image that is fixed, convolved with filters that are not, has no weights here."""
+        The weights of a product are its fixed operand, left or right. Those of a convolution are its second operand: a
+        fixed image that is convolved with variable filters has no weights."""
         fixed = [v in self.fixed for v in op.operands]
         if fixed[0] == fixed[1] or (op.name == "conv" and fixed[0]):
             return None
-        # Of an anchor further down, asked about by `_is_taken`, operands may be further down, too.
+        # `_is_taken` asks about anchors that have not been visited yet; nor may their operands have been.
         linear = _Linear(op, tuple(self.env.get(v, v) for v in op.operands), 1 if fixed[1] else 0)
         axes = list(linear.outputs.values())
         return linear if axes == sorted(axes) else None
 
     def _before(self, linear: _Linear) -> _Linear | None:
-        """`linear` with data from before some scales and shifts, which its weights and `shift` take over."""
+        """`linear` with the scales and shifts of its data moved into its weights and `shift`."""
         b, axes = self.b, linear.inputs
         x = linear.anchor.operands[1 - linear.side]
         if axes is None or list(axes.values()) != sorted(axes.values()):
@@ -213,12 +213,13 @@ class _Folder(Rewriter):
                     shift = part if op.name == "add" else b.neg(part)
             x = inner
         if not scaled:
-            return None  # a sum alone costs nothing in the epilogue of what made the data
+            return None  # a sum alone costs nothing in the epilogue of the kernel that makes the data
         data = self.env[x]
         return replace(linear, operands=(weights, data) if linear.side == 0 else (data, weights), shift=shift)
 
     def _affine(self, x: Value) -> tuple[Op, Value, Value] | None:
-        """(op, data, other) when `x` is data scaled or shifted by what is fixed, and not already part of an anchor."""
+        """(op, data, other) if `x` is data scaled or shifted by a fixed value, and `op` has not been folded into an
+        anchor before it."""
         op = self.graph.producers.get(x)
         if op is None or op.name not in SCALING | SHIFTING or x in self.linear:
             return None
@@ -241,7 +242,7 @@ class _Folder(Rewriter):
 
 
 def _along(b: Builder, x: Value, axes: dict[int, int], weights: tuple[int, ...]) -> Value | None:
-    """What `x` has along `axes`, which are those of the weights that they map to; None if it varies along others."""
+    """`x` in the shape of the weights' axes that `axes` maps its own axes to; None if it varies along other axes."""
     dims: tuple[int, ...] = tuple(range(x.ndim))
     if (op := b.producer(x)) is not None and op.name == "broadcast":
         x, dims = op.operands[0], broadcast_dims(op.operands[0].ndim, op.attrs["shape"], op.attrs["dims"])
@@ -257,6 +258,6 @@ def _along(b: Builder, x: Value, axes: dict[int, int], weights: tuple[int, ...])
 
 
 def _times(b: Builder, name: str, weights: Value, vector: Value, axes: dict[int, int]) -> Value:
-    """The weights times the vector, or divided by it, along their axes that `axes` maps to."""
+    """The weights multiplied or divided (`name`) by the vector along those of their axes that `axes` maps to."""
     dims = tuple(axes[d] for d in sorted(axes))
     return b.emit(name, [weights, b.broadcast(vector, shape=weights.shape, dims=dims)])[0]

@@ -11,11 +11,11 @@ What a group can be:
   (softmax, LayerNorm): each row is reduced once, then written;
 * an *anchor* (dot_general, conv) with an elementwise epilogue of its result's shape.
 
-`concat`, `sort`, `cumsum`, `scatter_add` and what calls the host stay alone; a `reshape` outside a group renames a
-buffer and costs nothing, so it joins none. Constants of one element are copied to where they are used, as are those
-by which elements are gathered; uniform ones become broadcasts of one element. The rule against recomputation: `reps`
-counts how often a value would be evaluated for each of its elements; above 1 only values that cost nothing (movement of
-a buffer, iota, constants) may join.
+`concat`, `sort`, `cumsum`, `scatter_add` and calls of the host stay alone; a `reshape` outside a group renames a
+buffer and costs nothing, so it joins none. Constants of one element are copied into the groups that use them, as are
+index constants of gathers; uniform constants become broadcasts of one element. To limit recomputation, `reps` counts
+how often each element of a value would be evaluated: if more than once, only values that cost nothing (movement of a
+buffer, iota, constants) may join.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ MAX_OPS = 96
 """Bounds register pressure and compile time of one kernel."""
 MAX_OPERANDS = 24
 _TABLE = 4096
-"""Indices that code may be written for."""
+"""The most constant indices of a gather that code is specialized for."""
 
 
 @dataclass(eq=False)
 class Group:
-    """A kernel in the making. `reps[v]` says how often each element of `v` is evaluated or read."""
+    """A kernel under construction. `reps[v]` says how often each element of `v` is evaluated or read."""
 
     root: Op
     ops: set[Op] = field(default_factory=set)
@@ -59,16 +59,16 @@ class Group:
 
 @register_pass("fuse")
 def fuse(graph: Graph) -> Graph:
-    """Groups primitives into kernels, so that intermediates stay in registers; the graph is `fused` then."""
+    """Groups primitives into kernels, so that intermediates stay in registers; the result has level `fused`."""
     graph = _DuplicateCheapOps(graph).run()
     return _Fused(graph, _group(graph)).run()
 
 
 class _DuplicateCheapOps(Rewriter):
-    """Gives every user its own copy of what costs nothing: one-element constants, broadcasts, iotas.
+    """Gives every user its own copy of ops that cost nothing: one-element constants, broadcasts, iotas.
 
-    Shared, they would be results of kernels, written and read at every call. Uniform constants become broadcasts of
-    one element first. `_Fused` merges the copies that end up in one body.
+    If kernels shared their results, these would be written to memory and read at every call. Uniform constants become
+    broadcasts of one element first. `_Fused` merges the copies that end up in one body.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -95,7 +95,7 @@ class _DuplicateCheapOps(Rewriter):
 
 
 def _is_table(op: Op, graph: Graph) -> bool:
-    """A constant by which elements are gathered: who knows it when writing code can load and shuffle instead."""
+    """Whether the op is the constant indices of a gather: a kernel that knows them can use loads and shuffles."""
     return (
         op.name == "constant"
         and 1 < op.result.size <= _TABLE
@@ -104,13 +104,13 @@ def _is_table(op: Op, graph: Graph) -> bool:
 
 
 def _uniform(value: np.ndarray) -> bool:
-    """Whether there are elements and all are the same, compared as bytes: nan equals nan, and -0.0 is not 0.0."""
+    """Whether the array is not empty and all its elements have the same bytes (nan equals nan, -0.0 is not 0.0)."""
     flat = value.reshape(-1)
     return flat.size > 0 and bool((flat.view(np.uint8).reshape(flat.size, -1) == flat[:1].view(np.uint8)).all())
 
 
 def _is_outside(op: Op) -> bool:
-    """Whether the op belongs to no group: it has regions already, or is no work."""
+    """Whether the op belongs to no group: it has regions, or needs no kernel."""
     return op.definition.level in ("structural", "control") or op.name in ("constant", "reshape")
 
 
@@ -123,7 +123,7 @@ def _is_anchor(op: Op) -> bool:
 
 
 def _needs_buffers(op: Op) -> bool:
-    """Whether what the op reads must be in memory."""
+    """Whether the op's operands must be in memory."""
     return op.definition.has_own_kernel or _is_anchor(op)
 
 
@@ -140,7 +140,7 @@ def _group(graph: Graph) -> dict[Op, Group]:
     fixed = fixed_ops(graph)
     for op in reversed(graph.ops):
         if _is_outside(op):
-            # A constant of one element, or of indices (and it has one use) belongs to its user.
+            # A constant of one element, or of a gather's indices, has one use and belongs to its user.
             small = op.name == "constant" and (op.result.size == 1 or _is_table(op, graph))
             if small and op.result not in results:
                 readers = graph.uses.get(op.result, ())
@@ -167,7 +167,7 @@ def _group(graph: Graph) -> dict[Op, Group]:
 
 
 def _epilogue_ops(graph: Graph) -> set[Op]:
-    """Elementwise ops that can run on an anchor's accumulators: they stay out of groups that an anchor cannot join."""
+    """Elementwise ops that can run on an anchor's accumulators, and so stay out of groups that no anchor can join."""
     found: set[Op] = set()
     for op in graph.ops:
         if op.definition.elementwise:
@@ -247,9 +247,9 @@ def _row_level(group: Group, op: Op, graph: Graph) -> bool:
 
 
 def _reduces_rows(op: Op, axes: tuple[int, ...], shape: tuple[int, ...], graph: Graph) -> bool:
-    """Whether, upstream of `op` through elementwise ops alone, lies a reduction of `shape` over `axes`.
+    """Whether elementwise ops alone lead from a reduction of `shape` over `axes` to `op`.
 
-    A value without one (say a parameter's) is better computed once elsewhere.
+    Otherwise (say, if it comes from a parameter) the value is better computed once, in another kernel.
     """
     seen: set[Op] = set()
     stack = [op]
@@ -267,7 +267,7 @@ def _reduces_rows(op: Op, axes: tuple[int, ...], shape: tuple[int, ...], graph: 
 
 
 def _join(group: Group, op: Op, graph: Graph) -> None:
-    """Adds `op` and works out how often its operands will be evaluated."""
+    """Adds `op` to the group, and updates how often its operands are evaluated."""
     group.ops.add(op)
     reps = group.reps.setdefault(op.results[0], 1.0)
     if _is_anchor(op):

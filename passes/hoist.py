@@ -1,7 +1,7 @@
-"""`hoist`: what depends on parameters and constants alone moves into `prepare` ops, run when a parameter changes.
+"""`hoist`: moves ops that depend on parameters and constants alone into `prepare` ops, run when a parameter changes.
 
-Packed and transposed weights, folded scales: each independent component becomes one `prepare(params)(region)`, so
-that writing one parameter recomputes only what depends on it. Components of mere views stay where they are.
+These ops pack and transpose weights, and fold scales. Each connected component becomes one `prepare(params)(region)`,
+so that writing one parameter recomputes only what depends on it. Components that hold only views stay where they are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gluonjit.passes.manager import register_pass
 
 @register_pass("hoist")
 def hoist(graph: Graph) -> Graph:
-    """Moves what depends on parameters and constants alone into `prepare` ops.
+    """Moves ops that depend on parameters and constants alone into `prepare` ops.
 
     Needs the graph attribute `params`: the indices of the inputs that change rarely.
     """
@@ -30,13 +30,13 @@ def hoist(graph: Graph) -> Graph:
         return graph
 
     needed = {v for op in graph.ops if op not in moved for v in op.operands} | set(graph.results)
-    # A constant that only moved ops read would be left without a use.
+    # Constants that only moved ops read have no use left.
     moved.update(op for op in hoisted if op.name == "constant" and op.result not in needed)
     return _Hoisted(graph, components, moved, params, needed).run()
 
 
 class _Hoisted(Rewriter):
-    """The graph with a `prepare` op for each component in front, and without the ops that were moved there."""
+    """The graph that begins with a `prepare` op for each component, and lacks the ops that were moved there."""
 
     def __init__(
         self, graph: Graph, components: list[list[Op]], moved: set[Op], params: set[Value], needed: set[Value]
@@ -70,14 +70,14 @@ def fixed_ops(graph: Graph) -> dict[Op, None]:
 
 
 def _lift_all(graph: Graph) -> Graph:
-    """Takes out of loops and branches what this pass, having run on their bodies, found there."""
+    """Moves the `prepare` ops that this pass made in bodies of loops and branches out of these."""
     if not any(op.definition.level == "control" for op in graph.ops):
         return graph
     return rewrite(graph, lambda b, op, operands: lift(b, op, operands) if op.definition.level == "control" else None)
 
 
 def _components(ops: list[Op]) -> list[list[Op]]:
-    """Ops connected through each other's results, without those that hold no work."""
+    """Groups of ops that are connected through their results, without groups that need no kernel."""
     parent: dict[Op, Op] = {op: op for op in ops}
 
     def find(op: Op) -> Op:

@@ -1,12 +1,12 @@
 """`layout`: convolutions and what lies between them run channels-last (NHWC), by ordinary transposes.
 
-A convolution region keeps the channels of a pixel together: the kernels vectorise over channels, and need no
-padded ones. Values are carried in both layouts, each made on demand: an op that can work
-channels-last does so as soon as one of its operands is, everything else gets the original order. A layout that
-no op uses is dead, and `dce` drops it; so transposes remain only at the borders of the regions.
+A convolution region keeps the channels of a pixel together: the kernels vectorize over channels, and need no padding of
+the channel axis. Values are carried in both layouts, each made on demand: an op that can work channels-last does so as
+soon as one of its operands is channels-last; every other op gets the original order. A layout that no op uses is dead,
+and `dce` drops it; so transposes remain only at the borders of the regions.
 
-A border that a flattening and a dense layer make moves into the dense layer's weights, whose terms are put in the
-order that the pixels have: `hoist` does that once.
+Where a region ends in a flattening and a dense layer, the dense layer's weights are permuted instead of the pixels, and
+`hoist` has that done once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gluonjit.passes.manager import register_pass
 
 @register_pass("layout")
 def layout(graph: Graph) -> Graph:
-    """Has convolutions and what lies between them run channels-last, by transposes at the borders."""
+    """Makes convolutions and the ops between them channels-last, with transposes at the borders."""
     if not any(op.name == "conv" for op in graph.ops):
         return graph
     return _ChannelsLast(graph).run()
@@ -49,7 +49,7 @@ class _ChannelsLast(Rewriter):
 
 
 def last_perm(rank: int) -> tuple[int, ...]:
-    """Axes order N, spatial…, C out of N, C, spatial…"""
+    """The permutation from N, C, spatial… to N, spatial…, C."""
     return (0, *range(2, rank), 1)
 
 
@@ -98,7 +98,7 @@ class _Later(_Both):
 
 
 class _Broadcast(_Later):
-    """Fits either form, and does not say that one is wanted."""
+    """A broadcast, which costs nothing in either layout, and so is no reason to prefer one."""
 
     @property
     def is_last(self) -> bool:
@@ -117,11 +117,11 @@ class _Broadcast(_Later):
 
 
 class _Split(_Later):
-    """The channels as a matrix, [N, a, b, spatial…], or its transpose."""
+    """A value whose channels are split in two axes, [N, a, b, spatial…], or these two transposed."""
 
 
 def _channels_last(b: Builder, op: Op, operands: list[_Both], fixed: Container[Value]) -> _Both | None:
-    """The op in channels-last form, when that is possible and useful; else None."""
+    """The op's result computed channels-last; None where that is impossible or not useful."""
     rank = op.result.ndim
     if op.name == "broadcast" and rank >= 3:
         return _repeat(b, op, operands[0]) or _Broadcast(b, op, operands[0])
@@ -155,7 +155,7 @@ _AXIS_ATTRS = {
     "pad": ("low", "high", "interior"),
     "slice": ("start", "size", "step"),
 }
-"""Attributes with one entry per axis, of ops with one operand that is not 0-d."""
+"""Attributes with an entry per axis, of ops with one operand of rank 1 or more."""
 
 
 def _conv(b: Builder, op: Op, operands: list[_Both]) -> _Both:
@@ -169,7 +169,7 @@ def _conv(b: Builder, op: Op, operands: list[_Both]) -> _Both:
     attrs = {**op.attrs, "layout": (channels_last, kernel, channels_last)}
     y = b.emit("conv", [data, weight], attrs)[0]
     if ly != f"NC{spatial}":
-        # The graph's own order is another one (say channels-last itself); give that, then as the rest expects it.
+        # The op's own layout is another one (perhaps channels-last itself): convert the result to N, C, spatial….
         y = b.transpose(_to(b, y, channels_last, ly), perm=last_perm(y.ndim))
     return _Both(b, last=y)
 
@@ -179,7 +179,7 @@ def _to(b: Builder, x: Value, have: str, want: str) -> Value:
 
 
 def _reduce(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
-    """What remains may lie in the graph's order whatever that of the operand, as for a mean over all pixels."""
+    """The result may be in the graph's order though the operand is not, as for a mean over all pixels."""
     (x,) = operands
     if not x.is_last:
         return None
@@ -194,7 +194,7 @@ def _reduce(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
 
 
 def _repeat(b: Builder, op: Op, x: _Both) -> _Both | None:
-    """Pixels of a channels-last image repeated, as enlarging it does: channels-last again."""
+    """Repeats pixels of a channels-last image, as upsampling does; the result is channels-last."""
     old, new = op.operands[0].shape, op.result.shape
     if not x.is_last or len(old) != len(new) or old[:2] != new[:2] or all(n == 1 for n in old[2:]):
         return None
@@ -202,7 +202,8 @@ def _repeat(b: Builder, op: Op, x: _Both) -> _Both | None:
 
 
 def _reshape(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
-    """Of spatial axes alone; of channels split, transposed and joined again (a shuffle); flattening, which may wait."""
+    """Handles reshapes of the spatial axes alone, those of a channel shuffle (split, transpose, join), and flattening,
+    which is emitted on demand."""
     (x,) = operands
     old, new = op.operands[0].shape, op.result.shape
     if isinstance(x, _Split):
@@ -226,7 +227,7 @@ def _transpose(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
 
 
 def _shuffle(b: Builder, op: Op, x: _Split) -> _Both | None:
-    """The split channels, transposed once, joined: the same on the last axis."""
+    """Joins channels that were split and transposed (a channel shuffle), on the last axis."""
     split = x.source
     if not isinstance(split, _Split) or isinstance(split.source, _Split):
         return None
@@ -241,7 +242,7 @@ def _shuffle(b: Builder, op: Op, x: _Split) -> _Both | None:
 
 
 def _dense(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
-    """A dense layer on flattened channels-last pixels takes them as they are, with its weights in that order."""
+    """A dense layer on flattened pixels reads them channels-last, with its weights permuted to match."""
     x = operands[0]
     if not isinstance(x, _Later) or x.op.name != "reshape" or x.op.result.ndim != 2:
         return None

@@ -1,10 +1,10 @@
-"""`plan-memory`: gives every intermediate a byte offset in one arena, so that values that never live together share.
+"""`plan-memory`: gives every intermediate a byte offset in one arena. Values that are never live together share memory.
 
-Two buffers *interfere* when one is written while the other is still to be read. Offsets are found greedily on the
+Two buffers *interfere* when one is written while the other is still to be read. Offsets are assigned greedily on the
 interference graph, the largest buffer first, each at the lowest offset that fits between its neighbours (first-fit
 decreasing; Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020). An elementwise
-kernel may write over an operand that dies in it. A buffer that is written window by window (a concat) lives from the
-first of them on.
+kernel may overwrite an operand of which it is the last reader. A buffer that is written window by window (a concat) is
+live from the first window on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Buffer:
 
 @register_pass("plan-memory")
 def plan_memory(graph: Graph) -> Graph:
-    """Gives every intermediate a place in one arena; the graph is `planned` then.
+    """Gives every intermediate a place in one arena; the result has level `planned`.
 
     Sets `Value.offset`, `.workspace_offset`, and the graph attributes `arena` (bytes), `arena_sum` (unshared) and, if a
     kernel needs any, `scratch` (bytes per thread)."""
@@ -67,7 +67,7 @@ def plan_memory(graph: Graph) -> Graph:
 
 
 def _scratch(graph: Graph) -> int:
-    """Bytes that a thread needs for any of the kernels; it uses them one after the other."""
+    """Scratch bytes per thread: the most that any kernel needs, as kernels run one after the other."""
     sizes = [0]
     for op in graph.ops:
         sizes.append(op.attrs.get(".scratch", 0))
@@ -81,7 +81,7 @@ def _align(nbytes: int) -> int:
 
 
 def _last_uses(graph: Graph, places: Mapping[Value, Window]) -> dict[Value, int]:
-    """Root → the last op that reads or writes something in its buffer."""
+    """Root → the index of the last op that reads or writes its buffer."""
     last: dict[Value, int] = {}
     for t, op in enumerate(graph.ops):
         if not is_view(op):
@@ -90,7 +90,7 @@ def _last_uses(graph: Graph, places: Mapping[Value, Window]) -> dict[Value, int]
 
 
 def _assign(buffers: list[Buffer], reuses: list[tuple[Buffer, Buffer]]) -> int:
-    """Sets the offsets; returns the bytes that hold them all."""
+    """Sets the offsets; returns the size of the arena in bytes."""
     import networkx as nx
 
     interference = nx.Graph()
@@ -101,7 +101,7 @@ def _assign(buffers: list[Buffer], reuses: list[tuple[Buffer, Buffer]]) -> int:
         interference.add_edges_from((b, other) for other in live)
         live.append(b)
     for old, new in reuses:
-        # Each may then begin where the other does; what else lives at that time still keeps both away.
+        # The two may share an offset; other buffers that are live at that time still interfere with both.
         if interference.has_edge(old, new):
             interference.remove_edge(old, new)
 
@@ -119,7 +119,7 @@ def _assign(buffers: list[Buffer], reuses: list[tuple[Buffer, Buffer]]) -> int:
 
 
 def _first_fit(size: int, taken: list[tuple[int, int]], partners: list[tuple[int, int]]) -> int:
-    """The lowest offset outside `taken` that also meets each partner exactly or not at all."""
+    """The lowest offset outside `taken` at which the buffer coincides with each partner, or does not overlap it."""
     candidates = sorted(
         {0, *(end for _, end in taken), *(start for start, _ in partners), *(end for _, end in partners)}
     )
@@ -132,13 +132,13 @@ def _first_fit(size: int, taken: list[tuple[int, int]], partners: list[tuple[int
 
 
 class _PlannedRegions(Rewriter):
-    """Plans the bodies of `prepare` ops, each with an arena of its own, and the workspaces of loops and branches."""
+    """Plans the bodies of `prepare` ops, each with its own arena, and the workspaces of loops and branches."""
 
     def visit(self, op: Op) -> Sequence[Value] | None:
         if op.name == "prepare":
             regions, attrs = [plan_memory(op.regions[0])], op.attrs
         elif op.definition.level == "control":
-            # The pass has run on its regions, unless it was hoisted into a `prepare`.
+            # The pass manager has run this pass on its regions, unless it was hoisted into a `prepare`.
             regions = [r if r.level == "planned" else plan_memory(r) for r in op.regions]
             attrs = {**op.attrs, ".workspace": control_workspace(regions, op)["end"]}
         else:
@@ -148,7 +148,7 @@ class _PlannedRegions(Rewriter):
 
 
 class _CopiedResults(Rewriter):
-    """Adds a copy in front of every result that no kernel writes to a buffer of its own."""
+    """Copies every result of the graph that has no buffer of its own which a kernel writes."""
 
     def finish(self, results: Sequence[Value]) -> Graph:
         places = windows(self.graph)

@@ -1,8 +1,8 @@
-"""The body of a kernel with an anchor, written again over a result whose axes are merged.
+"""Rewrites the body of a kernel with an anchor for a result whose axes are merged.
 
-A matrix product wants [batch…, M, N] where the graph has any number of free axes. Axes are merged by views outside of
-the kernel, and the epilogue is restated: elementwise ops simply have another shape, and a broadcast operand keeps what
-it has of each merged axis: all of it, or nothing.
+A matrix product needs [batch…, M, N] where the graph has any number of free axes. Views outside of the kernel merge the
+axes, and the epilogue is rewritten: elementwise ops get another shape, and a broadcast operand must vary along either
+all of a merged axis or none of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Groups = Sequence[tuple[int, ...]]
 
 @dataclass(frozen=True)
 class SideInput:
-    """Input `index` of the old body, as input of the new one: of `shape`, broadcast along `dims` unless None."""
+    """Input `index` of the old body as an input of the new one, with shape `shape`; broadcast to the result's axes
+    `dims`, unless None."""
 
     index: int
     shape: tuple[int, ...]
@@ -29,7 +30,7 @@ class SideInput:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What follows the anchor. `sides` names, by value of the old body, the buffers that it reads."""
+    """The ops that follow the anchor. `sides` maps values of the old body to the buffers that these ops read."""
 
     ops: tuple[Op, ...]
     shape: tuple[int, ...]
@@ -42,7 +43,7 @@ def merged_shape(shape: Sequence[int], groups: Groups) -> tuple[int, ...]:
 
 
 def regroup(body: Graph, anchor: Op, groups: Groups) -> Epilogue | None:
-    """The epilogue over merged axes; None when it holds something that a kernel's epilogue cannot compute."""
+    """The epilogue over merged axes; None if it has an op that no kernel's epilogue can compute."""
     shape = anchor.result.shape
     inputs = {v: k for k, v in enumerate(body.inputs)}
     sides: dict[Value, SideInput] = {}
@@ -93,7 +94,8 @@ def _merged_broadcast(index: int, x: Value, op: Op, groups: Groups) -> SideInput
 
 
 def write_epilogue(body: Builder, epilogue: Epilogue, anchor: Op, result: Value, names: Sequence[str]) -> Value:
-    """Emits the epilogue after `result`, the anchor's in its new shape; declares its buffers as inputs of `body`."""
+    """Emits the epilogue after `result` (the anchor's result in its new shape), and declares the buffers that it reads
+    as inputs of `body`."""
     env: dict[Value, Value] = {anchor.result: result}
     for (old, side), name in zip(epilogue.sides.items(), names, strict=True):
         inner = body.input(name, old.type.with_shape(side.shape))

@@ -1,9 +1,9 @@
-"""`select`: decides, for an explicit target, which kernel computes each op, and writes it down as `.kernel`.
+"""`select`: decides, for an explicit target, which kernel computes each op, and annotates the op with `.kernel`.
 
-Code generation decides nothing, so that a test of this pass never depends on the machine that runs it. A group around
-a matrix product or convolution is brought into the form of the kernel that computes it, with tile sizes and packed
-weights (`select_matmul`, `select_conv`, `select_planar`); everything else is loops, a kernel that cannot be fused, or
-a view.
+Code generation decides nothing, so tests of this pass do not depend on the machine that runs them. A group with a
+matrix product or convolution is brought into the form that its kernel needs, with tile sizes and packed weights
+(`select_matmul`, `select_conv`, `select_planar`); every other op is computed by loops or a kernel that cannot be fused,
+or is a view.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _SELECTORS = {"dot_general": select_dot, "conv": _select_conv}
 
 
 class Variant(NamedTuple):
-    """A way in which a product may be computed, other than by the estimates."""
+    """Options that restrict how a product may be computed, for tuning to compare."""
 
     winograd: bool = True
     most: int = MAX_ROWS
-    """Rows of a register tile."""
+    """The most rows of a register tile."""
 
 
 VARIANTS = [Variant(winograd, most) for winograd in (True, False) for most in (MAX_ROWS, 12, 8, 6, 4)]
-"""What tuning measures; the first one is what is chosen without."""
+"""What tuning measures; without tuning, the first one is used."""
 
 
 def has_variants(op: Op) -> bool:
-    """Whether a group is around a product, whose kernel may be chosen."""
+    """Whether the op is a group with a product, whose kernel tuning can choose."""
     return (
         op.name == "fused" and ".kernel" not in op.attrs and sum(o.name in _SELECTORS for o in op.regions[0].ops) == 1
     )
@@ -56,7 +56,7 @@ def select(
 ) -> Graph:
     """Annotates each op with its kernel; the graph attribute `params` tells which weights are worth packing.
 
-    `winograd = False`: convolutions sum their products by the definition. `variants` are those that were measured to be
+    `winograd = False`: convolutions are computed by the definition. `variants`: the variant that was measured to be the
     best, by the op's key (`ir.structure.op_key`)."""
     fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
     fixed.update(r for op in fixed_ops(graph) for r in op.results)
@@ -98,7 +98,7 @@ def _fetched_ahead(op: Op, target: Machine) -> dict[str, Any]:
     body, nbytes = op.regions[0], sum(v.type.nbytes for v in op.operands)
     shape = body.outputs[0].shape
     if nbytes > target.l2 and any(o.name == "reduce" and o.operands[0].shape == shape for o in body.ops):
-        return {".ahead": "rows"}  # reduced, and then read again
+        return {".ahead": "rows"}  # each row is reduced, then read again
     nbytes += sum(v.type.nbytes for v in op.results)
     if nbytes >= target.l3 and any(o.name in ("reduce_window", "arg_reduce", "concat") for o in body.ops):
         return {".ahead": "reads"}

@@ -1,11 +1,11 @@
-"""Convolutions in the form of their kernels: channels last, weights packed into panels of output channels.
+"""Brings convolutions into the form of their kernels: channels last, weights packed into panels of output channels.
 
-* A 1×1 convolution that moves nothing, and one whose window is the whole input, are matrix products.
-* A depthwise one keeps its weights; it is vectorised over channels, whose values it never mixes.
-* One with a small window and stride 1 gets transformed weights, where that is expected to be faster (Winograd).
-* Everything else gets packed weights [P, taps…, I, nr], or [G, P, taps…, I, nr] for groups.
+* A 1×1 convolution without stride or padding, or one whose window is the whole input, becomes a matrix product.
+* A depthwise convolution keeps its weights; it is vectorized over channels, whose values it never mixes.
+* A small window with stride 1 gets transformed weights, where that is expected to be faster (Winograd).
+* Every other convolution gets packed weights [P, taps…, I, nr], or [G, P, taps…, I, nr] for groups.
 
-Axes of 1 that the convolution does nothing to are dropped first, so that a kernel's rows of pixels are long.
+Axes of 1 along which the convolution does nothing are dropped first, so that a kernel's rows of pixels are long.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _winograd(
 
 
 def _narrow_tile(x: Value, w: Value, out: tuple[int, ...], attrs: Any, target: Machine) -> tiling.DepthwiseTile:
-    # A line of pixels is an image of one row.
+    # One spatial axis: treat it as an image of one row.
     rows, in_rows, taps, stride = (1, 1, 1, 1) if x.ndim == 3 else (out[1], x.shape[1], w.shape[0], attrs["stride"][0])
     return tiling.depthwise_tile(
         (rows, *out[-2:]),  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ def _narrow_tile(x: Value, w: Value, out: tuple[int, ...], attrs: Any, target: M
 
 
 def _padded(b: Builder, x: Value, attrs: dict[str, Any]) -> tuple[Value, dict[str, Any]]:
-    """The input with the padding of its last spatial axis written out, and the attributes without it."""
+    """The input with explicit padding of its last spatial axis, and the attributes without that padding."""
     low, high = (max(attrs[k][-1], 0) for k in ("low", "high"))
     before, after = ((0,) * (x.ndim - 2) + (n, 0) for n in (low, high))
     new = moved(b, x, lambda body, v: body.pad(v, body.constant(0, v.dtype), low=before, high=after), "pad")
@@ -114,14 +114,14 @@ def _padded(b: Builder, x: Value, attrs: dict[str, Any]) -> tuple[Value, dict[st
 
 
 def _is_pointwise(anchor: Op) -> bool:
-    """Whether each pixel of the result is a product with that pixel of the input."""
+    """Whether each pixel of the result depends on the same pixel of the input alone."""
     x, w = anchor.operands
     ones = set(w.shape[:-2]) | set(anchor.attrs["stride"]) == {1}
     return ones and not any(anchor.attrs["low"]) and anchor.result.shape[:-1] == x.shape[:-1]
 
 
 def _covers_input(anchor: Op) -> bool:
-    """Whether the one window is the whole input."""
+    """Whether there is one window, which covers the whole input."""
     x, w = anchor.operands
     whole = w.shape[:-2] == x.shape[1:-1] and set(anchor.result.shape[1:-1]) == {1}
     return whole and set(anchor.attrs["dilation"]) == {1} and not any(anchor.attrs["low"])
@@ -136,7 +136,7 @@ def _working_axes(anchor: Op) -> list[int]:
 
 
 def _merged(kept: Sequence[int], rank: int) -> Groups:
-    """Groups of result axes for the kept spatial axes; dropped ones go with the axis before them."""
+    """Groups of result axes, one for each kept spatial axis; dropped axes are merged with the axis before them."""
     groups: list[tuple[int, ...]] = [(0,)]
     for k in range(rank - 2):
         if k in kept:
@@ -158,7 +158,7 @@ def _pack(
     apart = attrs["stride"][-1] * x.shape[-1] * x.dtype.itemsize
     pixels, columns = tiling.register_tile(width, per_group, terms, apart, x.dtype.itemsize, target, most)
     panels = -(-per_group // columns)
-    # A task does some rows of pixels; where there is but one, some of its tiles.
+    # A task is a number of rows of pixels; if there is only one row, a number of its tiles.
     units = math.prod(rows) if rows else -(-width // pixels)
     unit_bytes = x.size // images // units * x.dtype.itemsize
     block = tiling.tasks_block(units, unit_bytes, images * groups * panels, target)

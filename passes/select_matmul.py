@@ -1,8 +1,8 @@
-"""Matrix products in the form of their kernel: a [batch…, M, K] · b [batch…, K, N], or b packed.
+"""Brings matrix products into the form of their kernel: a [batch…, M, K] · b [batch…, K, N], or b packed.
 
-*Packing* cuts the columns of b into panels of the register tile's width, padded with zeros: b' [batch…, P, K, nr]. It
-is written as ordinary primitives in front of the kernel, and undone by their inverse in its body, so that the graph
-keeps its meaning; the annotation `.packed` tells the kernel to read b' as it is.
+*Packing* cuts the columns of b into panels of the register tile's width, padded with zeros: b' [batch…, P, K, nr].
+Ordinary primitives in front of the kernel pack b, and their inverse in its body unpacks it, so that the graph keeps its
+meaning; the annotation `.packed` tells the kernel to read b' directly.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def select_dot(site: Site) -> Value | None:
     a, w = site.anchor.operands
     (con_a, con_w), (batch_a, batch_w) = site.anchor.attrs["contract"], site.anchor.attrs["batch"]
     free_a, free_w = free_axes(a.ndim, con_a, batch_a), free_axes(w.ndim, con_w, batch_w)
-    # In which order the pairs are summed is free: a's own order often spares it a transposition.
+    # Contracted pairs may be in any order: the order of a's axes often avoids transposing a.
     pairs = sorted(zip(con_a, con_w, strict=True))
     con_a, con_w = tuple(p for p, _ in pairs), tuple(q for _, q in pairs)
     batch = tuple(a.shape[k] for k in batch_a)
     m, n, k = (math.prod(v.shape[d] for d in axes) for v, axes in ((a, free_a), (w, free_w), (a, con_a)))
     perm_a, perm_w = (*batch_a, *free_a, *con_a), (*batch_w, *con_w, *free_w)
 
-    # A few columns leave most lanes empty; loops sum along the terms, if those are neighbours on both sides.
+    # With few columns most lanes would be empty; loops vectorize over the terms if both operands have them contiguous.
     along_terms = is_view(a.shape, perm_a) and is_view(w.shape, (*batch_w, *free_w, *con_w))
     width = tiling.lanes(site.target, a.dtype.itemsize)
     if along_terms and n * 4 <= width <= k:
@@ -47,8 +47,8 @@ def select_dot(site: Site) -> Value | None:
 
 
 def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int], n: int) -> Value:
-    """The kernel for `left` [batch…, M, K] times the anchor's second operand, which transposed by `perm` is batch…,
-    K…, N…."""
+    """The kernel for `left` [batch…, M, K] times the anchor's second operand, which `perm` transposes to
+    [batch…, K…, N…]."""
     b, target, right = site.b, site.target, site.operand(1)
     *lead, m, k = left.shape
     batch, item = tuple(lead), left.dtype.itemsize
@@ -63,10 +63,10 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     if halved:
         packed = notes[".halved"] = True
     elif is_view(right.shape, perm):
-        # A single panel is packed as it is. Panels that many tiles read are worth putting together at every call.
+        # A single panel has the packed layout already. Packing at every call pays if many tiles read the panels.
         packed = n != columns and (site.is_fixed(1) or (row_tiles > 2 and n > columns))
     else:
-        packed = True  # a transposition would cost as much
+        packed = True  # transposing would cost as much
     if packed:
         notes[".packed"] = 1
         right = pack(b, right, perm, batch, k, n, columns, tiling.lanes(target, item) // 2 if halved else 0)
@@ -83,14 +83,15 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
 
 
 _BLOCKS, _BLOCK = 8, 8
-"""So many blocks are enough for threads to share rows, and so many row tiles for a block to be worth its weights."""
+"""The fewest blocks that let threads share rows, and the fewest row tiles of a block that are worth reading its
+weights."""
 
 
 def _block(tiles: int, tile_bytes: int, target: Machine) -> int:
-    """Row tiles that are worked on before the weights are read again: what they read stays in the second cache.
+    """Row tiles per block: all weights are read once per block, whose input should fit into the second-level cache.
 
-    Where there are many rows, threads should share these rather than columns: then the next kernel finds in its core's
-    cache what this one has written, and reads little that another core wrote."""
+    If there are many rows, threads should share rows rather than columns: then the next kernel mostly reads what the
+    same core has written."""
     blocks = 1
     while blocks < _BLOCKS and tiles >= 2 * blocks * _BLOCK:
         blocks *= 2
@@ -114,8 +115,8 @@ def is_view(shape: Sequence[int], perm: Sequence[int]) -> bool:
 def pack(
     b: Builder, w: Value, perm: Sequence[int], batch: tuple[int, ...], k: int, n: int, columns: int, half: int = 0
 ) -> Value:
-    """[batch…, P, K, columns] in one kernel. If `half` is not 0, it is half a vector's lanes: the last ones of the n
-    columns, which fill no more, come twice, so far apart."""
+    """[batch…, P, K, columns] in one kernel. If `half` is not 0, it is half the number of a vector's lanes, and the
+    last of the n columns, which fill at most half a vector, are stored in both halves of it."""
     axes, panels = len(batch), -(-n // columns)
 
     def write(body: Builder, v: Value) -> Value:

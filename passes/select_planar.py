@@ -14,11 +14,11 @@ from gluonjit.passes.regroup import Epilogue, regroup
 from gluonjit.passes.site import Site, moved
 
 _TAPS = 128
-"""Products that are summed one after the other."""
+"""The most products that a plain sum adds up."""
 
 
 def select_planar(site: Site) -> Value | None:
-    """The kernel for such a `conv`; None for any other."""
+    """The kernel for a `conv` of one channel by a few filters; None for any other."""
     attrs = site.anchor.attrs
     x, w = site.anchor.operands
     if attrs["layout"] != ("N01C", "01IO", "N01C") or attrs["groups"] != 1 or x.shape[-1] != 1 or x.dtype is not F32:
@@ -34,7 +34,7 @@ def select_planar(site: Site) -> Value | None:
         return None
     left = site.operand(0)
     if any(attrs["low"]) or any(attrs["high"]):
-        # As there is but one channel, the padding is small beside the result.
+        # There is only one channel, so an explicitly padded input is small compared with the result.
         low, high = ((0, *attrs[key], 0) for key in ("low", "high"))
         left = moved(site.b, left, lambda body, v: body.pad(v, body.constant(0, v.dtype), low=low, high=high), "pad")
         attrs = {**attrs, "low": (0, 0), "high": (0, 0)}
@@ -63,15 +63,15 @@ def planar_tile(out: tuple[int, ...], lanes: int) -> tuple[int, int, int] | None
     block = tiles
     while block > 1 and images * -(-tiles // block) < _TASKS:
         block = -(-block // 2)
-    # All blocks but the last hold as many tiles, and the last has at least one.
+    # Every block has `block` tiles except for the last, which has at least one.
     return rows, piece, block
 
 
 _TASKS = 16
-"""So many are wanted at least, for threads to share."""
+"""The fewest tasks that threads can share evenly."""
 
 
 def _per_filter(epilogue: Epilogue) -> bool:
-    """Whether all that the epilogue reads depends on the filter alone."""
+    """Whether all operands of the epilogue vary along the filters alone."""
     sides: Any = epilogue.sides.values()
     return all(side.dims is not None and set(side.dims) <= {3} for side in sides)

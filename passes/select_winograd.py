@@ -1,8 +1,8 @@
 """Winograd convolutions: 3×3 and other small windows with stride 1, by fewer multiplications (`ir/cook_toom.py`).
 
-The transformed weights G g Gᵀ are computed by ordinary primitives in front of the kernel. In its body the
-pseudo-inverse of G brings the filters back, and an ordinary `conv` follows, so that the graph keeps its meaning: what
-`evaluate` makes of it differs by rounding alone.
+Ordinary primitives in front of the kernel compute the transformed weights G g Gᵀ. The kernel's body restores the
+filters with the pseudo-inverse of G and applies an ordinary `conv`, so that the graph keeps its meaning: results of
+`evaluate` differ by rounding alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gluonjit.passes.tiling_winograd import Problem, winograd_tile, working_memo
 
 
 def winograd_notes(x: Value, w: Value, attrs: Any, out: tuple[int, ...], target: Machine) -> dict[str, Any] | None:
-    """Annotations of the kernel for a `conv` of x by w with these attributes; None where it is better done directly."""
+    """Annotations of the kernel for a `conv` of x by w with these attributes; None where the direct one is better."""
     problem = problem_of(x, w, attrs, out)
     tile = None if problem is None else winograd_tile(problem, target)
     if problem is None or tile is None:
@@ -37,7 +37,7 @@ def winograd_notes(x: Value, w: Value, attrs: Any, out: tuple[int, ...], target:
 
 
 def problem_of(x: Value, w: Value, attrs: Any, out: tuple[int, ...]) -> Problem | None:
-    """The convolution as the estimates see it; None for one that no transform is for."""
+    """The convolution in the terms of the cost model; None if no transform applies."""
     *taps, depth, filters = w.shape
     if attrs["groups"] != 1 or {*attrs["stride"], *attrs["dilation"]} != {1} or len(taps) > 2 or x.dtype is not F32:
         return None
@@ -49,12 +49,12 @@ def problem_of(x: Value, w: Value, attrs: Any, out: tuple[int, ...]) -> Problem 
 
 
 def _inside(size: int, out: int, taps: int, low: int) -> float:
-    """The part of an axis's taps that are not on padding. (Counted without a loop: padding may be as wide as a program
-    says.)"""
+    """The share of an axis's taps that do not fall on padding. (Computed without a loop over pixels: a hostile program
+    may ask for padding of any width.)"""
 
     def before(position: int) -> int:
-        """How many pairs of an output and a tap read in front of a position of the padded axis: those of a triangle,
-        without its parts where the output or the tap is none."""
+        """The number of pairs (output, tap) that read before a position of the padded axis: a triangle of pairs, minus
+        the corners where the output or the tap does not exist."""
         triangles = (max(position - n, 0) for n in (0, out, taps, out + taps))
         whole, without_output, without_tap, twice = (n * (n + 1) // 2 for n in triangles)
         return whole - without_output - without_tap + twice
@@ -63,7 +63,7 @@ def _inside(size: int, out: int, taps: int, low: int) -> float:
 
 
 def transformed_weights(b: Builder, w: Value, tile: WinogradTile, target: Machine) -> Value:
-    """[taps…, I, O] → [positions, P, I, nr], what the kernel `winograd` reads: packed first, then transformed."""
+    """[taps…, I, O] → [positions, P, I, nr], as the kernel `winograd` reads it: packed first, then transformed."""
     *taps, depth, filters = w.shape
     panels, terms = -(-filters // tile.columns), math.prod(taps)
 
@@ -81,7 +81,7 @@ def transformed_weights(b: Builder, w: Value, tile: WinogradTile, target: Machin
     body = Builder("transform", "fused")
     x, y = body.input("g", w.type.with_shape(g.shape)), body.input("w", packed.type)
     region = body.build([body.dot_general(x, y, contract=((1,), (0,)))])
-    # One task makes all positions of its columns, so that the filters are read once.
+    # One task computes all positions of its columns, so that the filters are read once.
     notes = {".kernel": "matmul", ".tile": (rows, width, -(-positions // rows))}
     u = b.emit("fused", [b.constant(g, w.dtype), packed], notes, [region])[0]
     return view(b, u, (positions, panels, depth, tile.columns))
@@ -107,7 +107,7 @@ def _transforms(tile: WinogradTile, taps: Sequence[int]) -> list[Transform]:
 
 
 def _nested(matrices: Sequence[Matrix]) -> np.ndarray:
-    """Their Kronecker product: the transform along all axes at once, rounded once."""
+    """The Kronecker product of the matrices: the transform along all axes at once, rounded once."""
     product = np.ones((1, 1), object)
     for m in matrices:
         product = np.kron(product, np.array(m, object))

@@ -1,8 +1,8 @@
 """Sizes of register tiles, from shapes and a target's registers and caches.
 
-A tile of `rows` × `vectors` accumulators takes, per term of the sum, rows · vectors multiply-adds, vectors loads of
-weights and rows broadcasts. It must leave registers for the weights of one term, a broadcast value and, where there
-is no fused multiply-add, a product. Among the tiles that fit, the one with the lowest estimated time wins.
+Per term of the sum, a tile of `rows` × `vectors` accumulators takes rows · vectors multiply-adds, `vectors` loads of
+weights and `rows` broadcasts. It must leave registers for the weights of one term, a broadcast value and, where there
+is no fused multiply-add, a product. Of the tiles that fit, the one with the lowest estimated time is taken.
 """
 
 from __future__ import annotations
@@ -14,28 +14,29 @@ from gluonjit.ir.machine import Machine
 MAX_ROWS = 14
 MAX_VECTORS = 4
 MAX_LINES = 16
-"""Vectors of a tile whose epilogue reads a residual that is not cached, and writes as many lines: the misses of 26
-vectors are more than the first-level cache can have outstanding, so that all other loads stall behind them. That was a
-third of the time in ResNet-50's first stage."""
+"""The most vectors of a tile whose epilogue reads a residual that is not cached, and writes as many lines. The misses
+of 26 vectors are more than the first-level cache can have outstanding, so all other loads stall behind them: a third
+of the time in ResNet-50's first stage."""
 _UNITS = 2
-"""Multiply-adds per cycle, and loads."""
+"""Multiply-adds per cycle; also loads per cycle."""
 _STREAM = 32
-"""Bytes of weights per cycle that come from the second cache."""
+"""Bytes of weights per cycle that the second-level cache delivers."""
 _OVERLAP = 0.15
 """The share of the streaming time that is not hidden behind the multiply-adds."""
 _TILE_COST = 24
 """Cycles to begin and finish a tile."""
 _TASKS = 16
-"""The least number of tasks that threads can share evenly."""
+"""The fewest tasks that threads can share evenly."""
 _PAGE, _WAYS = 4096, 8
-"""Rows this far apart, or a multiple, share a set of the first cache, which has at least so many ways."""
+"""Rows that are a multiple of `_PAGE` bytes apart share a set of the first-level cache, which has at least `_WAYS`
+ways."""
 
 
 class TileShape(NamedTuple):
     rows: int
     columns: int
     block: int
-    """Tiles along the rows that one task does, one after the other."""
+    """Row tiles per task."""
 
 
 def lanes(target: Machine, itemsize: int) -> int:
@@ -48,15 +49,15 @@ def is_halved(n: int, itemsize: int, target: Machine) -> bool:
 
 
 def registers(rows: int, vectors: int, target: Machine, halved: bool = False) -> int:
-    """What a tile needs: accumulators, one term's weights, a broadcast value, and a product if it is not fused.
+    """Vector registers of a tile: accumulators, one term's weights, a broadcast value, and an unfused product.
 
-    `halved`: two rows share an accumulator for their last vectors, and a broadcast value that is put together."""
+    `halved`: two rows share the accumulator of their last vectors, and need a blended broadcast value."""
     shared = rows // 2 - 2 if halved else 0
     return rows * vectors + vectors + (1 if target.has_fma else 2) - shared
 
 
 def term_cycles(rows: int, vectors: int, target: Machine, halved: bool = False) -> float:
-    """Estimated cycles per term of a tile."""
+    """Estimated cycles of a tile for one term of its sums."""
     multiply_adds = (rows * vectors - halved * (rows // 2)) * (1 if target.has_fma else 2) / _UNITS
     if registers(rows, vectors, target, halved) >= target.num_vector_registers - 1:
         multiply_adds *= 1.03  # weights cannot be loaded ahead of their use
@@ -91,14 +92,14 @@ def register_tile(
     halved: bool = False,
     size: int = MAX_ROWS * MAX_VECTORS,
 ) -> tuple[int, int]:
-    """(rows, columns) of the tile for an [m, n] result of sums of k terms, whose rows lie `row_bytes` apart in a; at
-    most so many rows, and `size` vectors. `halved`: the last vector of columns is."""
+    """(rows, columns) of the tile for an [m, n] result of sums of k terms, where rows of the left operand lie
+    `row_bytes` apart; at most `most` rows and `size` vectors. `halved`: two rows share the last vector of columns."""
     width = lanes(target, itemsize)
     needed = -(-n // width)
     most_rows = min(m, most, _WAYS if row_bytes % _PAGE == 0 else MAX_ROWS)
     best: tuple[float, int, int] | None = None
     for vectors in range(1, min(MAX_VECTORS, needed) + 1):
-        # As many rows per tile as go into m evenly: 100 rows are 7 · 13 + 9 at best.
+        # Spread m evenly over its tiles, or leave a short last one: 100 rows are 7 · 13 + 9 at best.
         for rows in sorted({-(-m // -(-m // most)) for most in range(1, most_rows + 1)}):
             needed_registers = registers(rows, vectors, target, halved and vectors == needed)
             if needed_registers > target.num_vector_registers or rows * vectors > size:
@@ -111,9 +112,9 @@ def register_tile(
 
 
 def tasks_block(tiles: int, tile_bytes: int, others: int, target: Machine) -> int:
-    """Row tiles per task, where one tile reads `tile_bytes` and there are `others` independent sets of them.
+    """Row tiles per task (a block), where one tile reads `tile_bytes` and there are `others` independent sets of tiles.
 
-    What a block reads is read again for each panel of columns, so it should stay in the second cache.
+    A block's input is read again for each panel of columns, so it should fit into the second-level cache.
     """
     block = max(1, min(tiles, target.l2 // 2 // max(tile_bytes, 1)))
     while block > 1 and others * -(-tiles // block) < _TASKS:
@@ -123,7 +124,7 @@ def tasks_block(tiles: int, tile_bytes: int, others: int, target: Machine) -> in
 
 class DepthwiseTile(NamedTuple):
     rows: int
-    """Of a tile whose taps are all written out; 0 for one row of pixels and loops over the taps."""
+    """Rows of a tile whose taps are unrolled; 0: one row of pixels, and loops over the taps."""
     pixels: int
     block: int
     """Row tiles per task."""
@@ -132,9 +133,9 @@ class DepthwiseTile(NamedTuple):
 
 
 MAX_DEPTH = 4
-"""Input channels of a narrow group. Each is one more multiply-add per tap that is written out."""
+"""The most input channels of a narrow group: each adds a multiply-add per unrolled tap."""
 _UNROLLED = 400
-"""Multiply-adds in the code of a tile of narrow groups."""
+"""The most unrolled multiply-adds of a tile of narrow groups."""
 
 
 def is_narrow(depth: int, filters: int, itemsize: int, target: Machine) -> bool:
@@ -151,11 +152,11 @@ def depthwise_tile(
     itemsize: int,
     target: Machine,
 ) -> DepthwiseTile:
-    """For a result of `out` = rows, pixels, channels from an image of `size` = rows, pixels; `taps` are those per row
-    and pixel, `stride` that of the rows, `depth` the input channels per group."""
+    """The tile for a result of `out` = (rows, pixels, channels) from an image of `size` = (rows, pixels), with `taps`
+    along both axes, `stride` along the rows, and `depth` input channels per group."""
     rows, pixels, channels = out
-    # Rows of a tile share the input rows that their taps overlap in. Half of the registers accumulate, the others hold
-    # inputs and weights. Where data are larger than the cache, fewer bytes per result count for more than long rows.
+    # Rows of a tile share the input rows where their taps overlap. Half of the registers accumulate, the others hold
+    # inputs and weights. Where data exceed the cache, reading fewer bytes per result matters more than long rows.
     cached = (rows * pixels + size[0] * size[1]) * channels * itemsize <= target.l2
     height = min(rows, 1 if taps[0] == 1 else 2 if cached or target.num_vector_registers < 32 else 4)
     terms = taps[0] * taps[1] * depth
@@ -165,7 +166,7 @@ def depthwise_tile(
     if most == 0:
         height, most = 0, 7
     width = -(-pixels // -(-pixels // most))
-    # The input rows of one row tile should stay in the first cache until the next one needs them.
+    # The input rows of one row tile should stay in the first-level cache until the next tile needs them.
     vector = target.vector_bits // 8
     vectors = -(-channels * itemsize // vector)
     row_bytes = ((height - 1) * stride + taps[0] if height else taps[0]) * size[1] * vector
@@ -177,8 +178,8 @@ MAX_SEGMENTS = 20
 
 
 def ragged(pixels: int, out: int, size: int, taps: int, stride: int, low: int, dilation: int) -> bool:
-    """Whether padding along a line of `size` makes too many kinds of tiles: each border tile has code of its own, with
-    a loop for every set of its pixels that a tap can reach."""
+    """Whether padding along a line of `size` pixels needs too much code: each border tile has code of its own, with a
+    loop for every set of its pixels that a tap can reach."""
     before = min(out, max(0, -(-low // stride)))
     beyond = (out - 1) * stride + (taps - 1) * dilation - low - (size - 1)
     after = min(out, max(0, -(-beyond // stride)))

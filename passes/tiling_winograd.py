@@ -1,8 +1,8 @@
-"""Whether a convolution is worth transforming, and in which tiles: the estimated times of all ways, compared.
+"""Decides by estimated times whether to compute a convolution by Winograd's algorithm, and with which tiles.
 
-Times are cycles of one core. Multiply-adds are counted as they are executed, tiles that are partly outside of the
-result included. Weights are taken to be cold, as they are in a net that has more of them than the caches hold: they are
-fetched while something is computed, but not entirely in its shadow.
+Times are cycles of one core. Multiply-adds are counted as executed, so tiles that reach beyond the result count in
+full. Weights are assumed to be cold, as in a net whose weights exceed the caches: computing hides a part of the time to
+fetch them.
 """
 
 from __future__ import annotations
@@ -16,39 +16,40 @@ from gluonjit.ir.winograd_tile import LINE, WinogradMemory, WinogradTile
 from gluonjit.passes import tiling
 
 _MEMORY, _L3 = 10.0, 25.0
-"""Bytes per cycle from memory, and from the third cache."""
+"""Bytes per cycle from memory, and from the third-level cache."""
 _EXPOSED = 0.4
-"""The part of fetching weights that is not hidden by multiply-adds."""
+"""The share of the time to fetch weights that multiply-adds do not hide."""
 _AGAIN, _HIDDEN = 0.1, 0.5
-"""The cost of fetching the weights again for another block: `_AGAIN` times the fetch, and what of the fetch exceeds
+"""Fetching the weights again for another block costs `_AGAIN` times the fetch, and that part of the fetch which exceeds
 `_HIDDEN` times the block's multiply-adds."""
 _TRANSFORM = 3.0
-"""Cycles per vector and position to transform, forth or back."""
+"""Cycles per vector and position of a transform, of the input or of the result."""
 _TOGETHER = 8
-"""Register tiles along the tiles; with fewer, threads would share them unevenly."""
+"""The fewest register tiles that threads can share evenly when all work on the same step."""
 _ROWS_TOGETHER, _ROWS_OF_BLOCKS = 8, (14, 13, 12)
-"""Rows of a register tile. Where tiles come from the third-level cache, large ones wait longer for their first terms;
-in blocks, large ones read the weights less often."""
+"""Rows of a register tile when threads share each step, and the candidates when each thread works on blocks. Where
+operands come from the third-level cache, large tiles wait longer for their first terms; in blocks, they read the
+weights less often."""
 _GAIN = 0.9
 """A transform must take at most this share of the direct time, as it costs memory and accuracy."""
 _BLOCKS = (1, 2, 3, 4, 6, 8)
 
 
 class Problem(NamedTuple):
-    """A convolution of stride 1 without groups. Of its two spatial axes the first may be one of 1."""
+    """A convolution of stride 1 without groups over two spatial axes, the first of which may have size 1."""
 
     images: int
     out: tuple[int, int]
     taps: tuple[int, int]
     inside: float
-    """The part of all taps that do not fall on padding."""
+    """The share of taps that do not fall on padding."""
     depth: int
     filters: int
     itemsize: int
 
 
 def winograd_tile(problem: Problem, target: Machine) -> WinogradTile | None:
-    """The best transform and tile; None where the convolution itself is expected to be as fast."""
+    """The best transform and tile; None if computing directly is expected to be as fast."""
     best, limit = None, _GAIN * direct_cycles(problem, target)
     for outputs in _outputs(problem.taps):
         tile = _tile(problem, outputs, target)
@@ -68,7 +69,7 @@ def _outputs(taps: tuple[int, int]) -> Iterator[tuple[int, int]]:
 def _tile(problem: Problem, outputs: tuple[int, int], target: Machine) -> WinogradTile:
     def cycles(tile: WinogradTile) -> float:
         products = _products(problem, tile, target)
-        # Of two threads that share an odd number of register tiles, one waits.
+        # With an odd number of register tiles, one of two threads waits.
         idle = -(-tiles // (2 * tile.rows)) * 2 * tile.rows / tiles - 1 if tile.block else 0.0
         return products * (1 + idle / 2) + _traffic(problem, tile, target)
 
@@ -85,7 +86,7 @@ def _tile(problem: Problem, outputs: tuple[int, int], target: Machine) -> Winogr
 
 
 def direct_cycles(problem: Problem, target: Machine) -> float:
-    """Of a direct convolution."""
+    """Estimated cycles of the direct convolution."""
     images, (rows, width), taps, inside, depth, filters, item = problem
     terms = math.prod(taps) * depth
     tile = tiling.register_tile(width, filters, terms, LINE, item, target)
@@ -95,7 +96,7 @@ def direct_cycles(problem: Problem, target: Machine) -> float:
 
 
 def winograd_cycles(problem: Problem, tile: WinogradTile, target: Machine) -> float:
-    """Of a transformed one."""
+    """Estimated cycles of the Winograd convolution."""
     positions, tiles, item = _positions(problem, tile), _tiles(problem, tile[:2]), problem.itemsize
     width = tiling.lanes(target, item)
     products = _products(problem, tile, target)
@@ -111,8 +112,8 @@ def _with_weights(compute: float, nbytes: float) -> float:
 
 
 def _traffic(problem: Problem, tile: WinogradTile, target: Machine) -> float:
-    """Cycles for transformed tiles that do not fit into the second-level cache beside pixels and the weights in use,
-    and for the weights that each block reads again."""
+    """Cycles to move transformed tiles that do not fit into the second-level cache together with the pixels and weights
+    in use, and to read the weights again for each block."""
     tiles, item = _tiles(problem, tile[:2]), problem.itemsize
     memory = working_memory(problem, tile)
     weights = _positions(problem, tile) * problem.depth * problem.filters * item
@@ -121,7 +122,7 @@ def _traffic(problem: Problem, tile: WinogradTile, target: Machine) -> float:
     cycles = 2 * (whole + (rest > 0)) * over / (_L3 if memory.transformed <= target.l3 // 4 else _MEMORY)
     if memory.transformed + weights > target.l2:
         fetch = weights / (_L3 if weights <= target.l3 // 2 else _MEMORY)
-        # The first block's weights are counted elsewhere: every kernel has to fetch them.
+        # `_with_weights` counts the first block's weights, which every kernel has to fetch.
         for count, size in ((whole - 1, tile.block * tile.rows), (1 if rest else 0, rest)):
             hidden = _HIDDEN * _products(problem, tile, target) * size / tiles
             cycles += count * (_AGAIN * fetch + max(0.0, fetch - hidden))

@@ -1,4 +1,4 @@
-"""Buffers for native code: aligned, and given out to one call at a time."""
+"""Aligned buffers for native code, and pools that lend them to one call at a time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ALIGNMENT = 64
 
 
 _OWN_PAGES = 1 << 20
-"""Bytes from which on a buffer is mapped by itself. NumPy asks for huge pages for large arrays, and the first use of
-those was measured to take up to six times as long as that of small ones; what runs later gains nothing from them."""
+"""Buffers of at least this many bytes get a mapping of their own. NumPy requests huge pages for large arrays; their
+first use was measured to take up to six times as long as that of small pages, and later uses are no faster."""
 
 
 def aligned_empty(nbytes: int) -> np.ndarray:
     """Uninitialised bytes (u8), the first on an ALIGNMENT boundary."""
     if nbytes >= _OWN_PAGES and hasattr(mmap, "MAP_ANONYMOUS"):
-        # Private: a forked child must not compute in its parent's buffers.
+        # Private: a forked child must not write to its parent's buffers.
         return np.frombuffer(mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     skip = -raw.ctypes.data % ALIGNMENT
@@ -41,7 +41,7 @@ def aligned_copy(array: np.ndarray) -> np.ndarray:
 
 
 def give_back() -> None:
-    """Gives memory that the C library keeps for later back to the system: LLVM leaves some MB behind. Takes 1 ms."""
+    """Returns memory that the C library keeps for reuse to the system: some MB after LLVM has run. Takes 1 ms."""
     trim = getattr(libc(), "malloc_trim", None)  # glibc has it
     if trim is not None:
         trim(ctypes.c_size_t(0))
@@ -52,22 +52,22 @@ _HUGE_PAGE = 2 << 20
 
 
 class CacheFriendly:
-    """Arrays, one after the other, in huge pages: for what every call reads and the second cache can nearly hold.
+    """Allocates arrays contiguously in huge pages, for data that every call reads and that nearly fill the L2 cache.
 
-    That cache goes by physical addresses. Small pages come from anywhere, so that some of its sets get more lines than
-    they have room for, and each call misses all of those: two matrices that fill 60 % of the cache were measured 5 to
-    50 % slower, another figure in each process. A huge page fills all sets alike. Elsewhere than on Linux, the pages
-    are what the system gives.
+    The L2 cache is indexed by physical addresses. Small pages have arbitrary ones, so some sets of the cache get more
+    lines than they can hold, and each call misses all of these: two matrices that fill 60 % of the cache were measured
+    to be 5 to 50 % slower, differently in each process. A huge page fills all sets evenly. Only Linux is asked for huge
+    pages; other systems give their usual ones.
     """
 
     LIMIT = 2 * _HUGE_PAGE
-    """Bytes in all up to which this is worth the time of clearing such pages."""
+    """The most bytes, in all, that are worth the time that the system takes to clear huge pages."""
 
     def __init__(self) -> None:
         self._left = np.empty(0, np.uint8)
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """An uninitialised C-contiguous array on an ALIGNMENT boundary. Its pages live as long as any array in them."""
+        """An uninitialised C-contiguous array on an ALIGNMENT boundary. Pages are freed with the last array in them."""
         n = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         taken = -(-n // ALIGNMENT) * ALIGNMENT
         if self._left.nbytes < taken:
@@ -87,19 +87,19 @@ def _huge_pages(nbytes: int) -> np.ndarray:
     skip = -every.ctypes.data % _HUGE_PAGE
     try:
         memory.madvise(advice, skip, size)
-    except OSError:  # a kernel without them
+    except OSError:  # a kernel without huge pages
         pass
     return every[skip : skip + size]
 
 
 class ArenaPool:
-    """Memory that a call takes and puts back; as many arenas exist as calls ever ran at once."""
+    """Arenas that calls take and put back; there are as many as the most calls that ever ran at once."""
 
     def __init__(self) -> None:
         self._free: list[np.ndarray] = []
 
     def take(self, nbytes: int) -> np.ndarray:
-        """At least so many bytes."""
+        """An arena of at least `nbytes` bytes."""
         try:
             arena = self._free.pop()  # atomic: two threads never get the same one
             if arena.nbytes >= nbytes:
@@ -112,5 +112,5 @@ class ArenaPool:
         self._free.append(arena)
 
     def drop(self, above: int = -1) -> None:
-        """Gives those arenas back to the system that no call has, and that have more than `above` bytes."""
+        """Frees the arenas of more than `above` bytes that no call is using."""
         self._free = [arena for arena in self._free if arena.nbytes <= above]

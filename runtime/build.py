@@ -1,4 +1,4 @@
-"""Compiles a graph that is not in the object cache: passes, code generation and, if wanted, measuring of candidates."""
+"""Compiles a graph that is not in the object cache: passes, code generation and, on request, tuning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gluonjit.runtime.threads import get_num_threads
 
 
 def tuned(graph: Graph, pipeline: str, target: Machine) -> Artifact:
-    """The fastest of what the candidates give on this machine, which `target` has to be."""
+    """The fastest candidate as measured on this machine, which must be `target`."""
     steps = parse_pipeline(pipeline)
     names = [name for name, _ in steps]
     options = dict(steps).get("select")
@@ -34,7 +34,7 @@ def tuned(graph: Graph, pipeline: str, target: Machine) -> Artifact:
     alone = [(name, {**given, "share": _NEVER_SHARED} if name == "threads" else given) for name, given in steps]
     made = [compiled(graph, s, target, None) for s in (steps, alone)]
     interfaces = [m.interface for m in made if m.interface is not None]
-    if interfaces[0].main.threads == 1 or interfaces[0].calls_host:  # what Python code does is not to be done for this
+    if interfaces[0].main.threads == 1 or interfaces[0].calls_host:  # timing must not run the user's Python code
         return made[0]
     loaded = [load(m.objects, host.functions()) for m in made]
     return made[tuning.fastest([tuning.timed_graph(Executable(i, code)) for i, code in zip(interfaces, loaded)])]
@@ -45,7 +45,7 @@ _NEVER_SHARED = 10**15
 
 
 def compiled(graph: Graph, pipeline: Pipeline, target: Machine, after: Callable[..., None] | None) -> Artifact:
-    """What the passes of `pipeline` and code generation make of a graph; `after` as in `run_passes`."""
+    """The graph compiled by the passes of `pipeline` and code generation; `after` as in `run_passes`."""
     steps = [*(name for name, _ in parse_pipeline(pipeline)), *_KERNELS, *_CODE]
     with Progress(graph.name, steps) as progress, _without_collector():
 
@@ -72,8 +72,8 @@ def compiled(graph: Graph, pipeline: Pipeline, target: Machine, after: Callable[
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Without Python's collector of cycles: passes make many objects and no cycles, and it would look at all of them
-    again and again, for a quarter of their time."""
+    """Turns off Python's cyclic garbage collector: passes make many objects and no cycles, and the collector would scan
+    them repeatedly, for a quarter of the time of compiling."""
     global _without
     with _collecting:
         mine = gc.isenabled() or _without > 0
@@ -83,27 +83,28 @@ def _without_collector() -> Iterator[None]:
         yield
     finally:
         with _collecting:
-            _without = max(_without - mine, 0)  # 0 if this thread has forked meanwhile
+            _without = max(_without - mine, 0)  # already 0 in a child that this thread has forked meanwhile
             if mine and not _without:
                 gc.enable()
 
 
 def _after_fork_in_child() -> None:
     global _without
-    if _without:  # on threads that the child has not
+    if _without:  # the compiling threads do not exist in the child
         _without = 0
         gc.enable()
 
 
 _collecting = forks.held(in_child=_after_fork_in_child)
 _without = 0
-"""How many compilations run without the collector, of those that found it running."""
+"""The number of running compilations that found the collector enabled; it is enabled again after the last one."""
 
 
 _KERNELS, _CODE = ("kernels",) * 30, ("machine code",) * 8
-"""Count as much as so many passes. Most code is made while kernels are being written."""
+"""Steps of the progress bar, as many as their share of the time in units of a pass. Most machine code is made while
+kernels are being written."""
 
 
 def _count_kernels(graph: Graph) -> int:
-    """About as many functions as code generation will write; more, if different ops have the same."""
+    """An upper bound of the functions that code generation will write: ops may share a function."""
     return 1 + sum(_count_kernels(r) for op in graph.ops for r in op.regions if op.name == "prepare") + len(graph.ops)

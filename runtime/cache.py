@@ -1,19 +1,19 @@
 """The object cache: compiled code on disk, so that the next process runs no pass and generates no code.
 
-A file per entry, named after its key: a SHA-256 over what was compiled (a traced graph, the pipeline, the target) and
-what compiled it (the sources of this package as they are, the versions of LLVM, llvmlite and NumPy). An entry never
-changes, so there is nothing to lock: a writer makes a file of its own and renames it, which is atomic, and of two that
-write the same key, either is right. A reader has the old or the new file, whole; a sum over its bytes says so. Evicting
-takes those entries away that were not used for longest; a reader that has one open keeps it.
+Each entry is a file named after its key: a SHA-256 of what was compiled (a traced graph, the pipeline, the target) and
+what compiled it (the current sources of this package, the versions of LLVM, llvmlite and NumPy). An entry never
+changes, so no locks are needed: a writer makes a new file and renames it, which is atomic; if two write the same key,
+either file is right. A reader sees a complete file, old or new, and verifies its checksum. Eviction removes the least
+recently used entries; a reader that has one open can still read it.
 
-The code in it is executed, so the folder must be one that only its owner can write to: made with mode 0700, and not
-used if it belongs to another user or others may write to it. An entry is a regular file with its key inside; nothing
-else under its name is read. Whatever goes wrong, the graph is compiled.
+The code in an entry is executed, so only the owner may be able to write to the folder: it is made with mode 0700, and
+not used if it belongs to another user or others may write to it. An entry is a regular file with its key inside;
+anything else under its name is ignored. Whatever goes wrong, the graph is compiled instead.
 
 Graphs with operators or passes that this package does not define are not kept: the sources of those may change without
 a change of the key.
 
-Environment: GLUONJIT_CACHE=0 turns it off, GLUONJIT_CACHE_DIR says where it is.
+Environment: GLUONJIT_CACHE=0 turns the cache off, GLUONJIT_CACHE_DIR sets its folder.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from gluonjit.runtime import artifact
 from gluonjit.runtime.artifact import Artifact, Corrupt, pack, unpack
 
 LIMIT = 1 << 29
-"""Bytes. The entries used last stay, until so many."""
+"""Bytes of all entries; beyond that, the least recently used ones are evicted."""
 _LARGEST = LIMIT // 4
 _SUFFIX = ".gluonjit"
 _ABANDONED = 3600
-"""Seconds after which a file that was never renamed belongs to a process that has died."""
+"""Seconds after which the process that left a temporary file is assumed to have died."""
 
 
 def why_off() -> str:
-    """Why there is no cache, or ''."""
+    """Why the cache is off, or ''."""
     if os.environ.get("GLUONJIT_CACHE", "").strip() == "0":
         return "turned off by GLUONJIT_CACHE=0"
     return _unusable(folder())
 
 
 def folder() -> Path:
-    """Where entries lie, whether it exists or not."""
+    """The folder of the entries, which may not exist yet."""
     given = os.environ.get("GLUONJIT_CACHE_DIR")
     if given:
         return Path(given).expanduser() / "objects"
@@ -64,7 +64,7 @@ def folder() -> Path:
 
 
 def _unusable(where: Path) -> str:
-    """Why the folder cannot be used, or ''; makes it if need be."""
+    """Why the folder cannot be used, or ''; creates it if it is missing."""
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
         where.mkdir(mode=0o700, exist_ok=True)
@@ -85,9 +85,9 @@ def _unusable(where: Path) -> str:
 
 
 def graph_cache_key(graph: Graph, pipeline: str, target: Hashable, measured_on: int | None = None) -> str | None:
-    """The key of what compiling `graph` gives; None if it depends on code that is not this package's.
+    """The key of the compiled graph; None if that depends on code that is not part of this package.
 
-    `measured_on`: on how many threads kernels were measured, if they were (`hybridize(tune=True)`).
+    `measured_on`: the number of threads on which kernels were measured, if they were (`hybridize(tune=True)`).
     """
     if not all(map(_is_ours, _functions(graph))):
         return None
@@ -97,18 +97,18 @@ def graph_cache_key(graph: Graph, pipeline: str, target: Hashable, measured_on: 
 
 
 def text_cache_key(text: str, target: Hashable) -> str:
-    """The key of what compiling the LLVM IR `text` gives."""
+    """The key of the compiled LLVM IR `text`."""
     return _digest(("text", text, target))
 
 
 def _attrs(graph: Graph) -> list[object]:
-    """The facts about a graph and its regions, which `graph_key` leaves out."""
+    """The attributes of a graph and its regions, which `graph_key` leaves out."""
     regions = (region for op in graph.ops for region in op.regions)
     return [sorted(graph.attrs.items()), *map(_attrs, regions)]
 
 
 def _functions(graph: Graph) -> Iterator[object]:
-    """All that the operators and primitives of a graph, and of its regions, are defined by."""
+    """The functions that define the operators and primitives of a graph and its regions."""
     for definition in {op.definition: None for op in graph.ops}:
         yield from filter(callable, vars(definition).values())
     for op in graph.ops:
@@ -117,8 +117,8 @@ def _functions(graph: Graph) -> Iterator[object]:
 
 
 def _passes(pipeline: str) -> Iterator[object]:
-    """The functions of those passes that are known so far; the others are this package's, imported when they run."""
-    manager = sys.modules.get("gluonjit.passes.manager")  # not imported for this: it is not, where all is in the cache
+    """The functions of the passes registered so far; other passes are this package's, and imported when they run."""
+    manager = sys.modules.get("gluonjit.passes.manager")  # not imported: useless if all is cached
     if manager is not None:
         registered = manager.registered_passes()
         for name, _ in manager.parse_pipeline(pipeline):
@@ -127,7 +127,7 @@ def _passes(pipeline: str) -> Iterator[object]:
 
 
 def _is_ours(function: object) -> bool:
-    """Whether this package's sources say all that the function does. Not if it has arguments bound to it."""
+    """Whether this package's sources determine what the function does: not if arguments are bound to it."""
     module = getattr(function, "__module__", None)
     return isinstance(module, str) and (module == "gluonjit" or module.startswith("gluonjit."))
 
@@ -138,7 +138,7 @@ def _digest(what: object) -> str:
 
 @functools.cache
 def _compiler() -> tuple[object, ...]:
-    """What the code that is generated depends on besides the graph: versions, and the sources as they are."""
+    """What generated code depends on besides the graph: versions of libraries, and the current sources."""
     import llvmlite
     from llvmlite import binding
 
@@ -168,16 +168,16 @@ class Entry:
     path: Path
     size: int
     used: float
-    """When, in seconds since the epoch."""
+    """Time of the last use, in seconds since the epoch."""
 
     @property
     def name(self) -> str:
-        """What it was made of."""
+        """The name of the graph that was compiled."""
         return artifact.name_of(_read(self.path, 1 << 20) or b"")
 
 
 def _read(path: Path, most: int, used: bool = False) -> bytes | None:
-    """Up to `most` bytes of a regular file; None for anything else, without waiting for it. `used`: it is used now."""
+    """Up to `most` bytes of a regular file; None, without blocking, for anything else. `used`: records the use."""
     try:
         handle = os.open(path, os.O_RDONLY | _CAREFUL)
         with os.fdopen(handle, "rb") as f:
@@ -192,11 +192,11 @@ def _read(path: Path, most: int, used: bool = False) -> bytes | None:
 
 
 _CAREFUL = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
-"""Neither another file through a link, nor a wait for who writes to a pipe."""
+"""Flags that refuse symbolic links, and do not wait for the writer of a FIFO."""
 
 
 def load(key: str | None) -> Artifact | None:
-    """What was stored under the key; None if there is nothing that can be used."""
+    """The artifact stored under the key; None if there is none that can be used."""
     if key is None or why_off():
         return None
     path = folder() / (key + _SUFFIX)
@@ -213,7 +213,7 @@ def load(key: str | None) -> Artifact | None:
 
 
 def store(key: str | None, content: Artifact) -> None:
-    """Keeps the artifact, or does not, if that cannot be done."""
+    """Stores the artifact; does nothing if that is impossible."""
     if key is None or why_off():
         return
     data = pack(key, content)
@@ -234,19 +234,19 @@ def store(key: str | None, content: Artifact) -> None:
 
 
 def entries() -> list[Entry]:
-    """All of them, the one used last first."""
+    """All entries, the most recently used first."""
     found = []
     for path in folder().glob("*" + _SUFFIX):
         try:
             facts = path.lstat()
         except OSError:
-            continue  # another process has just taken it away
+            continue  # another process has just removed it
         found.append(Entry(path, facts.st_size, facts.st_mtime))
     return sorted(found, key=lambda e: -e.used)
 
 
 def clear() -> int:
-    """Removes all entries; how many there were."""
+    """Removes all entries; returns how many there were."""
     there = entries()
     for entry in there:
         _remove(entry.path)
@@ -254,7 +254,7 @@ def clear() -> int:
 
 
 def _evict() -> None:
-    """Keeps the entries used last, up to LIMIT bytes, and removes what writers have left behind that died."""
+    """Removes the least recently used entries beyond LIMIT bytes, and temporary files of writers that died."""
     total = 0
     for entry in entries():
         total += entry.size

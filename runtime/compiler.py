@@ -1,4 +1,4 @@
-"""From a graph to something that can be called: out of the object cache, or built (`runtime/build.py`)."""
+"""From a graph to an `Executable`, loaded from the object cache or built (`runtime/build.py`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PIPELINE = (
     "layout, sink-reshapes, simplify, cse, dce, fuse, select, fuse-depthwise, hoist, alternate, views, threads, "
     "plan-memory"
 )
-"""The passes of the backend `llvm`, in order. `docs/passes.md` says why in this one."""
+"""The passes of the backend `llvm`, in order. `docs/passes.md` gives the reasons for the order."""
 
 
 def pipeline(winograd: bool = True) -> str:
@@ -38,15 +38,15 @@ def compile_graph(
 ) -> Executable:
     """Compiles a graph of any level before `planned` to native code, or finds it in the object cache.
 
-    With `after` (see `run_passes`) the passes run in any case. `tune`: kernels, and whether several threads pay, are
-    measured instead of estimated; the cache remembers what was found. `flush_denormals`: see `Executable`.
+    With `after` (see `run_passes`) the passes always run. `tune`: the best kernels and number of threads are measured
+    instead of estimated; the cache keeps the result. `flush_denormals`: see `Executable`.
     """
     target = target or host_target()
     measured_on = get_num_threads() if tune else None
     key = cache.graph_cache_key(graph, pipeline, target, measured_on) if after is None else None
     found = cache.load(key)
     if found is None or found.interface is None:
-        # Late: a process that finds its code in the cache needs neither passes nor code generation.
+        # Imported here: a process that finds its code in the cache needs neither passes nor code generation.
         from gluonjit.runtime import build
 
         if tune:

@@ -1,7 +1,7 @@
 """A compiled graph that can be called with ndarrays.
 
-The graph's native function takes one table of pointers (`codegen.interface.Layout` says what sits where). This class
-checks the arguments, keeps the prepared values (packed weights …) up to date, lends an arena and makes the call.
+The graph's native function takes one table of pointers, laid out by `codegen.interface.Layout`. `Executable` checks the
+arguments, keeps the prepared values (packed weights …) up to date, provides an arena and makes the call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gluonjit.runtime.arenas import ALIGNMENT, ArenaPool, CacheFriendly, aligned
 
 
 class NativeFunction:
-    """One native function with its layout: constants and arena are bound here, the rest at each call."""
+    """A native function with its layout. Constants are bound once, the other pointers at each call."""
 
     def __init__(
         self, layout: Layout, address: int, keep: Any, flush: bool = False, arenas: ArenaPool | None = None
@@ -28,11 +28,11 @@ class NativeFunction:
         self.layout = layout
         self.address = address
         self._keep = keep
-        """The engine and its code; they must outlive every pointer handed out."""
+        """The loaded code, which must outlive every pointer to it."""
         self._flush = flush
         self.arenas = arenas or ArenaPool()
         self.scratch_offset = -(-layout.arena // ALIGNMENT) * ALIGNMENT
-        """Scratch memory lies behind the arena, one thread's after the other's."""
+        """Where scratch memory begins, behind the arena; each thread has its own part."""
         self.constants = [aligned_copy(c) for c in layout.constants]
         self.template = np.zeros(layout.size, np.int64)
         for slot, constant in zip(layout.constant_slots, self.constants, strict=True):
@@ -45,11 +45,11 @@ class NativeFunction:
         table[self.layout.team_slot] = threads.block.ctypes.data
 
     def take_arena(self, nthreads: int) -> np.ndarray:
-        """Memory for a call on `nthreads` threads, to be put back into `arenas`."""
+        """Memory for a call on `nthreads` threads; the caller puts it back into `arenas`."""
         return self.arenas.take(self.scratch_offset + nthreads * self.layout.scratch)
 
     def call(self, pointers: dict[int, int]) -> None:
-        """Runs on this thread and the team's; `pointers` maps table slots to addresses. Gives up the GIL meanwhile."""
+        """Runs on this thread and the team's, without the GIL; `pointers` maps table slots to addresses."""
         table = self.template.copy()
         for slot, pointer in pointers.items():
             table[slot] = pointer
@@ -64,27 +64,28 @@ class NativeFunction:
 
 
 class Prepared:
-    """The results of one `prepare` component, and the versions of the inputs they were computed from."""
+    """The results of one `prepare` component, and the versions of the inputs from which they were computed."""
 
     def __init__(self, function: NativeFunction, interface: Prepare, allocate: Callable[..., np.ndarray]) -> None:
         self.function = function
         self.allocate = allocate
         """`allocate(shape, dtype)` makes an array for a result."""
         self.inputs = interface.inputs
-        """Indices of the main graph's inputs that it reads."""
+        """Indices of the main graph's inputs that the component reads."""
         self.slots = interface.slots
-        """Where its results sit in the main function's table."""
+        """Slots of its results in the main function's table."""
         self.results: list[np.ndarray] = []
         self.seen: tuple[Hashable, ...] | None = None
 
     def empty(self) -> Prepared:
-        """The same component before it has computed anything."""
+        """The same component, without results."""
         other = copy.copy(self)
         other.results, other.seen = [], None
         return other
 
     def refresh(self, inputs: Sequence[np.ndarray | None], versions: Sequence[Hashable] | None) -> bool:
-        """Computes the results anew unless `versions` (None: unknown) says that nothing changed; True if it did."""
+        """Recomputes the results unless `versions` (None: unknown) says that no input changed; returns whether it
+        did."""
         now = tuple(versions[k] for k in self.inputs) if versions is not None else None
         if now is not None and now == self.seen:
             return False
@@ -100,9 +101,9 @@ class Prepared:
 
 
 class Executable:
-    """Call it with `run(inputs)`. One object serves any number of threads.
+    """A compiled graph, called with `run(inputs)`, by any number of threads at once.
 
-    `flush_denormals`: they count as zero during a call. The code is the same."""
+    `flush_denormals`: denormals count as zero during a call; the code is the same."""
 
     def __init__(self, interface: Interface, loaded: Any, flush_denormals: bool = False) -> None:
         self.input_types: tuple[TensorType, ...] = interface.main.input_types
@@ -111,12 +112,12 @@ class Executable:
         self.calls_host = interface.calls_host
         self.flush_denormals = flush_denormals
         self.unread = frozenset(interface.unread)
-        """Inputs that nothing but `prepare` functions reads. None can be in their place once that has been done."""
+        """Inputs that only `prepare` functions read; once these have run, None may be passed for them."""
         self.main = NativeFunction(interface.main, loaded.address("main"), loaded, flush_denormals)
         nbytes = sum(t.nbytes for p in interface.prepares for t in p.layout.result_types)
         allocate = CacheFriendly().array if nbytes <= CacheFriendly.LIMIT else aligned_array
-        # They run one after the other, and rarely, so they share arenas that are freed in between. The largest comes
-        # first, while the results of the others do not exist yet.
+        # `prepare` functions run rarely and one after the other, so they share arenas that are freed in between. The
+        # largest runs first, before the results of the others take memory.
         self._prepare_arenas = ArenaPool()
         self.prepared = [
             Prepared(
@@ -129,7 +130,7 @@ class Executable:
         self._lock = forks.renewed()
 
     def for_other_parameters(self) -> Executable:
-        """The same native code with prepared values of its own, for calls with another copy of the parameters."""
+        """The same native code with separate prepared values, for calls with another copy of the parameters."""
         other = copy.copy(self)
         other.prepared = [p.empty() for p in self.prepared]
         return other
@@ -142,10 +143,10 @@ class Executable:
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """(outputs, updated states), all new arrays.
 
-        `versions[k]` changes whenever input k may have new contents; without it every prepared value is computed
-        anew. `release(k)` is called as soon as input k is not read any more, neither by this call nor, unless its
-        version changes, by the next one; it says how many bytes are free now. Raises IRError when an input has not the
-        type the graph was compiled for.
+        `versions[k]` changes whenever input k may have new contents; without `versions` every prepared value is
+        recomputed. `release(k)` is called as soon as no call reads input k any more unless its version changes; it
+        returns the number of bytes that were freed. Raises IRError if an input does not have the type that the graph
+        was compiled for.
         """
         arrays = self.check(inputs)
         held = self.refresh(arrays, versions, release)
@@ -162,8 +163,8 @@ class Executable:
         versions: Sequence[Hashable] | None = None,
         release: Callable[[int], int] | None = None,
     ) -> dict[int, np.ndarray]:
-        """Prepared values by their slot in the main table, brought up to date. Inputs are released as in `run`, and
-        taken out of the list."""
+        """Updates the prepared values; returns them by their slots in the main table. Inputs are released as in `run`,
+        and replaced by None in the list."""
         free = 0
         with self._lock:
             held: dict[int, np.ndarray] = {}
@@ -184,14 +185,14 @@ class Executable:
         return held
 
     def prepared_from(self, versions: Sequence[Hashable]) -> dict[int, np.ndarray] | None:
-        """Prepared values by their slot in the main table, if they were computed from these inputs."""
+        """Prepared values by their slots in the main table, or None if they were computed from other versions."""
         with self._lock:
             if any(p.seen != tuple(versions[k] for k in p.inputs) for p in self.prepared):
                 return None
             return {slot: r for p in self.prepared for slot, r in zip(p.slots, p.results, strict=True)}
 
     def check(self, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
-        """The inputs, C-contiguous and aligned; IRError when count, shape or dtype is not the compiled one."""
+        """The inputs, C-contiguous and aligned; IRError if their number, a shape or a dtype is not the compiled one."""
         if len(inputs) != len(self.input_types):
             raise IRError(f"takes {len(self.input_types)} inputs, got {len(inputs)}")
         arrays: list[np.ndarray | None] = []

@@ -1,5 +1,5 @@
-"""The Python callable that goes straight to native code: the record that `@fast` (`codegen.entry`) reads, and what it
-needs to know of CPython and NumPy."""
+"""The Python callable that enters native code directly: makes the record that `@fast` (`codegen.entry`) reads, with the
+offsets and addresses in CPython and NumPy that it needs."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from gluonjit.runtime.executable import Executable
 
 _BRIEF = 20_000
-"""Nanoseconds that a call on one thread may take, as estimated, to keep the GIL. Giving it up and taking it again costs
-40, a tenth of the way from Python into a small model and back."""
+"""A call on one thread that is estimated to take at most this many nanoseconds keeps the GIL. Releasing and taking it
+costs 40, a tenth of the overhead of calling a small model from Python."""
 _ALIGNED = 1 << 16
-"""Bytes from which on a result begins at a cache line."""
+"""Results of at least this many bytes are aligned to cache lines."""
 # Indices in NumPy's C API table (numpy/__multiarray_api.h), stable since NumPy 1.0, the last one since 1.22.
 _PYARRAY_NEW_FROM_DESCR, _PYARRAY_EMPTY, _DEFAULT_HANDLER = 94, 184, 306
 
 
 class Record(np.ndarray):
-    """The int64 words that `@fast` reads as its `self` (`codegen.entry.Field`), and whatever they point to."""
+    """The int64 words that `@fast` reads as its `self` (`codegen.entry.Field`); keeps alive what they point to."""
 
     keep: tuple[Any, ...]
 
 
 @functools.cache
 def _member_offset(cls: type, slot: str) -> int:
-    """Byte offset of a `__slots__` member, out of its descriptor (PyMemberDescrObject.d_member->offset)."""
+    """Byte offset of a `__slots__` member, read from its descriptor (PyMemberDescrObject.d_member->offset)."""
     descriptor = next(base.__dict__[slot] for base in cls.__mro__ if slot in base.__dict__)
     member = ctypes.c_void_p.from_address(id(descriptor) + 40).value
     return ctypes.c_ssize_t.from_address(member + 16).value  # type: ignore[operator]
@@ -60,7 +60,8 @@ def _python(name: str) -> int:
 
 @functools.cache
 def _allocator() -> dict[Field, int]:
-    """What makes aligned arrays; nothing where NumPy's arrays are not as expected, or do not come from `malloc`."""
+    """The fields that let `@fast` allocate aligned arrays; empty if NumPy's array layout is not the expected one, or
+    its memory does not come from `malloc`."""
     libc = native.libc()
     if libc is None or not hasattr(libc, "aligned_alloc"):
         return {}
@@ -103,7 +104,7 @@ def fast_call(
     """A Python callable that runs `executable` natively on `n_args` wrapped arrays, or calls `fallback`.
 
     `rest` are the graph's remaining inputs (parameters, captured arrays), `held` its prepared values by table slot,
-    both as of `epoch`; `wrapper` is NDArray, or `mx.np`'s; `bare`: the single result is returned as it is, else a list.
+    both as of `epoch`; `wrapper` is NDArray or `mx.np.ndarray`; `bare`: returns the only result itself, not a list.
     """
     main = executable.main
     layout = main.layout

@@ -1,8 +1,8 @@
-"""Locks and fork: the child has the forking thread alone, and must not wait for what another one was doing.
+"""Locks that are safe across a fork: the child has the forking thread alone, and must not wait for locks of others.
 
-Two ways. A lock that is held for moments is *held* by the forking thread meanwhile, so that the child finds what it
-guards whole. One that may be held for seconds (while something compiles) is *renewed*: the child gets it free, and what
-it guards must be right whenever a thread stops there for ever.
+There are two kinds. A lock that is only held for short times is *held* by the forking thread during the fork, so that
+the child finds the data that it guards in a consistent state. A lock that may be held for seconds (during compilation)
+is *renewed*: it is free in the child, so the data that it guards must be consistent wherever a thread may stop.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from weakref import WeakSet
 
 
 def held(before: Callable[[], object] | None = None, in_child: Callable[[], object] | None = None) -> Any:
-    """A reentrant lock (a handler of signals may fork, too) that no other thread has while the process forks.
+    """A lock that no other thread holds while the process forks. Reentrant, as a signal handler may fork.
 
-    `before()` is called with the lock held, in front of the fork, and `in_child()` behind it.
+    `before()` is called before the fork, and `in_child()` after it in the child; both while the lock is held.
     """
     lock = threading.RLock()
     here = threading.local()
@@ -31,7 +31,7 @@ def held(before: Callable[[], object] | None = None, in_child: Callable[[], obje
             before()
 
     def release(run: Callable[[], object] | None = None) -> None:
-        # Not so if another thread has just made this lock, when the fork had begun.
+        # If another thread made this lock after the fork had begun, this thread does not hold it.
         if getattr(here, "forks", False):
             here.forks = False
             if run is not None:
@@ -55,11 +55,11 @@ _renewed: WeakSet[Any] = WeakSet()
 
 def _renew() -> None:
     for lock in list(_renewed):
-        lock._at_fork_reinit()  # what the standard library's own locks do
+        lock._at_fork_reinit()  # as the standard library does with its own locks
 
 
 _IMPORTED = frozenset({"gluonjit", "llvmlite", "networkx", "platformdirs"})
-"""What is imported when it is first needed, so perhaps on another thread."""
+"""Packages whose modules are imported on first use, and so perhaps by another thread during a fork."""
 _PATIENCE = 10.0
 """Seconds that a fork waits for imports."""
 
@@ -72,5 +72,5 @@ def _wait_for_imports() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # What is registered first is called last: nothing else takes time between the end of imports and the fork.
+    # Registered first, so called last: nothing else takes time between the end of imports and the fork.
     os.register_at_fork(before=_wait_for_imports, after_in_child=_renew)

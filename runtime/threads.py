@@ -1,11 +1,11 @@
-"""The process's team of threads (`codegen.team`): how many, when they start, and when they end.
+"""The process's team of threads (`codegen.team`): how many there are, when they start, and when they end.
 
-Workers are native threads without any Python: started when a graph first wants them, asleep when there is nothing to
-do, ended when the interpreter exits, when their number changes, and before a fork (the child starts its own). They
+Workers are native threads that run no Python. They start when a graph first needs them, sleep when there is nothing to
+do, and end when the interpreter exits, when their number changes, and before a fork (the child starts its own). They
 block all signals, so that Ctrl-C reaches the main thread.
 
-How many threads there are: `set_num_threads`, else the environment variable GLUONJIT_NUM_THREADS, else as many cores as
-the process may use.
+The number of threads is set by `set_num_threads`, else by the environment variable GLUONJIT_NUM_THREADS; else it is the
+number of cores that the process may use.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from gluonjit.runtime.cores import available_cores
 from gluonjit.runtime.storage import EPOCH
 
 _SPIN_SECONDS = 50e-6
-"""How long a thread waits before it lets others have its core: longer than kernels take to end everywhere."""
+"""How long a thread spins before it yields its core: longer than threads usually wait for the end of a kernel."""
 _YIELDS = 1000
-"""How often it does so before it sleeps: some 300 µs on an idle machine, the Python code between two calls."""
+"""How often it yields before it sleeps: some 300 µs on an idle machine, like the Python code between two calls."""
 _WAKING = 150_000
-"""Nanoseconds that a call should take to be worth waiting for sleeping workers, who need 30 to 60 thousand."""
+"""Nanoseconds that a call must take to be worth waking sleeping workers for, which takes 30 to 60 thousand."""
 _AT_EXIT = 10.0
 """Seconds to wait at exit for a call that is running on another thread."""
 _AT_FORK = 0.1
@@ -47,7 +47,7 @@ _wanted: int | None = None
 _workers: list[int] = []
 """The workers' pthread_t."""
 _closed = False
-"""The interpreter exits: no more workers."""
+"""Whether the interpreter is exiting, so that no more workers may start."""
 
 
 def get_num_threads() -> int:
@@ -59,9 +59,9 @@ def get_num_threads() -> int:
 
 
 def set_num_threads(n: int | None) -> None:
-    """Lets calls run on up to `n` threads; None: as many as at the start. Waits for a call that is running.
+    """Lets calls run on up to `n` threads; None restores the initial number. Waits for a call that is running.
 
-    Results do not depend on it, bit by bit. Small models stay on one thread whatever it is.
+    Results have the same bits for every `n`. Small models always run on one thread.
     """
     global _wanted
     if n is not None and (not isinstance(n, (int, np.integer)) or not 1 <= n <= MAX_THREADS):
@@ -69,7 +69,7 @@ def set_num_threads(n: int | None) -> None:
     with _lock:
         _wanted = None if n is None else int(n)
         _stop(math.inf)
-        EPOCH[0] += 1  # so that fast calls, which know the old number, are made anew
+        EPOCH[0] += 1  # invalidates fast calls, which hold the old number
 
 
 def _from_environment() -> int | None:
@@ -81,11 +81,11 @@ def _from_environment() -> int | None:
     return int(text)
 
 
-# ---- the workers' life
+# ---- starting and ending workers
 
 
 def start(nthreads: int) -> int:
-    """Sees to it that a call on `nthreads` threads finds workers; returns how many threads it may count on."""
+    """Starts workers for a call on `nthreads` threads if need be; returns how many threads the call can use."""
     nthreads = min(nthreads, get_num_threads())
     if nthreads > 1 and len(_workers) + 1 < get_num_threads():
         with _lock:
@@ -102,8 +102,8 @@ def is_short(cost: int) -> bool:
 def run(function: int, table: int, nthreads: int, cost: int, flush: bool = False) -> None:
     """Calls a graph's native function at address `function`; the GIL is released meanwhile.
 
-    `nthreads` is what `start` has returned; the call may find the team busy, and then runs alone. All its threads
-    compute in the floating-point mode of this one; with `flush` denormals count as zero, until it returns."""
+    `nthreads` is what `start` has returned; if the team is busy, the call runs on this thread alone. All its threads
+    compute in the floating-point mode of this thread; with `flush`, denormals count as zero until the call returns."""
     entry = native.entry()
     if nthreads == 1:
         entry.run(function, table, 0, 1, flush)
@@ -127,7 +127,7 @@ def _start(count: int) -> None:
             words[(at + Line.INDEX) // 8] = index
             handle = _new_thread(entry.work, block.ctypes.data + at)
             if handle is None:
-                break  # the system grants no more: work with those that are there
+                break  # the system allows no more threads: use those that exist
             _workers.append(handle)
     words[Block.WORKERS // 8] = len(_workers)
 
@@ -141,7 +141,7 @@ def _new_thread(function: int, argument: int) -> int | None:
 
 
 def _reset() -> None:
-    """Makes the block that of a team without workers."""
+    """Resets the team's memory to that of a team without workers."""
     block[:] = 0
     libc = native.libc()
     if libc is not None:
@@ -150,7 +150,7 @@ def _reset() -> None:
 
 
 def _spins() -> int:
-    """How many looks at a word take _SPIN_SECONDS: a `pause` lasts from 5 to 150 cycles."""
+    """How many times a thread can poll in _SPIN_SECONDS; measured, as a `pause` takes from 5 to 150 cycles."""
     looks = 1000
     seconds = min(_timed_pauses(looks) for _ in range(5))
     return max(1, int(looks * _SPIN_SECONDS / seconds))
@@ -175,7 +175,7 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def _stop(timeout: float) -> bool:
-    """Ends the workers, unless a call keeps them busy for longer than `timeout` seconds. Whether there are none now."""
+    """Ends the workers, unless a call keeps them busy for more than `timeout` seconds. Returns whether they ended."""
     if not _workers:
         return True
     entry, team = native.entry(), block.ctypes.data
@@ -198,22 +198,22 @@ def _at_exit() -> None:
     with _lock:
         _closed = True
         if not _stop(_AT_EXIT):
-            # A daemon thread still computes: the code must stay where it is until the process is gone.
+            # A daemon thread is still computing: its code must stay in memory until the process ends.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(native.entry()))
 
 
 def _before_fork() -> None:
     if _workers:
         _stop(_AT_FORK)
-        EPOCH[0] += 1  # a call that finds no workers runs alone; the slow way starts new ones
+        EPOCH[0] += 1  # makes the next call take the slow path, which starts new workers
 
 
 def _after_fork_in_child() -> None:
-    if _workers:  # they are the parent's, as is the call that they were busy with
+    if _workers:  # they, and the call that kept them busy, exist in the parent alone
         _workers.clear()
         _reset()
 
 
 _lock = forks.held(_before_fork, _after_fork_in_child)
-"""Held while workers start or end. (Reentrant: a signal's handler may come here, too.)"""
+"""Held while workers start or end. Reentrant, because a signal handler may start or end workers as well."""
 atexit.register(_at_exit)

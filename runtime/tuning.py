@@ -1,8 +1,8 @@
-"""Measured choices: `hybridize(tune=True)` times candidates on this machine instead of going by estimates.
+"""Measured choices: `hybridize(tune=True)` times candidates on this machine instead of relying on estimates.
 
-For every distinct matrix product and convolution of a graph, each kernel that `select` could give it is run by itself
-over random operands, in turns. Then the whole graph is timed on one thread and on several. The candidates are those of
-the passes (`passes.select.VARIANTS`), so all of them compute the same but for rounding.
+For every distinct matrix product and convolution of a graph, each kernel that `select` could choose is run by itself on
+random operands, the candidates taking turns. Then the whole graph is timed on one thread and on several. The candidates
+are those of the passes (`passes.select.VARIANTS`), so their results differ by rounding alone.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from gluonjit.runtime.arenas import aligned_array
 from gluonjit.runtime.executable import Executable
 
 _SECONDS = 1e-3
-"""About how long a turn takes."""
+"""Approximate duration of a turn."""
 _TURNS = 7
 _GAIN = 0.97
-"""What is measured to be less than so much faster stays as estimated: it may be noise."""
+"""A candidate must take at most this share of the time of the estimated best; smaller gains may be noise."""
 
 Call = Callable[[], float]
 """Runs something once or several times; seconds per run."""
@@ -65,14 +65,14 @@ def measured_variants(graph: Graph, target: Machine, winograd: bool) -> dict[Has
 
 
 def fastest(calls: Sequence[Call]) -> int:
-    """Which call is the fastest; the first one, unless another clearly is."""
+    """The index of the fastest call; 0 unless another one is clearly faster."""
     times = in_turns(calls)
     k = times.index(min(times))
     return k if times[k] < _GAIN * times[0] else 0
 
 
 def in_turns(calls: Sequence[Call]) -> list[float]:
-    """Median seconds of each; they take turns, so that all see the same clocks."""
+    """Median seconds of each call. They take turns, so that all of them run at the same clock frequencies."""
     for call in calls:
         call()
     turns = [[call() for call in calls] for _ in range(_TURNS)]
@@ -80,9 +80,9 @@ def in_turns(calls: Sequence[Call]) -> list[float]:
 
 
 def timed_graph(executable: Executable) -> Call:
-    """Runs a whole graph, over random numbers where its inputs are floats, and zeros else."""
+    """A call that runs a whole graph, with random numbers for float inputs and zeros for others."""
     inputs = [_arbitrary(t) for t in executable.input_types]
-    versions = [0] * len(inputs)  # so that what is prepared of them stays
+    versions = [0] * len(inputs)  # constant, so that prepared values are kept
 
     def timed() -> float:
         n, spent = 0, 0.0
@@ -103,14 +103,14 @@ def _arbitrary(t: TensorType) -> np.ndarray:
 
 
 def _alone(op: Op, fixed: set[Value]) -> Graph:
-    """A graph of this op only."""
+    """A graph of this op alone."""
     inputs = list(dict.fromkeys(op.operands))
     graph = subgraph("alone", [op], inputs, op.results, "fused")
     return graph.with_attrs(params=tuple(k for k, v in enumerate(inputs) if v in fixed))
 
 
 def _kernel(graph: Graph) -> tuple[Op, list[np.ndarray]] | None:
-    """The product's kernel in a graph that `select` has made of one op, and its operands; None if loops compute it."""
+    """The product's kernel in a graph of one op after `select`, and its operands; None if loops compute it."""
     env = {v: _arbitrary(v.type) for v in graph.inputs}
     products = [op for op in graph.ops if op.attrs.get(".kernel") not in (None, "loops", "view", "copy")]
     for op in graph.ops:
@@ -122,7 +122,7 @@ def _kernel(graph: Graph) -> tuple[Op, list[np.ndarray]] | None:
 
 
 def _timed(op: Op, operands: Sequence[np.ndarray], target: Machine) -> Call:
-    """Runs a kernel on this thread alone."""
+    """A call that runs a kernel on this thread alone."""
     module = llvm.Module(target)
     lower_kernel("k", op, target, module)
     f = module.function("repeated", (("ptr", "table"), ("i64", "n")))
@@ -135,12 +135,12 @@ def _timed(op: Op, operands: Sequence[np.ndarray], target: Machine) -> Call:
         buffers[-1][...] = x
     buffers += [aligned_array(r.shape, r.dtype.numpy) for r in op.results]
     memory = [op.attrs[name] for name in (".scratch", ".workspace") if op.attrs.get(name)]
-    buffers += [aligned_array((n,), np.dtype(np.uint8)) for n in (*memory, 8)]  # 8: a team of one, never looked at
+    buffers += [aligned_array((n,), np.dtype(np.uint8)) for n in (*memory, 8)]  # 8: a team of one, never read
     table = (ctypes.c_void_p * len(buffers))(*(b.ctypes.data for b in buffers))
     function: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(loaded.address("repeated"))
 
     def run(n: int) -> float:
-        assert loaded and buffers  # they live as long as this function
+        assert loaded and buffers  # the closure keeps them alive
         start = time.perf_counter()
         function(ctypes.addressof(table), n)
         return (time.perf_counter() - start) / n
