@@ -1,13 +1,16 @@
 """The command line, as a user types it."""
 
 import io
+import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gluonjit.tools import cli
 from gluonjit.tools.cli import main, make_parser
 
 SUM = """graph @sum() {
@@ -191,11 +194,57 @@ def test_the_module_runs():
     assert done.stdout.startswith("gluonjit ")
 
 
-def test_a_closed_pipe_is_no_error():
-    text = subprocess.run(
-        f"{sys.executable} -m gluonjit ops | head -1", shell=True, capture_output=True, text=True, check=True
-    )
-    assert text.stdout and not text.stderr
+@pytest.mark.parametrize("arguments", [("ops",), ("--help",), ("exec", "prints.py")], ids=lambda words: words[0])
+def test_a_closed_pipe_is_no_error(tmp_path, arguments):
+    (tmp_path / "prints.py").write_text("for k in range(10000): print(k)")
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "gluonjit", *arguments]
+    with open(writer, "wb") as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_interrupted(run, monkeypatch):
+    with open("model.py", "a") as file:
+        file.write("\ndef interrupted():\n    raise KeyboardInterrupt\n")
+    for command in ("trace", "dump", "run", "bench"):
+        assert run(command, "model.py:interrupted", "--input", "2x3") == (130, "", "")
+
+    def parser():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "make_parser", parser)
+    assert run("ops") == (130, "", "")
+
+
+def test_opt_looks_at_its_target_whether_or_not_a_pass_does(run):
+    status, out, err = run("opt", "-", "-p", "fold", "--target", "nonsense", stdin=SUM)
+    assert (status, out) == (1, "") and err.startswith("error: unknown target 'nonsense'")
+
+
+def test_opt_without_passes_prints_the_graph(run):
+    status, out, _ = run("opt", "-", "-p", "", stdin=SUM)
+    assert status == 0 and out.count("add") == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("opt", "none.ir", "-p", "fold"), "none.ir: No such file or directory"),
+        (("opt", ".", "-p", "fold"), ".: Is a directory"),
+        (("opt", "sum.ir", "-p", "fold", "--dump-dir", "sum.ir"), "sum.ir: File exists"),
+        (("run", ""), "there is no file ''"),
+        (("dump", ":net", "--input", "2x3"), "there is no file ''"),
+        (("run", "latin.ir"), "latin.ir: byte 0: not UTF-8 (invalid continuation byte); expected a graph's text"),
+        (("run", "x.ir", "--input", "x=2", "--input", "x=2"), "input x is given twice"),
+    ],
+)
+def test_mistakes_with_files_name_them(run, arguments, said):
+    Path("sum.ir").write_text(SUM)
+    Path("x.ir").write_text("graph(%x: f32[2]) { %y = neg(%x) return %y }")
+    Path("latin.ir").write_bytes(b"\xe4\xf6\xfc")
+    assert run(*arguments) == (1, "", f"error: {said}\n")
 
 
 def test_cache(run, object_cache):

@@ -105,7 +105,7 @@ def test_labels_are_filled_in(run):
             "less.params lacks net_batchnorm0_running_mean",
         ),
         (("run", "none-symbol.json", "--input", "x.npy"), "cannot read none-symbol.json"),
-        (("run", "x.npy"), "'utf-8' codec"),
+        (("run", "x.npy"), "x.npy: byte 0: not UTF-8"),
         (("dump", "model.py:net", "net-0000.params", "--input", "1x3"), "net-0000.params: a parameters' file is for"),
         (("inspect", "text.npy"), "text.npy: byte 0: the magic number"),
         (("inspect", "net-0000.params", "net-0000.params"), "net-0000.params is no graph"),

@@ -22,19 +22,21 @@ from gluonjit.ir.types import IRError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
-    parser = make_parser()
-    arguments = parser.parse_args(argv)
     try:
-        with warnings.catch_warnings(), _printable(arguments):
-            warnings.showwarning = _show_warning
-            arguments.run(arguments)
-        sys.stdout.flush()
+        try:
+            arguments = make_parser().parse_args(argv)
+            with warnings.catch_warnings(), _printable(arguments):
+                warnings.showwarning = _show_warning
+                arguments.run(arguments)
+        finally:  # also for --help: at exit, a closed pipe could no more be told from an error
+            sys.stdout.flush()
     except (IRError, MXNetError, OSError, UnicodeDecodeError) as e:
         if isinstance(e, BrokenPipeError):
             # The reader (`| head`) has seen enough. What is still buffered must not fail again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        print(_escaped(f"error: {e}"), file=sys.stderr)
+        said = f"{e.filename}: {e.strerror}" if isinstance(e, OSError) and e.filename and e.strerror else e
+        print(_escaped(f"error: {said}"), file=sys.stderr)
         return 1
     except MemoryError as e:
         print(f"error: not enough memory: {e}", file=sys.stderr)

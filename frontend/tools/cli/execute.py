@@ -42,7 +42,7 @@ def _run(arguments: argparse.Namespace) -> None:
             _run_module(words)
         else:
             _run_script(words)
-    except SystemExit:
+    except (SystemExit, BrokenPipeError):
         raise
     except BaseException as e:
         e.__traceback__ = _users_part(e.__traceback__)

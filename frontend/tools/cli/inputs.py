@@ -91,7 +91,15 @@ def arrays(inputs: Sequence[Input], seed: int) -> list[tuple[str | None, np.ndar
             found += [(given.name, x) for x in content.values()]
         else:
             found += content.items()
+    check_names([name for name, _ in found])
     return found
+
+
+def check_names(names: Sequence[str | None]) -> None:
+    """IRError for an input that is given twice."""
+    for k, name in enumerate(names):
+        if name is not None and name in names[:k]:
+            raise IRError(f"input {name} is given twice")
 
 
 def _read(path: str) -> Mapping[str | None, np.ndarray]:

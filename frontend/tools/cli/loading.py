@@ -26,7 +26,7 @@ def load_python(reference: str) -> Any:
     file, _, name = reference.partition(":")
     path = Path(file)
     if not path.is_file():
-        raise IRError(f"there is no file {file}")
+        raise IRError(f"there is no file {file or repr(file)}")
     sys.path.insert(0, str(path.resolve().parent))  # as `python FILE.py` has it
     try:
         names = runpy.run_path(file, run_name="gluonjit_model")
@@ -77,4 +77,9 @@ def load_graph(path: str) -> Graph:
     import gluonjit.operators  # noqa: F401  (a graph of level `traced` names MXNet's operators)
     from gluonjit.ir.text import load, parse_graph
 
-    return parse_graph(read_text(path), source="<stdin>") if path == "-" else load(path)
+    if not path:
+        raise IRError("there is no file ''")
+    try:
+        return parse_graph(read_text(path), source="<stdin>") if path == "-" else load(path)
+    except UnicodeDecodeError as e:
+        raise IRError(f"{path}: byte {e.start}: not UTF-8 ({e.reason}); expected a graph's text") from e
