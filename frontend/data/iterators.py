@@ -115,7 +115,7 @@ class DataIter:
         return None
 
 
-class _Holding(DataIter):
+class _CurrentBatchIter(DataIter):
     """An iterator whose current batch is at hand."""
 
     current_batch: Any = None
@@ -133,7 +133,7 @@ class _Holding(DataIter):
         return self.current_batch.pad
 
 
-class ResizeIter(_Holding):
+class ResizeIter(_CurrentBatchIter):
     """`size` batches of another iterator, which starts again where it ends too early."""
 
     def __init__(self, data_iter: Any, size: int, reset_internal: bool = True) -> None:
@@ -164,7 +164,7 @@ class ResizeIter(_Holding):
         return True
 
 
-class PrefetchingIter(_Holding):
+class PrefetchingIter(_CurrentBatchIter):
     """Other iterators side by side, each a batch ahead in a thread of its own.
 
     `rename_data`, `rename_label`: for each iterator, a dict of new names.

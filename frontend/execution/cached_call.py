@@ -46,7 +46,7 @@ class Hybrid(Program, Protocol):
     _monitor_all: bool
     _monitored_as_bound: bool
 
-    def _given_arrays(self, form: Any) -> int | None:
+    def _passed_arrays(self, form: Any) -> int | None:
         """How many arrays the native entry is given for arguments of this form; None: it cannot serve such calls."""
 
     def _calls_only_compiled_code(self) -> bool:
@@ -182,7 +182,7 @@ class CachedCall:
 
     @staticmethod
     def _held(known: Trace, device: Context | None) -> list[NDArray]:
-        return [*(p._serving(device) for p in known.params), *known.captured]
+        return [*(p._value_on(device) for p in known.params), *known.captured]
 
     def _run(self, compiled: Compiled, leaves: Sequence[NDArray]) -> Any:
         known, session, block = compiled.trace, compiled.session, self.block
@@ -215,7 +215,7 @@ class CachedCall:
         if not isinstance(callee, Executable) or callee.calls_host or compiled.device is not None:
             return False
         flat = known.out_form in (ARRAY, (list, *[ARRAY] * callee.n_outputs))
-        if self.block._given_arrays(known.form) is None or not flat or compiled.session.streams:
+        if self.block._passed_arrays(known.form) is None or not flat or compiled.session.streams:
             return False
         if known.writes or known.out_views:
             return False
@@ -226,7 +226,7 @@ class CachedCall:
     def _install(self, compiled: Compiled, inputs: Inputs, epoch: int) -> None:
         """Lets the next call go straight to native code, if it can."""
         known, callee = compiled.trace, compiled.session.callee
-        given = self.block._given_arrays(known.form)
+        given = self.block._passed_arrays(known.form)
         if given is None or not isinstance(callee, Executable) or not self._goes_native(compiled):
             return
         if any(watched is not None and watched[0].exposed for watched in inputs.versions):

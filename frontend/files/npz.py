@@ -23,7 +23,7 @@ from gluonjit.files.array_names import shown
 from gluonjit.ir.archive import MAX_HEADER, check_directory
 from gluonjit.ir.types import BF16, IRError, dtype_of
 
-DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, struct.error)
+ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, struct.error)
 """What `zipfile` raises for archives that are not what they should be."""
 
 METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
@@ -59,7 +59,7 @@ def read(
                         arrays[member.filename.removesuffix(".npy")] = _array(opened, member.file_size, where)
     except CheckpointError:
         raise
-    except DAMAGE as e:
+    except ARCHIVE_ERRORS as e:
         found = shown(str(e))
         raise CheckpointError(f"{name}: damaged archive ({found}); expected what numpy.savez writes") from e
     except OSError as e:
@@ -211,7 +211,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray] | Seque
 
 def _chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[Any]:
     """The archive, in pieces: `zipfile` writes into a buffer that is emptied after each array."""
-    buffer = _Drained()
+    buffer = _DrainableStream()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:  # type: ignore[call-overload]
         for name, x in arrays.items():
             member = zipfile.ZipInfo(f"{name}.npy")  # without a date: equal arrays give equal files
@@ -221,7 +221,7 @@ def _chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[Any]:
     yield from buffer.drain()
 
 
-class _Drained(io.RawIOBase):
+class _DrainableStream(io.RawIOBase):
     """A stream that cannot seek, and keeps what is written until it is drained."""
 
     def __init__(self) -> None:

@@ -64,10 +64,10 @@ class Origin:
         if not self.is_intact():
             raise MXNetError(f"{self.path} has been overwritten in place since it was loaded")
         copy = np.array(self.array, order="C")
-        self.forget()
+        self.drop_pages()
         return copy
 
-    def forget(self) -> None:
+    def drop_pages(self) -> None:
         """Lets the system have the memory that reading the elements took."""
         advice = getattr(mmap, "MADV_DONTNEED", None)
         if advice is None:

@@ -23,14 +23,14 @@ Hook = Callable[..., Any]
 class Block:
     """A layer or model: children (blocks assigned to attributes), parameters, and `forward`.
 
-    `prefix` goes in front of the names of parameters, and of children made inside `name_scope()`; None numbers the
-    block by its class name. `params` is the ParameterDict of another block to share parameters with.
+    `prefix` starts the names of parameters, and of children created inside `name_scope()`; None generates one from the
+    class name and a number. `params` is the ParameterDict of another block to share parameters with.
     """
 
     _active = False
     """Whether it is hybridized."""
     _is_container = False
-    """Whether it only calls its children, so that a summary has no row for it."""
+    """Whether the block only calls its children; a summary has no row for it."""
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         self._empty_prefix = prefix == ""
@@ -52,7 +52,7 @@ class Block:
         return f"{type(self).__name__}(\n{lines}\n)"
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Blocks and parameters assigned to attributes are registered; neither may be replaced by another type."""
+        """Registers blocks and parameters; TypeError if an attribute that holds one is set to another type."""
         existing = self.__dict__.get(name, None)
         if isinstance(existing, (Parameter, Block)) and not isinstance(value, type(existing)):
             raise TypeError(f"Changing attribute type for {name} from {type(existing)} to {type(value)}is not allowed.")
@@ -78,12 +78,12 @@ class Block:
         super().__delattr__(name)
         block_attributes.changed(self, name, before, sys._getframe(1))
 
-    # Compiled code, weak references and what else belongs to one object alone is left out of copies.
+    # Copies leave out compiled code, weak references and other state that belongs to one object.
 
-    _UNCOPIED: tuple[str, ...] = ("_parents", block_attributes.READERS)
+    _NOT_COPIED: tuple[str, ...] = ("_parents", block_attributes.READERS)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in self._UNCOPIED}
+        return {k: v for k, v in self.__dict__.items() if k not in self._NOT_COPIED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -94,12 +94,12 @@ class Block:
     # Names
 
     def _alias(self) -> str:
-        """What the automatic prefix counts: `dense` gives `dense0_`."""
+        """The name that automatic prefixes start with: `dense` gives `dense0_`, `dense1_`, …"""
         return type(self).__name__.lower()
 
     @property
     def prefix(self) -> str:
-        """In front of every parameter's name."""
+        """The start of every parameter's name."""
         return self._prefix
 
     @property
@@ -108,7 +108,7 @@ class Block:
         return self._name
 
     def name_scope(self) -> BlockScope:
-        """`with self.name_scope():` gives blocks made inside this block's prefix."""
+        """Blocks created inside `with self.name_scope():` get this block's prefix."""
         return self._scope
 
     # Parameters
@@ -119,7 +119,10 @@ class Block:
         return self._params
 
     def collect_params(self, select: str | None = None) -> ParameterDict:
-        """Own and children's parameters; only those whose name matches regular expression `select` at its start."""
+        """The parameters of the block and its descendants.
+
+        `select` is a regular expression that names have to match at their start.
+        """
         self._warn_of_unregistered_children()
         found = ParameterDict(self._params.prefix)
         pattern = re.compile(select or "")
@@ -129,7 +132,7 @@ class Block:
         return found
 
     def _collect_params_with_prefix(self, prefix: str = "") -> dict[str, Parameter]:
-        """Parameters by structured name, the path of attributes: `body.0.weight`."""
+        """Parameters by structured name, which is the path of attributes: `body.0.weight`."""
         if prefix:
             prefix += "."
         found = {prefix + name: p for name, p in self._reg_params.items()}
@@ -140,15 +143,15 @@ class Block:
     def _warn_of_unregistered_children(self) -> None:
         children = set(map(id, self._children.values()))
 
-        def holds_stranger(value: Any) -> bool:
+        def holds_unregistered_block(value: Any) -> bool:
             if isinstance(value, (list, tuple)):
-                return any(map(holds_stranger, value))
+                return any(map(holds_unregistered_block, value))
             if isinstance(value, dict):
-                return any(map(holds_stranger, value.values()))
+                return any(map(holds_unregistered_block, value.values()))
             return isinstance(value, Block) and id(value) not in children
 
         for key, value in self.__dict__.items():
-            if isinstance(value, (list, tuple, dict)) and key != "_children" and holds_stranger(value):
+            if isinstance(value, (list, tuple, dict)) and key != "_children" and holds_unregistered_block(value):
                 warnings.warn(
                     f'"{type(self).__name__}.{key}" is an unregistered container with Blocks. Note that Blocks inside '
                     "the list, tuple or dict will not be registered automatically. Make sure to register them using "
@@ -163,7 +166,7 @@ class Block:
         verbose: bool = False,
         force_reinit: bool = False,
     ) -> None:
-        """Initializes all parameters; `init` serves those that have no initializer of their own."""
+        """Initializes all parameters; `init` is for those that have no initializer of their own."""
         self.collect_params().initialize(init, ctx, verbose, force_reinit)
 
     def save_parameters(self, filename: Any, deduplicate: bool = False) -> None:
@@ -182,17 +185,17 @@ class Block:
         cast_dtype: bool = False,
         dtype_source: str = "current",
     ) -> None:
-        """Reads the parameters that `save_parameters` wrote; initializes those that are not yet.
+        """Loads the parameters that `save_parameters` wrote, and initializes those that were not initialized.
 
-        * `allow_missing`: parameters that the file lacks stay as they are, instead of an AssertionError.
+        * `allow_missing`: parameters that the file lacks keep their values, instead of an AssertionError.
         * `ignore_extra`: arrays that the block lacks are skipped, instead of a ValueError.
-        * `cast_dtype`: where element types differ, those of the parameters (`dtype_source='current'`) or of the file
-          (`'saved'`) are taken, instead of an AssertionError.
+        * `cast_dtype`: if element types differ, the parameters' (`dtype_source='current'`) or the file's (`'saved'`)
+          are used, instead of an AssertionError.
         """
         parameter_files.load_parameters(self, filename, ctx, allow_missing, ignore_extra, cast_dtype, dtype_source)
 
     def save_params(self, filename: Any) -> None:
-        """Deprecated: like `save_parameters`, by the parameters' own names, without the block's prefix."""
+        """Deprecated: like `save_parameters`, but by the parameters' full names without the block's prefix."""
         warnings.warn(
             "save_params is deprecated. Please use save_parameters. Note that if you want load from SymbolBlock later, "
             "please use export instead.",
@@ -203,7 +206,7 @@ class Block:
     def load_params(
         self, filename: Any, ctx: Any = None, allow_missing: bool = False, ignore_extra: bool = False
     ) -> None:
-        """Deprecated: `load_parameters`, which reads what `save_params` wrote, too."""
+        """Deprecated: use `load_parameters`, which also reads files of `save_params`."""
         warnings.warn("load_params is deprecated. Please use load_parameters.", stacklevel=2)
         self.load_parameters(filename, ctx, allow_missing, ignore_extra)
 
@@ -212,18 +215,18 @@ class Block:
         structure_files.save(self, prefix)
 
     def load(self, prefix: Any) -> None:
-        """Takes over names and parameters that `save` wrote for a block made by the same program.
+        """Loads the names and parameters that `save` wrote. The same program must have created the block.
 
-        Blocks that were hybridized then are so again.
+        Blocks that were hybridized when saved are hybridized again.
         """
         structure_files.load(self, prefix)
 
     def _graph_entry(self) -> dict[str, Any]:
-        """What `save` writes of the block's graph; a plain block has none."""
+        """The part of `save`'s JSON about the block's graph; a plain block has none."""
         return {}
 
     def cast(self, dtype: Any) -> None:
-        """Converts parameters, here and in the children, to another element type."""
+        """Converts the parameters of the block and its descendants to another element type."""
         for child in self._children.values():
             child.cast(dtype)
         for param in self.params.values():
@@ -233,7 +236,7 @@ class Block:
     # Children
 
     def register_child(self, block: Block, name: str | None = None) -> None:
-        """Makes `block` a child, by default under the next number."""
+        """Adds `block` as a child; its name is the next number by default."""
         self._children[str(len(self._children)) if name is None else name] = block
         block._parents[:] = [ref for ref in block._parents if ref() not in (None, self)] + [weakref.ref(self)]
         self._structure_changed()
@@ -251,7 +254,7 @@ class Block:
             child.hybridize(active, **kwargs)
 
     def _structure_changed(self) -> None:
-        """Drops what was compiled for this block and for every block it is part of."""
+        """Drops the compiled code of this block and of every block that contains it."""
         seen: set[int] = set()
         waiting: list[Block] = [self]
         while waiting:
@@ -262,12 +265,12 @@ class Block:
                 waiting += [parent for ref in block._parents if (parent := ref()) is not None]
 
     def _drop_compiled(self) -> None:
-        """Forgets compiled code; a plain block has none."""
+        """Drops compiled code; a plain block has none."""
 
     # Calls
 
     def __call__(self, *args: Any) -> Any:
-        """Pre-hooks, `forward`, hooks."""
+        """Calls pre-hooks, `forward` and hooks, in this order."""
         if self._forward_pre_hooks:
             for hook in list(self._forward_pre_hooks.values()):
                 hook(self, args)
@@ -282,21 +285,21 @@ class Block:
         raise NotImplementedError
 
     def register_forward_pre_hook(self, hook: Callable[[Block, tuple[Any, ...]], None]) -> HookHandle:
-        """Has `hook(block, inputs)` called before every `forward`."""
+        """Registers `hook(block, inputs)` to be called before every `forward`."""
         handle = HookHandle()
         handle.attach(self._forward_pre_hooks, hook)
         return handle
 
     def register_forward_hook(self, hook: Callable[[Block, tuple[Any, ...], Any], None]) -> HookHandle:
-        """Has `hook(block, inputs, outputs)` called after every `forward`."""
+        """Registers `hook(block, inputs, outputs)` to be called after every `forward`."""
         handle = HookHandle()
         handle.attach(self._forward_hooks, hook)
         return handle
 
     def register_op_hook(self, callback: Callable[..., None], monitor_all: bool = False) -> None:
-        """Has `callback(name, operator, array)` called for every operator's outputs when a hybridized block runs.
+        """Registers `callback(name, operator, array)` for the outputs of every operator of hybridized blocks.
 
-        Names come as bytes, as in MXNet. `monitor_all`: for its inputs, too.
+        Names are bytes, as in MXNet. With `monitor_all`, the callback is also called for inputs.
         """
         for child in self._children.values():
             child.register_op_hook(callback, monitor_all)
@@ -304,7 +307,7 @@ class Block:
     def summary(self, *inputs: Any) -> None:
         """Prints a table of output shapes and parameter counts per layer, found by running `inputs` through.
 
-        The block must be initialized. A hybridized one runs as Python for it, and as compiled code again afterwards.
+        The block must be initialized. A hybridized one runs as Python here; its compiled code is kept for later calls.
         """
         summary.print_summary(self, inputs)
 

@@ -1,9 +1,9 @@
-"""`HybridBlock`, which can be compiled. `Block`, its base, can be imported from here, too, as in MXNet.
+"""`HybridBlock`, a block that can be compiled. As in MXNet, this module also has `Block`, its base class.
 
-A call goes `net(x)` → `HybridBlock.__call__`. A compiled block without hooks goes straight into native code
-(`_fast_call`). Otherwise hooks, then `forward`, which picks one of three: Symbols in, a Symbol out;
-hybridized, the compiled call (`execution/cached_call.py`); else `hybrid_forward(mx.nd, …)`, operator by operator. The
-last also serves a hybridized block that contains one which cannot be compiled (`_interpret`).
+`net(x)` calls `HybridBlock.__call__`. A compiled block without hooks goes straight into native code (`_fast_call`).
+Otherwise the hooks run around `forward`, which does one of three things: for Symbols, it builds a Symbol; if the block
+is hybridized, it runs the compiled call (`execution/cached_call.py`); else it runs `hybrid_forward(mx.nd, …)`, operator
+by operator. A hybridized block that contains one which cannot be compiled also takes the third way (`_interpret`).
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class HybridBlock(Block):
 
     # A slot: reading it costs a quarter less of a call than reading the instance's dictionary does.
     __slots__ = ("_fast_call",)
-    _UNCOPIED = (*Block._UNCOPIED, "_cached")
+    _NOT_COPIED = (*Block._NOT_COPIED, "_cached")
 
     # Both are set on the instance by `execution.cached_call.CachedCall`, and dropped whenever they no longer fit.
     _cached: Any = None
-    """The compiled call: takes the arguments of `forward` that hold NDArrays."""
+    """The compiled call; it takes those arguments of `forward` that hold NDArrays."""
     _fast_call: Callable[..., Any] | None
-    """The native entry behind `_cached`, set while a call means nothing but to run compiled code."""
+    """The native entry behind `_cached`, set while a call has nothing to do but run compiled code."""
     _monitored_as_bound = False
-    """Whether `_callback` gets the names that an executor has for operators' results, as `Module`'s monitors do."""
+    """Whether `_callback` gets an executor's names for the results of operators, as monitors of `Module` do."""
     _interpreted: frozenset[bool] = frozenset()
-    """In which modes (training or not) it runs as Python though it is hybridized: see `_interpret`."""
+    """The modes (True: training) in which the block runs as Python although it is hybridized: see `_interpret`."""
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         self._fast_call = None
@@ -91,21 +91,21 @@ class HybridBlock(Block):
     ) -> None:
         """Turns compilation on or off, here and in all children.
 
-        * `backend`: the name of a registered pipeline (`gluonjit.register_backend`); None is the default. Options for
-          it are the remaining keywords, or a dict as `backend_opts`; MXNetError for those that it does not take.
-        * `winograd=False`, an option of the default backend: convolutions sum their products by the definition. Else
-          those with small windows may need fewer multiplications, and round a little more.
-        * `tune=True`, another one: the first call measures several kernels for each product and convolution, and one
-          thread against several, instead of estimating. It takes seconds; the object cache remembers what it found.
-        * `flush_denormals=True`, a third: floats too small to have all their digits (below 1.2e-38 in float32) count as
-          zero in compiled code. Some machines compute with them a hundred times more slowly; see docs/architecture.md.
-        * `clear=False` keeps what has been compiled, if it was for the same backend and options.
-        * `static_alloc`: parameters that were loaded from a file leave memory if compiled code reads nothing but packed
-          copies of them; `data()` reads them again, for which the file must not have been overwritten in place.
-          Buffers of intermediate results are kept between calls anyway.
-        * `static_shape`: may be given as in MXNet. As many input shapes as come along are kept compiled anyway.
-        * `inline_limit`, `forward_bulk_size`, `backward_bulk_size`: how MXNet's engine groups operators. A compiled
-          graph is one function, so they have no effect.
+        * `backend`: the name of a registered pipeline (`gluonjit.register_backend`); None is the default. Its options
+          are the remaining keywords, or the dict `backend_opts`; MXNetError for an option that it does not have.
+        * `winograd=False` (default backend): convolutions are computed by their definition. By default, those with
+          small windows may use fewer multiplications, which rounds a little more.
+        * `tune=True` (default backend): the first call measures several kernels for each product and convolution, and
+          one thread against several, instead of estimating. It takes seconds; the object cache keeps the choices.
+        * `flush_denormals=True` (default backend): compiled code treats denormal floats (below 1.2e-38 in float32) as
+          zero. Some machines compute with them a hundred times more slowly; see docs/architecture.md.
+        * `clear=False` keeps compiled code that was made for the same backend and options.
+        * `static_alloc`: frees the memory of parameters that were loaded from a file, if compiled code reads only
+          packed copies of them. `data()` reads them from the file again, which must not have been overwritten in place.
+          Buffers of intermediate results are kept between calls in any case.
+        * `static_shape`: accepted as in MXNet, without effect: code for every input shape is kept in any case.
+        * `inline_limit`, `forward_bulk_size`, `backward_bulk_size`: how MXNet's engine groups operators. They have no
+          effect, because a compiled graph is one function.
         """
         get_backend(backend)  # an unknown name is an error here, not at the first call
         options = {**(kwargs.pop("backend_opts", None) or {}), **kwargs}
@@ -166,7 +166,7 @@ class HybridBlock(Block):
                 raise
             self._run_then_compile(x, *args)
 
-    # Hooks end the direct way into native code; while there are any, `__call__` goes the long way.
+    # Native code does not call hooks, so registering one disables `_fast_call`.
 
     def register_forward_pre_hook(self, hook: Callable[[Block, tuple[Any, ...]], None]) -> HookHandle:
         self._fast_call = None
@@ -183,7 +183,7 @@ class HybridBlock(Block):
         super().register_op_hook(callback, monitor_all)
 
     def _calls_only_compiled_code(self) -> bool:
-        """Whether `__call__` means nothing but to run what was compiled, so that `_fast_call` may be set."""
+        """Whether `__call__` has nothing to do but run compiled code, so that `_fast_call` may be set."""
         return (
             self._active
             and not (self._forward_hooks or self._forward_pre_hooks or self._callback)
@@ -200,13 +200,13 @@ class HybridBlock(Block):
         return Block.__call__(self, *args)
 
     def _slow_call(self, *args: Any) -> Any:
-        """What `_fast_call` does with arguments that it does not take: symbols, other signatures, calls in a trace."""
+        """The fallback of `_fast_call` for symbols, other signatures, and calls within a trace."""
         return Block.__call__(self, *args)
 
-    def _given_arrays(self, form: Any) -> int | None:
-        """How many arrays `_fast_call` is given for a call whose arguments have this form (`language.forms`).
+    def _passed_arrays(self, form: Any) -> int | None:
+        """How many arrays a caller passes to `_fast_call` in arguments of this form (`language.forms`).
 
-        The rest are always the same. None: such calls cannot go straight to native code.
+        The block supplies the others itself. None: calls of this form cannot go straight to native code.
         """
         return len(form) - 1 if form == (tuple, *[forms.ARRAY] * (len(form) - 1)) else None
 
@@ -219,7 +219,7 @@ class HybridBlock(Block):
             variables = {name: p.var() for name, p in self._reg_params.items()}
             with self._scope:
                 return self.hybrid_forward(symbol, x, *args, **variables)
-        if self._active and is_training() not in self._interpreted and not self._given_by_python((x, *args)):
+        if self._active and is_training() not in self._interpreted and not self._may_be_called_by_python((x, *args)):
             try:
                 return self._compiled_call()(x, *args)
             except StateChange as e:
@@ -227,15 +227,16 @@ class HybridBlock(Block):
                     return self._run_then_compile(x, *args)
                 _interpret(e)
             except ValueNeeded as e:
-                if len(e.blocks) < 2:  # this block's own program: compiling nothing would be no help
+                if len(e.blocks) < 2:  # the fault is in this block's own program, so nothing could be compiled
                     raise
                 _interpret(e)
         return self._run_as_python(x, *args)
 
-    def _given_by_python(self, args: tuple[Any, ...]) -> bool:
-        """Whether a hybridized block around this one, which now runs as Python, may have called it with `args`.
+    def _may_be_called_by_python(self, args: tuple[Any, ...]) -> bool:
+        """Whether the caller may be an enclosing hybridized block that runs as Python.
 
-        Then they may hold what no compiled call takes, a flag or a dict, and this block runs as Python, too.
+        Its arguments may hold values that no compiled call takes, such as a flag or a dict. Then this block runs as
+        Python, too.
         """
         if _are_nested_arrays(args):
             return False
@@ -243,7 +244,7 @@ class HybridBlock(Block):
         return any(getattr(parent, "_active", False) for parent in parents)
 
     def _run_then_compile(self, *args: Any) -> Any:
-        """A call that changes what the next one reads, run as Python; then what stands for the next one is compiled."""
+        """Runs a call that changes state which the next call reads as Python, then compiles code for the next call."""
         result = self._run_as_python(*args)
         try:
             self._compiled_call().compile(*args)
@@ -262,7 +263,7 @@ class HybridBlock(Block):
             else:
                 if p._deferred_init:
                     self._finish_deferred_init(x, *args)
-                params[name] = p._serving(device)
+                params[name] = p._value_on(device)
         return self.hybrid_forward(ndarray, x, *args, **params)
 
     def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -272,7 +273,7 @@ class HybridBlock(Block):
     def _compiled_call(self) -> Any:
         cached = self._cached
         if cached is None:
-            # Late: a program that hybridizes nothing needs no compiler.
+            # Imported late: a program that hybridizes nothing needs no compiler.
             from gluonjit.execution.cached_call import CachedCall
 
             cached = self._cached = CachedCall(self, self._flags)
@@ -291,16 +292,16 @@ class HybridBlock(Block):
         return entry
 
     def export(self, path: str | os.PathLike[str], epoch: int = 0, remove_amp_cast: bool = True) -> None:
-        """Writes `path-symbol.json` and `path-0000.params` (the epoch's four digits), which MXNet reads, too.
+        """Writes `path-symbol.json` and `path-0000.params` (the epoch in four digits), which MXNet reads, too.
 
-        The inputs are called `data`, or `data0`, `data1`, … Read them with `SymbolBlock.imports` or `mx.mod.Module`.
-        The block must have been hybridized and called: RuntimeError otherwise. Casts that automatic mixed precision
-        put in are left out unless `remove_amp_cast` is False.
+        The inputs are called `data`, or `data0`, `data1`, … To load the files, use `SymbolBlock.imports` or
+        `mx.mod.Module`. Raises RuntimeError unless the block has been hybridized and called. Casts inserted by
+        automatic mixed precision are left out unless `remove_amp_cast` is False.
         """
         export.write(path, epoch, *self._exported(), remove_amp_cast)
 
     def _exported(self) -> tuple[Symbol, dict[str, NDArray]]:
-        """The graph to export, and the values of its variables, inputs aside, by name."""
+        """The graph to export, and the values of its variables (except inputs) by name."""
         cached = self._cached
         if cached is None or not cached.traces:
             if self._interpreted:
@@ -313,7 +314,7 @@ class HybridBlock(Block):
 
     @property
     def _in_format(self) -> Any:
-        """The nesting of the arguments last traced, in MXNet's numbers (`forms.numbered`); None before."""
+        """The nesting of the last traced arguments, in MXNet's encoding (`forms.numbered`); None before a trace."""
         traces = self._cached.traces if self._cached is not None else ()
         return forms.numbered(traces[-1].form) if traces else None
 
@@ -325,10 +326,10 @@ class HybridBlock(Block):
     # Deferred initialization
 
     def _finish_deferred_init(self, *args: Any) -> None:
-        """Initializes this block's own parameters that wait for shapes, which inputs like `args` determine.
+        """Infers missing shapes of this block's own parameters from inputs like `args`, and initializes them.
 
-        A trace finds them where every operator's result follows from its inputs; inference on the untyped graph goes
-        backwards, too, but not through a program that asks for shapes.
+        A trace finds shapes that follow forward from the inputs. If it fails, inference on the untyped graph also works
+        backward, but only for programs that do not ask for shapes.
         """
         waiting = [p for p in self.params.values() if p._data is None and p._deferred_init]
         try:
@@ -372,9 +373,9 @@ class HybridBlock(Block):
 
 
 def _interpret(error: ValueNeeded) -> None:
-    """Leaves a block that asks for values, and those that contain it, to Python, with a warning.
+    """Has a block that needs values, and the blocks that contain it, run as Python from now on, with a warning.
 
-    What else they contain is compiled, each block on its own, when they call it. This lasts until `hybridize()`.
+    The other blocks that they contain are compiled one by one, when they are called. This lasts until `hybridize()`.
     """
     *around, block = error.blocks
     for b in error.blocks:
@@ -396,14 +397,14 @@ def _are_nested_arrays(value: Any) -> bool:
     return value is None or isinstance(value, NDArray)
 
 
-# Private in MXNet; programs such as GluonTS import them all the same.
+# Private in MXNet, but imported by programs such as GluonTS.
 
 
 def _flatten(args: Any, inout_str: str) -> tuple[list[Any], Any]:
-    """The arrays, Symbols and Nones in nested lists, in order; and the nesting, in numbers.
+    """(leaves of nested lists, their nesting as numbers). Leaves are arrays, Symbols and None.
 
-    A number stands for each: 0 for an array or Symbol, -1 for None, n for a Symbol of n > 1 outputs. ValueError for
-    anything else; `inout_str` says in it whether that was "input" or "output".
+    Each leaf is encoded as a number: 0 for an array or Symbol, -1 for None, n for a Symbol of n > 1 outputs. ValueError
+    for other leaves; `inout_str`, "input" or "output", is quoted in its message.
     """
     if args is None:
         return [None], -1
@@ -417,12 +418,12 @@ def _flatten(args: Any, inout_str: str) -> tuple[list[Any], Any]:
 
 
 def _regroup(args: Sequence[Any], fmt: Any) -> Any:
-    """The nested lists that `_flatten` took apart: their leaves, and their nesting in numbers."""
-    return _regroup_some(args, fmt)[0]
+    """The inverse of `_flatten`: nested lists from their leaves and the numbers that encode their nesting."""
+    return _regroup_first(args, fmt)[0]
 
 
-def _regroup_some(args: Sequence[Any], fmt: Any) -> tuple[Any, Sequence[Any]]:
-    """What the first leaves make, and the leaves that are left."""
+def _regroup_first(args: Sequence[Any], fmt: Any) -> tuple[Any, Sequence[Any]]:
+    """(the structure `fmt` built from the first leaves, the remaining leaves)."""
     if isinstance(fmt, int):
         if fmt < -1:
             raise ValueError(f"Unsupported encoded format {fmt}.")
@@ -441,13 +442,13 @@ def _regroup_some(args: Sequence[Any], fmt: Any) -> tuple[Any, Sequence[Any]]:
         )
     result = []
     for part in fmt:
-        item, args = _regroup_some(args, part)
+        item, args = _regroup_first(args, part)
         result.append(item)
     return result, args
 
 
 def _require_tensors(*args: Any) -> type:
-    """NDArray or Symbol, whichever is in the nested arguments; ValueError when both or none are."""
+    """NDArray or Symbol, whichever type the nested arguments contain; ValueError for both or neither."""
     kinds = tensor_kinds(args)
     if len(kinds) == 1:
         return kinds.pop()
@@ -462,7 +463,7 @@ def _require_tensors(*args: Any) -> type:
 
 
 def device_of(x: Any, args: Sequence[Any]) -> Context | None:
-    """Where the first array among a call's arguments is; None for cpu(0)."""
+    """The context of the first array among a call's arguments; None for cpu(0)."""
     if isinstance(x, NDArray):
         return x._device
     for value in (*(x if isinstance(x, (list, tuple)) else ()), *args):

@@ -1,8 +1,8 @@
 """What `HybridBlock.export` writes: the graph that a block was traced to, and every array that it reads.
 
-MXNet's graphs have inputs and parameters. A trace may hold more: arrays captured from outside and constants that the
-program makes; they are written as parameters. It may also write to arrays that outlive the call, which no exported
-graph does: a warning says so.
+MXNet's graphs have inputs and parameters. A trace may also hold captured arrays and constants that the program creates;
+these are exported as parameters. A trace may write to arrays that outlive the call, which an exported graph cannot; a
+warning says so.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from gluonjit.trace import Trace
 
 STACK = 5
-"""Frames from a warning here to the caller of `HybridBlock.export`."""
+"""Stack frames between a warning here and the caller of `HybridBlock.export`."""
 
 
 def write(
     path: str | os.PathLike[str], epoch: int, graph: Symbol, arrays: Mapping[str, NDArray], remove_amp_cast: bool
 ) -> None:
-    """Writes `<path>-symbol.json` and `<path>-<epoch>.params`; `arrays` are those of the graph's variables by name."""
+    """Writes `<path>-symbol.json` and `<path>-<epoch>.params`; `arrays` holds the graph's variables by name."""
     prefix = os.fspath(path)
     aux = set(graph.list_auxiliary_states())
     names = [name for name in graph.list_inputs() if name in arrays]
@@ -41,7 +41,7 @@ def write(
 
 
 def of_traces(block: str, prefix: str, traces: Sequence[Trace]) -> tuple[Symbol, dict[str, NDArray]]:
-    """The graph of a block's last trace, and the values of its variables, inputs aside, by name.
+    """(graph of a block's last trace, values of its variables, except inputs, by name).
 
     Arrays that are not parameters get names with the block's prefix.
     """
@@ -49,15 +49,15 @@ def of_traces(block: str, prefix: str, traces: Sequence[Trace]) -> tuple[Symbol,
     if len(traces) > 1:
         _warn(
             f"{block} has been traced {len(traces)} times, because what it does depends on the shapes, element "
-            "types or mode it is called with; the graph of the last one is exported, which is right for such calls only"
+            "types or mode it is called with; the last graph is exported, which is right only for calls like the last"
         )
     if trace.writes:
         _warn(
-            f"{block} writes to arrays that are there before the call (its arguments, or NDArrays that it keeps); "
-            "the exported graph computes the same outputs, but leaves those arrays alone"
+            f"{block} writes to arrays that exist before the call (its arguments, or NDArrays that it keeps); "
+            "the exported graph computes the same outputs, but does not change those arrays"
         )
     if trace.own_modes:
-        _warn(f"{block} sets the training mode for a part of it; in the exported graph all has the caller's mode")
+        _warn(f"{block} sets the training mode for a part of it; the exported graph runs in the caller's mode")
     arrays = {param.name: param._reduce() for param in trace.params}
     taken = {node.name for node in post_order(trace.outputs)}
 
@@ -77,7 +77,7 @@ def of_traces(block: str, prefix: str, traces: Sequence[Trace]) -> tuple[Symbol,
 
 
 def _free(stem: str, taken: set[str]) -> str:
-    """`stem` with the first number that makes a name not taken, which it now is."""
+    """`stem` with the first number that gives an unused name, which is added to `taken`."""
     name = next(name for k in range(len(taken) + 1) if (name := f"{stem}{k}") not in taken)
     taken.add(name)
     return name

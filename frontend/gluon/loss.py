@@ -1,7 +1,7 @@
-"""Losses: how far predictions are from labels, one number per sample of the batch.
+"""Losses: the distance of predictions from labels, one number per sample of the batch.
 
-Every loss multiplies the elementwise loss by `sample_weight` (broadcast) and by `weight`, then averages over all axes
-but `batch_axis`, unless its documentation says otherwise. `L` below is the elementwise loss, `y` the label.
+Unless its documentation says otherwise, a loss multiplies the elementwise loss by `sample_weight` (broadcast) and by
+`weight`, then averages over all axes except `batch_axis`. `L` below is the elementwise loss, `y` the label.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _reshape_like(F: Any, x: Any, y: Any) -> Any:
 
 
 class Loss(HybridBlock):
-    """What losses share: `weight`, a number or None for 1, and `batch_axis`."""
+    """The base of losses: `weight`, a number or None for 1, and `batch_axis`."""
 
     def __init__(self, weight: float | None, batch_axis: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -129,10 +129,10 @@ SigmoidBCELoss = SigmoidBinaryCrossEntropyLoss
 
 
 class SoftmaxCrossEntropyLoss(Loss):
-    """L = −log p[y] with p = softmax(pred) along `axis`; −Σ y·log p when the labels are no indices.
+    """L = −log p[y] with p = softmax(pred) along `axis`; −Σ y·log p if `sparse_label` is False.
 
     `sparse_label`: labels are class indices, of pred's shape without `axis`; otherwise they are distributions of
-    pred's shape. `from_logits`: pred is log p already.
+    pred's shape. `from_logits`: pred is log p.
     """
 
     def __init__(

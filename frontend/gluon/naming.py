@@ -1,7 +1,7 @@
-"""How blocks get their prefixes: `with block.name_scope():` puts the block's prefix in front of what is made inside.
+"""Prefixes of blocks: blocks created inside `with block.name_scope():` get that block's prefix before their own.
 
-Outside any scope a block is numbered by the current `NameManager` (`dense0_`, `dense1_`, for the whole program);
-inside one, by the scope of the enclosing block.
+Outside any scope, the current `NameManager` numbers blocks (`dense0_`, `dense1_`, for the whole program); inside one,
+the scope does.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _open = _Open()
 
 
 class BlockScope:
-    """What `block.name_scope()` returns: counts the children made inside it, per hint.
+    """The result of `block.name_scope()`: counts the children created inside it, per hint.
 
-    The counts of child blocks go on from one `with` to the next; those of operator names start anew.
+    The counts of child blocks continue from one `with` to the next; those of operator names start anew.
     """
 
     def __init__(self, block: Block) -> None:
@@ -50,9 +50,9 @@ class BlockScope:
 
 
 def name_block(prefix: str | None, params: ParameterDict | None, hint: str) -> tuple[str, ParameterDict]:
-    """The full prefix of a new block and its own, still empty, parameter dictionary.
+    """(full prefix of a new block, its own empty parameter dictionary).
 
-    `params`, when given, is the dictionary of the block to share with: its prefix is used for parameter names.
+    `params`, if given, is the dictionary of the block to share parameters with: its prefix is used for their names.
     """
     scope = _open.stack[-1][0] if _open.stack else None
     if prefix is None:

@@ -23,11 +23,11 @@ _CPU = context.cpu(0)
 
 
 class DeferredInitializationError(MXNetError):
-    """The value of a parameter was asked for before the first forward pass told its shape."""
+    """The value of a parameter was requested before a first forward pass has determined its shape."""
 
 
 def _context_list(ctx: Any) -> list[context.Context]:
-    """`ctx` (None: the current one) as a list; MXNetError when there is no such memory."""
+    """`ctx` (None: the current context) as a list; MXNetError for a device that does not exist."""
     contexts = list(ctx) if isinstance(ctx, (list, tuple)) else [ctx or context.current_context()]
     for c in contexts:
         context.placed(c)
@@ -37,25 +37,26 @@ def _context_list(ctx: Any) -> list[context.Context]:
 class Parameter(Releasable):
     """A weight of a block.
 
-    * `shape`: an int, a tuple in which 0 is a dimension not known yet, or None (nothing known).
-    * `init`: initializer (object or registered name) for this parameter; None takes the one given to `initialize`.
-    * `allow_deferred_init`: `initialize` may come before the shape is known; the first forward pass then does it.
-    * `grad_req`: 'write', 'add' or 'null'; `differentiable=False` pins it to 'null'.
-    * `stype`, `grad_stype`: kept for MXNet's sake. Everything is stored densely, so only `stype='default'` has data.
+    * `shape`: an int, a tuple in which 0 is an unknown dimension, or None (nothing is known).
+    * `init`: initializer (object or registered name) for this parameter; None uses the one given to `initialize`.
+    * `allow_deferred_init`: `initialize` may be called before the shape is known; the first forward pass then
+      initializes the parameter.
+    * `grad_req`: 'write', 'add' or 'null'; `differentiable=False` fixes it to 'null'.
+    * `stype`, `grad_stype`: kept for compatibility. Storage is dense, so only `stype='default'` has data.
 
-    On several contexts it has an array for each: a layer called with arguments on `cpu(1)` computes with that of
-    `cpu(1)`. Nothing but `set_data` and its like keeps the copies equal.
+    A parameter on several contexts has an array for each: a layer called with arguments on `cpu(1)` computes with the
+    array on `cpu(1)`. Only methods such as `set_data` keep the copies equal.
 
-    A subclass may override `data` to have something else computed with, such as weights with dropout. Such classes,
-    written for MXNet, look at its `_ctx_map` and `_trainer`, and read the array by `_check_and_get`.
+    A subclass may override `data` so that layers compute with another value, such as weights with dropout. Such
+    classes, written for MXNet, use `_ctx_map` and `_trainer`, and read the array by `_check_and_get`.
     """
 
     _ctx_map: Any = None
     _trainer: Any = None
     _plain = False
-    """Whether layers compute with `_data`, and with nothing else, for arguments on cpu(0)."""
+    """Whether layers compute with `_data` itself for arguments on cpu(0)."""
     _computes_data = False
-    """Whether a subclass overrides `data`, so that `_data` is not what to compute with."""
+    """Whether a subclass overrides `data`, so that layers must not compute with `_data`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -94,14 +95,14 @@ class Parameter(Releasable):
         self._data = None
         """The array on the first context."""
         self._replicas: list[ndarray.NDArray] = []
-        """Those on the others."""
+        """The arrays on the other contexts."""
         self._grads: list[ndarray.NDArray] | None = None
-        """For each context, once anybody has asked."""
+        """The gradient buffer of each context, allocated on first use."""
         self._ctx_list: list[context.Context] | None = None
         self._deferred_init: tuple[Any, ...] = ()
-        """() or (init, contexts, default_init, value set meanwhile or None)."""
+        """() or the postponed (init, contexts, default_init, value given to `set_data` or None)."""
         self._declared_shape: tuple[int, ...] | None = None
-        """What a graph from a file says of the shape; it counts where nothing else has told before the first call."""
+        """The shape that a loaded graph declares; used if nothing else determines it before the first call."""
         self._var: symbol.Symbol | None = None
         self.grad_req = grad_req
 
@@ -110,7 +111,7 @@ class Parameter(Releasable):
 
     def __getstate__(self) -> dict[str, Any]:
         data = self._data
-        return {**self.__dict__, "_data": data, "_var": None, "_origin": None}  # the variable is made on demand
+        return {**self.__dict__, "_data": data, "_var": None, "_origin": None}  # the variable is created on demand
 
     # The array
 
@@ -137,7 +138,7 @@ class Parameter(Releasable):
 
     @property
     def shape(self) -> Any:
-        """The shape, or None; 0 is a dimension not known yet, and setting it may only fill those in."""
+        """The shape, or None; 0 is an unknown dimension. Setting the shape may only fill in unknown dimensions."""
         return self._shape
 
     @shape.setter
@@ -156,10 +157,10 @@ class Parameter(Releasable):
         default_init: Any = initializers.Uniform(),  # noqa: B008 (immutable, and the signature is MXNet's)
         force_reinit: bool = False,
     ) -> None:
-        """Gives the parameter its first value, or notes how to, where the shape is not known yet.
+        """Sets the parameter's first value, or postpones that if the shape is not known yet.
 
-        `init` overrides `self.init`, which overrides `default_init`. Raises ValueError when the shape is unknown and
-        may not be deferred.
+        `init` overrides `self.init`, which overrides `default_init`. Raises ValueError if the shape is unknown and
+        `allow_deferred_init` is False.
         """
         if self._data is not None and not force_reinit:
             warnings.warn(
@@ -179,12 +180,12 @@ class Parameter(Releasable):
             self._rebind(None)
 
     def found_shape(self, shape: tuple[int, ...]) -> None:
-        """Completes the shape, and does what `initialize` put off until it was known."""
+        """Sets the complete shape, and runs an initialization that was postponed until it was known."""
         self.shape = shape
         self._finish_deferred_init()
 
     def _finish_deferred_init(self) -> None:
-        """Does what `initialize` put off; nothing when there is nothing to do."""
+        """Runs the initialization that `initialize` postponed, if there is one."""
         if not self._deferred_init:
             return
         init, ctx_list, default_init, value = self._deferred_init
@@ -205,25 +206,25 @@ class Parameter(Releasable):
         self._place(data, ctx_list)
 
     def _place(self, data: ndarray.NDArray, contexts: list[context.Context]) -> None:
-        """Makes copies of `data` the parameter's arrays, one for each context; the first is `data` itself, if there."""
+        """Sets the arrays of all contexts to copies of `data`; the first is `data` itself if it is on that context."""
         self._ctx_list = contexts
         arrays = [data.as_in_context(contexts[0]), *(data.copyto(c) for c in contexts[1:])]
         self._rebind(*(as_np(x) for x in arrays) if self._of_numpy else arrays)
 
     def _rebind(self, data: ndarray.NDArray | None, *replicas: ndarray.NDArray) -> None:
-        """Makes these the parameter's arrays."""
+        """Replaces the parameter's arrays."""
         self._restore(overwritten=True)
         before = [self._data, *self._replicas]
         self._data, self._replicas, self._grads = data, list(replicas), None
         self._plain = data is not None and not self._computes_data and self._ctx_list == [_CPU]
         for old in before:
             if old is not None:
-                old._wrote()  # compiled code watches the storage it was given; this makes it look here again
+                old._wrote()  # compiled code watches the storage that it was given, and now reads the parameter again
 
     def set_data(self, data: Any) -> None:
         """Overwrites the value, in place; `data` (an NDArray, ndarray or nested list) is cast to the dtype.
 
-        Before deferred initialization has happened, the value is kept until then.
+        If initialization is deferred, the value is used then.
         """
         if not hasattr(data, "shape"):
             data = np.asarray(data)
@@ -240,14 +241,14 @@ class Parameter(Releasable):
         self._deferred_init = (*self._deferred_init[:3], data)
 
     def cast(self, dtype: Any) -> None:
-        """Converts value and future values to `dtype`."""
+        """Converts the value, and later values, to `dtype`."""
         self._dtype = dtype
         self._var = None
         if self._data is not None:
             self._rebind(*(x.astype(dtype) for x in self._arrays()))
 
     def reset_ctx(self, ctx: Any) -> None:
-        """Moves the parameter to other contexts; of several copies, the mean goes."""
+        """Moves the parameter to other contexts; several copies are averaged first."""
         contexts = _context_list(ctx)
         if self._data is not None:
             if contexts != self._ctx_list:
@@ -264,7 +265,7 @@ class Parameter(Releasable):
     # Reading
 
     def _missing(self) -> Exception:
-        """Why there is no value."""
+        """The error to raise because there is no value."""
         if self._deferred_init:
             return DeferredInitializationError(
                 f"Parameter '{self.name}' has not been initialized yet because initialization was deferred. Actual "
@@ -279,14 +280,14 @@ class Parameter(Releasable):
         )
 
     def _on(self, ctx: context.Context | None) -> ndarray.NDArray:
-        """The array on `ctx`; None: the only one there is, or that on the current context."""
+        """The array on `ctx`; None means the only array, or the one on the current context if there are several."""
         data = self._data
         if data is None:
             raise self._missing()
-        return data if ctx is None and not self._replicas else self._arrays()[self._place_of(ctx)]
+        return data if ctx is None and not self._replicas else self._arrays()[self._context_index(ctx)]
 
-    def _place_of(self, ctx: context.Context | None) -> int:
-        """Which of the arrays is on `ctx` (None: the current context). RuntimeError when none is."""
+    def _context_index(self, ctx: context.Context | None) -> int:
+        """The index of the array on `ctx` (None: the current context). RuntimeError if there is none."""
         ctx = ctx or context.current_context()
         contexts = self.list_ctx()
         for k, own in enumerate(contexts):
@@ -303,12 +304,12 @@ class Parameter(Releasable):
             raise self._missing()
         return [data, *self._replicas]
 
-    def _serving(self, device: context.Context | None) -> ndarray.NDArray:
-        """What layers compute with when their arguments are on `device` (None: cpu(0))."""
+    def _value_on(self, device: context.Context | None) -> ndarray.NDArray:
+        """The value that layers compute with if their arguments are on `device` (None: cpu(0))."""
         return self.data(device or _CPU)
 
     def _reduce(self) -> ndarray.NDArray:
-        """The mean over contexts, which is what files hold."""
+        """The mean over contexts, which is what is saved to files."""
         first, *others = self._arrays()
         if not others:
             return first
@@ -318,13 +319,14 @@ class Parameter(Releasable):
         return total / (1 + len(others))
 
     def _check_and_get(self, data: Any, ctx: Any) -> Any:
-        """The array on `ctx`; for `ctx=list` a list of it for each context."""
+        """The array on `ctx`; for `ctx=list`, the list of the arrays of all contexts."""
         return self._arrays() if ctx is list else self._on(ctx)
 
     def data(self, ctx: context.Context | None = None) -> ndarray.NDArray:
         """The parameter's array itself: writing to it changes the parameter.
 
-        Raises DeferredInitializationError or RuntimeError while there is none, RuntimeError for a foreign context.
+        Raises DeferredInitializationError or RuntimeError while there is none, and RuntimeError for a context that the
+        parameter is not on.
         """
         if self._stype != "default":
             raise RuntimeError(
@@ -344,14 +346,14 @@ class Parameter(Releasable):
         arrays = self._arrays()
         if self._grads is None:
             self._grads = [ndarray.zeros(self.shape, x.context, self.dtype) for x in arrays]
-        return self._grads[0 if ctx is None and len(arrays) == 1 else self._place_of(ctx)]
+        return self._grads[0 if ctx is None and len(arrays) == 1 else self._context_index(ctx)]
 
     def list_grad(self) -> list[ndarray.NDArray]:
         """The gradient buffer of each context."""
         return [self.grad(c) for c in self.list_ctx()]
 
     def zero_grad(self) -> None:
-        """Clears the gradient buffers, where there are some."""
+        """Sets the gradient buffers to zero, if they are allocated."""
         for grad in self._grads or ():
             grad[:] = 0
 
@@ -364,14 +366,14 @@ class Parameter(Releasable):
         raise RuntimeError(f"Parameter '{self.name}' has not been initialized: call net.initialize() first")
 
     def row_sparse_data(self, row_id: ndarray.NDArray) -> ndarray.NDArray:
-        """Rows of a 'row_sparse' parameter; always raises, for there are none."""
+        """Rows of a 'row_sparse' parameter; always raises RuntimeError, as such parameters do not exist here."""
         raise RuntimeError(
             f"Cannot return a copy of Parameter {self.name} via row_sparse_data() because its storage type is "
             f"{self._stype}. Please use data() instead."
         )
 
     def list_row_sparse_data(self, row_id: ndarray.NDArray) -> list[ndarray.NDArray]:
-        """Rows of a 'row_sparse' parameter; always raises, for there are none."""
+        """Rows of a 'row_sparse' parameter; always raises RuntimeError, as such parameters do not exist here."""
         raise RuntimeError(
             f"Cannot return copies of Parameter '{self.name}' on all contexts via list_row_sparse_data() because its "
             f"storage type is {self._stype}. Please use data() instead."
@@ -399,7 +401,7 @@ class Constant(Parameter):
         if not isinstance(value, ndarray.NDArray):
             value = ndarray.array(value)
         self.value = value
-        # In graphs the initializer appears by name, as in MXNet's files, and lives as long as the constant does.
+        # Graphs name the initializer, as in MXNet's files, so it is registered for as long as the constant lives.
         self._filler = initializers.Constant(value)
         init = f"Constant_{name}_{id(self)}"
         initializers.register_instance(init, self._filler)

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class ParameterDict:
-    """Parameters by full name, in the order they were made.
+    """Parameters by full name, in the order in which they were created.
 
-    `get` makes them, with `prefix` in front of the name; `shared` is a dictionary that is asked before making one.
+    `get` creates them and puts `prefix` in front of the name; `shared` is a dictionary that is searched before.
     """
 
     _parameter: ClassVar[type[Parameter]]
     _constant: ClassVar[type[Constant]]
-    """What `get` and `get_constant` make; `gluon.parameter`, which defines them, says so."""
+    """The classes that `get` and `get_constant` create; `gluon.parameter`, which defines them, sets both."""
 
     def __init__(self, prefix: str = "", shared: ParameterDict | None = None) -> None:
         self._prefix = prefix
@@ -67,10 +67,10 @@ class ParameterDict:
         return self._params.get(name)
 
     def get(self, name: str, **kwargs: Any) -> Parameter:
-        """The parameter `prefix + name`, made with `kwargs` (see `Parameter`) if there is none.
+        """The parameter `prefix + name`, created with `kwargs` (see `Parameter`) if it does not exist.
 
-        An existing one must agree with `kwargs`, except that unknown dimensions are filled in from either side;
-        AssertionError when it does not.
+        AssertionError if an existing one does not agree with `kwargs`. Unknown dimensions of either shape are filled in
+        from the other.
         """
         name = self._prefix + name
         param = self._find(name)
@@ -98,9 +98,9 @@ class ParameterDict:
         return param
 
     def get_constant(self, name: str, value: Any = None) -> Constant:
-        """The constant `prefix + name`, made from `value` if there is none.
+        """The constant `prefix + name`, created from `value` if it does not exist.
 
-        KeyError when there is none and no value; AssertionError when there is one with another value.
+        KeyError if it does not exist and `value` is None; AssertionError if it exists with another value.
         """
         name = self._prefix + name
         param = self._find(name)
@@ -119,7 +119,7 @@ class ParameterDict:
         return param  # type: ignore[return-value]
 
     def update(self, other: ParameterDict | dict[str, Parameter]) -> None:
-        """Adds the parameters of `other`; AssertionError when a different one of the same name is here."""
+        """Adds the parameters of `other`; AssertionError if a different one of the same name exists."""
         for name, param in other.items():
             if self._params.get(name, param) is not param:
                 raise AssertionError(
@@ -134,7 +134,7 @@ class ParameterDict:
         verbose: bool = False,
         force_reinit: bool = False,
     ) -> None:
-        """Initializes every parameter; `init` serves those that have none of their own."""
+        """Initializes every parameter; `init` is for those that have no initializer of their own."""
         if verbose:
             init = initializers.create(init).set_verbosity(verbose=verbose)
         for param in self.values():
@@ -154,9 +154,9 @@ class ParameterDict:
         cast_dtype: bool = False,
         dtype_source: str = "current",
     ) -> None:
-        """Takes the values of a file that `save` or `export` wrote, whose names lack `restore_prefix`.
+        """Loads a file that `save` or `export` wrote; `restore_prefix` is put in front of its names.
 
-        Raises and converts as `Block.load_parameters` does, but AssertionError for extra names.
+        Raises and converts as `Block.load_parameters` does, except for an AssertionError for extra names.
         """
         parameter_files.check_prefix(self, restore_prefix)
         loaded = array_files.borrow(filename)
@@ -173,9 +173,9 @@ class ParameterDict:
         cast_dtype: bool = False,
         dtype_source: str = "current",
     ) -> None:
-        """Takes the values of a dict, by names that may begin with `arg:` or `aux:`; see `load`.
+        """Loads the values of a dict, whose names may begin with `arg:` or `aux:`; see `load`.
 
-        `filename` is where messages say that the values come from.
+        `filename` is the source of the values that error messages quote.
         """
         source = f"file: {os.fspath(filename)}" if filename else "param_dict"
         parameter_files.load_dict(
@@ -183,7 +183,7 @@ class ParameterDict:
         )
 
     def zero_grad(self) -> None:
-        """Clears every gradient buffer."""
+        """Sets every gradient buffer to zero."""
         for param in self.values():
             param.zero_grad()
 

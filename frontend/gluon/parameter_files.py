@@ -1,4 +1,4 @@
-"""Parameters of blocks to and from `.params` files: what `save_parameters` and `load_parameters` do."""
+"""Saving and loading the parameters of blocks as `.params` files: `save_parameters`, `load_parameters`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMING = "https://mxnet.io/api/python/docs/tutorials/packages/gluon/blocks/namin
 
 
 class Owner(Protocol):
-    """Whose parameters they are: a block."""
+    """The owner of parameters, a block."""
 
     @property
     def prefix(self) -> str: ...
@@ -37,8 +37,8 @@ class Owner(Protocol):
 
 
 def save_parameters(params: Mapping[str, Parameter], filename: str | os.PathLike[str], deduplicate: bool) -> None:
-    """Writes parameters by structured name; shared ones under each name, unless `deduplicate`."""
-    if deduplicate:  # each under the last of its names, in the order of the first ones, as in MXNet
+    """Writes parameters by structured name; shared ones under every name, unless `deduplicate`."""
+    if deduplicate:  # as in MXNet: each under the last of its names, in the order of their first names
         last_name = {param: name for name, param in params.items()}
         params = {name: param for param, name in last_name.items()}
     ndarray.save(filename, {name: param._reduce() for name, param in params.items()})
@@ -53,11 +53,11 @@ def load_parameters(
     cast_dtype: bool = False,
     dtype_source: str = "current",
 ) -> None:
-    """Gives the block's parameters the values of a file that `save_parameters` wrote.
+    """Sets the block's parameters to the values in a file that `save_parameters` wrote.
 
-    Raises, as MXNet does, AssertionError for a parameter that the file lacks (unless `allow_missing`) or whose shape
-    or type differs, and ValueError for an array that the block lacks (unless `ignore_extra`). `cast_dtype` converts
-    types instead: to the parameter's ('current') or to the file's ('saved').
+    As in MXNet, raises AssertionError for a parameter that the file lacks (unless `allow_missing`) or whose shape or
+    type differs, and ValueError for an array that the block lacks (unless `ignore_extra`). With `cast_dtype`, different
+    types are converted: to the parameter's (`dtype_source` 'current') or to the file's ('saved').
     """
     loaded = borrow(filename) or {}
     params = block._collect_params_with_prefix()
@@ -100,7 +100,7 @@ def load_parameters(
 
 
 def save_dict(params: ParameterDict, filename: str | os.PathLike[str], strip_prefix: str) -> None:
-    """Writes the values by name, without `strip_prefix`; ValueError for a name that does not begin with it."""
+    """Writes the values by name without `strip_prefix`; ValueError for a name that does not begin with it."""
     for name in params:
         if not name.startswith(strip_prefix):
             raise ValueError(
@@ -133,12 +133,12 @@ def load_dict(
     cast_dtype: bool = False,
     dtype_source: str = "current",
 ) -> None:
-    """Gives `params` the values in `loaded`, whose names lack `restore_prefix` and may begin with arg: or aux:.
+    """Sets `params` to the values in `loaded`, whose names lack `restore_prefix` and may begin with arg: or aux:.
 
-    `source` says in messages where they come from. AssertionErrors as in `load_parameters`.
+    Messages quote `source` as the origin of the values. AssertionErrors as in `load_parameters`.
     """
     check_prefix(params, restore_prefix)
-    loaded = loaded or {}  # a file of nothing is a list
+    loaded = loaded or {}  # an empty file gives a list
     if not isinstance(loaded, Mapping):
         raise ValueError(f"{source} holds arrays without names, which nothing says where to put")
     arrays = {restore_prefix + (k[4:] if k.startswith(("arg:", "aux:")) else k): v for k, v in loaded.items()}
@@ -162,7 +162,7 @@ def load_dict(
 
 
 def assign(param: Parameter, data: NDArray, ctx: Any, cast_dtype: bool, dtype_source: str) -> None:
-    """Makes a copy of `data` the value of `param`, initialized or not; AssertionError when shape or type does not fit.
+    """Sets `param`, initialized or not, to a copy of `data`; AssertionError if the shape or type does not fit.
 
     An initialized parameter is overwritten in place.
     """
@@ -199,11 +199,11 @@ def assign(param: Parameter, data: NDArray, ctx: Any, cast_dtype: bool, dtype_so
         param._deferred_init = ()
         param._place(data if own else data.copy(), contexts or [context.cpu()])
     if origin is not None:
-        param._came_from(origin)
+        param._set_origin(origin)
 
 
 def _brief(names: Iterable[str], limit: int = 7) -> str:
-    """At most `limit` of the names, in quotes; of more, those at both ends."""
+    """The names in quotes; if there are more than `limit`, the first and the last ones."""
     quoted = [f"'{name}'" for name in names]
     if len(quoted) > limit:
         quoted = [*quoted[: limit // 2], "...", *quoted[-limit // 2 :]]

@@ -1,7 +1,7 @@
-"""`Releasable`: an array that can leave memory while compiled code needs nothing but packed copies of it.
+"""`Releasable`: an array whose memory can be freed while compiled code reads only packed copies of it.
 
-`hybridize(static_alloc=True)` has parameters that were read from a file released. Whoever asks for one then makes it
-read the file again (`files.origin`).
+`hybridize(static_alloc=True)` releases parameters that were loaded from a file. Accessing one reads the file again
+(`files.origin`).
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from gluonjit.runtime import forks
 from gluonjit.runtime.storage import Storage
 
 _releasing = forks.held()
-_ONE = 2
-"""What `sys.getrefcount` counts when there is one reference: the other one is its argument."""
+_ONE_REFERENCE = 2
+"""The result of `sys.getrefcount` for an object with one reference: its argument is a second one."""
 
 
 class Releasable:
-    """What a parameter is besides its name and shape: `_data`, its array on the first context, or None."""
+    """The part of a parameter that holds its array: `_data` is the array on the first context, or None."""
 
     name: str
     _replicas: list[ndarray.NDArray]
     """The arrays on other contexts."""
     _origin: tuple[Origin, int] | None = None
-    """The file that the array was read from, and the version of its storage that has the file's elements."""
+    """The file that the array was read from, and the version of its storage that equals the file's contents."""
     _released: Storage | None = None
-    """That of an array whose memory has been given up."""
+    """The storage of an array whose memory has been freed."""
     _of_numpy = False
-    """Whether the array is one of `mx.np`."""
+    """Whether the array is an `mx.np.ndarray`."""
 
     @property
     def _data(self) -> ndarray.NDArray | None:
-        """The array, if there is one; it is read again from its file if it has been released."""
+        """The array, or None. A released array is read from its file again."""
         data = self.__dict__["_data"]
         if data is None and self._released is not None:
             self._restore()
@@ -51,18 +51,18 @@ class Releasable:
             self.__dict__["_data"] = data
             self._origin = self._released = None
 
-    def _came_from(self, origin: Origin) -> None:
-        """Notes that the array has the elements of a file, and has not been written to."""
+    def _set_origin(self, origin: Origin) -> None:
+        """Records that the array equals the contents of a file and has not been written to."""
         data = self._data
         if data is not None and not self._replicas:
-            origin.forget()
+            origin.drop_pages()
             self._origin = origin, data.storage().version
 
     def _release(self) -> int:
-        """Frees the array until it is asked for; returns how many bytes that frees.
+        """Frees the array's memory until the array is accessed; returns the number of bytes freed.
 
-        Only if nothing else refers to it or to a view of it, and it has the elements of a file that is unchanged. An
-        array that has been read again is not released a second time.
+        Does nothing if something else refers to the array or to a view of it, or if it differs from its file. An array
+        that has been read again is not released a second time.
         """
         with _releasing:
             data: Any = self.__dict__["_data"]
@@ -73,27 +73,27 @@ class Releasable:
             if storage.version != version or not origin.is_intact():
                 return 0
             self._released, self.__dict__["_data"] = storage, None  # from now on no other thread finds it
-            if sys.getrefcount(data) > _ONE or sys.getrefcount(data._array) > _ONE:
+            if sys.getrefcount(data) > _ONE_REFERENCE or sys.getrefcount(data._array) > _ONE_REFERENCE:
                 self.__dict__["_data"], self._released = data, None
                 return 0
             return data._array.nbytes
 
     def _restore(self, overwritten: bool = False) -> None:
-        """Puts a released array back. `overwritten`: the caller writes to all elements, so they need not be read."""
+        """Allocates a released array again. `overwritten`: the caller sets all elements, so the file is not read."""
         with _releasing:
             if self._released is None or self._origin is None:
-                return  # it is there, or another thread has just done it
+                return  # not released, or another thread has just restored it
             origin = self._origin[0]
             try:
                 array = origin.read()
             except MXNetError as e:
                 if not overwritten:
                     raise MXNetError(
-                        f"Parameter '{self.name}' is not in memory any more, as hybridize(static_alloc=True) allows, "
+                        f"Parameter '{self.name}' was freed from memory, as hybridize(static_alloc=True) allows, "
                         f"and cannot be read again: {e}"
                     ) from None
                 array = np.empty_like(origin.array)
             data = ndarray.NDArray._wrap(array)
-            data._storage = self._released  # what was compiled from it stays valid until somebody writes to it
+            data._storage = self._released  # code compiled from it stays valid until it is written to
             self.__dict__["_data"] = as_np(data) if self._of_numpy else data
             self._origin = self._released = None

@@ -1,11 +1,11 @@
-"""`Block.save` and `Block.load`: a tree of blocks as `prefix-model.json`, beside its parameters.
+"""`Block.save` and `Block.load`: a tree of blocks as `prefix-model.json`, and its parameters.
 
-    {"<class><number>": {"orig_name": name, "hybridized": whether, "children": {name of the child: its key, …},
+    {"<class><number>": {"orig_name": name, "hybridized": bool, "children": {name of the child: its key, …},
                          "in_format", "out_format", "inputs", "symbol" (of a block that was traced),
                          "<class><number>": {…} (each child)}}
 
-Blocks are numbered in the order in which a walk meets them. The file does not tell how to make the blocks: the same
-program must have made those that load it.
+Blocks are numbered in depth-first order. The file does not describe how to construct the blocks: it must be loaded into
+blocks that the same program has constructed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def save(block: Block, prefix: str | os.PathLike[str]) -> None:
 
 
 def _describe(block: Block, parent: Entry, number: int) -> int:
-    """Adds the block to its parent's entry; returns the last number given."""
+    """Adds the block and its descendants to its parent's entry; returns the last number used."""
     entry: Entry = {"orig_name": block.name}
     parent[_key(block, number)] = entry
     entry.update(block._graph_entry())
@@ -44,9 +44,9 @@ def _describe(block: Block, parent: Entry, number: int) -> int:
 
 
 def load(block: Block, prefix: str | os.PathLike[str]) -> None:
-    """Takes over the names, parameters and hybridization in `<prefix>-model.json` and `<prefix>-model.params`.
+    """Loads names, parameters and hybridization from `<prefix>-model.json` and `<prefix>-model.params`.
 
-    CheckpointError when the file is malformed or describes other blocks.
+    CheckpointError if the file is malformed or describes other blocks.
     """
     path = f"{os.fspath(prefix)}-model.json"
     model = json_file.decode(json_file.read(path), path, "a tree of blocks")
@@ -79,7 +79,7 @@ def _restore(block: Block, parent: Any, number: int, path: str) -> int:
 
 
 def _rename(block: Block, name: str) -> None:
-    """Gives a block, and the parameters that have its prefix, another name."""
+    """Renames a block, and its parameters whose names have its prefix."""
     if name == block.name:
         return
     old, new = block.prefix, f"{name}_"

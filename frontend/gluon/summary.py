@@ -21,7 +21,7 @@ _WIDTH = 80
 
 @dataclass
 class _Layer:
-    """A row: how many numbers its own parameters hold, and how many of them train or were counted before."""
+    """A row: how many elements its own parameters have, and how many of these are trainable or counted before."""
 
     name: str
     shape: str
@@ -31,7 +31,7 @@ class _Layer:
 
 
 def _shapes(value: Any) -> Any:
-    """Shapes of the arrays in nested `value`; anything else as it is."""
+    """Nested `value` with arrays replaced by their shapes."""
     if isinstance(value, (list, tuple)):
         return [_shapes(item) for item in value]
     return value.shape if isinstance(value, NDArray) else value
@@ -43,10 +43,10 @@ def _shape_text(value: Any) -> str:
 
 
 @contextmanager
-def _watched(block: Block, record: Callable[[Block, Any, Any], None]) -> Iterator[None]:
-    """Within, every layer of `block` runs as Python, hybridized or not, and then tells `record`.
+def _recording_layers(block: Block, record: Callable[[Block, Any, Any], None]) -> Iterator[None]:
+    """While open, every layer of `block` runs as Python, hybridized or not, and is then passed to `record`.
 
-    Compiled code is kept for afterwards, unless what runs changes what it stands for.
+    Compiled code is kept for later calls, unless the run changes state that it depends on.
     """
     hybridized: list[Any] = []
     handles = []
@@ -54,8 +54,8 @@ def _watched(block: Block, record: Callable[[Block, Any, Any], None]) -> Iterato
     def watch(layer: Block) -> None:
         if layer._active:
             hybridized.append(layer)
-            # Past __setattr__, for which this would be a change of the program. The first call afterwards finds
-            # compiled code in the block and sets _fast_call again.
+            # Not by setattr, which would treat this as a change of the program and drop compiled code. The next call
+            # finds the compiled code in the block and sets _fast_call again.
             layer.__dict__["_active"] = False
             hybridized[-1]._fast_call = None
         if not layer._is_container:
@@ -72,7 +72,7 @@ def _watched(block: Block, record: Callable[[Block, Any, Any], None]) -> Iterato
 
 
 def print_summary(block: Block, inputs: tuple[Any, ...]) -> None:
-    """Runs `inputs` through `block` and prints a row for every layer called, containers of layers left out.
+    """Calls `block` with `inputs` and prints a row for every layer that runs, except for containers.
 
     RuntimeError for parameters that are not initialized.
     """
@@ -81,7 +81,7 @@ def print_summary(block: Block, inputs: tuple[Any, ...]) -> None:
 
     def record(layer: Block, _: Any, outputs: Any) -> None:
         if Symbol in tensor_kinds(outputs):
-            return  # a symbolic call, made to find out shapes
+            return  # a symbolic call for shape inference
         row = _Layer(f"{type(layer).__name__}-{len(layers)}", _shape_text(outputs))
         for param in layer.params.values():
             size = param.data().size
@@ -91,7 +91,7 @@ def print_summary(block: Block, inputs: tuple[Any, ...]) -> None:
             counted.add(param)
         layers.append(row)
 
-    with _watched(block, record):
+    with _recording_layers(block, record):
         block(*inputs)
 
     total = sum(row.total for row in layers)

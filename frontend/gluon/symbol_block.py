@@ -1,4 +1,4 @@
-"""`SymbolBlock`: a graph as a block, made of Symbols or out of files; compiled like any other."""
+"""`SymbolBlock`: a graph, from Symbols or from files, as a block that is compiled like any other."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from gluonjit.symbol.shapes import declared_shape
 class SymbolBlock(HybridBlock):
     """The block that computes `outputs` from `inputs`; every other variable of the graph is a parameter.
 
-    * `outputs`: a Symbol, or a (nested) list of them; one Symbol of several outputs gives a list.
-    * `inputs`: variables of the graph, or a (nested) list of them: what the block is called with.
+    * `outputs`: a Symbol, or a (nested) list of them; a Symbol of several outputs gives a list.
+    * `inputs`: a variable of the graph, or a (nested) list of them: the arguments that the block is called with.
     * `params`: a ParameterDict to share parameters with, by name.
 
-    It is always compiled, hybridized or not. AssertionError for an input that is no variable and for parameters whose
-    storage is row_sparse.
+    It is always compiled, hybridized or not. AssertionError for an input that is not a variable and for parameters with
+    row_sparse storage.
     """
 
     @staticmethod
@@ -42,9 +42,9 @@ class SymbolBlock(HybridBlock):
         allow_missing: bool = False,
         ignore_extra: bool = False,
     ) -> SymbolBlock:
-        """The block in files that `HybridBlock.export`, `Module.save_checkpoint` or MXNet wrote.
+        """Loads a block from files of `HybridBlock.export`, `Module.save_checkpoint` or MXNet.
 
-        Parameters have the element types of the file. Without `param_file` they are float32, and not initialized.
+        Parameters have the element types of the file; without `param_file` they are float32 and uninitialized.
         AssertionError for a parameter that the file lacks (unless `allow_missing`), or that the graph lacks (unless
         `ignore_extra`); CheckpointError for a malformed file, MXNetError for one that cannot be read.
         """
@@ -101,7 +101,7 @@ class SymbolBlock(HybridBlock):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(\n{self._graph} : {len(self._inputs)} -> {len(self._graph)}\n)"
 
-    # How arguments and results nest, in MXNet's numbers: who keeps them beside an exported graph sets them again.
+    # The nesting of arguments and results, in MXNet's encoding. Programs that saved it with a graph set it again.
 
     @property
     def _in_format(self) -> Any:
@@ -135,7 +135,7 @@ class SymbolBlock(HybridBlock):
         )
 
     def forward(self, x: Any, *args: Any) -> Any:
-        """The graph's outputs for NDArrays; for Symbols, a copy of the graph in which they are the inputs."""
+        """The graph's outputs for NDArrays; for Symbols, a copy of the graph with these as its inputs."""
         recorder = running.trace
         if recorder is not None:
             return recorder.call(self, (x, *args))
@@ -198,14 +198,14 @@ def _is_symbol(value: Any) -> bool:
 
 
 def _single(value: Any) -> Any:
-    """`value` with each Symbol of several outputs as a list of Symbols of one."""
+    """`value` with each Symbol of several outputs replaced by a list of Symbols of one output."""
     if isinstance(value, (list, tuple)):
         return [_single(item) for item in value]
     return list(value) if isinstance(value, Symbol) and len(value) > 1 else value
 
 
 def _variable_types(graph: Symbol, inputs: Iterable[Symbol]) -> dict[str, Any]:
-    """The element types of the graph's variables, as far as they follow from those that `inputs` and they declare."""
+    """The element types of the graph's variables that follow from the declared types of `inputs` and variables."""
     present = set(graph.list_inputs())
     declared = {x.name: declared_type(x._heads[0][0]) for x in inputs if x.name in present}
     try:

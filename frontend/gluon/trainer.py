@@ -1,4 +1,4 @@
-"""`gluon.Trainer`: an optimizer bound to parameters. It can be made and asked; its steps need gradients."""
+"""`gluon.Trainer`: an optimizer for a set of parameters. It can be created and inspected; steps need gradients."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Trainer:
 
     * `params`: a ParameterDict, a dict (taken in the order of its keys) or a list of Parameters, initialized.
     * `optimizer`: an Optimizer, or a registered name with `optimizer_params` as settings.
-    * `kvstore`, `compression_params`, `update_on_kvstore`: how MXNet sums gradients over devices, which all have the
-      host's memory here; they have no effect.
+    * `kvstore`, `compression_params`, `update_on_kvstore`: how MXNet sums gradients over devices. They have no effect,
+      as all devices share the host's memory.
 
     Each context has an updater of its own, for its own copies of the parameters.
     """
@@ -98,7 +98,7 @@ class Trainer:
             file.write(self._updaters[0].get_states(dump_optimizer=True))
 
     def load_states(self, fname: str | os.PathLike[str]) -> None:
-        """Takes over what `save_states` wrote. Only for files that are trusted: they are unpickled."""
+        """Loads what `save_states` wrote. The file is unpickled, so it must be trusted."""
         with open(fname, "rb") as file:
             states = file.read()
         for updater in self._updaters:

@@ -1,4 +1,4 @@
-"""Small things that blocks and parameters share, and what training loops do with batches, gradients and files."""
+"""Helpers of blocks and parameters, and functions for training loops: batches, gradients, files."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = [
 
 
 def split_data(data: NDArray, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> list[NDArray]:
-    """`data` cut into `num_slice` parts along an axis.
+    """`data` split into `num_slice` parts along an axis.
 
-    Raises ValueError when they cannot be equal, unless `even_split` is False: then the first ones may be larger by one.
+    Raises ValueError if they cannot be equal, unless `even_split` is False: then the first parts are larger by one.
     """
     size = data.shape[batch_axis]
     if even_split and size % num_slice:
@@ -54,7 +54,7 @@ def split_data(data: NDArray, num_slice: int, batch_axis: int = 0, even_split: b
 def split_and_load(
     data: Any, ctx_list: Sequence[Context], batch_axis: int = 0, even_split: bool = True
 ) -> list[NDArray]:
-    """`split_data`, with a part for each context."""
+    """`split_data` with one part per context."""
     if not isinstance(data, NDArray):
         data = ndarray.array(data, ctx=ctx_list[0])
     if len(ctx_list) == 1:
@@ -66,8 +66,8 @@ def split_and_load(
 def clip_global_norm(arrays: Sequence[Any], max_norm: float, check_isfinite: bool = True) -> Any:
     """Scales arrays, in place, so that the 2-norm of all their elements together is at most `max_norm`.
 
-    Returns the norm before: a float, or an array of one element when `check_isfinite` is False. A norm that is not
-    finite is warned of.
+    Returns the norm before scaling: a float, or an array of one element if `check_isfinite` is False. With
+    `check_isfinite`, warns if the norm is not finite.
     """
     if not arrays:
         raise AssertionError("clip_global_norm needs an array")
@@ -98,9 +98,9 @@ def download(
     retries: int = 5,
     verify_ssl: bool = True,
 ) -> str:
-    """The local file that stands for `url`: `path`, or its last part in the folder `path` or the current one.
+    """The local copy of `url`: the file `path`, or the URL's last part in the folder `path` or the current folder.
 
-    Nothing is downloaded: raises MXNetError when the file is not there, or not the one with `sha1_hash`.
+    Nothing is downloaded: raises MXNetError if the file does not exist or does not have the hash `sha1_hash`.
     """
     name = url.split("/")[-1]
     file = name if path is None else os.path.expanduser(os.fspath(path))
@@ -115,7 +115,7 @@ def download(
 
 
 def replace_file(src: str | os.PathLike[str], dst: str | os.PathLike[str]) -> None:
-    """Moves a file to the place of another, at once."""
+    """Replaces file `dst` by `src`, atomically."""
     os.replace(src, dst)
 
 
@@ -130,7 +130,7 @@ def _get_repo_file_url(namespace: str, filename: str) -> str:
 
 
 class HookHandle:
-    """What `register_forward_hook` returns: `detach()` removes the hook, as does leaving it as a context manager."""
+    """The result of `register_forward_hook`: `detach()`, or leaving it as a context manager, removes the hook."""
 
     def __init__(self) -> None:
         self._hooks: Callable[[], Any] | None = None
@@ -144,7 +144,7 @@ class HookHandle:
         self._hooks = weakref.ref(hooks)
 
     def detach(self) -> None:
-        """Removes the hook. Doing it again, or after the block is gone, does nothing."""
+        """Removes the hook. Does nothing if it was removed before or the block no longer exists."""
         hooks = self._hooks() if self._hooks is not None else None
         if hooks is not None:
             hooks.pop(self._id, None)
@@ -165,7 +165,7 @@ class HookHandle:
 
 
 def shape_is_known(shape: tuple[int, ...] | None) -> bool:
-    """Whether no dimension is missing: 0 stands for one that is not known yet, and `()` for a shape that is not."""
+    """Whether all dimensions are known: 0 is an unknown dimension, None and `()` are unknown shapes."""
     if not shape:
         return False
     if min(shape) < 0:
@@ -174,7 +174,7 @@ def shape_is_known(shape: tuple[int, ...] | None) -> bool:
 
 
 def tensor_kinds(value: Any) -> set[type]:
-    """Which of NDArray and Symbol are anywhere in nested `value`."""
+    """Which of the types NDArray and Symbol occur in nested `value`."""
     if isinstance(value, (list, tuple)):
         return set().union(*map(tensor_kinds, value))
     return {kind for kind in (NDArray, Symbol) if isinstance(value, kind)}
@@ -186,7 +186,7 @@ def _indent(text: str, spaces: int) -> str:
 
 
 def _brief_print_list(items: Iterable[Any], limit: int = 7) -> str:
-    """At most about `limit` items, quoted, with an ellipsis in the middle."""
+    """The quoted items; if there are more than about `limit`, with an ellipsis in the middle."""
     names = [f"'{item}'" for item in items]
     if len(names) > limit:
         names = names[: limit // 2] + ["..."] + names[-(limit // 2) - limit % 2 :]

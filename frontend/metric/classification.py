@@ -184,8 +184,8 @@ class PCC(EvalMetric):
         for label, pred in batches(labels, preds):
             pred = pred.argmax(1) if pred.shape != label.shape else pred
             pred, label = pred.astype(np.int32).ravel(), label.astype(np.int32).ravel()
-            self.lcm = _counted(self.lcm, pred, label)
-            self.gcm = _counted(self.gcm, pred, label)
+            self.lcm = _with_counts(self.lcm, pred, label)
+            self.gcm = _with_counts(self.gcm, pred, label)
         self.num_inst += 1
         self.global_num_inst += 1
 
@@ -207,7 +207,7 @@ class PCC(EvalMetric):
         self.lcm = np.zeros((2, 2), np.int64)
 
 
-def _counted(counts: np.ndarray, pred: np.ndarray, label: np.ndarray) -> np.ndarray:
+def _with_counts(counts: np.ndarray, pred: np.ndarray, label: np.ndarray) -> np.ndarray:
     """A confusion matrix [predicted, true] with more pairs counted in; it grows with the classes seen."""
     size = max(len(counts), int(pred.max(initial=-1)) + 1, int(label.max(initial=-1)) + 1)
     counts = np.pad(counts, (0, size - len(counts)))

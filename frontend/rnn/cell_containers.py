@@ -44,7 +44,7 @@ class _Container(BaseRNNCell):
             args = cell.pack_weights(args)
         return dict(args)
 
-    def _divided(self, states: Sequence[Any]) -> list[Sequence[Any]]:
+    def _split_states(self, states: Sequence[Any]) -> list[Sequence[Any]]:
         """The states of each cell."""
         parts, start = [], 0
         for cell in self._cells:
@@ -67,7 +67,7 @@ class SequentialRNNCell(_Container):
     def __call__(self, inputs: Symbol, states: Sequence[Symbol]) -> tuple[Any, list[Any]]:
         self._counter += 1
         found: list[Any] = []
-        for cell, own in zip(self._cells, self._divided(states)):
+        for cell, own in zip(self._cells, self._split_states(states)):
             if isinstance(cell, BidirectionalCell):
                 raise AssertionError("a BidirectionalCell makes no single steps: use unroll")
             inputs, new = cell(inputs, own)
@@ -84,7 +84,7 @@ class SequentialRNNCell(_Container):
     ) -> tuple[Any, list[Any]]:
         self.reset()
         found: list[Any] = []
-        states = self._divided(self.begin_state() if begin_state is None else begin_state)
+        states = self._split_states(self.begin_state() if begin_state is None else begin_state)
         for k, (cell, own) in enumerate(zip(self._cells, states)):
             merge = merge_outputs if k == len(self._cells) - 1 else None
             inputs, new = cell.unroll(length, inputs, own, layout, merge)
@@ -120,7 +120,7 @@ class BidirectionalCell(_Container):
     ) -> tuple[Any, list[Any]]:
         self.reset()
         steps, axis = as_sequence(length, inputs, layout, False)
-        l_begin, r_begin = self._divided(self.begin_state() if begin_state is None else begin_state)
+        l_begin, r_begin = self._split_states(self.begin_state() if begin_state is None else begin_state)
         l_cell, r_cell = self._cells
         l_out, l_states = l_cell.unroll(length, steps, l_begin, layout, merge_outputs)
         r_out, r_states = r_cell.unroll(length, list(reversed(steps)), r_begin, layout, merge_outputs)

@@ -13,7 +13,7 @@ from gluonjit.symbol import Symbol
 Cells = BaseRNNCell | Sequence[BaseRNNCell]
 
 
-def _listed(cells: Cells) -> Sequence[BaseRNNCell]:
+def _as_cells(cells: Cells) -> Sequence[BaseRNNCell]:
     return [cells] if isinstance(cells, BaseRNNCell) else cells
 
 
@@ -34,7 +34,7 @@ def save_rnn_checkpoint(
     cells: Cells, prefix: str, epoch: int, symbol: Symbol, arg_params: Weights, aux_params: Weights
 ) -> None:
     """`mx.model.save_checkpoint`, with the cells' weights unpacked."""
-    for cell in _listed(cells):
+    for cell in _as_cells(cells):
         arg_params = cell.unpack_weights(arg_params)
     save_checkpoint(prefix, epoch, symbol, arg_params, aux_params)
 
@@ -42,7 +42,7 @@ def save_rnn_checkpoint(
 def load_rnn_checkpoint(cells: Cells, prefix: str, epoch: int) -> tuple[Symbol, Weights, Weights]:
     """`mx.model.load_checkpoint` of what `save_rnn_checkpoint` wrote: (graph, arguments, auxiliary states)."""
     graph, args, aux = load_checkpoint(prefix, epoch)
-    for cell in _listed(cells):
+    for cell in _as_cells(cells):
         args = cell.pack_weights(args)
     return graph, args, aux
 

@@ -80,21 +80,21 @@ def get_mnist() -> dict[str, np.ndarray]:
 
 def get_mnist_pkl() -> None:
     """Makes sure of `data/mnist.pkl.gz`."""
-    _unless_there(["mnist.pkl.gz"], "http://deeplearning.net/data/mnist/mnist.pkl.gz")
+    _unpack_if_missing(["mnist.pkl.gz"], "http://deeplearning.net/data/mnist/mnist.pkl.gz")
 
 
 def get_mnist_ubyte() -> None:
     """Makes sure of MNIST's four files in the folder `data`; unpacks `data/mnist.zip` if they are not there."""
-    _unless_there([name for files in _UBYTE for name in files], "http://data.mxnet.io/mxnet/data/mnist.zip")
+    _unpack_if_missing([name for files in _UBYTE for name in files], "http://data.mxnet.io/mxnet/data/mnist.zip")
 
 
 def get_cifar10() -> None:
     """Makes sure of CIFAR-10's record files in `data/cifar`; unpacks `data/cifar10.zip` if they are not there."""
     names = [f"cifar/{part}.{kind}" for part in ("train", "test") for kind in ("rec", "lst")]
-    _unless_there(names, "http://data.mxnet.io/mxnet/data/cifar10.zip")
+    _unpack_if_missing(names, "http://data.mxnet.io/mxnet/data/cifar10.zip")
 
 
-def _unless_there(names: Sequence[str], url: str) -> None:
+def _unpack_if_missing(names: Sequence[str], url: str) -> None:
     """Unpacks the archive that `url` was downloaded to into `data`, unless these files are there."""
     Path("data").mkdir(exist_ok=True)
     if not all(os.path.exists(os.path.join("data", name)) for name in names):

@@ -36,7 +36,7 @@ class Held(Protocol):
     def data(self) -> Any:
         """The NDArray; an error where there is none."""
 
-    def _serving(self, device: Context | None) -> Any:
+    def _value_on(self, device: Context | None) -> Any:
         """The NDArray for arguments on a device (None: cpu(0)); an error where there is none."""
 
     def _arrays(self) -> list[Any]:

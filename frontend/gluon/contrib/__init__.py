@@ -1,4 +1,4 @@
-"""Blocks that MXNet keeps in `gluon.contrib`."""
+"""The blocks of MXNet's `gluon.contrib`."""
 
 from gluonjit.gluon.contrib import cnn, nn, rnn
 

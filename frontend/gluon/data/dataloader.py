@@ -1,7 +1,7 @@
-"""`DataLoader`: batches of a dataset, made here, by threads, or by other processes.
+"""`DataLoader`: batches of a dataset, made in the calling thread, by other threads, or by other processes.
 
-Worker processes are forked where the system can, so that datasets need not be pickled; what they make comes back
-pickled. An error in a worker is raised where the batch is asked for, and so is a worker's death.
+Worker processes are forked if the system can, so that datasets need not be pickled; they return pickled batches. An
+error in a worker, or its death, is raised when the batch is requested.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["DataLoader", "default_batchify_fn", "default_mp_batchify_fn"]
 
 
 def default_batchify_fn(data: Any) -> Any:
-    """Examples as a batch: arrays stacked, tuples part by part (a list), anything else as an array of it."""
+    """A batch of examples: arrays are stacked, tuples batched part by part (a list), others converted to an array."""
     if isinstance(data[0], NDArray):
         return ndarray.stack(*data)
     if isinstance(data[0], tuple):
@@ -44,7 +44,7 @@ def default_batchify_fn(data: Any) -> Any:
 
 
 default_mp_batchify_fn = default_batchify_fn
-"""What worker processes do. MXNet puts the batch into shared memory here."""
+"""The default for worker processes. MXNet's puts the batch into shared memory."""
 
 
 def _as_in_context(data: Any, ctx: context.Context) -> Any:
@@ -57,13 +57,13 @@ def _as_in_context(data: Any, ctx: context.Context) -> Any:
 # Workers
 
 _worker_dataset: Any = None
-"""In a worker process: the dataset that it was forked with."""
+"""In a worker process, the dataset; it is inherited by the fork."""
 
 
 def _worker_initializer(dataset: Any, seed: int, started: Any) -> None:
     global _worker_dataset
     _worker_dataset = dataset
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's, which stops its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C and stops its workers
     with started.get_lock():
         started.value += 1
         own = (seed + started.value) % 2**32
@@ -74,7 +74,7 @@ def _worker_initializer(dataset: Any, seed: int, started: Any) -> None:
 
 
 def _worker_fn(samples: Any, batchify_fn: Callable[[Any], Any], dataset: Any = None) -> bytes:
-    """A batch, made in a worker process, pickled."""
+    """Makes a batch in a worker process; returns it pickled."""
     return _pickled(batchify_fn([_worker_dataset[k] for k in samples]))
 
 
@@ -89,7 +89,7 @@ def _thread_worker_fn(samples: Any, batchify_fn: Callable[[Any], Any], dataset: 
 
 
 class _Ticket:
-    """A batch that is being made: `get(timeout)`, as of `multiprocessing.Pool`."""
+    """A batch that is being made; `get(timeout)` is as in `multiprocessing.pool.AsyncResult`."""
 
     def __init__(self, future: Any) -> None:
         self._future = future
@@ -99,15 +99,15 @@ class _Ticket:
             return self._future.result(timeout)
         except FutureTimeout as e:
             if self._future.done():
-                raise  # the worker's own
+                raise  # the TimeoutError was raised in the worker
             raise multiprocessing.TimeoutError from e
 
     def __del__(self) -> None:
-        self._future.cancel()  # nobody wants it any more
+        self._future.cancel()  # the batch can no longer be requested
 
 
 class _WorkerPool:
-    """Threads or processes that make batches; the interface is that of `multiprocessing.Pool`, as far as it is used."""
+    """Threads or processes that make batches; it has the methods of `multiprocessing.Pool` that are used here."""
 
     def __init__(self, workers: int, dataset: Any, threads: bool) -> None:
         self.stopped = False
@@ -123,7 +123,7 @@ class _WorkerPool:
             workers, start, initializer=_worker_initializer, initargs=(dataset, seed, start.Value("i", -1))
         )
         with warnings.catch_warnings():
-            # Python warns of threads that do not survive a fork. Those of gluonjit's runtime provide for it.
+            # Python warns that threads do not survive a fork; gluonjit's runtime starts new ones in the child.
             warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
             self._executor.submit(os.getpid).result()
 
@@ -140,7 +140,8 @@ class _WorkerPool:
 
 
 class _MultiWorkerIter:
-    """Batches that a pool makes, in order, `prefetch` ahead. `dataset` None: the workers have it, and pickle."""
+    """The batches of a pool, in order, `prefetch` ahead. `dataset` None: workers are processes, which have inherited it
+    and return pickled batches."""
 
     def __init__(
         self,
@@ -162,7 +163,7 @@ class _MultiWorkerIter:
         self._pin_device_id = pin_device_id
         self._worker_fn = worker_fn
         self._dataset = dataset
-        self._data_loader = data_loader  # lives as long as its batches are wanted
+        self._data_loader = data_loader  # keeps the loader, which owns the pool, alive
         self._timeout = timeout
         self._data_buffer: dict[int, Any] = {}
         self._rcvd_idx = 0
@@ -197,7 +198,7 @@ class _MultiWorkerIter:
             ) from e
         except BrokenExecutor as e:
             self._worker_pool.terminate()
-            raise MXNetError("a DataLoader worker died: it crashed, or the system killed it, for want of memory") from e
+            raise MXNetError("a DataLoader worker died: it crashed, or the system killed it for lack of memory") from e
         self._rcvd_idx += 1
         if self._dataset is None:
             batch = pickle.loads(batch)
@@ -210,16 +211,16 @@ class _MultiWorkerIter:
 
 
 class DataLoader:
-    """Batches of a dataset, in an order of its own for each iteration.
+    """Batches of a dataset; each iteration draws a new order from the sampler.
 
     * `batch_size` with `shuffle` or `sampler`, and `last_batch` ('keep', 'discard', 'rollover'); or a `batch_sampler`
-      that gives lists of numbers.
-    * `batchify_fn(examples)` makes the batch of a list of examples.
-    * `num_workers`: how many processes (`thread_pool`: threads) work ahead; 0 makes batches when they are asked for.
-      They know the dataset as it was when the loader was made. `prefetch` is how many batches they are ahead, twice
-      `num_workers` unless given; after `timeout` seconds without one, MXNetError.
-    * `pin_memory` names `cpu_pinned(pin_device_id)` as the batches' device.
-    * `auto_reload` starts on the next epoch's batches before they are asked for.
+      that yields lists of indices.
+    * `batchify_fn(examples)` makes a batch from a list of examples.
+    * `num_workers`: the number of processes (`thread_pool`: threads) that make batches ahead; with 0, batches are made
+      when they are requested. Processes see the dataset as it was when the loader was created. `prefetch` is the
+      number of batches made ahead, by default twice `num_workers`; MXNetError if a batch takes over `timeout` seconds.
+    * `pin_memory` sets the batches' context to `cpu_pinned(pin_device_id)`.
+    * `auto_reload` starts making the next epoch's batches before they are requested.
     """
 
     def __init__(
@@ -272,7 +273,7 @@ class DataLoader:
             self.refresh()
 
     def _start_workers(self) -> None:
-        """Starts workers, if there should be any and those there were have been stopped."""
+        """Starts workers, if `num_workers` is not 0 and none are running."""
         if self._num_workers and (self._worker_pool is None or self._worker_pool.stopped):
             self._worker_pool = _WorkerPool(self._num_workers, self._dataset, self._thread_pool)
 
@@ -289,11 +290,11 @@ class DataLoader:
             self.refresh()
 
     def refresh(self) -> None:
-        """Starts on a new epoch, whose batches the next iteration gives."""
+        """Starts making the batches of the next iteration."""
         self._iter = self._prefetch_iter()
 
     def clean(self) -> None:
-        """Drops what `refresh` or `auto_reload` has started on."""
+        """Drops the batches that `refresh` or `auto_reload` started."""
         self._iter = None
 
     def _prefetch_iter(self) -> Iterator[Any]:

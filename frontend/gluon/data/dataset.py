@@ -1,4 +1,4 @@
-"""Datasets: sequences of examples, and how one is made of another."""
+"""Datasets: sequences of examples, and transformations of datasets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["ArrayDataset", "Dataset", "RecordFileDataset", "SimpleDataset"]
 class Dataset:
     """The base of datasets: `dataset[k]` is the k-th example, `len(dataset)` their number.
 
-    An example is anything; a tuple is taken as (data, label, …). Methods that make a new dataset leave this one alone.
+    An example may be any object; a tuple means (data, label, …). Methods that return a new dataset do not change this
+    one.
     """
 
     def __getitem__(self, idx: int) -> Any:
@@ -26,11 +27,11 @@ class Dataset:
         raise NotImplementedError
 
     def filter(self, fn: Callable[[Any], Any]) -> Dataset:
-        """The examples for which `fn(example)` is true; all are looked at now."""
+        """The examples for which `fn(example)` is true; `fn` is called for all of them immediately."""
         return _SampledDataset(self, FilterSampler(fn, self))
 
     def shard(self, num_shards: int, index: int) -> Dataset:
-        """The `index`-th of `num_shards` parts, which are equal but for one example."""
+        """The `index`-th of `num_shards` parts, whose sizes differ by at most one example."""
         if num_shards < 1:
             raise AssertionError("Number of shards must be greater than 0")
         if not 0 <= index < num_shards:
@@ -40,27 +41,27 @@ class Dataset:
         return _SampledDataset(self, SequentialSampler(size + (index < longer), start))
 
     def take(self, count: int | None) -> Dataset:
-        """The first `count` examples, or all when there are fewer."""
+        """The first `count` examples, or all if there are fewer."""
         return _SampledDataset(self, SequentialSampler(len(self) if count is None else min(count, len(self))))
 
     def sample(self, sampler: Sampler) -> Dataset:
-        """The examples that a sampler names, in the order in which it does so now."""
+        """The examples whose indices a sampler yields, in its order; it is iterated once, immediately."""
         if not isinstance(sampler, Sampler):
             raise TypeError(f"Invalid sampler type: {type(sampler)}. Expected gluon.data.Sampler instead.")
         return _SampledDataset(self, sampler)
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:
-        """`fn(example)`, or `fn(*example)` for tuples: computed each time it is asked for, or once, now."""
+        """The results of `fn(example)`, or `fn(*example)` for tuples: computed at each access if `lazy`, else now."""
         transformed = _LazyTransformDataset(self, fn)
         return transformed if lazy else SimpleDataset([transformed[k] for k in range(len(transformed))])
 
     def transform_first(self, fn: Callable[[Any], Any], lazy: bool = True) -> Dataset:
-        """`transform` of the first part of each example alone, such as the image beside its label."""
+        """Applies `fn` only to the first part of each example, such as the image of (image, label)."""
         return self.transform(_TransformFirstClosure(fn), lazy)
 
 
 class SimpleDataset(Dataset):
-    """A list, or whatever has a length and can be indexed, as a dataset."""
+    """A list, or another object with a length and indexing, as a dataset."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
@@ -86,7 +87,7 @@ class _LazyTransformDataset(Dataset):
 
 
 class _TransformFirstClosure:
-    """A class instead of a nested function, so that datasets can be pickled."""
+    """Applies `fn` to the first argument. It is a class so that datasets can be pickled."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
         self._fn = fn
@@ -109,7 +110,7 @@ class _SampledDataset(Dataset):
 
 
 class ArrayDataset(Dataset):
-    """Arrays, lists or datasets side by side: the k-th example is `(x1[k], x2[k], …)`, or `x1[k]` of only one."""
+    """Arrays, lists or datasets of equal length: the k-th example is `(x1[k], x2[k], …)`, or `x1[k]` for only one."""
 
     def __init__(self, *args: Any) -> None:
         if not args:
@@ -122,7 +123,7 @@ class ArrayDataset(Dataset):
                     "All arrays must have the same length; "
                     f"array[0] has length {self._length} while array[{k}] has {len(data)}."
                 )
-            # Labels as NumPy scalars are cheaper than as arrays of one element.
+            # Elements of a NumPy array are scalars, which are cheaper than NDArrays of one element.
             self._data.append(data.asnumpy() if isinstance(data, NDArray) and data.ndim == 1 else data)
 
     def __getitem__(self, idx: int) -> Any:

@@ -1,4 +1,4 @@
-"""Samplers: which examples are used, in what order, and in which batches."""
+"""Samplers: the order of examples, and their division into batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["BatchSampler", "FilterSampler", "RandomSampler", "Sampler", "Sequent
 
 
 class Sampler:
-    """Something to iterate over, anew each time, of known length."""
+    """An iterable of known length that can be iterated repeatedly."""
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError
@@ -50,7 +50,7 @@ class RandomSampler(Sampler):
 
 
 class FilterSampler(Sampler):
-    """The numbers of those examples of a dataset for which `fn(example)` is true."""
+    """The indices of the examples of a dataset for which `fn(example)` is true."""
 
     def __init__(self, fn: Callable[[Any], Any], dataset: Any) -> None:
         self._fn = fn
@@ -65,10 +65,10 @@ class FilterSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """Lists of `batch_size` numbers out of another sampler.
+    """Lists of `batch_size` indices from another sampler.
 
-    `last_batch`: a shorter one at the end is kept ('keep'), dropped ('discard'), or left for the start of the next
-    iteration ('rollover').
+    `last_batch`: an incomplete batch at the end is kept ('keep'), dropped ('discard'), or starts the next iteration
+    ('rollover').
     """
 
     def __init__(self, sampler: Sampler, batch_size: int, last_batch: str = "keep") -> None:

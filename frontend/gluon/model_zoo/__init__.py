@@ -1,4 +1,4 @@
-"""Models that are ready made, and the folder in which their weights may lie."""
+"""Predefined models, and the local folder with their published weights."""
 
 from gluonjit.gluon.model_zoo import model_store, vision
 

@@ -1,7 +1,7 @@
 """The local folder with published weights. Nothing is ever downloaded.
 
-A file is called `<model>-<first 8 hex digits of its SHA-1>.params`, as MXNet names what it downloads, so a folder that
-MXNet has filled (`~/.mxnet/models`, or `$MXNET_HOME/models`) serves here, too.
+A file is called `<model>-<first 8 hex digits of its SHA-1>.params`, as in MXNet. So the folder to which MXNet downloads
+(`~/.mxnet/models`, or `$MXNET_HOME/models`) can be used here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["ROOT", "get_model_file", "load_pretrained", "purge", "short_hash"]
 
 ROOT = os.path.join(data_dir(), "models")
-"""Where weights are looked for unless told otherwise."""
+"""The default folder of weights."""
 
 _model_sha1 = {
     "alexnet": "44335d1f0046b328243b32a26a4fbd62d9057b45",
@@ -57,7 +57,7 @@ _model_sha1 = {
     "vgg19": "ad2f660d101905472b83590b59708b71ea22b2e5",
     "vgg19_bn": "f360b758e856f1074a85abd5fd873ed1d98297c3",
 }
-"""SHA-1 of the published weights. Code that brings models of its own adds to it, under MXNet's name."""
+"""SHA-1 of the published weights. Libraries with their own models add to it, so it has MXNet's name."""
 
 
 def short_hash(name: str) -> str:
@@ -70,7 +70,7 @@ def short_hash(name: str) -> str:
 def get_model_file(name: str, root: str = ROOT) -> str:
     """The path of a model's weights in folder `root`.
 
-    FileNotFoundError when they are not there, ValueError when the file is another one than was published.
+    FileNotFoundError if the file does not exist, ValueError if its hash differs from the published one's.
     """
     file_name = f"{name}-{short_hash(name)}.params"
     path = os.path.join(os.path.expanduser(root), file_name)

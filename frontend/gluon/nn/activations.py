@@ -44,7 +44,7 @@ class LeakyReLU(HybridBlock):
 
 
 class PReLU(HybridBlock):
-    """Leaky ReLU whose slope is learned: one for all (`in_channels=1`) or one for each channel (axis 1)."""
+    """Leaky ReLU with learned slopes: one for all channels (`in_channels=1`) or one for each (axis 1)."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class SELU(HybridBlock):
 
 
 class GELU(HybridBlock):
-    """x·Φ(x), with the normal distribution's Φ by erf."""
+    """x·Φ(x), where Φ is the normal distribution function, computed by erf."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -13,8 +13,8 @@ __all__ = ["Dense", "Dropout", "Embedding", "Flatten"]
 class Dense(HybridBlock):
     """act(x·Wᵀ + b): weight (units, in_units), bias (units,).
 
-    `flatten`: (N, …) is taken as (N, everything else) and gives (N, units); otherwise the layer acts on the last axis.
-    `in_units=0` is found out by the first call.
+    `flatten`: (N, …) is flattened to (N, in_units) and gives (N, units); otherwise the layer acts on the last axis.
+    `in_units=0` is inferred by the first call.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Dense(HybridBlock):
 
 
 class Dropout(HybridBlock):
-    """While training, sets a fraction `rate` of the input to 0 and scales the rest by 1/(1 − rate).
+    """In training mode, sets a fraction `rate` of the input to 0 and scales the rest by 1/(1 − rate).
 
     The mask is shared along `axes`.
     """
@@ -78,7 +78,7 @@ class Dropout(HybridBlock):
 class Embedding(HybridBlock):
     """Rows of weight (input_dim, output_dim), picked by indices: (…) → (…, output_dim).
 
-    `sparse_grad` is kept for MXNet's sake: gradients are dense.
+    `sparse_grad` has no effect: gradients are dense.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Embedding(HybridBlock):
 
 
 class Flatten(HybridBlock):
-    """(N, …) → (N, everything else)."""
+    """(N, …) → (N, product of the other axes)."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

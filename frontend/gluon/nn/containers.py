@@ -14,7 +14,7 @@ __all__ = ["HybridLambda", "HybridSequential", "Lambda", "Sequential"]
 
 
 class _Stack(Block):
-    """What `Sequential` and `HybridSequential` share: children by number."""
+    """The base of `Sequential` and `HybridSequential`: children by number."""
 
     _is_container = True
 
@@ -27,7 +27,7 @@ class _Stack(Block):
         return self._repr_children(self._children)
 
     def __getitem__(self, key: int | slice) -> Any:
-        """A child, or for a slice a new container of the same children."""
+        """A child; for a slice, a new container of those children."""
         chosen = list(self._children.values())[key]
         if not isinstance(chosen, list):
             return chosen
@@ -119,7 +119,7 @@ class HybridLambda(HybridBlock):
 
 
 class _Named:
-    """`f(F, x)` is `F.<name>(x)`. A class, so that blocks that hold one can be pickled."""
+    """A function: `f(F, x)` is `F.<name>(x)`. It is a class so that blocks that hold one can be pickled."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -17,7 +17,7 @@ Size = int | Sequence[int]
 
 
 def _spatial(value: Size, rank: int, what: str) -> Sequence[int]:
-    """`value` for each of `rank` axes; a sequence is kept as it is, for repr shows it."""
+    """`value` for each of `rank` axes; a sequence is returned unchanged, as repr shows it."""
     if isinstance(value, numeric_types):
         return (value,) * rank  # type: ignore[return-value]
     if len(value) != rank:
@@ -33,8 +33,8 @@ def _check_layout(layout: str, known: tuple[str, ...]) -> None:
 class _Conv(HybridBlock):
     """act(conv(x, weight) + bias) by operator `op_name`, 'Convolution' or 'Deconvolution'.
 
-    The weight is (channels, in_channels / groups, *kernel), for a transposed convolution (in_channels,
-    channels / groups, *kernel); layouts that put C last have it last in the weight, too.
+    The weight is (channels, in_channels / groups, *kernel), or (in_channels, channels / groups, *kernel) for a
+    transposed convolution. In layouts with C last, the weight's second axis is last, too.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class _Conv(HybridBlock):
             self.act = None if activation is None else Activation(activation, prefix=activation + "_")
 
     def _weight_shape(self) -> tuple[int, ...]:
-        """What the operator says about its weight for an input of which only the channels are known, if they are."""
+        """The weight's shape, inferred from an input of which at most the number of channels is known."""
         operator = registry.get(self._op_name)
         layout = self._kwargs["layout"]
         data = [0] * len(layout)

@@ -13,12 +13,12 @@ __all__ = ["BatchNorm", "BatchNormReLU", "GroupNorm", "InstanceNorm", "LayerNorm
 
 
 class _Norm(HybridBlock):
-    """What all have: gamma and beta, and a repr that shows what they were made with."""
+    """The base of normalization layers: gamma and beta, and a repr that shows the constructor's arguments."""
 
     _kwargs: dict[str, Any]
 
     def _statistic(self, name: str, size: int, init: Any, learned: bool, **kwargs: Any) -> Parameter:
-        """A parameter of shape (size,), 0 for not known yet; without gradient unless `learned`."""
+        """A parameter of shape (size,), where 0 is unknown; it has a gradient only if `learned`."""
         return self.params.get(
             name,
             grad_req="write" if learned else "null",
@@ -34,9 +34,9 @@ class _Norm(HybridBlock):
 
 
 class _BatchNorm(_Norm):
-    """Over all axes but `axis`; while training with the batch's statistics, else with the running ones.
+    """Normalizes over all axes except `axis`: in training mode by the batch's statistics, else by the running ones.
 
-    Each batch moves these: running = momentum·running + (1 − momentum)·batch.
+    Each batch updates the latter: running = momentum·running + (1 − momentum)·batch.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class _BatchNorm(_Norm):
         self.running_var = self._statistic("running_var", n, running_variance_initializer, False, differentiable=False)
 
     def cast(self, dtype: Any) -> None:
-        """Statistics stay float32 in a float16 net."""
+        """Converts the parameters; for float16, they stay float32, as statistics need the precision."""
         super().cast("float32" if np.dtype(dtype) == np.float16 else dtype)
 
     def hybrid_forward(self, F: Any, x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any) -> Any:
@@ -85,7 +85,7 @@ class _BatchNorm(_Norm):
 
 
 class BatchNorm(_BatchNorm):
-    """Batch normalization over all axes but `axis`; see `_BatchNorm`."""
+    """Batch normalization over all axes except `axis`; see `_BatchNorm`."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class BatchNormReLU(_BatchNorm):
 
 
 class InstanceNorm(_Norm):
-    """Each sample and channel (`axis`) by itself, over the other axes."""
+    """Normalizes each sample and channel (`axis`) separately, over the other axes."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class InstanceNorm(_Norm):
 
 
 class LayerNorm(_Norm):
-    """Over one axis, by default the last."""
+    """Normalizes over one axis, by default the last."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class LayerNorm(_Norm):
 
 
 class GroupNorm(_Norm):
-    """Each sample and each of `num_groups` groups of channels (axis 1) by itself; gamma and beta per group."""
+    """Normalizes each of `num_groups` groups of channels (axis 1) of each sample; gamma and beta per group."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ _LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
 
 class _Pooling(HybridBlock):
-    """The operator `Pooling`. `strides=None` takes the window's size; `ceil_mode` keeps windows that overhang."""
+    """The operator `Pooling`. `strides=None` means the window's size; `ceil_mode` keeps a partial window at the end."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class GlobalAvgPool3D(_Pooling):
 
 
 class ReflectionPad2D(HybridBlock):
-    """Pads H and W of (N, C, H, W) by mirroring at the edge; `padding` may also be the operator's 8 numbers."""
+    """Pads H and W of (N, C, H, W) by reflection; `padding` may also be the 8 numbers that the operator takes."""
 
     def __init__(self, padding: Size = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

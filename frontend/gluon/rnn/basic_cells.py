@@ -1,7 +1,7 @@
-"""The cells that compute: Elman RNN, LSTM, GRU.
+"""The basic cells: Elman RNN, LSTM, GRU.
 
 Weights are stacked gate by gate: i2h_weight (gates·hidden, input), h2h_weight (gates·hidden, hidden), and a bias for
-each. `input_size=0` is found out by the first call. Inputs are (batch, input), states (batch, hidden).
+each. `input_size=0` is inferred by the first call. Inputs are (batch, input), states (batch, hidden).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["GRUCell", "LSTMCell", "RNNCell"]
 
 
 class _GatedCell(HybridRecurrentCell):
-    """What the three have in common: `gates` products of the input and as many of the hidden state."""
+    """The base of the three: for each of `gates` gates, a product of the input and one of the hidden state."""
 
     gates: int
 
@@ -109,7 +109,7 @@ class RNNCell(_GatedCell):
 class LSTMCell(_GatedCell):
     """States (h, c): c' = f·c + i·g and h' = o·act(c'), which is also the output.
 
-    The gates in the weights' order: i, f and o with `recurrent_activation`, g (third) with `activation`.
+    The gates' order in the weights is i, f, g, o; g has `activation`, the others `recurrent_activation`.
     """
 
     gates = 4
@@ -171,7 +171,7 @@ class LSTMCell(_GatedCell):
 class GRUCell(_GatedCell):
     """h' = (1 − z)·n + z·h, which is also the output; the reset gate r acts after the product with h, as in cuDNN.
 
-    The gates in the weights' order: r and z are sigmoids of both products' sum, n = tanh(n_i2h + r·n_h2h).
+    The gates' order in the weights is r, z, n: r and z are sigmoids of the products' sum, n = tanh(n_i2h + r·n_h2h).
     """
 
     gates = 3

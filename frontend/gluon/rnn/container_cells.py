@@ -20,7 +20,7 @@ __all__ = ["BidirectionalCell", "HybridSequentialRNNCell", "SequentialRNNCell"]
 
 
 class _CellContainer(RecurrentCell):
-    """States of all children, one after the other."""
+    """A cell that contains others; its states are those of all children in order."""
 
     _children: dict[str, RecurrentCell]  # type: ignore[assignment]
 
@@ -33,10 +33,10 @@ class _CellContainer(RecurrentCell):
 
 
 class _CellStack(_CellContainer):
-    """What `SequentialRNNCell` and `HybridSequentialRNNCell` share: each cell's output is the next one's input."""
+    """The base of `SequentialRNNCell` and `HybridSequentialRNNCell`: each cell's output is the next one's input."""
 
     def add(self, cell: RecurrentCell) -> None:
-        """Puts another cell on top."""
+        """Appends a cell."""
         self.register_child(cell)
 
     def __repr__(self) -> str:
@@ -52,7 +52,7 @@ class _CellStack(_CellContainer):
     def _through(
         self, inputs: Any, states: States, run: Callable[[int, RecurrentCell, Any, States], tuple[Any, States]]
     ) -> tuple[Any, States]:
-        """`run(number, cell, inputs, states)` for each cell, with its share of the states: (output, all new states)."""
+        """Calls `run(number, cell, inputs, states)` for each cell with its own states: (output, all new states)."""
         new: States = []
         first = 0
         for k, cell in enumerate(self._children.values()):

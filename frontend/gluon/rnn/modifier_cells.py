@@ -1,4 +1,4 @@
-"""Cells that change what another cell does: dropout, zoneout, residual connection."""
+"""Cells that modify another cell: dropout, zoneout, residual connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["DropoutCell", "ModifierCell", "ResidualCell", "StepMemoryCell", "Zon
 
 
 class DropoutCell(HybridRecurrentCell):
-    """Dropout of the input, between other cells; it has no state. The mask is shared along `axes`."""
+    """Dropout of the input, for use between other cells; it has no state. The mask is shared along `axes`."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class DropoutCell(HybridRecurrentCell):
         merge_outputs: bool | None = None,
         valid_length: Any = None,
     ) -> tuple[Any, States]:
-        """Drops from the whole sequence at once when it is one array: see `RecurrentCell.unroll`."""
+        """Applies dropout to the whole sequence at once if it is one array: see `RecurrentCell.unroll`."""
         self.reset()
         inputs, _, F, _ = _format_sequence(length, inputs, layout, merge_outputs)
         if isinstance(inputs, tensor_types):
@@ -66,7 +66,7 @@ class DropoutCell(HybridRecurrentCell):
 
 
 class ModifierCell(HybridRecurrentCell):
-    """Takes `base_cell` over: from now on only the modifier may be called. It has the base cell's parameters."""
+    """Wraps `base_cell`, which must not be called directly any more; the wrapper has its parameters."""
 
     base_cell: RecurrentCell
 
@@ -91,7 +91,7 @@ class ModifierCell(HybridRecurrentCell):
 
     @contextmanager
     def _base_released(self) -> Iterator[None]:
-        """Lets the base cell be used as if nobody had taken it over."""
+        """Allows the base cell to be called within a `with`."""
         self.base_cell._modified = False
         try:
             yield
@@ -106,17 +106,17 @@ class ModifierCell(HybridRecurrentCell):
 
 
 class StepMemoryCell(ModifierCell):
-    """A modifier that remembers arrays from one step to the next, until `reset`.
+    """A modifier that keeps arrays from one step to the next, until `reset`.
 
-    Compiled code cannot: it would see what was remembered when it was traced. So a step of such a cell runs operator
-    by operator even when it is hybridized, around a base cell that is compiled. Inside another hybridized block it
-    becomes part of that block's graph, provided that the block resets it (as `unroll` does).
+    Compiled code cannot do that: it would always use the arrays of the step that was traced. So a step of such a cell
+    runs operator by operator even if it is hybridized; its base cell is compiled. Within another hybridized block the
+    cell becomes part of that block's graph, provided that the block resets it (as `unroll` does).
     """
 
-    _UNCOPIED = (*HybridRecurrentCell._UNCOPIED, "_memory", "_reset_by")
+    _NOT_COPIED = (*HybridRecurrentCell._NOT_COPIED, "_memory", "_reset_by")
 
     _memory: dict[str, tuple[Any, Any]] | None = None
-    """What was kept, and by whom: a trace, or `F`."""
+    """Kept arrays by key, each with its owner: a trace, or `F`."""
     _reset_by: Any = None
     """The trace that was running when `reset` was called."""
 
@@ -131,7 +131,7 @@ class StepMemoryCell(ModifierCell):
         return value
 
     def _recall(self, F: Any, key: str) -> Any:
-        """What the previous step kept; None in the first step after `reset`."""
+        """The array that the previous step kept; None in the first step after `reset`."""
         trace = running.trace
         if trace is not None and self._reset_by is not trace:
             trace.refuse(
@@ -139,7 +139,7 @@ class StepMemoryCell(ModifierCell):
                 f"{self.name}.reset() before its first step, or unroll, which does so",
             )
         owner, value = (self._memory or {}).get(key, (None, None))
-        return value if owner is (trace or F) else None  # what shape inference kept is no array
+        return value if owner is (trace or F) else None  # shape inference keeps symbols, which other modes ignore
 
     def forward(self, inputs: Any, states: States) -> tuple[Any, States]:
         if self._active and running.trace is None and isinstance(inputs, NDArray):
@@ -149,7 +149,8 @@ class StepMemoryCell(ModifierCell):
 
 
 class ZoneoutCell(StepMemoryCell):
-    """While training, keeps each output with probability `zoneout_outputs`, each state with `zoneout_states`."""
+    """In training mode, elements keep their previous values: of outputs with probability `zoneout_outputs`, of states
+    with probability `zoneout_states`."""
 
     def __init__(self, base_cell: RecurrentCell, zoneout_outputs: float = 0.0, zoneout_states: float = 0.0) -> None:
         if isinstance(base_cell, BidirectionalCell):
@@ -172,14 +173,14 @@ class ZoneoutCell(StepMemoryCell):
         if self.zoneout_outputs != 0.0:
             before = self._recall(F, "output")
             before = F.zeros_like(output) if before is None else before
-            output = self._remember(F, "output", _zoned(F, self.zoneout_outputs, output, before))
+            output = self._remember(F, "output", _zone_out(F, self.zoneout_outputs, output, before))
         if self.zoneout_states != 0.0:
-            new_states = [_zoned(F, self.zoneout_states, new, old) for new, old in zip(new_states, states)]
+            new_states = [_zone_out(F, self.zoneout_states, new, old) for new, old in zip(new_states, states)]
         return output, new_states
 
 
-def _zoned(F: Any, p: float, new: Any, old: Any) -> Any:
-    """`old` with probability `p`, else `new`: dropout of ones is the mask."""
+def _zone_out(F: Any, p: float, new: Any, old: Any) -> Any:
+    """Each element is `old` with probability `p`, else `new`; the mask is made by dropout of ones."""
     return F.where(F.Dropout(F.ones_like(new), p=p), new, old)
 
 

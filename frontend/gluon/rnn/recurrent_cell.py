@@ -1,7 +1,7 @@
-"""`RecurrentCell`: one time step of a recurrent network, and `unroll`, which does as many as a sequence has.
+"""`RecurrentCell`: one time step of a recurrent network, and `unroll`, which runs a whole sequence.
 
 `output, states = cell(input, states)`: states are a list of arrays, as `state_info` describes them. A cell counts its
-steps, for the names of its operators ("t3_i2h"); `reset()` starts the count anew.
+steps for the names of its operators ("t3_i2h"); `reset()` restarts the count.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ States = list[Any]
 
 
 class RecurrentCell(Block):
-    """What every cell is; subclasses give `state_info` and the computation."""
+    """The base of all cells; subclasses define `state_info` and the computation."""
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         super().__init__(prefix=prefix, params=params)
         self._modified = False
-        """Whether a modifier cell has taken this one over."""
+        """Whether a modifier cell wraps this one."""
         self.reset()
 
     def reset(self) -> None:
-        """Starts counting steps anew, here and in the cells inside."""
+        """Restarts the count of steps, here and in the cells inside."""
         self._init_counter = -1
         self._counter = -1
         for child in self._children.values():
@@ -39,11 +39,11 @@ class RecurrentCell(Block):
                 child.reset()
 
     def state_info(self, batch_size: int = 0) -> list[dict[str, Any]]:
-        """For each state its 'shape' and '__layout__'; batch size 0 means unknown."""
+        """The 'shape' and '__layout__' of each state; batch size 0 means unknown."""
         raise NotImplementedError
 
     def begin_state(self, batch_size: int = 0, func: Callable[..., Any] = ndarray.zeros, **kwargs: Any) -> States:
-        """New states, made by `func(name=..., shape=..., **kwargs)`: `mx.nd.zeros`, `mx.sym.var`, …"""
+        """New states, created by `func(name=..., shape=..., **kwargs)`: `mx.nd.zeros`, `mx.sym.var`, …"""
         self._refuse_if_modified()
         states = []
         for info in self.state_info(batch_size):
@@ -67,13 +67,13 @@ class RecurrentCell(Block):
         merge_outputs: bool | None = None,
         valid_length: Any = None,
     ) -> tuple[Any, States]:
-        """Does `length` steps: (outputs, states after the last one).
+        """Runs `length` steps: (outputs, states after the last one).
 
-        * `inputs`: one array with axes as `layout` says, or a list of `length` arrays (batch, …).
+        * `inputs`: one array in `layout`, or a list of `length` arrays (batch, …).
         * `begin_state`: None for zeros.
-        * `merge_outputs`: True gives the outputs as one array, False as list, None as it comes.
-        * `valid_length` (batch,): how many steps of each sample count. The states are those after its last valid
-          step, and outputs beyond are 0.
+        * `merge_outputs`: True returns the outputs as one array, False as a list, None whichever needs no conversion.
+        * `valid_length` (batch,): the number of valid steps of each sample. The returned states are those after its
+          last valid step; outputs after it are 0.
         """
         self.reset()
         inputs, axis, F, batch_size = _format_sequence(length, inputs, layout, False)
@@ -93,7 +93,7 @@ class RecurrentCell(Block):
         return outputs, states
 
     def _get_activation(self, F: Any, inputs: Any, activation: Any, **kwargs: Any) -> Any:
-        """`activation` of the inputs: a name, a `LeakyReLU` block, or anything that can be called."""
+        """Applies `activation`, which is a name, a `LeakyReLU` block, or another callable."""
         if isinstance(activation, str):
             if activation in ("tanh", "relu", "sigmoid", "softsign"):
                 return getattr(F, activation)(inputs, **kwargs)
@@ -109,7 +109,7 @@ class RecurrentCell(Block):
 
 
 class HybridRecurrentCell(RecurrentCell, HybridBlock):
-    """A cell that can be hybridized; subclasses give `state_info` and `hybrid_forward(F, inputs, states, **params)`."""
+    """A hybrid cell; subclasses define `state_info` and `hybrid_forward(F, inputs, states, **params)`."""
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         super().__init__(prefix=prefix, params=params)

@@ -34,11 +34,11 @@ _PARAMETER = re.compile(r"(l|r)(\d)_(i2h|h2h|h2r)_(weight|bias)\Z")
 
 
 class _RNNLayer(HybridBlock):
-    """The layers of one `mode` of the operator.
+    """The base of the layers; `mode` is the operator's.
 
     Parameters by direction (l, r) and layer: `l0_i2h_weight` (gates·hidden, input), `l0_h2h_weight` (gates·hidden,
-    hidden), `l0_i2h_bias`, `l0_h2h_bias` (gates·hidden,), and with projection `l0_h2r_weight` (projection, hidden),
-    where h2h takes the projected state. Dropout comes between layers. `lstm_state_clip_*` bound the LSTM's cell state.
+    hidden), `l0_i2h_bias`, `l0_h2h_bias` (gates·hidden,), and with projection `l0_h2r_weight` (projection, hidden);
+    h2h then multiplies the projected state. Dropout is between layers. `lstm_state_clip_*` bound the LSTM's cell state.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class _RNNLayer(HybridBlock):
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def _collect_params_with_prefix(self, prefix: str = "") -> dict[str, Parameter]:
-        """Structured names are those of the unfused stack of cells, as files have them."""
+        """Parameters by the structured names of the unfused stack of cells, which files have."""
         if prefix:
             prefix += "."
         found = {}
@@ -167,14 +167,14 @@ class _RNNLayer(HybridBlock):
     # States
 
     def state_info(self, batch_size: int = 0) -> list[dict[str, Any]]:
-        """For each state its 'shape', '__layout__' and 'dtype'; batch size 0 means unknown."""
+        """The 'shape', '__layout__' and 'dtype' of each state; batch size 0 means unknown."""
         return [self._state(batch_size, self._projection_size or self._hidden_size)]
 
     def _state(self, batch_size: int, size: int) -> dict[str, Any]:
         return {"shape": (self._num_layers * self._dir, batch_size, size), "__layout__": "LNC", "dtype": self._dtype}
 
     def begin_state(self, batch_size: int = 0, func: Callable[..., Any] = ndarray.zeros, **kwargs: Any) -> list[Any]:
-        """New states, made by `func(name=..., shape=..., **kwargs)`: `mx.nd.zeros`, `mx.sym.var`, …"""
+        """New states, created by `func(name=..., shape=..., **kwargs)`: `mx.nd.zeros`, `mx.sym.var`, …"""
         return [
             func(name=f"{self.prefix}h0_{k}", **{**info, **kwargs})
             for k, info in enumerate(self.state_info(batch_size))
@@ -183,9 +183,9 @@ class _RNNLayer(HybridBlock):
     # Calls
 
     def __call__(self, inputs: Any, states: Any = None, sequence_length: Any = None) -> Any:
-        """(output, states) when `states` are given, an array or a list of them; else only the output.
+        """(output, states) if `states`, an array or a list of them, are given; else only the output.
 
-        `sequence_length` (batch,) counts only for layers made with `use_sequence_length=True`.
+        `sequence_length` (batch,) is used only by layers created with `use_sequence_length=True`.
         """
         more = (sequence_length,) if self._use_sequence_length else ()
         if states is None:
@@ -196,12 +196,12 @@ class _RNNLayer(HybridBlock):
     def _slow_call(self, *args: Any) -> Any:
         inputs, *more = args
         if not (more and isinstance(more[0], list)):
-            # A tuple instead of a list tells `hybrid_forward`, and the compiled call, that nobody asked for states.
+            # A tuple instead of a list tells `hybrid_forward` and the compiled call not to return states.
             args = (inputs, tuple(self._zero_states(inputs)), *more)
         return super()._slow_call(*args)
 
-    def _given_arrays(self, form: Any) -> int | None:
-        # The arguments are then the inputs and states of zeros, which the native call keeps.
+    def _passed_arrays(self, form: Any) -> int | None:
+        # The arguments are the inputs and zero states; the native call keeps the latter.
         states = form[2] if len(form) == 3 else ()
         return 1 if form[1] == ARRAY and states == (tuple, *[ARRAY] * (len(states) - 1)) else None
 
@@ -225,7 +225,7 @@ class _RNNLayer(HybridBlock):
     def _forward_kernel(
         self, F: Any, inputs: Any, states: list[Any], sequence_length: Any, **params: Any
     ) -> tuple[Any, list[Any]]:
-        """The operator, between swaps of axes for 'NTC'. All parameters are one vector for it: weights, then biases."""
+        """Calls the operator, whose parameters are one vector: weights, then biases. For 'NTC', axes are swapped."""
         if self._layout == "NTC":
             inputs = F.swapaxes(inputs, 0, 1)
         products = {"weight": ("i2h", "h2h", "h2r")[: 3 if self._projection_size else 2], "bias": ("i2h", "h2h")}
@@ -258,7 +258,7 @@ class _RNNLayer(HybridBlock):
 
 
 def _vector(F: Any, param: Any) -> Any:
-    """All elements in a row. A method of the array makes a view; of a symbol, it would want to know the shape."""
+    """The flattened parameter. For an array, its method makes a view; a symbol's method would need the shape."""
     return param.reshape(-1) if F is ndarray else F.reshape(param, shape=-1)
 
 
@@ -309,7 +309,7 @@ class RNN(_RNNLayer):
 class LSTM(_RNNLayer):
     """Long short-term memory, as `LSTMCell`; states are [h, c].
 
-    `projection_size`: h is multiplied by W_h2r before it is given out and fed back. `state_clip_min` and
+    `projection_size`: h is multiplied by W_h2r before it is returned and fed back. `state_clip_min` and
     `state_clip_max` bound c; with `state_clip_nan` its NaNs, too.
     """
 

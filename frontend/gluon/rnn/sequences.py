@@ -1,6 +1,6 @@
-"""Sequences in both forms that `unroll` knows: one array with a time axis, or a list with an array per step.
+"""Sequences in the two forms that `unroll` takes: one array with a time axis, or a list with an array per step.
 
-`layout` names the axes of the one array ('NTC', 'TNC'); `F` is `mx.nd` or `mx.sym`, after what the data are.
+`layout` names the axes of the single array ('NTC', 'TNC'); `F` is `mx.nd` or `mx.sym`, depending on the data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ tensor_types = (Symbol, NDArray)
 
 
 def split_steps(F: Any, data: Any, axis: int, count: int, squeeze_axis: int = True) -> list[Any]:
-    """The `count` steps along `axis`, without that axis. Graphs show how true `squeeze_axis` was written."""
+    """The `count` steps along `axis`, without that axis. Graphs record `squeeze_axis` as it was spelled (True or 1)."""
     steps = F.split(data, axis=axis, num_outputs=count, squeeze_axis=squeeze_axis)
     return list(steps) if count > 1 else [steps]
 
@@ -26,10 +26,10 @@ def split_steps(F: Any, data: Any, axis: int, count: int, squeeze_axis: int = Tr
 def _format_sequence(
     length: int | None, inputs: Any, layout: str, merge: bool | None, in_layout: str | None = None
 ) -> tuple[Any, int, Any, int]:
-    """`inputs` as one array (`merge` True), as list (False), or as they are (None).
+    """(sequence, time axis of `layout`, F, batch size); the batch size of symbols is 0, which means unknown.
 
-    Gives (sequence, time axis of `layout`, F, batch size); the batch size of symbols is 0, which means unknown.
-    `in_layout` is the layout of `inputs`, where it is another one. AssertionError when there are not `length` steps.
+    The sequence is one array (`merge` True), a list (False), or unchanged `inputs` (None). `in_layout` is the layout of
+    `inputs`, if it is a different one. AssertionError if there are not `length` steps.
     """
     if inputs is None:
         raise AssertionError("unroll(inputs=None) has been deprecated. Please create input variables outside unroll.")
@@ -58,7 +58,7 @@ def _format_sequence(
 
 
 def _steps(F: Any, inputs: Any, axis: int, length: int | None) -> int:
-    """How many steps `inputs` have along `axis`; AssertionError when that is known not to be `length`."""
+    """The number of steps of `inputs` along `axis`; AssertionError if it is known and differs from `length`."""
     if F is symbol:
         if len(inputs.list_outputs()) != 1:
             raise AssertionError(
@@ -72,7 +72,7 @@ def _steps(F: Any, inputs: Any, axis: int, length: int | None) -> int:
 
 
 def _get_begin_state(cell: RecurrentCell, F: Any, begin_state: Any, inputs: Any, batch_size: int) -> Any:
-    """`begin_state`, or the cell's own zeros when it is None, on the context of `inputs`."""
+    """`begin_state`; if it is None, zeros on the context of `inputs`."""
     if begin_state is not None:
         return begin_state
     if F is not ndarray:
@@ -84,7 +84,7 @@ def _get_begin_state(cell: RecurrentCell, F: Any, begin_state: Any, inputs: Any,
 def _mask_sequence_variable_length(
     F: Any, data: Any, length: int, valid_length: Any, time_axis: int, merge: bool | None
 ) -> Any:
-    """`data` with zeros from step `valid_length` of each sample on; as list unless `merge`."""
+    """`data` with the steps of each sample from `valid_length` on set to zero; as a list unless `merge`."""
     if valid_length is None:
         raise AssertionError("valid_length is needed to mask a sequence")
     if not isinstance(data, tensor_types):
@@ -94,7 +94,7 @@ def _mask_sequence_variable_length(
 
 
 def _reverse_sequences(sequences: Any, unroll_step: int, valid_length: Any = None) -> list[Any]:
-    """The list of steps in reverse; with `valid_length`, of each sample only its first so many."""
+    """The steps in reverse order; with `valid_length`, only the first `valid_length` steps of each sample."""
     if valid_length is None:
         return list(reversed(sequences))
     F = symbol if isinstance(sequences[0], Symbol) else ndarray

@@ -45,7 +45,7 @@ def _run(arguments: argparse.Namespace) -> None:
     except (SystemExit, BrokenPipeError):
         raise
     except BaseException as e:
-        e.__traceback__ = _users_part(e.__traceback__)
+        e.__traceback__ = _user_traceback(e.__traceback__)
         traceback.print_exception(type(e), e, e.__traceback__)
         raise SystemExit(130 if isinstance(e, KeyboardInterrupt) else 1) from None
 
@@ -62,7 +62,7 @@ def _run_module(words: list[str]) -> None:
     runpy.run_module(words[0], run_name="__main__", alter_sys=True)
 
 
-def _users_part(tb: TracebackType | None) -> TracebackType | None:
+def _user_traceback(tb: TracebackType | None) -> TracebackType | None:
     """The traceback from the program's own code on: without the frames of this file and of `runpy`."""
     part = tb
     while part is not None and part.tb_frame.f_code.co_filename in _MACHINERY:

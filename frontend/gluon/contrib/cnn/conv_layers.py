@@ -1,4 +1,4 @@
-"""Deformable convolutions: an ordinary convolution of the input says where each tap of the kernel looks."""
+"""Deformable convolutions: an ordinary convolution of the input gives the offset of each kernel tap."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["DeformableConvolution", "ModulatedDeformableConvolution"]
 
 
 class _Deformable(HybridBlock):
-    """What both layers have: a convolution for the offsets, the deformable one, and an activation.
+    """The base of both layers: a convolution for the offsets, the deformable one, and an activation.
 
-    `per_tap` numbers come from the offset convolution for each of the kernel's taps and deformable groups: the shift
-    in y and in x, and perhaps a weight. The offset weight is (per_tap · taps · deformable groups, in_channels /
-    groups, *kernel), or with C last for 'NHWC'; the deformable weight (channels, in_channels / groups, *kernel).
+    For each tap of the kernel and each deformable group, the offset convolution gives `per_tap` numbers: the shifts in
+    y and x, and in version 2 a weight. Its weight is (per_tap · taps · deformable groups, in_channels / groups,
+    *kernel), with C last for 'NHWC'; the deformable weight is (channels, in_channels / groups, *kernel).
     """
 
     per_tap: int
     made: tuple[str, ...]
-    """The parameters in the order in which they are made."""
+    """The parameters in the order in which they are created."""
 
     offset_weight: Parameter
     offset_bias: Parameter | None
@@ -192,7 +192,7 @@ class DeformableConvolution(_Deformable):
 
 
 class ModulatedDeformableConvolution(_Deformable):
-    """Deformable convolution of (N, C, H, W), version 2: each tap is shifted, and weighted by 2·sigmoid of a third."""
+    """Deformable convolution of (N, C, H, W), version 2: each tap is shifted, and weighted by 2·sigmoid(number)."""
 
     per_tap = 3
     made = ("deformable_conv_weight", "deformable_conv_bias", "offset_weight", "offset_bias")

@@ -1,4 +1,4 @@
-"""Blocks side by side, pixel shuffling, and two layers for machines that are not here."""
+"""Concurrent blocks, pixel shuffling, and layers for sparse storage and several devices, which do not exist here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Concurrent(Sequential):
-    """Gives its input to every child, and their outputs concatenated along `axis`."""
+    """Passes its input to every child and concatenates their outputs along `axis`."""
 
     def __init__(self, axis: int = -1, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         super().__init__(prefix=prefix, params=params)
@@ -35,7 +35,7 @@ class Concurrent(Sequential):
 
 
 class HybridConcurrent(HybridSequential):
-    """Gives its input to every child, and their outputs concatenated along `axis`; all of them compile together."""
+    """`Concurrent` of hybrid blocks, which are compiled into one graph."""
 
     def __init__(self, axis: int = -1, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         super().__init__(prefix=prefix, params=params)
@@ -46,7 +46,7 @@ class HybridConcurrent(HybridSequential):
 
 
 class Identity(HybridBlock):
-    """Its input; for a skip connection in a `HybridConcurrent`."""
+    """Returns its input; for a skip connection in a `HybridConcurrent`."""
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         super().__init__(prefix=prefix, params=params)
@@ -56,7 +56,7 @@ class Identity(HybridBlock):
 
 
 class SparseEmbedding(Block):
-    """`nn.Embedding` whose weight is stored by rows. That storage is not here: the block can be made, not called."""
+    """`nn.Embedding` with row_sparse weight. That storage does not exist here: the block can be created, not called."""
 
     def __init__(
         self, input_dim: int, output_dim: int, dtype: Any = "float32", weight_initializer: Any = None, **kwargs: Any
@@ -81,7 +81,7 @@ class SparseEmbedding(Block):
 
 
 class SyncBatchNorm(BatchNorm):
-    """Batch normalization over the batch of all devices: here there is one, so it is `BatchNorm`.
+    """Batch normalization over the batches of all devices. As there is one device here, it equals `BatchNorm`.
 
     `num_devices` is kept for MXNet's files.
     """
@@ -137,7 +137,7 @@ class SyncBatchNorm(BatchNorm):
 
 
 class _PixelShuffle(HybridBlock):
-    """Moves channels into space: (N, C·f1·f2…, …) → (N, C, … each spatial axis times its factor)."""
+    """Rearranges channels into space: (N, C·f1·f2…, …) → (N, C, … each spatial axis times its factor)."""
 
     def __init__(self, factor: int | Sequence[int], rank: int) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class PixelShuffle3D(_PixelShuffle):
         super().__init__(factor, 3)
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        # One factor at a time, for MXNet's transpose stops at six axes, and graphs are to be the same as there.
+        # One factor at a time: MXNet's transpose takes at most six axes, and graphs have to equal MXNet's.
         f1, f2, f3 = self._factors
         x = F.reshape(x, (0, -4, -1, f1 * f2 * f3, 0, 0, 0))  # N C f1·f2·f3 D H W
         x = F.swapaxes(x, 2, 3)  # N C D f1·f2·f3 H W

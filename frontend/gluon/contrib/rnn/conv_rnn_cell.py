@@ -1,8 +1,8 @@
 """Recurrent cells whose products are convolutions: input and states are images of 1 to 3 spatial axes.
 
-`input_shape` is the input's without the batch: (C, …), or (…, C) for layouts that put C last. The convolution of the
-input may shrink the image (`i2h_pad`, `i2h_dilate`), which sets the states' size; that of the state keeps it, for its
-kernel is odd and padded to fit.
+`input_shape` is the input's shape without the batch: (C, …), or (…, C) for layouts with C last. The convolution of the
+input may shrink the image (`i2h_pad`, `i2h_dilate`); the result's size is that of the states. The convolution of the
+state keeps this size, as its kernel is odd and padded accordingly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class _ConvCell(HybridRecurrentCell):
-    """What all nine have: two convolutions, of the input and of the hidden state, with `gates` · hidden channels."""
+    """The base of all nine: convolutions of the input and of the hidden state, with `gates` · hidden channels each."""
 
     gates: int
     n_states = 1
@@ -50,7 +50,7 @@ class _ConvCell(HybridRecurrentCell):
         prefix: str | None,
         params: ParameterDict | None,
     ) -> None:
-        """The initializer. Pairs are for the input's and the state's convolution."""
+        """Initializes the cell. Pairs are for the convolutions of the input and of the state."""
         HybridRecurrentCell.__init__(self, prefix=prefix, params=params)
         self._hidden_channels = hidden_channels
         self._input_shape = input_shape
@@ -110,7 +110,7 @@ class _ConvCell(HybridRecurrentCell):
         return self._combine(F, step, i2h, h2h, states)
 
     def _combine(self, F: Any, step: str, i2h: Any, h2h: Any, states: States) -> tuple[Any, States]:
-        """(output, new states) from both convolutions, all gates, and the old states."""
+        """(output, new states) from the two convolutions (all gates) and the old states."""
         raise NotImplementedError
 
 
@@ -166,8 +166,8 @@ class _ConvGRUCell(_ConvCell):
         return next_h, [next_h]
 
 
-def _of_rank(rank: int, layout: str) -> Callable[..., None]:
-    """`__init__` of a cell for images of `rank` axes: the same for all, up to the defaults."""
+def _init_for_rank(rank: int, layout: str) -> Callable[..., None]:
+    """The `__init__` of cells for images of `rank` axes; only the defaults depend on the rank."""
 
     def __init__(
         self: _ConvCell,
@@ -208,55 +208,55 @@ def _of_rank(rank: int, layout: str) -> Callable[..., None]:
 class Conv1DRNNCell(_ConvRNNCell):
     """Elman cell of (N, C, W)."""
 
-    __init__ = _of_rank(1, "NCW")  # type: ignore[assignment]
+    __init__ = _init_for_rank(1, "NCW")  # type: ignore[assignment]
 
 
 class Conv2DRNNCell(_ConvRNNCell):
     """Elman cell of (N, C, H, W)."""
 
-    __init__ = _of_rank(2, "NCHW")  # type: ignore[assignment]
+    __init__ = _init_for_rank(2, "NCHW")  # type: ignore[assignment]
 
 
 class Conv3DRNNCell(_ConvRNNCell):
     """Elman cell of (N, C, D, H, W)."""
 
-    __init__ = _of_rank(3, "NCDHW")  # type: ignore[assignment]
+    __init__ = _init_for_rank(3, "NCDHW")  # type: ignore[assignment]
 
 
 class Conv1DLSTMCell(_ConvLSTMCell):
     """LSTM cell of (N, C, W)."""
 
-    __init__ = _of_rank(1, "NCW")  # type: ignore[assignment]
+    __init__ = _init_for_rank(1, "NCW")  # type: ignore[assignment]
 
 
 class Conv2DLSTMCell(_ConvLSTMCell):
     """LSTM cell of (N, C, H, W)."""
 
-    __init__ = _of_rank(2, "NCHW")  # type: ignore[assignment]
+    __init__ = _init_for_rank(2, "NCHW")  # type: ignore[assignment]
 
 
 class Conv3DLSTMCell(_ConvLSTMCell):
     """LSTM cell of (N, C, D, H, W)."""
 
-    __init__ = _of_rank(3, "NCDHW")  # type: ignore[assignment]
+    __init__ = _init_for_rank(3, "NCDHW")  # type: ignore[assignment]
 
 
 class Conv1DGRUCell(_ConvGRUCell):
     """GRU cell of (N, C, W)."""
 
-    __init__ = _of_rank(1, "NCW")  # type: ignore[assignment]
+    __init__ = _init_for_rank(1, "NCW")  # type: ignore[assignment]
 
 
 class Conv2DGRUCell(_ConvGRUCell):
     """GRU cell of (N, C, H, W)."""
 
-    __init__ = _of_rank(2, "NCHW")  # type: ignore[assignment]
+    __init__ = _init_for_rank(2, "NCHW")  # type: ignore[assignment]
 
 
 class Conv3DGRUCell(_ConvGRUCell):
     """GRU cell of (N, C, D, H, W)."""
 
-    __init__ = _of_rank(3, "NCDHW")  # type: ignore[assignment]
+    __init__ = _init_for_rank(3, "NCDHW")  # type: ignore[assignment]
 
 
 _mxnet_names.explain(__name__)

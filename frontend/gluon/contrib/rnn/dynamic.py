@@ -1,4 +1,4 @@
-"""`dynamic_unroll`: a cell over a sequence of any length, as a loop instead of one copy per step."""
+"""`dynamic_unroll`: runs a cell over a sequence of any length, as a loop instead of one copy per step."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def dynamic_unroll(
     def step(x: Any, states: Any) -> Any:
         if valid_length is None:
             return cell(x, states)
-        # The last state counts the steps; from valid_length on, a sample keeps the others as they are.
+        # The last state counts the steps; from step valid_length on, the other states of a sample do not change.
         *old, count = states
         output, new = cell(x, old)
         goes_on = F.broadcast_greater(valid_length, count)

@@ -1,4 +1,4 @@
-"""Dropout with one mask for all steps, and LSTM with projection."""
+"""Variational dropout (one mask for all steps), and LSTM with projection."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class VariationalDropoutCell(StepMemoryCell):
         return f"{type(self).__name__}(p_out = {self.drop_outputs}, p_state = {self.drop_states})"
 
     def _masked(self, F: Any, x: Any, key: str, p: float) -> Any:
-        """`x` times the mask that the first step since `reset` drew for `key`."""
+        """`x` times the mask for `key`, which the first step after `reset` draws."""
         if not p:
             return x
         mask = self._recall(F, key)
@@ -69,7 +69,7 @@ class VariationalDropoutCell(StepMemoryCell):
         merge_outputs: bool | None = None,
         valid_length: Any = None,
     ) -> tuple[Any, States]:
-        """Unrolls, dropping from whole sequences at once unless states are dropped: see `RecurrentCell.unroll`."""
+        """Unrolls, applying dropout to whole sequences unless states have dropout: see `RecurrentCell.unroll`."""
         if self.drop_states:
             return super().unroll(length, inputs, begin_state, layout, merge_outputs, valid_length)
         self.reset()

@@ -1,7 +1,7 @@
 """Image datasets: MNIST, CIFAR, record files, folders. All are read from local files; nothing is downloaded.
 
-Examples are (image, label): the image u8[height, width, channels], the label a number. `transform(image, label)`
-changes each of them.
+Examples are (image, label): the image is u8[height, width, channels], the label a number. If given,
+`transform(image, label)` is applied to each example.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Transform = Callable[[Any, Any], Any] | None
 
 
 class _LocalDataset(dataset.Dataset):
-    """Images and labels that are read at once from files in the folder `root`."""
+    """Images and labels that the constructor reads from files in the folder `root`."""
 
     namespace: ClassVar[str]
 
@@ -61,7 +61,7 @@ class _LocalDataset(dataset.Dataset):
 
 
 class MNIST(_LocalDataset):
-    """Handwritten digits, 28 x 28 x 1: 60,000 to train, 10,000 to test, in four files in MNIST's format (`.gz` or not).
+    """Handwritten digits, 28 x 28 x 1: 60,000 to train, 10,000 to test, in four files of MNIST's format (`.gz` or not).
 
     `root` is `~/.mxnet/datasets/mnist` unless given.
     """
@@ -82,7 +82,7 @@ class MNIST(_LocalDataset):
         return images[..., None], labels.astype(np.int32)
 
     def _read_idx(self, name: str, ndim: int) -> np.ndarray:
-        """u8 array of `ndim` axes in a file: two zeros, type, ndim, sizes (big-endian), elements."""
+        """The u8 array of `ndim` axes in a file of the form: two zeros, type, ndim, sizes (big-endian), elements."""
         files = [self._root / f"{name}.gz", self._root / name]
         file = next((f for f in files if f.is_file()), None)
         if file is None:
@@ -105,9 +105,9 @@ class FashionMNIST(MNIST):
 
 
 class CIFAR10(_LocalDataset):
-    """Pictures of ten kinds of things, 32 x 32 x 3: 50,000 to train, 10,000 to test, in CIFAR's binary files.
+    """Images of ten classes, 32 x 32 x 3: 50,000 to train, 10,000 to test, in CIFAR's binary files.
 
-    They are in `root` (`~/.mxnet/datasets/cifar10` unless given), in a folder below it, or in the archive
+    The files are in `root` (`~/.mxnet/datasets/cifar10` unless given), in a folder below it, or in the archive
     `cifar-10-binary.tar.gz` there.
     """
 
@@ -158,7 +158,7 @@ class CIFAR10(_LocalDataset):
 
 
 class CIFAR100(CIFAR10):
-    """As CIFAR10, with 20 kinds of things, or with `fine_label` 100. `root` is `~/.mxnet/datasets/cifar100`."""
+    """Like CIFAR10, with 20 classes, or 100 with `fine_label`. `root` is `~/.mxnet/datasets/cifar100` unless given."""
 
     namespace = "cifar100"
     archive = "cifar-100-binary.tar.gz"
@@ -199,9 +199,9 @@ class ImageRecordDataset(dataset.RecordFileDataset):
 
 
 class ImageFolderDataset(dataset.Dataset):
-    """Image files in folders, one for each class: `root/cat/1.jpg`. Classes are numbered in the order of their names.
+    """Image files in one folder per class: `root/cat/1.jpg`. Classes are numbered in the order of their names.
 
-    `synsets` has the names, `items` the pairs (file, number of its class). `flag`: 1 color, 0 gray.
+    `synsets` has the names, `items` the pairs (file, class number). `flag`: 1 color, 0 gray.
     """
 
     def __init__(self, root: str | os.PathLike[str], flag: int = 1, transform: Transform = None) -> None:

@@ -1,7 +1,7 @@
-"""Transforms of images: blocks, to be put together by `Compose`.
+"""Transforms of images: blocks, which `Compose` chains.
 
-Images are (height, width, channels) with numbers from 0 to 255 until `ToTensor`, which makes them (channels, height,
-width) from 0 to 1. HybridBlocks also take batches.
+Images are (height, width, channels) with values from 0 to 255 until `ToTensor`, which converts them to (channels,
+height, width) with values from 0 to 1. HybridBlocks also take batches.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 Size = int | tuple[int, int]
-"""One number for both, or (width, height)."""
+"""One number for width and height, or (width, height)."""
 
 
 def _pair(size: Size) -> tuple[int, int]:
@@ -49,10 +49,10 @@ def _pair(size: Size) -> tuple[int, int]:
 
 
 class Compose(Sequential):
-    """One transform after another.
+    """Applies transforms in order.
 
-    They run as they are: images come in many sizes, and compiling for each would take longer than it saves. (MXNet
-    hybridizes what it can.)
+    They are not hybridized (as they are in MXNet): compiling for each of many image sizes would take longer than it
+    saves.
     """
 
     def __init__(self, transforms: Sequence[Block]) -> None:
@@ -64,7 +64,7 @@ class Compose(Sequential):
 
 
 class Cast(HybridBlock):
-    """To another element type."""
+    """Converts to another element type."""
 
     def __init__(self, dtype: Any = "float32") -> None:
         super().__init__()
@@ -75,14 +75,14 @@ class Cast(HybridBlock):
 
 
 class ToTensor(HybridBlock):
-    """From (height, width, channels), 0 to 255, to float32 (channels, height, width), 0 to 1."""
+    """Converts (height, width, channels), 0 to 255, to float32 (channels, height, width), 0 to 1."""
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return F.image.to_tensor(x)
 
 
 class Normalize(HybridBlock):
-    """(x − mean) / std for each channel of (channels, height, width); one number serves all channels."""
+    """(x − mean) / std for each channel of (channels, height, width); a single number is for all channels."""
 
     def __init__(self, mean: Any = 0.0, std: Any = 1.0) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class Normalize(HybridBlock):
 
 
 class Resize(HybridBlock):
-    """To `size`; a number with `keep_ratio` is the length of the shorter edge."""
+    """Resizes to `size`; with `keep_ratio`, a single number is the length of the shorter edge."""
 
     def __init__(self, size: Size, keep_ratio: bool = False, interpolation: int = 1) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class Resize(HybridBlock):
 
 
 class CropResize(HybridBlock):
-    """The part at (x, y) with the given width and height, resized to `size` if that is given."""
+    """Crops the rectangle at (x, y) with the given width and height, and resizes it to `size` if that is given."""
 
     def __init__(
         self, x: int, y: int, width: int, height: int, size: Size | None = None, interpolation: int | None = None
@@ -126,7 +126,7 @@ class CropResize(HybridBlock):
 
 
 class CenterCrop(Block):
-    """The part of `size` in the middle, enlarged to it if need be."""
+    """Crops a rectangle of `size` from the center; a smaller image is enlarged to `size`."""
 
     def __init__(self, size: Size, interpolation: int = 1) -> None:
         super().__init__()
@@ -137,7 +137,8 @@ class CenterCrop(Block):
 
 
 class RandomResizedCrop(Block):
-    """A part of random area (between shares of the image's, `scale`) and proportions (`ratio`), resized to `size`."""
+    """Crops a random rectangle and resizes it to `size`. `scale` bounds its share of the image's area, `ratio` its
+    aspect ratio."""
 
     def __init__(
         self,
@@ -157,21 +158,21 @@ class RandomResizedCrop(Block):
 
 
 class RandomFlipLeftRight(HybridBlock):
-    """Left and right exchanged, half of the time."""
+    """Mirrors the image left to right, with probability 1/2."""
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return F.image.random_flip_left_right(x)
 
 
 class RandomFlipTopBottom(HybridBlock):
-    """Upside down, half of the time."""
+    """Mirrors the image top to bottom, with probability 1/2."""
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return F.image.random_flip_top_bottom(x)
 
 
 class Rotate(Block):
-    """A float32 image (channels, height, width) turned by some degrees; see `image.imrotate`."""
+    """Rotates a float32 image (channels, height, width) by an angle in degrees; see `image.imrotate`."""
 
     def __init__(self, rotation_degrees: float, zoom_in: bool = False, zoom_out: bool = False) -> None:
         super().__init__()
@@ -217,7 +218,7 @@ def _require_float32(x: NDArray) -> None:
 
 
 class _RandomColor(HybridBlock):
-    """A color operator with a factor between 1 − amount (0 at least) and 1 + amount."""
+    """A color operator with a random factor between 1 − amount (at least 0) and 1 + amount."""
 
     _operator: str
 
@@ -230,7 +231,7 @@ class _RandomColor(HybridBlock):
 
 
 class RandomBrightness(_RandomColor):
-    """Times a number between 1 − `brightness` and 1 + `brightness`."""
+    """Multiplies the image by a number between 1 − `brightness` and 1 + `brightness`."""
 
     _operator = "random_brightness"
 
@@ -239,7 +240,7 @@ class RandomBrightness(_RandomColor):
 
 
 class RandomContrast(_RandomColor):
-    """Away from the mean gray, or toward it, by up to `contrast`."""
+    """Scales the distance from the image's mean gray by a factor between 1 − `contrast` and 1 + `contrast`."""
 
     _operator = "random_contrast"
 
@@ -248,7 +249,7 @@ class RandomContrast(_RandomColor):
 
 
 class RandomSaturation(_RandomColor):
-    """Away from gray, or toward it, by up to `saturation`."""
+    """Scales the distance from each pixel's gray by a factor between 1 − `saturation` and 1 + `saturation`."""
 
     _operator = "random_saturation"
 
@@ -257,7 +258,7 @@ class RandomSaturation(_RandomColor):
 
 
 class RandomHue(_RandomColor):
-    """Colors turned by up to `hue` times 360°."""
+    """Rotates hues by up to `hue` times 360°."""
 
     _operator = "random_hue"
 
@@ -266,7 +267,7 @@ class RandomHue(_RandomColor):
 
 
 class RandomColorJitter(HybridBlock):
-    """Brightness, contrast, saturation and hue, each by up to the given amount, in random order."""
+    """Changes brightness, contrast, saturation and hue, each by up to the given amount, in random order."""
 
     def __init__(self, brightness: float = 0, contrast: float = 0, saturation: float = 0, hue: float = 0) -> None:
         super().__init__()
@@ -277,7 +278,7 @@ class RandomColorJitter(HybridBlock):
 
 
 class RandomLighting(HybridBlock):
-    """ImageNet's principal colors added in random amounts, normal with standard deviation `alpha`."""
+    """Adds ImageNet's principal colors in random amounts, normal with standard deviation `alpha`."""
 
     def __init__(self, alpha: float) -> None:
         super().__init__()
@@ -291,7 +292,7 @@ class RandomLighting(HybridBlock):
 
 
 class RandomApply(Sequential):
-    """Another transform, with probability `p`."""
+    """Applies another transform with probability `p`."""
 
     def __init__(self, transforms: Block, p: float = 0.5) -> None:
         super().__init__()

@@ -1,7 +1,6 @@
-"""Vision models: each as class, as function, and by name through `get_model`.
+"""Vision models: each as a class, as a function, and by name through `get_model`.
 
-They take (N, 3, H, W), images normalized by the mean and deviation of ImageNet, and give (N, classes), not yet put
-through softmax.
+They take images (N, 3, H, W), normalized by ImageNet's mean and standard deviation, and return logits (N, classes).
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ _MODELS = {
     "vgg19": vgg19,
     "vgg19_bn": vgg19_bn,
 }
-"""By the names of published weights."""
+"""The functions by the names of published weights."""
 
 __all__ = [
     *(c.__name__ for c in _CLASSES),
@@ -121,9 +120,10 @@ __all__ = [
 
 
 def get_model(name: str, **kwargs: Any) -> HybridBlock:
-    """The model called `name`; ValueError, which lists all names, when there is none.
+    """The model called `name`; ValueError that lists all names if there is none.
 
-    Keywords for all: `pretrained` loads published weights from folder `root` to `ctx`; `classes` is the output's size.
+    Keywords of all models: `pretrained` loads published weights from folder `root` to `ctx`; `classes` is the number of
+    outputs.
     """
     name = name.lower()
     if name not in _MODELS:

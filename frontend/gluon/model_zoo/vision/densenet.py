@@ -24,7 +24,7 @@ def _make_dense_block(
 
 
 def _make_dense_layer(growth_rate: int, bn_size: int, dropout: float) -> HybridBlock:
-    """`growth_rate` new channels beside the old ones."""
+    """A layer that appends `growth_rate` new channels to its input."""
     new = sequence(
         nn.BatchNorm(),
         nn.Activation("relu"),
@@ -50,7 +50,7 @@ def _make_transition(num_output_features: int) -> nn.HybridSequential:
 
 
 class DenseNet(Classifier):
-    """Blocks of `block_config` layers, between which a transition halves channels and image."""
+    """Blocks of `block_config` layers; a transition between two blocks halves channels and image size."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ densenet_spec = {
     169: (64, 32, [6, 12, 32, 32]),
     201: (64, 32, [6, 12, 48, 32]),
 }
-"""Number of layers: first channels, growth rate, layers of each block."""
+"""By number of layers: first channels, growth rate, layers of each block."""
 
 
 def get_densenet(

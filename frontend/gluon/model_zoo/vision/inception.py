@@ -24,7 +24,7 @@ def _conv(channels: int, kernel_size: Any, strides: int = 1, padding: Any = 0) -
 
 
 def _branch(*convs: tuple[Any, ...], pool: str | None = None) -> nn.HybridSequential:
-    """Perhaps a pooling, then convolutions: channels, kernel and, where they are not 1 and 0, strides and padding."""
+    """An optional pooling, then convolutions, each given by channels, kernel, and optionally strides and padding."""
     out = sequence()
     if pool == "avg":
         out.add(nn.AvgPool2D(pool_size=3, strides=1, padding=1))
@@ -41,14 +41,14 @@ def _side_by_side(*branches: HybridBlock) -> HybridConcurrent:
 
 
 def _module(prefix: str, make: Callable[..., list[HybridBlock]], *args: Any) -> HybridConcurrent:
-    """The branches that `make(*args)` makes, side by side."""
+    """The concurrent branches that `make(*args)` returns."""
     out = HybridConcurrent(axis=1, prefix=prefix)
     with out.name_scope():
         out.add(*make(*args))
     return out
 
 
-# The modules by the paper's order; all but the B and D keep the image's size.
+# The modules in the paper's order; all except B and D keep the image's size.
 
 
 def _a(pool_features: int) -> list[HybridBlock]:

@@ -1,4 +1,4 @@
-"""MobileNet (Howard et al. 2017) and MobileNet v2 (Sandler et al. 2018), both with a multiplier of their channels."""
+"""MobileNet (Howard et al. 2017) and MobileNet v2 (Sandler et al. 2018), with a multiplier for the channels."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def _conv(
     groups: int = 1,
     activation: Callable[[], HybridBlock] | None = None,
 ) -> list[HybridBlock]:
-    """Convolution, batch normalization and, if any, the activation."""
+    """Convolution, batch normalization and an optional activation."""
     layers = [nn.Conv2D(channels, kernel, stride, pad, groups=groups, use_bias=False), nn.BatchNorm(scale=True)]
     return layers if activation is None else [*layers, activation()]
 
 
 class LinearBottleneck(HybridBlock):
-    """1 x 1 to `t` times as many channels, depthwise 3 x 3, 1 x 1 to `channels`; a shortcut where shapes allow it."""
+    """1 x 1 to `t` times as many channels, depthwise 3 x 3, 1 x 1 to `channels`; a shortcut if the shapes are equal."""
 
     def __init__(self, in_channels: int, channels: int, t: int, stride: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -77,7 +77,7 @@ _V1 = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) *
 """Channels and stride of each depthwise separable convolution."""
 
 _V2 = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-"""Expansion, channels, how many, stride of the first, of each group of bottlenecks."""
+"""For each group of bottlenecks: expansion, channels, number of bottlenecks, stride of the first."""
 
 
 class MobileNet(Classifier):
@@ -100,7 +100,7 @@ class MobileNet(Classifier):
 
 
 class MobileNetV2(Classifier):
-    """Bottlenecks whose narrow ends are linear, and joined by shortcuts."""
+    """Bottlenecks with linear narrow ends, which shortcuts connect."""
 
     def __init__(self, multiplier: float = 1.0, classes: int = 1000, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -123,7 +123,7 @@ class MobileNetV2(Classifier):
 
 
 def _suffix(multiplier: float) -> str:
-    """As published weights are named: 1.0, 0.75, 0.5, 0.25."""
+    """The multiplier as in the names of published weights: 1.0, 0.75, 0.5, 0.25."""
     text = f"{multiplier:.2f}"
     return text[:-1] if text in ("1.00", "0.50") else text
 

@@ -1,4 +1,4 @@
-"""What the definitions of vision models share."""
+"""Common parts of the vision models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gluonjit.gluon import nn
 from gluonjit.gluon.block import HybridBlock
 
 CPU = cpu()
-"""Where pretrained weights are loaded to by default."""
+"""The default context of pretrained weights."""
 
 
 class Classifier(HybridBlock):
@@ -24,7 +24,7 @@ class Classifier(HybridBlock):
 
 
 def sequence(*layers: HybridBlock, prefix: str = "") -> nn.HybridSequential:
-    """The layers in sequence. Without a prefix, they are named as if they were not inside another block."""
+    """The layers in sequence. By default (no prefix), they are named as if they were not inside another block."""
     out = nn.HybridSequential(prefix=prefix)
     out.add(*layers)
     return out

@@ -1,7 +1,7 @@
 """ResNet (He et al.): v1 (2015, "Deep Residual Learning"), v2 (2016, "Identity Mappings"), of 18 to 152 layers.
 
-v1 normalizes after each convolution and rectifies after the sum; v2 normalizes and rectifies before each convolution.
-A block's shortcut is the identity, or with `downsample` a 1 x 1 convolution to its `channels` and `stride`.
+v1 normalizes after each convolution and applies ReLU after the sum; v2 does both before each convolution. A block's
+shortcut is the identity, or with `downsample` a 1 x 1 convolution with the block's `channels` and `stride`.
 """
 
 from __future__ import annotations
@@ -108,10 +108,10 @@ class BottleneckV1(_BlockV1):
 
 
 class _BlockV2(HybridBlock):
-    """Normalize, rectify, convolve, several times; the shortcut starts after the first rectifier."""
+    """Repeats normalization, ReLU and convolution; the shortcut starts after the first ReLU."""
 
     def _add(self, convolutions: Sequence[nn.Conv2D], shortcut: nn.Conv2D | None) -> None:
-        """Registers them: bn1, conv1, bn2, …, downsample."""
+        """Registers the layers as bn1, conv1, bn2, …, downsample."""
         for k, conv in enumerate(convolutions, 1):
             setattr(self, f"bn{k}", nn.BatchNorm())
             setattr(self, f"conv{k}", conv)
@@ -152,14 +152,14 @@ class BottleneckV2(_BlockV2):
 
 
 Residual = Callable[..., HybridBlock]
-"""A class of blocks, to be called as those above."""
+"""One of the block classes above."""
 
 
 class _ResNet(Classifier):
-    """What both versions share: a stem, and stages of layers[k] blocks with channels[k + 1] channels."""
+    """The base of both versions: a stem, and stages of layers[k] blocks with channels[k + 1] channels."""
 
     def _stem(self, channels: int, thumbnail: bool) -> list[HybridBlock]:
-        """For a `thumbnail`, one convolution; else the image shrinks to a quarter."""
+        """The first layers: one convolution for a `thumbnail`, else layers that shrink the sides to a quarter."""
         if thumbnail:
             return [_conv3x3(channels, 1, 0)]
         return [
@@ -243,7 +243,7 @@ resnet_spec: dict[int, tuple[str, list[int], list[int]]] = {
     101: ("bottle_neck", [3, 4, 23, 3], [64, 256, 512, 1024, 2048]),
     152: ("bottle_neck", [3, 8, 36, 3], [64, 256, 512, 1024, 2048]),
 }
-"""Number of layers: kind of block, blocks and channels of each stage."""
+"""By number of layers: kind of block, blocks of each stage, channels of each stage."""
 
 resnet_net_versions: list[type[ResNetV1] | type[ResNetV2]] = [ResNetV1, ResNetV2]
 resnet_block_versions: list[dict[str, Residual]] = [

@@ -17,7 +17,7 @@ def _conv(channels: int, kernel_size: int, padding: int = 0) -> nn.HybridSequent
 
 
 def _fire(squeeze: int, expand: int) -> nn.HybridSequential:
-    """1 x 1 to `squeeze` channels, then to `expand` each by 1 x 1 and by 3 x 3."""
+    """A 1 x 1 convolution to `squeeze` channels, then a 1 x 1 and a 3 x 3 one, each to `expand` channels."""
     narrow = _conv(squeeze, 1)
     paths = HybridConcurrent(axis=1, prefix="")
     paths.add(_conv(expand, 1), _conv(expand, 3, 1))
@@ -29,11 +29,11 @@ _SPECS: dict[str, tuple[tuple[int, int], tuple[Any, ...]]] = {
     "1.0": ((96, 7), (_POOL, 16, 16, 32, _POOL, 32, 48, 48, 64, _POOL, 64)),
     "1.1": ((64, 3), (_POOL, 16, 16, _POOL, 32, 32, _POOL, 48, 48, 64, 64)),
 }
-"""Version: channels and kernel of the first convolution, then poolings and fires by their squeezed channels."""
+"""By version: channels and kernel of the first convolution, then poolings and the squeezed channels of fire modules."""
 
 
 class SqueezeNet(Classifier):
-    """Fires, which squeeze the channels before they are expanded four times."""
+    """A chain of fire modules, which squeeze the channels and then expand them by a factor of four."""
 
     def __init__(self, version: str, classes: int = 1000, **kwargs: Any) -> None:
         super().__init__(**kwargs)

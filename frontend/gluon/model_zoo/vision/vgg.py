@@ -14,7 +14,7 @@ __all__ = ["VGG", "get_vgg", "vgg11", "vgg11_bn", "vgg13", "vgg13_bn", "vgg16", 
 
 
 class VGG(Classifier):
-    """Stages of layers[k] convolutions with filters[k] channels, each ended by a pooling, then three dense layers."""
+    """Stages of layers[k] convolutions with filters[k] channels, each followed by pooling, then three dense layers."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ vgg_spec = {
     16: ([2, 2, 3, 3, 3], _FILTERS),
     19: ([2, 2, 4, 4, 4], _FILTERS),
 }
-"""Number of layers: `layers` and `filters` of `VGG`."""
+"""By number of layers: `layers` and `filters` of `VGG`."""
 
 
 def get_vgg(num_layers: int, pretrained: bool = False, ctx: Any = CPU, root: str = ROOT, **kwargs: Any) -> VGG:
