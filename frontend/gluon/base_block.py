@@ -56,6 +56,11 @@ class Block:
         existing = self.__dict__.get(name, None)
         if isinstance(existing, (Parameter, Block)) and not isinstance(value, type(existing)):
             raise TypeError(f"Changing attribute type for {name} from {type(existing)} to {type(value)}is not allowed.")
+        if isinstance(value, (Block, Parameter)) and "_children" not in self.__dict__:
+            raise AttributeError(
+                f"'{type(self).__name__}' object has no attribute '_children': call super().__init__(**kwargs) before "
+                f"self.{name} = ..."
+            )
         if isinstance(value, Block):
             self.register_child(value, name)
         elif isinstance(value, Parameter):

@@ -459,6 +459,7 @@ def _require_tensors(*args: Any) -> type:
         )
     raise ValueError(
         "In HybridBlock, there must be one NDArray or one Symbol in the input. Please check the type of the args.\n"
+        f"Got {', '.join(type(x).__name__ for x in args)}; mx.nd.array(x) makes an NDArray of numbers."
     )
 
 

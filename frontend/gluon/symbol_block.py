@@ -12,6 +12,7 @@ from gluonjit import symbol
 from gluonjit.base import MXNetError
 from gluonjit.gluon.block import HybridBlock, _require_tensors
 from gluonjit.gluon.parameter import ParameterDict
+from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language import forms
 from gluonjit.language.kinds import as_np
 from gluonjit.language.running import running
@@ -53,9 +54,19 @@ class SymbolBlock(HybridBlock):
         dtype = np.float32 if param_file is None else None
         block = SymbolBlock(graph, [symbol.var(name, dtype=dtype) for name in names])
         if param_file is not None:
-            block.collect_params().load(
-                param_file, ctx, allow_missing, ignore_extra, cast_dtype=True, dtype_source="saved"
-            )
+            try:
+                block.collect_params().load(
+                    param_file, ctx, allow_missing, ignore_extra, cast_dtype=True, dtype_source="saved"
+                )
+            except AssertionError as e:
+                variables = graph.list_inputs()
+                strangers = [name for name in names if name not in variables]
+                if not strangers:
+                    raise
+                hints = "; ".join(
+                    f"{name!r} is no input of the graph{did_you_mean(name, variables)}" for name in strangers
+                )
+                raise AssertionError(f"{e}\ninput_names: {hints}") from None
         return block
 
     def __init__(self, outputs: Any, inputs: Any, params: ParameterDict | None = None) -> None:

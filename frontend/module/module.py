@@ -61,6 +61,8 @@ class Module(BaseModule):
         """Parameters from a file, until there is something bound to copy them to."""
         self._block: SymbolBlock | None = None
         self._outputs: list[NDArray] = []
+        self._label_shapes: list[DataDesc] | None = None
+        """None before `bind`, too: MXNet's tutorials read it there."""
 
     @staticmethod
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:

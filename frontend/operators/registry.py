@@ -120,6 +120,14 @@ class Operator(opdef.OpDef):
     def _parse(self, raw: Mapping[str, Any], node: str) -> dict[str, Any]:
         shown = ", ".join([f'name="{node}"', *(f'{k}="{clipped(v)}"' for k, v in sorted(raw.items()))])
         where = f"in operator {self.name}({shown})"
+        if not self.attrs:
+            return {}  # an operator without attributes takes any and ignores them, as MXNet's do
+        for key in raw:
+            if key not in self.attrs and not (key.startswith("__") and key.endswith("__")):
+                raise OperatorError(
+                    f"Cannot find argument '{key}', Possible Arguments: {', '.join(self.attrs)}, "
+                    f"{where}{opdef.did_you_mean(key, self.attrs)}"
+                )
         out = {}
         for key, attr in self.attrs.items():
             if key not in raw:
@@ -138,14 +146,6 @@ class Operator(opdef.OpDef):
                 raise OperatorError(
                     f"Invalid Parameter format for {key} expect {attr.kind} but value='{clipped(value)}', {where}"
                 ) from e
-        if not self.attrs:
-            return out  # an operator without attributes takes any and ignores them, as MXNet's do
-        for key in raw:
-            if key not in self.attrs and not (key.startswith("__") and key.endswith("__")):
-                raise OperatorError(
-                    f"Cannot find argument '{key}', Possible Arguments: {', '.join(self.attrs)}, "
-                    f"{where}{opdef.did_you_mean(key, self.attrs)}"
-                )
         return out
 
     # What `ir` asks of every operator definition.

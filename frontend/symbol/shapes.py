@@ -15,6 +15,7 @@ from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.ir.types import F32, I8, I32, IRError, TensorType
+from gluonjit.language.source import quote
 from gluonjit.operators import attributes
 from gluonjit.operators.registry import Operator, OperatorError, Shape
 from gluonjit.operators.support import Shapes, merge
@@ -98,7 +99,7 @@ def refine(node: Node, ins: Shapes, outs: Shapes) -> tuple[Shapes, Shapes]:
             found = _forward(node, ins)  # type: ignore[arg-type]
             outs[: len(found)] = map(merge, outs, found)
     except (MXNetError, IRError) as e:
-        raise MXNetError(f"Error in operator {node.name}: {op.name}: {e}") from None
+        raise MXNetError(f"Error in operator {node.name}: {op.name}: {e}{quote(node.loc)}") from None
     return ins, outs
 
 

@@ -55,6 +55,16 @@ def test_run(run, expected):
         assert_close(outputs["net_dense0_fwd_output"], expected)
 
 
+def test_run_writes_its_file_though_nobody_reads_what_it_prints(run, expected, monkeypatch):
+    def closed(*_):
+        raise SystemExit(0)  # what the command line makes of a broken pipe
+
+    monkeypatch.setattr("builtins.print", closed)
+    run("run", *FILES, "--input", "data=x.npy", "--output", "y.npz")
+    with np.load("y.npz") as outputs:
+        assert_close(outputs["net_dense0_fwd_output"], expected)
+
+
 @pytest.mark.parametrize("given", ["x.npy", "x.npz", "data=x.npz"])
 def test_ways_to_give_the_input(run, expected, given):
     np.savez("x.npz", data=X)

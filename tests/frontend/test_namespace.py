@@ -142,6 +142,11 @@ def test_operators_without_attributes_ignore_foreign_ones(x):
         (lambda x: nd.relu(), MXNetError, "Operator relu expects 1 inputs, but got 0 instead."),
         (lambda x: nd.broadcast_add(x), MXNetError, "Operator broadcast_add expects 2 inputs, but got 1 instead."),
         (lambda x: nd.FullyConnected(x, x), MXNetError, "Required parameter num_hidden of int is not presented"),
+        (
+            lambda x: nd.FullyConnected(x, x, num_hiden=2),
+            MXNetError,
+            "; did you mean 'num_hidden'?",
+        ),
         (lambda x: nd.FullyConnected(x, x, num_hidden=2, num_hiden=2), MXNetError, "Cannot find argument 'num_hiden'"),
         (lambda x: nd.FullyConnected(x, x, x, 2, num_hidden=2), TypeError, "multiple values for argument 'num_hidden'"),
         (lambda x: nd.Activation(x, act_type="foo"), MXNetError, "Invalid Input: 'foo', valid values are"),

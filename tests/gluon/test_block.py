@@ -150,6 +150,17 @@ def test_a_child_may_not_change_its_type():
     assert net._children["d"] is net.d
 
 
+@pytest.mark.parametrize("make", [lambda: nn.Dense(2), lambda: gluon.Parameter("w")])
+def test_layers_come_after_the_constructor_of_the_base_class(make):
+    class Early(gluon.HybridBlock):
+        def __init__(self):
+            self.first = make()
+            super().__init__()
+
+    with pytest.raises(AttributeError, match=r"call super\(\).__init__\(\*\*kwargs\) before self.first = "):
+        Early()
+
+
 def test_a_parameter_may_not_be_replaced():
     net = Both()
     with pytest.raises(AssertionError, match="Overriding Parameter attribute w is not allowed"):
@@ -240,7 +251,8 @@ def test_hybrid_forward_gets_the_module_of_what_it_is_called_with():
 
 @pytest.mark.parametrize("wrong", [lambda: np.ones((2, 2)), lambda: None, lambda: [3]])
 def test_inputs_must_be_tensors(wrong):
-    with pytest.raises(ValueError, match="In HybridBlock, there must be one NDArray or one Symbol in the input"):
+    text = "In HybridBlock, there must be one NDArray or one Symbol in the input"
+    with pytest.raises(ValueError, match=f"(?s){text}.*Got {type(wrong()).__name__}; mx.nd.array"):
         nn.Flatten()(wrong())
 
 
@@ -310,6 +322,26 @@ def test_deferred_initialization_that_cannot_be():
     net.initialize()
     with pytest.raises((ValueError, AssertionError), match="cannot be inferred|invalid shape"):
         net(mx.nd.ones((1, 2)))
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_a_wrong_rank_while_shapes_are_being_found_has_the_users_line(hybridize):
+    class Net(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2D(4, 3)
+
+        def hybrid_forward(self, F, x):
+            return self.conv(x)  # here
+
+    net = Net()
+    net.initialize()
+    if hybridize:
+        net.hybridize()
+    with pytest.raises(
+        (mx.MXNetError, ValueError), match=r"(?s)Convolution: Input data should be 4D.*test_block.*# here"
+    ):
+        net(mx.nd.ones((2, 3)))
 
 
 def test_wrong_width_is_an_mxnet_error():

@@ -67,7 +67,7 @@ def test_wrong_name(dense):
         AssertionError,
         "Parameter 'data' is missing in file: net-0000.params, which contains parameters: 'dense0_weight', "
         f"'dense0_bias'. Please make sure source and target networks have the same prefix.For more info on naming, "
-        f"please see {NAMING}",
+        f"please see {NAMING}\ninput_names: 'dat' is no input of the graph; did you mean 'data'?",
     ):
         SymbolBlock.imports("net-symbol.json", ["dat"], "net-0000.params")
 

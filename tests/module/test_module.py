@@ -72,6 +72,13 @@ def test_names_and_shapes(module):
     assert module.symbol.name == "softmax"
 
 
+def test_label_shapes_may_be_passed_on_before_binding():
+    """As MXNet's tutorial on predicting with pretrained models does."""
+    module = mx.mod.Module(classifier(), label_names=None)
+    module.bind([("data", (4, 4))], label_shapes=module._label_shapes, for_training=False)
+    assert module.label_shapes is None
+
+
 def test_forward(module):
     module.forward(batch(X[:4], LABELS[:4]))
     assert_close(module.get_outputs()[0].asnumpy(), expected(X[:4]))

@@ -52,13 +52,13 @@ def _run(arguments: argparse.Namespace) -> None:
             raise IRError(f"{arguments.params}: a parameters' file is for a graph in a file, model-symbol.json")
         outputs, reference = _run_graph(load_graph(arguments.model), arguments.input, arguments.seed)
     names = names or [f"output {k}" for k in range(len(outputs))]
+    if arguments.output:  # before printing, which a closed pipe (`| head`) ends
+        _save(arguments.output, [name.replace(" ", "") for name in names], outputs)
     for k, (name, got) in enumerate(zip(names, outputs, strict=True)):
         print(f"{shown(name)}: {type_of(got)}")
         print(np.array2string(got, threshold=64, edgeitems=3))
         if reference is not None:
             print(f"relative difference to the reference: {relative_difference(got, reference[k]):.1e}")
-    if arguments.output:
-        _save(arguments.output, [name.replace(" ", "") for name in names], outputs)
 
 
 def _save(path: str, names: Sequence[str], outputs: Sequence[np.ndarray]) -> None:
