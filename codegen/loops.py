@@ -67,7 +67,7 @@ def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Machin
     """Appends the kernel to the module. Its table: the body's inputs, then its outputs.
 
     `.strides` tells which of them are not row-major, `.streaming` that outputs are to bypass the caches, `.ahead` what
-    to prefetch (see `Handler`).
+    to prefetch (see `Handler`), `.rare` that it should be short rather than fast: it is not cut.
     """
     f = module.function(name)
     first = len(body.inputs)
@@ -78,28 +78,29 @@ def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Machin
         (Buffer(f.table(first + k), v.dtype, v.shape, f.root, strides[first + k]), v)
         for k, v in enumerate(body.outputs)
     ]
+    most = 0 if attrs.get(".rare") else _PIECES
     if not attrs.get(".streaming"):
-        _write(handler, outputs)
+        _write(handler, outputs, most)
         return
     # Which only whole vectors at multiples of their size can be; where results begin is the caller's choice.
     aligned = _all_aligned(f, [buffer for buffer, _ in outputs])
     with f.if_(aligned):
         for buffer, _ in outputs:
             buffer.streaming = True
-        _write(handler, outputs)
+        _write(handler, outputs, most)
         finish_streaming(f)
     with f.if_(f.op(f"xor i1 {aligned}, true")):
         for buffer, _ in outputs:
             buffer.streaming = False
-        _write(handler, outputs)
+        _write(handler, outputs, most)
 
 
-def _write(s: Handler, outputs: Sequence[Written]) -> None:
-    """The loops that write all outputs."""
+def _write(s: Handler, outputs: Sequence[Written], most: int) -> None:
+    """The loops that write all outputs, each cut while it is in fewer than `most` pieces."""
     for shape in dict.fromkeys(v.shape for _, v in outputs if v.size):
         group = [(buffer, v) for buffer, v in outputs if v.shape == shape]
         index = tuple(variable("i", n) for n in shape)
-        for piece, traced in _pieces(s, group, index):
+        for piece, traced in _pieces(s, group, index, most):
             order = _variables(piece)
             NestWriter(s, group, plan_nest(s.body, order, piece, traced, s.width)).write()
 
@@ -128,7 +129,7 @@ def _variables(index: Index) -> list[Var]:
     return list(dict.fromkeys(v for i in index for v in sorted(i.leaves, key=lambda v: v.key)))
 
 
-def _pieces(s: Handler, group: Sequence[Written], index: Index) -> list[tuple[Index, Tracer]]:
+def _pieces(s: Handler, group: Sequence[Written], index: Index, most: int) -> list[tuple[Index, Tracer]]:
     """The index with variables cut where conditions change, as far as that is worth it; and what is accessed there."""
     done: list[tuple[Index, Tracer]] = []
     left = [index]
@@ -138,7 +139,7 @@ def _pieces(s: Handler, group: Sequence[Written], index: Index) -> list[tuple[In
         space = Space(_variables(index), traced.references)
         space.split()
         index, traced = space.applied(index, traced)
-        cut = _cut(traced.references, space.order) if len(done) + len(left) < _PIECES else None
+        cut = _cut(traced.references, space.order) if len(done) + len(left) < most else None
         if cut is None:
             done.append((index, traced))
             continue

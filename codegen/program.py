@@ -126,7 +126,7 @@ class _Lowering:
 
     def _report(self) -> None:
         for f in self.module.functions[self._count :]:
-            f.is_cold = self._is_cold
+            f.is_cold |= self._is_cold
             if self.written is not None:
                 self.written(f)
         self._count = len(self.module.functions)
@@ -218,7 +218,9 @@ _KERNELS: dict[str, Callable[[str, Graph, Mapping[str, Any], Machine, Module], N
 def lower_kernel(name: str, op: Op, target: Machine, module: Module) -> None:
     """Appends the kernel that `select` chose for `op` to the module."""
     kind = op.attrs.get(".kernel")
-    if kind in _KERNELS:
+    if ".guard" in op.attrs:
+        _lower_guarded(name, op, target, module)
+    elif kind in _KERNELS:
         _KERNELS[kind](name, op.regions[0], op.attrs, target, module)
     elif kind == "sequential":
         lower_sequential(name, op, target, module)
@@ -226,3 +228,17 @@ def lower_kernel(name: str, op: Op, target: Machine, module: Module) -> None:
         lower_host(name, op, module)
     else:
         raise IRError(f"{op.name} has no kernel ({kind!r}); run the pass `select` first")
+
+
+def _lower_guarded(name: str, op: Op, target: Machine, module: Module) -> None:
+    """A kernel that is right only if its operand `.guard` holds; loops over the same body are called if it does not."""
+    body = op.regions[0]
+    _KERNELS[op.attrs[".kernel"]](f"{name}_guarded", body, op.attrs, target, module)
+    lower_loops(f"{name}_otherwise", body, {".strides": op.attrs.get(".strides"), ".rare": True}, target, module)
+    (otherwise,) = (g for g in module.functions if g.name == f"{name}_otherwise")
+    otherwise.is_cold = True
+    f = module.function(name)
+    holds = f.op(f"icmp ne i8 {f.load('i8', f.table(op.attrs['.guard']))}, 0")
+    for suffix, condition in (("guarded", holds), ("otherwise", f.op(f"xor i1 {holds}, true"))):
+        with f.if_(condition):
+            f.call(f"{name}_{suffix}", "void", ("ptr", "%table"), ("i64", "%thread"), ("i64", "%nthreads"))

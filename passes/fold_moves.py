@@ -5,9 +5,9 @@
     conv(x[::s], w), w of 1×1       →  conv(x, w) with a stride of s; so for pooling with windows of 1
     reduce_window(pad(x, identity)) →  reduce_window(x) with more padding
 
-So the padded or cropped copy is not made, and kernels leave out the taps that would read padding. The same terms are
-summed. (Padding that is written out meets weights that are infinite or not a number; that which is an attribute is
-never multiplied.)
+So the padded or cropped copy is not made, and kernels leave out the taps that would read padding. The zeros of a `pad`
+stay terms of the sum, which shows where they meet weights that are infinite or NaN: the convolution's `blank_low` and
+`blank_high` say so.
 """
 
 from __future__ import annotations
@@ -60,8 +60,22 @@ def _conv(b: Builder, op: Op, attrs: dict[str, Any], move: Op) -> dict[str, Any]
         # A dilated input has no kernel of its own: writing it out is cheaper.
         if any(low[k] or high[k] for k in axes[:2]) or any(inner) or not _is(b, move.operands[1], 0):
             return None
-        low, high = ([n[k] * d for k, d in zip(axes[2:], attrs["input_dilation"], strict=True)] for n in (low, high))
-        return {**attrs, "low": _sums(attrs["low"], low), "high": _sums(attrs["high"], high)}
+        weight = Layout.parse(attrs["layout"]).weight
+        # Other passes take strides of 1 tap apart, and know nothing of terms that are outside.
+        taps = [op.operands[1].shape[k] for k in weight[2:]]
+        if any((low[axis] or high[axis]) and n == 1 for axis, n in zip(axes[2:], taps, strict=True)):
+            return None
+        if any(d > 1 for d in attrs["input_dilation"]):
+            return None
+        padded = dict(attrs)
+        for key, amounts in (("low", low), ("high", high)):
+            more = [amounts[k] for k in axes[2:]]
+            padded[key] = _sums(attrs[key], more)
+            blank = _sums(attrs[f"blank_{key}"] or (0,) * len(more), [-n for n in more])
+            padded[f"blank_{key}"] = blank if any(blank) else None
+        return padded
+    if attrs["blank_low"] or attrs["blank_high"]:
+        return None
     found = _slice(move)
     if found is None:
         return None

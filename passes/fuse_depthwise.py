@@ -100,6 +100,8 @@ def _notes(product: Op, op: Op, target: Machine) -> dict[str, Any] | None:
     rows = _rows(computed, width, terms, columns // tiling.lanes(target, item), target)
     notes: dict[str, Any] = {".kernel": "expand_depthwise", ".tile": ExpandTile(rows, columns, band, height, pixels)}
     notes |= {key: product.attrs[key] for key in (".packed", ".halved") if key in product.attrs}
+    if ".guard" in op.attrs:  # what the convolution reads comes after what the product does
+        notes[".guard"] = len(product.operands) + op.attrs[".guard"] - 1
     return {**notes, ".scratch": computed * columns * item}
 
 

@@ -21,9 +21,9 @@ from gluonjit.passes import tiling
 from gluonjit.passes.regroup import Epilogue, Groups, regroup
 from gluonjit.passes.select_matmul import emit_product
 from gluonjit.passes.select_winograd import restored_weights, transformed_weights, winograd_notes
-from gluonjit.passes.site import Site, moved, view
+from gluonjit.passes.site import Site, moved, view, weights_guard
 
-_PER_AXIS = ("stride", "low", "high", "dilation", "input_dilation")
+_PER_AXIS = ("stride", "low", "high", "dilation", "input_dilation", "blank_low", "blank_high")
 
 
 def select_conv(site: Site) -> Value | None:
@@ -49,7 +49,7 @@ def select_conv(site: Site) -> Value | None:
     letters = "".join(map(str, range(len(kept))))
     attrs = {
         **attrs,
-        **{name: tuple(attrs[name][k] for k in kept) for name in _PER_AXIS},
+        **{name: tuple(attrs[name][k] for k in kept) for name in _PER_AXIS if attrs[name] is not None},
         "layout": (f"N{letters}C", f"{letters}IO", f"N{letters}C"),
     }
     left = view(b, site.operand(0), (x.shape[0], *(x.shape[k + 1] for k in kept), x.shape[-1]))
@@ -60,13 +60,14 @@ def select_conv(site: Site) -> Value | None:
     if narrow:
         tile = _narrow_tile(left, right, epilogue.shape, attrs, site.target)
         notes: dict[str, Any] = {".kernel": "depthwise", ".tile": tile}
+        packed = right
         pixels, rolled = tile.pixels, tile.rows == 0
     else:
         if site.winograd and site.is_fixed(1):
             found = winograd_notes(left, right, attrs, epilogue.shape, site.target)
             if found is not None:
                 return _winograd(site, epilogue, left, right, attrs, found)
-        notes, right = _pack(b, left, right, attrs, epilogue.shape, site.target, site.most)
+        notes, packed = _pack(b, left, right, attrs, epilogue.shape, site.target, site.most)
         pixels, rolled = notes[".tile"][0], False
     last = [epilogue.shape[-2], left.shape[-2], right.shape[-3], *(attrs[k][-1] for k in ("stride", "low", "dilation"))]
     if tiling.ragged(pixels, *last) or (rolled and (attrs["low"][-1] > 0 or attrs["high"][-1] > 0)):
@@ -75,7 +76,7 @@ def select_conv(site: Site) -> Value | None:
     def result(body: Builder, x: Value, w: Value) -> Value:
         return body.emit("conv", [x, w if narrow else _unpack(body, w, groups, filters)], attrs)[0]
 
-    return site.emit(epilogue, [left, right], result, notes)
+    return site.emit(epilogue, [left, packed], result, notes, weights_guard(b, right, attrs))
 
 
 def _winograd(
@@ -109,8 +110,12 @@ def _padded(b: Builder, x: Value, attrs: dict[str, Any]) -> tuple[Value, dict[st
     low, high = (max(attrs[k][-1], 0) for k in ("low", "high"))
     before, after = ((0,) * (x.ndim - 2) + (n, 0) for n in (low, high))
     new = moved(b, x, lambda body, v: body.pad(v, body.constant(0, v.dtype), low=before, high=after), "pad")
-    left = {k: (*attrs[k][:-1], attrs[k][-1] - n) for k, n in (("low", low), ("high", high))}
-    return new, {**attrs, **left}
+    left = dict(attrs)
+    for key, n in (("low", low), ("high", high)):
+        left[key] = (*attrs[key][:-1], attrs[key][-1] - n)
+        *outer, blank = attrs[f"blank_{key}"] or (0,) * len(attrs[key])
+        left[f"blank_{key}"] = (*outer, blank + n)
+    return new, left
 
 
 def _is_pointwise(anchor: Op) -> bool:

@@ -11,7 +11,7 @@ from gluonjit.ir.graph import Builder, Value
 from gluonjit.ir.types import F32
 from gluonjit.passes import tiling
 from gluonjit.passes.regroup import Epilogue, regroup
-from gluonjit.passes.site import Site, moved
+from gluonjit.passes.site import Site, moved, weights_guard
 
 _TAPS = 128
 """The most products that a plain sum adds up."""
@@ -38,11 +38,16 @@ def select_planar(site: Site) -> Value | None:
         low, high = ((0, *attrs[key], 0) for key in ("low", "high"))
         left = moved(site.b, left, lambda body, v: body.pad(v, body.constant(0, v.dtype), low=low, high=high), "pad")
         attrs = {**attrs, "low": (0, 0), "high": (0, 0)}
+        for key, written in (("blank_low", low[1:3]), ("blank_high", high[1:3])):
+            attrs[key] = tuple(n + k for n, k in zip(written, attrs[key] or (0, 0), strict=True))
+    right = site.operand(1)
 
     def result(body: Builder, x: Value, w: Value) -> Value:
         return body.emit("conv", [x, w], attrs)[0]
 
-    return site.emit(epilogue, [left, site.operand(1)], result, {".kernel": "planar", ".tile": tile})
+    return site.emit(
+        epilogue, [left, right], result, {".kernel": "planar", ".tile": tile}, weights_guard(site.b, right, attrs)
+    )
 
 
 def planar_tile(out: tuple[int, ...], lanes: int) -> tuple[int, int, int] | None:

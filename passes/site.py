@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,9 +58,17 @@ class Site:
         return self.op.operands[self.body.inputs.index(self.anchor.operands[k])] in self.fixed
 
     def emit(
-        self, epilogue: Epilogue, buffers: Sequence[Value], anchor: Callable[..., Value], notes: dict[str, Any]
+        self,
+        epilogue: Epilogue,
+        buffers: Sequence[Value],
+        anchor: Callable[..., Value],
+        notes: dict[str, Any],
+        guard: Value | None = None,
     ) -> Value:
-        """The kernel that computes `anchor(body, *buffers)` and then the epilogue, annotated with `notes`."""
+        """The kernel that computes `anchor(body, *buffers)` and then the epilogue, annotated with `notes`.
+
+        It is right only where `guard`, if there is one, holds; where it does not, loops compute the same
+        (`codegen.program.lower_kernel`)."""
         body = Builder("body", "fused")
         body.loc = self.anchor.loc
         result = anchor(body, *(body.input(name, v.type) for name, v in zip(("x", "w"), buffers, strict=True)))
@@ -70,7 +78,12 @@ class Site:
         names = [self.body.inputs[side.index].name for side in epilogue.sides.values()]
         out = write_epilogue(body, epilogue, self.anchor, result, names)
         sides = [view(self.b, self.operands[side.index], side.shape) for side in epilogue.sides.values()]
-        y = self.b.emit("fused", [*buffers, *sides], notes, [body.build([out])], self.op.loc)[0]
+        operands = [*buffers, *sides]
+        if guard is not None:
+            body.input("guard", guard.type)
+            notes = {**notes, ".guard": len(operands)}
+            operands.append(guard)
+        y = self.b.emit("fused", operands, notes, [body.build([out])], self.op.loc)[0]
         return view(self.b, y, self.op.results[0].shape)
 
     def split(self, select: Callable[[Site], Value | None]) -> Value | None:
@@ -98,6 +111,15 @@ class Site:
         sides = [x for v, x in zip(body.inputs, self.operands, strict=True) if v in read]
         region = rest.build([inner[v] for v in body.outputs])
         return self.b.emit("fused", [*sides, product], {".kernel": "loops"}, [region], self.op.loc)[0]
+
+
+def weights_guard(b: Builder, w: Value, attrs: Mapping[str, Any]) -> Value | None:
+    """Whether all of a convolution's weights are finite, where its kernel needs to know: where zeros that it reads are
+    no terms of the sum, or zeros that it leaves out are (`conv`'s `blank_low` and `blank_high`). Else None."""
+    if not w.dtype.is_float or not any((*(attrs["blank_low"] or ()), *(attrs["blank_high"] or ()))):
+        return None
+    axes = tuple(range(w.ndim))
+    return moved(b, w, lambda body, v: body.reduce(body.isfinite(v), op="all", axes=axes), "all_finite")
 
 
 def view(b: Builder, x: Value, shape: Sequence[int]) -> Value:

@@ -5,7 +5,12 @@ and free layouts are what that takes. Result position r along a spatial axis sum
 
     x[(r * stride + k * dilation - low) / input_dilation] * w[k]
 
-where the quotient is whole and inside the input. Float16 and bfloat16 are summed in float32 and rounded once.
+where the quotient is whole and inside the input. What is outside is no term of the sum, whatever the weight. Float16
+and bfloat16 are summed in float32 and rounded once.
+
+Two attributes say where that differs from the input's border; they matter only where a weight is infinite or NaN. Of an
+axis, the first `blank_low` and the last `blank_high` positions hold padding that is written out as zeros, and are no
+terms. Negative: so many positions outside are terms, as zeros.
 """
 
 from __future__ import annotations
@@ -13,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import NUMERIC, check_kind, check_same_dtype, ints, window_extent
@@ -56,6 +63,8 @@ def _infer(
     input_dilation: Any,
     groups: Any,
     layout: Any,
+    blank_low: Any,
+    blank_high: Any,
 ) -> TensorType:
     check_same_dtype(x, w)
     check_kind(x, NUMERIC)
@@ -67,6 +76,9 @@ def _infer(
     stride, dilation = ints("stride", stride, spatial, low=1), ints("dilation", dilation, spatial, low=1)
     low, high = ints("low", low, spatial), ints("high", high, spatial)
     inner = ints("input_dilation", input_dilation, spatial, low=1)
+    for name, blank in (("blank_low", blank_low), ("blank_high", blank_high)):
+        if blank is not None and any(ints(name, blank, spatial)) and set(inner) != {1}:
+            raise IRError(f"{name} needs an input that is not dilated, got input_dilation={input_dilation}")
     if not isinstance(groups, int) or groups < 1:
         raise IRError(f"groups must be an int >= 1, got {groups!r}")
     batch, channels, *size = (x.shape[k] for k in axes.input)
@@ -101,6 +113,8 @@ def _element(
     input_dilation: Sequence[int],
     groups: int,
     layout: tuple[str, str, str],
+    blank_low: Sequence[int] | None,
+    blank_high: Sequence[int] | None,
 ) -> Any:
     axes = Layout.parse(layout)
     dtype = x.type.dtype
@@ -108,6 +122,7 @@ def _element(
     sizes = [x.type.shape[k] for k in axes.input[2:]]
     filters, depth, *taps = (w.type.shape[k] for k in axes.weight)
     n, o, *position = (i[axis] for axis in axes.result)
+    blanks = list(zip(blank_low or (0,) * len(sizes), blank_high or (0,) * len(sizes), strict=True))
 
     def term(k: Index) -> Any:
         channel, *tap = k
@@ -117,7 +132,7 @@ def _element(
             w_at[axis] = index
         x_at[axes.input[0]] = n
         x_at[axes.input[1]] = channel if groups == 1 else o // (filters // groups) * depth + channel
-        inside = None
+        inside = there = None  # whether it is a term; whether there is such an element
         for d, size in enumerate(sizes):
             place = position[d] * stride[d] if stride[d] > 1 else position[d]
             if taps[d] > 1:
@@ -125,15 +140,19 @@ def _element(
             if low[d]:
                 place = place + -low[d]
             extent = (size - 1) * input_dilation[d] + 1 if size else 0
-            if low[d] > 0 or high[d] > 0:
-                inside = both(s, inside, s.in_range(place, 0, extent))
+            first, last = blanks[d]
+            if low[d] > 0 or high[d] > 0 or first > 0 or last > 0:
+                inside = both(s, inside, s.in_range(place, first, extent - last))
+            if first < 0 or last < 0:
+                there = both(s, there, s.in_range(place, 0, extent))
             if input_dilation[d] > 1:
                 inside = both(s, inside, s.in_range(place % input_dilation[d], 0, 1))
                 place = place // input_dilation[d]
             x_at[axes.input[d + 2]] = place
 
         def product() -> Any:
-            a, b = x(tuple(x_at)), w(tuple(w_at))
+            a = x(tuple(x_at)) if there is None else s.guarded(there, lambda: x(tuple(x_at)), s.constant(0, dtype))
+            b = w(tuple(w_at))
             return s.mul(a, b) if wide is dtype else s.mul(s.cast(a, wide), s.cast(b, wide))
 
         return product() if inside is None else s.guarded(inside, product, s.constant(0, wide))
@@ -142,8 +161,17 @@ def _element(
     return total if wide is dtype else s.cast(total, dtype)
 
 
-def _eval(x: Any, w: Any, layout: Sequence[str], **attrs: Any) -> Any:
-    return evaluate(x, w, Layout.parse(tuple(layout)), **attrs)
+def _eval(x: Any, w: Any, layout: Sequence[str], blank_low: Any, blank_high: Any, **attrs: Any) -> Any:
+    axes = Layout.parse(tuple(layout))
+    none = (0,) * (x.ndim - 2)
+    for axis, first, last in zip(axes.input[2:], blank_low or none, blank_high or none, strict=True):
+        x = x[(slice(None),) * axis + (slice(max(first, 0), x.shape[axis] - max(last, 0)),)]
+        width = [(0, 0)] * x.ndim
+        width[axis] = max(-first, 0), max(-last, 0)
+        x = np.pad(x, width)
+    for key, blank in (("low", blank_low or none), ("high", blank_high or none)):
+        attrs[key] = tuple(n + k for n, k in zip(attrs[key], blank, strict=True))
+    return evaluate(x, w, axes, **attrs)
 
 
 primitive(
@@ -159,6 +187,8 @@ primitive(
         "input_dilation": REQUIRED,
         "groups": 1,
         "layout": ("NC01", "OI01", "NC01"),
+        "blank_low": None,
+        "blank_high": None,
     },
     accumulates="contraction",
     doc="correlation; low and high pad each spatial axis (negative: crop); letters of layout: N C, O I, digits",

@@ -83,6 +83,23 @@ def test_matrix_products(graph):
     check(graph, runnable("host"), "matmul")
 
 
+@pytest.mark.parametrize("nthreads", [1, 2])
+@pytest.mark.parametrize("name", ["many kinds of borders", "large window", "one channel"])
+def test_padding_that_is_written_out_is_no_term(name, nthreads):
+    """The kernel reads zeros there, and has loops take its place where a weight times zero is not zero."""
+    cases = {**DIRECT, **DEPTHWISE, "one channel": conv((16, 16), 1, 2, 5, low=2, high=2)}
+    graph = cases[name]
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in graph.inputs]
+    inputs[1].flat[:2] = np.inf, np.nan
+    (expected,), _ = evaluate(graph, inputs)
+    assert np.isnan(expected).any() and np.isfinite(expected).any()
+    run = run_selected(graph, inputs, runnable("host"), nthreads, winograd=False)
+    assert any(".guard" in op.attrs for op in run.graph.ops)
+    np.testing.assert_allclose(run.outputs[0], expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(evaluate(run.graph, inputs)[0][0], expected, rtol=1e-4, atol=1e-4)
+
+
 def test_dilated_input_and_empty_batch_are_loops():
     check(conv((4, 5), 3, 4, 3, low=2, high=2, input_dilation=2), runnable("host"), "loops")
     check(conv((4, 5), 3, 4, 3, batch=0), runnable("host"), "loops")

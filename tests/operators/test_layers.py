@@ -8,6 +8,7 @@ from gluonjit.base import MXNetError
 from gluonjit.gluon import nn
 from gluonjit.operators.registry import get
 from support.compare import difference
+from support.selected import TARGETS, runnable
 
 from .running import KEY, run_eager
 from .samples import floats
@@ -180,6 +181,109 @@ def test_padding_is_no_term_of_a_convolution(name, odd):
         found = net(mx.nd.array(x), mx.nd.array(w)).asnumpy()
         assert not np.isfinite(found[reached]).any()
         np.testing.assert_allclose(found[~reached], expected[~reached], rtol=1e-4, atol=1e-5)
+
+
+RANDOM = {  # kind: (operator, kernel per axis, input channels, filters, groups)
+    "one channel": ("Convolution", (5, 3), 1, 2, 1),
+    "few channels": ("Convolution", (3, 4), 3, 20, 1),
+    "ragged": ("Convolution", (2, 25), 2, 9, 1),
+    "grouped": ("Convolution", (3, 3), 4, 6, 2),
+    "depthwise": ("Convolution", (3, 5), 20, 20, 20),
+    "large depthwise": ("Convolution", (9, 11), 20, 20, 20),
+    "line": ("Convolution", (3,), 3, 8, 1),
+    "long line": ("Convolution", (40,), 6, 6, 6),
+    "volume": ("Convolution", (3, 2, 3), 4, 5, 1),
+    "adjoint": ("Deconvolution", (3, 4), 3, 5, 1),
+}
+
+
+def random_convolution(kind, rng):
+    """A block of (x, w, b), and arrays for it: small, with strides, dilation, padding and perhaps zeros in front."""
+    operator, kernel, channels, filters, groups = RANDOM[kind]
+    rank, is_adjoint = len(kernel), operator == "Deconvolution"
+    pad = [int(rng.integers(1, n)) for n in kernel]
+    extra = [] if is_adjoint or rank == 1 else [int(n) for n in rng.integers(0, 3, 2 * rank)]
+    dilate = [int(rng.choice([1, 1, 2])) if n < 9 else 1 for n in kernel]
+    size = [
+        int(rng.integers(6, 20 if rank < 3 else 7)) + max(0, (n - 2) * d - p) for n, d, p in zip(kernel, dilate, pad)
+    ]
+    attrs = {"kernel": kernel, "num_filter": filters, "num_group": groups, "pad": pad, "dilate": dilate}
+    attrs |= {"stride": [int(rng.choice([1, 1, 2])) for _ in kernel], "no_bias": False}
+    written = rng.random() < 0.5
+
+    def compute(F, x, w, b):
+        if extra and written:
+            x = F.pad(x, mode="constant", constant_value=0, pad_width=(0, 0, 0, 0, *extra))
+        return F.relu(getattr(F, operator)(x, w, b, **attrs))
+
+    weights = (channels, filters // groups, *kernel) if is_adjoint else (filters, channels // groups, *kernel)
+    return compute, [rng.normal(size=shape).astype("f") for shape in ((1, channels, *size), weights, (filters,))]
+
+
+class WithWeights(nn.HybridBlock):
+    """What `compute` makes of an input and two parameters."""
+
+    def __init__(self, compute, w, b):
+        super().__init__()
+        self.compute = compute
+        with self.name_scope():
+            self.w, self.b = (self.params.get(name, shape=v.shape) for name, v in (("w", w), ("b", b)))
+        self.initialize()
+        self.w.set_data(mx.nd.array(w))
+        self.b.set_data(mx.nd.array(b))
+
+    def hybrid_forward(self, F, x, w, b):
+        return self.compute(F, x, w, b)
+
+
+@pytest.mark.parametrize("kind", RANDOM)
+def test_random_convolutions_of_weights_that_are_not_finite(kind, monkeypatch):
+    """The same pixels are NaN and infinite in both modes, be the padding the layer's own or a `pad` in front, whose
+    zeros are terms of the sum; and they are numbers again when the weights are."""
+    number = list(RANDOM).index(kind)
+    rng = np.random.default_rng(number)
+    targets = [TARGETS[(number + k) % len(TARGETS)] for k in range(2)]
+    for target in targets:
+        runnable(target)
+    for fixed, target in zip((False, True), targets, strict=True):
+        monkeypatch.setenv("GLUONJIT_TARGET", target)
+        compute, (x, w, b) = random_convolution(kind, rng)
+        finite = w.copy()
+        w.flat[rng.integers(w.size, size=2)] = np.inf, np.nan
+        net = WithWeights(compute, w, b) if fixed else nn.HybridLambda(compute)
+        args = [mx.nd.array(v) for v in ((x,) if fixed else (x, w, b))]
+        expected = [net(*args).asnumpy()]
+        assert not np.isfinite(expected[0]).all()
+        net.hybridize(winograd=False)
+        found = [net(*args).asnumpy()]
+        if fixed:
+            net.w.set_data(mx.nd.array(finite))
+        else:
+            args[1] = mx.nd.array(finite)
+        found.append(net(*args).asnumpy())
+        net.hybridize(False)
+        expected.append(net(*args).asnumpy())
+        for y, wanted in zip(found, expected, strict=True):
+            np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_zeros_before_a_depthwise_convolution_are_terms_where_it_is_one_kernel_with_a_product():
+    rng = np.random.default_rng(0)
+    x, w, depthwise = (rng.normal(size=shape) for shape in ((1, 8, 24, 24), (48, 8, 1, 1), (48, 1, 3, 3)))
+    depthwise[3, 0, 2, 0] = np.inf
+
+    def compute(F, x, w, v):
+        y = F.relu(F.Convolution(x, w, kernel=(1, 1), num_filter=48, no_bias=True))
+        y = F.pad(y, mode="constant", constant_value=0, pad_width=(0, 0, 0, 0, 0, 1, 0, 1))
+        y = F.Convolution(y, v, kernel=(3, 3), stride=(2, 2), num_filter=48, num_group=48, no_bias=True)
+        return F.concat(y, y * 2, dim=1)
+
+    net = nn.HybridLambda(compute)
+    args = [mx.nd.array(v) for v in (x, w, depthwise)]
+    expected = net(*args).asnumpy()
+    assert np.isnan(expected).any() and np.isinf(expected).any()
+    net.hybridize()
+    np.testing.assert_allclose(net(*args).asnumpy(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_softmax_length_ignores_what_is_beyond():
