@@ -1,1 +1,1 @@
-"""Running graphs: backends, the calls of hybridized blocks, and what `Symbol.bind` gives."""
+"""Running graphs: backends, calls of hybridized blocks, and the executors of `Symbol.bind`."""

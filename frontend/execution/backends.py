@@ -1,4 +1,4 @@
-"""Backends by name: what `net.hybridize(backend=…)` and `optimize_for` compile with."""
+"""The registry of backends, from which `net.hybridize(backend=…)` and `optimize_for` select."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ DEFAULT = "llvm"
 
 _backends: dict[str, Backend] = {}
 _options: dict[str, tuple[str, ...] | None] = {}
-"""The options that each backend takes; None: any."""
+"""The names of the options that each backend accepts; None: any."""
 
 COMMON: tuple[str, ...] = ("active", "backend", "clear", "static_alloc", "static_shape", "inline_limit")
 COMMON += ("forward_bulk_size", "backward_bulk_size", "backend_opts")
-"""What `hybridize` takes for every backend."""
+"""The arguments that `hybridize` accepts for every backend."""
 
 
 def register_backend(name: str, backend: Backend, options: Collection[str] | None = None) -> None:
@@ -28,7 +28,7 @@ def register_backend(name: str, backend: Backend, options: Collection[str] | Non
     `graph` is the traced `ir.Graph`, `options` the dict given as `backend_opts`; the result has a method
     `run(inputs, versions)` (`runtime.backend.Callee`). A second registration of a name replaces the first.
 
-    `options`: the names of those that it takes, so that `hybridize` refuses others; None: any.
+    `options`: the names of the options that it accepts, so that `hybridize` refuses others; None: any.
 
     >>> def traced(graph, options):
     ...     print(graph)
@@ -55,7 +55,7 @@ def get_backend(name: str | None) -> Backend:
 
 
 def check_options(name: str | None, given: Mapping[str, Any]) -> None:
-    """MXNetError for an option that the backend does not take, in MXNet's words."""
+    """Raises MXNetError, in MXNet's words, for an option that the backend does not accept."""
     known = _options[name or DEFAULT]
     if known is None:
         return
@@ -67,7 +67,7 @@ def check_options(name: str | None, given: Mapping[str, Any]) -> None:
             )
 
 
-# The compiler is imported late: a program that hybridizes nothing does not need it.
+# The compiler is imported on first use: a program that hybridizes nothing does not need it.
 
 
 def _llvm(graph: Graph, options: dict[str, Any]) -> Callee:
@@ -87,6 +87,6 @@ def _numpy(graph: Graph, options: dict[str, Any]) -> Callee:
 OPTIONS = ("winograd", "tune", "flush_denormals")
 
 register_backend("llvm", _llvm, OPTIONS)
-register_backend("numpy", _numpy, OPTIONS)  # the reference: they change nothing
+register_backend("numpy", _numpy, OPTIONS)  # the reference, which accepts the same options and ignores them
 # MXNet's name for its own CPU library: programs that ask for it want the fast backend.
 register_backend("MKLDNN", _llvm, OPTIONS)

@@ -1,9 +1,9 @@
-"""The hybridized call: trace once, compile per signature, then go straight to native code.
+"""The hybridized call: traces once, compiles per signature, then calls native code directly.
 
-Two caches. A *trace* (the Symbol) serves every signature, unless tracing read a fact of its inputs that another
-signature changes. A *compiled signature* (shapes, dtypes, training mode, device) belongs to one trace; signatures that
-differ in the device alone share their code. The one used last is installed on the block as `_fast_call`, whose native
-entry checks the arguments itself.
+There are two caches. A *trace* (the Symbol) is valid for every signature for which its facts hold. A *compiled
+signature* (shapes, dtypes, training mode, device) belongs to one trace; signatures that differ in the device alone
+share their code. The one used last is installed on the block as `_fast_call`, whose native entry checks the arguments
+itself.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from gluonjit.trace.protocols import Program
 from gluonjit.trace.tracing import Trace, alias_pattern, flatten, trace
 
 MAX_REFUSALS = 8
-"""Calls that change what the next one reads, with compiled ones between them, before a block is left to Python."""
+"""After how many traces that failed because the call changed attributes that it reads, a block stays with Python."""
 
 
 class Hybrid(Program, Protocol):
     """A program whose calls are compiled: Gluon's HybridBlock."""
 
     _cached: Any
-    """Its `CachedCall`, as long as that fits."""
+    """Its `CachedCall`, until the block changes."""
     _callback: Callable[..., None] | None
-    """Who is shown every operator's results."""
+    """The hook that is shown every operator's results."""
     _monitor_all: bool
     _monitored_as_bound: bool
 
     def _passed_arrays(self, form: Any) -> int | None:
-        """How many arrays the native entry is given for arguments of this form; None: it cannot serve such calls."""
+        """The number of arrays passed to the native entry for arguments of this form; None if it cannot serve them."""
 
     def _calls_only_compiled_code(self) -> bool:
-        """Whether calling it means nothing but to run what was compiled."""
+        """Whether a call only runs compiled code, without hooks and the like."""
 
     def _slow_call(self, *args: Any) -> Any:
-        """What the native entry calls with arguments that it does not take."""
+        """The path that the native entry takes for arguments that fail its checks."""
 
 
 @dataclass
@@ -63,13 +63,13 @@ class Compiled:
     trace: Trace
     session: Session
     types: list[TensorType]
-    """Of all graph inputs but the random key."""
+    """The types of all graph inputs except for the random key."""
     device: Context | None
-    """Where arguments, parameters and results are; None is cpu(0)."""
+    """The device of arguments, parameters and results; None is cpu(0)."""
 
 
 class CachedCall:
-    """What a hybridized block calls instead of `hybrid_forward`. Serves several threads at once."""
+    """The compiled form of a hybridized block, called instead of `hybrid_forward`. Thread-safe."""
 
     def __init__(self, block: Hybrid, flags: dict[str, Any]) -> None:
         self.block = block
@@ -77,11 +77,11 @@ class CachedCall:
         self.options = dict(flags.get("backend_opts") or {})
         self.traces: list[Trace] = []
         self.releases = bool(flags.get("static_alloc"))
-        """Whether parameters that code reads only as packed copies may leave memory."""
+        """Whether parameters that compiled code reads only as packed copies may be freed."""
         self._compiled: dict[tuple[Hashable, Context | None], Compiled] = {}
         self._lock = forks.renewed()
         self._refusals = 0
-        """How often the program has changed what its next call reads; see `tries_again`."""
+        """How many traces failed because the program changed attributes that it reads; see `tries_again`."""
         self._refused_last = False
 
     def __call__(self, *args: Any) -> Any:
@@ -105,7 +105,7 @@ class CachedCall:
         if found is not None and self._fits(found, leaves, device):
             return found
         with self._lock:
-            # A copy of the parameters on another device: the same code, with values prepared from that copy.
+            # Another device has a copy of the parameters: the same code, with values prepared from that copy.
             twins = (c for (k, d), c in self._compiled.items() if k == key and d != device)
             twin = next((c for c in twins if self._fits(c, leaves, device)), None)
             if twin is not None:
@@ -136,21 +136,22 @@ class CachedCall:
         return found
 
     def forget(self, log: Attributes) -> None:
-        """Drops the trace with this log, and what was compiled from it."""
+        """Drops the trace with this log, and the code compiled from it."""
         with self._lock:
             self.traces = [t for t in self.traces if t.attributes is not log]
             self._compiled = {key: c for key, c in self._compiled.items() if c.trace.attributes is not log}
             self.block._fast_call = None
 
     def look_again(self) -> None:
-        """Has the next call come here, even if its signature is the last one's."""
+        """Makes the next call take the Python path, which sets attributes again, even for the last signature."""
         with self._lock:
             self.block._fast_call = None
 
     def tries_again(self) -> bool:
-        """Whether to trace again at the next call, after this one has changed what it reads.
+        """Whether to trace again at the next call, after this one has changed attributes that it reads.
 
-        Once it may have been the first call of all, or the first one of other shapes, that makes what later ones use.
+        A single failure is expected: the first call, or the first one with other shapes, may set up what later ones
+        use. Two failures in a row, or `MAX_REFUSALS` in all, are not.
         """
         self._refusals += 1
         again = not self._refused_last and self._refusals < MAX_REFUSALS
@@ -158,7 +159,7 @@ class CachedCall:
         return again
 
     def _fits(self, found: Compiled, leaves: Sequence[NDArray], device: Context | None) -> bool:
-        """Whether what the signature does not cover is unchanged: types of held arrays, sharing of memory."""
+        """Whether the guards outside the signature hold: device, types of held arrays, aliasing of the inputs."""
         if not found.trace.holds_on(device):
             return False
         held = self._held(found.trace, device)
@@ -210,7 +211,7 @@ class CachedCall:
         return known.rebuild(results)
 
     def _goes_native(self, compiled: Compiled) -> bool:
-        """Whether the next call with this signature can go straight to native code, and mean the same."""
+        """Whether calls with this signature can go directly to native code without a change of meaning."""
         known, callee = compiled.trace, compiled.session.callee
         if not isinstance(callee, Executable) or callee.calls_host or compiled.device is not None:
             return False
@@ -219,21 +220,21 @@ class CachedCall:
             return False
         if known.writes or known.out_views:
             return False
-        if len({*known.in_kinds, *known.out_kinds}) > 1:  # the native entry takes and gives arrays of one class
+        if len({*known.in_kinds, *known.out_kinds}) > 1:  # the native entry accepts and returns arrays of one class
             return False
         return not is_training() and self.block._calls_only_compiled_code()
 
     def _install(self, compiled: Compiled, inputs: Inputs, epoch: int) -> None:
-        """Lets the next call go straight to native code, if it can."""
+        """Makes the next call go directly to native code, if it can."""
         known, callee = compiled.trace, compiled.session.callee
         given = self.block._passed_arrays(known.form)
         if given is None or not isinstance(callee, Executable) or not self._goes_native(compiled):
             return
         if any(watched is not None and watched[0].exposed for watched in inputs.versions):
-            return  # others write there without telling
+            return  # another framework may write there unnoticed
         prepared = callee.prepared_from(inputs.versions)
         if prepared is None:
-            return  # another thread has called with other parameters
+            return  # another thread has run the code with other parameters meanwhile
         rest = callee.check(inputs.elements)[given:]
         bare = known.out_form == ARRAY
         wrapper = type(as_np(NDArray._wrap(np.empty(0)))) if any(known.out_kinds) else NDArray
@@ -247,7 +248,7 @@ class CachedCall:
 
 
 def _part(x: NDArray, offset: int, shape: tuple[int, ...], kind: bool) -> NDArray:
-    """The elements of `x` from `offset` on, in shared memory; the array itself where it is that."""
+    """A view of the elements of `x` from `offset` on; `x` itself if it has that shape and kind."""
     if x.shape == shape and x._numpy == kind:
         return x
     part = x._view(x._array.reshape(-1)[offset : offset + math.prod(shape)].reshape(shape))
@@ -255,7 +256,7 @@ def _part(x: NDArray, offset: int, shape: tuple[int, ...], kind: bool) -> NDArra
 
 
 def _params(known: Trace, n_args: int) -> list[int]:
-    """Positions of the graph's inputs that change rarely: those not given with each call, nor written by it."""
+    """Positions of the graph's inputs that change rarely: neither arguments of the call nor written by it."""
     rarely = range(n_args, n_args + len(known.params) + len(known.captured))
     return [k for k in rarely if k not in known.writes]
 

@@ -1,4 +1,4 @@
-"""`mx.nd.CachedOp`: a symbol called with arrays. Hybridized blocks of MXNet are made of it; programs use it, too."""
+"""`mx.nd.CachedOp`: a symbol that is called with arrays. In MXNet, hybridized blocks use it; programs may, too."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from gluonjit.ndarray import NDArray
 
 _FLAGS: tuple[str, ...] = ("static_alloc", "static_shape", "inline_limit", "forward_bulk_size", "backward_bulk_size")
 _FLAGS += ("data_indices", "param_indices", "subgraph", "is_dynamic")
-"""How MXNet allots memory and groups operators: none has an effect on what is computed, nor any here."""
+"""MXNet's flags for memory allocation and bulking. They do not change results, and are ignored here."""
 
 
 class CachedOp:
     """`op(*arrays)` computes `sym`; arrays are in the order of `sym.list_inputs()`.
 
-    Gives an array, or a list of several. Each set of element types, shapes and mode (`autograd.train_mode`) is compiled
-    when it first comes. `flags` are pairs of name and value; MXNetError for a name that MXNet does not know.
+    Returns an array, or a list of several. Each combination of element types, shapes and training mode is compiled at
+    its first call. `flags` are pairs of name and value; MXNetError for a name that MXNet does not know.
     """
 
     def __init__(self, sym: Any, flags: Iterable[tuple[str, Any]] = ()) -> None:
@@ -72,7 +72,7 @@ class CachedOp:
         return results[0] if len(results) == 1 else results
 
     def _register_op_hook(self, callback: Callable[..., None] | None, monitor_all: bool = False) -> None:
-        """Has `callback(name, operator, array)` see every operator's results; `monitor_all`: inputs, too."""
+        """Registers `callback(name, operator, array)` for every operator's results; `monitor_all`: and for inputs."""
         self._monitor = Monitor(callback, monitor_all, as_bound=False) if callback else None
 
 

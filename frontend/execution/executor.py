@@ -1,4 +1,4 @@
-"""`Executor`: a symbol together with the arrays that it reads; runs forward only."""
+"""`Executor`: a symbol bound to the arrays that it reads. Forward only."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from gluonjit.symbol.lower import lower, stream_numbers
 from gluonjit.symbol.shapes import bracketed, is_complete, solve_shapes
 
 LEARNED = ("weight", "bias", "gamma", "beta", "alpha")
-"""How the names of layers' parameters end."""
+"""The endings of names of layers' parameters."""
 
 
 class Executor:
-    """What `Symbol.bind` and `simple_bind` return.
+    """A symbol bound to arrays; `Symbol.bind` and `simple_bind` return it.
 
-    `arg_arrays` and `aux_arrays` are in the order of `list_arguments()` and `list_auxiliary_states()`; they are read
-    in every `forward`, so writing to them is how new data and parameters get in. `outputs` are the same arrays as long
-    as the executor lives: each `forward` overwrites them.
+    `arg_arrays` and `aux_arrays` are in the order of `list_arguments()` and `list_auxiliary_states()`. Every `forward`
+    reads them, so new data and parameters are passed by writing to them. `outputs` are the same arrays during the
+    executor's life: each `forward` overwrites them.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Executor:
         inputs: Collection[str] | None = None,
     ) -> None:
         self._inputs = inputs
-        """Names of the arguments that change from call to call, if the caller told; the others are parameters."""
+        """Names of the arguments that change in each call, if the caller named any; the others are parameters."""
         self._symbol = symbol.__copy__()
         self._ctx = ctx
         self._arguments, self._aux = variables(self._symbol._heads)
@@ -59,9 +59,8 @@ class Executor:
         self._monitor: Monitor | None = None
 
     def set_monitor_callback(self, callback: Callable[[bytes, Any], None], monitor_all: bool = False) -> None:
-        """Has `callback(name, array)` see every operator's results in each `forward`; `monitor_all`: inputs, too.
-
-        Names come as bytes, as in MXNet.
+        """Registers `callback(name, array)` for every operator's results in each `forward`; `monitor_all`: and for
+        inputs. Names are bytes, as in MXNet.
         """
         self._monitor = Monitor(lambda name, operator, x: callback(name, x), monitor_all, as_bound=True)
 
@@ -77,14 +76,14 @@ class Executor:
 
     @property
     def grad_dict(self) -> dict[str, Any]:
-        """None for every argument: there are no gradients yet."""
+        """None for every argument: gradients are not implemented yet."""
         return _by_name([n.name for n in self._arguments], self.grad_arrays)
 
     @property
     def outputs(self) -> list[Any]:
         """The outputs of the last `forward`; zeros before the first.
 
-        An output that is a variable is that variable's array, and one that is listed twice is one array.
+        An output that is a variable is that variable's array; outputs that are the same entry are one array.
         """
         if self._outputs is None:
             arrays = dict(zip([*self._arguments, *self._aux], [*self.arg_arrays, *self.aux_arrays]))
@@ -103,7 +102,7 @@ class Executor:
         return _by_name(self._symbol.list_outputs(), self.outputs)
 
     def forward(self, is_train: bool = False, **kwargs: Any) -> list[Any]:
-        """Runs the graph; keywords are copied into the arguments' arrays before."""
+        """Copies keyword arguments into the arrays of these names, then runs the graph."""
         arguments = self.arg_dict if kwargs else {}
         for name, array in kwargs.items():
             if not isinstance(array, (NDArray, np.ndarray)):
@@ -126,7 +125,7 @@ class Executor:
         return self.outputs
 
     def session(self, training: bool, given: Collection[str] = ()) -> Session:
-        """The compiled graph for arrays like those bound, in their order; `given`: which change in each call."""
+        """The compiled graph for arrays like the bound ones, in their order; `given` names those that change often."""
         graph = self._graph(training)
         return Session(
             graph,
@@ -138,10 +137,10 @@ class Executor:
         )
 
     def _parameters(self, given: Collection[str]) -> tuple[int, ...]:
-        """Positions of the arrays that are taken to change rarely: what depends on them alone is computed once.
+        """Positions of the arrays that are assumed to change rarely: what depends on them alone is computed once.
 
-        These are all but the inputs that the caller named, or that `forward` was given. Where neither says anything,
-        they are those whose names end like a layer's parameters. A wrong guess costs time only.
+        These are all except for the inputs that the caller named, or that `forward` was called with. If there are
+        none, they are those whose names end like a layer's parameters. A wrong guess only costs time.
         """
         inputs = self._inputs or given
         names = [node.name for node in self._arguments]
@@ -149,7 +148,7 @@ class Executor:
         return (*rarely, *range(len(names), len(names) + len(self._aux)))
 
     def _updates(self) -> list[tuple[int, Entry]]:
-        """Which arrays operators write to, and what these hold afterwards."""
+        """The positions of arrays that operators write to, with the entries of their new values."""
         places = {node: k for k, node in enumerate([*self._arguments, *self._aux])}
         found = {}
         for node in post_order(self._symbol._heads):
@@ -177,7 +176,7 @@ class Executor:
         aux_params: Mapping[str, Any] | None = None,
         allow_extra_params: bool = False,
     ) -> None:
-        """Copies arrays, by name, into those of the executor. ValueError for a name it does not have."""
+        """Copies arrays, by name, into the executor's. ValueError for an unknown name, unless `allow_extra_params`."""
         for given, own, what in (
             (arg_params, self.arg_dict, "arguments"),
             (aux_params or {}, self.aux_dict, "auxiliary states"),
@@ -219,7 +218,7 @@ class Executor:
         return Executor(self._symbol, self._ctx, arrays[:count], arrays[count:], self._inputs)
 
     def get_optimized_symbol(self) -> Any:
-        """A copy of the graph. What compiling does to it is in no graph of MXNet's operators (`gluonjit dump`)."""
+        """A copy of the graph. Optimizations cannot be shown as MXNet's operators; `gluonjit dump` prints their IR."""
         return self._symbol.__copy__()
 
     def debug_str(self) -> str:
@@ -243,7 +242,7 @@ def bind(symbol: Any, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_st
     arg_arrays = _arrays("args", args, [n.name for n in arguments])
     aux_arrays = _arrays("aux_states", aux_states or [], [n.name for n in aux])
     executor = Executor(symbol, ctx, arg_arrays, aux_arrays)
-    executor._graph(False)  # arrays that do not fit are refused here
+    executor._graph(False)  # raises an error now for arrays of wrong shapes or types
     return executor
 
 
@@ -276,9 +275,9 @@ def simple_bind(symbol: Any, ctx: Any, grad_req: Any, type_dict: Any, shapes: Ma
 
 
 def solve_variables(symbol: Any, types: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, TensorType]:
-    """The types of all variables, by name, that follow from some element types and shapes; RuntimeError if not all do.
+    """The types of all variables, by name, inferred from the given element types and shapes.
 
-    Element types that nothing says are float32.
+    Unknown element types become float32; RuntimeError if a shape stays unknown.
     """
     heads = symbol._heads
     arguments, aux = variables(heads)

@@ -1,7 +1,7 @@
-"""Graphs that are too small to be worth compiling: one operator on a few elements.
+"""Interprets graphs that are too small to be worth compiling: one operator on a few elements.
 
-Compiling takes tens of milliseconds, NumPy microseconds for as little as this. Which graphs these are follows from the
-graph alone, never from a clock, so that the same program always gives the same bits: those of the plain call.
+Compiling takes tens of milliseconds, interpreting such a graph microseconds. The choice depends on the graph alone,
+never on a clock, so that the same program always gives the same bits, which are those of the plain call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gluonjit.runtime.eager import Eager, quiet
 
 PREFIX = "mx."
 _FEW = 1 << 12
-"""Elements of all operands and results together. A product of matrices that large takes some 100 µs, without BLAS."""
+"""The most elements of all operands and results together. A matrix product of that size takes 100 µs without BLAS."""
 
 
 def is_tiny(graph: Graph) -> bool:
@@ -31,7 +31,7 @@ def is_tiny(graph: Graph) -> bool:
 
 
 class Interpreted:
-    """A backend's callee that runs a graph operator by operator, as the plain call does."""
+    """A callee (`runtime.backend.Callee`) that runs a graph operator by operator, as the plain call does."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -56,7 +56,7 @@ def interpreted(graph: Graph, options: dict[str, Any]) -> Interpreted:
 
 
 def random_key(graph: Graph, values: Mapping[Value, np.ndarray]) -> np.ndarray | None:
-    """The key that all random operators of a graph draw on, if there are any."""
+    """The key of a graph's random operators; None if it has none."""
     return next((values[v] for v in graph.inputs if v.name == "rng_key"), None)
 
 
@@ -67,7 +67,7 @@ def training_of(graph: Graph) -> bool:
 def computed(
     operator: Operator, op: Op, operands: Sequence[np.ndarray], key: np.ndarray | None, training: bool
 ) -> tuple[np.ndarray, ...]:
-    """The results of one operator, with the random numbers that it draws in the graph."""
+    """The results of one operator of a graph. `key` is the graph's, from which it draws its random numbers."""
     streams = itertools.count(op.attrs.get(".stream", 0))
 
     def next_key() -> np.ndarray:

@@ -1,8 +1,8 @@
-"""Hooks and monitors: show every operator's results to a callback, which compiled code does not keep.
+"""Runs a graph operator by operator, to pass every result to a hook or monitor; compiled code does not keep them.
 
-MXNet has two ways of naming them. In hybridized blocks (`register_op_hook`) results without a name of their own are
-`relu0_0`, `split0_1`; executors (`set_monitor_callback`) say `relu0_output`, and show results that only gradients
-need, and variables under their own names, too. Names come as bytes, from both.
+MXNet names the results in two ways. In hybridized blocks (`register_op_hook`), results without a name of their own are
+`relu0_0`, `split0_1`. Executors (`set_monitor_callback`) name them `relu0_output`, and also show results that only
+gradients need, and variables under their own names. In both, names are bytes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from gluonjit.passes import run_passes
 def run_monitored(
     graph: Graph, inputs: Sequence[np.ndarray], callback: Callable[..., None], monitor_all: bool, bound: bool = False
 ) -> None:
-    """Runs a graph of level `traced` operator by operator; `callback(name, operator, array)` sees each result.
+    """Runs a graph of level `traced` operator by operator; calls `callback(name, operator, array)` for each result.
 
-    `monitor_all`: inputs are shown first, as `conv0_fwd_data`. `bound`: names are those of an executor. Of loops and
-    branches, the results are shown.
+    `monitor_all`: also for each input, before the results, as `conv0_fwd_data`. `bound`: names are those of an
+    executor. For loops and branches only the results are shown, not those of operators in their bodies.
     """
     values: dict[Value, np.ndarray] = dict(zip(graph.inputs, inputs, strict=True))
     key = random_key(graph, values)
@@ -66,7 +66,7 @@ def _input_names(operator: Operator, attrs: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _result_names(operator: Operator, attrs: Mapping[str, Any], bound: bool) -> Sequence[str]:
-    """Of the results that are shown; an expansion may leave out the last ones."""
+    """The names of the results that are shown; the operator may return fewer results."""
     names = operator.outputs(attrs)
     if bound:
         return names
@@ -75,12 +75,12 @@ def _result_names(operator: Operator, attrs: Mapping[str, Any], bound: bool) -> 
 
 
 def _expanded(op: Op) -> Op:
-    """A loop or branch whose graphs are of primitives; another primitive as it is."""
+    """A loop or branch with its bodies expanded to primitives; any other op unchanged."""
     if not op.regions:
         return op
     return replace(op, regions=tuple(run_passes(body, "expand") for body in op.regions))
 
 
 def _control_name(op: Op) -> str:
-    """The operator that became this loop or branch."""
+    """The MXNet operator of a loop or branch."""
     return "_cond" if op.name == "branch" else "_foreach" if len(op.regions) == 1 else "_while_loop"

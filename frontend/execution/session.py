@@ -18,16 +18,16 @@ from gluonjit.runtime.storage import Watched
 
 
 class Monitor(NamedTuple):
-    """Who watches a call, operator by operator; see `monitored.run_monitored`."""
+    """A callback that is shown a call's results, operator by operator; see `monitored.run_monitored`."""
 
     callback: Callable[..., None]
     inputs_too: bool
     as_bound: bool
-    """Whether names are those that an executor gives."""
+    """Whether results are named as in an executor rather than as in a hybridized block."""
 
 
 class Inputs(NamedTuple):
-    """What one call computes with. `arrays` are the caller's; `elements` and `versions` are for each graph input."""
+    """The inputs of one call. `arrays` are the caller's; `elements` and `versions` have an entry per graph input."""
 
     arrays: list[Any]
     elements: list[Any]
@@ -35,12 +35,12 @@ class Inputs(NamedTuple):
 
 
 class Session:
-    """A traced graph, compiled.
+    """A compiled graph of level `traced`.
 
-    * `params`: positions of the inputs that change rarely; what depends on them alone is computed when their version
-      changes.
-    * `written`: positions of the inputs whose arrays the graph's `updates` belong to, in that order.
-    * `streams`: how many random streams a call takes; if there are any, their key is the graph's last input.
+    * `params`: positions of the inputs that change rarely; what depends on them alone is recomputed only when their
+      version changes.
+    * `written`: positions of the inputs whose arrays the graph writes to, in the order of its `updates`.
+    * `streams`: the number of random streams of a call; if it is not 0, their key is the graph's last input.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class Session:
         self.streams = streams
 
     def for_other_parameters(self) -> Session:
-        """The same code for another copy of the parameters, with what is computed from that copy."""
+        """A session with the same code for another copy of the parameters, from which it prepares its own values."""
         other = copy.copy(self)
         if isinstance(self.callee, Executable):
             other.callee = self.callee.for_other_parameters()
         return other
 
     def inputs(self, arrays: list[Any]) -> Inputs:
-        """What a call with these arrays computes with. Takes the random key of that call."""
+        """The inputs of a call with these arrays. Reserves the random key of that call."""
         elements: list[Any] = [x._array for x in arrays]
         versions: list[Watched | None] = [None] * len(arrays)
         for k in self.params:
@@ -80,10 +80,10 @@ class Session:
     def run(
         self, inputs: Inputs, monitor: Monitor | None = None, release: Callable[[int], int] | None = None
     ) -> list[np.ndarray]:
-        """The outputs, in memory of their own; arrays that the graph writes to have their new values.
+        """Runs the graph and writes its updates to their arrays. Returns the outputs, in new memory.
 
-        `release(k)` is called when only compiled code's packed copy of input k is needed: it frees the array, if it
-        can, and returns how many bytes that frees.
+        `release(k)` is called if only the packed copy of input k in compiled code is needed any more: it frees the
+        array if it can, and returns the number of bytes freed.
         """
         if monitor is not None:
             run_monitored(self.graph, inputs.elements, monitor.callback, monitor.inputs_too, monitor.as_bound)
@@ -97,6 +97,6 @@ class Session:
 
 
 def overwrite(array: NDArray, elements: np.ndarray) -> None:
-    """Gives an array new elements, in place."""
+    """Replaces the elements of an array, in place."""
     np.copyto(array._array, elements)
     array._wrote()

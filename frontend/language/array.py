@@ -1,7 +1,7 @@
-"""`Array`: what NDArray, Symbol, the symbols of a trace and their counterparts of `mx.np` have in common.
+"""`Array`: the base class of NDArray, Symbol, the symbols of a trace and their counterparts of `mx.np`.
 
-Code that takes operands of any of these kinds asks for an `Array`, and what is to be known of it. So the layers that
-define the kinds do not need each other.
+Code that accepts operands of any of these classes depends on `Array` alone, so that the layers that define the classes
+do not depend on each other.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ METHODS = (
     "reshape_like zeros_like ones_like shape_array size_array broadcast_axes repeat tile pad swapaxes transpose flip "
     "depth_to_space space_to_depth split slice slice_axis slice_like take one_hot pick diag"
 ).split()
-"""The operators that are methods of NDArray and Symbol both: `x.exp()` is `F.exp(x)`."""
+"""The operators that are methods of both NDArray and Symbol: `x.exp()` is `F.exp(x)`."""
 
 
 class Array:
-    """An operand of operators, and a result.
+    """An operand or a result of operators.
 
-    * `_numpy`: whether results of operators on it are of the kind of `mx.np`.
+    * `_numpy`: whether it belongs to `mx.np`, and so do results of operators on it.
     * `_symbolic`: whether operators append nodes to a graph instead of computing.
     * `_functions`: the package with the operator functions for it, `mx.nd` or `mx.sym`.
     * `_invoke(op, operands, attrs, out, name, attr, hint)`: runs an operator on operands of this class; see
@@ -43,7 +43,7 @@ class Array:
 
 
 def add_methods(cls: type[Array]) -> None:
-    """Gives `cls` those METHODS that it does not define itself."""
+    """Adds to `cls` the METHODS that it does not define itself."""
     for name in METHODS:
         if name not in cls.__dict__:
             setattr(cls, name, _method(name, cls))

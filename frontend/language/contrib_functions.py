@@ -1,4 +1,4 @@
-"""What `nd.contrib` and `sym.contrib` have besides operators: small functions made of operators."""
+"""The functions of `nd.contrib` and `sym.contrib` that are composed of operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nested arguments and results: lists and tuples of arrays (and Nones), flattened and rebuilt as they were.
+"""Flattens nested arguments and results (lists and tuples of arrays and Nones), and rebuilds them.
 
 A *form* is the nesting without the arrays: `ARRAY` for an array, None for None, and a tuple (class, form, form, …) for
 a sequence. Forms are hashable, and equal when the nesting is.
@@ -15,7 +15,7 @@ ARRAY = "array"
 def flatten(value: Any, is_leaf: Callable[[Any], bool], what: str) -> tuple[list[Any], Any]:
     """The leaves of `value` in order, and its form.
 
-    `what` ('input' or 'output') is for the ValueError about anything that is no leaf, None, list or tuple.
+    ValueError, which names `what` ('input' or 'output'), for anything that is not a leaf, None, a list or a tuple.
     """
     leaves: list[Any] = []
     return leaves, _flatten(value, is_leaf, what, leaves)
@@ -53,14 +53,14 @@ def _rebuild(form: Any, leaves: Iterator[Any]) -> Any:
 
 
 def numbered(form: Any) -> Any:
-    """A form as MXNet shows and saves it: 0 for an array, -1 for None, a list for a sequence."""
+    """A form as MXNet writes it: 0 for an array, -1 for None, a list for a sequence."""
     if form is None or form == ARRAY:
         return -1 if form is None else 0
     return [numbered(part) for part in form[1:]]
 
 
 def from_numbers(numbers: Any) -> Any:
-    """The form that MXNet shows and saves as `numbers`, each sequence of it a list."""
+    """The form that MXNet writes as `numbers`, with a list for every sequence."""
     if isinstance(numbers, int):
         if numbers > 0:
             return (list, *[ARRAY] * numbers)
@@ -69,7 +69,7 @@ def from_numbers(numbers: Any) -> Any:
 
 
 def count(form: Any) -> int:
-    """How many arrays a value of this form holds."""
+    """The number of arrays in a value of this form."""
     if form is None or form == ARRAY:
         return int(form == ARRAY)
     return sum(map(count, form[1:]))

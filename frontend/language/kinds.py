@@ -1,10 +1,10 @@
-"""The two kinds of arrays, MXNet's old ones and those of `mx.np`: two classes each, on the same memory.
+"""Conversion between the two kinds of arrays and symbols: those of `mx.nd` and `mx.sym`, and those of `mx.np`.
 
-What `mx.np` and `mx.npx` return is always of the new kind. An operator of `mx.nd` gives that if some operand is
-one, so layers made of such operators work with both (MXNet refuses a mixture).
+Functions of `mx.np` and `mx.npx` always return the `mx.np` kind. An operator of `mx.nd` does so if any operand is of
+that kind, so layers made of such operators work with both (MXNet refuses a mixture).
 
-The package `numpy` declares which classes are each other's counterparts (`declare_pairs`). They have the same layout,
-so a new object is turned into the other kind by changing its class.
+The package `numpy` declares which classes are counterparts (`declare_pairs`). They have the same layout, so a new
+object is converted by assigning its `__class__`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from typing import Any
 from gluonjit.language import late
 
 _NEW: dict[type, type] = {}
-"""The class of `mx.np` by the old one."""
+"""The class of `mx.np`, by its counterpart of `mx.nd` or `mx.sym`."""
 _OLD: dict[type, type] = {}
+"""The inverse of `_NEW`."""
 
 
 def declare_pairs(new: Mapping[type, type]) -> None:
-    """Declares the classes of `mx.np`, by the old classes that they are beside."""
+    """Declares classes of `mx.np`, by their counterparts of `mx.nd` or `mx.sym`."""
     _OLD.update((kind, old) for old, kind in new.items())
     _NEW.update(new)
 
 
 def as_np(value: Any) -> Any:
-    """Turns arrays and symbols, or lists of them, into those of `mx.np`. Only the caller may refer to them."""
+    """Turns new arrays and symbols, or lists of them, into the `mx.np` kind. They must have no other references."""
     if isinstance(value, (list, tuple)):
         return [as_np(x) for x in value]
     if not _NEW:
@@ -38,7 +39,7 @@ def as_np(value: Any) -> Any:
 
 
 def as_nd(value: Any) -> Any:
-    """Turns an array or symbol of `mx.np` into the old kind. Only the caller may refer to it."""
+    """Turns a new array or symbol into the `mx.nd` or `mx.sym` kind. It must have no other references."""
     kind = _OLD.get(value.__class__)
     if kind is not None:
         value.__class__ = kind
@@ -46,9 +47,9 @@ def as_nd(value: Any) -> Any:
 
 
 def lazy_packages(package: str, symbolic: bool) -> Callable[[str], Any]:
-    """A function that gives `np`, `numpy`, `npx` or `numpy_extension` of `mx.nd` or `mx.sym`; None for other names.
+    """A function that returns `np`, `numpy`, `npx` or `numpy_extension` of `mx.nd` or `mx.sym`; None for other names.
 
-    They are made when the first of them is asked for, for few programs use any.
+    The modules are made on first use, as few programs need them.
     """
     made: dict[str, Any] = {}
 

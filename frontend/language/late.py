@@ -1,12 +1,12 @@
-"""What a lower layer offers and a higher one does: `Symbol.bind` is done by `execution`.
+"""Functions that a lower layer calls and a higher layer implements, such as `Symbol.bind`.
 
-Imports point down only. Each function here stands for one that a higher layer provides, in the module that is named;
-the first call imports that module.
+Imports point down only. Each function here is implemented in a higher layer, in the module that is named; the first
+call imports that module.
 
-    late.bind(symbol, ...)                    # where it is offered: symbol/symbol.py
-    late.bind.provide(bind)                   # where it is done: execution/executor.py
+    late.bind(symbol, ...)                    # the caller: symbol/symbol.py
+    late.bind.provide(bind)                   # the implementation: execution/executor.py
 
-These are all of them: no other module of this package imports one of a higher layer, by name or otherwise
+This is the only way up: no other module of this package imports one of a higher layer, by name or otherwise
 (`tests/project/test_imports.py`).
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class Late:
-    """A function that `gluonjit.<module>` provides."""
+    """A function that `gluonjit.<module>` implements."""
 
     def __init__(self, module: str) -> None:
         self.module = module
@@ -35,17 +35,17 @@ class Late:
 
 
 load_numpy = Late("numpy.namespaces")
-"""`()`: declares which classes of `mx.np` are the counterparts of which of `mx.nd` and `mx.sym` (`kinds`)."""
+"""`()`: declares the classes of `mx.np` and their counterparts of `mx.nd` and `mx.sym` (`kinds`)."""
 numpy_packages = Late("numpy.namespaces")
-"""`(package, symbolic)`: the modules `np` and `npx` of `mx.nd` or `mx.sym`, by all their names."""
+"""`(package, symbolic)`: the modules `np` and `npx` of `mx.nd` or `mx.sym`, by each of their names."""
 
 call_custom = Late("ndarray.custom_calls")
 """`(operands, arguments)`: what compiled code calls for operators that users wrote in Python."""
 
 executor_class = Late("execution.executor")
-"""`()`: `Executor`, which `mx.sym` offers, too."""
+"""`()`: the class `Executor`, which `mx.sym` exports."""
 cached_op_class = Late("execution.cached_op")
-"""`()`: `CachedOp`, which `mx.nd` offers, too."""
+"""`()`: the class `CachedOp`, which `mx.nd` exports."""
 bind = Late("execution.executor")
 simple_bind = Late("execution.executor")
 """`Symbol.bind` and `Symbol.simple_bind`."""

@@ -1,6 +1,6 @@
-"""`foreach`, `while_loop` and `cond` of `contrib`: their signatures, and what they accept and return.
+"""`foreach`, `while_loop` and `cond` of `contrib`: their signatures, and checks of their arguments and results.
 
-`ndarray.imperative_loops` runs them, `symbol.symbolic_loops` makes nodes of them.
+`ndarray.imperative_loops` executes them, `symbol.symbolic_loops` makes nodes of them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def flat(value: Any, what: str, kind: type) -> tuple[list[Any], Any]:
 
 
 def listed(form: Any) -> Any:
-    """A form with lists for tuples, which is how outputs are given."""
+    """A form with lists in place of tuples, as outputs are returned."""
     return (list, *map(listed, form[1:])) if isinstance(form, tuple) else form
 
 
 def number(value: Any, kind: Callable[[Any], Any], what: str) -> Any:
-    """A Python number, of an array of one element or of anything that `kind` takes."""
+    """An array of one element, or anything that `kind` accepts, as a Python number. ValueError that names `what`."""
     if isinstance(value, Array) and not value._symbolic:
         value = value.asscalar()  # type: ignore[attr-defined]
     try:
@@ -37,7 +37,7 @@ def number(value: Any, kind: Callable[[Any], Any], what: str) -> Any:
 
 
 def iterations(loop_vars: Any, max_iterations: Any) -> int:
-    """How many iterations `while_loop` may make; ValueError where nobody says, and without variables."""
+    """The most iterations that `while_loop` may make. ValueError if that is missing, or if there are no variables."""
     if max_iterations is None:
         raise ValueError("max_iterations should be specified")
     count = number(max_iterations, int, "max_iteration")
@@ -59,12 +59,13 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def functions(loops: Callable[[], Any]) -> dict[str, Callable[..., Any]]:
-    """What `contrib` has, by name. `loops()` has functions of these names, which do it."""
+    """The functions of `contrib`, by name. `loops()` has functions of the same names that implement them."""
 
     def foreach(body: Callable[..., Any], data: Any, init_states: Any, name: str = "foreach") -> Any:
-        """`body(row, states) -> (outputs, states)` for row after row of the data: (stacked outputs, last states).
+        """Calls `body(row, states) -> (outputs, states)` for each row of the data. Returns (stacked outputs, last
+        states).
 
-        `data` is an array or a list of arrays with equally many rows; the body gets one row of each.
+        `data` is an array or a list of arrays with the same number of rows; the body gets one row of each.
         """
         return loops().foreach(body, data, init_states, name)
 
@@ -75,16 +76,17 @@ def functions(loops: Callable[[], Any]) -> dict[str, Callable[..., Any]]:
         max_iterations: int | None = None,
         name: str = "while_loop",
     ) -> Any:
-        """`func(*variables) -> (outputs, variables)` while `cond(*variables)`: (stacked outputs, last variables).
+        """Calls `func(*variables) -> (outputs, variables)` while `cond(*variables)` is true. Returns (stacked outputs,
+        last variables).
 
-        Outputs have `max_iterations` rows; those past the end of the loop are 0.
+        Outputs have `max_iterations` rows; those after the last iteration are 0.
         """
         return loops().while_loop(cond, func, loop_vars, max_iterations, name)
 
     def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], name: str = "cond") -> Any:
         """`then_func()` if `pred`, an array of one number, is not 0, else `else_func()`.
 
-        Both give the same number of arrays, of the same shapes and types.
+        Both must return the same number of arrays, of the same shapes and types.
         """
         return loops().cond(pred, then_func, else_func, name)
 

@@ -1,6 +1,7 @@
 """This thread's modes: whether operators such as Dropout are in training mode, and whether gradients are recorded.
 
-Recording is remembered for `is_recording`, but nothing is differentiated yet: asking for a gradient raises MXNetError.
+Recording only sets what `is_recording` returns: gradients are not implemented yet, and asking for one raises
+MXNetError.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class _Modes(threading.local):
 
 
 modes = _Modes()
-"""This thread's modes; `modes.training` is the fastest way to read one."""
+"""This thread's modes; reading `modes.training` does not tell a running trace, unlike `is_training()`."""
 
 
 def is_training() -> bool:
@@ -28,7 +29,7 @@ def is_training() -> bool:
 
 
 def _note() -> None:
-    """A program that asks for a mode or sets one may do otherwise in another mode: a running trace must know."""
+    """Tells the running trace that its program asked for the training mode or set it: the mode becomes a guard."""
     if running.trace is not None:
         running.trace.mode_fact = True
 
@@ -38,7 +39,7 @@ def is_recording() -> bool:
 
 
 def set_training(train_mode: bool) -> bool:
-    """Sets the mode and returns the one before."""
+    """Sets the training mode and returns the previous one."""
     _note()
     before = modes.training
     if before != bool(train_mode):
@@ -48,13 +49,13 @@ def set_training(train_mode: bool) -> bool:
 
 
 def set_recording(is_recording: bool) -> bool:
-    """Sets the mode and returns the one before."""
+    """Sets the recording mode and returns the previous one."""
     before, modes.recording = modes.recording, bool(is_recording)
     return before
 
 
 class Scope:
-    """Sets the modes that are not None, and restores them."""
+    """A context that sets the modes that are not None, and restores all on exit."""
 
     def __init__(self, recording: bool | None, training: bool | None) -> None:
         self._inside = recording, training
@@ -74,12 +75,12 @@ class Scope:
 
 
 def record(train_mode: bool = True) -> Scope:
-    """`with autograd.record():` records, in training mode."""
+    """`with autograd.record():` sets recording, and training mode by default."""
     return Scope(True, train_mode)
 
 
 def pause(train_mode: bool = False) -> Scope:
-    """`with autograd.pause():` does not record, in prediction mode."""
+    """`with autograd.pause():` turns recording off, and sets prediction mode by default."""
     return Scope(False, train_mode)
 
 

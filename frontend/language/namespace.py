@@ -1,16 +1,16 @@
-"""The operator functions of `mx.nd` and `mx.sym`: made from the registry when first asked for.
+"""The operator functions of `mx.nd` and `mx.sym`, made from the registry on first use.
 
-Both packages offer the same functions in the same places, with MXNet's calling convention:
+Both packages have the same functions in the same places, with MXNet's calling convention:
 
     nd.FullyConnected(data=None, weight=None, bias=None, num_hidden=_Null, …, out=None, name=None)
 
-inputs by position or keyword, then attributes by position (in declared order) or keyword. What a call *does* is the
-flavour's `invoke`: compute (`mx.nd`) or append a node (`mx.sym`). `populate` equips a package:
+inputs by position or keyword, then attributes by position (in declared order) or keyword. A call ends in the flavour's
+`invoke`, which computes (`mx.nd`) or appends a node (`mx.sym`). `populate` adds the functions to a package:
 
     populate(globals(), Flavour("gluonjit.ndarray", NDArray, invoke, OPERATORS, imperative=True))
 
-Where MXNet's names live: `_contrib_X` is `contrib.X`, likewise linalg, image and sparse; `_random_X_like` is
-`random.X_like`; other names with a leading underscore are in `_internal`, and everything else in `op` and in the
+Operators are placed as in MXNet: `_contrib_X` is `contrib.X`, likewise linalg, image and sparse; `_random_X_like` is
+`random.X_like`; other names with a leading underscore are in `_internal`, and all others both in `op` and in the
 package itself.
 """
 
@@ -43,10 +43,10 @@ class Flavour:
     """What distinguishes `mx.nd` from `mx.sym`.
 
     * `package`: its full name, as error messages show it; `array`: the class of its operands; `imperative`: whether
-      calls compute at once; `operators`: all of them, by every name.
-    * `invoke(op, operands, attrs, out, name, attr, hint)` does the work. `operands` has an entry for every input of
-      the signature up to the last one given, None where one was left out; `attrs` are raw; `hint` is the name under
-      which the operator was called (automatic node names are made of it).
+      calls compute at once; `operators`: all operators, by each of their names.
+    * `invoke(op, operands, attrs, out, name, attr, hint)` executes a call. `operands` has an entry for every input of
+      the signature up to the last one given, None for an omitted one; `attrs` are not parsed yet; `hint` is the name
+      under which the operator was called (automatic node names derive from it).
     """
 
     package: str
@@ -61,9 +61,9 @@ class Flavour:
         return ("out", "name") if self.imperative else ("name", "attr", "out")
 
     def operand(self, value: Any, what: str) -> Any:
-        """`value` as an operand, or the AssertionError that MXNet raises; `what` names the argument.
+        """`value` as an operand; MXNet's AssertionError, which names the argument as `what`, if it cannot be one.
 
-        In a block that is being traced, symbols are arrays, and arrays from outside inputs of the trace.
+        While a trace runs, its symbols are accepted as arrays, and NDArrays are captured as inputs of the graph.
         """
         if isinstance(value, self.array):
             return value
@@ -75,11 +75,11 @@ class Flavour:
 
 
 def populate(package: dict[str, Any], flavour: Flavour) -> None:
-    """Gives a package (its globals) operator functions and the sub-modules `op`, `contrib`, `linalg`, …
+    """Adds operator functions and the sub-modules `op`, `contrib`, `linalg`, … to a package (its globals).
 
-    They are modules made here, not files. Python finds them in `sys.modules`, so that `import gluonjit.ndarray.op`
-    works like any import. Names that the package or a sub-module defines itself go first. The class of its arrays
-    is told where its functions are.
+    The sub-modules are made here, not read from files; they are put into `sys.modules`, so that
+    `import gluonjit.ndarray.op` works. Names that the package or a sub-module defines itself take precedence. Also sets
+    `_functions` and `_invoke` of the array class.
     """
     flavour.array._functions = sys.modules[flavour.package]
     flavour.array._invoke = staticmethod(flavour.invoke)  # type: ignore[assignment]
@@ -93,16 +93,16 @@ def populate(package: dict[str, Any], flavour: Flavour) -> None:
     package["random"].__dict__.update(samplers(flavour, package["_internal"]))
     package["contrib"].__dict__.update(contrib_functions.of_both())
     _resolve_lazily(package, "op", flavour, made)
-    # The small sub-modules are filled at once: programs look for names in their `__dict__`.
+    # The small sub-modules are filled at once, as programs look up names in their `__dict__`.
     for name in SUBMODULES[2:]:
         for function in operators_in(name, flavour.operators):
             getattr(package[name], function)
 
 
 def _resolve_lazily(namespace: dict[str, Any], place: str, flavour: Flavour, made: dict[str, Any]) -> None:
-    """PEP 562: a name the module lacks is looked for among the operators that belong in `place`, then kept.
+    """Adds a `__getattr__` (PEP 562) that makes the function of an operator that belongs in `place`, and keeps it.
 
-    `made` holds the functions made so far, by the operators' full names: `nd.relu` and `nd.op.relu` are one.
+    `made` holds the functions made so far, by full operator name, so that `nd.relu` and `nd.op.relu` are one object.
     """
     module = namespace["__name__"]
 
@@ -139,7 +139,7 @@ def operators_in(place: str, operators: Iterable[str]) -> Iterator[str]:
 
 
 def make_function(op: Operator, public: str, module: str, flavour: Flavour) -> Callable[..., Any]:
-    """The function called `public` that runs `op` in the given flavour, with signature and documentation."""
+    """The function named `public` that runs `op` in the given flavour, with signature and documentation."""
     function = (_variadic if op.variadic else _fixed)(op, public, flavour)
     function.__name__ = function.__qualname__ = public
     function.__module__ = module
@@ -192,7 +192,7 @@ def _variadic(op: Operator, public: str, flavour: Flavour) -> Callable[..., Any]
         attr = kwargs.pop("attr", None)
         kwargs = clean(kwargs)
         if "num_args" in op.attrs and "num_args" not in kwargs:
-            # Inputs may also come by keyword (`Concat(arg0=x, arg1=y)`).
+            # Inputs may also be keywords (`Concat(arg0=x, arg1=y)`).
             kwargs["num_args"] = len(args) + sum(isinstance(v, flavour.array) for v in kwargs.values())
         return invoke(op, operands, kwargs, out, name, attr, public)
 
@@ -201,7 +201,7 @@ def _variadic(op: Operator, public: str, flavour: Flavour) -> Callable[..., Any]
 
 
 def clean(attrs: dict[str, Any]) -> dict[str, Any]:
-    """Attributes without those left out (`_Null`), and `dtype` by its name, whatever way it was written."""
+    """The attributes without omitted ones (`_Null`), and with `dtype` as a name, in whatever form it was given."""
     attrs = {key: value for key, value in attrs.items() if value is not _Null}
     if "dtype" in attrs:
         attrs["dtype"] = dtype_name(attrs["dtype"])
@@ -218,7 +218,7 @@ def _twice(public: str, key: str) -> NoReturn:
 
 @cache
 def input_names(op: Operator) -> tuple[str, ...]:
-    """All inputs of a non-variadic operator, in order, those that some attribute drops included.
+    """All inputs of a non-variadic operator, in order, including those that an attribute can remove.
 
     They are the positional parameters of its expansion, after the emitter.
     """
@@ -230,7 +230,7 @@ def input_names(op: Operator) -> tuple[str, ...]:
 
 
 def signature(op: Operator, flavour: Flavour) -> inspect.Signature:
-    """As MXNet's generated functions have it; a variadic one shows `(*data, **kwargs)`."""
+    """The signature of MXNet's generated function; for a variadic operator `(*data, **kwargs)`."""
     kind = inspect.Parameter
     rest = kind("kwargs", kind.VAR_KEYWORD)
     if op.variadic:
@@ -242,7 +242,7 @@ def signature(op: Operator, flavour: Flavour) -> inspect.Signature:
 
 
 def document(op: Operator) -> str:
-    """The expansion's documentation, followed by inputs and attributes."""
+    """The docstring of an operator's function: that of its expansion, followed by inputs and attributes."""
     inputs = "*data" if op.variadic else ", ".join(input_names(op))
     lines = [op.doc or op.name, "", "Parameters", "----------", f"{inputs} : inputs" if inputs else ""]
     for name, attr in op.attrs.items():

@@ -1,8 +1,8 @@
-"""The generator behind every random operator: one (seed, counter) pair for the whole process.
+"""The generator of all random operators: one (seed, counter) pair for the whole process.
 
-Every random operator takes a key from here in program order, imperatively or compiled, and computes its numbers from
-the key alone (`random_bits`). So the same program gives the same numbers in both modes; a compiled graph with n random
-operators reserves n keys at once and gives its k-th operator the k-th of them.
+Every random operator takes a key in program order and computes its numbers from the key alone (`random_bits`), so a
+program draws the same numbers whether it is compiled or not: a compiled graph with n random operators reserves n keys
+at once, and its k-th operator uses the k-th of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _counter = 0
 
 class _Fork(threading.local):
     state: list[int] | None = None
-    """[seed, counter] of the generator that this thread's operators draw on, when it is not the process's."""
+    """[seed, counter] of the generator that this thread uses instead of the process's, within `forked`."""
 
 
 _fork = _Fork()
@@ -51,9 +51,9 @@ def seed(seed_state: int, ctx: Context | str = "all") -> None:
 
 
 def reserve(n: int) -> np.ndarray:
-    """The key (seed, counter), of type i64[2], of the next random operator; `n` operators may draw on it.
+    """Reserves keys for the next `n` random operators. Returns the first, (seed, counter) of type i64[2].
 
-    The k-th of them adds k to the counter.
+    The k-th operator adds k to the counter.
     """
     global _counter
     fork = _fork.state
@@ -74,10 +74,10 @@ def next_key() -> np.ndarray:
 
 @contextmanager
 def forked() -> Iterator[None]:
-    """Operators within draw on a generator of their own, seeded by one key of the current one.
+    """A context whose operators draw from a generator of their own, seeded by one key of the current one.
 
-    What comes after then depends neither on how often a loop ran nor on which branch was taken. Compiled loops and
-    branches do the same.
+    Later random numbers then depend neither on the number of a loop's iterations nor on which branch was taken.
+    Compiled loops and branches do the same.
     """
     primitive = opdef.lookup("random_bits")
     assert isinstance(primitive, opdef.Primitive)

@@ -1,4 +1,4 @@
-"""Which trace is running in this thread, and what the lower layers ask of it."""
+"""The trace that runs in this thread, and the interface through which lower layers use it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from gluonjit.runtime import mode
 
 
 class Tracer(Protocol):
-    """A running trace, as seen by those who do not make one (`trace.recorder.Recorder` does)."""
+    """The interface of a running trace; `trace.recorder.Recorder` implements it."""
 
     mode_fact: bool
     """Whether the program asked for the training mode, or set it."""
 
     def capture(self, x: Any) -> Any:
-        """An NDArray from outside as symbol of the trace: an input of the graph, by reference."""
+        """The symbol of an NDArray from outside the trace, which becomes an input of the graph, by reference."""
 
     def adopt(self, value: Any) -> Any:
-        """What stands in the trace for an NDArray or a parameter's variable; anything else as it is."""
+        """The symbol of the trace for an NDArray or a parameter's variable; any other value unchanged."""
 
     def lift(self, value: Any) -> Any:
-        """`value` as symbol of the trace; MXNetError for one of another graph."""
+        """`value` as a symbol of the trace; MXNetError for a symbol of another graph."""
 
     def constant(self, value: Any) -> Any:
-        """The symbol of an array that the program makes anew in each call, always with this value."""
+        """The symbol of a new array in each call, always with this value."""
 
     def concerns(self, operands: Sequence[Any]) -> bool:
-        """Whether an operator on these belongs into the trace."""
+        """Whether an operator on these operands is part of the trace."""
 
     def invoke(
         self,
@@ -42,7 +42,7 @@ class Tracer(Protocol):
         attr: Any = None,
         hint: str | None = None,
     ) -> Any:
-        """Records an operator, as `mx.nd` would run it."""
+        """Records an operator with the semantics of `mx.nd`."""
 
     def record_body(
         self, variables: Sequence[Any], alike: Sequence[Any], scanned: int, function: Callable[..., Any]
@@ -64,10 +64,10 @@ class Tracer(Protocol):
         """Records `contrib.cond`."""
 
     def array_function(self, name: str) -> Any:
-        """The function `name` of `mx.nd`, which records like any other; None if there is none."""
+        """The function `name` of `mx.nd`, which records its operators in the trace; None if there is none."""
 
     def refuse(self, what: str, instead: str = "", for_value: bool = False) -> NoReturn:
-        """Raises the TraceError about something that cannot be compiled."""
+        """Raises a TraceError about something that cannot be compiled."""
 
 
 class _Running(threading.local):
@@ -75,17 +75,17 @@ class _Running(threading.local):
 
 
 running = _Running()
-"""`running.trace` is the `Tracer` of the trace that this thread is in, or None: the fastest way to ask."""
+"""`running.trace` is this thread's running `Tracer`, or None."""
 
 
 def current_trace() -> Tracer | None:
-    """The trace that this thread is in, or None."""
+    """This thread's running trace, or None."""
     return running.trace
 
 
 @contextmanager
 def tracing(trace: Tracer) -> Iterator[None]:
-    """Makes `trace` the running one."""
+    """A context in which `trace` is this thread's running trace."""
     before, running.trace = running.trace, trace
     mode.change(1)
     try:
@@ -96,7 +96,7 @@ def tracing(trace: Tracer) -> Iterator[None]:
 
 
 def recorded(method: Callable[..., Any]) -> Callable[..., Any]:
-    """An NDArray method that belongs to the running trace, if there is one: the array is then an input of the graph."""
+    """Decorates an NDArray method: while a trace runs, the array is captured and the call is recorded."""
     name = method.__name__
 
     @wraps(method)

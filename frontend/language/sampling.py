@@ -2,8 +2,8 @@
 
     uniform(low=0, high=1, shape, dtype, ctx, out)
 
-Numbers as parameters draw an array of the given shape (`_random_uniform`); arrays draw `shape` samples for each of
-their elements (`_sample_uniform`).
+If the parameters are numbers, the result has the given shape (`_random_uniform`); if they are arrays, `shape` samples
+are drawn for each of their elements (`_sample_uniform`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COMMON = {"shape": _Null, "dtype": _Null, "ctx": None, "out": None}
 
 
 def samplers(flavour: Flavour, internal: Any) -> dict[str, Callable[..., Any]]:
-    """The functions of the sub-module `random`; `internal` holds the flavour's operators."""
+    """The functions of the sub-module `random`; `internal` is the module with the flavour's operators."""
 
     def draw(name: str, parameters: list[Any], shape: Any, dtype: Any, ctx: Any, out: Any, more: dict[str, Any]) -> Any:
         by_array = _check(parameters, flavour.array)
@@ -70,7 +70,7 @@ def samplers(flavour: Flavour, internal: Any) -> dict[str, Callable[..., Any]]:
         return function
 
     def randn(*shape: int, **kwargs: Any) -> Any:
-        """Normal, with the dimensions of the result as positional arguments."""
+        """Normal samples; the positional arguments are the dimensions of the result."""
         loc, scale = kwargs.pop("loc", 0), kwargs.pop("scale", 1)
         return functions["normal"](loc, scale, shape, **kwargs)
 
@@ -79,8 +79,8 @@ def samplers(flavour: Flavour, internal: Any) -> dict[str, Callable[..., Any]]:
     ) -> Any:
         """Indices drawn with the probabilities in the last axis of `data`; `get_prob` adds their log-likelihoods.
 
-        As in MXNet, `get_prob` is True by default for symbols, and False for arrays; also for those of a trace, so
-        that a block does the same in both modes.
+        As in MXNet, `get_prob` is True by default for symbols, and False for arrays. In a trace it is False, so that a
+        hybridized block returns the same as a plain one.
         """
         if get_prob is None:
             get_prob = not flavour.imperative and running.trace is None

@@ -1,4 +1,4 @@
-"""The user's place in the program: the innermost frame outside this package."""
+"""Finds the user's line: the innermost frame outside this package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gluonjit.ir.graph import Loc
 
 
 def user_frame() -> FrameType | None:
-    """The innermost frame that is not gluonjit's own."""
+    """The innermost frame outside gluonjit; None if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
@@ -21,13 +21,13 @@ def user_frame() -> FrameType | None:
 
 
 def user_loc(block: str = "") -> Loc:
-    """Where the user is now."""
+    """The user's current line; `block` names the block that is running."""
     frame = user_frame()
     return Loc(frame.f_code.co_filename, frame.f_lineno, block) if frame else Loc(block=block)
 
 
 def quote(loc: Loc | None) -> str:
-    """`\\n  at file:line (block)\\n    source text`, as far as known: the end of an error message."""
+    """The end of an error message, as far as known: `\\n  at file:line (block)\\n    source text`."""
     if loc is None or not str(loc):
         return ""
     text = linecache.getline(loc.file, loc.line).strip() if loc.file else ""
@@ -35,7 +35,7 @@ def quote(loc: Loc | None) -> str:
 
 
 def stacklevel() -> int:
-    """`stacklevel` for a warning that the caller gives about what the user's line does."""
+    """The `stacklevel` with which `warnings.warn`, in the caller, points to the user's line."""
     level = 1
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "gluonjit":

@@ -21,7 +21,7 @@ __all__ = ["Custom"]
 
 
 def Custom(*data: Any, op_type: str, name: str | None = None, out: Any = None, **kwargs: Any) -> Any:
-    """Runs the operator registered as `op_type`. Arrays come by position, or by the operator's own argument names."""
+    """Runs the operator registered as `op_type`. Arrays are passed by position or by the operator's argument names."""
     named, attrs = divided(kwargs)
     raw = {"op_type": op_type, **attrs}
     parsed = custom.parse(raw)
@@ -41,7 +41,7 @@ def Custom(*data: Any, op_type: str, name: str | None = None, out: Any = None, *
 
 
 def compute(op_type: str, prop: CustomOpProp, arrays: list[NDArray], training: bool) -> list[NDArray]:
-    """Runs a custom operator on its arguments and auxiliary states, in order; its results."""
+    """The results of a custom operator for its arguments and auxiliary states, in that order."""
     count = len(prop.list_arguments())
     in_data, aux = arrays[:count], arrays[count:]
     with blamed(op_type):
@@ -54,7 +54,7 @@ def compute(op_type: str, prop: CustomOpProp, arrays: list[NDArray], training: b
 
 
 def _call(operands: Sequence[np.ndarray], arguments: Mapping[str, str]) -> list[np.ndarray]:
-    """What compiled code calls back: results, and new values of auxiliary states."""
+    """The callback of compiled code: the operator's results, then the new values of its auxiliary states."""
     own = tuple((key, value) for key, value in arguments.items() if not key.startswith("."))
     prop = properties({"op_type": arguments[OP_TYPE], "arguments": own})
     arrays = [NDArray._wrap(np.array(x)) for x in operands]

@@ -1,7 +1,7 @@
-"""Imperative operators: runs an expansion on ndarrays and wraps what comes out.
+"""Imperative operators: evaluates an expansion on NumPy arrays and wraps its results.
 
-This is the path of every operator outside compiled code, so it is written for little overhead: what follows from
-operator and attributes alone is worked out once (`_Call`).
+Every operator outside compiled code takes this path, so its overhead matters: what depends on the operator and its
+attributes alone is computed once (`_Call`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gluonjit.operators.registry import Operator, OperatorError, cache_key
 from gluonjit.runtime.eager import quiet
 from gluonjit.runtime.storage import Storage
 
-# Bits of ndarray.flags.num: C-contiguous, owns its data, writeable. A result with all three, and no operand itself,
-# is fresh memory in the layout that an NDArray has.
+# Bits of ndarray.flags.num: C-contiguous, owns its data, writeable. A result with all three that is not an operand is
+# fresh memory in an NDArray's layout, and needs no copy.
 _FRESH = 0x0001 | 0x0004 | 0x0400
 
 
 class _Call:
-    """What follows from an operator and its attributes: parsed attributes, numbers of inputs and of results."""
+    """What depends on an operator and its attributes alone: parsed attributes, numbers of inputs and of results."""
 
     __slots__ = ("arity", "attrs", "context", "visible")
 
@@ -36,7 +36,7 @@ class _Call:
         self.attrs = op.parse(raw)
         self.arity = len(op.input_names(self.attrs))
         self.visible = op.visible(self.attrs) if op.visible else len(op.outputs(self.attrs))
-        # Operators without inputs are told where to put their result.
+        # Operators without inputs get their result's device as an attribute.
         self.context: Context | None = placed(raw["ctx"]) if "ctx" in op.attrs and "ctx" in raw else None
 
 
@@ -55,7 +55,7 @@ def _call(op: Operator, raw: dict[str, Any]) -> _Call:
         return known[key]
     except KeyError:
         pass
-    if len(known) >= 1024:  # a scalar that changes with every call must not fill the memory
+    if len(known) >= 1024:  # bounds the cache where a scalar changes with every call
         known.clear()
     known[key] = call = _Call(op, raw)
     return call
@@ -70,11 +70,11 @@ def invoke(
     attr: Any = None,
     hint: str = "",
 ) -> Any:
-    """Runs `op` on NDArrays; `attrs` are raw. Entries of `inputs` that are None were left out.
+    """Runs `op` on NDArrays. `attrs` are not parsed yet; None in `inputs` stands for an omitted input.
 
-    Returns the visible results, a list when there is not exactly one, in memory of their own; or writes them to
-    `out` and returns that. MXNet accepts `name=` and `attr=` here, and ignores them. While a trace runs, the operator
-    becomes part of it.
+    Returns the visible results, as a list unless there is exactly one; they alias no operand. With `out`, writes the
+    results there and returns `out`. `name` and `attr` are ignored, as in MXNet. While a trace runs, the operator is
+    recorded instead.
     """
     if running.trace is not None:
         return running.trace.invoke(op, inputs, attrs, out, name, attr, hint)
@@ -125,9 +125,9 @@ def invoke(
 
 
 def _located(op: Operator, arrays: Sequence[np.ndarray], error: Exception) -> Exception:
-    """The error of an operator, as the compiled one has it: with its name, its operands' types and the user's line.
+    """An operator's error as in compiled code: with the operator's name, its operands' types and the user's line.
 
-    What a user's own code raised within an operator, or one that has all of that, stays as it is."""
+    Errors that already have these, and errors of a user's own code in an operator, are returned unchanged."""
     if error.__class__ not in (OperatorError, MXNetError, IRError) or str(error).startswith("Error in operator "):
         return error
     signature = ", ".join(str(type_of(x)) for x in arrays)
@@ -135,7 +135,7 @@ def _located(op: Operator, arrays: Sequence[np.ndarray], error: Exception) -> Ex
 
 
 def _own(result: Any, others: list[np.ndarray]) -> np.ndarray:
-    """`result` as writeable C-contiguous array that shares no memory with the others."""
+    """`result` as a writeable C-contiguous array that shares no memory with `others`."""
     array = np.ascontiguousarray(result).reshape(np.shape(result))
     if not array.flags.writeable or any(np.may_share_memory(array, other) for other in others):
         return array.copy()
@@ -143,7 +143,7 @@ def _own(result: Any, others: list[np.ndarray]) -> np.ndarray:
 
 
 def _write(op: Operator, results: list[np.ndarray], out: Any) -> Any:
-    """Writes results to `out`, an NDArray or as many as there are results, whose types must fit. Returns `out`."""
+    """Writes the results to `out`, an NDArray or one per result, of the same shapes and types. Returns `out`."""
     targets = [out] if isinstance(out, NDArray) else list(out)
     if len(targets) != len(results):
         raise MXNetError(f"Operator {op.name} has {len(results)} outputs, but out= gives {len(targets)}")

@@ -1,4 +1,4 @@
-"""`foreach`, `while_loop` and `cond` on arrays: Python loops and branches. Their `name` is for symbols only."""
+"""`foreach`, `while_loop` and `cond` on arrays, as Python loops and branches. Only symbols use `name`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any, name: str) ->
     rows = {len(x) for x in leaves}
     if len(rows) != 1 or 0 in rows:
         shapes = ", ".join(str(x.shape) for x in leaves)
-        raise MXNetError(f"foreach needs data with equally many rows, and one row at least; got {shapes or 'none'}")
+        raise MXNetError(f"foreach needs data with the same number of rows, at least one; got {shapes or 'none'}")
     shape: Any = None
     states = init_states
     collected: list[list[Any]] = []
@@ -52,7 +52,7 @@ def while_loop(
             collected.append(parts)
         if collected:
             stacked = [_padded(column, most) for column in zip(*collected)]
-        else:  # only an iteration tells what there would have been
+        else:  # the shapes of the outputs are known only from an iteration
             parts, form = flat(one_step(func(*variables), count)[0], "while output", kind)
             stacked = [_padded([x], most, used=0) for x in parts]
     return forms.rebuild(listed(form), stacked), variables[0] if alone else variables

@@ -1,8 +1,8 @@
-"""`mx.nd.NDArray`: a NumPy array with MXNet's interface and MXNet's rules of sharing memory.
+"""`mx.nd.NDArray`: a NumPy array with MXNet's interface and MXNet's aliasing rules.
 
-These share memory with the array they come from: `x[i]`, `x[i:j]`, any basic index whose elements are contiguous,
-`reshape`, `detach`; and `as_in_context`, `astype(copy=False)`, which return the array itself where nothing changes.
-Everything else copies. An NDArray's memory is always C-contiguous.
+Views of the array's memory: `x[i]`, `x[i:j]`, any basic index whose elements are contiguous, `reshape`, `detach`.
+`as_in_context` and `astype(copy=False)` return the array itself if nothing changes. Everything else copies.
+An NDArray's memory is always C-contiguous.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _CPU = cpu(0)
 _making_storage = forks.held()
 
 _lent: weakref.WeakValueDictionary[int, NDArray] = weakref.WeakValueDictionary()
-"""Arrays whose handles have been asked for, by handle."""
+"""The arrays whose handle has been handed out, by handle."""
 
 EAGER = {training: Eager(training, rng.next_key) for training in (False, True)}
-"""What runs expansions on arrays, for each mode."""
+"""The emitters that evaluate expansions on arrays, by training mode."""
 
 
 class NDArray(Array):
     """A multidimensional array of one element type, made by `nd.array`, `nd.zeros`, … and by operators.
 
-    `_array` holds the elements. `_storage` is the identity of that memory, shared with all views, once anybody has
-    asked for it. `_grad_state` is for gradients, of which there are none yet.
+    `_array` holds the elements. `_storage` is the identity of that memory, shared with all views; it is made on first
+    use (`storage`). `_grad_state` is reserved for gradients, which are not implemented yet.
     """
 
     __slots__ = ("__weakref__", "_array", "_grad_state", "_storage")
@@ -57,15 +57,15 @@ class NDArray(Array):
     _storage: Storage | None
     _grad_state: Any
 
-    if TYPE_CHECKING:  # the methods that `add_methods` and `arithmetic` give it
+    if TYPE_CHECKING:  # the methods that `add_methods` and `array_arithmetic` add
 
         def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, array: np.ndarray | ctypes.c_void_p, writable: bool = True) -> None:
         """Wraps `array` without a copy if it is C-contiguous. Users call `nd.array`, which copies.
 
-        Programs written for MXNet may call it with a handle: `NDArray(ctypes.cast(x, NDArrayHandle))` shares memory
-        with `x`, which a hook was given. ValueError when that array is gone.
+        Programs written for MXNet also pass a handle: `NDArray(ctypes.cast(x, NDArrayHandle))`, where a hook was
+        called with `x`, shares memory with `x`. ValueError if that array no longer exists.
         """
         self._storage = None
         self._grad_state = None
@@ -74,14 +74,14 @@ class NDArray(Array):
             return
         lent = _lent.get(array.value or 0)
         if lent is None:
-            raise ValueError(f"{array} is not the handle of an array that is still there")
+            raise ValueError(f"{array} is not the handle of an existing array")
         self._array = lent._array[...]
         self._array.flags.writeable = writable and lent.writable
         self._storage = lent.storage()
 
     @staticmethod
     def _wrap(array: np.ndarray) -> NDArray:
-        """The NDArray on a C-contiguous array, which is its own from now on."""
+        """An NDArray that takes over a C-contiguous array without a copy."""
         x = _new(NDArray)
         x._array = array
         x._storage = None
@@ -89,7 +89,7 @@ class NDArray(Array):
         return x
 
     def _view(self, array: np.ndarray) -> NDArray:
-        """The NDArray on `array`, which is a view of this one's memory."""
+        """An NDArray on `array`, which is a view of this one's memory."""
         x = NDArray._wrap(array)
         x._storage = self.storage()
         return x
@@ -98,18 +98,18 @@ class NDArray(Array):
         """The identity of this array's memory: the same object for all its views."""
         storage = self._storage
         if storage is None:
-            with _making_storage:  # or two threads that take views at once would each make one
+            with _making_storage:  # two threads that take views at once must get the same storage
                 storage = self._storage
                 if storage is None:
                     storage = self._storage = Storage()
         return storage
 
     def _wrote(self) -> None:
-        """Every write to the elements ends here: compiled code that depends on them looks again."""
+        """Must follow every write to the elements: compiled code then recomputes what it derived from them."""
         if self._storage is not None:
             self._storage.wrote()
 
-    # What it is.
+    # Properties.
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -134,7 +134,7 @@ class NDArray(Array):
 
     @property
     def _device(self) -> Context | None:
-        """The context; None for cpu(0), where nearly everything is."""
+        """The context; None for cpu(0), the common case."""
         return None if self._storage is None else self._storage.context
 
     @property
@@ -153,7 +153,7 @@ class NDArray(Array):
 
     @property
     def _as_parameter_(self) -> ctypes.c_void_p:
-        """What ctypes takes for this array: a handle that `NDArray()` knows as long as the array is there."""
+        """The handle that ctypes passes for this array; `NDArray(handle)` accepts it while the array exists."""
         _lent[id(self)] = self
         return ctypes.c_void_p(id(self))
 
@@ -195,7 +195,7 @@ class NDArray(Array):
             raise TypeError("only integer scalar arrays can be converted to a scalar index")
         return int(self.asscalar())
 
-    # Its elements, elsewhere.
+    # Conversions and copies.
 
     @recorded
     def asnumpy(self) -> np.ndarray:
@@ -212,7 +212,7 @@ class NDArray(Array):
     @recorded
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("an NDArray gives its elements as a copy only")
+            raise ValueError("NumPy can only get a copy of an NDArray's elements; copy=False is not possible")
         return np.array(self._array, dtype)
 
     def wait_to_read(self) -> None:
@@ -261,7 +261,7 @@ class NDArray(Array):
 
     @recorded
     def detach(self) -> NDArray:
-        """The same elements, in shared memory, of which no gradient is asked."""
+        """A view of the whole array that is not part of the gradient graph."""
         return self._view(self._array)
 
     @recorded
@@ -288,7 +288,7 @@ class NDArray(Array):
         array = self._array
         shape = array.shape
         if isinstance(key, index_keys.integer_types):
-            # This way also `for row in x` ends: with the IndexError.
+            # Its IndexError is also what ends `for row in x`.
             return self._row(int(key))
         if isinstance(key, slice):
             if key.step in (None, 1):
@@ -354,7 +354,7 @@ class NDArray(Array):
         self._wrote()
 
     def _elements(self, value: Any) -> np.ndarray:
-        """`value`, for assignment to this array, in its element type."""
+        """`value` as a NumPy array of this array's element type, for assignment to it."""
         if isinstance(value, NDArray):
             value = value._array
         elif isinstance(value, numeric_types):
@@ -370,7 +370,7 @@ class NDArray(Array):
 
     @recorded
     def slice_assign(self, rhs: NDArray, begin: Any, end: Any, step: Any) -> NDArray:
-        """Writes `rhs` to the box from `begin` to `end`; an entry of None means all of that axis. Returns self."""
+        """Writes `rhs` to `self[begin:end:step]`, with an entry per axis; None is an open bound. Returns self."""
         box = tuple(slice(*parts) for parts in zip(begin, end, step or (None,) * len(begin)))
         self._array[box] = convert(rhs._array, self._array.dtype).reshape(self._array[box].shape)
         self._wrote()
@@ -378,7 +378,7 @@ class NDArray(Array):
 
     @recorded
     def slice_assign_scalar(self, value: float, begin: Any, end: Any, step: Any) -> NDArray:
-        """`slice_assign` of one number to all of the box."""
+        """Writes one number to all of `self[begin:end:step]`; see `slice_assign`. Returns self."""
         box = tuple(slice(*parts) for parts in zip(begin, end, step or (None,) * len(begin)))
         self._array[box] = self._elements(value)
         self._wrote()
@@ -419,11 +419,11 @@ class NDArray(Array):
         return self if self.ndim < 2 else NDArray._functions.transpose(self)
 
     def flatten(self, inplace: bool = False) -> NDArray:
-        """(n, …) as (n, the rest); a copy unless `inplace`."""
+        """The array of shape (n, …) as a matrix (n, product of the other dimensions); a copy unless `inplace`."""
         return self.reshape((0, -1)) if inplace else NDArray._functions.flatten(self)
 
     def expand_dims(self, axis: int, inplace: bool = False) -> NDArray:
-        """With an axis of length 1 at `axis`; a copy unless `inplace`."""
+        """The array with an axis of length 1 inserted at `axis`; a copy unless `inplace`."""
         if not inplace:
             return NDArray._functions.expand_dims(self, axis=axis)
         if not -self.ndim - 1 <= axis <= self.ndim:
@@ -433,7 +433,7 @@ class NDArray(Array):
         return self._view(self._array.reshape(shape))
 
     def squeeze(self, axis: Any = None, inplace: bool = False) -> NDArray:
-        """Without axes of length 1, all or those given; a copy unless `inplace`."""
+        """The array without its axes of length 1 (all, or those given); a copy unless `inplace`."""
         if not inplace:
             return NDArray._functions.squeeze(self, axis=axis)
         axes = [axis] if isinstance(axis, int) else list(axis or ())
@@ -482,7 +482,7 @@ add_methods(NDArray)
 def _placed_copy(array: np.ndarray, context: Context) -> Any:
     """A new NDArray on `context` with the elements of `array`; while a trace runs, a constant of that trace.
 
-    MXNetError for a device there is none of.
+    MXNetError for a device that does not exist.
     """
     device = placed(context)
     if running.trace is not None:
@@ -502,7 +502,7 @@ _ELEMENT_TYPES = {d.numpy for d in DTYPES.values()}
 
 
 def element_type(spec: Any) -> np.dtype:
-    """The NumPy dtype that `spec` names. TypeError when it names none, MXNetError for one that arrays cannot have."""
+    """The NumPy dtype that `spec` names. TypeError if it names none, MXNetError if arrays do not support it."""
     try:
         return dtype(spec).numpy
     except IRError as e:
@@ -511,7 +511,7 @@ def element_type(spec: Any) -> np.dtype:
 
 
 def convert(array: np.ndarray, target: np.dtype) -> np.ndarray:
-    """`array` in element type `target`, which may be the array itself: what the operator `Cast` does."""
+    """`array` converted to `target` as the operator `Cast` does; `array` itself if it has that type."""
     if array.dtype == target:
         return array
     with quiet():

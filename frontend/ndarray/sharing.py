@@ -1,8 +1,8 @@
 """Memory that arrays share with NumPy and, through DLPack, with other frameworks.
 
-An array that comes back out of a capsule, or a NumPy array that was shared before, is the same memory: it gets the same
-`Storage`, so that compiled code notices writes through either. What another framework may write to tells nobody; its
-storage is *exposed*, and compiled code reads it anew at every call.
+An array that comes back out of a capsule, or a NumPy array that was shared before, gets the same `Storage` as the array
+it aliases, so that compiled code notices writes through either. Another framework's writes cannot be noticed: memory
+that it may write to has an *exposed* storage, which compiled code reads again at every call.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from gluonjit.runtime.storage import Storage
 __all__ = ["from_dlpack", "from_numpy", "to_dlpack_for_read", "to_dlpack_for_write"]
 
 _shared: weakref.WeakValueDictionary[int, Storage] = weakref.WeakValueDictionary()
-"""The storage of memory that has been shared, by the address where it starts."""
+"""The storage of shared memory, by start address."""
 
 
 def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> NDArray:
-    """An NDArray with the elements of a NumPy array, in its element type; `zero_copy` shares the memory.
+    """An NDArray with the elements and element type of a NumPy array; `zero_copy` shares its memory.
 
-    Sharing makes the NumPy array read-only, as in MXNet: whoever holds it must not change it any more. Of an array that
-    nobody may write to (a file that is mapped so, the bytes of a string), the NDArray is read-only as well.
+    Sharing makes the NumPy array read-only, as in MXNet: it must no longer be changed. If the memory itself is
+    read-only (a file mapped for reading, a bytes object), so is the NDArray.
     """
     if not zero_copy:
         return array(ndarray, dtype=ndarray.dtype)
@@ -41,18 +41,18 @@ def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> NDArray:
 
 
 def _owner(array: np.ndarray) -> np.ndarray:
-    """The array whose memory this one is a part of."""
+    """The array that owns the memory of this view."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
 
 
 def _writable_view(array: np.ndarray) -> np.ndarray:
-    """A view that may be written to, where the memory may be; `array` itself is read-only from now on."""
+    """A view that is writeable if the memory is; makes `array` itself read-only."""
     locked = [a for a in (_owner(array), array) if not a.flags.writeable]
     try:
         for a in locked:
-            a.flags.writeable = True  # NumPy refuses what is read-only for another reason than its flag
+            a.flags.writeable = True  # ValueError if the memory itself is read-only, not just the flag
         shared = array.view()
     except ValueError:
         return array.view()
@@ -78,13 +78,13 @@ def _on(array: np.ndarray, storage: Storage) -> NDArray:
 
 @recorded
 def to_dlpack_for_read(data: NDArray) -> Any:
-    """A capsule for another framework that reads the elements, where they are."""
+    """A DLPack capsule through which another framework reads this array's memory."""
     return _capsule(data)
 
 
 @recorded
 def to_dlpack_for_write(data: NDArray) -> Any:
-    """A capsule for another framework that reads and writes the elements, where they are."""
+    """A DLPack capsule through which another framework reads and writes this array's memory."""
     made = _capsule(data)
     storage = data.storage()
     storage.exposed = True
@@ -93,12 +93,12 @@ def to_dlpack_for_write(data: NDArray) -> Any:
 
 
 def _capsule(x: NDArray) -> Any:
-    """MXNetError for what DLPack cannot say."""
+    """A DLPack capsule of the array; MXNetError if DLPack cannot represent it."""
     storage = x.storage()
     try:
         made = x._array.__dlpack__()
     except (BufferError, TypeError) as e:
-        raise MXNetError(f"an array of {x._array.dtype} cannot be handed over through DLPack: {e}") from e
+        raise MXNetError(f"an array of {x._array.dtype} cannot be exported through DLPack: {e}") from e
     _shared[x._array.ctypes.data] = storage
     return made
 
@@ -108,7 +108,7 @@ NDArray.to_dlpack_for_write = to_dlpack_for_write  # type: ignore[attr-defined]
 
 
 class _Capsule:
-    """A DLPack capsule in the form that NumPy takes."""
+    """A DLPack capsule as an object with `__dlpack__`, which `np.from_dlpack` needs."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule
@@ -121,10 +121,10 @@ class _Capsule:
 
 
 def from_dlpack(dlpack: Any) -> NDArray:
-    """The array in a DLPack capsule, or in an object that makes one, in the same memory.
+    """An NDArray on the memory of a DLPack capsule, or of an object with `__dlpack__`.
 
-    A copy where an NDArray could not have that memory: elements that do not lie side by side, or that are not aligned.
-    Read-only if the object says so; a capsule alone cannot.
+    Elements that are not contiguous or not aligned are copied. The NDArray is read-only if the object says so; a bare
+    capsule cannot say it.
     """
     bare = type(dlpack).__name__ == "PyCapsule"
     if not bare and not hasattr(dlpack, "__dlpack__"):
@@ -132,7 +132,7 @@ def from_dlpack(dlpack: Any) -> NDArray:
     try:
         source = np.from_dlpack(_Capsule(dlpack) if bare else dlpack)
     except (BufferError, RuntimeError, ValueError) as e:
-        raise MXNetError(f"from_dlpack: {e}; a capsule can be taken once only, and must be of CPU memory") from e
+        raise MXNetError(f"from_dlpack: {e}; a capsule can be used only once, and must be of CPU memory") from e
     element_type(source.dtype)
     if not (source.flags.c_contiguous and source.flags.aligned):
         return array(source, dtype=source.dtype)
@@ -144,7 +144,7 @@ def from_dlpack(dlpack: Any) -> NDArray:
 
 
 def _unlocked(source: np.ndarray) -> np.ndarray:
-    """The same elements, to be written to: NumPy takes those of a capsule for read-only."""
+    """A writeable view of the same memory: NumPy always makes a capsule's memory read-only."""
     if source.flags.writeable or not source.size:
         return source
     memory = (ctypes.c_byte * source.nbytes).from_address(source.ctypes.data)

@@ -1,8 +1,8 @@
-"""`Symbol`: one or several outputs of a graph that has no values, and as a rule no types.
+"""`Symbol`: one or several outputs of a graph without values, and usually without types.
 
-What only arrays can do raises what MXNet raises: `NotImplementedForSymbol` for the methods that both have,
-`TypeError` for indexing, `AttributeError` for `shape` and its like. Under `hybridize()` the inputs' types are known;
-the symbols of a trace (`trace.traced_symbol.TracedSymbol`) then do all of it.
+What needs values or types raises the same errors as in MXNet: `NotImplementedForSymbol` for methods that arrays have,
+`TypeError` for indexing, `AttributeError` for `shape` and similar. Under `hybridize()` the inputs' types are known, so
+the symbols of a trace (`trace.traced_symbol.TracedSymbol`) support all of these.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from gluonjit.symbol.subgraph import with_graphs
 
 
 class Symbol(SignMethods, Array):
-    """Outputs of a graph: `x + y`, `F.relu(x)`. Several, where an operator has several or `Group` made it."""
+    """One output of a graph, such as `x + y`; several for an operator with several outputs, and for `Group`."""
 
     __slots__ = ("_heads",)
     _symbolic = True
@@ -54,7 +54,7 @@ class Symbol(SignMethods, Array):
     def __init__(self, heads: Sequence[Entry]) -> None:
         self._heads = heads
 
-    # What it is
+    # Names and inputs
 
     @property
     def name(self) -> str | None:
@@ -68,11 +68,11 @@ class Symbol(SignMethods, Array):
         return f"<Symbol {self.name}>"
 
     def list_outputs(self) -> list[str]:
-        """The outputs' names, `<node>_output` as a rule."""
+        """The outputs' names, usually `<node>_output`."""
         return [node.output_names[k] for node, k in self._heads]
 
     def list_arguments(self) -> list[str]:
-        """The names of the variables it needs, auxiliary states left out."""
+        """The names of the variables that the graph reads, without auxiliary states."""
         return [node.name for node in variables(self._heads)[0]]
 
     def list_auxiliary_states(self) -> list[str]:
@@ -88,7 +88,7 @@ class Symbol(SignMethods, Array):
         return Symbol([(node, k) for node in post_order(self._heads) for k in range(node.visible)])
 
     def get_children(self) -> Symbol | None:
-        """A group of the inputs of its nodes; None when there are none."""
+        """A group of the direct inputs of the output nodes; None if they have none."""
         heads = dict.fromkeys(node for node, _ in self._heads)
         inputs = [e for node in heads for e in node.inputs]
         return Symbol(inputs) if inputs else None
@@ -179,7 +179,7 @@ class Symbol(SignMethods, Array):
 
     def __call__(self, *args: Symbol, **kwargs: Any) -> Symbol:
         """A copy of the graph in which each variable named by a keyword is replaced by the given symbol."""
-        kwargs.pop("name", None)  # accepted, and without effect on a composed graph, as in MXNet
+        kwargs.pop("name", None)  # accepted and ignored, as in MXNet
         if args and kwargs:
             raise TypeError("compose only accept input Symbols either as positional or keyword arguments, not both")
         if not all(isinstance(s, Symbol) for s in (*args, *kwargs.values())):
@@ -195,7 +195,7 @@ class Symbol(SignMethods, Array):
         return Symbol(copy_graph(self._heads, replace))
 
     def _entry(self, what: str) -> Entry:
-        """Its only output, as an operand; MXNetError when it has several."""
+        """The symbol's only output, as an operand; MXNetError if it has several."""
         if len(self._heads) != 1:
             raise MXNetError(f"Keyword Argument {what} is a tuple, single value is required")
         return self._heads[0]
@@ -220,11 +220,11 @@ class Symbol(SignMethods, Array):
     # Files
 
     def tojson(self, remove_amp_cast: bool = True) -> str:
-        """The graph as MXNet's JSON; without `amp_cast` and `amp_multicast` nodes, unless told otherwise."""
+        """The graph as MXNet's JSON; `remove_amp_cast` drops its `amp_cast` and `amp_multicast` nodes."""
         return json_writer.text(self._heads, remove_amp_cast)
 
     def save(self, fname: Any, remove_amp_cast: bool = True) -> None:
-        """Writes `tojson` to a file; one that exists is replaced at once."""
+        """Writes `tojson` to a file; an existing file is replaced atomically."""
         if not isinstance(fname, (str, os.PathLike)):
             raise TypeError("fname need to be string")
         json_writer.write(fname, self._heads, remove_amp_cast)
@@ -232,23 +232,23 @@ class Symbol(SignMethods, Array):
     # Types
 
     def infer_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """(argument shapes, output shapes, auxiliary shapes), or Nones when something stays unknown.
+        """(argument shapes, output shapes, auxiliary shapes), or three Nones if any shape stays unknown.
 
-        Shapes of arguments are given in order or by name; 0 is a dimension to be found. Raises MXNetError when they
-        contradict each other.
+        Argument shapes are given in order or by name; 0 is an unknown dimension. MXNetError if they contradict each
+        other.
         """
         return infer.infer_shape(self._heads, args, kwargs, partial=False)
 
     def infer_shape_partial(self, *args: Any, **kwargs: Any) -> Any:
-        """Like `infer_shape`, giving what could be found: 0 for unknown dimensions, () for unknown ranks."""
+        """Like `infer_shape`, but returns what is known: 0 for unknown dimensions, () for unknown ranks."""
         return infer.infer_shape(self._heads, args, kwargs, partial=True)
 
     def infer_type(self, *args: Any, **kwargs: Any) -> Any:
-        """(argument dtypes, output dtypes, auxiliary dtypes), or Nones when something stays unknown."""
+        """(argument dtypes, output dtypes, auxiliary dtypes), or three Nones if any dtype stays unknown."""
         return infer.infer_type(self._heads, args, kwargs, partial=False)
 
     def infer_type_partial(self, *args: Any, **kwargs: Any) -> Any:
-        """Like `infer_type`, with None where nothing could be found."""
+        """Like `infer_type`, but returns what is known, with None for unknown dtypes."""
         return infer.infer_type(self._heads, args, kwargs, partial=True)
 
     # Execution
@@ -278,11 +278,11 @@ class Symbol(SignMethods, Array):
         shared_buffer: Any = None,
         **shapes: Any,
     ) -> Any:
-        """An `Executor` over new arrays of zeros, whose shapes follow from those given."""
+        """An `Executor` over new arrays of zeros, with shapes inferred from the given ones."""
         return late.simple_bind(self, ctx, grad_req, type_dict, shapes)
 
     def eval(self, ctx: Any = None, **kwargs: Any) -> list[Any]:
-        """The outputs for the given arrays, one for every argument."""
+        """The outputs for the given arrays, one per argument, by name."""
         return self.bind(current_context() if ctx is None else ctx, kwargs).forward()
 
     # Methods whose signature differs from the operator's
@@ -296,7 +296,7 @@ class Symbol(SignMethods, Array):
         return Symbol._functions.cast(self, *args, **kwargs)
 
     def flatten(self, inplace: bool = False, **kwargs: Any) -> Any:
-        """Keeps the first axis and joins the others."""
+        """Keeps the first axis and merges the others."""
         return Symbol._functions.flatten(self, **kwargs)
 
     def expand_dims(self, axis: int, inplace: bool = False, **kwargs: Any) -> Any:
@@ -327,7 +327,7 @@ class Symbol(SignMethods, Array):
         """The same graph, with NumPy's semantics."""
         return as_np(Symbol(self._heads))
 
-    # Arithmetic, whose signs `SignMethods` has
+    # Arithmetic; `SignMethods` has the operator methods
 
     def _arithmetic(self, what: str, other: Any, numbers: Any = Number, reverse: bool = False) -> Any:
         """The node for `self <what> other`, or for `other <what> self` with a number; TypeError for other types."""
@@ -396,10 +396,10 @@ def invoke(
     attr: Mapping[str, str] | None = None,
     hint: str | None = None,
 ) -> Any:
-    """What a function of `mx.sym` does: appends a node, to the running trace when one is concerned.
+    """Appends a node for `op`; all functions of `mx.sym` end here. In a running trace the operator is recorded there.
 
-    `operands` are in the order of the signature, None where one was left out; those of a variadic operator may also
-    be in `attrs`, by name. `out` is for traces; MXNet's symbols ignore it.
+    `operands` are in the order of the signature, None for an omitted one; operands of a variadic operator may also
+    be in `attrs`, by name. `out` is used by traces and ignored otherwise, as in MXNet.
     """
     trace = running.trace
     if trace is not None and trace.concerns(operands):

@@ -1,6 +1,6 @@
-"""Tracing: from `hybrid_forward`, run once on symbols whose types are known, to a graph.
+"""Tracing: runs `hybrid_forward` once on symbols of known type, and records a graph.
 
-`trace(program, args)` is the way in and `Trace` what it gives.
+The entry point is `trace(program, args)`; it returns a `Trace`.
 """
 
 from gluonjit.language.running import current_trace

@@ -1,18 +1,18 @@
-"""What a program reads and sets of its blocks' attributes, and draws from Python's random generators, while traced.
+"""Logs which attributes of blocks a traced program reads and sets, and whether it draws from Python's generators.
 
-A trace runs `hybrid_forward` once. What the program reads there (`x * self.scale`) is in the compiled code for good, so
-a later change of the attribute must drop the trace (`changed`). What it sets happens once instead of in every call:
+A trace runs `hybrid_forward` once. The value of an attribute that it reads (`x * self.scale`) becomes a constant of the
+compiled code, so a later change of the attribute must drop the trace (`changed`). For an attribute that it sets:
 
-* An attribute that is read before it is set (`self.calls += 1`) makes the next call another one: no trace can stand for
-  both. If the call after that sets nothing (`if self.grid is None: self.grid = ...`), that one can be traced.
-* One that is only set stays so if it is a plain value, and calls of compiled code set it again where others have set
-  something else meanwhile (`Attributes.set_again`). Else it is set once, with a warning.
-* Numbers from `random`, `numpy.random` and generators that a block holds differ in every call: no trace, either.
+* If it was read first (`self.calls += 1`), each call computes something else, and the call cannot be traced. If the
+  next call sets nothing (`if self.grid is None: self.grid = ...`), that one can be traced.
+* If it is only set, to a plain value, calls of compiled code set it again where other code has changed it meanwhile
+  (`Attributes.set_again`). Other values are set once, with a warning.
+* A program that draws from `random`, `numpy.random` or a generator that a block holds cannot be traced either.
 
-Reads are seen by a `__getattribute__` that the class of blocks has only while a trace runs in some thread, so calls of
-compiled and of plain blocks cost what they did. Seen are attributes of blocks alone: not the elements of a list that an
-attribute holds, not globals or closures. An attribute is what a block has in its dictionary or in a slot; one that is
-computed (`property`) is read by reading others, and setting it is a change whatever it does.
+Reads are noticed by a `__getattribute__` that the class of blocks has only while a trace runs in some thread, so other
+calls have no overhead. Only attributes of blocks are tracked: not the elements of a list that an attribute holds, not
+globals or closures. An attribute is an entry of a block's `__dict__` or a slot; reading a `property` reads the
+attributes behind it, and setting one always counts as a change.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ MISSING = object()
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 READERS = "_readers"
-"""The attribute of a block that holds, by name, the logs of the traces that have read or set it."""
+"""The entry of a block's `__dict__` that maps attribute names to the logs of the traces that read or set them."""
 
 
 class Reader(Protocol):
-    """Who keeps a trace."""
+    """The owner of a trace."""
 
     def forget(self, log: Attributes) -> None:
-        """Drops the trace with this log: an attribute that its program read is another one now."""
+        """Drops the trace with this log: an attribute that its program read has changed."""
 
     def look_again(self) -> None:
-        """Has the next call look at `Attributes.set_again`: an attribute that a program sets is another one now."""
+        """Makes the next call use `Attributes.set_again`: an attribute that a program sets has changed."""
 
 
 class Attributes:
@@ -59,7 +59,7 @@ class Attributes:
         self._finals: list[tuple[Any, str, Any]] = []
         self._reader: Callable[[], Reader | None] = lambda: None
         self.stale = False
-        """Whether something that was read is another one now."""
+        """Whether an attribute that was read has changed."""
         self._sets: dict[tuple[int, str], _Set] = {}
         self._generators: dict[int, tuple[Any, Any]] = {}
         self._numpy_random = sys.modules.get("numpy.random")
@@ -68,7 +68,7 @@ class Attributes:
                 self._generators[id(generator)] = generator, _state(generator)
         self._probed: dict[int, Any] = {}
         self.drawn: dict[str, tuple[Any, tuple[Any, ...]]] = {}
-        """Places where generators had moved on since `probe` was last called, and the blocks that these were in."""
+        """The lines at which `probe` found that random numbers had been drawn, and the blocks they were in."""
 
     def read(self, block: Any, name: str, value: Any) -> None:
         if not self._has_read(block, name) and (id(block), name) not in self._sets:
@@ -87,16 +87,16 @@ class Attributes:
         return seen is not None and name in seen[1]
 
     def _follow(self, block: Any, name: str) -> None:
-        """From now on, this log is told of changes of the attribute."""
+        """Subscribes this log to changes of the attribute."""
         with _lock:
             followers = block.__dict__.setdefault(READERS, {})
             alive = [ref for ref in followers.get(name, ()) if (log := ref()) is not None and not log.stale]
             followers[name] = [*alive, weakref.ref(self)]
 
     def keep(self, reader: Reader) -> bool:
-        """Has `reader` told of changes from now on. False if what was read has changed already, on another thread.
+        """Notifies `reader` of changes from now on. False if an attribute was already changed by another thread.
 
-        To be called when `check` has passed.
+        To be called after `check` has passed.
         """
         mine = [s for s in self._sets.values() if not s.carried]
         final = [(s.block, s.name, held(s.block, s.name)) for s in mine]
@@ -108,18 +108,18 @@ class Attributes:
         return not self.stale
 
     def announce(self) -> None:
-        """Tells other traces of what this one's program has set, now that it has stayed so."""
+        """Notifies other traces of the attributes that this one's program has set, once the trace is accepted."""
         for s in self._sets.values():
             if not same(s.old, held(s.block, s.name)):
                 _tell(s.block, s.name, but=self)
 
     @property
     def as_set(self) -> bool:
-        """Whether what the program sets is as it would leave it."""
+        """Whether the attributes that the program sets have the values that it would set."""
         return all(same(held(block, name), value) for block, name, value in self._finals)
 
     def set_again(self) -> None:
-        """Sets what a call of the program sets."""
+        """Sets the attributes that a call of the program sets."""
         for block, name, value in self._finals:
             if not same(held(block, name), value):
                 _put(block, name, value)
@@ -139,14 +139,14 @@ class Attributes:
     def draws(self) -> bool:
         """Whether the program has drawn from a generator.
 
-        NumPy imports `numpy.random` when it is first asked for; a program that has it imported now has drawn from it.
+        NumPy imports `numpy.random` on first use; a program that imported it while it ran is taken to have drawn.
         """
         if sys.modules.get("numpy.random") is not self._numpy_random:
             return True
         return any(not _same_state(_state(g), before) for g, before in self._generators.values())
 
     def probe(self, blocks: tuple[Any, ...]) -> None:
-        """Notes the place if numbers have been drawn since the last time."""
+        """Records the current line in `drawn` if random numbers have been drawn since the last call."""
         states = {key: _state(generator) for key, (generator, _) in self._generators.items()}
         before = ((key, self._probed.get(key, first)) for key, (_, first) in self._generators.items())
         if blocks and not all(_same_state(states[key], state) for key, state in before):
@@ -155,30 +155,31 @@ class Attributes:
         self._probed = states
 
     def changes(self) -> list[_Set]:
-        """The attributes that are others now than before."""
+        """The attributes whose values differ from those before the trace."""
         return [s for s in self._sets.values() if not same(s.old, held(s.block, s.name))]
 
     def undo(self) -> None:
-        """Puts attributes back to where they were."""
+        """Restores the attributes to their values before the trace."""
         for s in self._sets.values():
             _put(s.block, s.name, s.old)
 
     def rewind(self) -> None:
-        """Puts generators back to where they were."""
+        """Restores the generators to their states before the trace."""
         for generator, before in self._generators.values():
             if not _same_state(_state(generator), before):
                 _restore(generator, before)
 
 
 class _Set:
-    """An attribute that the program has set: its value before, and whether that had been read."""
+    """An attribute that the program has set: its old value, and whether that was read first (`carried`)."""
 
     def __init__(self, block: Any, name: str, old: Any, carried: bool, loc: Any, blocks: tuple[Any, ...]) -> None:
         self.block, self.name, self.old, self.carried, self.loc, self.blocks = block, name, old, carried, loc, blocks
 
 
 def check(log: Attributes) -> None:
-    """Raises StateChange for a program that a trace cannot stand for, having undone what it did; warns of the rest."""
+    """Raises StateChange, with all changes undone, for a program that reads an attribute and then changes it; warns
+    of attributes that will be set only while tracing."""
     changes = log.changes()
     carried = next((s for s in changes if s.carried), None)
     if carried is not None:
@@ -224,22 +225,22 @@ def _is_plain(value: Any) -> bool:
     return all(map(_is_plain, value)) if type(value) is tuple else type(value) in _PLAIN
 
 
-# What a block has under a name
+# Attributes of a block
 
 
 def held(block: Any, name: str) -> Any:
-    """What the block itself has under a name, in its dictionary or in a slot; MISSING if nothing."""
+    """The block's own attribute, from its `__dict__` or a slot; MISSING if it has none."""
     found = block.__dict__.get(name, MISSING)
     if found is MISSING and (slot := _slot(block, name)) is not None:
         try:
             found = slot.__get__(block)
         except AttributeError:
-            pass  # a slot that is empty
+            pass  # an empty slot
     return found
 
 
 def _put(block: Any, name: str, value: Any) -> None:
-    """Gives the block this under a name, or nothing if it is MISSING, unseen by `changed`."""
+    """Sets an attribute, or deletes it for MISSING, without a call of `changed`."""
     slot = _slot(block, name)
     if value is not MISSING:
         if slot is not None:
@@ -261,12 +262,12 @@ def _slot(block: Any, name: str) -> Any:
 def changed(block: Any, name: str, old: Any, caller: Any) -> None:
     """An attribute of a block has been set, or deleted, by the code of frame `caller`.
 
-    What gluonjit does itself to a block's attributes is no business of any trace.
+    Changes that gluonjit itself makes concern no trace.
     """
     if caller.f_globals.get("__name__", "").partition(".")[0] == "gluonjit":
         return
     new = held(block, name)
-    elsewhere = old is new is MISSING  # a property, which may keep it anywhere
+    elsewhere = old is new is MISSING  # a property, which may store its value anywhere
     trace = running.trace
     if trace is not None:
         if not elsewhere:
@@ -276,13 +277,13 @@ def changed(block: Any, name: str, old: Any, caller: Any) -> None:
 
 
 def deleting(block: Any, name: str) -> None:
-    """An attribute is about to be deleted: what comes of that shows whether it was there."""
+    """An attribute is about to be deleted. This counts as a read, as deletion fails if the attribute is missing."""
     if running.trace is not None:
         running.trace.attributes.read(block, name, MISSING)
 
 
 def _tell(block: Any, name: str, but: Attributes | None = None) -> None:
-    """Tells all who follow an attribute that it is another one now. The caller holds no lock."""
+    """Notifies the followers of an attribute that it has changed. The caller must not hold `_lock`."""
     followers = block.__dict__.get(READERS)
     for ref in followers.get(name, ()) if followers else ():
         log = ref()
@@ -290,7 +291,7 @@ def _tell(block: Any, name: str, but: Attributes | None = None) -> None:
             log.changed(block, name)
 
 
-# Seeing reads
+# Logging reads
 
 _observed: list[Any] = []
 """The class of blocks; see `observe`."""
@@ -301,13 +302,13 @@ if hasattr(os, "register_at_fork"):  # as in `random`
 
 
 def observe(cls: type) -> None:
-    """Has reads of attributes noted for objects of `cls`."""
+    """Makes `noted` log attribute reads of objects of `cls`."""
     _observed[:] = [cls]
 
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Within, attributes of blocks that this thread's trace reads are noted in its log."""
+    """A context in which attributes of blocks that this thread's trace reads are logged."""
     global _running
     with _lock:
         _running += 1
@@ -346,9 +347,9 @@ def _is_generator(value: Any) -> bool:
 
 
 def _state(generator: Any) -> Any:
-    """The state of a generator, or of the one behind the functions of `random` or `numpy.random`."""
+    """The state of a generator, or of the global one of the module `random` or `numpy.random`."""
     if isinstance(generator, random.SystemRandom):
-        return object()  # no state, and other numbers whenever it is asked
+        return object()  # it has no state; a new object makes it count as drawn from
     for method in ("getstate", "get_state"):  # Python's, NumPy's old ones
         if hasattr(generator, method):
             return getattr(generator, method)()

@@ -1,6 +1,7 @@
-"""Facts: what a traced program has learned of types. Its graph serves the signatures for which all facts hold.
+"""Facts: the guards of a trace, which are what the program learned of types while it ran.
 
-A fact is a kind and the entries that it is about; a table maps it to the value seen.
+The graph is valid for the signatures for which all facts hold. A fact is a kind and the entries that it is about; a
+table maps it to the value that the program saw.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ KINDS: dict[str, Callable[..., Any]] = {
     "same shape": lambda a, b: a.shape == b.shape,
     "same type": lambda a, b: a == b,
 }
-"""What can be seen, as functions of the entries' types."""
+"""The kinds of facts, as functions of the entries' types."""
 
 
 def value(fact: Fact, types: Mapping[Entry, TensorType]) -> Any:
-    """What the program would see if the types were these."""
+    """The fact's value for entries of these types."""
     kind, *entries = fact
     return KINDS[kind](*(types[e] for e in entries))

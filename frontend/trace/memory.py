@@ -1,8 +1,8 @@
-"""Memory while tracing: writes become functional updates, and views see them.
+"""Memory while tracing: writes become functional updates, which all views see.
 
-A `Cell` is the memory of one array; it holds an entry of the graph, its value now. A symbol is a handle: a cell, an
-offset and a shape, for all views in MXNet are contiguous. Writing through a handle gives its cell a new value, in which
-the handle's elements are replaced; other handles of the cell notice by its version, and read their elements anew.
+A `Cell` is the memory of one array; it holds its current value, an entry of the graph. A symbol is a handle: a cell, an
+offset and a shape, as all views in MXNet are contiguous. A write through a handle gives the cell a new value, in which
+the handle's elements are replaced; other handles see by the cell's version that they must extract their elements again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 class Cell:
     """`entry` is the value of the whole memory, `version` the number of writes so far.
 
-    `frame` says where it was made: in the program itself, or in the body of a loop or branch.
+    `frame` tells where the array was created: in the program itself, or in the body of a loop or branch.
     """
 
     __slots__ = ("entry", "frame", "version")
@@ -35,10 +35,10 @@ class Cell:
 
 
 def read(handle: TracedSymbol) -> Entry:
-    """The handle's elements now."""
+    """The current value of the handle's elements."""
     cell, frames = handle._cell, handle._recorder.frames
     seen = handle._seen
-    # What was read inside of a body that is over belongs to that body.
+    # A value that was extracted in the body of a loop or branch cannot be used after that body.
     if seen is None or seen[0] != cell.version or seen[2] not in frames:
         seen = handle._seen = (cell.version, _extract(handle), frames[-1])
     return seen[1]
@@ -69,7 +69,7 @@ def write(handle: TracedSymbol, value: Entry) -> None:
     if cell.frame is not recorder.frames[-1]:
         recorder.refuse(
             "a write inside of foreach, while_loop or cond to an array that was not made there cannot be compiled",
-            "hand the new value on as a state of the loop, or return it from the branch",
+            "pass the new value on as a state of the loop, or return it from the branch",
         )
     root = recorder.types[cell.entry]
     shape = recorder.types[value].shape
@@ -94,7 +94,7 @@ def write(handle: TracedSymbol, value: Entry) -> None:
 
 
 def _rows(shape: Shape, offset: int, size: int) -> tuple[int, int] | None:
-    """The range along the first axis that [offset, offset + size) is; None when it cuts through a row."""
+    """The rows (of the first axis) that elements [offset, offset + size) cover; None unless these are whole rows."""
     row = math.prod(shape[1:])
     if not shape or not row or offset % row or size % row:
         return None
@@ -102,17 +102,17 @@ def _rows(shape: Shape, offset: int, size: int) -> tuple[int, int] | None:
 
 
 def reshaped(recorder: Recorder, entry: Entry, shape: Sequence[int]) -> Entry:
-    """`entry` with this shape of equal size."""
+    """`entry` reshaped to a shape of the same size."""
     known = recorder.types[entry].shape
     if known == tuple(shape):
         return entry
     pin(recorder, entry)
     target = tuple(shape)
-    if not target or 0 in target:  # `Reshape` knows no rank of 0, and reads 0 as "keep"
+    if not target or 0 in target:  # `Reshape` cannot produce rank 0, and its code 0 means "keep"
         return recorder.emit("_np_reshape", [entry], {"newshape": target})[0]
     return recorder.emit("Reshape", [entry], {"shape": target})[0]
 
 
 def pin(recorder: Recorder, entry: Entry) -> None:
-    """Notes that the graph now depends on the shape of `entry`."""
+    """Records that the graph depends on the shape of `entry`."""
     recorder.note("shape", entry)

@@ -1,5 +1,7 @@
-"""What a trace sees of those who ask for it: a program and the arrays that it holds. Gluon's blocks and parameters are
-such."""
+"""The interfaces that tracing needs of its callers: a program, and the arrays that it holds.
+
+Gluon's blocks and parameters implement them.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,19 @@ Shape = tuple[int, ...]
 
 
 class Held(Protocol):
-    """An array that a program holds between calls, by a name; its shape may not be known before the first one."""
+    """A named array that a program holds between calls; its shape may be unknown until the first call."""
 
     name: str
     _data: Any
     """The NDArray; None until it is initialized."""
     _declared_shape: Shape | None
-    """What a graph from a file says of the shape; it counts where nothing else has told."""
+    """The shape that a graph from a file declares; used where nothing else determines it."""
     _var: Any
-    """What `var` has made, if anything."""
+    """The result of `var`, once it has been called."""
 
     @property
     def shape(self) -> Any:
-        """The shape; None where nothing is known, 0 for a dimension that is not."""
+        """The shape; None if nothing is known of it, 0 for an unknown dimension."""
 
     @shape.setter
     def shape(self, new: Shape) -> None: ...
@@ -34,40 +36,40 @@ class Held(Protocol):
     def dtype(self) -> Any: ...
 
     def data(self) -> Any:
-        """The NDArray; an error where there is none."""
+        """The NDArray; an error if it is not initialized."""
 
     def _value_on(self, device: Context | None) -> Any:
-        """The NDArray for arguments on a device (None: cpu(0)); an error where there is none."""
+        """The NDArray for arguments on a device (None: cpu(0)); an error if it has none there."""
 
     def _arrays(self) -> list[Any]:
         """The NDArrays of all devices."""
 
     def _reduce(self) -> Any:
-        """The NDArray for a file."""
+        """The NDArray to save to a file."""
 
     def var(self) -> Any:
         """The variable that stands for it in graphs."""
 
     def _release(self) -> int:
-        """Frees the array, if nothing else refers to it and it can be read again; how many bytes that frees."""
+        """Frees the array if nothing else refers to it and its file can be read again; the bytes that this frees."""
 
     def found_shape(self, shape: Shape) -> None:
-        """Completes the shape, and initializes the array if that waited for it."""
+        """Sets the inferred shape, and initializes the array if that was deferred."""
 
 
 class Program(Protocol):
-    """Something to trace: `hybrid_forward(F, *args, **held)`."""
+    """What can be traced: an object with `hybrid_forward(F, *args, **held)`."""
 
     _fast_call: Callable[..., Any] | None
-    """Compiled code that would be called past a running trace; the next call sets it again."""
+    """Compiled code that calls go to directly, without looking for a running trace; the next call sets it again."""
 
     @property
     def _children(self) -> Mapping[str, Any]:
-        """The programs inside it, by attribute."""
+        """The programs inside it, by attribute name."""
 
     @property
     def _reg_params(self) -> Mapping[str, Any]:
-        """What it holds itself, by attribute."""
+        """The `Held` arrays of its own, by attribute name."""
 
     @property
     def name(self) -> str: ...
@@ -76,7 +78,7 @@ class Program(Protocol):
     def hybrid_forward(self) -> Callable[..., Any]: ...
 
     def name_scope(self) -> AbstractContextManager[Any]:
-        """Within, nodes get names of this program."""
+        """A context in which new nodes get this program's name prefix."""
 
     def collect_params(self) -> Any:
-        """All that it and its children hold, by name."""
+        """The `Held` arrays of it and its children, by name."""

@@ -1,8 +1,8 @@
-"""A running trace: the typed graph that `hybrid_forward` makes while it runs on `TracedSymbol`s.
+"""A running trace: the typed graph that `hybrid_forward` builds while it runs on `TracedSymbol`s.
 
-Every operator applied is a node here, in program order, with the type of each output. What the program learns of
-types (a shape, a length, which of two operators `+` means) is noted as a *fact*; another signature may use the same
-graph as long as the facts hold for it.
+Every operator becomes a node, in program order, with the type of each output. What the program learns of types (a
+shape, a length, which of two operators `+` means) is recorded as a *fact*; the graph is valid for another signature
+if all facts hold for it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ OUTLIVED = (
 
 
 class Recorder:
-    """What `current_trace()` gives while a trace runs.
+    """The running trace; `current_trace()` returns it.
 
-    `training` and `context` are the mode it was started in and its arguments' device. `nodes` are the operators in
-    program order; `types` the types of all entries, except those that depend on a parameter whose shape is not known
-    yet: these are in `partial`.
+    `training` is the mode in which the trace started, `context` the arguments' device. `nodes` are the operators in
+    program order; `types` has the types of all entries except for those that depend on a parameter of unknown shape,
+    which are in `partial`.
     """
 
     def __init__(self, block: Program, training: bool, context: Context) -> None:
@@ -58,29 +58,29 @@ class Recorder:
         self.context = context
         self.nodes: list[Node] = []
         self.frames: list[object] = [object()]
-        """The program itself, then the bodies of loops and branches that it is in; see `memory.Cell`."""
+        """The program, then the enclosing bodies of loops and branches, innermost last; see `memory.Cell`."""
         self.modes: dict[Node, bool] = {}
         self._assumed: list[tuple[Entry, Entry]] = []
-        """Pairs of arrays taken to have one shape before it was known."""
+        """Pairs of arrays that were assumed to have the same shape while it was unknown."""
         self._table = TypeTable(self._found)
         self.types = self._table.types
         self.partial = self._table.partial
         self.facts: dict[Fact, Any] = {}
         self.mode_fact = False
+        """Whether the program asked for the training mode."""
         self.context_fact = False
-        """Whether the program has asked where its arguments are."""
-        """Whether the program asked for the mode."""
+        """Whether the program asked for the arguments' device."""
         self.blocks: list[Program] = []
-        """Those whose `hybrid_forward` is running, innermost last."""
+        """The programs whose `hybrid_forward` is running, innermost last."""
         self.inputs: dict[Cell, tuple[Entry, Any]] = {}
-        """Cells from outside: the variable, and what it stands for (argument's position, Held or NDArray)."""
+        """The memory of graph inputs: the variable, and its origin (an argument's position, a Held or an NDArray)."""
         self.constants: dict[Node, np.ndarray] = {}
         self._parameters: dict[Held, TracedSymbol] = {}
         self._captured: dict[Any, TracedSymbol] = {}
         self._owners: dict[int, Held] | None = None
         self.attributes = Attributes()
         self.probes = False
-        """Whether to look after every operator for random numbers that the program has drawn."""
+        """Whether to check after every operator if the program has drawn random numbers from Python or NumPy."""
 
     # Inputs
 
@@ -97,11 +97,11 @@ class Recorder:
         return _alike(x, self._input(name, type_of(x._array), position))
 
     def variable(self, handle: TracedSymbol) -> Entry:
-        """The variable behind an array from outside, which holds its value before the call."""
+        """The variable of a graph input, whose value is the one before the call."""
         return self.inputs[handle._cell][0]
 
     def parameter(self, param: Held) -> TracedSymbol:
-        """The variable of an array that the program holds; the same one each time."""
+        """The symbol of an array that the program holds; the same one each time."""
         found = self._parameters.get(param)
         if found is None:
             (entry,) = param.var()._heads
@@ -120,7 +120,8 @@ class Recorder:
         return found
 
     def capture(self, x: NDArray) -> TracedSymbol:
-        """An array from outside: an input of the graph, by reference; a parameter's array is that parameter."""
+        """Captures an array from outside the program: an input of the graph, by reference. For a parameter's array,
+        this is the parameter's symbol."""
         if self._owners is None:
             known = (p for p in self.block.collect_params().values() if p._data is not None)
             self._owners = {id(array): p for p in known for array in p._arrays()}
@@ -136,12 +137,12 @@ class Recorder:
         return found
 
     def uses(self, x: NDArray) -> bool:
-        """Whether an array from outside, or a parameter's, has been captured."""
+        """Whether the trace reads this array, as a captured one or as a parameter's."""
         known = (p for p in self._parameters if p._data is not None)
         return _elements(x) in self._captured or any(x is own for p in known for own in p._arrays())
 
     def constant(self, value: np.ndarray) -> TracedSymbol:
-        """An array that the program makes anew in every call, always with this value."""
+        """A new array in each call, always with this value."""
         node = Node(None, f"constant{len(self.constants)}", {}, loc=self.loc())
         array = np.array(value, order="C")
         array.setflags(write=False)
@@ -150,7 +151,7 @@ class Recorder:
         return TracedSymbol(self, Cell((node, 0), self.frames[-1]), 0, array.shape)
 
     def adopt(self, value: Any) -> Any:
-        """An NDArray, or a parameter's variable, as symbol of this trace; anything else as it is."""
+        """The symbol of this trace for an NDArray or a parameter's variable; any other value unchanged."""
         if isinstance(value, NDArray):
             return self.capture(value)
         if type(value) is Symbol:
@@ -160,7 +161,7 @@ class Recorder:
         return value
 
     def lift(self, value: Any) -> TracedSymbol:
-        """`value` as symbol of this trace; MXNetError for a symbol that does not belong here."""
+        """`value` as a symbol of this trace; MXNetError for a symbol of another graph."""
         value = self.adopt(value)
         if not isinstance(value, TracedSymbol):
             raise MXNetError(f"Unknown input to HybridBlock: {', '.join(value.list_inputs())}")
@@ -171,7 +172,7 @@ class Recorder:
     # Blocks
 
     def call(self, block: Program, args: Sequence[Any]) -> Any:
-        """`block(*args)` as part of this trace: its `hybrid_forward` on symbols. Other arguments pass as they are."""
+        """Records `block(*args)`: runs its `hybrid_forward` on symbols. Arguments other than arrays stay unchanged."""
         params = {name: self.parameter(p) for name, p in block._reg_params.items()}
         self._probe()
         self.blocks.append(block)
@@ -192,7 +193,7 @@ class Recorder:
         return user_loc(self.blocks[-1].name if self.blocks else "")
 
     def concerns(self, operands: Sequence[Any]) -> bool:
-        """Whether an operator on these belongs into the trace, and not into an untyped graph beside it."""
+        """Whether an operator on these operands is part of the trace, rather than of an untyped graph."""
         given = [x for x in operands if x is not None]
         return not given or any(isinstance(x, TracedSymbol) or not isinstance(x, Symbol) for x in given)
 
@@ -206,7 +207,7 @@ class Recorder:
         attr: Mapping[str, str] | None = None,
         hint: str | None = None,
     ) -> Any:
-        """Runs an operator on arrays of the trace, as `mx.nd` would: its visible results, or `out` with them in it."""
+        """Records an operator with the semantics of `mx.nd`. Returns its visible results, or writes them to `out`."""
         if op.imperative_only:
             self.refuse(f"{op.name} cannot be compiled: {op.imperative_only}", for_value=True)
         by_name = {key: value for key, value in attrs.items() if isinstance(value, Symbol)}
@@ -236,11 +237,11 @@ class Recorder:
         return symbols[0] if len(symbols) == 1 else symbols
 
     def array_function(self, name: str) -> Any:
-        """The function `name` of `mx.nd`, which records like any other; None if there is none."""
+        """The function `name` of `mx.nd`, which records its operators in the trace; None if there is none."""
         return getattr(ndarray, name, None)
 
     def fresh(self, entry: Entry) -> TracedSymbol:
-        """The array of memory of its own that holds `entry`."""
+        """A new array, in memory of its own, with the value `entry`."""
         type = self.types.get(entry)
         return TracedSymbol(self, Cell(entry, self.frames[-1]), 0, type.shape if type else None)
 
@@ -254,7 +255,7 @@ class Recorder:
         attr: Mapping[str, str] | None = None,
         hint: str | None = None,
     ) -> list[Entry]:
-        """Appends a node; its visible outputs. Raises MXNetError when the operands do not fit."""
+        """Appends a node and returns its visible outputs. MXNetError if the operator does not accept the operands."""
         if running.running.trace is not self:
             raise MXNetError(OUTLIVED)
         if isinstance(op, str):
@@ -271,9 +272,9 @@ class Recorder:
         self._table.add(node)
 
     def graft(self, graph: Symbol, inputs: Mapping[str, Any]) -> list[TracedSymbol]:
-        """The outputs of a finished graph on arrays of the trace, by variable; its nodes become the trace's.
+        """Copies the nodes of a finished graph into the trace, with `inputs` for its variables; returns the outputs.
 
-        MXNetError for a variable that `inputs` lacks, and for operands that do not fit.
+        MXNetError for a variable that `inputs` lacks, and for operands that an operator does not accept.
         """
         if running.running.trace is not self:
             raise MXNetError(OUTLIVED)
@@ -303,12 +304,11 @@ class Recorder:
     def record_body(
         self, variables: Sequence[Node], alike: Sequence[TracedSymbol], scanned: int, function: Callable[..., Any]
     ) -> tuple[list[Entry], list[bool], Any, list[Node], bool]:
-        """Runs `function(*variables) -> (results, forms)`: (results, which of them are arrays of `mx.np`, forms, its
-        operators, whether it asked for types).
+        """Runs `function(*variables) -> (results, forms)`. Returns (results, which of them are arrays of `mx.np`,
+        forms, the operators recorded, whether the body depends on types).
 
-        Each variable is like an array of `alike`, the first `scanned` of them like a row of it.
-
-        Its operators do not become part of the program. Arrays from outside can be read in it, and not written to.
+        Each variable has the type of its array in `alike`; the first `scanned` ones that of one row of it. The body's
+        operators are not added to the program. The body can read arrays from outside, but not write to them.
         """
         outer, before, assumed = self.nodes, set(self.facts), len(self._assumed)
         handles = []
@@ -328,7 +328,7 @@ class Recorder:
         finally:
             self.frames.pop()
             self.nodes = outer
-        # What was seen of the body's own arrays follows from the types of what it is given.
+        # Facts of the body's own arrays follow from the types of its operands, on which `sensitive` puts facts.
         inner = {*program, *variables}
         seen = [fact for fact in self.facts if fact not in before and any(e[0] in inner for e in fact[1:])]
         for fact in seen:
@@ -346,7 +346,8 @@ class Recorder:
         attrs: Mapping[str, Any],
         sensitive: bool,
     ) -> list[TracedSymbol]:
-        """The outputs of a node that holds graphs; `sensitive`: these depend on the types of its operands."""
+        """Appends a loop or branch whose bodies are `graphs`; returns its outputs. `sensitive`: the graphs are valid
+        only for operands of these types."""
         node = control_node(op, graphs, [*map(read, given), *captured], attrs, self.loc())
         self._append(node)
         if sensitive:
@@ -373,7 +374,7 @@ class Recorder:
         return TensorType(dtype(param.dtype), shape)
 
     def deferred(self) -> dict[Held, Shape]:
-        """The parameters without data, and the shapes found for them; MXNetError when one stays unknown."""
+        """The inferred shapes of the uninitialized parameters; MXNetError if one stays unknown."""
         found = {}
         for param, handle in self._parameters.items():
             if param._data is None:
@@ -390,13 +391,13 @@ class Recorder:
     # Facts
 
     def note(self, kind: str, *entries: Entry) -> Any:
-        """What `kind` of fact holds of these entries; the graph depends on it from now on."""
+        """The value of a fact of this kind about these entries, recorded as a guard of the graph."""
         fact = (kind, *entries)
         self.facts[fact] = seen = facts.value(fact, self.types)
         return seen
 
     def type(self, handle: TracedSymbol) -> TensorType:
-        """The type of an array, without noting a fact. TraceError while it depends on a parameter of unknown shape."""
+        """The type of an array, without recording a fact. TraceError if it depends on a parameter of unknown shape."""
         entry = read(handle)
         if entry not in self.types:
             self.refuse(
@@ -406,25 +407,25 @@ class Recorder:
         return self.types[entry]
 
     def ask(self, kind: str, handle: TracedSymbol) -> Any:
-        """A fact about an array's type, for the program to see."""
+        """The value of a fact about an array's type, which the program asked for."""
         self.type(handle)
         return self.note(kind, read(handle))
 
     def same_shape(self, a: TracedSymbol, b: TracedSymbol) -> bool:
-        """Whether the shapes are equal, noted if so; what is done for different shapes is right for equal ones, too."""
+        """Whether the shapes are equal. Only equality is a fact: a broadcasting operator also suits equal shapes."""
         x, y = read(a), read(b)
         if x in self.partial or y in self.partial:
             self._assumed.append((x, y))
-            return True  # shapes are found from this: symbols of one shape is what MXNet means by `+`
+            return True  # MXNet's symbolic `+` requires equal shapes, from which the unknown ones are inferred
         equal = self.types[x].shape == self.types[y].shape
         if equal:
             self.note("same shape", x, y)
         return equal
 
     def refuse(self, what: str, instead: str = "", for_value: bool = False) -> NoReturn:
-        """Raises the TraceError about something that cannot be compiled, with the user's line.
+        """Raises a TraceError about something that cannot be compiled, with the user's line.
 
-        `for_value`: ValueNeeded, for nothing is wrong but that a value is not known.
+        `for_value`: raises ValueNeeded instead, for a program that is correct but needs an array's value.
         """
         advice = f"\n  write instead: {instead}" if instead else ""
         text = f"{what}{quote(self.loc())}{advice}"
@@ -436,11 +437,11 @@ class Recorder:
 
 
 def _alike(x: NDArray, handle: TracedSymbol) -> Any:
-    """A new symbol as the kind that `x` is: of `mx.nd` or of `mx.np`."""
+    """A new symbol, turned into the kind of `x` (`mx.nd` or `mx.np`)."""
     return as_np(handle) if x._numpy else handle
 
 
 def _elements(x: NDArray) -> Any:
-    """A key for the elements of an array: views of the same are one input, so that each sees writes to the others."""
+    """A key for the memory of an array: views of the same elements are one input, so that each sees all writes."""
     array = x._array
     return (array.__array_interface__["data"][0], array.shape, array.dtype) if array.size else id(x)

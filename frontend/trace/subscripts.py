@@ -1,8 +1,8 @@
 """`x[key]` and `x[key] = value` while tracing.
 
-What a key means is worked out on shapes by `ndarray.index_keys`, as imperatively. A basic key is a `slice`, or a view
-where NDArray has one. A constant index array becomes a gather from the flattened array, for the positions are known;
-an index that is itself an array of the trace becomes `take`.
+`ndarray.index_keys` interprets a key on shapes, as it does for arrays. A basic key becomes a `slice`, or a view where
+NDArray makes one. A constant index array becomes a gather from the flattened array, at known positions; an index that
+is itself an array of the trace becomes `gather_nd`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Shape = tuple[int, ...]
 
 
 def get(x: TracedSymbol, key: Any) -> Any:
-    """`x[key]`: a view when the elements are contiguous and the key basic, else a copy."""
+    """`x[key]`: a view if the key is basic and its elements are contiguous, else a copy."""
     recorder = x._recorder
     shape = x.shape
     if key == () if isinstance(key, tuple) else key is Ellipsis or _is_whole(key):
@@ -54,7 +54,7 @@ def get(x: TracedSymbol, key: Any) -> Any:
 
 
 def get_as_numpy(x: TracedSymbol, key: Any) -> Any:
-    """`x[key]` by NumPy's rules: no axes may be left, and bools are masks."""
+    """`x[key]` by NumPy's rules: the result may have rank 0, and bools are masks."""
     recorder = x._recorder
     shape = x.shape
     if _traced_parts(key):
@@ -70,7 +70,7 @@ def get_as_numpy(x: TracedSymbol, key: Any) -> Any:
 
 
 def _take_as_numpy(x: TracedSymbol, parts: tuple[Any, ...]) -> Any:
-    """`_take`, where index arrays of rank 0 count as whole numbers do: what they index is no axis of the result."""
+    """`_take`, where index arrays of rank 0 act like integers: they remove the axis that they index."""
     recorder = x._recorder
     vectors: list[Any] = []
     for part in parts:
@@ -104,7 +104,7 @@ def put(x: TracedSymbol, key: Any, value: Any) -> None:
         positions = _positions(meaning, shape)
         new = _fitted(x, value, positions.shape, ())
         flat = reshaped(recorder, read(x), (math.prod(shape),))
-        # Take from old and new elements one after the other; of several writes to a place the last one counts.
+        # Take from the concatenation of old and new elements; if several write to one position, the last one wins.
         source = np.arange(math.prod(shape))
         source[positions.reshape(-1)] = math.prod(shape) + np.arange(positions.size)
         both = recorder.emit("Concat", [flat, reshaped(recorder, new, (positions.size,))], {"dim": 0})[0]
@@ -147,7 +147,7 @@ def _flat(start: Sequence[int], shape: Shape) -> int:
 
 
 def _bounds(meaning: Basic) -> dict[str, Any]:
-    """begin, end and step of `slice` and its like; None is an end beyond the first element."""
+    """begin, end and step of `slice` and similar operators; None is an end before the first element."""
     ends = [b + n * s for b, n, s in zip(meaning.start, meaning.size, meaning.step)]
     attrs: dict[str, Any] = {"begin": meaning.start, "end": tuple(e if e >= 0 else None for e in ends)}
     if any(step != 1 for step in meaning.step):
@@ -156,7 +156,7 @@ def _bounds(meaning: Basic) -> dict[str, Any]:
 
 
 def _sliced(x: TracedSymbol, meaning: Basic) -> Entry:
-    """The elements of a basic key, with every axis kept."""
+    """The elements of a basic key, keeping the axes that integers index."""
     recorder, entry = x._recorder, read(x)
     shape = x._type.shape
     cut = [axis for axis, n in enumerate(shape) if (meaning.size[axis], meaning.step[axis]) != (n, 1)]
@@ -175,7 +175,7 @@ def _sliced(x: TracedSymbol, meaning: Basic) -> Entry:
 
 
 def _positions(meaning: Advanced, shape: Shape) -> np.ndarray:
-    """Row-major positions of the elements that an advanced key means, in the result's shape."""
+    """Row-major positions of the elements that an advanced key selects, in the result's shape."""
     positions = np.arange(math.prod(shape)).reshape(shape)[meaning.key]
     for axis in meaning.new_axes:
         positions = np.expand_dims(positions, axis)
@@ -189,9 +189,9 @@ def _gather(x: TracedSymbol, positions: np.ndarray) -> Entry:
 
 
 def _take(x: TracedSymbol, key: Any) -> Any:
-    """`x[key]` with index arrays whose values are not known: one of them and slices, or several for the first axes.
+    """`x[key]` with index arrays of unknown values: one of them and slices, or several for the first axes.
 
-    By `gather_nd`, which counts negative positions from the end, and raises an error for those out of bounds.
+    Uses `gather_nd`, which counts negative positions from the end, and raises an error for those out of bounds.
     """
     recorder = x._recorder
     parts = key if isinstance(key, tuple) else (key,)
@@ -203,7 +203,7 @@ def _take(x: TracedSymbol, key: Any) -> Any:
     source = get(x, rest) if slices else x
     index = recorder.emit("expand_dims", [_index(x, parts[axis])], {"axis": 0})[0]
     whole = read(source)
-    if axis:  # the axis is brought to the front, and those of the index back to where it was
+    if axis:  # move the indexed axis to the front, and the result's index axes back to its place
         pin(recorder, whole)
         order = (axis, *(k for k in range(len(recorder.types[whole].shape)) if k != axis))
         whole = recorder.emit("transpose", [whole], {"axes": order})[0]
@@ -216,7 +216,7 @@ def _take(x: TracedSymbol, key: Any) -> Any:
 
 
 def _scatter(x: TracedSymbol, key: Any, value: Any) -> None:
-    """`x[key] = value` for index arrays whose values are not known, for the first axes."""
+    """`x[key] = value` with index arrays of unknown values for the first axes."""
     recorder = x._recorder
     shape = x.shape
     parts = key if isinstance(key, tuple) else (key,)
@@ -228,11 +228,11 @@ def _scatter(x: TracedSymbol, key: Any, value: Any) -> None:
 
 
 def _tuples(x: TracedSymbol, parts: Sequence[Any]) -> Entry:
-    """Index arrays for the first axes, broadcast together, as `gather_nd` takes them: along a new first axis."""
+    """Index arrays for the first axes as one operand of `gather_nd`: broadcast, and stacked along a new first axis."""
     recorder = x._recorder
     if any(part is None or part is Ellipsis or isinstance(part, slice) for part in parts):
         recorder.refuse(
-            "an index that mixes arrays of unknown values with slices in this way cannot be compiled",
+            "an index that combines arrays of unknown values with slices, None or ... in this way cannot be compiled",
             "F.take(x, index, axis=…), F.pick or F.gather_nd",
         )
     indices = [_index(x, part) for part in parts]
@@ -244,7 +244,7 @@ def _tuples(x: TracedSymbol, parts: Sequence[Any]) -> Entry:
 
 
 def _index(x: TracedSymbol, part: Any) -> Entry:
-    """One index array, as integers: fractions are dropped."""
+    """One index array, as integers; fractions are truncated."""
     recorder = x._recorder
     if not isinstance(part, Array):
         return read(recorder.constant(np.atleast_1d(whole_numbers(part))))
@@ -264,7 +264,7 @@ def _cast(recorder: Recorder, entry: Entry, dtype: DType) -> Entry:
 
 
 def _fitted(x: TracedSymbol, value: Any, shape: Shape, squeeze: Sequence[int]) -> Entry:
-    """`value` as an entry of x's element type and of `shape`: cast and broadcast, leading axes of length 1 dropped."""
+    """`value` cast to x's element type and broadcast to `shape`; surplus leading axes of length 1 are dropped."""
     recorder = x._recorder
     dtype = recorder.ask("dtype", x)
     if not isinstance(value, Array):
@@ -276,7 +276,7 @@ def _fitted(x: TracedSymbol, value: Any, shape: Shape, squeeze: Sequence[int]) -
     pin(recorder, entry)
     if own == shape:
         return entry
-    # The rule is `fit`'s; on a stand-in that takes no memory it says what becomes of the axes, or that nothing fits.
+    # Runs `fit`, which has the rule, on a stand-in of one byte, for its error if the value does not fit.
     stand_in = np.broadcast_to(np.zeros((), np.int8), own)
     fit(stand_in, shape, squeeze)
     if 0 in shape:  # which `broadcast_to` takes for "as it is"

@@ -1,7 +1,7 @@
-"""`TracedSymbol`: a symbol whose type is known, so that it does whatever an NDArray does.
+"""`TracedSymbol`: a symbol of known type, with the whole interface of an NDArray.
 
-It prints as a symbol and records instead of computing; apart from that, its methods mean what NDArray's mean,
-in-place operators, views and indexing included. What needs a value raises TraceError.
+It prints as a symbol, and records instead of computing. Otherwise its methods have NDArray's semantics, including
+in-place operators, views and indexing. What needs an element's value raises TraceError.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ USE_WHERE = (
 class TracedSymbol(Symbol):
     """A handle on memory of a running trace: a cell, an offset in elements and a shape (see `memory`).
 
-    `_seen` is the cell's version at the last reading, what was read, and in which frame.
+    `_seen` caches the last `read`: the cell's version, the entry, and the frame in which it was read.
     """
 
     __slots__ = ("_cell", "_offset", "_recorder", "_seen", "_shape")
@@ -54,7 +54,7 @@ class TracedSymbol(Symbol):
 
     @property
     def _type(self) -> TensorType:
-        """Its type, without noting that it was asked for."""
+        """The type, without recording a fact."""
         return self._recorder.type(self)
 
     # Facts about its type
@@ -112,7 +112,7 @@ class TracedSymbol(Symbol):
     # Views and copies
 
     def view(self, offset: int, shape: tuple[int, ...], entry: Entry | None = None) -> TracedSymbol:
-        """A handle on elements [offset, …) of this one, which have the value `entry` now, if that is known."""
+        """A handle on the elements from `offset` on; `entry` is their current value, if it is known."""
         handle = TracedSymbol(self._recorder, self._cell, self._offset + offset, shape)
         if entry is not None:
             handle._seen = (self._cell.version, entry, self._recorder.frames[-1])
@@ -146,15 +146,15 @@ class TracedSymbol(Symbol):
         if math.prod(after) != before.size:
             raise ValueError(f"Cannot reshape array of size {before.size} into shape {shape}")
         if after == before.shape:
-            self._recorder.ask("shape", self)  # in another shape, this view would be another
+            self._recorder.ask("shape", self)  # for arrays of another shape, the view would have another shape
         return self.view(0, after, entry)
 
     def flatten(self, inplace: bool = False, **kwargs: Any) -> Any:
-        """Keeps the first axis and joins the others; a view when `inplace`."""
+        """Keeps the first axis and merges the others; a view if `inplace`."""
         return self.reshape((0, -1)) if inplace else super().flatten(**kwargs)
 
     def expand_dims(self, axis: int, inplace: bool = False, **kwargs: Any) -> Any:
-        """Inserts an axis of size 1; a view when `inplace`."""
+        """Inserts an axis of size 1; a view if `inplace`."""
         if not inplace:
             return super().expand_dims(axis, **kwargs)
         shape = list(self.shape)
@@ -162,7 +162,7 @@ class TracedSymbol(Symbol):
         return self.reshape(shape)
 
     def squeeze(self, axis: Any = None, inplace: bool = False, **kwargs: Any) -> Any:
-        """Drops axes of size 1; a view when `inplace`."""
+        """Drops axes of size 1; a view if `inplace`."""
         result = super().squeeze(axis, **kwargs)
         return self.reshape(result.shape) if inplace else result
 
@@ -178,7 +178,7 @@ class TracedSymbol(Symbol):
         return Symbol.broadcast_like(self._of_rank(other.ndim) if known else self, other, *args, **kwargs)
 
     def _of_rank(self, rank: int) -> TracedSymbol:
-        """The array with as many axes of size 1 in front as it lacks of `rank`."""
+        """The array with axes of size 1 added in front up to `rank`."""
         if read(self) not in self._recorder.types:
             return self
         x = self
@@ -187,24 +187,24 @@ class TracedSymbol(Symbol):
         return x
 
     def detach(self) -> TracedSymbol:  # type: ignore[override]
-        """A view that gradients do not pass."""
+        """A view that blocks gradients."""
         entry = self._recorder.emit("BlockGrad", [read(self)], {})[0]
         return self.view(0, self._type.shape, entry)
 
     def as_in_context(self, context: Any) -> TracedSymbol:  # type: ignore[override]
-        """Itself: there is one memory."""
+        """The array itself: all contexts share one memory."""
         return self
 
     as_in_ctx = as_in_context
 
     def tostype(self, stype: str) -> TracedSymbol:
-        """A copy; only dense arrays exist."""
+        """A copy; only dense arrays are supported."""
         if stype != "default":
             raise MXNetError(f"storage type {stype} is not supported: only dense arrays are")
         return self.copy()
 
     def copy(self) -> TracedSymbol:  # type: ignore[override]
-        """An array of its own with the same elements."""
+        """A new array with the same elements."""
         return self._recorder.fresh(read(self))
 
     __copy__ = copy  # type: ignore[assignment]
@@ -229,7 +229,7 @@ class TracedSymbol(Symbol):
         return other
 
     def astype(self, dtype: Any, copy: bool = True, **kwargs: Any) -> TracedSymbol:
-        """Converted to `dtype`; itself when that changes nothing and `copy` is False."""
+        """The array converted to `dtype`; the array itself if it has that type and `copy` is False."""
         name = dtype_name(dtype)
         if not copy and self.dtype == ir_dtype(name).numpy.type:
             return self
@@ -248,7 +248,8 @@ class TracedSymbol(Symbol):
     # Arithmetic
 
     def _arithmetic(self, what: str, other: Any, numbers: Any = Number, reverse: bool = False) -> Any:
-        """As `mx.nd`: different shapes broadcast, numbers are NDArray's. Equal shapes give MXNet's symbolic node."""
+        """Follows `mx.nd`: different shapes broadcast, and numbers are of the types that NDArray accepts. For equal
+        shapes the node is the one that MXNet's symbols make."""
         operands, op, hint, attrs = self._sign(what, other, reverse)
         return self._recorder.invoke(registry.get(op), operands, attrs, hint=hint)
 
@@ -321,11 +322,11 @@ class TracedSymbol(Symbol):
 
     @property
     def _array(self) -> NoReturn:
-        """Where an NDArray has its elements: functions written for those arrive here."""
+        """TraceError: here an NDArray has its elements, which functions written for NDArrays read."""
         self._value("this function")
 
     def slice_assign(self, rhs: Any, begin: Any, end: Any, step: Any = None) -> TracedSymbol:
-        """Writes `rhs` to the box from `begin` to `end`. Returns itself."""
+        """Writes `rhs` to `self[begin:end:step]`, with an entry per axis. Returns the array itself."""
         self[tuple(slice(*parts) for parts in zip(begin, end, step or (None,) * len(begin)))] = rhs
         return self
 

@@ -1,6 +1,6 @@
-"""`trace(program, args)`: runs `hybrid_forward` once on symbols whose types are known, and returns a `Trace`.
+"""`trace(program, args)`: runs `hybrid_forward` once on symbols of known type, and returns a `Trace`.
 
-The graph of a trace is untyped: `Trace.graph` types it for any signature for which the recorded facts hold.
+A trace stores its graph untyped; `Trace.graph` types it for any signature for which the recorded facts hold.
 """
 
 from __future__ import annotations
@@ -30,26 +30,25 @@ from gluonjit.trace.recorder import Recorder
 def flatten(args: Any) -> tuple[list[NDArray], Any]:
     """The arrays in the arguments of a call, and the arguments' form (hashable, see `language.forms`).
 
-    ValueError for anything that is no NDArray, None, list or tuple.
+    ValueError for anything that is not an NDArray, None, a list or a tuple.
     """
     return forms.flatten(args, lambda value: isinstance(value, NDArray), "input")
 
 
 class Trace:
-    """The graph that `hybrid_forward` made, and what must hold for it to serve another signature.
+    """The graph that `hybrid_forward` recorded, and the guards under which it is valid for another signature.
 
     * `symbol`: all outputs, as an untyped Symbol.
     * Graph inputs in order: the arguments' arrays; `params` (`Held`); `captured` (NDArrays, by reference);
       and, if operators draw random numbers, the key.
     * `writes`: positions among these inputs of the arrays that the program writes to, in the order of the graph's
-      `updates`. When there are any, `alias_pattern` of a call's arrays must equal `aliases`.
+      `updates`. If there are any, `alias_pattern` of a call's arrays must equal `aliases`.
     * `in_kinds` and `out_kinds` say which of the arguments' arrays and of the results are `mx.np.ndarray`s.
-    * `form` is the arguments' (see `flatten`), `input_names` what their arrays are called; `out_form` is the result's,
-      `rebuild` makes a result from output arrays.
-    * `out_views`: the outputs that are memory of an input: its position among the inputs, and at which of its elements
-      they start.
-    * `facts`: what the program asked of types; `training` the mode it ran in, which is a fact if `mode_fact`;
-      `context` the arguments' device, which is one if `context_fact`.
+    * `form` is the nesting of the arguments (see `flatten`), `input_names` the names of their arrays; `out_form` is
+      the nesting of the result, which `rebuild` makes from output arrays.
+    * `out_views`: for each output that is a view of an input, the input's position and the view's offset in elements.
+    * `facts`: what the program learned of types; `training`: the mode it ran in, a guard if `mode_fact`; `context`:
+      the arguments' device, a guard if `context_fact`.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Trace:
         self._modes = recorder.modes
         self._program = recorder.nodes
         written = [(entry, cell.entry) for cell, (entry, _) in recorder.inputs.items() if cell.entry != entry]
-        # Operators whose result nothing uses are dropped here; random ones among them still count their streams.
+        # Operators without a use are dropped from the graph; random ones still count in `_program`'s stream numbers.
         live = set(post_order([*outputs, *(new for _, new in written)]))
         self._nodes = [n for n in live if n.op is None] + [n for n in recorder.nodes if n in live]
         # `holds` infers what facts are about; an empty view is of an array without needing its elements.
@@ -102,12 +101,12 @@ class Trace:
 
     @property
     def captured_variables(self) -> dict[Node, NDArray]:
-        """The variables that stand for NDArrays from outside, and these."""
+        """The captured NDArrays, by the variables that stand for them in the graph."""
         return {entry[0]: x for entry, x in self._captured}
 
     @property
     def pinned_shapes(self) -> dict[Entry, tuple[int, ...]]:
-        """The shapes that the graph depends on, of its entries."""
+        """The entries on whose shape the graph depends, with these shapes."""
         reshaped = {(node, 0): node.parsed["shape"] for node in self._nodes if node.op and node.op.name == "Reshape"}
         plain = {entry: shape for entry, shape in reshaped.items() if all(n > 0 for n in shape)}
         return plain | {fact[1]: shape for fact, shape in self.facts.items() if fact[0] == "shape"}
@@ -124,18 +123,18 @@ class Trace:
         return forms.rebuild(self.out_form, outputs)
 
     def input_types(self, types: Sequence[TensorType]) -> list[TensorType]:
-        """The types of all graph inputs but the random key, given those of the arguments."""
+        """The types of all graph inputs except for the random key, given those of the arguments."""
         held = [type_of(p._data._array) if p._data is not None else _declared(p) for p in self.params]
         return [*types, *held, *(type_of(x._array) for x in self.captured)]
 
     def holds_on(self, device: Context | None) -> bool:
-        """Whether the same graph is right for arguments on this device (None: cpu(0))."""
+        """Whether the graph is valid for arguments on this device (None: cpu(0))."""
         return not self.context_fact or self.context == (device or cpu(0))
 
     def holds(self, types: Sequence[TensorType], training: bool) -> bool:
-        """Whether the same graph is right for arguments of these types, in this mode.
+        """Whether the graph is valid for arguments of these types, in this mode.
 
-        Types are inferred anew on the untyped graph, and compared with what the program saw of them.
+        Infers the types of the untyped graph again, and compares them with the facts that the program saw.
         """
         if self.mode_fact and training != self.training:
             return False
@@ -153,15 +152,15 @@ class Trace:
                     results = node.op.infer([table[e] for e in node.inputs], attrs)
                     table.update({(node, k): t for k, t in enumerate(results)})
         except (IRError, MXNetError):
-            return False  # tracing anew says what is wrong, at the user's line
+            return False  # tracing again reports the error, with the user's line
         return all(facts.value(fact, table) == found for fact, found in self.facts.items())
 
     def streams(self, training: bool) -> int:
-        """How many random streams a call consumes."""
+        """The number of random streams that a call consumes."""
         return stream_numbers(self._program, training, self._modes)[1]
 
     def graph(self, types: Sequence[TensorType], training: bool) -> Graph:
-        """The graph of level `traced` for arguments of these types. MXNetError when an operator does not fit them."""
+        """The graph of level `traced` for arguments of these types. MXNetError if an operator does not accept them."""
         return lower(
             self.name,
             list(zip(self._inputs, self.input_types(types))),
@@ -180,9 +179,9 @@ def _declared(param: Held) -> TensorType:
 
 
 def alias_pattern(arrays: Sequence[Any]) -> tuple[int, ...]:
-    """For each ndarray, the position of the first one that is the same memory.
+    """For each ndarray, the position of the first one on the same memory.
 
-    TraceError when two share memory without being the same: then a write to one would half reach the other.
+    TraceError for two that overlap without being the same: a write to one would change a part of the other.
     """
     pattern: list[int] = []
     for k, x in enumerate(arrays):
@@ -210,18 +209,17 @@ def _memory(x: np.ndarray) -> tuple[Any, ...]:
 
 
 def trace(block: Program, args: Sequence[Any]) -> Trace:
-    """Runs `block.hybrid_forward` on symbols that stand for `args` (NDArrays, nested, with Nones).
+    """Runs `block.hybrid_forward` on symbols that stand for `args` (nested NDArrays and Nones).
 
-    Held arrays whose shape was not known before are initialized, for it is known then. Raises TraceError
-    for what cannot be compiled, MXNetError where an operator does not fit its operands, and whatever the program
-    raises itself.
+    Initializes parameters whose shape follows from the arguments. Raises TraceError for what cannot be compiled,
+    MXNetError for operands that an operator does not accept, and whatever the program itself raises.
     """
     leaves, form = flatten(tuple(args))
     if not leaves:
         raise ValueError(f"All args are None and we do not support such a case. Received args={tuple(args)}")
     found = _trace(block, leaves, form, tuple(range(len(leaves))))
     if found.writes:
-        # Arguments that are one array must be one input, or a write through one would not be seen through the other.
+        # Aliased arguments must be one input, or a write through one would not be seen through the other.
         pattern = alias_pattern([x._array for x in (*leaves, *found.captured)])
         if pattern[: len(leaves)] != tuple(range(len(leaves))):
             found = _trace(block, leaves, form, pattern[: len(leaves)])
@@ -267,16 +265,16 @@ def _trace(block: Program, leaves: Sequence[NDArray], form: Any, pattern: Sequen
 def _record(
     block: Program, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int], probes: bool = False
 ) -> tuple[Recorder, list[Entry], Any]:
-    """Runs the program; argument k is the array number pattern[k]. Gives (recorder, arguments' variables, result).
+    """Runs the program with array number pattern[k] as argument k. Returns (recorder, arguments' variables, result).
 
-    What a program that fails has done to its blocks' attributes is undone.
+    If the program raises, its changes to attributes of blocks are undone.
     """
     recorder = Recorder(block, modes.training, leaves[0].context)
     recorder.probes = probes
     names = ["data"] if len(leaves) == 1 else [f"data{k}" for k in range(len(leaves))]
     blocks = _family(block)
     for b in blocks:
-        b._fast_call = None  # a block compiled on its own looks at its next call whether a trace is running
+        b._fast_call = None  # so that a child that is compiled by itself takes the Python path, which records it
     try:
         with running.tracing(recorder), block_attributes.noted():
             symbols = [recorder.argument(name, k, x) for k, (name, x) in enumerate(zip(names, leaves))]
@@ -294,7 +292,7 @@ def _family(block: Any) -> list[Any]:
 
 
 def parameter_shapes(block: Program, args: Sequence[Any]) -> dict[Held, tuple[int, ...]]:
-    """The shapes that the parameters without data must have for arguments like `args`."""
+    """The inferred shapes of all uninitialized parameters, for arguments like `args`."""
     leaves, form = flatten(tuple(args))
     if not leaves:
         raise ValueError(f"All args are None and we do not support such a case. Received args={tuple(args)}")

@@ -1,6 +1,6 @@
-"""The types of a graph that grows node by node. Some depend on shapes that are not known yet.
+"""The types of a graph that grows node by node, some of which depend on shapes that are not known yet.
 
-Unknown are shapes of parameters whose initialization is deferred, and those of `zeros((0, 4))`, where 0 is any number.
+Shapes are unknown for parameters with deferred initialization, and for `zeros((0, 4))`, where 0 is any number.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from gluonjit.symbol.shapes import closed, is_complete, is_open, open_shape, ref
 
 
 class TypeTable:
-    """`types` has every entry whose type is known; the others are in `partial`, with what is known of their shapes.
+    """`types` has the entries whose type is known; the others are in `partial`, with what is known of their shapes.
 
-    An operator on a partial entry refines it: `FullyConnected` says what shape its weight must have, backwards through
-    the operators that the weight has come through. `found(entry, shape)` gives the type of a variable thus completed.
+    An operator on a partial entry refines its shape: `FullyConnected` determines the shape of its weight, which is
+    propagated back through the operators that produced it. `found(entry, shape)` returns the type of a variable whose
+    shape has been completed.
     """
 
     def __init__(self, found: Callable[[Entry, Shape], TensorType]) -> None:
@@ -30,7 +31,7 @@ class TypeTable:
         self._found = found
 
     def add(self, node: Node) -> None:
-        """Types the outputs of a node, as far as they follow. MXNetError when its operands do not fit."""
+        """Types the outputs of a node, as far as they are known. MXNetError if it does not accept its operands."""
         if is_open(node):
             self.partial[node, 0] = open_shape(node)
             return
@@ -53,7 +54,7 @@ class TypeTable:
             self.partial.pop((node, k), None)
 
     def _settle(self) -> None:
-        """Applies the operators on open entries until nothing changes."""
+        """Applies the shape rules of operators on partial entries until nothing changes."""
         changed = True
         while changed:
             changed = False
@@ -72,7 +73,7 @@ class TypeTable:
                     self._infer(node)
 
     def _complete(self, entry: Entry, shape: Shape) -> None:
-        """The shape of an entry has been found: types it if it waits for nothing else."""
+        """Types an entry whose shape is now complete, if it is a variable or an operator with an open dimension."""
         if entry[0].op is None:
             del self.partial[entry]
             self.types[entry] = self._found(entry, shape)

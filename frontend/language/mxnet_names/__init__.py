@@ -1,7 +1,7 @@
-"""What MXNet 1.9.1 has: its operators, and the names in its modules. It tells a missing name from a misspelt one.
+"""The operators and module contents of MXNet 1.9.1, to tell a name that is missing here from a misspelt one.
 
-Both lists were read off the real MXNet (`tests/oracle/names.py`). Names are written without the leading `mxnet.`, and
-modules by their full names: `ndarray.contrib`, not `nd.contrib`.
+Both lists were generated from the real MXNet (`tests/oracle/names.py`). Names are written without the leading `mxnet.`,
+and modules by their full names: `ndarray.contrib`, not `nd.contrib`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHORT = {
 
 @cache
 def operators() -> dict[str, tuple[str, ...]]:
-    """Every operator's name, with its aliases. Gradients are not among them, and of `mx.np` there are the functions."""
+    """The aliases of every operator, by its name, without gradient operators; for `mx.np`, the public functions."""
     return {name: tuple(aliases) for name, *aliases in _table("operators.txt")}
 
 
@@ -47,7 +47,7 @@ def modules() -> dict[str, frozenset[str]]:
 
 @cache
 def unnamed_inputs() -> frozenset[str]:
-    """The operators whose inputs have no names in MXNet: it calls them `input0`, `input1`, …"""
+    """The operators whose inputs are unnamed in MXNet, which shows them as `input0`, `input1`, …"""
     return _node_names()["unnamed_inputs"]
 
 
@@ -68,7 +68,7 @@ def _table(file: str) -> Iterable[list[str]]:
 
 
 def place_of(name: str) -> tuple[str, str]:
-    """Sub-module and function name of the operator called `name`: `_contrib_foo` → ('contrib', 'foo')."""
+    """Sub-module and function name of the operator `name`: `_contrib_foo` → ('contrib', 'foo')."""
     for place in ("contrib", "linalg", "sparse", "image"):
         if name.startswith(f"_{place}_"):
             return place, name[len(place) + 2 :]
@@ -79,7 +79,7 @@ def place_of(name: str) -> tuple[str, str]:
 
 @cache
 def _functions() -> frozenset[tuple[str, str]]:
-    """Where each operator's function is: ('contrib', 'box_nms'), ('op', 'relu')."""
+    """(sub-module, name) of each operator's function: ('contrib', 'box_nms'), ('op', 'relu')."""
     return frozenset(place_of(name) for op, aliases in operators().items() for name in (op, *aliases))
 
 
@@ -113,7 +113,7 @@ def is_operator(dotted: str) -> bool:
 
 
 def no_attribute(module: str, name: str, near: Iterable[str] = ()) -> AttributeError:
-    """The error for `module.name`: it says whether MXNet has the name, else which of `near` may have been meant."""
+    """The error for a missing `module.name`: says that MXNet has the name, or suggests a similar one of `near`."""
     text = f"module {module!r} has no attribute {name!r}"
     if not name.startswith("__"):
         if has(f"{module.partition('.')[2]}.{name}".lstrip(".")):
@@ -124,7 +124,7 @@ def no_attribute(module: str, name: str, near: Iterable[str] = ()) -> AttributeE
 
 
 def check_import(fullname: str) -> None:
-    """ImportError if MXNet has what Python has found no module for, and gluonjit nothing else of that name."""
+    """Raises ImportError for a module that Python did not find, if MXNet has the name and gluonjit lacks it."""
     module, _, name = fullname.rpartition(".")
     if has(fullname.partition(".")[2]) and getattr(sys.modules.get(module), name, None) is None:
         why = f"MXNet {VERSION} has it, gluonjit lacks it"
@@ -132,12 +132,12 @@ def check_import(fullname: str) -> None:
 
 
 def as_package(module: str) -> None:
-    """Has Python ask finders (`gluonjit._Lacking`) for what an import misses in this module, as it does in packages."""
+    """Makes this module a package for Python, so that a missing submodule reaches the finder `gluonjit._Lacking`."""
     sys.modules[module].__dict__.setdefault("__path__", [])
 
 
 def forward(module: str, implementation: ModuleType) -> Callable[[str], Any]:
-    """The `__getattr__` of a module of MXNet's that another one implements: private names are looked for there."""
+    """The `__getattr__` of a module that re-exports `implementation`: it also finds the private names there."""
     as_package(module)
 
     def find(name: str) -> Any:
@@ -149,10 +149,10 @@ def forward(module: str, implementation: ModuleType) -> Callable[[str], Any]:
 
 
 def explain(module: str) -> None:
-    """Makes an imported module say so when it is asked for a name that MXNet has and it lacks.
+    """Makes the AttributeError of an imported module tell whether MXNet has the missing name.
 
-    MXNet's private modules are cut otherwise than those here, and programs import from them all the same: a name that
-    MXNet has in `gluon.nn.conv_layers` is looked for in `gluon.nn`, too.
+    Programs import from MXNet's inner modules, whose contents are distributed differently here: a name that MXNet has
+    in `gluon.nn.conv_layers` is also looked up in `gluon.nn`.
     """
     namespace = sys.modules[module].__dict__
 
