@@ -1,7 +1,7 @@
-"""MXNet's operators: each declared once, as attributes and one function that expands it into primitives.
+"""MXNet's operators: each is declared once, as attributes and one function that expands it into primitives.
 
-Importing this package declares them all, for it imports every module in it: a new file of operators is found by being
-here. `registry.get(name)` finds an operator by its name or an alias.
+Importing this package imports every module in it, which declares all operators; a new file needs no registration.
+`registry.get(name)` returns an operator by its name or an alias.
 """
 
 import importlib

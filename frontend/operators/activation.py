@@ -29,7 +29,7 @@ def softrelu(b: Any, x: Any) -> Any:
 
 @operator("Activation", attrs={"act_type": enum(("relu", "sigmoid", "softrelu", "softsign", "tanh"))}, same_shape=True)
 def activation(b: Any, data: Any, *, act_type: str) -> Any:
-    """relu, sigmoid, tanh, softrelu = log(1 + exp(x)), or softsign = x / (1 + |x|)"""
+    """The activation `act_type`: relu, sigmoid, tanh, softrelu = log(1 + exp(x)), or softsign = x / (1 + |x|)"""
     dtype = require_float(data)
     if act_type == "relu":
         return b.maximum(data, b.constant(0, dtype))
@@ -43,7 +43,7 @@ def activation(b: Any, data: Any, *, act_type: str) -> Any:
 
 
 def gelu(b: Any, x: Any) -> Any:
-    """x times the normal distribution's integral up to x: x (1 + erf(x / sqrt 2)) / 2."""
+    """x times the standard normal distribution function: x (1 + erf(x / sqrt 2)) / 2."""
     dtype = dtype_of(x)
     integral = b.add(b.erf(b.mul(x, b.constant(math.sqrt(0.5), dtype))), b.constant(1, dtype))
     return b.mul(b.mul(x, b.constant(0.5, dtype)), integral)
@@ -53,7 +53,7 @@ def _scaled_below_zero(b: Any, x: Any, slope: float, dtype: DType) -> Any:
     if slope == 0:  # infinity times 0 would be NaN
         return b.maximum(x, b.constant(0, dtype))
     scaled = b.mul(x, b.constant(slope, dtype))
-    if 0 < slope <= 1:  # then the larger one is right on both sides
+    if 0 < slope <= 1:  # then the result is max(x, slope x) on both sides of 0
         return b.maximum(x, scaled)
     return b.select(b.gt(x, b.constant(0, dtype)), x, scaled)
 
@@ -63,7 +63,7 @@ def _exponential_below_zero(b: Any, x: Any, alpha: float, dtype: DType) -> Any:
 
 
 def _prelu(b: Any, data: Any, gamma: Any, dtype: DType) -> Any:
-    # As MXNet has it: the last dimension of gamma belongs to axis 1 of the data if it fits there, else to axis 0.
+    # As in MXNet, the last dimension of gamma goes with axis 1 of the data if it broadcasts there, else with axis 0.
     shape, left = [1] * len(data.shape), list(gamma.shape)
     for axis in reversed(range(min(2, len(shape)))):
         if left and left[-1] in (1, data.shape[axis]):
@@ -77,7 +77,7 @@ def _prelu(b: Any, data: Any, gamma: Any, dtype: DType) -> Any:
 
 
 def _rrelu(b: Any, data: Any, low: float, high: float, dtype: DType) -> tuple[Any, Any]:
-    """Output and slopes; the slopes are drawn from [low, high) for each element when training, else their mean."""
+    """Output and slopes. When training, a slope per element is drawn from [low, high); otherwise all are the mean."""
     if b.training:
         bits = b.shift_right(b.random_bits(data.shape, I32), b.constant(8, I32))
         share = b.mul(b.cast(bits, dtype=F32), b.constant(2.0**-24, F32))
@@ -89,7 +89,7 @@ def _rrelu(b: Any, data: Any, low: float, high: float, dtype: DType) -> tuple[An
 
 
 def _leaky_shapes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
-    """gamma has a slope per channel, unless its shape or rank is known: (1,) is one for all."""
+    """Infers one slope per channel for gamma, unless its shape or rank is already known."""
     if attrs["act_type"] != "prelu" or not inputs[0] or inputs[1] and (0 not in inputs[1] or len(inputs[1]) > 1):
         return inputs
     return [inputs[0], (inputs[0][min(1, len(inputs[0]) - 1)],)]
@@ -117,10 +117,11 @@ def _leaky_outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
 def leaky_relu(
     b: Any, data: Any, gamma: Any = None, *, act_type: str, slope: float, lower_bound: float, upper_bound: float
 ) -> Any:
-    """Rectifiers that let something through below 0: leaky, prelu, elu, selu, gelu, rrelu
+    """A variant of relu, named by `act_type`, that is not constant below 0
 
-    leaky: slope x · prelu: gamma x · elu: slope (exp(x) - 1) · selu: elu, scaled so that layers normalize themselves ·
-    gelu: x (1 + erf(x / sqrt 2)) / 2 · rrelu: a random slope when training, else the mean one; two outputs.
+    Below 0, the result is slope x for leaky, gamma x for prelu, slope (exp(x) - 1) for elu, and for rrelu a random
+    slope times x when training, else the mean slope times x (its second output holds the slopes). selu is a scaled elu
+    with fixed constants; gelu is x (1 + erf(x / sqrt 2)) / 2 everywhere.
     """
     dtype = require_float(data)
     if act_type == "prelu":

@@ -1,6 +1,6 @@
-"""Operators of transformers, on sequences in the layout (length, batch, channels).
+"""Attention operators of transformers, on sequences in the layout (length, batch, channels).
 
-Queries, keys and values are interleaved in the channels: head by head, the parts of one head side by side.
+Channels are ordered by head; within a head, its queries, keys and values follow each other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEADS = {"heads": integer(low=1)}
 
 @operator("_contrib_div_sqrt_dim")
 def div_sqrt_dim(b: Any, data: Any) -> Any:
-    """The data divided by the square root of its last dimension"""
+    """The data divided by the square root of the length of its last axis"""
     own = require_numeric("_contrib_div_sqrt_dim", data)
     if not data.shape:
         raise OperatorError("div_sqrt_dim needs an array of at least one axis")
@@ -61,7 +61,7 @@ def _scores(b: Any, queries: Any, keys: Any) -> Any:
 
 
 def _attended(b: Any, attention: Any, values: Any, heads: int) -> Any:
-    """Sums of the values weighted by the attention, with the heads joined: [queries, batch, heads * head_dim]."""
+    """Sums of the values weighted by the attention, with concatenated heads: [queries, batch, heads * head_dim]."""
     require_same_dtype(attention, values)
     lines, length, dim = values.shape
     if len(attention.shape) != 3:
@@ -75,7 +75,7 @@ def _attended(b: Any, attention: Any, values: Any, heads: int) -> Any:
 
 @operator("_contrib_interleaved_matmul_selfatt_qk", inputs=("queries_keys_values",), attrs=_HEADS)
 def selfatt_qk(b: Any, queries_keys_values: Any, *, heads: int) -> Any:
-    """Attention scores of self-attention: q kᵀ / sqrt(head_dim), head by head"""
+    """Attention scores of self-attention: q kᵀ / sqrt(head_dim) for each head"""
     require_float(queries_keys_values)
     queries, keys = (_projection(b, queries_keys_values, heads, 3, k) for k in (0, 1))
     return _scores(b, queries, keys)
@@ -83,13 +83,13 @@ def selfatt_qk(b: Any, queries_keys_values: Any, *, heads: int) -> Any:
 
 @operator("_contrib_interleaved_matmul_selfatt_valatt", inputs=("queries_keys_values", "attention"), attrs=_HEADS)
 def selfatt_valatt(b: Any, queries_keys_values: Any, attention: Any, *, heads: int) -> Any:
-    """The values of self-attention weighted by the attention"""
+    """The sum of the values of self-attention, weighted by the attention, for each head"""
     return _attended(b, attention, _projection(b, queries_keys_values, heads, 3, 2), heads)
 
 
 @operator("_contrib_interleaved_matmul_encdec_qk", inputs=("queries", "keys_values"), attrs=_HEADS)
 def encdec_qk(b: Any, queries: Any, keys_values: Any, *, heads: int) -> Any:
-    """Attention scores of a decoder's queries against an encoder's keys: q kᵀ / sqrt(head_dim), head by head"""
+    """Attention scores of a decoder's queries and an encoder's keys: q kᵀ / sqrt(head_dim) for each head"""
     require_float(queries)
     require_same_dtype(queries, keys_values)
     q, k = _projection(b, queries, heads, 1, 0), _projection(b, keys_values, heads, 2, 0)
@@ -99,5 +99,5 @@ def encdec_qk(b: Any, queries: Any, keys_values: Any, *, heads: int) -> Any:
 
 @operator("_contrib_interleaved_matmul_encdec_valatt", inputs=("keys_values", "attention"), attrs=_HEADS)
 def encdec_valatt(b: Any, keys_values: Any, attention: Any, *, heads: int) -> Any:
-    """An encoder's values weighted by the attention"""
+    """The sum of an encoder's values, weighted by the attention, for each head"""
     return _attended(b, attention, _projection(b, keys_values, heads, 2, 1), heads)

@@ -1,4 +1,4 @@
-"""Attribute types of MXNet's operators, parsed from Python values and from the strings of `symbol.json` alike.
+"""Attribute types of MXNet's operators, which parse Python values and the strings of `symbol.json`.
 
 MXNet keeps every attribute as the string of the Python value that was passed (`"(1, 1)"`, `"True"`, `"1e-05"`), and
 accepts several spellings when it reads them back; `parse` accepts the same.
@@ -19,12 +19,12 @@ from gluonjit.ir.opdef import REQUIRED
 
 
 class OutOfRange(ValueError):
-    """A value of the right form that the attribute does not admit; the text is MXNet's end of the sentence."""
+    """A value of the right type that is out of range; the text is the end of MXNet's message."""
 
 
 @dataclass(frozen=True)
 class Attr:
-    """One attribute: how to parse it, its default (REQUIRED when there is none), and what the documentation says.
+    """One attribute: its parser, its default (REQUIRED if there is none), and its documentation.
 
     `kind` is MXNet's name for the type, as its error messages print it.
     """
@@ -38,7 +38,7 @@ class Attr:
     doc: str = ""
 
     def parse(self, value: Any) -> Any:
-        """`value` in canonical Python form. Raises ValueError when it has not this attribute's form, or OutOfRange."""
+        """`value` in canonical Python form. ValueError if it is not of this attribute's type; OutOfRange."""
         if isinstance(value, np.generic):
             value = value.item()
         result = self.convert(value)
@@ -59,7 +59,7 @@ _INTEGER = re.compile(r"[+-]?\d{1,20}", re.ASCII)
 
 
 def _int(value: Any) -> int:
-    """An integer of 64 bits, as MXNet's are at most; strings as C++ reads them, or as Python 2 wrote them (`4L`)."""
+    """A 64-bit integer, from a number or from a string as C++ reads it or Python 2 wrote it (`4L`)."""
     if isinstance(value, str):
         text = value.strip()
         if text in ("True", "False"):
@@ -79,7 +79,7 @@ def _float(value: Any) -> float:
     if isinstance(value, str):
         if value.strip() in ("True", "False"):
             return float(value.strip() == "True")
-        if not value.isascii() or "_" in value:  # Python's own spellings of numbers
+        if not value.isascii() or "_" in value:  # spellings that only Python accepts
             raise ValueError(f"expect float, got {value!r}")
     return float(value)
 
@@ -171,7 +171,7 @@ def dtype(default: Any = REQUIRED, *, among: tuple[str, ...] = (), doc: str = ""
 
 
 def optional(attr: Attr, default: Any = None) -> Attr:
-    """The same attribute, where None is a value too."""
+    """The same attribute, which also accepts None."""
 
     def convert(value: Any) -> Any:
         return None if _none(value) else attr.convert(value)
@@ -191,7 +191,7 @@ def axes(default: Any = (), *, doc: str = "") -> Attr:
 
 
 def literal(text: str) -> Any:
-    """A Python literal out of a file; ValueError when it is none. Never evaluates code."""
+    """The value of a Python literal from a file, without evaluating code; ValueError if it is not a literal."""
     try:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError) as e:

@@ -1,4 +1,4 @@
-"""Operators that put axes in another order: transposition, and blocks of pixels as channels."""
+"""Operators that permute axes: transposition, and moving blocks of pixels to channels and back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _infer_transpose_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: S
     infer_inputs=_infer_transpose_inputs,
 )
 def transpose(b: Any, data: Any, *, axes: Shape) -> Any:
-    """The axes in another order"""
+    """The data with its axes permuted"""
     rank = len(data.shape)
     if not axes:
         return b.transpose(data, perm=tuple(range(rank))[::-1])
@@ -66,7 +66,7 @@ def _infer_swap_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes
     infer_inputs=_infer_swap_inputs,
 )
 def swap_axis(b: Any, data: Any, *, dim1: int, dim2: int) -> Any:
-    """Two axes exchanged"""
+    """The data with two axes exchanged"""
     return b.transpose(data, perm=_swap(len(data.shape), dim1, dim2))
 
 
@@ -83,7 +83,7 @@ def _block_axes(data: Any, block: int, what: str) -> tuple[int, int, int, int]:
 
 @operator("depth_to_space", attrs={"block_size": integer()})
 def depth_to_space(b: Any, data: Any, *, block_size: int) -> Any:
-    """Channels moved into blocks of pixels: [N, s*s*C, H, W] becomes [N, C, s*H, s*W]"""
+    """Rearranges channels into s x s blocks of pixels: [N, s*s*C, H, W] becomes [N, C, s*H, s*W]"""
     n, c, h, w = _block_axes(data, block_size, "Depth To Space")
     s = block_size
     if c % (s * s):
@@ -98,7 +98,7 @@ def depth_to_space(b: Any, data: Any, *, block_size: int) -> Any:
 
 @operator("space_to_depth", attrs={"block_size": integer()})
 def space_to_depth(b: Any, data: Any, *, block_size: int) -> Any:
-    """Blocks of pixels moved into channels: [N, C, s*H, s*W] becomes [N, s*s*C, H, W]"""
+    """Rearranges s x s blocks of pixels into channels: [N, C, s*H, s*W] becomes [N, s*s*C, H, W]"""
     n, c, h, w = _block_axes(data, block_size, "Space To Depth")
     s = block_size
     for axis, (size, name) in enumerate(((h, "1st"), (w, "2nd")), 2):

@@ -1,8 +1,8 @@
 """Arithmetic, comparison and logic on two tensors, and on a tensor and a number.
 
-Each meaning is one function below; it is declared for equal shapes (`elemwise_add`, `_maximum`), with broadcasting
-(`broadcast_add`) and with a scalar (`_plus_scalar`). Comparisons and logic give 0 and 1 in the input's element type.
-Element types are never promoted: different ones are an error.
+Each function below is declared as an operator for equal shapes (`elemwise_add`, `_maximum`), with broadcasting
+(`broadcast_add`) and with a scalar (`_plus_scalar`). Comparisons and logic return 0 and 1 in the input's element type.
+Element types are not promoted: different ones are an error.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def _declare_broadcast(name: str, doc: str, function: Function, aliases: Sequenc
 
 
 def beside_scalar(b: Any, data: Any, is_int: bool) -> Any:
-    """`data` in the element type that it has beside a number: bool counts as int64.
+    """`data` in the element type of the result of an operator on it and a number: bool becomes int64.
 
-    `is_int` says whether the number was whole; if not, bool and integer tensors become float64.
+    If `is_int` is False, the number is not an integer, and bool and integer tensors become float64.
     """
     dtype = dtype_of(data)
     target = dtype if dtype.is_float else F64 if not is_int else I64 if dtype is BOOL else dtype
@@ -115,12 +115,12 @@ _declare_scalar("_rdiv_scalar", "s / x", _DIV, "_RDivScalar", reverse=True)
 _declare_scalar("_rmod_scalar", "s modulo x, with x's sign; 0 where x is 0", modulo, "_RModScalar", reverse=True)
 _declare_scalar("_rpower_scalar", "s**x", _POWER, "_RPowerScalar", reverse=True)
 
-# The same meaning under three names: `_x`, `broadcast_x` and `_x_scalar`.
+# The same function under three names: `_x`, `broadcast_x` and `_x_scalar`.
 for _stem, _camel, _doc, _function in [
     ("mod", "Mod", "lhs modulo rhs, with rhs's sign; 0 where rhs is 0", modulo),
     ("power", "Power", "lhs**rhs", _POWER),
-    ("maximum", "Maximum", "the larger one; NaN when either is", _MAXIMUM),
-    ("minimum", "Minimum", "the smaller one; NaN when either is", _MINIMUM),
+    ("maximum", "Maximum", "the larger of two elements; NaN if either is NaN", _MAXIMUM),
+    ("minimum", "Minimum", "the smaller of two elements; NaN if either is NaN", _MINIMUM),
     ("hypot", "Hypot", "sqrt(lhs**2 + rhs**2)", _hypot),
     ("equal", "Equal", "lhs == rhs", _comparison("eq")),
     ("not_equal", "Not_Equal", "lhs != rhs", _comparison("ne")),

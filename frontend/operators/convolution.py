@@ -37,7 +37,7 @@ _ATTRS = {
 
 
 class Geometry:
-    """The attributes with their defaults, per spatial axis, and where each axis of the data is."""
+    """The attributes with defaults filled in, per spatial axis, and the position of each axis in the data."""
 
     def __init__(self, attrs: Mapping[str, Any], rank: int) -> None:
         self.kernel = attrs["kernel"]
@@ -59,7 +59,7 @@ class Geometry:
         self.groups = attrs["num_group"]
         self.channel = self.layout.index("C")
         self.spatial = tuple(k for k in range(rank) if k not in (0, self.channel))
-        # The primitive's layouts: digits are spatial axes. Weights put their channels where the data have them.
+        # The primitive's layouts, in which digits are spatial axes. Channels are last in the weights if in the data.
         digits = "".join(map(str, range(self.n)))
         self.last = self.channel == rank - 1
         self.data_layout = f"N{digits}C" if self.last else f"NC{digits}"
@@ -79,7 +79,7 @@ class Geometry:
         return values
 
     def span(self, k: int) -> int:
-        """Elements between the first and the last tap along spatial axis `k`, both included."""
+        """The extent of the dilated kernel along spatial axis `k`."""
         return (self.kernel[k] - 1) * self.dilate[k] + 1
 
     def weight_shape(self, outer: int, inner: int) -> Shape:
@@ -106,7 +106,7 @@ def _convolution_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[S
 
 
 def _infer_convolution_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
-    """The batch, and along axes of stride 1 the extent, follow from the output."""
+    """Infers the batch size, and the extents along axes of stride 1, from the output."""
     data, out = inputs[0], outputs[0]
     if data is None or out is None:
         return inputs
@@ -128,7 +128,7 @@ CONVOLUTION: dict[str, Any] = {
 
 @operator("Convolution", **CONVOLUTION)
 def convolution(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
-    """Correlation of the data with num_filter kernels, plus a bias per filter
+    """Cross-correlation of the data with num_filter kernels, plus a bias per filter
 
     data (batch, channels, *space), weight (num_filter, channels / num_group, *kernel), bias (num_filter,); with a
     layout such as NHWC, channels are last in data, weight and result. Result extent per axis:
@@ -139,7 +139,7 @@ def convolution(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) 
 
 
 def convolve(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
-    """The same for data of any numeric type."""
+    """`convolution` for data of any numeric type."""
     require_same_dtype(data, weight)
     g, filters = Geometry(attrs, len(data.shape)), attrs["num_filter"]
     require_shape(weight, g.weight_shape(filters, g.group_channels(data.shape[g.channel])), "weight")
@@ -164,7 +164,7 @@ def convolve(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> 
 
 
 def _adjusted(g: Geometry, attrs: Mapping[str, Any], extents: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Padding to cut off and elements to append per axis; `target_shape` determines both where it is given."""
+    """Per axis, the padding to remove and the number of elements to append; `target_shape` overrides both."""
     target = attrs["target_shape"]
     if not target:
         adj = g._each(attrs, "adj", 0, 0)
@@ -221,7 +221,7 @@ def deconvolution(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any
     inner = filters // g.groups
     require_shape(weight, g.weight_shape(channels, inner), "weight")
     pad, adj = _adjusted(g, attrs, [data.shape[axis] for axis in g.spatial])
-    # A convolution of the data, spread `stride` apart, with the kernels turned around and the channel axes swapped.
+    # A convolution of the data, dilated by `stride`, with the kernels reversed and their channel axes swapped.
     taps = tuple(range(1, 1 + g.n)) if g.last else tuple(range(2, 2 + g.n))
     weight = b.reverse(weight, axes=taps)
     layout = g.weight_layout.translate(str.maketrans("OI", "IO"))
@@ -243,7 +243,7 @@ def deconvolution(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any
 
 
 def _swap_channels(b: Any, weight: Any, g: Geometry, channels: int, inner: int) -> Any:
-    """(groups·i, *kernel, o) to (groups·o, *kernel, i): the channel axes swapped inside of each group."""
+    """Swaps the channel axes within each group: (groups·i, *kernel, o) to (groups·o, *kernel, i)."""
     per_group = g.group_channels(channels)
     outer, swapped = (g.groups, per_group), g.weight_shape(g.groups * inner, per_group)
     split = b.reshape(weight, shape=(*outer, *weight.shape[1:]))

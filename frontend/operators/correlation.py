@@ -1,4 +1,4 @@
-"""`Correlation`: how well patches of one image fit patches of another one nearby."""
+"""`Correlation`: compares patches of one image with displaced patches of another one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def correlation(
     pad_size: int,
     is_multiply: bool,
 ) -> Any:
-    """The mean product of each patch of data1 with the patches of data2 around it; a channel for each displacement"""
+    """The mean product of each patch of data1 with displaced patches of data2; each displacement is a channel"""
     own = require_float(data1)
     require_same_dtype(data1, data2)
     if len(data1.shape) != 4:
@@ -60,7 +60,7 @@ def correlation(
         raise OperatorError(
             "Correlation cannot be done with current settings.Neighborhood and kernel don't fit in blob"
         )
-    # Pixels of data1 that patches hold, and displacements along each axis.
+    # The pixels of data1 at which patches are centred, and the displacements along each axis.
     spans = [(n - 1) * stride1 + kernel_size for n in extents]
     radius = max_displacement // stride2
     grid = 2 * radius + 1

@@ -1,4 +1,4 @@
-"""Operators that make tensors out of attributes, or of another tensor's shape, and diagonals."""
+"""Operators that create tensors from attributes or from another tensor's shape, and diagonals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import axis_in, convert, require_numeric, scalar, shape_text
 
 FLOATS_AND_INTEGERS = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")
-CTX = string("", doc="where the result is to be")
+CTX = string("", doc="the device of the result")
 _PLACED = {"shape": shape(()), "ctx": CTX, "dtype": dtype(F32, among=(*FLOATS_AND_INTEGERS, "bool"))}
 
 
@@ -22,31 +22,31 @@ def filled(b: Any, value: float, shape: Shape, dtype: DType) -> Any:
 
 @operator("_zeros", inputs=(), attrs=_PLACED)
 def zeros(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
-    """Zeros"""
+    """A tensor of zeros"""
     return filled(b, 0, shape, dtype)
 
 
 @operator("_ones", inputs=(), attrs=_PLACED)
 def ones(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
-    """Ones"""
+    """A tensor of ones"""
     return filled(b, 1, shape, dtype)
 
 
 @operator("_full", inputs=(), attrs={**_PLACED, "value": number()})
 def full(b: Any, *, shape: Shape, ctx: str, dtype: DType, value: float) -> Any:
-    """The same number everywhere"""
+    """A tensor in which every element is `value`"""
     return filled(b, value, shape, dtype)
 
 
 @operator("zeros_like", same_shape=True)
 def zeros_like(b: Any, data: Any) -> Any:
-    """Zeros in the data's shape and element type"""
+    """A tensor of zeros with the data's shape and element type"""
     return filled(b, 0, data.shape, dtype_of(data))
 
 
 @operator("ones_like", same_shape=True)
 def ones_like(b: Any, data: Any) -> Any:
-    """Ones in the data's shape and element type"""
+    """A tensor of ones with the data's shape and element type"""
     return filled(b, 1, data.shape, dtype_of(data))
 
 
@@ -54,7 +54,7 @@ def ones_like(b: Any, data: Any) -> Any:
 
 
 def progression(b: Any, start: float, step: float, n: int, dtype: DType, repeat: int = 1) -> Any:
-    """start, start + step, … as vector of `n`, each of them `repeat` times; start and step are converted first."""
+    """start, start + step, … (`n` elements in all, each number `repeat` times), computed in `dtype`."""
     if n == 0:
         return filled(b, 0, (0,), dtype)
     if repeat == 1:
@@ -76,7 +76,7 @@ def progression(b: Any, start: float, step: float, n: int, dtype: DType, repeat:
         "start": number(),
         "stop": optional(number(), None),
         "step": number(1.0),
-        "repeat": integer(1, low=1, doc="how often each number comes"),
+        "repeat": integer(1, low=1, doc="how often each number is repeated"),
         "infer_range": boolean(False),
         "ctx": CTX,
         "dtype": dtype(F32, among=FLOATS_AND_INTEGERS),
@@ -85,10 +85,10 @@ def progression(b: Any, start: float, step: float, n: int, dtype: DType, repeat:
 def arange(
     b: Any, *, start: float, stop: float | None, step: float, repeat: int, infer_range: bool, ctx: str, dtype: DType
 ) -> Any:
-    """start, start + step, … below stop; a single number is the stop, and the start is 0"""
+    """The numbers start, start + step, … below stop; without stop, from 0 up to `start`"""
     if stop is None:
         if infer_range:
-            raise OperatorError("infer_range=True without a stop: nothing that uses the result tells its shape")
+            raise OperatorError("infer_range=True without a stop, but no use of the result determines its shape")
         start, stop = 0.0, start
     if step == 0:
         raise OperatorError("Range does not support step=0, received 0")
@@ -99,7 +99,7 @@ def arange(
 
 
 def range_length(start: float, stop: float, step: float) -> int:
-    """How many numbers are in a range, 0 or less if none; OperatorError if they cannot be counted, or indexed."""
+    """The count of numbers in a range, 0 or less if it is empty; OperatorError if it is not finite or exceeds 2**62."""
     count = (stop - start) / step
     if not abs(count) < 2**62:  # NaN, too
         raise OperatorError(f"Invalid range (start, stop, step) = ({start:g},{stop:g},{step:g}): it has no end")
@@ -119,7 +119,7 @@ def range_length(start: float, stop: float, step: float) -> int:
     },
 )
 def linspace(b: Any, *, start: float, stop: float, num: int, endpoint: bool, ctx: str, dtype: DType) -> Any:
-    """`num` numbers, evenly spaced between start and stop"""
+    """`num` evenly spaced numbers from start to stop"""
     gaps = num - 1 if endpoint else num
     x = progression(b, start, (stop - start) / gaps if gaps > 0 else 0.0, num, F64)
     return convert(b, x, dtype) if dtype is not F64 else x
@@ -136,7 +136,7 @@ def linspace(b: Any, *, start: float, stop: float, num: int, endpoint: bool, ctx
     },
 )
 def arange_like(b: Any, data: Any, *, start: float, step: float, repeat: int, ctx: str, axis: int | None) -> Any:
-    """start, start + step, … as many as the data has elements, in its shape; or as long as its axis, as vector"""
+    """The numbers start, start + step, … in the data's shape; with `axis`, a vector of that axis's length"""
     own = require_numeric("arange_like", data)
     old = tuple(data.shape)
     if axis is None:
@@ -152,14 +152,14 @@ def arange_like(b: Any, data: Any, *, start: float, step: float, repeat: int, ct
     inputs=(),
     attrs={
         "N": integer(doc="rows"),
-        "M": integer(0, doc="columns; 0 means as many as rows"),
-        "k": integer(0, doc="which diagonal; positive ones lie above the main one"),
+        "M": integer(0, doc="number of columns; 0 means N"),
+        "k": integer(0, doc="which diagonal; positive ones are above the main one"),
         "ctx": CTX,
         "dtype": dtype(F32, among=tuple(n for n in FLOATS_AND_INTEGERS if n != "bfloat16")),
     },
 )
 def eye(b: Any, *, N: int, M: int, k: int, ctx: str, dtype: DType) -> Any:
-    """Ones on a diagonal, zeros elsewhere"""
+    """A matrix with ones on a diagonal and zeros elsewhere"""
     if N < 0 or M < 0:
         raise OperatorError(f"eye needs positive dimensions, got {N} x {M}")
     row = b.iota(shape=(N, 1), axis=0, dtype=I64)
@@ -168,7 +168,7 @@ def eye(b: Any, *, N: int, M: int, k: int, ctx: str, dtype: DType) -> Any:
 
 
 def diagonal(b: Any, x: Any, k: int) -> Any:
-    """Diagonal `k` of the matrices in the last two axes, as last axis."""
+    """Diagonal `k` of the matrices in the last two axes, as the last axis."""
     *lead, rows, columns = x.shape
     first, room = (k, min(rows, columns - k)) if k >= 0 else (-k * columns, min(rows + k, columns))
     count = max(room, 0)
@@ -193,7 +193,7 @@ def from_diagonal(b: Any, x: Any, k: int) -> Any:
 
 @operator("diag", attrs={"k": integer(0), "axis1": integer(0), "axis2": integer(1)})
 def diag(b: Any, data: Any, *, k: int, axis1: int, axis2: int) -> Any:
-    """A diagonal of the matrices in two axes, as last axis; of a vector, the matrix with that diagonal"""
+    """A diagonal of the matrices in two axes, as the last axis; for a vector, the matrix with that diagonal"""
     require_numeric("diag", data)
     rank = len(data.shape)
     if rank == 0:

@@ -1,8 +1,8 @@
 """`CTCLoss`: the loss of connectionist temporal classification (Graves et al. 2006), and `WarpCTC`.
 
-Over the labels, with a blank before, between and behind them (2 L + 1 states), `alpha[s]` is the logarithm of the
-probability of everything up to a time step that ends in state s. A step stays, moves on by one, or by two over a blank
-between different labels.
+The states are the labels with a blank before, between and after them (2 L + 1 states). `alpha[s]` is the logarithm of
+the probability of all paths up to a time step that end in state s. A path stays in its state, moves to the next one, or
+skips a blank between different labels.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def ctc_loss(
     use_label_lengths: bool,
     blank_label: str,
 ) -> Any:
-    """Minus the logarithm of the probability of each label sequence, over all its alignments with the data
+    """The CTC loss: minus the log probability of each label sequence, summed over its alignments with the data
 
-    data (time, batch, alphabet), scores before softmax; label (batch, length); lengths (batch,). The result (batch,) is
-    0 where the data are too short for any alignment.
+    data (time, batch, alphabet) are scores before softmax; label (batch, length); lengths (batch,). The result (batch,)
+    is 0 where the data are too short for any alignment.
     """
     if use_label_lengths and not use_data_lengths:
         data_lengths, label_lengths = None, data_lengths
@@ -83,7 +83,7 @@ def ctc_loss(
     symbols = _interleaved(b, labels, blank)
     x = log_softmax_over(b, widened(b, data), 2)
     wide = dtype_of(x)
-    # The alphabet's axis first, so that rows of it are picked: (time, batch, states).
+    # With the alphabet as first axis, the scores of a state are rows: (time, batch, states).
     entry = b.broadcast(b.iota(shape=(batch, 1), axis=0, dtype=I32), shape=(batch, states))
     index = b.concat(*(b.reshape(v, shape=(1, batch, states)) for v in (entry, symbols)), axis=0)
     scores = b.transpose(b.gather_nd(b.transpose(x, perm=(1, 2, 0)), index), perm=(2, 0, 1))
@@ -106,7 +106,7 @@ def ctc_loss(
 
     captured = [jumps] if steps is None else [jumps, steps]
     (alpha,), _ = loop(b, body, [first], [scores], captured, trip=time)
-    # It ends in the last label, or in the blank behind it.
+    # A path ends in the last label or in the blank after it.
     last = b.mul(b.reshape(ends, shape=(batch, 1)), b.constant(2, I64))
     ending = getattr(b, "or")(b.eq(begin, last), b.eq(begin, b.sub(last, b.constant(1, I64))))
     loss = b.neg(_log_total(b, b.select(ending, alpha, least)))
@@ -116,7 +116,7 @@ def ctc_loss(
 
 
 def _steps_needed(b: Any, labels: Any, ends: Any) -> Any:
-    """One step for each label, and one for the blank that must separate two equal ones: i64 (batch,)."""
+    """The fewest time steps: one per label, and one per blank between two equal labels; i64 (batch,)."""
     batch, length = labels.shape
     if length < 2:
         return ends
@@ -128,7 +128,7 @@ def _steps_needed(b: Any, labels: Any, ends: Any) -> Any:
 
 
 def _label_ends(b: Any, labels: Any, given: Any, padding: int) -> Any:
-    """How many labels each sequence has: i64 (batch,)."""
+    """The number of labels of each sequence: i64 (batch,)."""
     batch, length = labels.shape
     if given is not None:
         require_shape(given, (batch,), "label_lengths")
@@ -139,7 +139,7 @@ def _label_ends(b: Any, labels: Any, given: Any, padding: int) -> Any:
 
 
 def _interleaved(b: Any, labels: Any, blank: int) -> Any:
-    """The labels with blanks before, between and behind them."""
+    """The labels with blanks before, between and after them."""
     filler = b.constant(blank, I32)
     if labels.shape[1] == 0:
         return b.broadcast(filler, shape=(labels.shape[0], 1))
@@ -147,7 +147,7 @@ def _interleaved(b: Any, labels: Any, blank: int) -> Any:
 
 
 def _jumps(b: Any, symbols: Any) -> Any:
-    """Where a step may come from two states before: at labels that differ from the label before."""
+    """The states that can be reached by skipping a blank: labels that differ from the previous label."""
     batch, states = symbols.shape
     position = b.iota(shape=(1, states), axis=1, dtype=I64)
     odd = b.eq(b.mod(position, b.constant(2, I64)), b.constant(1, I64))
@@ -155,7 +155,7 @@ def _jumps(b: Any, symbols: Any) -> Any:
 
 
 def _shifted(b: Any, x: Any, by: int, filler: Any) -> Any:
-    """x moved right along axis 1."""
+    """x shifted right along axis 1, with `filler` in front."""
     batch, n = x.shape
     by = min(by, n)
     rest = b.slice(x, start=(0, 0), size=(batch, n - by))
@@ -163,7 +163,7 @@ def _shifted(b: Any, x: Any, by: int, filler: Any) -> Any:
 
 
 def _log_sum(b: Any, values: list[Any]) -> Any:
-    """log(exp(x) + exp(y) + …), also of minus infinities."""
+    """log(exp(x) + exp(y) + …); minus infinity if all are minus infinity."""
     peak = values[0]
     for v in values[1:]:
         peak = b.maximum(peak, v)
@@ -177,7 +177,7 @@ def _log_sum(b: Any, values: list[Any]) -> Any:
 
 
 def _log_total(b: Any, x: Any) -> Any:
-    """The same along axis 1 of a matrix."""
+    """`_log_sum` along axis 1 of a matrix."""
     batch = x.shape[0]
     peak = b.reduce(x, op="max", axes=(1,))
     base = b.select(b.eq(peak, scalar(b, -math.inf, dtype_of(x))), scalar(b, 0, dtype_of(x)), peak)
@@ -191,7 +191,7 @@ def _log_total(b: Any, x: Any) -> Any:
     attrs={"label_length": integer(0, doc="used by the gradient"), "input_length": integer(0)},
 )
 def warp_ctc(b: Any, data: Any, label: Any, *, label_length: int, input_length: int) -> Any:
-    """The softmax of the data (time * batch, alphabet); the loss exists in the gradient only"""
+    """The softmax of the data (time * batch, alphabet); its gradient is that of the CTC loss"""
     own = require_float(data)
     if len(data.shape) < 2:
         raise OperatorError(f"WarpCTC takes data (time * batch, alphabet), got {shape_text(data.shape)}")

@@ -1,4 +1,4 @@
-"""`Custom`: what users wrote in Python (`gluonjit.operator`). Compiled code calls it back at every call."""
+"""`Custom`: operators that users write in Python (`gluonjit.operator`), which compiled code calls back."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from gluonjit.operators.registry import Operator, OperatorError, operator
 from gluonjit.operators.support import Shapes, merge
 
 OP_TYPE, TRAINING = ".op_type", ".training"
-"""Arguments of the call back to Python (`ndarray.custom_calls`) that are none of the operator's own."""
+"""Arguments of the callback (`ndarray.custom_calls`) besides the operator's own attributes."""
 
 
 @contextmanager
 def blamed(op_type: str) -> Iterator[None]:
-    """Around calls of a custom operator's methods: their assertions name the operator and its line."""
+    """A context for calls of a custom operator's methods: adds the operator and the line to an AssertionError."""
     try:
         yield
     except AssertionError as e:
@@ -45,7 +45,7 @@ def properties(attrs: Mapping[str, Any]) -> Any:
 
 @dataclass(eq=False)
 class CustomOperator(Operator):
-    """Attributes are `op_type` and whatever its class takes, as strings: `arguments` once they are parsed."""
+    """Its attributes are `op_type` and those of the user's class, which are parsed into `arguments`, as strings."""
 
     def parse(self, raw: Mapping[str, Any], node: str = "") -> dict[str, Any]:
         if "op_type" not in raw:
@@ -67,13 +67,13 @@ def _inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _results(attrs: Mapping[str, Any]) -> tuple[str, ...]:
-    """What it gives, and the new values of its auxiliary states, which are hidden."""
+    """The names of the results, then of the hidden ones: new values of auxiliary states."""
     prop = properties(attrs)
     return (*prop.list_outputs(), *prop.list_auxiliary_states())
 
 
 def _complete(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
-    """What its class makes of the shapes that are known, once the first one is."""
+    """The shapes that the user's class infers, once that of the first input is known."""
     if shapes[0] is None or 0 in shapes[0]:
         return shapes
     count = len(properties(attrs).list_arguments())
@@ -100,7 +100,7 @@ def _updates(attrs: Mapping[str, Any]) -> dict[int, int]:
     host="it is written in Python",
 )
 def custom(b: Any, *inputs: Any, op_type: str, arguments: tuple[tuple[str, str], ...]) -> Any:
-    """What a class registered by mx.operator.register(op_type) computes"""
+    """The results of the custom operator that was registered as `op_type` with mx.operator.register"""
     prop = properties({"op_type": op_type, "arguments": arguments})
     count = len(prop.list_arguments())
     with blamed(op_type):

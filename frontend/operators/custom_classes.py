@@ -1,6 +1,6 @@
-"""What users derive from to write operators in Python (`mx.operator`), and those that they have registered.
+"""The base classes of operators that users write in Python (`mx.operator`), and the registry of those operators.
 
-Such an operator is called as `nd.Custom(x, op_type="name")`; compiled code calls back for it (`operators.custom`).
+They are called as `nd.Custom(x, op_type="name")`; compiled code calls back into Python for them (`operators.custom`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T", bound=type)
 
 
 class CustomOp:
-    """The computation: `forward` writes its results by `assign`."""
+    """The computation of a custom operator: `forward` writes the results with `assign`."""
 
     def forward(
         self, is_train: bool, req: list[str], in_data: list[NDArray], out_data: list[NDArray], aux: list[NDArray]
@@ -37,11 +37,11 @@ class CustomOp:
         in_grad: list[NDArray],
         aux: list[NDArray],
     ) -> None:
-        """Computes `in_grad`; nothing asks for it yet."""
+        """Computes `in_grad`; never called yet, as gradients are not implemented."""
         raise NotImplementedError
 
     def assign(self, dst: NDArray, req: str, src: Any) -> None:
-        """Writes, adds, or with 'null' does nothing."""
+        """Writes `src` to `dst`, or adds it for `req` 'add'; does nothing for 'null'."""
         if req in ("write", "inplace"):
             dst[:] = src
         elif req == "add":
@@ -49,7 +49,7 @@ class CustomOp:
 
 
 class CustomOpProp:
-    """What is known about a custom operator without running it: names, shapes, element types."""
+    """The properties of a custom operator: names, shapes and element types of its inputs and results."""
 
     def __init__(self, need_top_grad: bool = True) -> None:
         self.need_top_grad_ = need_top_grad
@@ -84,13 +84,13 @@ class CustomOpProp:
 
 
 PROPS: dict[str, Callable[..., CustomOpProp]] = {}
-"""What has been registered, by `op_type`."""
+"""The registered classes, by `op_type`."""
 
 FUNCTIONS["custom"] = late.call_custom
 
 
 def register(reg_name: str) -> Callable[[T], T]:
-    """Class decorator: makes a CustomOpProp known as `op_type=reg_name`."""
+    """Class decorator that registers a CustomOpProp as `op_type=reg_name`."""
 
     def decorate(prop_cls: T) -> T:
         if not issubclass(prop_cls, CustomOpProp):
@@ -104,7 +104,7 @@ def register(reg_name: str) -> Callable[[T], T]:
 def arranged(data: Sequence[Any], named: Mapping[str, Any], op_type: str, names: Sequence[str]) -> list[Any]:
     """The inputs of a custom operator in the order of `names`: `data` by position, others by name.
 
-    MXNetError unless each is there, and no other.
+    MXNetError if any is missing, or for an unknown one.
     """
     inputs = {**dict(zip(names, data)), **named}
     if len(data) > len(names) or set(inputs) != set(names) or len(inputs) != len(data) + len(named):
@@ -114,7 +114,7 @@ def arranged(data: Sequence[Any], named: Mapping[str, Any], op_type: str, names:
 
 
 def divided(kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(what may be arrays, attributes) of keywords; None counts as left out."""
+    """Divides keywords into (possible arrays, attributes), without those that are None."""
     plain = (str, int, float, tuple, list, bool)
     given = {key: value for key, value in kwargs.items() if value is not None}
     attrs = {key: value for key, value in given.items() if isinstance(value, plain)}

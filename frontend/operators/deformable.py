@@ -1,4 +1,4 @@
-"""Deformable convolutions: every tap of the kernel is moved by an offset of its own, at every place."""
+"""Deformable convolutions: at every position, each tap of the kernel is displaced by an offset of its own."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _geometry(attrs: Mapping[str, Any], rank: int) -> Geometry:
 
 
 def _complete(others: Sequence[int]) -> Any:
-    """The shapes of inputs that have `others[k]` channels per tap and deformable group, then weight and bias."""
+    """A `complete` rule: inputs with `others[k]` channels per tap and deformable group, then weight and bias."""
 
     def complete(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
         data = shapes[0]
@@ -78,7 +78,7 @@ def _extent(g: Geometry, k: int, n: int) -> int:
 def _convolve(
     b: Any, data: Any, offset: Any, mask: Any, weight: Any, bias: Any, attrs: Mapping[str, Any], reach: bool
 ) -> Any:
-    """The convolution; `reach` says what taps find at the border of an image, see `bilinear`."""
+    """The convolution; `reach` tells how taps read the border of an image, see `bilinear`."""
     own = require_float(data)
     given = [x for x in (data, offset, mask, weight, bias) if x is not None]
     require_same_dtype(*given)
@@ -93,10 +93,10 @@ def _convolve(
     require_shape(offset, (batch, 2 * parts * taps, *extents), "offset")
     data, offset, weight = (widened(b, x) for x in (data, offset, weight))
 
-    # Places of all taps, (batch, *extents, parts, taps), and what the images have there.
+    # The coordinates of all taps, (batch, *extents, parts, taps), and what the images have there.
     places = b.transpose(b.reshape(offset, shape=(batch, parts, taps, 2, *extents)), perm=(0, 4, 5, 1, 2, 3))
     y, x = (_places(b, places, g, k) for k in (0, 1))
-    if reach:  # an image has faded to 0 one pixel away, and an infinite way is no other than that
+    if reach:  # images are 0 from one pixel outside on, so clipping to that keeps results, also for infinite offsets
         y, x = (
             b.minimum(b.maximum(v, scalar(b, -1, dtype_of(v))), scalar(b, n, dtype_of(v))) for v, n in zip((y, x), size)
         )
@@ -130,7 +130,7 @@ def _places(b: Any, offsets: Any, g: Geometry, k: int) -> Any:
 
 
 def _grouped_table(b: Any, data: Any, parts: int) -> Any:
-    """The pixels of each part of the channels as images of their own: (batch * parts * pixels, channels / parts)."""
+    """The pixel table of images with the channels of one part each: (batch * parts * pixels, channels / parts)."""
     batch, channels, height, width = data.shape
     x = b.reshape(data, shape=(batch * parts, channels // parts, height * width))
     return b.reshape(b.transpose(x, perm=(0, 2, 1)), shape=(batch * parts * height * width, channels // parts))
@@ -159,7 +159,7 @@ def _product(b: Any, values: Any, weight: Any, g: Geometry) -> Any:
     complete=_complete((2,)),
 )
 def deformable_convolution(b: Any, data: Any, offset: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
-    """Convolution whose taps are moved by offsets, (batch, 2 * groups * taps, *result's space): y, x of each tap"""
+    """Convolution whose taps are displaced by offsets (batch, 2 * groups * taps, *result's space): y, x of each tap"""
     return _convolve(b, data, offset, None, weight, bias, attrs, reach=False)
 
 
@@ -172,5 +172,5 @@ def deformable_convolution(b: Any, data: Any, offset: Any, weight: Any, bias: An
 def modulated_deformable_convolution(
     b: Any, data: Any, offset: Any, mask: Any, weight: Any, bias: Any = None, **attrs: Any
 ) -> Any:
-    """Convolution whose taps are moved by offsets and multiplied by a mask (batch, groups * taps, *result's space)"""
+    """Convolution with taps displaced by offsets and multiplied by a mask (batch, groups * taps, *result's space)"""
     return _convolve(b, data, offset, mask, weight, bias, attrs, reach=True)

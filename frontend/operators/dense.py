@@ -1,4 +1,4 @@
-"""`FullyConnected` and `Embedding`: what a layer's weight matrix does."""
+"""`FullyConnected` and `Embedding`: layers that consist of a weight matrix."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def weight_inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _dense_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape | None]:
     features = data[1:] if attrs["flatten"] else data[-1:]
-    # A flattened axis that is not known leaves the product unknown, which is 0 as well.
+    # An unknown dimension is 0, and so is the product with it, which then is unknown, too.
     return [(attrs["num_hidden"], math.prod(features)), (attrs["num_hidden"],)]
 
 
 def _infer_dense_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
-    """Leading axes pass through: the batch size of a begin state is found this way."""
+    """Infers the data's leading axes from the output, such as the batch size of a begin state."""
     data, out = inputs[0], outputs[0]
     if data is None or out is None or len(data) < 2:
         return inputs
@@ -84,7 +84,7 @@ _EMBEDDING: dict[str, Any] = {
 
 @operator("Embedding", **_EMBEDDING)
 def embedding(b: Any, data: Any, weight: Any, *, input_dim: int, output_dim: int, **_training: Any) -> Any:
-    """Rows of weight (input_dim, output_dim) at the indices in data, which are truncated and clipped to the table"""
+    """The rows of weight (input_dim, output_dim) at the indices in data, which are truncated and clipped"""
     require_shape(weight, (input_dim, output_dim), "weight")
     index = dtype_of(data)
     if not index.is_integer:
@@ -94,5 +94,5 @@ def embedding(b: Any, data: Any, weight: Any, *, input_dim: int, output_dim: int
 
 @operator("_contrib_SparseEmbedding", **_EMBEDDING)
 def sparse_embedding(b: Any, data: Any, weight: Any, **attrs: Any) -> Any:
-    """`Embedding`, whose gradient is sparse"""
+    """`Embedding` with a sparse gradient"""
     return embedding.expand(b, data, weight, **attrs)

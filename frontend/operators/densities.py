@@ -1,6 +1,6 @@
-"""Densities of the distributions that `random` draws from, at given samples.
+"""Probability densities of the distributions of `random`, at given samples.
 
-The parameters have the shape of the samples' leading axes: each goes with one block of samples.
+The parameters have the shape of the samples' leading axes: each applies to one block of samples.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _dirichlet(b: Any, x: Any, alpha: Any) -> Any:
 
 
 def _declare(name: str, doc: str, parameters: tuple[str, ...], logarithm: Function, vectors: bool = False) -> None:
-    """`logarithm(b, x, *parameters)` is that of the density. `vectors`: a sample is a row."""
+    """`logarithm(b, x, *parameters)` is the logarithm of the density. `vectors`: a sample is a row."""
 
     def complete(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
         known = next((s for s in shapes[1:] if s is not None), None)
@@ -106,7 +106,7 @@ def _declare(name: str, doc: str, parameters: tuple[str, ...], logarithm: Functi
         y = logarithm(b, x, *wide)
         return narrowed(b, y if is_log else b.exp(y), own)
 
-    expand.__doc__ = f"The density of {doc} at samples; its logarithm with `is_log`"
+    expand.__doc__ = f"The density of {doc} at the samples; with `is_log`, its logarithm"
     operator(
         f"_random_pdf_{name}",
         aliases=(f"random_pdf_{name}",),

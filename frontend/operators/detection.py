@@ -1,4 +1,4 @@
-"""Operators on boxes: overlaps, suppression, matching, and what networks predict of boxes."""
+"""Operators on boxes: overlaps, suppression, matching, and encoding boxes relative to anchors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FORMATS = ("center", "corner")
 def box_iou(b: Any, lhs: Any, rhs: Any, *, format: str) -> Any:
     """Intersection over union of every box of lhs with every box of rhs
 
-    Boxes lie along the last axis of 4; the result's axes are the other axes of lhs, then those of rhs.
+    The last axis, of length 4, holds the coordinates; the result has the other axes of lhs, then those of rhs.
     """
     require_float(lhs)
     require_same_dtype(lhs, rhs)
@@ -57,11 +57,11 @@ def box_iou(b: Any, lhs: Any, rhs: Any, *, format: str) -> Any:
     aliases=("_contrib_box_non_maximum_suppression",),
     attrs={
         "overlap_thresh": number(0.5, doc="boxes that overlap more than this suppress each other"),
-        "valid_thresh": number(0.0, doc="boxes of no higher score are dropped"),
-        "topk": integer(-1, doc="how many of the best boxes take part; -1: all, 0: the data is returned as it is"),
-        "coord_start": integer(2, doc="where in a row the four coordinates begin"),
+        "valid_thresh": number(0.0, doc="boxes with a score up to this are dropped"),
+        "topk": integer(-1, doc="how many of the best boxes are considered; -1: all, 0: the data is returned as it is"),
+        "coord_start": integer(2, doc="the column of the first of the four coordinates"),
         "score_index": integer(1),
-        "id_index": integer(-1, doc="where in a row the class is; -1: there is none"),
+        "id_index": integer(-1, doc="the column of the class; -1: none"),
         "background_id": integer(-1, doc="boxes of this class are dropped"),
         "force_suppress": boolean(False, doc="whether boxes of different classes suppress each other, too"),
         "in_format": enum(_FORMATS, "corner"),
@@ -85,10 +85,10 @@ def box_nms(
     in_format: str,
     out_format: str,
 ) -> Any:
-    """Non-maximum suppression: of boxes that overlap, the one with the highest score is kept
+    """Non-maximum suppression: of overlapping boxes, keeps the one with the highest score
 
-    data (…, boxes, width): a row holds a score, four coordinates, perhaps a class, and whatever else. The result has
-    the same shape: the rows that are kept, the best first, then rows of -1.
+    data (…, boxes, width): a row holds a score, four coordinates, optionally a class, and any other columns. The result
+    has the same shape: the kept rows by descending score, then rows of -1.
     """
     dtype = require_float(data)
     _check_columns(data, coord_start, score_index, id_index)
@@ -154,7 +154,7 @@ def _check_columns(data: Any, coord_start: int, score_index: int, id_index: int)
 
 
 def _converted(b: Any, x: Any, start: int, form: str) -> Any:
-    """Rows with their boxes in `form`, but for those that begin below 0: MXNet tells its rows of -1 by that."""
+    """Rows with their boxes converted to `form`, except for rows whose first element is negative, like rows of -1."""
     box = columns(b, x, start)
     there = b.ge(box[0], scalar(b, 0, dtype_of(x)))
     if form == "corner":
@@ -170,16 +170,16 @@ def _converted(b: Any, x: Any, start: int, form: str) -> Any:
 @operator(
     "_contrib_bipartite_matching",
     attrs={
-        "is_ascend": boolean(False, doc="whether low scores are good"),
+        "is_ascend": boolean(False, doc="whether lower scores are better"),
         "threshold": number(doc="pairs whose score is not better than this do not match"),
-        "topk": integer(-1, doc="bounds the number of pairs; -1: no bound"),
+        "topk": integer(-1, doc="the most pairs; -1: no limit"),
     },
     outputs=lambda attrs: ("output0", "output1"),
 )
 def bipartite_matching(b: Any, data: Any, *, is_ascend: bool, threshold: float, topk: int) -> Any:
-    """Greedy matching of rows with columns by a matrix of scores (…, rows, columns): the best pair first, and so on
+    """Greedy matching of rows with columns, by descending score in a matrix (…, rows, columns)
 
-    Gives the column of each row, and the row of each column; -1 for those without a partner.
+    Returns the column of each row and the row of each column; -1 for those without a partner.
     """
     dtype = require_float(data)
     if len(data.shape) < 2:
@@ -188,7 +188,7 @@ def bipartite_matching(b: Any, data: Any, *, is_ascend: bool, threshold: float, 
     scores = b.reshape(data, shape=(math.prod(lead), m, n))
     # Ascending order is descending order of the negatives.
     scores, limit = (b.neg(scores), -threshold) if is_ascend else (scores, threshold)
-    # MXNet counts one pair more than topk before it stops.
+    # As in MXNet, one pair more than topk is matched.
     most = topk + 1 if topk > 0 else m * n
     column_of, row_of = greedy_match(b, scores, lambda b, score: b.gt(score, scalar(b, limit, dtype)), most)
     return (
@@ -203,10 +203,10 @@ def bipartite_matching(b: Any, data: Any, *, is_ascend: bool, threshold: float, 
     outputs=lambda attrs: ("output0", "output1"),
 )
 def box_encode(b: Any, samples: Any, matches: Any, anchors: Any, refs: Any, means: Any, stds: Any) -> Any:
-    """Regression targets of anchors towards the boxes that they are matched with, and a mask
+    """Regression targets of anchors for the boxes that they are matched with, and a mask
 
-    samples (batch, n): above 0.5 where an anchor takes part; matches (batch, n): which of refs (batch, m, 4);
-    anchors (batch, n, 4); boxes are corners. Both results are (batch, n, 4) and 0 where an anchor takes no part.
+    samples (batch, n): above 0.5 for anchors that are used; matches (batch, n): indices into refs (batch, m, 4);
+    anchors (batch, n, 4); boxes are corners. Both results are (batch, n, 4), and 0 for anchors that are not used.
     """
     dtype = require_float(samples)
     require_same_dtype(samples, matches, anchors, refs, means, stds)
@@ -230,14 +230,14 @@ def box_encode(b: Any, samples: Any, matches: Any, anchors: Any, refs: Any, mean
     inputs=("data", "anchors"),
     attrs={
         **{f"std{k}": number(1.0, doc="factor of the predicted value") for k in range(4)},
-        "clip": number(-1.0, doc="when positive, bounds the predicted logarithms of the extents"),
+        "clip": number(-1.0, doc="if positive, the upper bound of the predicted logarithms of the extents"),
         "format": enum(_FORMATS, "center", doc="of the anchors"),
     },
 )
 def box_decode(
     b: Any, data: Any, anchors: Any, *, std0: float, std1: float, std2: float, std3: float, clip: float, format: str
 ) -> Any:
-    """Boxes, as corners, from what a network predicts relative to anchors
+    """Decodes boxes that are predicted relative to anchors into corners
 
     data (batch, n, 4); anchors (1, n, 4).
     """

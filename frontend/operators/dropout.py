@@ -20,7 +20,7 @@ def _drops(attrs: Mapping[str, Any], training: bool) -> bool:
     attrs={
         "p": number(0.5, low=0, high=1),
         "mode": enum(("always", "training"), "training"),
-        "axes": shape((), doc="axes along which all elements share their fate"),
+        "axes": shape((), doc="axes along which all elements are dropped or kept together"),
         "cudnn_off": optional(boolean(), False),
     },
     outputs=lambda attrs: ("output", "mask"),
@@ -29,14 +29,14 @@ def _drops(attrs: Mapping[str, Any], training: bool) -> bool:
     streams=lambda attrs, training: int(_drops(attrs, training)),
 )
 def dropout(b: Any, data: Any, *, p: float, mode: str, axes: tuple[int, ...], cudnn_off: bool | None) -> Any:
-    """While training (or always), elements are 0 with probability p and the others are divided by 1 - p"""
+    """Sets elements to 0 with probability p and divides the others by 1 - p, when training or with mode='always'"""
     dtype = require_float(data)
     if not _drops({"p": p, "mode": mode}, b.training):
         return data
     rank = len(data.shape)
     shared = {axis_in(axis, rank) for axis in axes}
     bits = b.random_bits(tuple(1 if k in shared else n for k, n in enumerate(data.shape)), I32)
-    # The upper 24 bits are uniform in [0, 2**24), and so compare exactly with the probability.
+    # The upper 24 bits are uniform in [0, 2**24); comparing them as integers involves no rounding.
     kept = b.lt(b.shift_right(bits, b.constant(8, I32)), b.constant(round((1 - p) * 2**24), I32))
     factor = 1 / (1 - p) if p < 1 else 0.0
     return b.mul(data, b.select(kept, b.constant(factor, dtype), b.constant(0, dtype)))

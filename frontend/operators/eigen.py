@@ -1,8 +1,8 @@
-"""Eigenvalues of symmetric matrices, by Jacobi's rotations.
+"""Eigenvalues of symmetric matrices, by Jacobi rotations.
 
-A rotation of two rows and the same two columns clears the element where they cross. Of n rows, n / 2 pairs are rotated
-at once; between rotations the rows change places as the players of a tournament do, so that in a round of n - 1 steps
-each row meets each other one. All of it is elementwise work on the whole matrix, step by step in a loop.
+A rotation of two rows and the same two columns zeroes the elements where they cross. Each step rotates n / 2 disjoint
+pairs of rows at once; between steps the rows are permuted as in a round-robin tournament, so that in a round of n - 1
+steps every pair of rows meets. A step is elementwise on the whole matrix; the steps run in a loop.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from gluonjit.operators.looping import loop
 from gluonjit.operators.support import scalar
 
 _MOST_ROUNDS = 30
-"""Convergence is quadratic in the end: a dozen rounds have always been enough."""
+"""Far more than needed: convergence is quadratic in the end, and takes a dozen rounds."""
 
 
 def symmetric_eigen(b: Any, a: Any) -> tuple[Any, Any]:
-    """(values, vectors) of symmetric matrices (batch, n, n), of which the lower triangles are read.
+    """(values, vectors) of symmetric matrices (batch, n, n); only their lower triangles are read.
 
     Values (batch, n) ascend; the vectors are rows (batch, n, n), with their largest elements positive.
     """
     own = dtype_of(a)
     if 0 in a.shape:
         return b.reshape(a, shape=a.shape[:2]), a
-    # Thousands of steps, each of which rounds: float32 would lose two digits.
+    # In float64: the rounding errors of thousands of steps would cost float32 two digits.
     values, vectors = _eigen(b, b.cast(a, dtype=F64), float(finfo(own.numpy).eps))
     return b.cast(values, dtype=own), b.cast(vectors, dtype=own)
 
 
 def _eigen(b: Any, a: Any, precision: float) -> tuple[Any, Any]:
-    """Until what is left beside the diagonal is below `precision` of the whole."""
+    """Iterates until the norm outside the diagonal is below `precision` times that of the matrix."""
     batch, size = a.shape[:2]
     dtype = dtype_of(a)
     row, column = (b.iota(shape=s, axis=k, dtype=I64) for k, s in ((1, (1, size, 1)), (2, (1, 1, size))))
     a = b.select(b.ge(row, column), a, transposed(b, a))
-    # 0, or NaN: comparisons would let an element that is no number pass.
+    # 0, or NaN if any element is NaN or infinite, which comparisons would hide.
     invalid = b.reduce(b.mul(a, scalar(b, 0, dtype)), op="sum", axes=(1, 2))
-    # With an odd number, one row always waits: it is paired with a row of nothing but zeros.
+    # For odd n, a row of zeros is added, which pairs with the row that would be left over.
     n = size + size % 2
     if n > size:
         a = b.pad(a, scalar(b, 0, dtype), low=(0, 0, 0), high=(0, 1, 1))
@@ -92,9 +92,9 @@ def _rotation(b: Any, a: Any) -> tuple[Any, Any]:
 
 
 def _turned(b: Any, x: Any, rotation: tuple[Any, Any], axis: int) -> Any:
-    """The pairs of rows (axis 1) or columns (axis 2) rotated, and in the places that they have in the next step.
+    """Rotates the pairs of rows (axis 1) or columns (axis 2), and permutes them for the next step.
 
-    Place 0 is kept; the others move on along the circle 1 … n/2 - 1, n - 1 … n/2.
+    Position 0 stays; the others move on along the circle 1 … n/2 - 1, n - 1 … n/2.
     """
     half = x.shape[axis] // 2
 
@@ -120,12 +120,12 @@ def _turned(b: Any, x: Any, rotation: tuple[Any, Any], axis: int) -> Any:
 
 
 def _sorted(b: Any, values: Any, vectors: Any, size: int) -> tuple[Any, Any]:
-    """Ascending, without the additional row, and with signs that do not depend on the way of computation."""
+    """Sorts by ascending value, drops the added row, and makes the signs of vectors independent of the algorithm."""
     batch, n = values.shape
     dtype = dtype_of(values)
     key = values
     if n > size:
-        # The additional row still is the only one that has anything in the additional column.
+        # The added row is still the only one with a nonzero element in the added column.
         extra = b.reshape(b.slice(vectors, start=(0, 0, size), size=(batch, n, 1)), shape=(batch, n))
         key = b.select(b.eq(extra, scalar(b, 1, dtype)), scalar(b, math.inf, dtype), values)
     values, order = b.sort(key, axis=1)

@@ -1,4 +1,4 @@
-"""The rest of the elementwise operators: casts, clipping, selection, and those that only gradients tell apart."""
+"""Other elementwise operators: casts, clipping, selection, and identities that differ only in their gradients."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from gluonjit.operators.support import (
 
 @operator("Cast", aliases=("cast",), attrs={"dtype": dtype()}, same_shape=True)
 def cast(b: Any, data: Any, *, dtype: DType) -> Any:
-    """The input in another element type"""
+    """The input converted to another element type"""
     return convert(b, data, dtype)
 
 
 @operator("amp_cast", attrs={"dtype": dtype()}, same_shape=True)
 def amp_cast(b: Any, data: Any, *, dtype: DType) -> Any:
-    """`Cast` of floats, as mixed precision inserts it; other inputs stay as they are"""
+    """`Cast` for float inputs, as automatic mixed precision inserts it; other inputs are returned unchanged"""
     return convert(b, data, dtype) if dtype_of(data).is_float else data
 
 
@@ -43,7 +43,7 @@ def amp_cast(b: Any, data: Any, *, dtype: DType) -> Any:
     outputs=lambda attrs: tuple(f"output{k}" for k in range(attrs["num_outputs"])),
 )
 def amp_multicast(b: Any, *data: Any, num_outputs: int, cast_narrow: bool) -> tuple[Any, ...]:
-    """Floats of several types as the widest of them; other inputs stay as they are"""
+    """Float inputs converted to the widest of their types; other inputs are returned unchanged"""
     floats = [dtype_of(x) for x in data if dtype_of(x).is_float]
     if not floats:
         return data
@@ -52,7 +52,7 @@ def amp_multicast(b: Any, *data: Any, num_outputs: int, cast_narrow: bool) -> tu
 
 
 def _integer_bound(bound: float, own: DType, none: int) -> int:
-    """What clips integers like the float `bound`: it truncated, within the range of `own`; `none` for NaN."""
+    """The float `bound` for clipping integers of type `own`: truncated, and within their range; `none` for NaN."""
     if math.isnan(bound):
         return none
     info = np.iinfo(own.numpy)
@@ -61,7 +61,7 @@ def _integer_bound(bound: float, own: DType, none: int) -> int:
 
 @operator("clip", attrs={"a_min": number(), "a_max": number()}, same_shape=True)
 def clip(b: Any, data: Any, *, a_min: float, a_max: float) -> Any:
-    """Values limited to [a_min, a_max]; keeps NaN"""
+    """The elements limited to [a_min, a_max]; NaN is kept"""
     own = require_numeric("clip", data)
     if own.is_integer:
         info = np.iinfo(own.numpy)
@@ -71,7 +71,7 @@ def clip(b: Any, data: Any, *, a_min: float, a_max: float) -> Any:
         low, high = scalar(b, a_min, own), scalar(b, a_max, own)
     if a_min <= a_max:
         return b.minimum(b.maximum(data, low), high)
-    # Bounds that cross, or a NaN, which bounds nothing: the upper one is asked first.
+    # If a_min > a_max, the upper bound is checked first, as in MXNet; a bound of NaN has no effect.
     return b.select(b.gt(data, high), high, b.select(b.lt(data, low), low, data))
 
 
@@ -79,7 +79,7 @@ def _where_shapes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
     condition, x, y = inputs
     branch = merge(x, y)
     if condition is not None and branch is not None and len(condition) in (1, len(branch)):
-        # A condition has the branches' shape, or their first axis; the operator itself says what contradicts that.
+        # A condition has the branches' shape or that of their first axis; other shapes are refused by the expansion.
         branch = tuple(n or m for n, m in zip(branch, (*condition, *branch[len(condition) :])))
     return [condition, branch, branch]
 
@@ -90,7 +90,7 @@ def _infer_where_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
 
 @operator("where", inputs=("condition", "x", "y"), complete=_where_shapes, infer_inputs=_infer_where_inputs)
 def where(b: Any, condition: Any, x: Any, y: Any) -> Any:
-    """x where the condition is nonzero, else y. A condition with one axis chooses among rows"""
+    """x where the condition is nonzero, else y; a condition with one axis selects whole rows"""
     require_same_dtype(x, y)
     require_same_shape(x, y)
     if condition.shape != x.shape:
@@ -112,13 +112,13 @@ def copy(b: Any, data: Any) -> Any:
 
 @operator("BlockGrad", aliases=("stop_gradient",), same_shape=True)
 def block_grad(b: Any, data: Any) -> Any:
-    """The input, through which no gradient flows"""
+    """The input, with a gradient of zero"""
     return data
 
 
 @operator("make_loss", same_shape=True, outputs=lambda attrs: ("loss",))
 def make_loss(b: Any, data: Any) -> Any:
-    """The input, marked as a loss: gradients start here, at 1"""
+    """The input, marked as a loss: its gradient is 1"""
     return data
 
 
@@ -132,5 +132,5 @@ def make_loss(b: Any, data: Any) -> Any:
     same_shape=True,
 )
 def make_scaled_loss(b: Any, data: Any, **gradient: Any) -> Any:
-    """The input, marked as a loss: gradients start here, at `grad_scale`, normalized as asked"""
+    """The input, marked as a loss: its gradient is `grad_scale`, normalized by `normalization`"""
     return data

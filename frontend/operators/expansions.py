@@ -1,5 +1,5 @@
-"""Expansions of operators, each made once: a trace asks for an operator's result types, lowering checks them, and the
-pass `expand` wants the primitives, of which a net repeats many.
+"""A cache of operators' expansions, which are needed several times: tracing infers result types from them, lowering
+checks these, and the pass `expand` inserts the primitives. A net also repeats many operators.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 from gluonjit.ir.graph import Graph
 
 LIMIT = 1 << 24
-"""Bytes that are kept, about. Beyond them all is forgotten: what is in use is soon there again."""
+"""The approximate size of the cache in bytes. Beyond it the cache is cleared; what is in use is soon cached again."""
 _OP = 1 << 10
-"""Bytes of an op with its values."""
+"""The approximate size of an op with its values in bytes."""
 
 _known: dict[Hashable, Graph] = {}
 _lock = threading.Lock()
@@ -22,7 +22,7 @@ _size = 0
 
 
 def expansion(key: Hashable, make: Callable[[], Graph]) -> Graph:
-    """What `make` gives, or has given for an equal key."""
+    """The cached expansion for `key`; `make()` if there is none."""
     global _size
     known = _known.get(key)
     if known is not None:

@@ -1,7 +1,7 @@
 """Factorizations of matrices and triangular systems, for batches (batch, n, n).
 
-Everything is built from matrix products and loops over a block's columns, whose every step is elementwise on the
-block: matrices are split in halves until they are small, so that most of the work is done by products.
+Matrices are split recursively in halves; most of the work is then done by matrix products. A small block is processed
+by a loop over its columns, whose steps are elementwise on the block.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gluonjit.operators.looping import loop
 from gluonjit.operators.support import scalar
 
 _BLOCK = 32
-"""Extent up to which a matrix is not split."""
+"""The extent up to which a matrix is not split."""
 
 
 def product(b: Any, x: Any, y: Any, transpose_x: bool = False, transpose_y: bool = False) -> Any:
@@ -27,7 +27,7 @@ def transposed(b: Any, x: Any) -> Any:
 
 
 def identity(b: Any, like: Any, n: int) -> Any:
-    """Unit matrices of extent `n`, as many as `like` has matrices."""
+    """Identity matrices (batch, n, n), with the batch size and element type of `like`."""
     row, column = _numbers(b, n, 1), _numbers(b, n, 2)
     return b.broadcast(b.cast(b.eq(row, column), dtype=dtype_of(like)), shape=(like.shape[0], n, n))
 
@@ -44,13 +44,13 @@ def _part(b: Any, x: Any, top: tuple[int, int], left: tuple[int, int]) -> Any:
 
 
 def _line(b: Any, x: Any, k: Any, axis: int) -> Any:
-    """Row (axis 1) or column (axis 2) number `k`, with its axis."""
+    """Row (axis 1) or column (axis 2) number `k`, keeping the axis with length 1."""
     return b.gather(x, b.reshape(k, shape=(1,)), axis=axis)
 
 
 def solve_lower(b: Any, a: Any, x: Any, unit: bool = False) -> Any:
-    """y with a y = x, for lower triangular `a`: what lies above its diagonal is not read, and if `unit`, neither is
-    the diagonal, which counts as 1."""
+    """Solves a y = x for lower triangular `a`. Elements above its diagonal are not read; with `unit`, neither is the
+    diagonal, which is taken as 1."""
     n, m = x.shape[1:]
     if n * m == 0:
         return x
@@ -75,18 +75,18 @@ def solve_lower(b: Any, a: Any, x: Any, unit: bool = False) -> Any:
 
 
 def solve(b: Any, a: Any, x: Any, lower: bool, transpose: bool = False, unit: bool = False) -> Any:
-    """y with a y = x, or aᵀ y = x, for triangular `a`."""
+    """Solves a y = x, or aᵀ y = x, for triangular `a`."""
     if transpose:
         a, lower = transposed(b, a), not lower
     if lower:
         return solve_lower(b, a, x, unit)
-    # Read from its end, an upper triangular matrix is a lower one.
+    # Reversing both axes turns an upper triangular matrix into a lower one.
     y = solve_lower(b, b.reverse(a, axes=(1, 2)), b.reverse(x, axes=(1,)), unit)
     return b.reverse(y, axes=(1,))
 
 
 def cholesky(b: Any, a: Any) -> Any:
-    """Lower triangular l with l lᵀ = a. What lies above the diagonal of `a` is not read; NaN if a is not positive."""
+    """Lower triangular l with l lᵀ = a. Elements above the diagonal of `a` are not read; NaN unless a is positive."""
     n = a.shape[1]
     if n == 0:
         return a
@@ -112,10 +112,10 @@ def cholesky(b: Any, a: Any) -> Any:
 
 
 def lu(b: Any, a: Any) -> tuple[Any, Any, Any]:
-    """Triangular factors with row exchanges, of matrices (batch, m, n) that are not wider than high.
+    """LU factorization with partial pivoting, of matrices (batch, m, n) with m >= n.
 
-    Gives (packed, order, sign): u is the upper triangle of `packed`, l what lies below it with a diagonal of 1, and
-    l u the rows of `a` in this order (batch, m); sign (batch,) is that of the permutation.
+    Returns (packed, order, sign): u is the upper triangle of `packed`, l is its strict lower triangle with a diagonal
+    of 1, and l u is `a` with its rows in `order` (batch, m); sign (batch,) is that of the permutation.
     """
     batch, m, n = a.shape
     if n > _BLOCK:
@@ -168,10 +168,10 @@ def inverse(b: Any, a: Any) -> Any:
 
 
 def lq(b: Any, a: Any) -> tuple[Any, Any]:
-    """(l, q) with l q = a, for matrices (batch, m, n) not higher than wide: l lower triangular (batch, m, m), and
+    """(l, q) with l q = a, for matrices (batch, m, n) with m <= n: l lower triangular (batch, m, m), and
     q (batch, m, n) with orthonormal rows.
 
-    By reflections, each of which clears a row right of the diagonal; signs are as LAPACK has them.
+    Uses Householder reflections, each of which zeroes a row right of the diagonal; signs are those of LAPACK.
     """
     batch, m, n = a.shape
     dtype = dtype_of(a)

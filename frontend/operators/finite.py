@@ -1,4 +1,4 @@
-"""Whether numbers are finite, and whether they are close."""
+"""Operators that test whether numbers are finite, or whether they are close."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gluonjit.operators.attributes import boolean, integer, number
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import Shapes, merge, require_float, require_numeric, require_same_dtype
 
-_INIT = {"init_output": boolean(True, doc="must be True: the result does not depend on what it replaces")}
+_INIT = {"init_output": boolean(True, doc="must be True: the result does not depend on earlier contents of the output")}
 
 
 def _every(b: Any, holds: Any) -> Any:
@@ -53,7 +53,7 @@ def multi_all_finite(b: Any, *data: Any, num_arrays: int, init_output: bool) -> 
 
 @operator("multi_sum_sq", variadic=True, inputs=_arrays, attrs={"num_arrays": integer(low=1, high=1 << 16)})
 def multi_sum_sq(b: Any, *data: Any, num_arrays: int) -> Any:
-    """The sum of the squares of each array's elements, as one vector of float32"""
+    """The sum of squares of each array, as a float32 vector with an element per array"""
     sums = []
     for x in data:
         require_numeric("multi_sum_sq", x)
@@ -76,11 +76,11 @@ def _same(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
     complete=_same,
 )
 def allclose(b: Any, x: Any, y: Any, *, rtol: float, atol: float, equal_nan: bool) -> Any:
-    """1 if |a - b| <= atol + rtol * |b| everywhere, else 0"""
+    """1 if |a - b| <= atol + rtol * |b| for all elements, else 0"""
     own = require_numeric("_contrib_allclose", x)
     require_same_dtype(x, y)
     if tuple(x.shape) != tuple(y.shape):
-        raise OperatorError(f"allclose compares arrays of one shape, got {tuple(x.shape)} and {tuple(y.shape)}")
+        raise OperatorError(f"allclose compares arrays of the same shape, got {tuple(x.shape)} and {tuple(y.shape)}")
     either = getattr(b, "or")
     if not own.is_float:
         x, y = b.cast(x, dtype=F32), b.cast(y, dtype=F32)

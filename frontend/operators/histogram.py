@@ -1,4 +1,4 @@
-"""Counting how many elements lie between edges."""
+"""`_histogram`: counts the elements between edges."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def _even_edges(count: int, low: float, high: float) -> np.ndarray:
 
 
 def _even_bin(b: Any, x: Any, edges: Any, count: int, low: float, high: float) -> tuple[Any, Any]:
-    """Which of `count` bins of one width each element of `x` is in, and whether it is in one.
+    """The bin of each element of `x`, among `count` bins of the same width, and whether it is in the range at all.
 
-    That is where it should be; rounded edges may put it beside.
+    A quotient gives the bin; comparisons with the rounded edges correct it by one where necessary.
     """
     wide = b.cast(x, dtype=F64)
     inside = getattr(b, "and")(b.ge(wide, b.constant(low, F64)), b.le(wide, b.constant(high, F64)))
@@ -45,7 +45,7 @@ def _even_bin(b: Any, x: Any, edges: Any, count: int, low: float, high: float) -
 
 
 def _bin(b: Any, x: Any, edges: Any) -> tuple[Any, Any]:
-    """Which bin each element of `x` is in, by bisection of the edges, and whether it is in one."""
+    """The bin of each element of `x`, by bisection of the edges, and whether it is in the range at all."""
     count = edges.shape[0]
     below = b.constant(0, I64)
     for bit in reversed(range(count.bit_length())):
@@ -71,14 +71,14 @@ def _bin(b: Any, x: Any, edges: Any) -> tuple[Any, Any]:
 def histogram(
     b: Any, data: Any, bins: Any = None, *, bin_cnt: int | None, range: tuple[float, ...] | None
 ) -> tuple[Any, Any]:
-    """How many elements lie in each bin, and the bins' edges. The last bin has both of its edges"""
+    """The number of elements in each bin, and the bins' edges; the last bin includes its upper edge"""
     own = require_numeric("_histogram", data)
     if (bin_cnt is None) != (range is None):
         raise OperatorError("cnt and range should both or neither specified")
     x = b.reshape(data, shape=(math.prod(data.shape),))
     if bin_cnt is not None and range is not None:
         if bin_cnt < 1 or len(range) != 2 or not range[0] <= range[1]:
-            raise OperatorError(f"a histogram needs a bin, and a range from low to high; got {bin_cnt} and {range}")
+            raise OperatorError(f"histogram needs bin_cnt >= 1 and range = (low, high); got {bin_cnt} and {range}")
         low, high = range if range[0] < range[1] else (range[0] - 0.5, range[1] + 0.5)
         edges = b.constant(_even_edges(bin_cnt, low, high).astype(own.numpy))
         index, inside = _even_bin(b, x, edges, bin_cnt, low, high)

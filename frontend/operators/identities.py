@@ -1,4 +1,4 @@
-"""Operators that leave their input as it is: what makes them special is a gradient, a shape or a way to store it."""
+"""Operators that return their input, and differ in their gradient, shape inference or storage type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gluonjit.operators.support import Shapes, first_from_output, merge, require
 
 @operator("_contrib_gradientmultiplier", attrs={"scalar": number(1.0), "is_int": boolean(True)}, same_shape=True)
 def gradient_multiplier(b: Any, data: Any, **_gradient: Any) -> Any:
-    """The input, whose gradient is multiplied by a number"""
+    """The input; its gradient is multiplied by `scalar`"""
     return data
 
 
@@ -25,7 +25,7 @@ def gradient_multiplier(b: Any, data: Any, **_gradient: Any) -> Any:
     initializers={"moving_avg": '["zero", {}]'},
 )
 def attach_sparseness(b: Any, data: Any, moving_avg: Any, **_gradient: Any) -> Any:
-    """The input, to whose gradient a penalty for activity is added"""
+    """The input; its gradient gets a KL divergence penalty that makes activations sparse"""
     return data
 
 
@@ -35,14 +35,14 @@ def _alike(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
 
 @operator("_identity_with_attr_like_rhs", inputs=("lhs", "rhs"), complete=_alike, infer_inputs=first_from_output)
 def identity_like(b: Any, lhs: Any, rhs: Any) -> Any:
-    """The first input, which has the shape of the second"""
+    """The first input, which must have the shape of the second"""
     require_same_shape(lhs, rhs)
     return lhs
 
 
 @operator("cast_storage", attrs={"stype": enum(("csr", "default", "row_sparse"))}, same_shape=True)
 def cast_storage(b: Any, data: Any, *, stype: str) -> Any:
-    """The input, stored densely: there is no other storage"""
+    """The input; only dense storage is supported"""
     if stype != "default":
         raise OperatorError(f"cast_storage to {stype!r} is not supported: arrays are dense")
     return data

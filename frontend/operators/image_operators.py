@@ -1,6 +1,6 @@
 """Operators on images (height, width, channels), or batches of them: conversion, cropping, flips and colors.
 
-Colors are red, green, blue, in 0 … 255. Results of whole-number types stay within their type and lose their fraction.
+Colors are red, green, blue, in 0 … 255. Results of integer types are truncated and saturate.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import convert, fractional, require_numeric, shape_text
 
 GRAY = (0.299, 0.587, 0.114)
-"""How bright red, green and blue are."""
+"""The weights of red, green and blue in the luminance."""
 
 PRINCIPAL_COLORS = (
     (55.46 * -0.5675, 4.794 * 0.7192, 1.148 * 0.4009),
     (55.46 * -0.5808, 4.794 * -0.0045, 1.148 * -0.8140),
     (55.46 * -0.5836, 4.794 * -0.6948, 1.148 * 0.4203),
 )
-"""How colors vary over the ImageNet data set: a column for each principal component."""
+"""The principal components of colors in ImageNet, as columns, scaled by their standard deviations."""
 
 
 def _check_image(x: Any) -> int:
-    """The rank of an image or a batch; OperatorError for others."""
+    """The rank of an image or a batch; OperatorError unless it is 3 or 4."""
     if len(x.shape) not in (3, 4):
         raise OperatorError(f"Input image must have 3 or 4 axes, got {shape_text(x.shape)}")
     return len(x.shape)
 
 
 def _check_colors(x: Any) -> int:
-    """The number of channels, 1 or 3."""
+    """The number of channels; OperatorError unless it is 1 or 3."""
     if len(x.shape) < 3 or x.shape[-1] not in (1, 3):
         raise OperatorError(f"an image (height, width, channels) has 1 or 3 channels; got {shape_text(x.shape)}")
     return x.shape[-1]
 
 
 def _saturated(b: Any, x: Any, like: Any) -> Any:
-    """float32 in the element type of `like`: whole numbers lose their fraction, and stay within their type."""
+    """float32 converted to the element type of `like`; for integers, truncated and saturated."""
     own = dtype_of(like)
     if not own.is_float:
         limits = np.iinfo(own.numpy)
@@ -61,7 +61,7 @@ def _f32(b: Any, x: Any) -> Any:
 
 @operator("_image_to_tensor")
 def to_tensor(b: Any, data: Any) -> Any:
-    """An image with numbers from 0 to 255 as float32 from 0 to 1, with its channels before height and width"""
+    """Converts an image (height, width, channels) of 0 … 255 to float32 (channels, height, width) of 0 … 1"""
     rank = _check_image(data)
     x = b.div(_f32(b, data), b.constant(255, F32))
     return b.transpose(x, perm=(2, 0, 1) if rank == 3 else (0, 3, 1, 2))
@@ -72,7 +72,7 @@ def to_tensor(b: Any, data: Any) -> Any:
     attrs={"mean": numbers((0.0, 0.0, 0.0, 0.0)), "std": numbers((1.0, 1.0, 1.0, 1.0))},
 )
 def normalize(b: Any, data: Any, *, mean: tuple[float, ...], std: tuple[float, ...]) -> Any:
-    """(x - mean) / std for each channel of (channels, height, width)"""
+    """(x - mean) / std, by channel, of an image (channels, height, width)"""
     rank = _check_image(data)
     x = fractional(b, data)
     channels = data.shape[rank - 3]
@@ -95,7 +95,7 @@ def normalize(b: Any, data: Any, *, mean: tuple[float, ...], std: tuple[float, .
     attrs={"x": integer(low=0), "y": integer(low=0), "width": integer(low=1), "height": integer(low=1)},
 )
 def crop(b: Any, data: Any, *, x: int, y: int, width: int, height: int) -> Any:
-    """The part of an image with the given width and height whose upper left corner is (x, y)"""
+    """The part of an image of the given width and height with upper left corner (x, y)"""
     rank = _check_image(data)
     batch, (old_height, old_width, channels) = tuple(data.shape[: rank - 3]), data.shape[rank - 3 :]
     if x + width > old_width or y + height > old_height:
@@ -118,7 +118,7 @@ def _declare_flip(name: str, axis: int, doc: str) -> None:
         return b.select(heads, flip(b, data), data)
 
     flip.__doc__ = f"An image {doc}"
-    random_flip.__doc__ = f"An image, half of the time {doc}"
+    random_flip.__doc__ = f"An image, with probability 1/2 {doc}"
     operator(f"_image_flip_{name}", same_shape=True)(flip)
     operator(f"_image_random_flip_{name}", same_shape=True, streams=lambda attrs, training: 1)(random_flip)
 
@@ -131,7 +131,7 @@ _declare_flip("top_bottom", -3, "upside down")
 
 
 def _weighted(b: Any, x: Any) -> Any:
-    """The brightness of each pixel, in the place of its channels."""
+    """The luminance of each pixel, in an axis of length 1 in place of the channels."""
     y = b.mul(x, b.constant(np.array(GRAY), F32)) if x.shape[-1] == 3 else x
     return b.reshape(b.reduce(y, op="sum", axes=(len(x.shape) - 1,)), shape=(*x.shape[:-1], 1))
 
@@ -145,7 +145,7 @@ def brightness(b: Any, x: Any, factor: Any) -> Any:
 
 
 def contrast(b: Any, x: Any, factor: Any) -> Any:
-    """Away from the image's mean brightness, or toward it."""
+    """Scales the difference from the image's mean luminance by `factor`."""
     gray = _weighted(b, x)
     axes = tuple(range(len(x.shape) - 3, len(x.shape)))
     count = x.shape[-3] * x.shape[-2]
@@ -154,12 +154,12 @@ def contrast(b: Any, x: Any, factor: Any) -> Any:
 
 
 def saturation(b: Any, x: Any, factor: Any) -> Any:
-    """Away from gray, or toward it. (MXNet takes the blue part alone for gray: it overwrites what it should sum.)"""
+    """Scales the difference from gray by `factor`. (MXNet's gray is the blue part only, as it overwrites the sum.)"""
     return x if x.shape[-1] == 1 else _blend(b, x, _weighted(b, x), factor)
 
 
 def hue(b: Any, x: Any, turn: Any) -> Any:
-    """Colors turned by so many times 360° on the color wheel, with lightness and saturation kept."""
+    """Rotates hues by `turn` times 360° on the color wheel; lightness and saturation are kept."""
     if x.shape[-1] == 1:
         return x
     shape = tuple(x.shape)
@@ -175,8 +175,8 @@ def hue(b: Any, x: Any, turn: Any) -> Any:
     start = b.select(b.eq(high, r), zero, b.select(b.eq(high, g), b.constant(2, F32), b.constant(4, F32)))
     angle = b.add(b.add(third, start), b.mul(turn, b.constant(6, F32)))
     amount = b.div(spread, b.select(b.lt(lightness, half), total, b.sub(b.constant(2, F32), total)))
-    # Back: over the wheel, each channel rises from lightness - reach to lightness + reach and falls again; the
-    # channels do it a third of the wheel apart. In twelfths:
+    # Back to RGB: along the wheel, each channel rises from lightness - reach to lightness + reach and falls again, with
+    # the channels a third of the wheel apart. In twelfths of the wheel:
     reach = b.mul(amount, b.minimum(lightness, b.sub(one, lightness)))
     channels = []
     for start_at in (0, 8, 4):
@@ -197,7 +197,7 @@ ADJUST: dict[str, Callable[..., Any]] = {
 
 
 def _between(b: Any, low: float, high: float) -> Any:
-    """A uniform 0-d number. One stream."""
+    """A uniform random 0-d number. Draws one stream."""
     return b.add(b.mul(uniform(b, (), F32), b.constant(high - low, F32)), b.constant(low, F32))
 
 
@@ -224,12 +224,12 @@ for _name, _adjust in ADJUST.items():
 
 @operator(
     "_image_random_color_jitter",
-    attrs={name: number(doc="the most that it changes by") for name in ADJUST},
+    attrs={name: number(doc="the largest relative change") for name in ADJUST},
     same_shape=True,
     streams=lambda attrs, training: 5,
 )
 def random_color_jitter(b: Any, data: Any, **amounts: float) -> Any:
-    """An image with brightness, contrast, saturation and hue changed at random, in random order"""
+    """An image with its brightness, contrast, saturation and hue changed at random, in random order"""
     _check_colors(data)
     x = _f32(b, data)
     factors = {name: _between(b, -a, a) if name == "hue" else _between(b, 1 - a, 1 + a) for name, a in amounts.items()}
@@ -239,7 +239,7 @@ def random_color_jitter(b: Any, data: Any, **amounts: float) -> Any:
     order = b.gather(b.constant(orders, I32), drawn, axis=0)
     for step in range(len(used)):
         chosen = b.reshape(b.slice(order, start=(step,), size=(1,)), shape=())
-        # An order is known only when the program runs: each step computes all and takes one.
+        # The order is drawn at run time: each step computes all adjustments and selects one.
         results = [ADJUST[name](b, x, factors[name]) for name in used]
         x = results[0]
         for k in range(1, len(used)):
@@ -249,14 +249,14 @@ def random_color_jitter(b: Any, data: Any, **amounts: float) -> Any:
 
 
 def _lit(b: Any, data: Any, alpha: Any) -> Any:
-    """`data` with the principal colors added in the amounts `alpha`, float32[3]."""
+    """`data` plus the principal colors times `alpha`, float32[3]."""
     if _check_colors(data) == 1:
         return data
     shift = b.reduce(b.mul(b.constant(np.array(PRINCIPAL_COLORS), F32), alpha), op="sum", axes=(1,))
     return _saturated(b, b.add(_f32(b, data), shift), data)
 
 
-@operator("_image_adjust_lighting", attrs={"alpha": numbers(doc="an amount for each principal color")}, same_shape=True)
+@operator("_image_adjust_lighting", attrs={"alpha": numbers(doc="the factor of each principal color")}, same_shape=True)
 def adjust_lighting(b: Any, data: Any, *, alpha: tuple[float, ...]) -> Any:
     """An image with multiples of ImageNet's principal colors added"""
     if len(alpha) != 3:
@@ -266,7 +266,7 @@ def adjust_lighting(b: Any, data: Any, *, alpha: tuple[float, ...]) -> Any:
 
 @operator(
     "_image_random_lighting",
-    attrs={"alpha_std": number(0.05, doc="standard deviation of the amounts")},
+    attrs={"alpha_std": number(0.05, doc="standard deviation of the factors")},
     same_shape=True,
     streams=lambda attrs, training: 1,
 )

@@ -1,7 +1,7 @@
-"""Images (height, width, channels), or batches of them, at another size, interpolated as OpenCV does.
+"""Resizing of images (height, width, channels), or batches of them, with OpenCV's interpolation methods.
 
-Interpolation is separable: each pixel of a new row or column is a weighted sum of a few old ones, its *taps*. Where
-taps reach over the border, the border's pixel counts.
+Interpolation is separable: each pixel of a new row or column is a weighted sum of a few old ones, its *taps*. Taps
+outside the image read the nearest border pixel.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gluonjit.operators.support import along, check_table, require_numeric, shap
 NEAREST, LINEAR, CUBIC, AREA, LANCZOS = range(5)
 
 Taps = tuple[np.ndarray, np.ndarray]
-"""Old positions and their weights, each [new length, number of taps]."""
+"""Old positions and their weights, each of shape (new length, number of taps)."""
 
 
 def taps(n: int, size: int, method: int, shrinking: bool) -> Taps:
-    """How an axis of `n` pixels becomes one of `size`; `shrinking`: both axes do, which AREA depends on."""
+    """The taps that resize an axis from `n` to `size` pixels; `shrinking`: both axes shrink, which AREA depends on."""
     scale = n / size
     check_table(size)
     points = np.arange(size)
@@ -48,14 +48,14 @@ def taps(n: int, size: int, method: int, shrinking: bool) -> Taps:
 
 
 def _inside(left: np.ndarray, rest: np.ndarray, n: int) -> Taps:
-    """Two taps, the second with the weight `rest`; outside of the image the border alone counts."""
+    """Two taps, at `left` and its right neighbour, with weights 1 - `rest` and `rest`; clipped to the border."""
     rest = np.where((left < 0) | (left >= n - 1), 0.0, rest)
     left = left.clip(0, n - 1)
     return np.stack([left, np.minimum(left + 1, n - 1)], 1), np.stack([1 - rest, rest], 1)
 
 
 def _coverage(n: int, size: int) -> Taps:
-    """Each new pixel is the mean of what it covers, border pixels in part."""
+    """The taps of the mean of the area that a new pixel covers, with fractional weights for its border pixels."""
     edges = np.arange(size + 1) * (n / size)
     first = np.floor(edges[:-1] + 1e-9).astype(np.int64)
     count = int(max(np.ceil(edges[1:] - 1e-9).astype(np.int64) - first))
@@ -78,7 +78,7 @@ def _lanczos(x: np.ndarray) -> np.ndarray:
 
 
 def resampled(b: Any, image: Any, height: int, width: int, method: int) -> Any:
-    """The image with its axes -3 and -2 of another length. Whole numbers are rounded, and stay within their type."""
+    """The image with its axes -3 and -2 resized. Results of integer types are rounded and saturate."""
     own = require_numeric("image resize", image)
     rank = len(image.shape)
     old_height, old_width = image.shape[-3], image.shape[-2]
@@ -118,7 +118,7 @@ _INTERP = "0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos"
     attrs={"w": integer(), "h": integer(), "interp": integer(1, doc=_INTERP)},
 )
 def cv_resize(b: Any, src: Any, *, w: int, h: int, interp: int) -> Any:
-    """An image (height, width, channels) at another size"""
+    """Resizes an image (height, width, channels)"""
     if len(src.shape) != 3:
         raise OperatorError(f"Input image must have shape (height, width, channels), got {shape_text(src.shape)}")
     return resampled(b, src, h, w, interp)
@@ -127,13 +127,13 @@ def cv_resize(b: Any, src: Any, *, w: int, h: int, interp: int) -> Any:
 @operator(
     "_image_resize",
     attrs={
-        "size": shape((), doc="width and height; or one number: both, or with keep_ratio the shorter edge"),
+        "size": shape((), doc="(width, height), or one number: both, or with keep_ratio the shorter edge"),
         "keep_ratio": boolean(False),
         "interp": integer(1, doc=_INTERP),
     },
 )
 def resize(b: Any, data: Any, *, size: Shape, keep_ratio: bool, interp: int) -> Any:
-    """An image (height, width, channels), or a batch of them, at another size"""
+    """Resizes an image (height, width, channels), or a batch of them"""
     if len(data.shape) not in (3, 4):
         raise OperatorError(f"Input image must have 3 or 4 axes, got {shape_text(data.shape)}")
     if len(size) not in (1, 2) or min(size) < 1:

@@ -1,7 +1,7 @@
-"""Operators that read at positions given as tensors.
+"""Operators that read elements at positions given by index tensors.
 
-MXNet's indices are often float32: their fractions are dropped. What lies outside goes to the nearest end (`clip`) or
-wraps around (`wrap`); for `gather_nd`, and `take` with mode `raise`, it is an error.
+MXNet's indices are often float32; they are truncated. Indices out of bounds are clipped (`clip`) or wrap around
+(`wrap`); for `gather_nd`, and `take` with mode `raise`, they are an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gluonjit.operators.support import (
 
 
 def as_index(b: Any, x: Any) -> Any:
-    """`x` as integers: floats lose their fraction."""
+    """`x` as integers; floats are truncated."""
     dtype = require_numeric("indexing", x)
     if dtype.is_integer:
         return x
@@ -36,7 +36,7 @@ def as_index(b: Any, x: Any) -> Any:
 
 
 def inside(b: Any, indices: Any, shape: Shape) -> Any:
-    """Index tuples along the first axis of `indices`, as integers from 0 on; IndexError when one lies outside."""
+    """Index tuples (along the first axis of `indices`) as nonnegative integers; IndexError if one is out of bounds."""
     index = as_index(b, indices)
     if dtype_of(index).bits < 32:
         index = b.cast(index, dtype=I32)
@@ -49,10 +49,13 @@ def inside(b: Any, indices: Any, shape: Shape) -> Any:
 @operator(
     "take",
     inputs=("a", "indices"),
-    attrs={"axis": integer(0), "mode": enum(("clip", "raise", "wrap"), "clip", doc="what becomes of indices outside")},
+    attrs={
+        "axis": integer(0),
+        "mode": enum(("clip", "raise", "wrap"), "clip", doc="treatment of indices out of bounds"),
+    },
 )
 def take(b: Any, a: Any, indices: Any, *, axis: int, mode: str) -> Any:
-    """The slices of `a` at `indices` along the axis, which is replaced by the axes of `indices`"""
+    """The slices of `a` at `indices` along the axis; the axes of `indices` replace it"""
     rank = len(a.shape)
     if not -rank <= axis < rank:
         raise OperatorError("Axis should be in the range of [-r, r-1] where r is the rank of input tensor")
@@ -89,7 +92,7 @@ def batch_take(b: Any, a: Any, indices: Any) -> Any:
     "which keeps the shape",
 )
 def boolean_mask(b: Any, data: Any, index: Any, *, axis: int) -> Any:
-    """The slices of the data along the axis for which `index`, a vector, is not 0"""
+    """The slices of the data along the axis at which the vector `index` is nonzero"""
     axis = axis_in(axis, len(data.shape))
     require_shape(index, data.shape[axis : axis + 1], "index")
     if not isinstance(index, np.ndarray):
@@ -98,13 +101,13 @@ def boolean_mask(b: Any, data: Any, index: Any, *, axis: int) -> Any:
 
 
 def along_axis(b: Any, x: Any, index: Any, axis: int) -> Any:
-    """One element of each line along `axis`, at `index`, which has the shape of `x` without that axis. Clips."""
+    """One element of each line along `axis`, at `index` (clipped), whose shape is that of `x` without the axis."""
     shape = tuple(x.shape)
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     own = dtype_of(index)
     kind = own if own is I64 else I32
     index = index if own is kind else b.cast(index, dtype=kind)
-    # Where the axis is the last one, two indices do.
+    # If the axis is the last one, two index tensors suffice.
     lines, blocks = ((outer, inner), (outer, shape[axis], inner)) if inner != 1 else ((outer,), (outer, shape[axis]))
     row = (1, *lines)
     where = [b.iota(shape=row, axis=1, dtype=kind), b.reshape(index, shape=row)]
@@ -115,7 +118,7 @@ def along_axis(b: Any, x: Any, index: Any, axis: int) -> Any:
 
 
 def _pick_index(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
-    """Known data says what the index must be, but whether it keeps the axis is the user's choice."""
+    """Infers the shape of the index from that of the data, unless the index is known to keep the axis."""
     data, index = shapes
     if data is None or attrs["axis"] is None:
         return shapes
@@ -134,7 +137,7 @@ def _pick_index(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
     complete=_pick_index,
 )
 def pick(b: Any, data: Any, index: Any, *, axis: int | None, keepdims: bool, mode: str) -> Any:
-    """One element of each line along the axis, at `index`, which has the data's shape without that axis"""
+    """One element of each line along the axis, at `index`, whose shape is the data's without that axis"""
     if axis is None:
         raise OperatorError("axis=None is not supported by pick yet. Must specify an axis.")
     old = tuple(data.shape)
@@ -142,7 +145,7 @@ def pick(b: Any, data: Any, index: Any, *, axis: int | None, keepdims: bool, mod
     kept, dropped = (*old[:axis], 1, *old[axis + 1 :]), (*old[:axis], *old[axis + 1 :])
     require_shape(index, kept if len(index.shape) == len(old) else dropped, "index")
     index = as_index(b, index)
-    if dtype_of(index).bits < 32:  # the axis may be longer than 8 bits can say
+    if dtype_of(index).bits < 32:  # the axis may be longer than 8-bit integers can represent
         index = b.cast(index, dtype=I32)
     if mode == "wrap":
         index = b.mod(index, b.constant(old[axis], dtype_of(index)))

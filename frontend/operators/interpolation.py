@@ -1,7 +1,7 @@
-"""Reading images at places between their pixels.
+"""Reads images at fractional coordinates.
 
-The pixels of a batch of images lie in a *table* of one row of channels per pixel, so that reading one is reading a
-row. Places are arrays of coordinates, of any shape: the values read have that shape, and the channels as last axis.
+The pixels of a batch of images form a *table* with a row of channels per pixel. Coordinates are arrays of any shape;
+the values read have that shape, with the channels as an additional last axis.
 """
 
 from __future__ import annotations
@@ -14,16 +14,13 @@ from gluonjit.operators.support import scalar
 
 
 def pixel_table(b: Any, images: Any) -> Any:
-    """The pixels of images (batch, channels, height, width), in row-major order: (batch * height * width, channels)."""
+    """The pixel table (batch * height * width, channels) of images (batch, channels, height, width)."""
     batch, channels, height, width = images.shape
     return b.reshape(b.transpose(images, perm=(0, 2, 3, 1)), shape=(batch * height * width, channels))
 
 
 def pixel(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
-    """The rows of pixels y, x (whole numbers as floats) of images number `image` (i64) of this size.
-
-    Coordinates beyond the border mean the pixel at the border.
-    """
+    """The table's rows of the pixels at y, x (integers as floats) of images number `image` (i64), clipped to `size`."""
     height, width = size
     dtype = dtype_of(y)
     y, x = (
@@ -35,7 +32,7 @@ def pixel(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int])
 
 
 def inside(b: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
-    """Whether pixels y, x exist in an image of this size."""
+    """Whether the coordinates y, x are inside an image of this size."""
     dtype = dtype_of(y)
     zero = scalar(b, 0, dtype)
     checks = ((v, scalar(b, n - 1, dtype)) for v, n in zip((y, x), size))
@@ -43,15 +40,15 @@ def inside(b: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
 
 
 def per_pixel(b: Any, x: Any) -> Any:
-    """`x` with an axis for the channels."""
+    """`x` with a last axis of length 1, to broadcast over the channels."""
     return b.reshape(x, shape=(*x.shape, 1))
 
 
 def bilinear(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int], *, reach: bool = True) -> Any:
-    """Images between their pixels, by their four neighbours; 0 outside.
+    """Bilinear interpolation of images at y, x, from four neighbouring pixels; 0 outside the image.
 
-    `reach`: around an image lies a border of one pixel in which it fades to 0. Otherwise it covers coordinates from 0
-    up to its extents, and has the value of its last row or column behind that.
+    `reach`: the image fades linearly to 0 over one pixel around it. Otherwise it covers coordinates from 0 up to its
+    extents, and beyond the centre of its last row or column has the value there.
     """
     dtype = dtype_of(y)
     one, zero = scalar(b, 1, dtype), scalar(b, 0, dtype)

@@ -131,10 +131,10 @@ def _rows(types: Sequence[TensorType]) -> int:
     """How many rows all of the scanned operands have."""
     counts = {t.shape[0] if t.shape else None for t in types}
     if len(counts) != 1 or None in counts:
-        raise OperatorError(f"foreach goes over the rows of its data, which must be equally many: {list(types)}")
+        raise OperatorError(f"foreach needs data with the same number of rows; got {list(types)}")
     (count,) = counts
     if not count:
-        raise OperatorError("foreach needs data of one row at least")
+        raise OperatorError("foreach needs data of at least one row")
     return count
 
 

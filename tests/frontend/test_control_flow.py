@@ -310,7 +310,7 @@ def test_writes_to_arrays_from_outside():
         refused(lambda F, x, s: F.contrib.foreach(write_state, x, [s]), X, array(1, 1, 1)),
         refused(write_captured, X, array(1, 1, 1)),
     ):
-        assert "hand the new value on as a state of the loop" in message and "test_control_flow.py" in message
+        assert "pass the new value on as a state of the loop" in message and "test_control_flow.py" in message
 
 
 def test_states_that_change_their_type():
@@ -338,7 +338,7 @@ def test_wrong_arguments(hybridize):
 
     fails(lambda F, x: F.contrib.foreach(lambda r, s: (r, s), 3, []), AssertionError, "foreach input must be", X)
     fails(lambda F, x: F.contrib.foreach(lambda r, s: (3, s), x, []), AssertionError, "foreach output must be", X)
-    fails(lambda F, x: F.contrib.foreach(lambda r, s: (r, s), [x, x[:2]], []), MXNetError, "equally many", X)
+    fails(lambda F, x: F.contrib.foreach(lambda r, s: (r, s), [x, x[:2]], []), MXNetError, "same number of rows", X)
     fails(lambda F, x: F.contrib.while_loop(lambda i: i, lambda i: (i, i), x), ValueError, "max_iterations", X)
     loop = lambda F, x: F.contrib.while_loop(lambda i: i, lambda i: (i, [i, i]), [x], max_iterations=2)  # noqa: E731
     fails(loop, ValueError, "loop_vars should be consistent", array(1))
