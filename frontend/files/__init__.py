@@ -1,6 +1,6 @@
-"""Files of arrays: MXNet's `.params`, NumPy's `.npz`, `.safetensors`; and reading JSON that nobody vouches for.
+"""Files of arrays: MXNet's `.params`, NumPy's `.npz`, `.safetensors`; and reading untrusted JSON.
 
-Bytes in, arrays out: nothing here knows symbols or blocks. A file is never trusted: what it announces is checked
-against what it holds before memory is taken for it, and every violation is one `CheckpointError` that names the file,
-the place and what was expected there.
+This package converts between bytes and arrays; it does not know symbols or blocks. Files are not trusted: declared
+sizes are checked against the actual ones before memory is allocated, and every violation raises a `CheckpointError`
+that names the file, the place and what was expected there.
 """

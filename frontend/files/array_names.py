@@ -1,6 +1,6 @@
-"""Names of arrays and nodes: what every format can hold, and how names from files are shown.
+"""Names of arrays and nodes: which ones every format can hold, and how names from files are shown.
 
-A name comes from whoever made the file. Printed as it is, it could rewrite the user's terminal or feign other lines.
+Names from files are untrusted: printed unescaped, they could send control sequences to the terminal or fake lines.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from gluonjit.base import MXNetError
 
 MAX_BYTES = 60_000
-"""Of an array's name; 65,535 is the most that a zip archive has, with `.npy` at the end."""
+"""The longest name of an array. A zip archive allows 65,535 bytes, `.npy` included."""
 
 
 def fault(name: str) -> str:
-    """What keeps `name` out of files, as "a NUL character"; empty for a good name.
+    """Why `name` cannot be in a file, such as "a NUL character"; empty for a valid name.
 
-    C ends its strings at NUL, and so do MXNet and zip archives; halves of surrogate pairs have no form in UTF-8.
+    MXNet and zip archives end strings at NUL, as C does; lone surrogates cannot be encoded as UTF-8.
     """
     if "\0" in name:
         return "a NUL character"
@@ -34,7 +34,7 @@ def check(names: Iterable[str]) -> None:
 
 
 def shown(text: str) -> str:
-    r"""`text` with what does not print, line ends included, as escapes such as `\x1b`; else unchanged."""
+    r"""`text` with unprintable characters, including line ends, replaced by escapes such as `\x1b`."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

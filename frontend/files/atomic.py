@@ -13,11 +13,11 @@ from gluonjit.base import MXNetError
 
 
 def write(path: str | os.PathLike[str], chunks: Iterable[Any]) -> None:
-    """Makes `path` a file of these chunks (anything with a buffer), or leaves what was there.
+    """Writes these chunks (objects with a buffer) to the file `path`; if that fails, an old file is unchanged.
 
-    The chunks go to a temporary file in the same folder, which then takes the name over; an existing file keeps its
-    permissions, and a symbolic link keeps pointing to the file that is replaced. What is not a regular file (a pipe, a
-    device) is written directly. MXNetError when the system refuses.
+    The chunks go to a temporary file in the same folder, which is then renamed. The permissions of an existing file are
+    kept, and a symbolic link keeps pointing to the replaced file. Pipes and devices are written directly. MXNetError if
+    the system reports an error.
     """
     target = os.path.realpath(path)
     try:
@@ -32,9 +32,9 @@ def write(path: str | os.PathLike[str], chunks: Iterable[Any]) -> None:
 
 def _replace(target: str, chunks: Iterable[Any]) -> None:
     folder, name = os.path.split(target)
-    # Shortened: with what is added, a long name would be too long for the file system.
+    # The name is shortened, as the suffix could make it too long for the file system.
     temporary = os.path.join(folder, f".{name[:64]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    # Not `tempfile`: its files are for their owner alone, while here the user's umask has the say.
+    # Not `tempfile`: only the owner can read its files, while new files have to follow the user's umask.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -52,7 +52,7 @@ def _replace(target: str, chunks: Iterable[Any]) -> None:
 
 
 def _sync_folder(folder: str) -> None:
-    """Makes the renaming itself durable, where folders can be synchronised."""
+    """Flushes the renaming itself to disk, on systems that can synchronize folders."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

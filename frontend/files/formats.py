@@ -1,4 +1,4 @@
-"""Arrays by name, in whichever format a file's name ends: `.npz`, `.safetensors`, or else MXNet's `.params`."""
+"""Files of arrays, whose format follows from the file's ending: `.npz`, `.safetensors`, or else MXNet's `.params`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ FORMATS = {".npz": npz, ".safetensors": safetensors}
 
 
 def read(path: str | os.PathLike[str], copy: bool = True) -> Arrays:
-    """The arrays of a file, each a copy of its own: a dict if they have names, else a list.
+    """The arrays of a file: a dict if they have names, else a list. Arrays do not share memory.
 
-    Without `copy`, they may be read-only views of the file: for callers who copy them at once. Raises CheckpointError
-    for a malformed file, MXNetError for one that cannot be read.
+    Without `copy`, they may be read-only views of the file, for callers that copy them immediately. CheckpointError for
+    a malformed file, MXNetError for one that cannot be read.
     """
     return _format(path).read(path, copy)
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> None:
-    """Writes what `read` reads; an existing file is replaced at once. MXNetError when it cannot be written."""
+    """Writes arrays; an existing file is replaced atomically. MXNetError if it cannot be written."""
     _format(path).write(path, arrays)
 
 

@@ -1,4 +1,4 @@
-"""JSON out of files that nobody vouches for."""
+"""JSON from untrusted files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from gluonjit.base import CheckpointError, MXNetError
 
 MAX_BYTES = 64 << 20
-"""No graph is as large: it would have 200,000 nodes."""
+"""The largest file. It could hold a graph of 200,000 nodes, which is more than real ones have."""
 
 MAX_VALUES = 4 << 20
-"""In lists and objects. As Python's they take up to a hundred bytes each, even if each has but two in the file."""
+"""The most values in lists and objects. A value may have only two bytes in the file, but takes up to 100 in Python."""
 
 
 def read(path: str | os.PathLike[str]) -> bytes:
-    """The contents of a file, of one that is too large a part. MXNetError when it cannot be read."""
+    """The contents of a file; of a file that is too large, only a part. MXNetError if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(MAX_BYTES + 1)
@@ -25,9 +25,9 @@ def read(path: str | os.PathLike[str]) -> bytes:
 
 
 def decode(text: str | bytes, name: str, what: str) -> Any:
-    """The value at the start of `text`, `what` in messages; CheckpointError when there is none.
+    """The value at the start of `text`, called `what` in messages; CheckpointError if there is none.
 
-    As in MXNet, control characters may be in strings, and anything may follow the value.
+    As in MXNet, strings may contain control characters, and any text may follow the value.
     """
     if len(text) > MAX_BYTES:
         raise CheckpointError(f"{name}: the file: more than {MAX_BYTES} bytes; expected {what}")
@@ -49,7 +49,7 @@ def decode(text: str | bytes, name: str, what: str) -> Any:
 
 
 def brief(value: Any) -> str:
-    """A value, shortened; of an object, or a list of more than numbers and strings, only what it is."""
+    """A short text for a value; for an object, or a list that contains others, only its kind and length."""
     if isinstance(value, dict) or isinstance(value, list) and any(isinstance(x, (dict, list)) for x in value):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     text = repr(value)

@@ -24,23 +24,24 @@ from gluonjit.ir.archive import MAX_HEADER, check_directory
 from gluonjit.ir.types import BF16, IRError, dtype_of
 
 ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, struct.error)
-"""What `zipfile` raises for archives that are not what they should be."""
+"""The errors that `zipfile` raises for malformed archives."""
 
 METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
-"""What NumPy writes. The other methods have no bound: a few bytes of bzip2 unpack to any number."""
+"""The methods that NumPy writes. Others are refused, as their ratio has no bound: a few bytes of bzip2 may unpack to
+any size."""
 
 MAX_RATIO = 100
 SPARE = 64 << 20
-"""Deflated arrays may take so many times the file's size, and so many bytes more: zeros alone come near 1000 times."""
+"""Deflated arrays may take MAX_RATIO times the file's size, plus SPARE bytes. Only zeros deflate by nearly 1000."""
 
 LOCAL_HEADER = struct.Struct("<4s22xHH")
-"""What is before a member's data: signature, …, lengths of the name and of the extra field that follow."""
+"""The header before a member's data: signature, …, lengths of the name and of the extra field, which follow it."""
 
 
 def read(
     path: str | os.PathLike[str], copy: bool = True, limit: int | None = None
 ) -> dict[str, np.ndarray] | list[np.ndarray]:
-    """The arrays of a file that `np.savez` or `write` wrote, always as copies. No pickled object is ever loaded.
+    """Copies of the arrays in a file that `np.savez` or `write` wrote. Pickled objects are never loaded.
 
     `limit`: how many bytes deflated arrays may take in all; by default 100 times the file's size plus 64 MiB.
 
@@ -84,9 +85,9 @@ def read_array(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def _check_members(archive: zipfile.ZipFile, file: IO[bytes], name: str, limit: int | None) -> None:
-    """Refuses members that are no arrays, lie over one another, or unpack to more than the file can mean.
+    """Refuses members that are not arrays, that overlap, or that unpack to more than the limit.
 
-    Each byte of the file belongs to one member, so that all of them together are bounded by its size.
+    As members do not overlap, the total size of stored ones is bounded by the file's size.
     """
     found: set[str] = set()
     size = os.fstat(file.fileno()).st_size
@@ -133,9 +134,9 @@ NUMBERS = re.compile(r"[<>|=]?[fiub]\d{1,2}", re.ASCII)
 
 
 def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """(shape, whether in Fortran's order, element type) at the start of a `.npy` file.
+    """(shape, whether in Fortran order, element type), from the start of a `.npy` file.
 
-    Not by NumPy's own function: what that raises for damaged headers has no end.
+    NumPy's own function is not used, as it raises all kinds of exceptions for damaged headers.
     """
     wanted = "what numpy.save writes"
     head = file.read(8)
@@ -150,10 +151,10 @@ def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtyp
         _fail(where, f"a header of {length} bytes", f"1 to {MAX_HEADER}")
     text = str(file.read(length), "latin-1")
     try:
-        if "\\" in text:  # escapes: of no use here, and Python warns of unknown ones
+        if "\\" in text:  # headers need no escapes, and Python warns of unknown ones
             raise ValueError("a backslash")
         header = ast.literal_eval(re.sub(r"(?<=\d)L\b", "", text.strip()))  # Python 2 wrote 3L
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as e:  # all that it raises
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as e:  # all that literal_eval raises
         _fail(where, f"no header of an array ({shown(str(e) or type(e).__name__)})", wanted)
     if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
         _fail(where, f"no header of an array ({json_file.brief(header)})", wanted)
@@ -198,7 +199,7 @@ def _array(file: IO[bytes], file_size: int, where: str) -> np.ndarray:
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> None:
-    """Writes what `np.load` reads, uncompressed. MXNetError for bfloat16, and when the file cannot be written."""
+    """Writes an uncompressed file for `np.load`. MXNetError for bfloat16, or if the file cannot be written."""
     named = arrays if isinstance(arrays, Mapping) else {f"arr_{k}": x for k, x in enumerate(arrays)}
     array_names.check(named)
     for name, x in named.items():
@@ -222,7 +223,7 @@ def _chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[Any]:
 
 
 class _DrainableStream(io.RawIOBase):
-    """A stream that cannot seek, and keeps what is written until it is drained."""
+    """A stream that cannot seek, and that buffers what is written until `drain`."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []

@@ -1,8 +1,7 @@
 """Where a parameter's value was read from, so that it can be read again and need not be kept in memory.
 
-The file stays mapped, so that removing or replacing it changes nothing; one that is overwritten in place is noticed.
-Files are mapped without copying on every system, and kept mapped on POSIX ones: elsewhere a mapped file could not be
-replaced.
+The file stays mapped, so the value remains readable if the file is removed or replaced; overwriting it in place is
+detected. Files stay mapped only on POSIX systems: elsewhere a mapped file could not be replaced.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ import numpy as np
 from gluonjit.base import MXNetError
 
 SMALLEST = 1 << 16
-"""Bytes from which on an array is worth it."""
+"""The smallest array, in bytes, whose memory is worth releasing."""
 
 _Facts = tuple[str, int, int, int, int]
-"""The file's absolute path, device, number, size, time of the last change (ns)."""
+"""The file's absolute path, device, inode number, size, and modification time (ns)."""
 
 _maps: weakref.WeakKeyDictionary[mmap.mmap, _Facts] = weakref.WeakKeyDictionary()
 
 
 def map_file(file: BinaryIO) -> mmap.mmap:
-    """The whole of an open file that is not empty, to be read."""
+    """Maps an open, non-empty file, read-only."""
     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if os.name == "posix":
         _maps[mapped] = (os.path.abspath(file.name), *_identity(os.fstat(file.fileno())))
@@ -51,16 +50,16 @@ class Origin:
         return _maps[self.mapped][0]
 
     def is_intact(self) -> bool:
-        """Whether the elements are those that were there when the file was mapped."""
+        """Whether the file has not been changed since it was mapped."""
         path, *facts = _maps[self.mapped]
         try:
             now = _identity(os.stat(path))
         except OSError:
-            return True  # removed: it cannot be changed any more
+            return True  # removed, so it cannot be changed any more
         return now[:2] != tuple(facts[:2]) or now == tuple(facts)
 
     def read(self) -> np.ndarray:
-        """A copy of the elements. Raises MXNetError when they are not there any more."""
+        """A copy of the elements. MXNetError if the file has been changed."""
         if not self.is_intact():
             raise MXNetError(f"{self.path} has been overwritten in place since it was loaded")
         copy = np.array(self.array, order="C")
@@ -68,7 +67,7 @@ class Origin:
         return copy
 
     def drop_pages(self) -> None:
-        """Lets the system have the memory that reading the elements took."""
+        """Lets the system drop the pages that reading the elements brought into memory."""
         advice = getattr(mmap, "MADV_DONTNEED", None)
         if advice is None:
             return
@@ -78,7 +77,7 @@ class Origin:
 
 
 def origin_of(array: np.ndarray) -> Origin | None:
-    """The piece of a file that `array` is; None if it is anything else, or too small to care."""
+    """The origin of an array that is a view of a mapped file; None for other arrays and for small ones."""
     if array.flags.writeable or array.nbytes < SMALLEST:
         return None
     owner: object = array

@@ -10,7 +10,7 @@ All numbers are little-endian, nothing is aligned:
     context: i32 device type · i32 device number;  type: i32
 
 MXNet writes V2, and V3 where a rank of 0 is a scalar; V0 and V1 are from 0.x. Sparse arrays (V2, with the parts in
-brackets) are read as dense ones, which a warning notes. `read` and `write` deal in NumPy arrays.
+brackets) are read as dense ones, with a warning. `read` and `write` use NumPy arrays.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ V1, V2, V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 MAX_RANK = 32
 """NumPy 1's limit."""
 MAX_LISTED = 5
-"""Arrays that a warning names."""
+"""The most arrays that a warning lists."""
 SPARE = 16 << 20
-"""Bytes that reading may take beside twice the file's size. The last of them are for other things than arrays."""
+"""Bytes that reading may take in addition to twice the file's size; not all of them are for arrays."""
 OTHER = 1 << 20
 CPU = (1, 0)
-"""Device type and number that are written; on reading, every device's arrays come here."""
+"""The device type and number that are written. Arrays of any device are read into the host's memory."""
 
 FLAG_OF = {ir_dtype(name): flag for name, flag in TYPE_FLAGS.items()}
 TYPE_OF = {flag: type for type, flag in FLAG_OF.items()}
@@ -53,13 +53,13 @@ Arrays = dict[str, np.ndarray] | list[np.ndarray]
 
 
 def read(path: str | os.PathLike[str], copy: bool = True, dense_limit: int | None = None) -> Arrays:
-    """The arrays of a file: a dict if they have names, else a list. Every array is a copy of its own.
+    """The arrays of a file: a dict if they have names, else a list. Arrays do not share memory.
 
-    Without `copy`, those that can be are read-only views of the file instead, which stays mapped as long as they live:
-    for callers who copy them at once.
+    Without `copy`, arrays are read-only views of the mapped file where possible. This is for callers that copy them
+    immediately.
 
-    `dense_limit`: how many bytes sparse arrays may take as dense ones, in all. By default twice what the file has,
-    plus 15 MB: enough for any that is not nearly empty, and too little for a damaged shape to exhaust the memory.
+    `dense_limit`: how many bytes the sparse arrays may take as dense ones, in all. The default, twice the file's size
+    plus 15 MB, is enough unless arrays are nearly empty, and keeps a damaged shape from exhausting the memory.
 
     Raises CheckpointError for a malformed file, MXNetError for one that cannot be opened.
     """
@@ -74,7 +74,7 @@ def read(path: str | os.PathLike[str], copy: bool = True, dense_limit: int | Non
             mapped = origin.map_file(file)
     except OSError as e:
         raise MXNetError(f"cannot read {name}: {e.strerror or e}") from e
-    # Never closed here, which is refused while an error's traceback refers to arrays in it: it goes with the last one.
+    # Not closed here: the map is freed with the last array that views it, which a traceback may keep alive.
     return _Reader(memoryview(mapped), name, dense_limit, copy).file()
 
 
@@ -84,7 +84,7 @@ def parse(data: Any, name: str, dense_limit: int | None = None) -> Arrays:
 
 
 class _Reader:
-    """A position in a buffer that nothing reads past. `what` in its methods names a part in messages."""
+    """A position in a buffer, with bounds checks. `what` in its methods is the part's name in messages."""
 
     def __init__(self, view: memoryview, name: str, dense_limit: int | None, copy: bool) -> None:
         self.view = view
@@ -145,7 +145,7 @@ class _Reader:
         return result
 
     def note(self, names: Sequence[str]) -> None:
-        """Tells which arrays have become dense."""
+        """Warns that sparse arrays have been read as dense ones."""
         listed = [f"{array_names.shown(names[k])} ({storage})" for k, storage in self.densified.items()]
         if len(listed) > MAX_LISTED:
             listed[MAX_LISTED:] = [f"and {len(listed) - MAX_LISTED} more"]
@@ -216,7 +216,7 @@ class _Reader:
         return TYPE_OF[flag]
 
     def dense(self, shape: Sequence[int], type: DType, what: str, copy: bool) -> np.ndarray:
-        """The elements of an array: the one place that copies out of the file."""
+        """The elements of an array. Only this method copies from the file."""
         size = self.size(shape, type, what)
         if size > self.left():
             self.fail(f"{what} is {_shown(type, shape)}", f"{size} bytes of it, but {self.left()} are left")
@@ -229,14 +229,14 @@ class _Reader:
             return source.reshape(shape)
         self.dense_limit -= size
         array = np.empty(shape, type.numpy)
-        if is_bool:  # a byte that is neither 0 nor 1 is no bool to NumPy, but true to MXNet
+        if is_bool:  # a byte other than 0 and 1 is invalid in NumPy, but means True in MXNet
             np.not_equal(source, 0, out=array.reshape(-1))
         else:
             array.reshape(-1)[:] = source
         return array
 
     def size(self, shape: Sequence[int], type: DType, what: str) -> int:
-        """Bytes of an array. Even of an empty one, the dimensions may be more than NumPy can multiply."""
+        """The size of an array in bytes. Also refuses empty arrays whose other dimensions overflow in NumPy."""
         if math.prod(n or 1 for n in shape) * type.itemsize >= 1 << 63:
             self.fail(f"{what} is {_shown(type, shape)}", "less than 2**63 bytes")
         return math.prod(shape) * type.itemsize
@@ -244,7 +244,7 @@ class _Reader:
     def sparse(
         self, storage: int, shape: tuple[int, ...], stored: tuple[int, ...], type: DType, what: str, start: int
     ) -> np.ndarray:
-        """A sparse array, of which everything up to its element type has been read, as a dense one."""
+        """Reads the rest of a sparse array, from after its element type; returns it as a dense one."""
         aux = []
         for part in (f"the {name} of {what}" for name in sparse.AUX[storage]):
             aux_type = self.type(part)
@@ -267,17 +267,16 @@ class _Reader:
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> None:
-    """Writes what `read` reads, byte for byte as `mx.nd.save` does; an existing file is replaced at once.
+    """Writes arrays byte for byte as MXNet's `nd.save` does; an existing file is replaced atomically.
 
-    Scalars have no form in V2; a file with one, or that is written inside of `np_shape(True)`, is V3 throughout, which
-    MXNet reads there.
-    MXNetError when the file cannot be written.
+    V2 cannot represent scalars: a file that contains one, or that is written within `np_shape(True)`, is V3, which
+    MXNet reads within `np_shape(True)`. MXNetError if the file cannot be written.
     """
     atomic.write(path, chunks(arrays))
 
 
 def chunks(arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> Iterator[Any]:
-    """What `write` writes, in pieces that have a buffer."""
+    """The contents that `write` writes, as a sequence of buffers."""
     names = list(arrays) if isinstance(arrays, Mapping) else []
     array_names.check(names)
     values = list(arrays.values() if isinstance(arrays, Mapping) else arrays)
@@ -294,5 +293,5 @@ def chunks(arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> Iterator[
 
 
 def _shown(type: DType, shape: Sequence[int]) -> str:
-    """As a `TensorType` prints, which there is none of for the sizes that damaged files ask for."""
+    """Formats a type as `TensorType` does; that class refuses the sizes found in damaged files."""
     return f"{type}[{','.join(map(str, shape))}]"

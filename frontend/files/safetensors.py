@@ -1,4 +1,4 @@
-"""Hugging Face's `.safetensors`: arrays by name, and nothing that could run.
+"""Hugging Face's `.safetensors`: arrays by name, and no code.
 
     u64 length of the header · header · data
     header: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, …, "__metadata__": {text: text}}
@@ -37,16 +37,16 @@ NAMES = {type: name for name, type in TYPES.items()}
 
 METADATA = "__metadata__"
 LIST = {"gluonjit": "list"}
-"""Metadata of a file whose arrays have no names, but numbers."""
+"""The metadata of a file of unnamed arrays, whose names are numbers."""
 
 MAX_HEADER = 100_000_000
 """Bytes; the format's own limit."""
 
 
 def read(path: str | os.PathLike[str], copy: bool = True) -> dict[str, np.ndarray] | list[np.ndarray]:
-    """The arrays of a file; those that `write` was given without names as a list. Every array is a copy of its own.
+    """The arrays of a file: a list if `write` was given a list, else a dict. Arrays do not share memory.
 
-    Without `copy`, those that can be are read-only views of the file, which stays mapped as long as they live.
+    Without `copy`, arrays are read-only views of the mapped file where possible.
 
     Raises CheckpointError for a malformed file, MXNetError for one that cannot be opened.
     """
@@ -126,7 +126,7 @@ class _Reader:
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> None:
-    """Writes what `read` reads; an existing file is replaced at once. MXNetError when the file cannot be written."""
+    """Writes arrays; an existing file is replaced atomically. MXNetError if the file cannot be written."""
     atomic.write(path, _chunks(arrays))
 
 

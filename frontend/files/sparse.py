@@ -1,4 +1,4 @@
-"""MXNet's two sparse layouts, as dense arrays."""
+"""Conversion of MXNet's two sparse layouts to dense arrays."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ AUX = {DEFAULT: (), ROW_SPARSE: ("indices",), CSR: ("row pointers", "indices")}
 """The arrays that each storage type keeps beside its values."""
 
 STEP = 1 << 14
-"""Indices that are looked at together: so few that what is computed from them takes no memory to speak of."""
+"""Indices that are processed together: few, so that temporary arrays stay small."""
 MEMORY = 1 << 18
-"""Bytes of rows that are written together, at most, if they are more than one."""
+"""The most bytes of rows that are written together, unless one row is larger."""
 
 
 def densify(storage: int, shape: tuple[int, ...], values: np.ndarray, aux: Sequence[np.ndarray]) -> np.ndarray:
-    """A dense array of `shape`. ValueError ("…; expected …") when the parts do not fit together.
+    """A dense array of `shape`. ValueError ("…; expected …") if the parts do not fit together.
 
     * row_sparse: row `indices[k]` is `values[k]`, the others are 0.
     * csr: in row r, column `indices[k]` is `values[k]` for `pointers[r] <= k < pointers[r + 1]`.
 
-    The parts may be unaligned. Beside the result, little memory is taken.
+    The parts may be unaligned. Little memory is used besides the result.
     """
     *pointers, indices = aux
     if not shape or indices.ndim != 1 or indices.shape != values.shape[:1]:
@@ -60,7 +60,10 @@ def densify(storage: int, shape: tuple[int, ...], values: np.ndarray, aux: Seque
 
 
 def _pieces(numbers: np.ndarray, overlap: int = 0, step: int | None = None) -> Iterator[tuple[int, np.ndarray]]:
-    """(position, some of the numbers as i64): bytes would wrap around. Each has the next one's first `overlap`."""
+    """Yields (position, piece of the numbers as i64, in which sums do not wrap around).
+
+    Each piece also has the first `overlap` numbers of the next one.
+    """
     step = step or STEP
     for start in range(0, len(numbers) - overlap, step):
         yield start, numbers[start : start + step + overlap].astype(np.int64)

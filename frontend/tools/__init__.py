@@ -1,1 +1,1 @@
-"""Around the library: the command line, `install_as_mxnet`, and which of MXNet's names a program uses."""
+"""Tools: the command line, `install_as_mxnet`, and the analysis of which of MXNet's names a program uses."""

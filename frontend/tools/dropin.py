@@ -1,11 +1,11 @@
-"""`install_as_mxnet()`: from then on `import mxnet`, and any part of it, gives this package.
+"""`install_as_mxnet()`: afterwards, importing `mxnet` or any part of it gives this package.
 
     import gluonjit
     gluonjit.install_as_mxnet()
     from mxnet.gluon import nn        # gluonjit.gluon.nn
 
-Nothing is written to disk: a finder at the front of `sys.meta_path` puts the very modules of gluonjit into
-`sys.modules` under MXNet's names, so `mxnet.gluon.nn is gluonjit.gluon.nn`.
+Nothing is written to disk: a finder at the front of `sys.meta_path` puts gluonjit's modules into `sys.modules` under
+MXNet's names, so `mxnet.gluon.nn is gluonjit.gluon.nn`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OLD_NUMPY_NAMES = {
     "object": object,
     "complex": complex,
     "str": str,
-    # What NumPy 2 removed or calls otherwise.
+    # What NumPy 2 removed or renamed.
     "float_": "float64",
     "complex_": "complex128",
     "unicode_": "str_",
@@ -46,14 +46,14 @@ OLD_NUMPY_NAMES = {
     "row_stack": "vstack",
     "trapz": "trapezoid",
 }
-"""Names that programs of MXNet's time find in NumPy: the object, or the name that it has there today."""
+"""Names that NumPy has removed since MXNet's time: the object, or its name in today's NumPy."""
 
 
 def install_as_mxnet(numpy_aliases: bool = False) -> None:
-    """Makes `import mxnet`, and every module below it, resolve to gluonjit, in this process. Doing it again is fine.
+    """Makes `mxnet`, and every module below it, resolve to gluonjit in this process. Further calls have no effect.
 
-    `numpy_aliases` also brings back `np.int`, `np.float`, `np.bool`, `np.object` and other names that NumPy has
-    dropped since MXNet's day. Raises MXNetError when the real MXNet has been imported already.
+    `numpy_aliases` also restores `np.int`, `np.float`, `np.bool`, `np.object` and other names that NumPy has removed
+    since MXNet's time. MXNetError if the real MXNet has been imported already.
     """
     loaded = sys.modules.get(_THEIRS)
     package = importlib.import_module(_OURS)
@@ -69,11 +69,11 @@ def install_as_mxnet(numpy_aliases: bool = False) -> None:
 
 
 def restore_numpy_names() -> None:
-    """Gives NumPy back those of `OLD_NUMPY_NAMES` that it lacks."""
+    """Adds those of `OLD_NUMPY_NAMES` to NumPy that it lacks."""
     import numpy as np
 
     for name, meaning in OLD_NUMPY_NAMES.items():
-        # `hasattr` would see NumPy's answer to removed names, a warning or an error.
+        # Not `hasattr`: for removed names, NumPy's `__getattr__` would warn or raise.
         if name not in np.__dict__:
             setattr(np, name, getattr(np, meaning) if isinstance(meaning, str) else meaning)
 
@@ -90,7 +90,7 @@ class _Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return ModuleSpec(fullname, self, loader_state=found, is_package=hasattr(found, "__path__"))
 
     def exec_module(self, module: ModuleType) -> None:
-        """Puts the real module in the place of `module`, which the import system made and hands out no more then."""
+        """Replaces `module`, which the import system created, in `sys.modules` by gluonjit's module."""
         assert module.__spec__ is not None
         sys.modules[module.__name__] = module.__spec__.loader_state
 

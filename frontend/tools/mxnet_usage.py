@@ -1,8 +1,8 @@
-"""Which of MXNet's names a program uses: reads source, never runs it.
+"""Finds the names of MXNet that a program uses, by reading its source without running it.
 
-Names are followed from `import mxnet` through second names (`import mxnet.ndarray as F`, `from mxnet.gluon import nn`,
-`relu = mx.nd.relu`). A parameter called `F` is `mx.nd` or `mx.sym`, as in `hybrid_forward(self, F, x)`; uses of it are
-written `F.relu`. What a method is called on cannot be known without running, so `x.asnumpy()` is not seen.
+Names are followed from `import mxnet` through aliases (`import mxnet.ndarray as F`, `from mxnet.gluon import nn`,
+`relu = mx.nd.relu`). A parameter called `F` is `mx.nd` or `mx.sym`, as in `hybrid_forward(self, F, x)`; its uses are
+reported as `F.relu`. Methods of arrays (`x.asnumpy()`) are not found, as types are only known when a program runs.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def in_python(source: str, file: str) -> list[Use]:
 
 
 def in_symbol(text: str) -> list[Use] | None:
-    """The operators in a `-symbol.json`, as `sym.<operator>`; None when the file is something else."""
+    """The operators in a `-symbol.json`, as `sym.<operator>`; None if the text is not a graph."""
     try:
         nodes = json.loads(text, strict=False)["nodes"]
         names = [node["op"] for node in nodes]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     lines = _op_lines(text)
-    if len(lines) != len(names):  # another "op" somewhere: an attribute, a subgraph
+    if len(lines) != len(names):  # an "op" that is not a node's: in an attribute or a subgraph
         lines = [1] * len(names)
     return [Use(name, line) for name, line in zip(names, lines) if name != "null"]
 
@@ -55,16 +55,16 @@ def _op_lines(text: str) -> list[int]:
 
 
 class _Reader(ast.NodeVisitor):
-    """Goes through a program in the order of its text. A scope maps names to dotted ones, or to None."""
+    """Visits a program in the order of its text. A scope maps names to dotted MXNet names, or to None."""
 
     def __init__(self) -> None:
         self.uses: list[Use] = []
         self.scopes: list[dict[str, str | None]] = [{}]
         self.starred: set[str] = set()
-        """Meanings of what `from mxnet.gluon.nn import *` brought in: naming one is a use."""
+        """The dotted names that `from mxnet.gluon.nn import *` has imported; reading one counts as a use."""
 
     def meaning(self, node: ast.AST) -> str | None:
-        """`mxnet.nd.relu` for an expression that means it, `F.relu`; None for anything else."""
+        """The dotted name that an expression refers to, `mxnet.nd.relu` or `F.relu`; None for others."""
         if isinstance(node, ast.Name):
             for scope in reversed(self.scopes):
                 if node.id in scope:

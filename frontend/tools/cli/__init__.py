@@ -1,7 +1,7 @@
 """The command line: `gluonjit COMMAND`, or `python -m gluonjit COMMAND`.
 
-Exit status: 0 done; 1 the user's model, graph or file is at fault (one `error:` message on standard error); 2 the
-command line itself is wrong; 130 interrupted.
+Exit status: 0 success; 1 an error in the user's model, graph or file (one `error:` message on standard error); 2 an
+error in the command line; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except (IRError, MXNetError, OSError, UnicodeDecodeError) as e:
         if isinstance(e, BrokenPipeError):
-            # The reader (`| head`) has seen enough. What is still buffered must not fail again at exit.
+            # The reader (`| head`) has closed the pipe. Flushing buffered output at exit must not fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         said = f"{e.filename}: {e.strerror}" if isinstance(e, OSError) and e.filename and e.strerror else e
@@ -47,17 +47,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _show_warning(message: Warning | str, *_where: Any, **_how: Any) -> None:
-    """Where in this program a warning comes from is of no use to who types commands."""
+    """Prints warnings without their place in this program, which does not help users of the command line."""
     print(_escaped(f"warning: {message}"), file=sys.stderr)
 
 
 def _escaped(text: str) -> str:
-    """`text` with what does not print as escapes: names out of files must not steer the terminal."""
+    """`text` with unprintable characters escaped, so that names from files cannot control the terminal."""
     return "".join(c if c in "\n\t" else shown(c) for c in text) if not text.isprintable() else text
 
 
 class _Escaping:
-    """A stream whose text is escaped; all else is the stream's own."""
+    """A wrapper of a stream that escapes the text written to it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -72,9 +72,9 @@ class _Escaping:
 
 @contextlib.contextmanager
 def _printable(arguments: argparse.Namespace) -> Iterator[None]:
-    """Nothing that is printed steers the terminal, or fails in an encoding that lacks a character.
+    """Escapes unprintable characters, and characters that the output's encoding lacks, in everything that is printed.
 
-    But a program that `exec` runs prints what it likes.
+    Programs run by `exec` print unescaped.
     """
     if getattr(arguments, "raw_output", False):
         yield
@@ -87,7 +87,7 @@ def _printable(arguments: argparse.Namespace) -> Iterator[None]:
 
 
 class _Help(argparse.HelpFormatter):
-    """Leaves examples as they are: broken into lines they could not be pasted."""
+    """Does not wrap examples, so that they can be pasted."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if text.startswith("example"):
@@ -96,7 +96,7 @@ class _Help(argparse.HelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """For the commands as well."""
+    """The parser of the command line and of each command."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(formatter_class=_Help, **kwargs)

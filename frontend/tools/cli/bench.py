@@ -1,4 +1,4 @@
-"""`gluonjit bench`: what a call costs, imperative and hybridized, in turn in one run."""
+"""`gluonjit bench`: times calls, imperative and hybridized, alternating in one run."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def add_commands(commands: Any) -> None:
     p = commands.add_parser(
         "bench",
         help="time a model, imperative and hybridized",
-        description="Times calls of a model from Python, imperative (operator by operator) and hybridized, in turn in "
-        "one run: the median of the rounds, the best, and the median ratio to the first line.",
+        description="Times calls of a model from Python, imperative (operator by operator) and hybridized, alternating "
+        "in one run: the median of the rounds, the best, and the median ratio to the first line.",
         epilog="examples:\n  gluonjit bench examples/mlp.py:net --input 1x512 --against examples/mlp.py:in_numpy\n"
         "  gluonjit bench examples/fire-symbol.json examples/fire-0000.params --input data=1x3x224x224",
     )
@@ -27,11 +27,11 @@ def add_commands(commands: Any) -> None:
     p.add_argument(
         "--against",
         metavar="FILE.py:NAME",
-        help="a function of the block that returns a function of ndarrays doing the same work; timed as well",
+        help="a function that takes the block and returns an equivalent function of ndarrays, which is timed, too",
     )
     p.add_argument("--tune", action="store_true", help="as with hybridize(tune=True): kernels are chosen by measuring")
-    p.add_argument("--explain", action="store_true", help="print which kernel computes what, its estimate, and why")
-    p.add_argument("--rounds", type=at_least(1), default=15, help="how often each is timed (default: %(default)s)")
+    p.add_argument("--explain", action="store_true", help="list the kernels, their estimates, and why they were chosen")
+    p.add_argument("--rounds", type=at_least(1), default=15, help="timings of each (default: %(default)s)")
     p.add_argument(
         "--seconds", type=at_least(0, float), default=0.1, help="length of one timing (default: %(default)s)"
     )
@@ -73,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _imperative(block: Any, inputs: list[Any]) -> Callable[[], Any]:
-    """A call of `block`, operator by operator. A graph out of a file has no other code than its operators."""
+    """A call of `block`, operator by operator. A graph from a file is evaluated as its operators."""
     from gluonjit.execution.cached_call import trace_call
     from gluonjit.execution.monitored import run_monitored
     from gluonjit.gluon import SymbolBlock

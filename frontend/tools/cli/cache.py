@@ -1,4 +1,4 @@
-"""`gluonjit cache`: what compiled code is kept on disk, and away with it."""
+"""`gluonjit cache`: lists the compiled code that is kept on disk, or deletes it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def add_commands(commands: Any) -> None:
     p = commands.add_parser(
         "cache",
         help="show or clear the object cache",
-        description="Shows the object cache, the compiled code that is kept on disk from one process to the next, or "
-        "clears it. The environment variable GLUONJIT_CACHE_DIR says where it is; GLUONJIT_CACHE=0 turns it off.",
+        description="Shows or clears the object cache, which keeps compiled code on disk for later processes. The "
+        "environment variable GLUONJIT_CACHE_DIR sets its folder; GLUONJIT_CACHE=0 turns it off.",
         epilog="example:\n  gluonjit cache show",
     )
     p.add_argument("action", choices=("show", "clear"), help="list its entries, or remove them all")
@@ -20,7 +20,7 @@ def add_commands(commands: Any) -> None:
 
 
 def summary() -> str:
-    """Where the cache is and how full, or why there is none."""
+    """The cache's folder, number of entries and size, or why there is no cache."""
     from gluonjit.runtime import cache
 
     if reason := cache.why_off():

@@ -1,4 +1,4 @@
-"""`gluonjit convert`: arrays from one file format to another."""
+"""`gluonjit convert`: converts arrays from one file format to another."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ def add_commands(commands: Any) -> None:
     p = commands.add_parser(
         "convert",
         help="convert a file of parameters to another format",
-        description="Reads arrays and writes them in the format that the second name ends in: .npz, .safetensors, or "
-        "MXNet's .params for any other ending. MXNet's files of every version are read.",
+        description="Reads arrays and writes them in the format that the second name's ending selects: .npz, "
+        ".safetensors, or MXNet's .params for any other ending. MXNet's files of every version are read.",
         epilog="examples:\n  gluonjit convert examples/fire-0000.params fire.safetensors\n"
         "  gluonjit convert fire.safetensors fire.npz --strip",
     )
     p.add_argument("source", metavar="FROM", help="a file of arrays")
     p.add_argument("target", metavar="TO", help="the file to write; replaced if it exists")
-    p.add_argument("--strip", action="store_true", help="leave out arg: and aux: in front of names")
+    p.add_argument("--strip", action="store_true", help="remove arg: and aux: from the start of names")
     p.set_defaults(run=_run)
 
 

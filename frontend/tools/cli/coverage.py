@@ -1,4 +1,4 @@
-"""`gluonjit coverage`: which of the names that programs and graphs use are missing here."""
+"""`gluonjit coverage`: lists the names that programs and graphs use and gluonjit lacks."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from gluonjit.language import mxnet_names
 
 SKIPPED_FOLDERS = {"__pycache__", "node_modules"}
 SHOWN = 3
-"""How many places are listed for each name unless all are asked for."""
+"""Places listed for each name, unless --all is given."""
 
 
 def add_commands(commands: Any) -> None:
     p = commands.add_parser(
         "coverage",
-        help="list what programs written for MXNet use that is missing here",
+        help="list the names that programs written for MXNet use and gluonjit lacks",
         description="Reads Python programs and -symbol.json files, without running any, and lists the operators and "
         "names of MXNet's API that they use and gluonjit lacks, with file and line.",
         epilog="example:\n  gluonjit coverage examples/ examples/fire-symbol.json",
     )
     p.add_argument("paths", nargs="+", metavar="PATH", help="files, and folders with *.py and *.json files")
-    p.add_argument("--all", action="store_true", help=f"list every place, not the first {SHOWN} of a name")
+    p.add_argument("--all", action="store_true", help=f"list every place, not only the first {SHOWN} of a name")
     p.set_defaults(run=_run)
 
 
@@ -77,7 +77,7 @@ def _files(paths: Iterable[str]) -> Iterator[Path]:
 
 
 def _read(path: Path, remarks: list[str]) -> list[tuple[str, int]] | None:
-    """The uses in a file: names as in `usage.Use`; None when there is nothing to read in it."""
+    """The uses in a file, with names as in `mxnet_usage.Use`; None if the file has nothing to read."""
     from gluonjit.tools import mxnet_usage
 
     try:
@@ -105,9 +105,9 @@ def _read(path: Path, remarks: list[str]) -> list[tuple[str, int]] | None:
 
 @cache
 def missing_name(name: str) -> str | None:
-    """The part of a name that gluonjit lacks, from the front: None when it lacks nothing.
+    """The shortest leading part of a dotted name that gluonjit lacks; None if it has the name.
 
-    `op X` is an operator in a graph; `F.X` is a function of `mx.nd` or `mx.sym`, which is there if one of them has it.
+    `op X` is an operator in a graph; `F.X` is a function that `mx.nd` or `mx.sym` must have.
     """
     if name.startswith("op "):
         from gluonjit.operators import registry
@@ -122,12 +122,12 @@ def missing_name(name: str) -> str | None:
 
 
 def _missing_below(package: str, name: str) -> str | None:
-    """What of `name`, looked for in a module of gluonjit, is not there."""
+    """The shortest leading part of `name` that a module of gluonjit lacks."""
     value: Any = importlib.import_module(f"gluonjit.{package}".rstrip("."))
     parts = name.split(".")
     for k, part in enumerate(parts):
         if not isinstance(value, (ModuleType, type)):
-            return None  # an object: what it has is known when the program runs
+            return None  # an object, whose attributes are only known when the program runs
         try:
             value = getattr(value, part)
             continue
@@ -137,7 +137,7 @@ def _missing_below(package: str, name: str) -> str | None:
         try:
             value = importlib.import_module(f"{value.__name__}.{part}")
         except ImportError:
-            # As far as MXNet knows the name, from the part on that is missing.
+            # Extended as long as it is a name that MXNet has.
             known = k + 1
             while known < len(parts) and mxnet_names.has(".".join(filter(None, (package, *parts[: known + 1])))):
                 known += 1
@@ -146,7 +146,7 @@ def _missing_below(package: str, name: str) -> str | None:
 
 
 def _table(missing: str, operators: Places, names: Places, foreign: Places) -> Places:
-    """Where a missing name is listed."""
+    """The table in which a missing name is listed."""
     if missing.startswith("op "):
         return operators
     name = missing.replace("F.", "ndarray.", 1) if missing.startswith("F.") else missing

@@ -1,4 +1,4 @@
-"""`gluonjit trace` and `gluonjit dump`: a model's graph at any stage, from the traced operators to the assembly."""
+"""`gluonjit trace` and `gluonjit dump`: a model's graph at any stage, from traced operators to assembly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STAGES = ("trace", "expanded", "optimized", "llvm", "asm")
 
 def add_commands(commands: Any) -> None:
     for name, stage, help_ in (
-        ("trace", "trace", "print the graph that tracing a model gives"),
+        ("trace", "trace", "print the graph that a model is traced to"),
         ("dump", "optimized", "print a model's graph at any stage of the compiler"),
     ):
         p = commands.add_parser(
@@ -26,7 +26,9 @@ def add_commands(commands: Any) -> None:
         p.add_argument("--stage", choices=STAGES, default=stage, help="what to print (default: %(default)s)")
         p.add_argument("--train", action="store_true", help="in training mode")
         p.add_argument("--no-winograd", action="store_true", help="as with hybridize(winograd=False)")
-        p.add_argument("--explain", action="store_true", help="print which kernel computes what, its estimate, and why")
+        p.add_argument(
+            "--explain", action="store_true", help="list the kernels, their estimates, and why they were chosen"
+        )
         p.add_argument("--locs", action="store_true", help="show where in the program each op comes from")
         p.set_defaults(run=_run)
 

@@ -1,4 +1,4 @@
-"""`gluonjit exec`: runs a program written for MXNet, which finds gluonjit under that name."""
+"""`gluonjit exec`: runs a program written for MXNet, in which `import mxnet` gives gluonjit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gluonjit.ir.types import IRError
 def add_commands(commands: Any) -> None:
     p = commands.add_parser(
         "exec",
-        help="run a Python program, with gluonjit in the place of MXNet",
-        description="Runs a Python program in which `import mxnet` gives gluonjit. Names that NumPy has dropped since "
-        "MXNet's day (np.int, np.float, np.bool, np.object) are there again.",
+        help="run a Python program with gluonjit in place of MXNet",
+        description="Runs a Python program in which `import mxnet` gives gluonjit. Names that NumPy has removed since "
+        "MXNet's time (np.int, np.float, np.bool, np.object) are restored.",
         epilog="example:\n  echo 'import mxnet as mx; print(mx.nd.ones((2, 3)) + 1)' > old.py; gluonjit exec old.py",
         usage="gluonjit exec [--no-numpy-aliases] (SCRIPT.py | -m MODULE) [ARGUMENT ...]",
     )
@@ -63,7 +63,7 @@ def _run_module(words: list[str]) -> None:
 
 
 def _user_traceback(tb: TracebackType | None) -> TracebackType | None:
-    """The traceback from the program's own code on: without the frames of this file and of `runpy`."""
+    """The traceback without the leading frames of this file and of `runpy`."""
     part = tb
     while part is not None and part.tb_frame.f_code.co_filename in _MACHINERY:
         part = part.tb_next

@@ -17,12 +17,12 @@ from gluonjit.tools.cli.inputs import Input
 
 
 def is_symbol(path: str) -> bool:
-    """Whether a command's argument is a graph in a file of MXNet's."""
+    """Whether a command's argument is the name of an MXNet graph file."""
     return path.endswith(".json")
 
 
 def read_parameters(path: str) -> dict[str, Any]:
-    """NDArrays by name, without `arg:` and `aux:`, not to be written to. MXNetError for a file without names."""
+    """Read-only NDArrays by name, without `arg:` and `aux:`. MXNetError for a file without names."""
     from gluonjit.ndarray.array_files import borrow
 
     loaded = borrow(path) or {}
@@ -32,10 +32,10 @@ def read_parameters(path: str) -> dict[str, Any]:
 
 
 class FileModel:
-    """A graph, its parameters, and what it is called with.
+    """A graph, its parameters, and its inputs.
 
-    The inputs are the arguments for which there is no parameter. Without a parameter file they are those that are
-    given, and everything else is 0.
+    Inputs are the arguments of the graph that the parameter file lacks. Without a parameter file, they are the given
+    ones, and all other arguments are 0.
     """
 
     def __init__(self, graph: str, params: str | None) -> None:
@@ -59,11 +59,11 @@ class FileModel:
     def prepare(
         self, inputs: Sequence[Input], seed: int, quiet: bool = False, zeros: bool = True
     ) -> tuple[Any, list[Any]]:
-        """A SymbolBlock, and the NDArrays to call it with. Says on standard error what it takes for granted.
+        """(SymbolBlock, NDArrays to call it with). Prints assumptions and conversions on standard error.
 
-        Inputs without a name are those not named, in order. What is not given, but has a shape that follows from the
-        others' (a label), is 0; parameters only with `zeros`. MXNetError for names that the graph does not have, and
-        for what stays open.
+        Unnamed inputs are assigned in order to the graph's inputs that are not named. An input that is not given, but
+        whose shape follows from the others (a label), is 0; parameters are only 0 with `zeros`. MXNetError for unknown
+        names, and for inputs whose shapes are not known.
         """
         from gluonjit import ndarray, symbol
         from gluonjit.execution.executor import LEARNED
@@ -115,7 +115,7 @@ class FileModel:
         return values
 
     def _types(self, values: Mapping[str, np.ndarray]) -> Mapping[str, TensorType]:
-        """The types of all variables. What the parameters are decides the inputs' element types, if it does."""
+        """The types of all variables. The element types of inputs follow from the parameters, if possible."""
         from gluonjit.execution.executor import solve_variables
 
         arguments = self.symbol.list_arguments()

@@ -1,4 +1,4 @@
-"""`--input`: what a model is called with, made up from a shape or read from a file."""
+"""`--input`: the arguments of a model, random ones of a given shape or read from a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HELP = (
 
 
 class Input(NamedTuple):
-    """`--input [NAME=]SHAPE` or `--input [NAME=]FILE`: one of `type` and `path` is None."""
+    """`--input [NAME=]SHAPE` or `--input [NAME=]FILE`: either `path` or `type` is None."""
 
     name: str | None
     type: TensorType | None
@@ -53,7 +53,7 @@ def input_type(text: str) -> TensorType:
 
 
 def at_least(low: float, kind: type = int) -> Any:
-    """The argparse type of finite numbers that are not below `low`."""
+    """The argparse type of finite numbers that are at least `low`."""
 
     def convert(text: str) -> Any:
         try:
@@ -103,7 +103,7 @@ def check_names(names: Sequence[str | None]) -> None:
 
 
 def _read(path: str) -> Mapping[str | None, np.ndarray]:
-    """The arrays in a file; a lone one has no name."""
+    """The arrays in a file by name; the name of a single array is None."""
     from gluonjit.files import npz
 
     if path.endswith(".npz"):
@@ -113,7 +113,7 @@ def _read(path: str) -> Mapping[str | None, np.ndarray]:
 
 
 def positional(inputs: Sequence[Input], seed: int) -> list[Any]:
-    """The NDArrays that a block is called with. IRError when there are none, or some have names."""
+    """The NDArrays that a block is called with. IRError if there are none, or if some have names."""
     from gluonjit import ndarray
 
     if not inputs:

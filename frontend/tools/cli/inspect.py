@@ -1,4 +1,4 @@
-"""`gluonjit inspect`: what is in a model's files, without running it."""
+"""`gluonjit inspect`: describes a model's files without running it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ MOVES |= {"gather", "gather_nd", "iota", "constant", "cast", "select"}
 """Primitives that compute nothing."""
 
 STATES = ("running_mean", "running_var", "moving_mean", "moving_var")
-"""How names of auxiliary states end."""
+"""The endings of names of auxiliary states."""
 
 SHOWN = 10
-"""Lines of a list, unless all are asked for."""
+"""Lines of a list, unless --all is given."""
 
 
 def add_commands(commands: Any) -> None:
     p = commands.add_parser(
         "inspect",
         help="describe a model's files: inputs, outputs, operators, parameters, FLOPs",
-        description="Describes a graph that MXNet wrote, its parameters, or both: inputs, outputs, operators and how "
-        "many there are, parameters, sizes, FLOPs (a multiply-add counts 2) and what is not supported.",
+        description="Describes a graph that MXNet wrote, its parameters, or both: inputs, outputs, numbers of each "
+        "operator, parameters, sizes, FLOPs (a multiply-add counts as 2) and what is not supported.",
         epilog="examples:\n"
         "  gluonjit inspect examples/fire-symbol.json examples/fire-0000.params --input data=1x3x224x224\n"
         "  gluonjit inspect examples/fire-0000.params",
@@ -63,7 +63,7 @@ def _arrays(path: str, every: bool) -> None:
 
 
 def _graph(arguments: argparse.Namespace) -> list[str]:
-    """Describes the graph; returns what stands in the way of running it."""
+    """Describes the graph; returns the reasons why it cannot be run."""
     from gluonjit.execution.executor import LEARNED
     from gluonjit.symbol import json_reader
 
@@ -124,7 +124,7 @@ def _operators(nodes: Mapping[str, int], flops: Mapping[str, int]) -> None:
 
 
 def _list(types: Mapping[str, TensorType], every: bool) -> None:
-    """Numbers and sizes, then the arrays: all in order, or the largest."""
+    """Prints totals, then the arrays: all in order, or the largest."""
     kinds = Counter(str(t.dtype) for t in types.values())
     elements, nbytes = sum(t.size for t in types.values()), sum(t.nbytes for t in types.values())
     listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
@@ -147,7 +147,7 @@ def _count(number: int) -> str:
 
 
 def _flops(graph: Graph) -> dict[str, int]:
-    """By operator: what its expansions into primitives compute."""
+    """FLOPs by operator, counted in its expansions into primitives."""
     from gluonjit.operators import registry
 
     found: dict[str, int] = defaultdict(int)
@@ -163,7 +163,7 @@ def _flops(graph: Graph) -> dict[str, int]:
 
 
 def flops(ops: Iterable[Op]) -> int:
-    """Arithmetic operations of primitives: a multiply-add is two, any function one, moving and converting none."""
+    """Arithmetic operations of primitives: a multiply-add counts as 2, any other function as 1, movement as 0."""
     return sum(map(_one, ops))
 
 

@@ -1,6 +1,6 @@
-"""What commands are given: a block or function out of a Python file, or a graph out of a text file.
+"""Loading the arguments of commands: a block or function from a Python file, or a graph from a text file.
 
-`FILE.py` is the user's own program and is run as Python; nothing else that is read here is ever executed.
+`FILE.py` is the user's own program and is run; no other file that is read here is executed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def is_python(path: str) -> bool:
 
 
 def load_python(reference: str) -> Any:
-    """The object that `FILE.py:NAME` names. Raises IRError that says what the file has instead."""
+    """The object `FILE.py:NAME`. IRError that lists the names in the file if there is no such object."""
     file, _, name = reference.partition(":")
     path = Path(file)
     if not path.is_file():
         raise IRError(f"there is no file {file or repr(file)}")
-    sys.path.insert(0, str(path.resolve().parent))  # as `python FILE.py` has it
+    sys.path.insert(0, str(path.resolve().parent))  # as for `python FILE.py`
     try:
         names = runpy.run_path(file, run_name="gluonjit_model")
     except (Exception, SystemExit) as e:
@@ -73,7 +73,7 @@ def read_text(path: str) -> str:
 
 
 def load_graph(path: str) -> Graph:
-    """The graph in a text file. Its constants may lie in an `.npz` beside it."""
+    """The graph in a text file. Its constants may be in an `.npz` file next to it."""
     import gluonjit.operators  # noqa: F401  (a graph of level `traced` names MXNet's operators)
     from gluonjit.ir.text import load, parse_graph
 

@@ -1,4 +1,4 @@
-"""The arguments that say which model a command is for, and what it is called with."""
+"""The command-line arguments that select a model and its inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gluonjit.tools.cli.loading import load_block, user_line
 
 
 def add_model(parser: argparse.ArgumentParser, more: str = "", of: str = "") -> None:
-    """MODEL, PARAMS and --input; `more` and `of` are further forms of MODEL, and what they are."""
+    """Adds MODEL, PARAMS and --input. `more` lists further forms of MODEL, `of` describes them."""
     parser.add_argument(
         "model",
         metavar=f"FILE.py:NAME|model-symbol.json{more}",
@@ -40,9 +40,9 @@ def load_model(arguments: argparse.Namespace, zeros: bool = True) -> tuple[Any, 
 
 @contextlib.contextmanager
 def calling(reference: str, given: Sequence[Any]) -> Iterator[None]:
-    """Around a call of the model that `reference` names: what the model raises is one IRError.
+    """Turns an exception of the model `reference` into an IRError.
 
-    It says what the model was called with, and the last line of the user's file that was running.
+    Its message has the types of the arguments, and the innermost line of the user's file in the traceback.
     """
     try:
         yield

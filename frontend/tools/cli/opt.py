@@ -28,7 +28,7 @@ def add_commands(commands: Any) -> None:
     p.add_argument("--diff", action="store_true", help="with --print-after-all: only what each pass changed")
     p.add_argument("--timing", action="store_true", help="show how long each pass took, on standard error")
     p.add_argument("--dump-dir", metavar="D", help="write the graph after each pass to this folder")
-    p.add_argument("--target", default="host", help="what passes that ask compile for (default: %(default)s)")
+    p.add_argument("--target", default="host", help="the machine that passes optimize for (default: %(default)s)")
     p.add_argument("--locs", action="store_true", help="show where in the program each op comes from")
     p.set_defaults(run=_run)
 

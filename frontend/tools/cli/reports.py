@@ -1,4 +1,4 @@
-"""`gluonjit ops`, `passes` and `doctor`: what there is to use, and what it runs on."""
+"""`gluonjit ops`, `passes` and `doctor`: the operators, the compiler's passes, and the machine and settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def add_commands(commands: Any) -> None:
     p = commands.add_parser(
         "ops",
         help="list MXNet's operators, or describe one",
-        description="Lists the operators of MXNet that are there, or describes one of them.",
+        description="Lists the operators of MXNet that gluonjit has, or describes one of them.",
         epilog="example:\n  gluonjit ops Convolution",
     )
     which = p.add_mutually_exclusive_group()
@@ -32,7 +32,7 @@ def add_commands(commands: Any) -> None:
     p = commands.add_parser(
         "doctor",
         help="show versions, CPU features and settings",
-        description="Shows versions, CPU features and settings: what a bug report should say.",
+        description="Shows versions, CPU features and settings, which a bug report should contain.",
         epilog="example:\n  gluonjit doctor",
     )
     p.set_defaults(run=_doctor)
@@ -70,7 +70,7 @@ def _ops(arguments: argparse.Namespace) -> None:
 
 
 def _missing_ops() -> None:
-    """The operators of MXNet that are not there, then the aliases that those that are there lack."""
+    """Prints MXNet's operators that gluonjit lacks, then the missing aliases of those that it has."""
     from gluonjit.language import mxnet_names
     from gluonjit.operators import registry
 

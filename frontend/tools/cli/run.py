@@ -1,4 +1,4 @@
-"""`gluonjit run`: computes a graph or a model, and says whether native code and reference agree."""
+"""`gluonjit run`: runs a graph or a model, and compares native code with the reference."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def add_commands(commands: Any) -> None:
     p = commands.add_parser(
         "run",
         help="compile and run a graph or a model",
-        description="Compiles a graph or a model, runs it, prints the results, and how far they are from the reference "
-        "(each op computed by NumPy): always for random inputs of programs, with --check for graphs that MXNet wrote.",
+        description="Compiles a graph or a model, runs it, prints the results and their difference to the reference "
+        "(each op computed by NumPy): always, except for graphs that MXNet wrote, which need --check.",
         epilog="examples:\n  gluonjit run examples/fire-symbol.json examples/fire-0000.params "
         "--input data=examples/fire-input.npy --output y.npz\n"
         "  gluonjit run examples/lenet.py:net --input 16x1x28x28",
     )
     add_model(p, "|FILE.ir|-", "; the text of a compiler's graph, `-` for standard input")
     p.add_argument("--random", type=cli_inputs.at_least(0), dest="seed", metavar="SEED", help="the same as --seed")
-    p.add_argument("--output", metavar="FILE", help="write the results here: y.npz by name, or y.npy if it is one")
-    p.add_argument("--zeros", action="store_true", help="parameters of model-symbol.json that are not given are 0")
+    p.add_argument("--output", metavar="FILE", help="write the results to y.npz, by name, or a single one to y.npy")
+    p.add_argument("--zeros", action="store_true", help="set parameters of model-symbol.json that are not given to 0")
     p.add_argument("--check", action="store_true", help="compare with the reference for model-symbol.json, too")
     p.set_defaults(run=_run)
 
@@ -89,9 +89,9 @@ def relative_difference(got: np.ndarray, want: np.ndarray) -> float:
 
 
 def _graph_inputs(graph: Graph, given: Sequence[Input], seed: int) -> list[np.ndarray]:
-    """An array for each of the graph's inputs: those given, by name or in order, or, if none are, random ones.
+    """An array for each of the graph's inputs: the given ones, by name or in order, or random ones if none are given.
 
-    IRError for names and types that are not the graph's, and where some are given and others are not.
+    IRError for names and types that are not the graph's, or if only some inputs are given.
     """
     if not given:
         rng = np.random.default_rng(seed)
