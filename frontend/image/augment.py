@@ -1,6 +1,6 @@
-"""Augmenters: functions of an image that remember their settings, and `CreateAugmenter`, the usual list of them.
+"""Augmenters: functions of an image with settings, and `CreateAugmenter`, which makes the usual list of them.
 
-Those that change colors want float images, and change them in place.
+Those that change colors take float images and change them in place.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ GRAY = np.array([0.299, 0.587, 0.114], np.float32)
 TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])
 FROM_YIQ = np.array([[1.0, 0.956, 0.621], [1.0, -0.272, -0.647], [1.0, -1.107, 1.705]])
 
-# Principal components of ImageNet's colors: their sizes, and a column of weights for each.
+# Principal components of ImageNet's colors: eigenvalues, and eigenvectors as columns.
 EIGVAL = np.array([55.46, 4.794, 1.148])
 EIGVEC = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
 
 
 class Augmenter:
-    """A function of an image. Its settings are keywords of this constructor; `dumps` gives them as JSON."""
+    """A function of an image. Its settings are keywords of this constructor; `dumps` returns them as JSON."""
 
     def __init__(self, **kwargs: Any) -> None:
         self._kwargs = {key: _plain(value) for key, value in kwargs.items()}
@@ -54,7 +54,7 @@ def _plain(value: Any) -> Any:
 
 
 class SequentialAug(Augmenter):
-    """One augmenter after another."""
+    """Applies augmenters in order."""
 
     def __init__(self, ts: list[Augmenter]) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class SequentialAug(Augmenter):
 
 
 class RandomOrderAug(SequentialAug):
-    """All augmenters, in an order drawn for each image."""
+    """Applies all augmenters, in a random order for each image."""
 
     def __call__(self, src: Any) -> Any:
         random.shuffle(self.ts)
@@ -78,7 +78,7 @@ class RandomOrderAug(SequentialAug):
 
 
 class ResizeAug(Augmenter):
-    """The shorter edge gets the length `size`."""
+    """Resizes the image so that its shorter edge has length `size`."""
 
     def __init__(self, size: int, interp: int = 2) -> None:
         super().__init__(size=size, interp=interp)
@@ -90,7 +90,7 @@ class ResizeAug(Augmenter):
 
 
 class ForceResizeAug(Augmenter):
-    """Resizes to `size` (width, height), whatever the proportions."""
+    """Resizes to `size` (width, height), regardless of the aspect ratio."""
 
     def __init__(self, size: tuple[int, int], interp: int = 2) -> None:
         super().__init__(size=size, interp=interp)
@@ -103,7 +103,7 @@ class ForceResizeAug(Augmenter):
 
 
 class RandomCropAug(Augmenter):
-    """A part of `size` (width, height) anywhere."""
+    """Crops a random rectangle of `size` (width, height)."""
 
     def __init__(self, size: tuple[int, int], interp: int = 2) -> None:
         super().__init__(size=size, interp=interp)
@@ -115,7 +115,7 @@ class RandomCropAug(Augmenter):
 
 
 class CenterCropAug(Augmenter):
-    """The part of `size` (width, height) in the middle."""
+    """Crops a rectangle of `size` (width, height) from the center."""
 
     def __init__(self, size: tuple[int, int], interp: int = 2) -> None:
         super().__init__(size=size, interp=interp)
@@ -127,7 +127,7 @@ class CenterCropAug(Augmenter):
 
 
 class RandomSizedCropAug(Augmenter):
-    """A part of random area and proportions, resized to `size` (width, height)."""
+    """Crops a rectangle of random area and aspect ratio, resized to `size` (width, height)."""
 
     def __init__(
         self, size: tuple[int, int], area: Any, ratio: tuple[float, float], interp: int = 2, **kwargs: Any
@@ -148,7 +148,7 @@ class RandomSizedCropAug(Augmenter):
 
 
 class BrightnessJitterAug(Augmenter):
-    """Times 1 ± `brightness`."""
+    """Multiplies the image by a number within 1 ± `brightness`."""
 
     def __init__(self, brightness: float) -> None:
         super().__init__(brightness=brightness)
@@ -160,7 +160,7 @@ class BrightnessJitterAug(Augmenter):
 
 
 class ContrastJitterAug(Augmenter):
-    """Away from the image's mean gray, or toward it, by 1 ± `contrast`."""
+    """Scales the distance from the image's mean gray by a number within 1 ± `contrast`."""
 
     def __init__(self, contrast: float) -> None:
         super().__init__(contrast=contrast)
@@ -175,7 +175,7 @@ class ContrastJitterAug(Augmenter):
 
 
 class SaturationJitterAug(Augmenter):
-    """Away from each pixel's gray, or toward it, by 1 ± `saturation`."""
+    """Scales the distance from each pixel's gray by a number within 1 ± `saturation`."""
 
     def __init__(self, saturation: float) -> None:
         super().__init__(saturation=saturation)
@@ -190,7 +190,7 @@ class SaturationJitterAug(Augmenter):
 
 
 class HueJitterAug(Augmenter):
-    """Colors turned by up to `hue` times 180°, in the YIQ space."""
+    """Rotates hues by up to `hue` times 180°, in the YIQ space."""
 
     def __init__(self, hue: float) -> None:
         super().__init__(hue=hue)
@@ -204,7 +204,7 @@ class HueJitterAug(Augmenter):
 
 
 class ColorJitterAug(RandomOrderAug):
-    """Brightness, contrast and saturation, in random order."""
+    """Changes brightness, contrast and saturation, in random order."""
 
     def __init__(self, brightness: float, contrast: float, saturation: float) -> None:
         chosen: list[Augmenter] = []
@@ -245,7 +245,7 @@ class ColorNormalizeAug(Augmenter):
 
 
 class RandomGrayAug(Augmenter):
-    """Gray, with probability `p`."""
+    """Converts the image to gray, with probability `p`."""
 
     def __init__(self, p: float) -> None:
         super().__init__(p=p)
@@ -257,7 +257,7 @@ class RandomGrayAug(Augmenter):
 
 
 class HorizontalFlipAug(Augmenter):
-    """Left and right exchanged, with probability `p`."""
+    """Mirrors the image left to right, with probability `p`."""
 
     def __init__(self, p: float) -> None:
         super().__init__(p=p)
@@ -268,7 +268,7 @@ class HorizontalFlipAug(Augmenter):
 
 
 class CastAug(Augmenter):
-    """To another element type."""
+    """Converts to another element type."""
 
     def __init__(self, typ: str = "float32") -> None:
         super().__init__(type=typ)
@@ -294,7 +294,7 @@ def CreateAugmenter(
     rand_gray: float = 0,
     inter_method: int = 2,
 ) -> list[Augmenter]:
-    """The augmenters for images of `data_shape` (channels, height, width) that the settings ask for, in order.
+    """The list of augmenters that the settings select, for images of `data_shape` (channels, height, width).
 
     `mean=True` and `std=True` are ImageNet's.
     """

@@ -1,4 +1,4 @@
-"""Decoding of image files, by Pillow, which is not required until then."""
+"""Decoding of image files by Pillow, which is imported on first use."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from gluonjit.base import MXNetError
 
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP", "PPM", "GIF", "JPEG2000", "MPO")
-"""Pillow knows more, of which some start other programs (EPS: Ghostscript)."""
+"""The formats that are accepted. Pillow has more, some of which start other programs (EPS: Ghostscript)."""
 
 
 def pillow() -> Any:
-    """Pillow's module `Image`; MXNetError that says how to get it."""
+    """Pillow's module `Image`; MXNetError that says how to install it."""
     try:
         from PIL import Image
     except ImportError as e:
@@ -25,8 +25,7 @@ def pillow() -> Any:
 def decode(data: bytes, mode: str | None) -> np.ndarray:
     """The image in a file's contents: u8[height, width, 3] for mode 'RGB', u8[height, width] for 'L' (gray).
 
-    None decides by what is stored: gray stays gray, everything else becomes 'RGB'. A camera's note on how it was held
-    is followed.
+    With None, gray images stay gray, all others become 'RGB'. The EXIF orientation is applied.
     """
     image_module = pillow()
     from PIL.ImageOps import exif_transpose

@@ -88,7 +88,7 @@ def copyMakeBorder(
 
 
 def scale_down(src_size: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
-    """`size` (width, height) shrunk, with its proportions kept, until it fits into `src_size`."""
+    """`size` (width, height), scaled down to fit into `src_size`, with the aspect ratio kept."""
     w, h = size
     sw, sh = src_size
     if sh < h:
@@ -99,7 +99,7 @@ def scale_down(src_size: tuple[int, int], size: tuple[int, int]) -> tuple[int, i
 
 
 def _get_interp_method(interp: int, sizes: Any = ()) -> int:
-    """The method that 9 and 10 stand for; `sizes` is (old height, old width, new height, new width)."""
+    """Replaces the methods 9 and 10 by the one chosen; `sizes` is (old height, old width, new height, new width)."""
     if interp == 9:
         if not sizes:
             return 2
@@ -130,7 +130,7 @@ def fixed_crop(
 
 
 def random_crop(src: NDArray, size: tuple[int, int], interp: int = 2) -> tuple[NDArray, Box]:
-    """A part of `size` (width, height) anywhere in the image, enlarged to it if need be; and where it was."""
+    """(random crop of `size` (width, height), its box); a smaller image gives a smaller crop, enlarged to `size`."""
     h, w, _ = src.shape
     new_w, new_h = scale_down((w, h), size)
     x0, y0 = random.randint(0, w - new_w), random.randint(0, h - new_h)
@@ -138,7 +138,7 @@ def random_crop(src: NDArray, size: tuple[int, int], interp: int = 2) -> tuple[N
 
 
 def center_crop(src: NDArray, size: tuple[int, int], interp: int = 2) -> tuple[NDArray, Box]:
-    """The part of `size` (width, height) in the middle, enlarged to it if need be; and where it was."""
+    """(center crop of `size` (width, height), its box); a smaller image gives a smaller crop, enlarged to `size`."""
     h, w, _ = src.shape
     new_w, new_h = scale_down((w, h), size)
     x0, y0 = int((w - new_w) / 2), int((h - new_h) / 2)
@@ -153,7 +153,7 @@ def random_size_crop(
     interp: int = 2,
     **kwargs: Any,
 ) -> tuple[NDArray, Box]:
-    """A part of random area (a share of the image's, between two bounds) and proportions, resized to `size`."""
+    """(random crop, resized to `size`; its box). `area` bounds its share of the image, `ratio` its aspect ratio."""
     if "min_area" in kwargs:
         warnings.warn("`min_area` is deprecated. Please use `area` instead.", DeprecationWarning, stacklevel=2)
         area = kwargs.pop("min_area")
@@ -181,9 +181,10 @@ def color_normalize(src: NDArray, mean: Any, std: Any = None) -> NDArray:
 
 
 def imrotate(src: NDArray, rotation_degrees: Any, zoom_in: bool = False, zoom_out: bool = False) -> NDArray:
-    """A float32 image (channels, height, width), or a batch of them, turned counter-clockwise about its middle.
+    """Rotates a float32 image (channels, height, width), or a batch of them, counter-clockwise about its center.
 
-    A batch takes one angle, or one for each image. `zoom_in` leaves no empty corners, `zoom_out` cuts none off.
+    A batch takes one angle, or one for each image. `zoom_in` scales so that no corner of the result is empty,
+    `zoom_out` so that no corner of the image is cut off.
     """
     if zoom_in and zoom_out:
         raise ValueError("`zoom_in` and `zoom_out` cannot be both True")
@@ -208,7 +209,7 @@ def imrotate(src: NDArray, rotation_degrees: Any, zoom_in: bool = False, zoom_ou
     cos, sin = np.cos(angles), np.sin(angles)
     grid = np.stack([(x * cos - y * sin) / middle_x, (x * sin + y * cos) / middle_y], axis=1)
     if zoom_in or zoom_out:
-        # How far the turned corners reach, in units of width and height.
+        # The extent of the rotated corners, in units of width and height.
         radius, corner = np.hypot(h, w), np.arctan(h / w)
         reach = [corner + np.abs(angles), corner - np.abs(angles)]
         wide = np.maximum(*(np.abs(radius * np.cos(a)) for a in reach)) / w

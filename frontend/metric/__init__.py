@@ -1,4 +1,4 @@
-"""`mx.metric`: how good predictions are, summed up over batches."""
+"""`mx.metric`: the quality of predictions, accumulated over batches."""
 
 from gluonjit import ndarray as ndarray
 from gluonjit.language import mxnet_names as _mxnet_names

@@ -1,4 +1,4 @@
-"""What metrics share: sums over batches, names, and how they are made from names."""
+"""The base of metrics: sums over batches, names, and creation by name."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool 
 
 
 class EvalMetric:
-    """The mean of something over all that `update` has seen.
+    """The mean of a quantity over all instances passed to `update`.
 
     A metric keeps two sums: a local one, which `reset_local` clears (after a log line), and a global one, which only
-    `reset` does. `output_names` and `label_names` say which entries `update_dict` takes; None takes all.
+    `reset` clears. `output_names` and `label_names` select the entries that `update_dict` uses; None means all.
     """
 
     num_inst: Any
@@ -56,7 +56,7 @@ class EvalMetric:
         return f"EvalMetric: {dict(self.get_name_value())}"
 
     def get_config(self) -> dict[str, Any]:
-        """What `create(**config)` makes the metric of again."""
+        """The configuration from which `create(**config)` makes an equal metric."""
         own = {"metric": type(self).__name__, "name": self.name}
         return {**self._kwargs, **own, "output_names": self.output_names, "label_names": self.label_names}
 
@@ -67,11 +67,11 @@ class EvalMetric:
         self.update(labels, preds)
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Takes in a batch: lists of labels and predictions, or one array each."""
+        """Adds a batch: lists of labels and predictions, or one array each."""
         raise NotImplementedError
 
     def _add(self, total: Any, count: Any) -> None:
-        """`count` instances, over which the measured thing sums to `total`."""
+        """Adds `count` instances, whose quantities sum to `total`."""
         if isinstance(total, numpy.floating):
             total = float(total)  # in NumPy 2, 0.0 + a float32 is a float32, which loses digits batch by batch
         self.sum_metric += total
@@ -89,7 +89,7 @@ class EvalMetric:
         self.sum_metric = 0.0
 
     def _value(self, total: Any, count: Any) -> Any:
-        """What a sum over so many instances means."""
+        """The metric's value for a sum over `count` instances."""
         return total / count if count else NAN
 
     def get(self) -> tuple[Any, Any]:
@@ -115,7 +115,7 @@ def _pairs(name: Any, value: Any) -> list[tuple[str, Any]]:
 
 
 def batches(labels: Any, preds: Any) -> Iterator[tuple[numpy.ndarray, numpy.ndarray]]:
-    """Each label with its prediction, as NumPy arrays. ValueError when there are not as many of one as of the other."""
+    """Yields each label with its prediction, as NumPy arrays. ValueError if their numbers differ."""
     for label, pred in zip(*check_label_shapes(labels, preds, wrap=True)):
         yield label.asnumpy(), pred.asnumpy()
 
@@ -126,7 +126,7 @@ _create = registry.get_create_func(EvalMetric, "metric")
 
 
 def create(metric: Any, *args: Any, **kwargs: Any) -> EvalMetric:
-    """The metric that a name, a function of (label, prediction), or a list of such means."""
+    """A metric from a name, a function of (label, prediction), or a list of these."""
     if callable(metric):
         return CustomMetric(metric, *args, **kwargs)
     if isinstance(metric, list):
@@ -231,7 +231,7 @@ class CustomMetric(EvalMetric):
 
 
 def np(numpy_feval: Callable[..., Any], name: str | None = None, allow_extra_outputs: bool = False) -> CustomMetric:
-    """The metric that takes the mean of a function of NumPy arrays, (label, prediction)."""
+    """A metric that averages a function (label, prediction) of NumPy arrays."""
 
     def feval(label: numpy.ndarray, pred: numpy.ndarray) -> Any:
         return numpy_feval(label, pred)

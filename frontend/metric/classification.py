@@ -1,4 +1,4 @@
-"""Metrics of classes: how often the right one was predicted, and how predictions and labels hang together."""
+"""Metrics of classification: accuracy, and correlation of predicted and true classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Names = list[str] | None
 @register
 @alias("acc")
 class Accuracy(EvalMetric):
-    """The part of labels that were predicted. Predictions are classes, or scores with the classes along `axis`."""
+    """The share of correct predictions. Predictions are classes, or scores with the classes along `axis`."""
 
     def __init__(
         self, axis: int = 1, name: str = "accuracy", output_names: Names = None, label_names: Names = None
@@ -35,7 +35,7 @@ class Accuracy(EvalMetric):
 @register
 @alias("top_k_accuracy", "top_k_acc")
 class TopKAccuracy(EvalMetric):
-    """The part of labels that are among the `top_k` classes with the highest scores."""
+    """The share of labels that are among the `top_k` classes with the highest scores."""
 
     def __init__(
         self, top_k: int = 1, name: str = "top_k_accuracy", output_names: Names = None, label_names: Names = None
@@ -100,7 +100,7 @@ class _Confusion:
 
 
 class _Binary(EvalMetric):
-    """A score of a binary classification: `average` 'macro' is the mean over updates, 'micro' that of all counts."""
+    """A score of a binary classification: `average` 'macro' averages over updates, 'micro' uses the summed counts."""
 
     def __init__(self, name: str, output_names: Names, label_names: Names, average: str) -> None:
         self.average = average
@@ -208,7 +208,7 @@ class PCC(EvalMetric):
 
 
 def _with_counts(counts: np.ndarray, pred: np.ndarray, label: np.ndarray) -> np.ndarray:
-    """A confusion matrix [predicted, true] with more pairs counted in; it grows with the classes seen."""
+    """A confusion matrix [predicted, true] with more pairs added; it grows with the number of classes seen."""
     size = max(len(counts), int(pred.max(initial=-1)) + 1, int(label.max(initial=-1)) + 1)
     counts = np.pad(counts, (0, size - len(counts)))
     np.add.at(counts, (pred, label), 1)

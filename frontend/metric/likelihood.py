@@ -15,7 +15,7 @@ Names = list[str] | None
 
 @register
 class Perplexity(EvalMetric):
-    """exp of the mean of −log p(label); predictions have the classes along `axis`, labels are one for each.
+    """exp of the mean of −log p(label). Predictions have the classes along `axis`; each has one label.
 
     Labels equal to `ignore_label` (None: none) are not counted.
     """
@@ -38,7 +38,7 @@ class Perplexity(EvalMetric):
                 raise AssertionError(f"shape mismatch: {label.shape} vs. {pred.shape}")
             scores = np.moveaxis(pred, self.axis, -1).reshape(label.size, -1)
             label = label.astype(np.int64).ravel()
-            # Out of range picks the nearest, as the operator `pick` does.
+            # Labels out of range are clipped, as by the operator `pick`.
             p = scores[np.arange(label.size), label.clip(0, scores.shape[1] - 1)].astype(np.float64)
             counted = label != self.ignore_label if self.ignore_label is not None else np.ones(label.size, bool)
             self._add(-np.log(np.maximum(p[counted], 1e-10)).sum(), int(counted.sum()))
@@ -86,7 +86,7 @@ class NegativeLogLikelihood(_LogLikelihood):
 
 @register
 class Loss(EvalMetric):
-    """The mean of the predictions, which are losses; labels are not looked at."""
+    """The mean of the predictions, which are losses; labels are ignored."""
 
     def __init__(self, name: str = "loss", output_names: Names = None, label_names: Names = None) -> None:
         super().__init__(name, output_names, label_names, has_global_stats=True)

@@ -1,4 +1,4 @@
-"""Metrics of numbers: errors, and correlation."""
+"""Metrics of regression: errors, and correlation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Error(EvalMetric):
 
     def update(self, labels: Any, preds: Any) -> None:
         for label, pred in batches(labels, preds):
-            # A vector is a column, so that [n] and [n, 1] do not broadcast to a matrix.
+            # Vectors become columns, so that [n] and [n, 1] do not broadcast to a matrix.
             label, pred = (x.reshape(-1, 1) if x.ndim == 1 else x for x in (label, pred))
             self._add(self.error(label - pred), 1)
 
@@ -90,7 +90,7 @@ class PearsonCorrelation(EvalMetric):
             if self.average == "macro":
                 self._add(np.asarray(np.corrcoef(pair))[0, 1], 1)
                 continue
-            # Chan's formula: scatter within the new numbers, within the old, and between the two means.
+            # Chan's formula: the sum of the scatter within the new numbers, within the old, and between their means.
             n = pair.shape[1]
             means: Any = pair.mean(1)
             between = np.asarray(means - self._means)

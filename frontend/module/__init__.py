@@ -1,6 +1,6 @@
-"""`mx.mod`: models as a graph, its parameters and the names of its inputs, which is how MXNet 0.x made and ran them.
+"""`mx.mod`: a model as a graph, its parameters and the names of its inputs, the interface of MXNet 0.x.
 
-They run forward: `bind`, `init_params` or `set_params` or `load`, then `forward`, `predict` or `score`.
+Only inference is supported: `bind`, `init_params` or `set_params` or `load`, then `forward`, `predict` or `score`.
 """
 
 from gluonjit.language import mxnet_names as _mxnet_names

@@ -1,4 +1,4 @@
-"""What all modules have in common: going through data, and parameter files."""
+"""The base of all modules: iterating over data, and parameter files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class BaseModule:
         if not (self.binded and self.params_initialized):
             raise AssertionError("call bind, then init_params or set_params, before running a module")
 
-    # What subclasses do
+    # Defined by subclasses
 
     @property
     def data_names(self) -> list[str]:
@@ -115,7 +115,7 @@ class BaseModule:
         force_init: bool = True,
         allow_extra: bool = False,
     ) -> None:
-        """Copies in the given arrays; see `init_params`."""
+        """Copies the given arrays into the parameters; see `init_params`."""
         self.init_params(None, arg_params, aux_params, allow_missing, force_init, allow_extra)
 
     def save_params(self, fname: Any) -> None:
@@ -125,7 +125,7 @@ class BaseModule:
         ndarray.save(fname, named)
 
     def load_params(self, fname: Any) -> None:
-        """Sets the parameters to those of a file. ValueError when their names do not begin with `arg:` or `aux:`."""
+        """Loads the parameters from a file. ValueError if a name does not begin with `arg:` or `aux:`."""
         parts: dict[str, Params] = {"arg": {}, "aux": {}}
         loaded = borrow(fname) or {}
         if not isinstance(loaded, dict) or any(not key.startswith(("arg:", "aux:")) for key in loaded):
@@ -148,12 +148,12 @@ class BaseModule:
     # Running
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Callable[[Any], Any] | None = None) -> None:
-        """Makes ready for a batch, whose shape may be another."""
+        """Prepares for a batch, whose shape may differ from the last one's."""
         if sparse_row_id_fn is not None:
             warnings.warn("sparse_row_id_fn is not invoked: parameters are dense", stacklevel=2)
 
     def _batches(self, data: DataIter, num_batch: int | None, reset: bool) -> Iterator[tuple[int, Any]]:
-        """Runs each batch in inference mode, and says which one it was."""
+        """Runs each batch in inference mode; yields (number of the batch, batch)."""
         self._ready()
         if reset:
             data.reset()
@@ -167,7 +167,7 @@ class BaseModule:
     def iter_predict(
         self, eval_data: DataIter, num_batch: int | None = None, reset: bool = True, sparse_row_id_fn: Any = None
     ) -> Iterator[tuple[list[NDArray], int, Any]]:
-        """(outputs without padding, number of the batch, batch), batch by batch; the next one overwrites outputs."""
+        """Yields (outputs without padding, number of the batch, batch); the next batch overwrites the outputs."""
         for k, batch in self._batches(eval_data, num_batch, reset):
             yield _without_padding(self.get_outputs(), batch.pad), k, batch
 
@@ -182,9 +182,9 @@ class BaseModule:
     ) -> Any:
         """The outputs for all batches, without padding.
 
-        With `merge_batches`, one array for each output, or the array itself where there is one output and
-        `always_output_list` is False. Otherwise a list of outputs for each batch. `eval_data` may be an array, which
-        is one batch. ValueError for anything else but a DataIter.
+        With `merge_batches`, a list of one array for each output; or the array itself, if there is one output and
+        `always_output_list` is False. Otherwise a list of outputs for each batch. `eval_data` is a DataIter, or an
+        array, which is one batch; ValueError for others.
         """
         self._ready()
         if isinstance(eval_data, (NDArray, np.ndarray)):

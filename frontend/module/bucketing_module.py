@@ -1,4 +1,4 @@
-"""`BucketingModule`: a graph for each bucket key (a sequence length, say), over one set of parameters."""
+"""`BucketingModule`: a graph for each bucket key (such as a sequence length), with shared parameters."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from gluonjit.training.initializers import Uniform
 
 
 class BucketingModule(BaseModule):
-    """`sym_gen(bucket_key)` gives (symbol, data names, label names) of a bucket; each becomes a `Module`.
+    """A `Module` for each bucket; `sym_gen(bucket_key)` returns (symbol, data names, label names).
 
-    The bucket of `default_bucket_key` is bound first and has the parameters that the others share. The other arguments
-    are `Module`'s.
+    The bucket of `default_bucket_key` is bound first and owns the shared parameters. The other arguments are
+    `Module`'s.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class BucketingModule(BaseModule):
         self._monitor: Any = None
 
     def _generate(self, key: Any) -> tuple[Any, Any, Any]:
-        with NameManager():  # each bucket's names begin anew, and so agree
+        with NameManager():  # numbers start at 0 for each bucket, so that parameter names agree
             return self._sym_gen(key)
 
     @property
     def _module(self) -> Module:
-        """The bucket in use."""
+        """The module of the current bucket."""
         if self._current is None:
             raise AssertionError("call bind first")
         return self._current
@@ -108,7 +108,7 @@ class BucketingModule(BaseModule):
         shared_module: BaseModule | None = None,
         grad_req: Any = "write",
     ) -> None:
-        """Binds the default bucket; the others are bound when a batch is for them."""
+        """Binds the default bucket; the others are bound by their first batch."""
         if shared_module is not None:
             raise AssertionError("shared_module for BucketingModule is not supported")
         if self.binded and not force_rebind:
@@ -129,8 +129,8 @@ class BucketingModule(BaseModule):
         return self._buckets[key]
 
     def switch_bucket(self, bucket_key: Any, data_shapes: Shapes, label_shapes: Shapes | None = None) -> None:
-        """Goes over to a bucket, which is bound to these shapes if it is not bound yet."""
-        self._module  # noqa: B018  (complains when nothing is bound)
+        """Makes a bucket the current one; binds it to these shapes if it is not bound yet."""
+        self._module  # noqa: B018  (raises if nothing is bound)
         module = self._bucket(bucket_key)
         if not module.binded:
             shared = self._buckets[self._default_bucket_key]
@@ -186,7 +186,7 @@ class BucketingModule(BaseModule):
     # Running
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
-        """Runs a batch in the bucket that its `bucket_key` names."""
+        """Runs a batch in the bucket of its `bucket_key`."""
         self._ready()
         self.switch_bucket(data_batch.bucket_key, data_batch.provide_data, data_batch.provide_label)
         self._module.forward(data_batch, is_train)
@@ -198,7 +198,7 @@ class BucketingModule(BaseModule):
         self._module.update_metric(eval_metric, labels, pre_sliced)
 
     def install_monitor(self, mon: Any) -> None:
-        self._module  # noqa: B018  (complains when nothing is bound)
+        self._module  # noqa: B018  (raises if nothing is bound)
         self._monitor = mon
         for module in self._buckets.values():
             if module.binded:
@@ -219,7 +219,7 @@ class BucketingModule(BaseModule):
     def load(
         prefix: str, epoch: int, sym_gen: Any = None, default_bucket_key: Any = None, **kwargs: Any
     ) -> BucketingModule:
-        """What `save_checkpoint` wrote; `sym_gen` is for further buckets, and tells the names of inputs."""
+        """Loads what `save_checkpoint` wrote; `sym_gen` is for further buckets and for the names of inputs."""
         if sym_gen is None or default_bucket_key is None:
             raise AssertionError("sym_gen and default_bucket_key are required for loading BucketingModule")
         stored = ndarray.load(f"{prefix}.buckets")

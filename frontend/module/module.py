@@ -1,4 +1,4 @@
-"""`Module`: one graph. It runs as a `SymbolBlock`, so each shape that comes along is compiled once."""
+"""`Module`: one graph. It runs as a `SymbolBlock`, so it is compiled once for each input shape."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from gluonjit.training.initializers import InitDesc, Uniform
 
 
 class Module(BaseModule):
-    """A graph and its parameters: every argument that is not named as data, label or state.
+    """A graph and its parameters, which are the arguments not named as data, label or state.
 
-    Labels may be left out when it runs: they are 0 then, and of the shape that follows from the data's.
+    Labels may be omitted: they are then 0, of the shape that follows from the data's.
     `work_load_list`, `group2ctxs` and `compression_params` concern several devices and have no effect here.
     """
 
@@ -58,7 +58,7 @@ class Module(BaseModule):
         self._param_names = [name for name in arguments if name not in given]
         self._aux_names = symbol.list_auxiliary_states()
         self._loaded: tuple[Params, Params] | None = None
-        """Parameters from a file, until there is something bound to copy them to."""
+        """Parameters from a file, until `bind` creates the arrays to copy them to."""
         self._block: SymbolBlock | None = None
         self._outputs: list[NDArray] = []
         self._label_shapes: list[DataDesc] | None = None
@@ -66,7 +66,7 @@ class Module(BaseModule):
 
     @staticmethod
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
-        """The module in `prefix-symbol.json` and `prefix-0000.params` (the epoch); `kwargs` are `Module`'s."""
+        """Loads `prefix-symbol.json` and `prefix-0000.params` (the epoch in four digits); `kwargs` are `Module`'s."""
         if load_optimizer_states:
             autograd.no_gradients("Module.load with load_optimizer_states")
         graph, args, aux = load_checkpoint(prefix, epoch)
@@ -133,10 +133,10 @@ class Module(BaseModule):
         shared_module: BaseModule | None = None,
         grad_req: Any = "write",
     ) -> None:
-        """Fixes the inputs' shapes and makes parameters of those that follow from them, all 0.
+        """Sets the inputs' shapes and creates parameters of the inferred shapes, all 0.
 
-        Parameters that a file or an earlier binding gave are kept; those of `shared_module` are shared. ValueError when
-        `data_shapes` has other names than the module; RuntimeError when the shape of some variable stays unknown.
+        Parameters from a file or an earlier binding are kept; those of `shared_module` are shared. ValueError if the
+        names in `data_shapes` are not the module's; RuntimeError if the shape of a variable cannot be inferred.
         """
         if force_rebind:
             self._reset_bind()
@@ -176,12 +176,12 @@ class Module(BaseModule):
         self._block = None
 
     def reshape(self, data_shapes: Shapes, label_shapes: Shapes | None = None) -> None:
-        """Fixes other shapes of the inputs; the parameters stay."""
+        """Changes the inputs' shapes; parameters are kept."""
         self._bound()
         self._infer(data_shapes, label_shapes)
 
     def _infer(self, data_shapes: Shapes, label_shapes: Shapes | None) -> None:
-        """Finds the types of all variables from those of data and labels."""
+        """Infers the types of all variables from those of data and labels."""
         data, labels = described(data_shapes), described(label_shapes)
         check_described(self._data_names, data, "data", True)
         known = [d for d in (*data, *labels) if d.name in self._inputs]
@@ -223,8 +223,8 @@ class Module(BaseModule):
     ) -> None:
         """Copies the given arrays into the parameters, and initializes those for which none are given.
 
-        RuntimeError for a parameter that given arrays lack, unless `allow_missing`. Arrays that the graph does not
-        have are left out.
+        RuntimeError for a parameter that the given arrays lack, unless `allow_missing`. Arrays that
+        the graph does not have are ignored.
         """
         if self.params_initialized and not force_init:
             warnings.warn(
@@ -254,9 +254,9 @@ class Module(BaseModule):
         force_init: bool = True,
         allow_extra: bool = False,
     ) -> None:
-        """Copies in the given arrays.
+        """Copies the given arrays into the parameters.
 
-        RuntimeError for a parameter that they lack; with `allow_missing`, it stays as it is, and ValueError is raised
+        RuntimeError for a parameter that they lack. With `allow_missing`, it keeps its value, and ValueError is raised
         for an array that the graph does not have (unless `allow_extra`).
         """
         if not allow_missing:
@@ -279,9 +279,9 @@ class Module(BaseModule):
     # Running
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
-        """Runs a batch (or a list of them, one after the other in one); `is_train` is as it was bound, if None.
+        """Runs a batch, or a list of batches, which are concatenated. `is_train` None means as in `bind`.
 
-        A batch of another shape than the last one's reshapes the module.
+        A batch with another shape than the last one reshapes the module.
         """
         self._ready()
         if isinstance(data_batch, list):
@@ -307,7 +307,7 @@ class Module(BaseModule):
         self._keep(outputs if isinstance(outputs, list) else [outputs])
 
     def _keep(self, outputs: list[NDArray]) -> None:
-        """Makes these the outputs: in the arrays of the call before, as long as shapes and element types stay."""
+        """Stores the outputs: in the arrays of the previous call, if shapes and element types are the same."""
         if [(x.shape, x.dtype) for x in outputs] != [(x.shape, x.dtype) for x in self._outputs]:
             self._outputs = outputs
             return
@@ -324,7 +324,7 @@ class Module(BaseModule):
         )
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
-        """The outputs of the last `forward`; unless `merge_multi_context`, each in a list of its own.
+        """The outputs of the last `forward`; unless `merge_multi_context`, each in a list of one array.
 
         The next `forward` overwrites them, if its outputs have the same shapes.
         """
@@ -332,21 +332,21 @@ class Module(BaseModule):
         return list(self._outputs) if merge_multi_context else [[x] for x in self._outputs]
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Adds the outputs of the last `forward`, and their labels, to a metric."""
+        """Updates a metric with the outputs of the last `forward` and their labels."""
         if pre_sliced:
             labels = [_joined(parts) for parts in zip(*labels)]
         named = dict(zip((d.name for d in self._label_shapes or ()), labels or ()))
         eval_metric.update_dict(named, dict(zip(self.output_names, self._outputs)))
 
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:
-        """The states' arrays, each in a list of its own."""
+        """The arrays of the states, each in a list of one array."""
         self._ready()
         if merge_multi_context:
             raise AssertionError("merge_multi_context=True is not supported for get_states yet.")
         return [[x] for x in self._states]
 
     def set_states(self, states: Any = None, value: Any = None) -> None:
-        """Sets the states to arrays (each by itself or in a list), or all of them to a number."""
+        """Sets the states to arrays (or to lists of one array), or all of them to a number."""
         self._ready()
         if (states is None) == (value is None):
             raise AssertionError("Only one of states & value can be specified, and one of them must be.")
@@ -355,12 +355,12 @@ class Module(BaseModule):
             target[:] = new[0] if isinstance(new, (list, tuple)) else new
 
     def install_monitor(self, mon: Any) -> None:
-        """Shows every operator's results to a Monitor."""
+        """Passes every operator's results to a Monitor."""
         mon.install(_Monitored(self))
 
 
 class _Monitored:
-    """What a Monitor takes for an executor."""
+    """The interface of an executor that a Monitor uses, for a module."""
 
     def __init__(self, module: Module) -> None:
         self._module = module

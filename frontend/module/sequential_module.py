@@ -1,4 +1,4 @@
-"""`SequentialModule`: modules one after the other, the outputs of each the data of the next."""
+"""`SequentialModule`: a chain of modules; the outputs of each are the data of the next."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gluonjit.training.initializers import Uniform
 
 
 class SequentialModule(BaseModule):
-    """A chain of modules, made by `add`.
+    """A chain of modules, to which `add` appends. Its keywords are:
 
-    * `take_labels`: the module takes the batch's labels.
-    * `auto_wiring`: the outputs before it go to its data in their order, whatever their names.
+    * `take_labels`: the module gets the batch's labels.
+    * `auto_wiring`: the outputs of the previous module become its data by order, whatever their names.
     """
 
     META_TAKE_LABELS = "take_labels"
@@ -69,7 +69,7 @@ class SequentialModule(BaseModule):
         shared_module: BaseModule | None = None,
         grad_req: Any = "write",
     ) -> None:
-        """Binds each module to the shapes that the one before it gives."""
+        """Binds each module to the output shapes of the previous one."""
         if self.binded and not force_rebind:
             self.logger.warning("Already bound, ignoring bind()")
             return

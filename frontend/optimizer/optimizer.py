@@ -1,7 +1,7 @@
 """The base of optimizers: learning rate and weight decay of each parameter, and the registry by name.
 
-Programs set optimizers up before they know whether they will train. That works in full. An optimizer that defines
-`update` itself works, too; those in `rules` have none yet, because there are no gradients to feed them.
+Optimizers can be created and configured, and a user's optimizer that defines `update` works. Those in `rules` have no
+`update` yet, because there are no gradients.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Optimizer:
 
     * `rescale_grad` multiplies gradients, before `clip_gradient` clips them to ±`clip_gradient` (None: not at all).
     * `learning_rate` overrides the start of `lr_scheduler`; with neither it is 0.01. `wd` is the weight decay.
-    * `param_idx2name` and `param_dict` tell names and gluon Parameters by the index that `update` gets; `sym` has the
-      attributes `__lr_mult__` and `__wd_mult__` of its variables taken.
+    * `param_idx2name` and `param_dict` map the index passed to `update` to names and gluon Parameters; from `sym`, the
+      attributes `__lr_mult__` and `__wd_mult__` of variables are used.
     * `multi_precision` keeps float16 weights in float32 as well.
     """
 
@@ -79,7 +79,7 @@ class Optimizer:
 
     @staticmethod
     def register(klass: T) -> T:
-        """Class decorator: makes the optimizer known by its class name, in any case."""
+        """Class decorator: registers the optimizer under its class name, which is case-insensitive."""
         if not isinstance(klass, type):
             raise AssertionError(f"register takes a class, not {klass!r}")
         name = klass.__name__.lower()
@@ -117,11 +117,11 @@ class Optimizer:
         self.lr = lr
 
     def set_lr_mult(self, args_lr_mult: dict[Any, float]) -> None:
-        """Factors to the learning rate, by parameter name or index."""
+        """Sets factors of the learning rate, by parameter name or index."""
         self.lr_mult = {**self._from_symbol("__lr_mult__"), **args_lr_mult}
 
     def set_wd_mult(self, args_wd_mult: dict[Any, float]) -> None:
-        """Factors to the weight decay; parameters whose name ends in neither `_weight` nor `_gamma` start with 0."""
+        """Sets factors of the weight decay; the default is 0 for names that end in neither `_weight` nor `_gamma`."""
         spared = {n: 0.0 for n in self.idx2name.values() if not n.endswith(("_weight", "_gamma"))}
         self.wd_mult = {**spared, **self._from_symbol("__wd_mult__"), **args_wd_mult}
 
@@ -153,7 +153,7 @@ class Optimizer:
     # Updates
 
     def _set_current_context(self, device_id: int) -> None:
-        """Counts updates for one device; replicas of a parameter on several are updated one after another."""
+        """Selects the device whose updates are counted; replicas of a parameter are updated one after another."""
         self._index_update_count = self._all_index_update_counts.setdefault(device_id, {})
 
     def _update_count(self, index: Any) -> None:
@@ -163,7 +163,7 @@ class Optimizer:
             self.num_update = max(count, self.num_update)
 
     def create_state(self, index: Any, weight: NDArray) -> Any:
-        """What `update` keeps for a weight from one call to the next; None for nothing."""
+        """The state that `update` keeps for a weight between calls, or None."""
 
     def create_state_multi_precision(self, index: Any, weight: NDArray) -> Any:
         """`create_state`; a float16 weight under `multi_precision` gets (its float32 copy, that copy's state)."""
@@ -219,7 +219,7 @@ class Updater:
             self.optimizer.update_multi_precision(i, w, g, self.states[i])
 
     def set_states(self, states: bytes) -> None:
-        """Takes over what `get_states` gave. Only for bytes that are trusted: they are unpickled."""
+        """Loads what `get_states` returned. The bytes are unpickled, so they must be trusted."""
         loaded = pickle.loads(states)
         if isinstance(loaded, tuple) and len(loaded) == 2:
             self.states, self.optimizer = loaded

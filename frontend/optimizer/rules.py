@@ -1,4 +1,4 @@
-"""MXNet's optimizers: names, settings and defaults. How each moves a weight comes with gradients."""
+"""MXNet's optimizers: names, settings and defaults. Update rules are missing as long as there are no gradients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ccSGD(SGD):
 
 @register
 class Signum(Optimizer):
-    """Signs of the gradients, with momentum (arXiv:1802.04434); `wd_lh` is a decay apart from the gradient."""
+    """Steps by the gradients' signs, with momentum (arXiv:1802.04434); `wd_lh` is a decoupled weight decay."""
 
     def __init__(self, learning_rate: float = 0.01, momentum: float = 0.9, wd_lh: float = 0.0, **kwargs: Any) -> None:
         super().__init__(learning_rate=learning_rate, **kwargs)

@@ -1,4 +1,4 @@
-"""`mx.rnn`: recurrent networks of symbols, from before Gluon; their checkpoints; sentences in buckets."""
+"""`mx.rnn`: the recurrent cells over symbols that preceded Gluon, their checkpoints, and sentences in buckets."""
 
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.rnn import io, rnn, rnn_cell

@@ -1,4 +1,4 @@
-"""Cells made of cells: one after the other, and both directions of time."""
+"""Cells made of cells: chains, and both directions of time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Container(BaseRNNCell):
         self._override_cell_params = params is not None
 
     def _take(self, cell: BaseRNNCell) -> None:
-        """Adds a cell; it gets the container's parameters, if these were given."""
+        """Adds a cell; it gets the container's parameters, if they were given."""
         if self._override_cell_params and not cell._own_params:
             raise AssertionError(f"Either specify params for {type(self).__name__} or child cells, not both.")
         if self._override_cell_params:
@@ -55,7 +55,7 @@ class _Container(BaseRNNCell):
 
 
 class SequentialRNNCell(_Container):
-    """Cells one after the other; states are all of theirs."""
+    """A chain of cells; its states are those of all cells."""
 
     def __init__(self, params: RNNParams | None = None) -> None:
         super().__init__(params)

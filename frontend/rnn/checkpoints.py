@@ -1,4 +1,4 @@
-"""Checkpoints of networks with recurrent cells: files hold the weights apart, gate by gate."""
+"""Checkpoints of networks with recurrent cells: in files, weights are split by gate."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def load_rnn_checkpoint(cells: Cells, prefix: str, epoch: int) -> tuple[Symbol, 
 
 
 def do_rnn_checkpoint(cells: Cells, prefix: str, period: int = 1) -> Callable[..., None]:
-    """A callback for the end of epochs that saves every `period`-th."""
+    """A callback for the end of an epoch that saves a checkpoint every `period` epochs."""
     period = max(1, int(period))
 
     def callback(iter_no: int, sym: Any = None, arg: Any = None, aux: Any = None) -> None:

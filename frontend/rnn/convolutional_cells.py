@@ -14,9 +14,10 @@ _leaky = functools.partial(symbol.LeakyReLU, act_type="leaky", slope=0.2)
 
 
 class BaseConvRNNCell(BaseRNNCell):
-    """What the three have in common. `input_shape` is one step's, with the batch, in `conv_layout`.
+    """The base of the three. `input_shape` is that of one step, including the batch, in `conv_layout`.
 
-    States are as large as the convolution of the input; the state's own keeps that size, so `h2h_kernel` is odd.
+    States are as large as the convolution of the input; the convolution of the state keeps that size, so `h2h_kernel`
+    must be odd.
     """
 
     _n_states = 1

@@ -28,11 +28,11 @@ _GATES = {"rnn_relu": ("",), "rnn_tanh": ("",), "lstm": LSTM_GATES, "gru": GRU_G
 
 
 class FusedRNNCell(BaseRNNCell):
-    """Several layers, in one or both directions. It can only be unrolled; `unfuse` gives cells that make steps.
+    """Several layers, in one or both directions. It can only be unrolled; `unfuse` returns cells that can be stepped.
 
     `mode`: `rnn_relu`, `rnn_tanh`, `lstm` or `gru`. States, of shape (layers · directions, batch, hidden), are returned
-    if `get_next_state`. The vector holds all weights and then all biases, layer by layer, direction by direction,
-    those of the input before those of the state, gate by gate.
+    if `get_next_state`. The vector holds all weights and then all biases, each ordered by layer, direction, input
+    before state, and gate.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class FusedRNNCell(BaseRNNCell):
                             yield name, (h, width[group]) if kind == "weight" else (h,)
 
     def _views(self, vector: NDArray, features: int) -> Weights:
-        """The weights in the vector, by name, as parts of its memory. AssertionError when it has another size."""
+        """The weights in the vector by name, as views of it. AssertionError if its size does not fit."""
         views, start = {}, 0
         for name, shape in self._parts(features):
             end = start + (shape[0] * shape[1] if len(shape) == 2 else shape[0])
@@ -146,7 +146,7 @@ class FusedRNNCell(BaseRNNCell):
         return as_sequence(length, outputs, layout, merge_outputs)[0], found
 
     def unfuse(self) -> SequentialRNNCell:
-        """Cells that compute the same, with the weights that `unpack_weights` gives."""
+        """Equivalent cells, with the weights that `unpack_weights` returns."""
         stack = SequentialRNNCell()
         for layer in range(self._num_layers):
             cells = [self._one(f"{self._prefix}{direction}{layer}_") for direction in self._directions]

@@ -14,7 +14,7 @@ from gluonjit.symbol import Symbol
 
 
 class ModifierCell(BaseRNNCell):
-    """A cell with the parameters and states of `base_cell`, which is not to be called itself any more."""
+    """A cell with the parameters and states of `base_cell`, which must not be called directly any more."""
 
     def __init__(self, base_cell: BaseRNNCell) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class ModifierCell(BaseRNNCell):
 
 
 class ZoneoutCell(ModifierCell):
-    """While training, elements of outputs and states keep their last values with these probabilities."""
+    """In training mode, elements of outputs and states keep their previous values with these probabilities."""
 
     def __init__(self, base_cell: BaseRNNCell, zoneout_outputs: float = 0.0, zoneout_states: float = 0.0) -> None:
         for kind, advice in ((FusedRNNCell, "unfuse it"), (BidirectionalCell, "apply it to the cells in it")):

@@ -1,4 +1,4 @@
-"""Sentences as numbers, and batches of sentences of about one length."""
+"""Sentences as numbers, and batches of sentences of similar length."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def encode_sentences(
     start_label: int = 0,
     unknown_token: Any = None,
 ) -> tuple[list[list[int]], dict[Any, int]]:
-    """(sentences as numbers, vocabulary). Words that the vocabulary lacks get the next number from `start_label` on.
+    """(sentences as numbers, vocabulary). Without a given vocabulary, new words are numbered from `start_label`.
 
-    A vocabulary that is given gets `unknown_token` alone, for all such words; AssertionError without one.
+    With one, unknown words are replaced by `unknown_token`, which is added to it; AssertionError if that is None.
     """
     fixed = vocab is not None
     if vocab is None:
@@ -96,7 +96,7 @@ class BucketSentenceIter(DataIter):
         self.reset()
 
     def reset(self) -> None:
-        """Shuffles batches, with Python's generator, and sentences of a length, with NumPy's."""
+        """Shuffles batches by Python's generator, and the sentences in each bucket by NumPy's."""
         self.curr_idx = 0
         random.shuffle(self.idx)
         self.nddata, self.ndlabel = [], []

@@ -1,5 +1,4 @@
-"""Recurrent cells that make one step out of symbols: the base of all, and the plain, LSTM and GRU cells; and dropout
-between cells.
+"""Recurrent cells over symbols: the base class, the plain, LSTM and GRU cells, and dropout between cells.
 
 Shapes: inputs (batch, features), states (batch, hidden). Nodes are named `<prefix>t<step>_…`, parameters
 `<prefix>i2h_weight` and so on, as checkpoints and graphs of MXNet have them.
@@ -17,13 +16,13 @@ from gluonjit.symbol import Symbol
 
 Weights = dict[str, NDArray]
 GROUPS = ("i2h", "h2h")
-"""Products of a step: of the input, and of the state."""
+"""The products of a step: of the input and of the state."""
 LSTM_GATES = ("_i", "_f", "_c", "_o")
 GRU_GATES = ("_r", "_z", "_o")
 
 
 class RNNParams:
-    """Variables by name, made when first asked for; cells that are given the same one share weights."""
+    """Variables by name, created on first use; cells with the same `RNNParams` share weights."""
 
     def __init__(self, prefix: str = "") -> None:
         self._prefix = prefix
@@ -38,9 +37,9 @@ class RNNParams:
 
 
 def as_sequence(length: int | None, inputs: Any, layout: str, merge: bool | None) -> tuple[Any, int]:
-    """A sequence as one symbol (`merge`), as a list of steps (not `merge`), or as it is (None); and the time axis.
+    """(sequence, time axis). The sequence is one symbol (`merge` True), a list of steps (False), or unchanged (None).
 
-    `layout` is that of the one symbol, such as `NTC`. AssertionError when the number of steps is not `length`.
+    `layout` is that of the single symbol, such as `NTC`. AssertionError if the number of steps is not `length`.
     """
     if inputs is None:
         raise AssertionError("unroll needs inputs: create input variables outside of it")
@@ -69,7 +68,7 @@ class BaseRNNCell:
         self._prefix = prefix
         self._params = RNNParams(prefix) if params is None else params
         self._modified = False
-        """Whether a modifier has taken the cell over, which is to be called instead."""
+        """Whether a modifier cell wraps this one; then the modifier has to be called instead."""
         self.reset()
 
     def reset(self) -> None:
@@ -84,7 +83,7 @@ class BaseRNNCell:
 
     @property
     def params(self) -> RNNParams:
-        """The parameters. Whoever has asked may share them, so that containers do not give the cell others."""
+        """The parameters. Once this is read they may be shared, so containers no longer replace them."""
         self._own_params = False
         return self._params
 
@@ -105,7 +104,7 @@ class BaseRNNCell:
             )
 
     def begin_state(self, func: Callable[..., Any] = symbol.zeros, **kwargs: Any) -> list[Any]:
-        """What `func` (`sym.zeros`, `sym.var` …) makes for each state, with `kwargs`."""
+        """A new symbol for each state, made by `func` (`sym.zeros`, `sym.var`, …) with `kwargs`."""
         self._check_unmodified()
         states = []
         for info in self.state_info:
@@ -115,7 +114,7 @@ class BaseRNNCell:
         return states
 
     def unpack_weights(self, args: Mapping[str, NDArray]) -> Weights:
-        """A copy of `args` in which this cell's weights are apart, gate by gate."""
+        """A copy of `args` in which this cell's weights are split by gate."""
         args = dict(args)
         if self._gate_names:
             h = self._num_hidden
@@ -127,7 +126,7 @@ class BaseRNNCell:
         return args
 
     def pack_weights(self, args: Mapping[str, NDArray]) -> Weights:
-        """The reverse of `unpack_weights`."""
+        """The inverse of `unpack_weights`."""
         args = dict(args)
         if self._gate_names:
             for group in GROUPS:
@@ -165,7 +164,7 @@ class BaseRNNCell:
         return activation(inputs, **kwargs)
 
     def _step_prefix(self) -> str:
-        """How the names of the next step begin."""
+        """The prefix of the names of the next step."""
         self._counter += 1
         return f"{self._prefix}t{self._counter}_"
 
@@ -212,7 +211,7 @@ class RNNCell(_DenseCell):
 
 
 def lstm_step(parts: Any, cell: Symbol, name: str, activate: Callable[..., Symbol]) -> tuple[Any, list[Any]]:
-    """New output and states from the four gates before their functions; `activate` is tanh in the usual one."""
+    """(output, new states) from the four gates' sums before their activations; `activate` is usually tanh."""
     write = symbol.Activation(parts[0], act_type="sigmoid", name=f"{name}i")
     keep = symbol.Activation(parts[1], act_type="sigmoid", name=f"{name}f")
     new = activate(parts[2], name=f"{name}c")
@@ -223,7 +222,7 @@ def lstm_step(parts: Any, cell: Symbol, name: str, activate: Callable[..., Symbo
 
 
 def gru_step(i2h: Any, h2h: Any, state: Symbol, name: str, activate: Callable[..., Symbol]) -> tuple[Any, list[Any]]:
-    """New output and state from the three gates' products; `activate` is tanh in the usual one."""
+    """(output, new states) from the three gates' products; `activate` is usually tanh."""
     reset = symbol.Activation(i2h[0] + h2h[0], act_type="sigmoid", name=f"{name}_r_act")
     update = symbol.Activation(i2h[1] + h2h[1], act_type="sigmoid", name=f"{name}_z_act")
     new = activate(i2h[2] + reset * h2h[2], name=f"{name}_h_act")
