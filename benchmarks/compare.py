@@ -1,7 +1,8 @@
-"""Two runs beside each other: `python -m benchmarks.compare before.json after.json`.
+"""Compares two runs: `python -m benchmarks.compare before.json after.json`.
 
-Machines change from day to day, so times of different runs say little. What is compared is how we stood beside each
-peer, in turns, in either run: a peer's ratio that has become smaller is ours to blame, unless all of them scatter so.
+Machines change from day to day, so absolute times of different runs say little. Instead, the ratios to each peer, which
+were measured in turns within each run, are compared: if a peer's ratio has become smaller, gluonjit has become slower,
+unless the change is within the scatter of the ratios.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class Change:
     """How many times faster we have become beside the same peers (median); None if the runs have none in common."""
     regressed: bool
     error: float
-    """In the second run."""
+    """The error in the second run."""
 
 
 def change(before: Row, after: Row, tolerance: float) -> Change:
-    """A regression is slower by more than `tolerance` beside the peers, and not explained by how the ratios scatter."""
+    """Compares two rows. A regression is slower by more than `tolerance`, beyond the scatter of the ratios."""
     common = [name for name in before["peers"] if name in after["peers"]]
     pairs = [(before["peers"][name], after["peers"][name]) for name in common]
     pairs = [(a, b) for a, b in pairs if not (a["disturbed"] or b["disturbed"])]

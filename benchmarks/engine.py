@@ -1,6 +1,6 @@
-"""The other end of `benchmarks.worker`: an engine that can be told to take a turn, and is stopped in between.
+"""The parent's side of `benchmarks.worker`: an engine that runs turns on request, and is stopped in between.
 
-A stopped process has no threads that spin, so whoever's turn it is has the cores to itself.
+Threads of a stopped process do not spin, so the engine whose turn it is has the cores to itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.peers import OURS
 
 ROOT = Path(__file__).resolve().parents[1]
 _LOST = 0.03
-"""Share of the cores' time that others may have had in a turn."""
+"""The largest share of the cores' time that other processes may have in a turn."""
 
 
 class EngineFailed(Exception):
@@ -33,9 +33,9 @@ class Turn:
     seconds: float
     """Per call."""
     cpu: float
-    """CPU time by wall time: how many cores were busy."""
+    """CPU time divided by wall time: the number of busy cores."""
     disturbed: bool
-    """Whether something else had the cores for a part of it."""
+    """Whether other processes had too much of the cores."""
 
 
 class Engine:
@@ -76,7 +76,7 @@ class Engine:
         if waited is not None:
             lost = min(lost, waited)
         elif self.threads > 1:
-            lost = 0.0  # nobody knows how many threads had something to do
+            lost = 0.0  # the number of runnable threads is not known
         return Turn(wall / calls, cpu / wall, lost > _LOST * available)
 
     def output(self) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""What those engines' own converters do to a net: batch normalizations folded away, activations fused.
+"""The transformations that some engines' own converters apply: folded batch normalizations, fused activations.
 
-`folded` gives a net with these differences: a `batch_norm` behind a convolution that nobody else reads is part of its
-weights; any other one is `affine(x, scale, shift)` over axis 1; `conv`, `dense`, `add` and `affine` have an attribute
-`activation`, which is None, 'relu' or 'relu6', and there is no node for those any more.
+`folded` returns a net with these differences: a `batch_norm` that is the only reader of a convolution is folded into
+its weights; any other one becomes `affine(x, scale, shift)` over axis 1; `conv`, `dense`, `add` and `affine` have an
+attribute `activation` (None, 'relu' or 'relu6') instead of a separate node.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Two engines in turns: A B, B A, A B, …; what counts is the median of the ratios of neighbouring turns.
+"""Compares two engines in turns A B, B A, A B, …, by the median of the ratios of neighbouring turns.
 
-Clocks, heat and neighbours change all the time, and both turns of a pair see nearly the same of them. A pair in which
-something else had the cores does not count, and another one is made instead, up to a limit.
+Clocks, heat and other load change all the time, but are nearly the same for both turns of a pair. A pair in which other
+processes had too much of the cores is discarded and repeated, up to a limit.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 from benchmarks.engine import Engine, Turn
 
 _LEAST = 5
-"""Pairs, however long a call takes."""
+"""The least number of pairs, however long a call takes."""
 _ATTEMPTS = 4
-"""Times as many pairs as wanted may be made until enough are undisturbed."""
+"""At most this many times the wanted number of pairs is measured to get enough undisturbed ones."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of engine B with engine A."""
+    """The comparison of engine B with engine A."""
 
     ratio: float
-    """Seconds of B by seconds of A: the median over the pairs that count."""
+    """Time of B divided by time of A: the median over the undisturbed pairs."""
     low: float
     high: float
     """Its quartiles."""
@@ -67,7 +67,7 @@ def compare(a: Engine, b: Engine, seconds: float, turn: float) -> Comparison:
 
 
 def calls_for(engine: Engine, seconds: float) -> int:
-    """How many calls take about so long."""
+    """The number of calls that take about `seconds`."""
     calls = 1
     while True:
         spent = engine.turn(calls).seconds * calls
@@ -77,7 +77,7 @@ def calls_for(engine: Engine, seconds: float) -> int:
 
 
 def summarize(pairs: Sequence[tuple[Turn, Turn]]) -> Comparison:
-    """If nothing was undisturbed, it is all there is to go by."""
+    """Summarizes the undisturbed pairs; all pairs, if every one was disturbed."""
     good = [pair for pair in pairs if not (pair[0].disturbed or pair[1].disturbed)]
     used = good or pairs
     ratios = sorted(b.seconds / a.seconds for a, b in used)

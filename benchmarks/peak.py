@@ -1,7 +1,7 @@
-"""The rate of multiply-adds that this machine can do, and of reading memory: `python -m benchmarks.peak`.
+"""The machine's peak rate of multiply-adds, and of reading memory: `python -m benchmarks.peak`.
 
-The first is a loop on registers alone, with as many independent chains as registers allow: no kernel can be faster.
-Clocks change with load and heat, so a benchmark measures this beside its kernels, in turn with them.
+The first is measured by a loop on registers, with as many independent chains as registers allow: no kernel can be
+faster. Clocks change with load and heat, so benchmarks measure the peak in turns with their kernels.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNROLLED = 4
 _STREAMS = 8
 """Places from which memory is read at once."""
 _BIG = 1 << 27
-"""Bytes that no cache holds."""
+"""Bytes; larger than the last-level cache."""
 
 
 class Native:
@@ -91,7 +91,7 @@ def reader(target: Machine, nbytes: int = _BIG) -> Native:
 
 
 def _store_sum(f: llvm.Function, tile: Tile, vectors: Sequence[str]) -> None:
-    """Lest the compiler finds that nobody wants them."""
+    """Stores the sums, so that the compiler does not remove their computation."""
     total, *rest = vectors
     for s in rest:
         total = f.op(f"fadd {tile.vector} {total}, {s}")
@@ -101,7 +101,7 @@ def _store_sum(f: llvm.Function, tile: Tile, vectors: Sequence[str]) -> None:
 def interleaved(kernels: Sequence[Callable[[int], float]], rounds: int = 15, slice: float = 1e-3) -> list[float]:
     """Median seconds of each, measured in turns of about `slice` seconds so that all see the same clocks.
 
-    The order changes from round to round, lest one of them always meets what else the machine does periodically.
+    The order changes from round to round, so that periodic other load does not always affect the same one.
     """
     counts = [max(1, int(slice / min(k(1) for _ in range(3)))) for k in kernels]
     times: list[list[float]] = [[] for _ in kernels]

@@ -1,4 +1,4 @@
-"""One engine with one model in a process of its own, which does what it is told line by line.
+"""A process with one engine and one model, which executes commands from standard input.
 
     python -m benchmarks.worker ENGINE FOLDER CPUS
 
@@ -11,7 +11,7 @@ once, and one for each line that it reads:
                  system does not say
     output PATH  calls it once more and saves the output (.npy)
 
-What fails in loading is {"failed": why}. Nothing here needs more than Python 3.8, NumPy and the engine.
+If loading fails, it writes {"failed": why}. This module needs only Python 3.8, NumPy and the engine.
 """
 
 from __future__ import annotations
@@ -101,4 +101,4 @@ def main(engine, folder, cpus):
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-    os._exit(0)  # some engines crash in taking themselves apart
+    os._exit(0)  # some engines crash in their destructors

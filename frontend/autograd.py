@@ -57,8 +57,8 @@ def mark_variables(variables: Any, gradients: Any, grad_reqs: Any = "write") -> 
 class Function:
     """A computation with a gradient of its own: subclasses define `forward(*inputs)` and `backward(*gradients)`.
 
-    An instance is called once while recording, for `backward` will want what that call saved; else as often as one
-    likes. `backward` is kept for the time when there are gradients.
+    While recording, an instance may be called only once, because `backward` needs what that call saved. `backward` is
+    not used as long as there are no gradients.
     """
 
     def __init__(self) -> None:

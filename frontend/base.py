@@ -39,18 +39,18 @@ class TraceError(MXNetError):
 
 
 class ValueNeeded(TraceError):
-    """What cannot be compiled asks for the value of an array; operator by operator, it would run.
+    """A program cannot be compiled because it needs the value of an array; it would run operator by operator.
 
-    `blocks`: those whose programs were running, from the one that was called to the one that has the line.
+    `blocks`: the blocks whose programs were running, from the outermost to the one that contains the line.
     """
 
     blocks: Sequence[Any] = ()
 
 
 class StateChange(ValueNeeded):
-    """A program changes what its next call reads, or draws numbers that compiled code would draw once.
+    """A program changes state that its next call reads, or draws random numbers that compiled code would draw once.
 
-    `again`: whether the next call may be one that does not (`if self.grid is None: self.grid = ...`).
+    `again`: whether the next call may not do so (`if self.grid is None: self.grid = ...`).
     """
 
     def __init__(self, text: str, blocks: Sequence[Any], again: bool) -> None:
@@ -83,11 +83,11 @@ _Null = _NullType()
 
 
 NDArrayHandle = ctypes.c_void_p
-"""What callbacks of MXNet get instead of an array; `nd.NDArray(handle)` is the array."""
+"""The type that MXNet passes to callbacks instead of an array; `nd.NDArray(handle)` is the array."""
 
 
 def py_str(x: bytes) -> str:
-    """A text that C gave."""
+    """Decodes a string from C."""
     return x.decode("utf-8")
 
 

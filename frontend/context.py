@@ -27,7 +27,7 @@ class _Devices(type):
 
 
 class Context(metaclass=_Devices):
-    """A device: type (`'cpu'`, `'gpu'`, `'cpu_pinned'`, `'cpu_shared'`) and number. As a `with` it is the default."""
+    """A device: type (`'cpu'`, `'gpu'`, `'cpu_pinned'`, `'cpu_shared'`) and number. In a `with`, it is the default."""
 
     devtype2str: ClassVar = {1: "cpu", 2: "gpu", 3: "cpu_pinned", 5: "cpu_shared"}
     devstr2type: ClassVar = {name: number for number, name in devtype2str.items()}
@@ -110,7 +110,7 @@ def gpu_memory_info(device_id: int = 0) -> tuple[int, int]:
 
 
 def get_cuda_compute_capability(ctx: Context) -> int:
-    """Always raises: ValueError for a device that is no GPU, MXNetError for one, for there is none."""
+    """Always raises: ValueError for a device that is not a GPU, MXNetError for a GPU, as there are none."""
     if ctx.device_type != "gpu":
         raise ValueError(f"Expecting a gpu context to get cuda compute capability, while received ctx {ctx}")
     raise MXNetError(f"{ctx} has no compute capability: gluonjit compiles for the CPU only")

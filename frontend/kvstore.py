@@ -19,8 +19,8 @@ _LOCAL = ("local", "device", "nccl", "local_update_cpu", "local_allreduce_cpu", 
 class KVStore:
     """A dictionary of arrays.
 
-    A key is an int or a string; wherever a key and a value go, so do a list of keys and one of values. A value may
-    itself be a list, one array per device, which is summed.
+    A key is an int or a string. Methods that take a key and a value also take a list of keys and a list of values. A
+    value may itself be a list, one array per device, which is summed.
     """
 
     def __init__(self, type_: str = "local") -> None:
@@ -55,7 +55,7 @@ class KVStore:
             self._stored[k] = _sum(v)
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
-        """Sums values into the store: replaces what is there, or hands it to the updater if there is one."""
+        """Sums the values of each key; it replaces the stored value, or goes to the updater if there is one."""
         for k, v in _pairs(key, value):
             stored, new = self._get(k), _sum(v)
             if self._updater is None:

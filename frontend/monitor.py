@@ -14,11 +14,11 @@ __all__ = ["Monitor"]
 
 
 class Monitor:
-    """Looks at operators' results, and arguments, of executors whose names match `pattern`.
+    """Collects statistics of executors' arguments and operators' results whose names match `pattern`.
 
-    `tic()` before a batch and `toc()` after it: every `interval`-th batch, `toc` returns the statistics.
-    `stat_func(array)` is an array or a list of them; by default the norm divided by √size. `monitor_all` shows
-    operators' inputs, too.
+    Call `tic()` before a batch and `toc()` after it: for every `interval`-th batch, `toc` returns the statistics.
+    `stat_func(array)` returns an array or a list of them; the default is the norm divided by √size. `monitor_all`
+    includes operators' inputs.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Monitor:
             self.queue.append((self.step, name, self.stat_func(array)))
 
     def install(self, exe: Any) -> None:
-        """Has the executor show its arrays here."""
+        """Registers the monitor with an executor."""
         exe.set_monitor_callback(self.stat_helper, self.monitor_all)
         self.exes.append(exe)
 

@@ -1,8 +1,8 @@
 """What MXNet keeps in `mxnet.util`: whether NumPy's semantics are in force, and a few helpers.
 
-Two switches for each thread. `array`: gluon makes parameters that are `mx.np.ndarray`s, and programs that ask
-(`is_np_array()`) use `F.np` and `F.npx`. `shape`: () and 0 in shapes mean what NumPy means by them, which operators of
-`mx.np` do anyway.
+Each thread has two switches. `array`: gluon creates parameters as `mx.np.ndarray`s, and programs that check
+`is_np_array()` use `F.np` and `F.npx`. `shape`: () and 0 in shapes have NumPy's meaning, which they always have for
+operators of `mx.np`.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def use_np(func: F) -> F:
 
 
 _OF_BLOCKS = ("__init__", "initialize", "hybrid_forward", "infer_shape", "load_parameters")
-"""What gluon's own classes do that depends on the switches, besides calling what programs define."""
+"""The methods of gluon's own classes that depend on the switches."""
 
 
 def _within(target: Any, scope: type[_Scope]) -> Any:

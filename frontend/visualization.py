@@ -13,7 +13,7 @@ from gluonjit.symbol.graph import Entry, Node, post_order
 __all__ = ["plot_network", "print_summary"]
 
 Shapes = dict[Entry, tuple[int, ...]]
-"""The shape of each result: of a node and a number."""
+"""The shape of each result, which is identified by its node and number."""
 
 
 def _check(symbol: Any) -> None:
@@ -97,7 +97,7 @@ _PARAMETERS = ("_weight", "_bias", "_beta", "_gamma", "_moving_var", "_moving_me
 
 
 def _label(node: Node) -> str:
-    """What stands in a node's box: the operator with its important attributes, or the name."""
+    """The label of a node's box: the operator with its important attributes, or the name."""
     if node.op is None:
         return node.name
     a = node.parsed

@@ -36,7 +36,7 @@ class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
 
     @staticmethod
     def get_batch_axis(layout: str | None) -> int:
-        """Where the examples of a batch lie side by side; -1 when the layout has no N."""
+        """The index of the batch axis (N) in a layout; -1 if the layout has no N."""
         return 0 if layout is None else layout.find("N")
 
     @staticmethod
@@ -49,7 +49,7 @@ class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
 
 
 class DataBatch:
-    """Lists of arrays, data and labels. The last `pad` examples are there to fill the batch."""
+    """Lists of arrays, data and labels. The last `pad` examples only fill the batch."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class DataIter:
         return DataBatch(self.getdata(), self.getlabel(), self.getpad(), self.getindex())
 
     def iter_next(self) -> bool:
-        """Goes on to the next batch; False when there is none."""
+        """Advances to the next batch; False if there is none."""
         raise NotImplementedError
 
     def getdata(self) -> list[NDArray]:
@@ -116,7 +116,7 @@ class DataIter:
 
 
 class _CurrentBatchIter(DataIter):
-    """An iterator whose current batch is at hand."""
+    """An iterator that keeps its current batch."""
 
     current_batch: Any = None
 
@@ -134,7 +134,7 @@ class _CurrentBatchIter(DataIter):
 
 
 class ResizeIter(_CurrentBatchIter):
-    """`size` batches of another iterator, which starts again where it ends too early."""
+    """`size` batches of another iterator, which is reset if it ends too early."""
 
     def __init__(self, data_iter: Any, size: int, reset_internal: bool = True) -> None:
         super().__init__(data_iter.batch_size)
@@ -165,7 +165,7 @@ class ResizeIter(_CurrentBatchIter):
 
 
 class PrefetchingIter(_CurrentBatchIter):
-    """Other iterators side by side, each a batch ahead in a thread of its own.
+    """Combines the batches of several iterators, each of which runs one batch ahead in its own thread.
 
     `rename_data`, `rename_label`: for each iterator, a dict of new names.
     """
@@ -259,7 +259,7 @@ class PrefetchingIter(_CurrentBatchIter):
 
 
 def _fetch(source: DataIter, out: queue.Queue[Any], stop: threading.Event) -> None:
-    """Puts all batches of `source`, then None; an error in its place. It never holds on to the PrefetchingIter."""
+    """Puts all batches of `source` into `out`, then None or an error. Holds no reference to the PrefetchingIter."""
     done = False
     while not done and not stop.is_set():
         item: Any
@@ -278,10 +278,10 @@ def _fetch(source: DataIter, out: queue.Queue[Any], stop: threading.Event) -> No
 
 
 class NDArrayIter(DataIter):
-    """Batches out of arrays: an array, a list of them or a dict of them by name, for data and for labels.
+    """Batches from arrays: an array, a list of them or a dict of them by name, for data and for labels.
 
     `last_batch_handle`: what happens to examples that do not fill a batch. 'pad' fills it up from the start, 'discard'
-    drops them, 'roll_over' keeps them for the next epoch. `layout` tells the batch axis by its N.
+    drops them, 'roll_over' keeps them for the next epoch. The batch axis is the N in `layout`.
     """
 
     def __init__(
@@ -309,7 +309,7 @@ class NDArrayIter(DataIter):
         self.last_batch_handle = last_batch_handle
         self.idx = np.arange(self.num_data)
         self._left: np.ndarray = self.idx[:0]
-        """Examples that the epoch before left over, to come first."""
+        """Examples left over from the previous epoch, which come first."""
         self.hard_reset()
 
     @property
@@ -350,7 +350,7 @@ class NDArrayIter(DataIter):
         return True
 
     def _picked(self, arrays: list[tuple[str, NDArray]]) -> list[NDArray]:
-        """This batch's part of arrays; beyond the last example come the first ones again."""
+        """The current batch's slice of each array, which wraps around after the last example."""
         positions = np.arange(self.cursor, self.cursor + self.batch_size)
         picked = self._order[positions % len(self._order)]
         return [NDArray._wrap(np.ascontiguousarray(x._array.take(picked, self._axis))) for _, x in arrays]

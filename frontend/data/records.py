@@ -1,8 +1,8 @@
 """`mx.recordio`: files of records, as MXNet's `im2rec` packs images.
 
-A record is `magic (u32) | kind << 29 | length (u32) | data | zeros up to a multiple of 4`, all little-endian. Where the
-magic number occurs in the data at a multiple of 4, the record is cut there: the number is left out, and the pieces are
-of kind 1 (first), 2, …, 3 (last); a whole record is of kind 0. An `.idx` file beside has a line `key<TAB>offset` for
+A record is `magic (u32) | kind << 29 | length (u32) | data | zeros up to a multiple of 4`, all little-endian. If the
+magic number occurs in the data at a multiple of 4, the record is split there: the number is omitted, and the pieces are
+of kind 1 (first), 2, …, 3 (last); a whole record is of kind 0. A separate `.idx` file has a line `key<TAB>offset` for
 each record.
 """
 
@@ -32,7 +32,7 @@ _MAX_LENGTH = (1 << 29) - 1
 class MXRecordIO:
     """A file of records, read ('r') or written ('w') in order.
 
-    A process that inherits an open one by fork opens the file anew, so that offsets are its own.
+    A forked process opens the file again, so that it has its own position.
     """
 
     def __init__(self, uri: str | os.PathLike[str], flag: str) -> None:
@@ -221,7 +221,7 @@ class MXIndexedRecordIO(MXRecordIO):
 
 
 IRHeader = namedtuple("IRHeader", ["flag", "label", "id", "id2"])
-"""What stands before an image in a record: a label (a number, or `flag` many of them), and two numbers that name it."""
+"""The header of an image record: a label (a number, or `flag` numbers), and two numbers that identify the image."""
 
 _IR = struct.Struct("<IfQQ")
 

@@ -1,4 +1,4 @@
-"""`mx.test_utils`: what tests of operators and models use."""
+"""`mx.test_utils`: helpers for tests of operators and models."""
 
 from gluonjit.context import Context, current_context
 from gluonjit.language import mxnet_names as _mxnet_names

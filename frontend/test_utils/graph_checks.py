@@ -1,4 +1,4 @@
-"""Checks of symbols, blocks and optimizers. What needs gradients says that there are none yet."""
+"""Checks of symbols, blocks and optimizers. Those that need gradients raise an error that there are none yet."""
 
 from __future__ import annotations
 
@@ -152,10 +152,10 @@ def check_consistency(
     use_uniform: bool = False,
     rand_type: Any = np.float64,
 ) -> Mapping[str, Any]:
-    """AssertionError unless a symbol gives the same with each of `ctx_list`; gives what they were compared with.
+    """AssertionError unless a symbol has equal results for all of `ctx_list`; returns the reference results.
 
-    Entries of `ctx_list` are arguments of `simple_bind`: a context, shapes and a `type_dict`. The one whose first
-    output has the widest type is right, unless `ground_truth` says what is. `grad_req` must be 'null'.
+    Entries of `ctx_list` are arguments of `simple_bind`: a context, shapes and a `type_dict`. The reference is the one
+    whose first output has the widest type, unless `ground_truth` is given. `grad_req` must be 'null'.
     """
     if grad_req != "null":
         autograd.no_gradients("check_consistency(grad_req != 'null')")

@@ -1,4 +1,4 @@
-"""Data sets and models that tests of MXNet's time download: read where they are, else an error says where they go."""
+"""Data sets and models that MXNet's helpers download: read from local files; errors say where to put them."""
 
 from __future__ import annotations
 
@@ -79,17 +79,17 @@ def get_mnist() -> dict[str, np.ndarray]:
 
 
 def get_mnist_pkl() -> None:
-    """Makes sure of `data/mnist.pkl.gz`."""
+    """Checks that `data/mnist.pkl.gz` exists."""
     _unpack_if_missing(["mnist.pkl.gz"], "http://deeplearning.net/data/mnist/mnist.pkl.gz")
 
 
 def get_mnist_ubyte() -> None:
-    """Makes sure of MNIST's four files in the folder `data`; unpacks `data/mnist.zip` if they are not there."""
+    """Checks for MNIST's four files in the folder `data`; unpacks `data/mnist.zip` if they do not exist."""
     _unpack_if_missing([name for files in _UBYTE for name in files], "http://data.mxnet.io/mxnet/data/mnist.zip")
 
 
 def get_cifar10() -> None:
-    """Makes sure of CIFAR-10's record files in `data/cifar`; unpacks `data/cifar10.zip` if they are not there."""
+    """Checks for CIFAR-10's record files in `data/cifar`; unpacks `data/cifar10.zip` if they do not exist."""
     names = [f"cifar/{part}.{kind}" for part in ("train", "test") for kind in ("rec", "lst")]
     _unpack_if_missing(names, "http://data.mxnet.io/mxnet/data/cifar10.zip")
 
@@ -130,7 +130,7 @@ def _mnist_iterator(
 
 
 def get_zip_data(data_dir: str, url: str, data_origin_name: str) -> None:
-    """Makes sure of `data_origin_name` in `data_dir`, which was unpacked when it came."""
+    """Checks for `data_origin_name` in `data_dir`, which MXNet unpacks after downloading."""
     path = os.path.join(data_dir, data_origin_name)
     if not os.path.exists(path):
         with zipfile.ZipFile(download(url, dirname=data_dir)) as archive:

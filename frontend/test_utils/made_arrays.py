@@ -1,4 +1,4 @@
-"""Arrays for tests: random ones, and such of a certain form."""
+"""Arrays for tests: random ones, and ones with a given structure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rand_ndarray(
 
 
 def rand_sparse_ndarray(shape: Sequence[int], stype: str, *args: Any, **kwargs: Any) -> NoReturn:
-    """MXNetError: only dense arrays exist. AssertionError for what is no storage type at all."""
+    """Raises MXNetError, as only dense arrays exist; AssertionError for an unknown storage type."""
     if stype not in ("csr", "row_sparse"):
         raise AssertionError(f"Unknown storage type: {stype}")
     raise MXNetError(f"storage type {stype} is not supported: only dense arrays are")

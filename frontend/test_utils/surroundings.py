@@ -1,4 +1,4 @@
-"""What tests want of the process around them: contexts, environment variables, another try."""
+"""Helpers for a test's environment: contexts, environment variables, retries."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def retry(n: int) -> Callable[[Callable[..., Any]], Callable[..., None]]:
 
 
 class DummyIter(io.DataIter):
-    """The first batch of an iterator, over and over."""
+    """Repeats the first batch of an iterator forever."""
 
     def __init__(self, real_iter: Any) -> None:
         super().__init__(real_iter.batch_size)
@@ -91,7 +91,7 @@ def environment(*args: Any) -> Iterator[None]:
 
 @contextmanager
 def discard_stderr() -> Iterator[None]:
-    """Sends standard error nowhere, that of native code included."""
+    """Discards standard error, including that of native code."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

@@ -1,1 +1,1 @@
-"""What training needs beside optimizers: first values of parameters, and schedules of learning rates."""
+"""Initializers of parameters, and schedules of learning rates."""

@@ -1,4 +1,4 @@
-"""Initializers, also as `mx.init`: what gives parameters their first values.
+"""Initializers (`mx.init`), which set parameters to their first values.
 
 `init(InitDesc(name, attrs), array)` fills `array` in place. Attribute `__init__` of the description names the
 initializer to use; without it the end of the name decides (`_weight`, `_bias`, `_gamma`, …). Random numbers come from
@@ -39,9 +39,9 @@ class InitDesc(str):
 
 
 class Initializer:
-    """Base of all initializers. `kwargs` are what `dumps` writes and what makes two of them equal.
+    """The base of all initializers. `dumps` writes `kwargs`, and initializers of a class with equal `kwargs` are equal.
 
-    A subclass overrides `_init_weight`, and those of the other `_init_*` that it has another opinion on.
+    A subclass overrides `_init_weight`, and other `_init_*` methods if it treats these parameters differently.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -89,7 +89,7 @@ class Initializer:
             logging.info("Initialized %s as %s: %s", desc, how, self._print_func(arr))
 
     def _by_name(self, name: str, arr: NDArray) -> None:
-        """What MXNet did before there was `InitDesc`."""
+        """Chooses the method by the name alone, as MXNet did before it had `InitDesc`."""
         warnings.warn(
             "Calling initializer with init(str, NDArray) has been deprecated. "
             "Please use init(mx.init.InitDesc(...), NDArray) instead.",
@@ -370,7 +370,7 @@ class Orthogonal(Initializer):
 
 @register
 class Xavier(Initializer):
-    """Keeps the scale of gradients alike in all layers: spread c = √(magnitude / factor).
+    """Keeps the scale of gradients similar in all layers: spread c = √(magnitude / factor).
 
     `factor` is fan-in, fan-out or their mean (`factor_type` 'in', 'out', 'avg'); `rnd_type` 'uniform' draws from
     [-c, c], 'gaussian' with standard deviation c.
@@ -476,7 +476,7 @@ class FusedRNN(Initializer):
         """Name and shape of every gate's weight and bias, in the order of the packed vector."""
         h, gates, directions = self._num_hidden, self._GATES[self._mode], len(self._directions)
         per_direction = len(gates) * h
-        # What is left of `size` without the biases, h2h weights and the upper layers' i2h weights is the first i2h.
+        # The first layer's i2h weights are what remains of `size` without biases, h2h weights and upper i2h weights.
         upper = (self._num_layers - 1) * (h * directions + h + 2)
         first = size // (per_direction * directions) - upper - h - 2
         weights: list[tuple[str, tuple[int, ...]]] = []

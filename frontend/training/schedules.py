@@ -71,7 +71,7 @@ class FactorScheduler(LRScheduler):
     def __call__(self, num_update: int) -> float:
         if num_update < self.warmup_steps:
             return self.get_warmup_lr(num_update)
-        # Several at once, when training goes on from a checkpoint.
+        # Several steps at once, if training continues from a checkpoint.
         while num_update > self.count + self.step:
             self.count += self.step
             self.base_lr = max(self.base_lr * self.factor, self.stop_factor_lr)
@@ -139,7 +139,7 @@ class _Decay(LRScheduler):
         self.max_steps = max_update - warmup_steps
 
     def remaining(self, progress: float) -> float:
-        """What is left of the way from `base_lr` to `final_lr` at `progress`, from 0 to 1."""
+        """The remaining fraction of the difference between `base_lr` and `final_lr` at `progress`, both from 0 to 1."""
         raise NotImplementedError
 
     def __call__(self, num_update: int) -> float:

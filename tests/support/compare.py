@@ -10,9 +10,10 @@ EPSILON = {F64: 2.0**-52, F32: 2.0**-23, F16: 2.0**-10, BF16: 2.0**-7}
 """Distance from 1 to the next larger number."""
 
 TOLERANCE = {F64: 1e-12, F32: 1e-5, F16: 8 * EPSILON[F16], BF16: 8 * EPSILON[BF16]}
-"""Of max|b|. Float32: the project's promise, 84 epsilon. Float64: its special functions are good to 1e-13, and a few
-of them may follow one another. Narrow types: both sides compute in float32 and round after every primitive, so they
-differ only where the unrounded values straddle a rounding boundary: by one epsilon, which a few primitives pass on.
+"""Tolerances relative to max|b|. Float32: what the project guarantees, 84 epsilon. Float64: special functions are
+accurate to 1e-13, and a few of them may be chained. Narrow types: both sides compute in float32 and round after every
+primitive, so they differ only if the unrounded values straddle a rounding boundary, by one epsilon, which later
+primitives may enlarge a little.
 """
 
 

@@ -124,7 +124,7 @@ DOMAINS: dict[str, tuple[float, float]] = {
     "sinh": (-4, 4),
     "cosh": (-4, 4),
 }
-"""Where a function is real, finite and not steep; other functions are so everywhere."""
+"""The interval in which a function is real, finite and not steep; functions not listed are so everywhere."""
 
 UNARY: dict[str, Sequence[DType]] = {
     **dict.fromkeys(("neg", "abs", "sign", "floor", "ceil", "round", "rint", "trunc"), NUMBERS),

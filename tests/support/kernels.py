@@ -20,7 +20,7 @@ from gluonjit.ir.types import TensorType
 
 
 def runnable_targets() -> list[Machine]:
-    """The host, and lesser machines whose code it can run."""
+    """The host, and less capable machines whose code it can run."""
     targets = [host()]
     if host().arch == "x86":
         lesser = [named("x86-64-v3"), named("x86-64-v2")]
@@ -44,9 +44,9 @@ def text(graph: Graph, target: Machine | None = None) -> str:
 
 
 def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
-    """A copy that begins (ends, with `at_end`) where a page that nobody may touch ends (begins).
+    """A copy that starts right after (with `at_end`: ends right before) an inaccessible page.
 
-    A plain copy where there is no mprotect.
+    A plain copy on systems without mprotect.
     """
     if not sys.platform.startswith("linux"):
         return array.copy()
@@ -78,10 +78,10 @@ def run(
     lower: Callable[..., None] | None = None,
     at_end: bool | None = None,
 ) -> list[np.ndarray]:
-    """What the compiled body writes. `lower(name, target, module)` instead of `lower_loops` for other kernels.
+    """The outputs of the compiled body. `lower(name, target, module)` replaces `lower_loops` for other kernels.
 
-    Outputs are filled with 7 before, so what is not written shows; unless `at_end` is None, operands and outputs lie
-    beside memory that must not be touched.
+    Outputs are filled with 7 first, which reveals elements that are not written; unless `at_end` is None, operands and
+    outputs are next to inaccessible memory.
     """
     target = target or host()
     if lower is None:

@@ -1,4 +1,4 @@
-"""What a test must not do to those that come after it: never end, and leave the process otherwise than it found it."""
+"""Protection of later tests: a test must end, and must leave the process as it found it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if hasattr(os, "register_at_fork"):  # a child's alarms are its own
 
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Fails what runs longer, on the clock: at the line that waits, or with the process, where native code does not
-    return."""
+    """Fails a test that runs longer (wall time): at the line that waits, or by ending the process if native code does
+    not return."""
     if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -59,7 +59,7 @@ def state() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def leaving_no_trace() -> Iterator[None]:
-    """Fails what changes `state` for good. Random numbers go on as if it had drawn none."""
+    """Fails a test that changes `state` permanently, and restores the states of random number generators."""
     before, python, numpy = state(), random.getstate(), np.random.get_state()
     yield
     random.setstate(python)

@@ -49,12 +49,12 @@ class _Maker:
         return self.params[-1]
 
     def weights(self, shape: tuple[int, ...], terms: int) -> Value:
-        """Of a layer that sums so many terms; seldom data."""
+        """Weights of a layer that sums `terms` products; rarely, they are data instead of parameters."""
         make = self.array if self.rng.random() < 0.15 else self.param
         return make(shape, -((3 / terms) ** 0.5), (3 / terms) ** 0.5)
 
     def image(self) -> Value:
-        """One of the images, rather a late one; several times the same."""
+        """One of the images, preferably a recent one; an image may be used several times."""
         late = max(self.rng.random(), self.rng.random(), self.rng.random())
         return self.images[int(len(self.images) * late)]
 
@@ -162,7 +162,7 @@ class _Maker:
         return self.b.slice(x, start=start, size=size, step=step)
 
     def dense(self) -> Value:
-        """Some features of a flattened image, or of each of its channels, scaled: this is not an image again.
+        """A scaled dense layer of a flattened image, or of each of its channels; the result is not an image.
 
         The weights are either operand; the scale varies along any axis of the result."""
         x, b, rng = self.image(), self.b, self.rng

@@ -1,11 +1,11 @@
 """Random graphs over all primitives, with inputs for which results can be compared.
 
-`random_program(seed)` gives a `Program`: a graph, inputs, and what NumPy makes of them. Compiled and rewritten
-versions of the graph must give the same within `compare.close`. That is a fair demand because of how programs grow:
-each new op is evaluated as the program is made, twice, the second time with every inexact result disturbed by a
-rounding error, and the op is kept only if the disturbance stays far below the tolerance (no cancellation, nothing
-huge or tiny). Values that an implementation may compute differently in the last digit are *inexact*; primitives
-that jump (rounding, comparing, sorting, float to integer) get exact values only.
+`random_program(seed)` gives a `Program`: a graph, inputs, and NumPy's results. Compiled and rewritten versions of the
+graph must give the same within `compare.close`. To make this possible, each new op is evaluated twice while the program
+is built, the second time with a rounding error added to every inexact result. The op is kept only if the difference
+stays far below the tolerance (no cancellation, no huge or tiny values). Values that an implementation may compute
+differently in the last digit are *inexact*; discontinuous primitives (rounding, comparing, sorting, float to integer)
+get only exact values.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ EXACT = (JUMPS - {"mod"}) | frozenset(
     "neg abs maximum minimum select cast broadcast reshape transpose slice reverse pad concat update_slice gather "
     "gather_nd constant iota random_bits add sub sqrt".split()
 )
-"""Primitives whose result has no freedom: moving, or correctly rounded by IEEE. `mul` is not among them, for it may be
-contracted with an `add`. Sums and products of several terms are not, for their order is free."""
+"""Primitives whose results are fully determined: movement, or correct rounding by IEEE. `mul` is not, as it may be
+contracted with an `add`; sums and products of several terms are not, as their order is free."""
 
 MAX_ELEMENTS = 1000
 
@@ -51,7 +51,7 @@ class Program:
 
 @dataclass
 class _Known:
-    """What the maker of a program knows of a value: its content, and its content after disturbances."""
+    """A value's contents: exact, and with rounding errors added."""
 
     array: np.ndarray
     disturbed: np.ndarray
@@ -75,7 +75,7 @@ class _Maker:
     # Operands ---------------------------------------------------------------------------------------------------------
 
     def fresh(self, type: TensorType, limit: tuple[int, int] | None = None) -> Value:
-        """A new input, or now and then a constant."""
+        """A new input, or sometimes a constant."""
         array = values(type, self.rng, limit)
         if self.rng.random() < 0.2:
             value = self.builder.constant(array)
@@ -86,7 +86,7 @@ class _Maker:
         return value
 
     def existing(self, type: TensorType | None = None, exact: bool = False, dtype: DType | None = None) -> Value | None:
-        """A value made before, a late one rather than an early one."""
+        """An existing value, preferably a recent one."""
         fitting = [
             v
             for v, k in self.known.items()
@@ -100,7 +100,7 @@ class _Maker:
         return fitting[int(len(fitting) * max(self.rng.random(), self.rng.random()))]
 
     def operand(self, case: Case, k: int) -> Value:
-        """A value for operand `k` of `case`: one made before if it fits, else a new one."""
+        """A value for operand `k` of `case`: an existing one if it fits, else a new one."""
         type = case.operands[k]
         exact = case.name in JUMPS
         value = self.existing(type, exact) if self.rng.random() < 0.7 else None
@@ -112,7 +112,7 @@ class _Maker:
         return value if value is not None else self.fresh(type, case.limits.get(k))
 
     def within(self, x: Value, low: float, high: float) -> Value:
-        """`x`, squeezed into low..high when it is not there already."""
+        """`x`, mapped into low..high if it exceeds these bounds."""
         array = self.known[x].array
         if array.size == 0 or (array.min() >= low and array.max() <= high):
             return x

@@ -1,7 +1,7 @@
-"""What Python parts of MXNet's interface answer: questions that are put to real MXNet and to gluonjit alike.
+"""Results of the Python parts of MXNet's interface, computed by real MXNet and by gluonjit.
 
-`answers(mx)` is a dict of plain values. `oracle/python_api.py` keeps real MXNet's in `data/python_api.json`. Nothing
-here imports either of them.
+`answers(mx)` is a dict of plain values. `oracle/python_api.py` stores real MXNet's in `data/python_api.json`. This
+module imports neither of them.
 """
 
 from __future__ import annotations

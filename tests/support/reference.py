@@ -26,5 +26,5 @@ def folder() -> Path:
 
 
 def names() -> list[str]:
-    """Of all models."""
+    """The names of all models."""
     return sorted(path.name for path in folder().iterdir())

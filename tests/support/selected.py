@@ -1,4 +1,4 @@
-"""Running the kernels that `select` chose one by one, under watch."""
+"""Runs the kernels that `select` chose one by one, and checks what memory they write."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def runnable(name: str) -> Machine:
 
 
 class Guarded:
-    """A copy of an array between bytes that nobody may write. It begins at a multiple of 64, or just one element on."""
+    """A copy of an array between guard bytes. It begins at a multiple of 64, or one element after it."""
 
     def __init__(self, array: np.ndarray, aligned: bool) -> None:
         self.array = array
@@ -53,7 +53,7 @@ def run_kernel(op: Op, operands: Sequence[np.ndarray], target: Machine, nthreads
     module = llvm.Module(target)
     lower_kernel("k", op, target, module)
     loaded = llvm.load(llvm.compile_module(module.text(), target))
-    # Not a number, whatever the type: an element that is not written, or padding that is read, shows.
+    # NaN in every float type: it reveals elements that are not written, and padding that is read.
     blank = [np.full(r.shape, 0xFF, np.uint8).repeat(r.dtype.itemsize, -1).view(r.dtype.numpy) for r in op.results]
     # Arrays of users are aligned to their elements; what the program packed itself is aligned as the arena is.
     inputs = [Guarded(x, k == op.attrs.get(".packed")) for k, x in enumerate(operands)]
@@ -62,7 +62,7 @@ def run_kernel(op: Op, operands: Sequence[np.ndarray], target: Machine, nthreads
     memory = [Guarded(np.full(n, 0xFF, np.uint8), True) for n in sizes]
     if op.attrs.get(".workspace"):
         assert nthreads == 1, "threads that meet have to run at the same time"
-        memory.append(Guarded(np.zeros(8, np.uint8), True))  # a team of one, which nobody looks at
+        memory.append(Guarded(np.zeros(8, np.uint8), True))  # the team, which is not used with one thread
     loaded.call("k", [b.view for b in (*inputs, *outputs, *memory)], nthreads)
     for b in (*inputs, *outputs, *memory):
         b.check()
@@ -73,7 +73,7 @@ def run_kernel(op: Op, operands: Sequence[np.ndarray], target: Machine, nthreads
 
 @dataclass
 class Run:
-    """What became of a graph: its kernels, and their results next to the reference."""
+    """The result of running a graph: its kernels, their outputs, and the reference."""
 
     graph: Graph
     outputs: list[np.ndarray]
