@@ -1,9 +1,9 @@
-"""One module compiled as several, at the same time, while its functions are still being written.
+"""Compiles a module in parts, in parallel, while its functions are still being written.
 
-Generating code takes most of a compilation, and LLVM works on modules of different contexts in parallel. llvmlite's
-lock would let one thread in at a time, so the one long call goes past it; nothing that it touches is shared. It needs
-no interpreter either, so another thread can write kernels meanwhile. (Helper processes, the other way, would cost the
-start of an interpreter each.)
+Generating machine code takes most of a compilation, and LLVM can work on modules of different contexts in parallel.
+llvmlite's lock would admit one thread at a time, so the one long call bypasses it, which is safe as it shares no data.
+The call does not need the GIL either, so another thread can write kernels meanwhile. (Helper processes would each cost
+the start of an interpreter.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LEVELS = {False: 2, True: 0}
 
 
 class Parts:
-    """Takes a module's functions as they are written, and makes objects of them, to be loaded together.
+    """Compiles a module's functions, as they are written, to objects that are to be loaded together.
 
     with Parts(module, target, threads=2) as parts:
         ...                       # writes functions, each followed by parts.add(function)
@@ -55,7 +55,7 @@ class Parts:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Waits for the threads; what none of them has begun is not compiled."""
+        """Waits for the threads; parts that none of them has begun are not compiled."""
         with self._changed:
             self._waiting.clear()
             self._complete = True
@@ -64,7 +64,7 @@ class Parts:
             thread.join()
 
     def add(self, function: Function) -> None:
-        """The function is written to its end. Internal ones need not be added: they follow their callers."""
+        """Adds a function that is complete. Internal functions need not be added: they follow their callers."""
         function.end()
         if function.linkage == "internal":
             return
@@ -75,7 +75,7 @@ class Parts:
             self._end_part(kind)
 
     def finish(self, share: Callable[[float], object] = lambda _: None) -> list[bytes]:
-        """All objects, once they are made; meanwhile `share` is told, on any thread, how many of them are, from 0 to 1.
+        """Waits for all objects. Meanwhile `share`, called on any thread, receives the finished fraction, from 0 to 1.
 
         Raises what went wrong with any, IRError for LLVM IR that is not valid.
         """
@@ -100,7 +100,7 @@ class Parts:
             self._waiting.append((len(self._objects), text, _LEVELS[kind]))
             self._objects.append(b"")
             self._changed.notify()
-        # The first part alone may be all there is; the second one says that it is not.
+        # Threads start with the second part: the first one may be the only one, which the caller compiles.
         if len(self._objects) > 1 and len(self._threads) < self._most - 1:
             self._threads.append(threading.Thread(target=self._work))
             self._threads[-1].start()

@@ -1,11 +1,10 @@
 """Loops and branches: functions that call their regions' functions.
 
-A region is a planned graph, lowered like the whole one (`codegen.program`): a function of a table. What the op keeps
-between calls (the regions' arenas, buffers of carried values) lies in its workspace, `ir.buffers.control_workspace`.
+A region is a planned graph, lowered like the whole one (`codegen.program`) to a function of a table. The op's workspace
+(`ir.buffers.control_workspace`) holds the regions' arenas and the buffers of carried values.
 
-Every thread goes through the whole loop with pointers of its own. What regions compute they share; the little that the
-loop does itself is the first thread's, and the iteration's number is on each thread's stack. A barrier comes after
-whatever another thread may then read.
+Every thread runs the whole loop with its own pointers and iteration number. Threads share the work of the regions; the
+first thread alone does the little work of the loop itself. A barrier follows every write that another thread may read.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from gluonjit.ir.graph import Op
 
 @dataclass
 class Region:
-    """A region's function, and what its table holds."""
+    """A region's function, and the contents of its table."""
 
     name: str
     layout: Layout
     backwards: str | None = None
-    """A function that does the same, and reads weights from the last to the first; see `passes/alternate.py`."""
+    """A function with the same results that reads weights from the last to the first; see `passes/alternate.py`."""
 
 
 def lower_control(name: str, op: Op, regions: Sequence[Region], alone: bool, module: Module) -> None:
@@ -83,7 +82,7 @@ class _Control:
             barrier(self.f, self.team)
 
     def first(self) -> AbstractContextManager[Any]:
-        """Code for the first thread alone."""
+        """A context for code that the first thread alone runs."""
         return nullcontext() if self.alone else self.f.if_(self.f.op("icmp eq i64 %thread, 0"))
 
     def branch(self) -> None:
@@ -129,7 +128,7 @@ class _Control:
                 ]
                 self.call(0, [number, *now, *items, *captured], [*following, *outs], loop.index)
                 self.meet()
-            # What was computed becomes what is carried; the other buffers are written next.
+            # Swap the buffers: the new values are carried on, and the old ones are overwritten next.
             new = [f.op(f"select i1 {runs}, ptr {b}, ptr {a}") for a, b in zip(now, following, strict=True)]
             free = [f.op(f"select i1 {runs}, ptr {a}, ptr {b}") for a, b in zip(now, following, strict=True)]
             loop.next(*new, *free, runs)
@@ -138,8 +137,8 @@ class _Control:
                 _copy(f, pointer, final, size)
 
     def _goes_on(self, before: str, inputs: Sequence[str]) -> str:
-        """What the condition says, if it has always held `before`; the word that tells is not looked at any more when
-        a later iteration writes it."""
+        """Whether to go on: the condition, if it has held `before`. No thread reads the word that holds the condition
+        any more when a later iteration overwrites it."""
         f, go = self.f, self.places["go"]
         label = f.scope.label
         with f.if_(before) as then:

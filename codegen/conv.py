@@ -2,11 +2,11 @@
 
     y[n, o…, c] = Σ over taps t… and input channels i of x[n, o·stride + t·dilation - low, i] · w[t…, i, c]
 
-A register tile is some neighbouring pixels along the last spatial axis by a panel of output channels. The weights are
-packed like a matrix product's: [P, taps…, I, nr], or [G, P, …] for groups. Padding is never read: along the last axis
-it is known for each tile which taps touch which pixels, so that only tiles at the border differ; along the other axes
-the range of taps is computed for each row. Where neighbouring taps touch the same pixels, taps and channels lie one
-after the other in x as in w, and are summed in one loop.
+A register tile is a number of adjacent pixels along the last spatial axis by a panel of output channels. The weights
+are packed like a matrix product's: [P, taps…, I, nr], or [G, P, …] for groups. Padding is never read: along the last
+axis it is known at compile time which taps read which pixels, so that tiles at the border have code of their own; along
+the other axes the range of taps is computed for each row. Where adjacent taps are valid for the same pixels, taps and
+channels are contiguous in both x and w, and are summed in one loop.
 
 `.tile` = (pixels and channels of a register tile, rows of pixels per task; with one spatial axis, tiles per task);
 `.packed` = which operand is packed.
@@ -55,7 +55,7 @@ class Axis:
         return self.low > 0 or self.at(self.out - 1, self.taps - 1) >= self.size
 
     def tap_range(self, f: Function, o: Any) -> tuple[Any, Any]:
-        """[first, last) of the taps that read something for output position `o` (i64)."""
+        """[first, last) of the taps that read inside the input for output position `o` (i64)."""
         if not self.is_padded:
             return 0, self.taps
         start = f.sub(f.mul(o, self.stride), self.low)
@@ -68,7 +68,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Segment:
-    """Taps [first, last) along the last axis, which read something for the pixels `active` of a tile."""
+    """Taps [first, last) along the last axis, which read inside the input for the pixels `active` of a tile."""
 
     first: int
     last: int
@@ -77,7 +77,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the code of a tile depends on: its pixels, and what they read."""
+    """What the code of a tile depends on: its pixels, and the taps that they read."""
 
     pixels: int
     segments: tuple[Segment, ...]
@@ -119,7 +119,7 @@ def spatial_axes(anchor: Any) -> list[Axis]:
 
 
 class Place(NamedTuple):
-    """Where a row of pixels is, in result, input and weights."""
+    """The position of a row of pixels in result, input and weights."""
 
     image: Any
     at: Sequence[Any]
@@ -131,7 +131,7 @@ class Place(NamedTuple):
     w: str
     """The panel's weights."""
     before: Any = 0
-    """Register tiles of the task in front of this row of pixels."""
+    """The number of the task's register tiles before this row of pixels."""
 
 
 class _Direct:
@@ -161,11 +161,11 @@ class _Direct:
         # Many weights are larger than the cache: each tile of a task prefetches its part of the next panel.
         tiles = self.block * (self.row_tiles if self.outer else 1)
         self.fetched = -(-self.columns * self.dtype.itemsize // tiles) if w.type.nbytes > f.target.l1 else 0
-        """Bytes per term."""
+        """Bytes of the next panel's weights that a tile prefetches per term."""
 
     def write(self) -> None:
         f = self.f
-        # What a task does a block of: rows of pixels, or the tiles of the only one.
+        # A task is a block of rows of pixels, or of tiles if there is only one row.
         units = math.prod(axis.out for axis in self.outer) if self.outer else -(-self.axis.out // self.pixels)
         blocks = -(-units // self.block)
         first, last = share(f, self.images * blocks * self.groups * self.panels)
@@ -198,7 +198,7 @@ class _Direct:
                 self.epilogue.write(tile, acc, index)
 
     def _sum(self, tile: Tile, kind: Kind, place: Place, pixel: Any, taps: list[Any], acc: Rows) -> Rows:
-        """acc + the sum over the taps of those outer axes that `taps` says nothing of."""
+        """acc + the sum over the taps of the outer axes that `taps` does not fix."""
         f = self.f
         if len(taps) == len(self.outer):
             return self._sum_line(tile, kind, place, pixel, taps, acc)
@@ -225,7 +225,7 @@ class _Direct:
         step = axis.stride * self.x_strides[-2]
         source = f.add(source, f.mul(pixel, step))
         for segment in kind.segments:
-            # The pointer is that of the first pixel that reads anything, so as to lie inside of x.
+            # The pointer starts at the first pixel that reads inside the input, so that it is inside of x.
             one = segment.active[0]
             terms = (segment.last - segment.first) * self.depth
             weights = f.gep(self.scalar, w, segment.first * self.w_strides[-3])
@@ -251,7 +251,7 @@ class _Direct:
 
 @contextmanager
 def each(f: Function, first: int, count: int, span: tuple[Any, Any] | None = None) -> Iterator[Any]:
-    """A loop over [first, first + count), or what of it lies in `span`; no loop for a single one."""
+    """A loop over [first, first + count), cut to `span`; no loop for a single iteration."""
     if span is not None and (count > 1 or span != (0, 1)):
         with f.for_(f.max(span[0], first), f.min(span[1], first + count), hint="tile") as loop:
             yield loop.index

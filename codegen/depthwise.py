@@ -1,15 +1,15 @@
 """Depthwise convolution and other narrow groups, channels last: `.kernel = 'depthwise'`.
 
-Where every channel is convolved with a filter of its own, vectors run over channels and nothing is broadcast. A tile is
-some rows by some neighbouring pixels of one vector of output channels. All its taps are unrolled: each input pixel is
-loaded once, and added to every output pixel that one of its taps touches. Padding is never read: columns at the border
-are known when the code is written (`conv.tile_kinds`), an input row outside is jumped over.
+Where every channel has a filter of its own, vectors run over channels and nothing is broadcast. A tile is a number of
+rows by a number of adjacent pixels, of one vector of output channels. All taps of a tile are unrolled: each input pixel
+is loaded once and contributes to every output pixel whose taps reach it. Padding is never read: columns at the border
+are known when the code is generated (`conv.tile_kinds`), and input rows outside of the image are skipped by a branch.
 
-The same works for groups of several channels, as long as a vector holds whole groups: for each channel of a group, a
-shuffle brings it to the lanes of all the group's filters.
+The same works for groups of several channels, if a vector holds whole groups: a shuffle copies each channel of a group
+to the lanes of all filters of the group.
 
 `.tile` = (rows and pixels of a tile, row tiles and vectors of channels per task). With 0 rows, a tile is one row and
-its taps are loops, for windows too large to be written out; the input then has no padding along the last axis.
+its taps are loops, for windows too large to unroll; the input then has no padding along the last axis.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Depthwise:
         x, w = anchor.operands
         self.dtype = x.dtype
         axes = spatial_axes(anchor)
-        # A line of pixels is an image of one row.
+        # One spatial axis: treat it as an image of one row.
         self.rows, self.columns = axes if len(axes) == 2 else (Axis(1, 1, 1, 1, 0, 1), axes[0])
         self.is_line = len(axes) == 1
         self.images, self.channels = x.shape[0], anchor.result.shape[-1]
         image, *lines, self.pixel, _ = strides_of(x, body.inputs.index(x), attrs)
         self.image, self.line = image, lines[0] if lines else image
-        """Elements of x from one image, one row, one pixel to the next."""
+        """Strides of x in elements, from one image and one row to the next (`pixel`: from one pixel to the next)."""
         self.depth = w.shape[-2]
         self.filters = self.channels // anchor.attrs["groups"]
         """Input channels and filters of a group."""
@@ -108,7 +108,7 @@ class Depthwise:
     # ---- taps as loops
 
     def _loops(self, tile: Tile, kind: Kind, at: At) -> Rows:
-        """The sum for some pixels of one row, tap by tap."""
+        """The sums of the tile's pixels in one row, tap by tap."""
         f, axis = self.f, self.columns
         first, last = self.rows.tap_range(f, at.row)
         with f.for_(first, last, 1, [(tile.vector, "zeroinitializer")] * kind.pixels, "tap") as outer:
@@ -127,10 +127,10 @@ class Depthwise:
             outer.next(*loop.results)
         return [[v] for v in outer.results]
 
-    # ---- taps written out
+    # ---- unrolled taps
 
     def _unrolled(self, tile: Tile, kind: Kind, height: int, at: At) -> list[Rows]:
-        """The sums for some pixels of `height` rows."""
+        """The sums of the tile's pixels in `height` rows."""
         f, axis = self.f, self.rows
         lines = [tile.zeros(kind.pixels) for _ in range(height)]
         first = f.sub(f.mul(at.row, axis.stride), axis.low)
@@ -175,7 +175,7 @@ class Depthwise:
         lines = [[list(registers) for registers in acc] for acc in lines]
         taps = [(s.first, c) for s in kind.segments for c in s.active]
         columns = {(t, c): c * axis.stride + t * axis.dilation - axis.low for t, c in taps}
-        # The pointer is that of the first pixel that is read, so as to lie inside of x.
+        # The pointer starts at the first pixel that is read, so that it is inside of x.
         first = min(columns.values())
         x = self._input(at, row, f.add(f.mul(at.pixel, axis.stride), first))
         loaded = {
@@ -203,12 +203,12 @@ class Depthwise:
     def _weight(self, tile: Tile, at: At, which: Any) -> str:
         """Weights of the tile's channels; `which` counts taps and channels of a group."""
         f = self.f
-        # The constant part of the address comes last: it goes into the instruction.
+        # The constant part of the address comes last, so that it becomes the instruction's displacement.
         w = f.pure(f"getelementptr inbounds {self.scalar}, ptr {self.w}, i64 {at.channel}", f.scope)
         return tile.load(f.gep(self.scalar, w, f.mul(which, self.channels)), tile.is_partial(0))
 
     def _load_pixel(self, tile: Tile, pointer: str) -> str:
-        """The input channels that the tile's output channels are made of."""
+        """The input channels that the tile's output channels read."""
         if self.depth == self.filters == 1:
             return tile.load(pointer, tile.is_partial(0))
         return self.f.load(vector(self._sources(tile), self.scalar), pointer, tile.bytes)
@@ -217,7 +217,7 @@ class Depthwise:
         return tile.last // self.filters * self.depth
 
     def _spread(self, tile: Tile, pixel: str, d: int) -> str:
-        """Channel d of each group, in the lanes of all filters of the group."""
+        """Channel d of each group, copied to the lanes of all filters of the group."""
         n = self._sources(tile)
         if self.depth == self.filters == 1:
             return pixel

@@ -1,8 +1,8 @@
-"""What follows a matrix product or convolution in its kernel: elementwise work on the accumulators, then the store.
+"""The epilogue of a matrix product or convolution: elementwise work on the accumulators, then the store.
 
-The body of such a kernel holds one *anchor* (`dot_general` or `conv`) and what is done with its result. That is the
-same composition of element functions as in any loop (`codegen.evaluate`), except that the anchor's value at an index of
-the tile is an accumulator. A bias is a vector per column then, a value per row a scalar, and so on.
+The body of such a kernel holds one *anchor* (`dot_general` or `conv`) and the ops on its result. These are composed of
+element functions as in any loop (`codegen.evaluate`), except that the anchor's value at an index of the tile is an
+accumulator. So a value per column, such as a bias, is a vector, and a value per row is a scalar.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from gluonjit.ir.windows import row_major
 _CHEAP = frozenset(
     "add sub mul neg abs maximum minimum select eq ne lt le gt ge and or not isnan constant broadcast cast".split()
 )
-"""An instruction or two each."""
+"""Primitives of one or two instructions."""
 _LINE = 64
 """Bytes of a cache line."""
 _INLINE = 160
 """The most operations that are unrolled over a tile's accumulators; more, or costly ones, become a loop over rows."""
 _TOGETHER = 4
-"""Registers that an iteration of that loop finishes, at the same time."""
+"""Registers that an iteration of that loop finishes, interleaved."""
 
 
 def find_anchor(body: Graph) -> Op:
-    """The one product that the kernel computes; others in the body bring back its weights from what it reads."""
+    """The one product that the kernel computes; other products in the body only unpack its weights."""
     anchors = [op for op in body.ops if op.definition.accumulates == "contraction"]
     outer = [op for op in anchors[-1:] if _feeding(body, op).issuperset(anchors[:-1])]
     if not outer:
@@ -43,9 +43,9 @@ def find_anchor(body: Graph) -> Op:
 
 
 class Epilogue(Evaluator):
-    """Writes the epilogue of `body` for one tile at a time. The result is the kernel's only one.
+    """Writes the epilogue of `body`, which has one result, for one tile at a time.
 
-    `first`: where the kernel's table holds the body's first input. The others and the result follow."""
+    `first`: the slot of the body's first input in the kernel's table. The other inputs and the result follow."""
 
     def __init__(self, f: Function, body: Graph, anchor: Op, attrs: Mapping[str, Any], first: int = 0) -> None:
         self.f = f
@@ -72,8 +72,8 @@ class Epilogue(Evaluator):
         self._parked = ""
 
     def prefetch(self, tile: Tile, rows: int, index: Sequence[str | int], written: bool = False) -> None:
-        """Asks for what `write` is going to read for this tile, while there is still time until then; if `written`,
-        also for what it writes. The tile need not exist."""
+        """Prefetches what `write` will read for this tile; if `written`, also what it will write. To be called well
+        ahead. The tile need not exist."""
         f = self.f
         is_large = self.result.type.nbytes > f.target.l1
         for buffer in (*self.streams, *([self.out] if written and is_large else [])):
@@ -95,7 +95,7 @@ class Epilogue(Evaluator):
         if len(acc) == 1 or self._is_inline(len(acc) * tile.vectors):
             self._write(tile, acc, index)
             return
-        # The same code for every row: its accumulators wait on the stack.
+        # A loop with the same code for every row; the accumulators are kept on the stack.
         if not self._parked:
             self._parked = f.alloca(tile.vector, f.target.num_vector_registers, f.target.vector_bits // 8)
         for k, register in enumerate(v for row in acc for v in row):
@@ -136,7 +136,7 @@ class Epilogue(Evaluator):
         if len(cells) <= _TOGETHER:
             self.f.alternate(cells)
             return
-        for finish_one in cells:  # what they read would take registers, too
+        for finish_one in cells:  # one at a time, as their operands take registers as well
             finish_one()
 
     def _index(self, i: str | int, extent: int) -> Affine:
@@ -153,7 +153,7 @@ class Epilogue(Evaluator):
 
 
 class _Handler(Access):
-    """Loads the body's inputs; remembers what it computed for one tile."""
+    """A handler that loads the body's inputs, and keeps what it has computed for the current tile."""
 
     context = None
 
@@ -173,7 +173,7 @@ class _Handler(Access):
 
 
 def _feeding(body: Graph, anchor: Op) -> set[Op]:
-    """The ops whose results the anchor needs: what unpacks its weights, for readers and `evaluate` alone."""
+    """The ops before the anchor. They unpack its weights, which tells readers and `evaluate` what the kernel means."""
     found: set[Op] = set()
     stack = list(anchor.operands)
     while stack:

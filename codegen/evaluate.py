@@ -1,6 +1,6 @@
-"""The values of a graph at an index: the `element` functions of a body composed over a handler.
+"""Evaluates a graph at an index: composes the `element` functions of a body over a handler.
 
-Operands are computed where they are asked for, each once.
+Operands are computed on demand, each once.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from gluonjit.ir.types import IRError, TensorType
 Index = tuple[Any, ...]
 
 _DEPTH = 24
-"""How many ops deep Python's stack may grow before the rest is computed first (see `Evaluator.run`)."""
+"""The most ops that may be nested on Python's stack; deeper operands are computed first (see `Evaluator.run`)."""
 
 
 _LONG = 30
-"""Terms of an index expression. Reshapes that do not fit each other make it grow without bounds."""
+"""The most terms of an index expression; longer ones are put in a variable. Chains of unaligned reshapes would make an
+expression grow without bounds."""
 
 
 class _Deeper(Exception):
-    """Unwinds to `Evaluator.run`: this value is needed, and the stack is deep enough."""
+    """Unwinds to `Evaluator.run`, to compute this value there: the stack is too deep to go on."""
 
     def __init__(self, value: Value, index: Index, context: Any) -> None:
         self.value, self.index, self.context = value, index, context
 
 
 class Operand:
-    """What an `element` function sees of an operand: its type, and its scalar at an index."""
+    """An operand as `element` functions see it: its type, and its scalar at an index."""
 
     __slots__ = ("_evaluator", "_value")
 
@@ -55,19 +56,19 @@ class Operand:
 
 
 class Evaluator:
-    """The handler `s` offers, besides the protocol of `element` functions,
+    """Besides the protocol of `element` functions, the handler `s` has
 
     * `load_input(value, index)`: an element of one of the body's inputs;
-    * `memo(index)`: the dictionary that keeps what was computed at this index, as long as it is valid;
+    * `memo(index)`: the dictionary of values computed at this index that are still valid;
     * `context` (get and set): what else an element depends on (a mask), hashable;
-    * `named(expression)`: the same index in one variable, when the expression has grown long.
+    * `named(expression)`: a variable with the value of an expression that has grown long.
     """
 
     def __init__(self, body: Graph, s: Any) -> None:
         self.body = body
         self.s = s
         self.frames: list[tuple[Value, Index]] = []
-        """What is being computed, outermost first."""
+        """The elements that are being computed, outermost first."""
         self._depth = 0
         self._operands: dict[Op, tuple[Operand, ...]] = {}
 
@@ -106,8 +107,8 @@ class Evaluator:
         return definition.element(self.s, index, *operands, **attrs)
 
     def run(self, thunk: Callable[[], Any]) -> Any:
-        """`thunk()`, which asks for values. Chains of any length work: what lies too deep is computed first, and then
-        the thunk is run again, which finds it done."""
+        """`thunk()`, which evaluates values. Chains of any length work: a value that is nested too deeply is computed
+        first, and then the thunk runs again and finds it in the memo."""
         depth, self._depth = self._depth, 0
         context = self.s.context
         waiting: list[_Deeper] = []

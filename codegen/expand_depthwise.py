@@ -2,13 +2,13 @@
 
     t = epilogue(x [pixels, K] · w [K, C]),   y = epilogue(conv(t [N, H, W, C], one filter per channel))
 
-What lies between is often several times as large as what is read and written, and neither part mixes its channels. So
-a task is one panel of channels for a *band* of rows of the result: the rows of t that these read are multiplied into
-the thread's scratch memory, [pixels, columns of a panel], where they stay near, and then convolved. Rows of t that two
-bands read are computed twice, to the same bits.
+The intermediate t is often several times as large as the input and the result, and the convolution does not mix its
+channels. So a task is one panel of channels for a *band* of rows of the result: the product computes the rows of t that
+the band reads into the thread's scratch memory, [pixels, columns of a panel], where they stay cached, and then they are
+convolved. Rows of t that two bands read are computed twice, to the same bits.
 
-The body holds the product with its epilogue, a reshape, and the convolution with its own. Its inputs are those of the
-product, then those of the convolution but t. `.tile` = `ir.expand_tile.ExpandTile`.
+The body holds the product with its epilogue, a reshape, and the convolution with its epilogue. Its inputs are those of
+the product, then those of the convolution except for t. `.tile` = `ir.expand_tile.ExpandTile`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _ExpandDepthwise:
         return low, f.max(low, high)
 
     def _multiply(self, image: Any, panel: Any, low: Any, high: Any) -> None:
-        """Rows [low, high) of an image of t, to scratch memory; all later readers find them there."""
+        """Computes rows [low, high) of an image of t into scratch memory."""
         f, product = self.f, self.product
         above, channel = f.mul(low, self.width), f.mul(panel, self.columns)
         origin = f.add(f.mul(image, self.height * self.width), above)
@@ -86,20 +86,20 @@ class _ExpandDepthwise:
         tiles = f.div(f.add(pixels, self.rows - 1), self.rows)
         for tile in panel_variants(f, product.dtype, self.channels, self.columns, panel, product.halved):
             with f.for_(0, tiles, hint="tile") as loop:
-                # The last one ends where the pixels end, and may compute some of them again.
+                # The last tile ends where the pixels end, and may compute some of them again.
                 row = f.add(origin, f.min(f.mul(loop.index, self.rows), f.sub(pixels, self.rows)))
                 x = f.gep(self.scalar, product.a, f.mul(row, product.a_strides[-2]))
                 product.tile(tile, self.rows, [row, channel], x, w, loop.index)
         self.depthwise.x = self._before(f.add(f.mul(above, self.columns), channel))
 
     def _before(self, elements: Any) -> str:
-        """So many elements before scratch memory: where an array would begin, if all of it were there. Nothing need be
-        at that place."""
+        """The address that many elements before scratch memory: where the whole array would begin of which scratch
+        holds a part. There may be no memory at that address."""
         f = self.f
         return f.op(f"getelementptr {self.scalar}, ptr {self.scratch}, i64 {f.sub(0, elements)}")
 
     def _convolve(self, image: Any, panel: Any, start: Any, stop: Any) -> None:
-        """Rows [start, stop) of an image of the result."""
+        """Computes rows [start, stop) of an image of the result."""
         f, height = self.f, self.depthwise.height
         channel = f.mul(panel, self.columns)
         channels = channel, f.min(f.add(channel, self.columns), self.channels)

@@ -23,7 +23,7 @@ _COS = [(-1) ** k / math.factorial(2 * k) for k in range(2, 10)]
 
 
 def quarters(x: Num) -> tuple[Num, Num]:
-    """(r, q): x = q π/2 + r with |r| <= π/4; q is an i64 of which the low two bits count. NaN for infinities."""
+    """(r, q): x = q π/2 + r with |r| <= π/4; only the low two bits of q, an i64, are used. NaN for infinities."""
     s = x.s
     t = fma(x, 2 / math.pi, MAGIC)
     n = t - MAGIC
@@ -36,7 +36,7 @@ def quarters(x: Num) -> tuple[Num, Num]:
 
 
 def _large_quarters(s: Any, x: Val, large: Val, r: Val, q: Val) -> tuple[Val, Val]:
-    """`r` and `q` replaced in the lanes of `large`, if there are any: a call per lane."""
+    """`r` and `q`, replaced in the lanes where `large` holds by one function call per lane."""
     f = s.f
     name = _reduce_function(f.module)
     scope = max((x.scope, r.scope, q.scope), key=lambda scope: scope.depth)
@@ -134,7 +134,7 @@ def _literal(value: float) -> str:
 
 
 def sine_cosine(r: Num) -> tuple[Num, Num]:
-    """Of |r| <= π/4."""
+    """(sin r, cos r) for |r| <= π/4."""
     u = r * r
     sine = fma(r * u, polynomial(u, _SIN), r)
     return sine, fma(u * u, polynomial(u, _COS), fma(u, -0.5, 1.0))
@@ -189,7 +189,7 @@ def _atan_of(t: Num) -> Num:
 
 
 def atan2(y: Num, x: Num) -> Num:
-    """The angle from the smaller over the larger coordinate, then moved to its octant."""
+    """Computes atan of the smaller over the larger coordinate, then moves the angle to its octant."""
     a, b = abs(y), abs(x)
     swap = a > b
     small, big = where(swap, b, a), where(swap, a, b)

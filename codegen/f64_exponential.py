@@ -1,7 +1,7 @@
 """Exponentials and logarithms in f64, to a few 1e-16 of their values.
 
-Written for shortness: series instead of tables where they are short enough, and one function in terms of another where
-that loses nothing. Formulas are named at each function. Operands and results are `Num`s.
+Short code is preferred: series instead of tables where these are short enough, and one function in terms of another
+where that loses no accuracy. Each function names its formula. Operands and results are `Num`s.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def tanh(x: Num) -> Num:
 
 
 def sinh(x: Num) -> Num:
-    """(m + m / (m + 1)) / 2 with m = e^|x| - 1; near the end of the range (e^(|x|/2))² / 2, which overflows later."""
+    """(m + m / (m + 1)) / 2 with m = e^|x| - 1; for large |x| (e^(|x|/2))² / 2, which overflows later."""
     a = abs(x)
     m = expm1(a)
     half = exp(a * 0.5)
@@ -85,7 +85,7 @@ def split(x: Num) -> tuple[Num, Num]:
 
 
 def split_any(x: Num) -> tuple[Num, Num]:
-    """`split`, for denormal numbers, too."""
+    """`split` that also accepts denormal numbers."""
     is_denormal = x < LEAST
     e, f = split(where(is_denormal, x * 2.0**52, x))
     return e - where(is_denormal, x.of(52.0), 0.0), f

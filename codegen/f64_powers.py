@@ -54,7 +54,7 @@ def pow(x: Num, y: Num) -> Num:
 
 
 def cbrt(x: Num) -> Num:
-    """exp(log|x| / 3), and a step of Newton's method; of 2⁵⁴ x where x is denormal, whose step would have no digits."""
+    """exp(log|x| / 3), then a step of Newton's method; denormals are scaled by 2⁵⁴ first, to have enough digits."""
     a = abs(x)
     is_denormal = a < LEAST
     b = where(is_denormal, a * 2.0**54, a)
@@ -75,13 +75,13 @@ def hypot(x: Num, y: Num) -> Num:
 def mod(x: Num, y: Num) -> Num:
     """The remainder with the sign of y, exactly.
 
-    r - trunc(r / y) y is exact in one fused operation, even where the quotient had to be rounded; it is repeated while
-    |r| is not smaller than |y|. Quotients that overflow are first taken modulo a large multiple of y.
+    r - trunc(r / y) y is exact in one fused operation, even if the quotient had to be rounded; it is repeated until
+    |r| < |y|. If the quotient would overflow, x is first reduced modulo a large multiple of y.
     """
     s = x.s
     b = abs(y)
     start = abs(x)
-    fit = (start < INF) & (b > 0.0)  # elsewhere the loop would not end
+    fit = (start < INF) & (b > 0.0)  # in other lanes the loop would not end
     huge = fit & (start * 2.0**-1000 >= b)
     r = _remainder(s, where(fit, start, 0.0), where(huge, b * 2.0**1022, b))
     r = where(huge, _remainder(s, r, b), r)
@@ -110,6 +110,6 @@ def _exact_difference(a: Num, q: Num, b: Num) -> Num:
     """a - q·b without rounding the product."""
     if a.s.target.has_fma:
         return fma(-q, b, a)
-    # Dekker: the first half rounded to 26 bits, so that the second has 26 and a sign, and their products are exact.
+    # Dekker's splitting: the high part has 26 bits and the low part 26 and a sign, so that their products are exact.
     (qh, ql), (bh, bl) = ((h, v - h) for v in (q, b) for h in [((v.bits() + (1 << 26)) & -(1 << 27)).as_float()])
     return (((a - qh * bh) - qh * bl) - ql * bh) - ql * bl

@@ -129,7 +129,7 @@ def lgamma(x: Num) -> Num:
         product = product * (z + float(k))
     y = where(small, y - log(where(small, product, 1.0)), y)
     y = where(w < INF, y, INF)
-    # gamma(x) gamma(1 - x) = π / sin(π x); where sin(π x) is π x, a denormal x would lose its digits by it.
+    # gamma(x) gamma(1 - x) = π / sin(π x). Tiny x takes sin(π x) = π x, as computing it would lose a denormal's digits.
     sine, _ = _sine_cosine_of_turns(_distance(x))
     reflected = -log(where(abs(x) < 2.0**-60, abs(x), abs(sine) * (1 / math.pi))) - y
     y = where(x < 0.5, where(sine.equals(0.0), INF, reflected), y)

@@ -1,7 +1,7 @@
-"""What code will touch, found before any of it is written.
+"""The memory accesses of a kernel, found before its code is generated.
 
 `Tracer` is a handler that computes nothing: it records which memory is read at which index expressions, and in which
-reductions, for `nest` to decide by what the loops should look like.
+reductions. `nest` chooses the loops by this record.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ class Reduction:
     value: Value
     index: Index
     vars: tuple[Affine, ...]
-    """Its own variables, one per extent."""
+    """The variables of the reduction, one per extent."""
     loops: tuple[Reduction, ...]
-    """The reductions that it is inside of, outermost first."""
+    """The reductions that enclose it, outermost first."""
     trips: int
 
     @cached_property
     def leaves(self) -> frozenset[Var]:
-        """The variables that its index depends on."""
+        """The variables on which its index depends."""
         return frozenset[Var]().union(*(i.leaves for i in self.index))
 
 
 @dataclass(eq=False)
 class Reference:
-    """An index expression that code is made of: the flat address of a load or store, or a number that is compared."""
+    """An index expression that the code computes: the flat address of a load or store, or an index used as a number."""
 
     kind: str
     """'load', 'store', 'range' (low <= expr < high) or 'number'."""
@@ -70,9 +70,10 @@ class Tracer:
     references: list[Reference] = field(default_factory=list)
     reductions: list[Reduction] = field(default_factory=list)
     visits: list[tuple[Value, Index, tuple[Reduction, ...]]] = field(default_factory=list)
-    """Every (value, index) that is computed, and inside which reductions. (`substituted` leaves these indices.)"""
+    """Every (value, index) that is computed, with the enclosing reductions. `substituted` does not change these
+    indices."""
     strides: Mapping[Value, Sequence[int]] = field(default_factory=dict)
-    """Of the inputs that are not row-major."""
+    """The strides of inputs that are not row-major."""
     context: Any = None
     evaluator: Evaluator | None = None
 
@@ -166,7 +167,7 @@ class Tracer:
         return result
 
     def substituted(self, values: Mapping[Var, Affine]) -> Tracer:
-        """The same record, with loop variables replaced by expressions in others."""
+        """The same record with loop variables replaced by expressions in other variables."""
         new: dict[Reduction, Reduction] = {}
 
         def loops(old: tuple[Reduction, ...]) -> tuple[Reduction, ...]:
@@ -189,7 +190,7 @@ class Tracer:
         return lambda a, *rest: Token(BOOL if opdef.lookup(name).predicate else a.dtype)
 
     def _logic(self, name: str, a: Token, b: Token) -> Token:
-        """As the handler that emits code, so that both see the same guards."""
+        """Like the method of the handler that emits code, so that both see the same guards."""
         for x, y in ((a, b), (b, a)):
             if x.dtype is BOOL and x.const is not None:
                 return y if x.const is (name == "and") else x
@@ -205,7 +206,7 @@ class _TracingEvaluator(Evaluator):
 def trace(
     body: Graph, wanted: Sequence[tuple[Value, Index]], strides: Mapping[Value, Sequence[int]] | None = None
 ) -> Tracer:
-    """What computing these values at these indices reads; `strides` are those of inputs that are not row-major."""
+    """The accesses of computing these values at these indices; `strides`: of the inputs that are not row-major."""
     tracer = Tracer(strides=strides or {})
     evaluator = tracer.evaluator = _TracingEvaluator(body, tracer)
 

@@ -1,7 +1,7 @@
-"""Indices as values: loop variables, lane numbers, and the integers that index expressions come to.
+"""Indices as values: loop variables, lane numbers, and the integer values of index expressions.
 
-In the lanes of a vector an expression is a sum of three: what depends on the lane number alone, and so is a constant
-vector; what is the same in all lanes; and what varies otherwise.
+For a vector an expression is split into a sum of three parts: one that depends on the lane number alone, and so is a
+constant vector; one that is the same in all lanes; and one that varies otherwise.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from gluonjit.ir.types import dtype as as_dtype
 
 
 class Indices(Arithmetic):
-    """`bind` tells what a variable is; the variables in `lane_numbers` are the number of the lane itself (in the last,
-    partial vector of a loop their range is smaller than the width, and so the lanes beyond are inactive).
+    """`bind` gives a variable its value; variables in `lane_numbers` are the number of the lane itself. In the last,
+    partial vector of a loop their range is smaller than the width, and the lanes beyond it are inactive.
     """
 
     def __init__(self, f: Function, width: int) -> None:
         super().__init__(f, width)
         self.mask: Val | None = None
-        """Where memory may be touched (see `guarded`); None: everywhere."""
+        """The lanes that may access memory (see `guarded`); None: all."""
         self.lane_numbers: set[Var] = set()
         self._variables: dict[Var, Val] = {}
         self._opaque: dict[str, Var] = {}
@@ -50,7 +50,7 @@ class Indices(Arithmetic):
         return var
 
     def scope_of(self, variables: Any) -> Scope:
-        """The innermost scope that one of the variables needs."""
+        """The innermost scope in which one of the variables is bound."""
         scope = self.f.root
         for v in variables:
             if v in self._variables and self._variables[v].scope.depth > scope.depth:
@@ -79,7 +79,7 @@ class Indices(Arithmetic):
         return lookup(table.reshape(-1).tolist(), flat(index, table.shape))
 
     def named(self, e: Affine) -> Affine:
-        """A variable that holds the value of an expression."""
+        """A new variable with the value of an expression."""
         memo = self.scope_of(e.leaves).memo
         known = memo.get(e)
         if known is None:
@@ -115,7 +115,7 @@ class Indices(Arithmetic):
 
     @contextmanager
     def masked(self, condition: Val | None) -> Iterator[None]:
-        """Memory is touched only where `condition` holds, too."""
+        """In this context memory is accessed only in lanes where `condition` holds as well."""
         outer = self.mask
         if condition is not None and outer is not None:
             condition = self.both(outer, condition)
@@ -159,7 +159,7 @@ class Indices(Arithmetic):
         return count, [int(e.evaluate(lambda _: k)) for k in range(count)]  # noqa: B023 (called at once)
 
     def uniform(self, e: Affine) -> Val:
-        """A uniform expression as an i64: outer loops' terms first, so that their sum leaves the inner loops."""
+        """A uniform expression as an i64. Terms of outer loops are added first, so that their sum is loop-invariant."""
         total: Val | None = None
         values = [(self._atom(atom), c) for atom, c in e.terms]
         values.sort(key=lambda term: term[0].scope.depth)
@@ -197,7 +197,7 @@ class Indices(Arithmetic):
         raise NotImplementedError
 
     def _quotient(self, atom: Div | Mod, value: Val, e: Affine) -> Val:
-        """Quotient or remainder, rounded down; what may be negative is first moved up by a multiple of the divisor."""
+        """Quotient or remainder, rounded down; if negative, the value is first raised by a multiple of the divisor."""
         dtype, n = value.dtype, self.constant(atom.n, value.dtype)
         shift = -(e.low // atom.n) if e.low < 0 else 0
         if shift and e.high + shift * atom.n >= 2 ** (dtype.bits - 1):
@@ -210,7 +210,7 @@ class Indices(Arithmetic):
         return self.emit("sub {t} {0}, {1}", dtype, value, self.constant(shift, dtype)) if shift else value
 
     def _rounded_down(self, atom: Div | Mod, value: Val, n: Val) -> Val:
-        """The same for values of any size."""
+        """Quotient or remainder, rounded down, of values without known bounds."""
         r = self.mod(value, n)
         if isinstance(atom, Mod):
             return r

@@ -1,8 +1,8 @@
 """Code for y = M·x, where M is a small constant matrix and the elements of x are vector registers.
 
-Zeros cost nothing, and a row with n terms n - 1 fused multiply-adds, if one of its coefficients is 1 or -1. What
-several rows have in common is computed once: as long as two of them contain the same combination of two terms, up to a
-factor, that becomes a term of its own. No row is all zeros.
+Zeros cost nothing; a row of n terms costs n - 1 fused multiply-adds if one of its coefficients is 1 or -1. Common
+subexpressions are computed once: while two rows contain the same combination of two terms, up to a factor, that
+combination becomes a new term. No row is all zeros.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ONE = Fraction(1)
 
 
 class Sum(NamedTuple):
-    """coefficient · term for each pair; terms are counted: those of x first, then the sums that were made before."""
+    """A sum of coefficient · term. Terms are numbered: the elements of x first, then the sums computed before."""
 
     terms: tuple[tuple[int, Fraction], ...]
 
@@ -53,7 +53,7 @@ def plan(matrix: Matrix) -> Plan:
 
 
 def linear_map(tile: Tile, matrix: Matrix, x: Sequence[str]) -> list[str]:
-    """M·x."""
+    """Emits code for M·x."""
     made, terms = plan(matrix), list(x)
     for s in made.shared:
         terms.append(_sum(tile, s, terms))
@@ -62,7 +62,7 @@ def linear_map(tile: Tile, matrix: Matrix, x: Sequence[str]) -> list[str]:
 
 def _sum(tile: Tile, s: Sum, terms: Sequence[str]) -> str:
     f, t = tile.f, tile.vector
-    # A coefficient of 1 begins, one of -1 if there is none.
+    # Start with a term of coefficient 1, or else -1, which needs no multiplication.
     (first, c), *rest = sorted(s.terms, key=lambda term: (term[1] != 1, term[1] != -1))
     acc = terms[first]
     if c == -1:

@@ -1,8 +1,8 @@
-"""LLVM IR as text, and from text to native code.
+"""Writes LLVM IR as text, and compiles it to native code.
 
-Text, because writing it is ten times faster than building llvmlite's objects. `Module` and `Function` only spare the
-writer the bookkeeping: fresh names, labels, loops with their phis, declarations. Vectors are explicit, so no IR pass is
-run: parse, verify, instruction selection.
+Writing text is ten times faster than building llvmlite's objects. `Module` and `Function` do the bookkeeping: fresh
+names, labels, loops with their phis, declarations. Vectors are explicit, so no IR pass is run: only parsing,
+verification and code generation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import DType, IRError
 
 KERNEL_PARAMS = (("ptr", "table"), ("i64", "thread"), ("i64", "nthreads"))
-"""Every kernel's parameters: buffers (operands, results, scratch), which thread of how many this is."""
+"""Every kernel's parameters: buffers (operands, results, scratch), this thread's number, and the number of threads."""
 
 _MEMORY = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double", "u8": "i8", "bool": "i8"}
 
@@ -88,7 +88,7 @@ class Module:
         return f
 
     def declare(self, name: str, result: str, params: Sequence[str]) -> None:
-        """Declares a function that lives elsewhere; saying it again is free."""
+        """Declares an external function; does nothing if it is declared already."""
         if name not in self._declarations:
             self._declarations[name] = f"declare {result} @{name}({', '.join(params)})"
 
@@ -112,7 +112,7 @@ class Module:
 
     @property
     def nontemporal(self) -> str:
-        """The metadata of a store past the caches."""
+        """The metadata of a non-temporal store."""
         if self._nontemporal is None:
             self._nontemporal = self.metadata("!{i32 1}")
         return self._nontemporal
@@ -144,10 +144,10 @@ class Module:
 
 
 class Scope:
-    """A stretch of code that always runs from its top to its bottom: a function's body, or the body of a loop.
+    """Code that always runs from its top to its bottom: a function's body, or the body of a loop.
 
-    While an inner scope is open, code can still be added to an outer one (`Function.at`): it lands before the inner
-    scope, which is how loop-invariant code is placed. `label` is the basic block that is being written.
+    While an inner scope is open, code can still be added to an outer one (`Function.at`): it is placed before the inner
+    scope, which hoists loop-invariant code. `label` is the basic block that is being written.
     """
 
     __slots__ = ("closed", "depth", "label", "lines", "memo", "parent")
@@ -160,14 +160,14 @@ class Scope:
         self.memo: dict[Any, Any] = {}
         """What has been computed here and can be used again (`Function.pure`)."""
         self.closed = False
-        """Whether its code is complete and part of its parent's."""
+        """Whether its code is complete and has become part of its parent's."""
 
 
 class Loop:
     """An open loop: `index` is its counter, `carried` the values that came from the previous iteration.
 
-    `next` says what the next iteration gets; after the loop, `results` are the values of the last one. A loop made by
-    `repeat` has no counter, and goes on while `again` holds.
+    `next` sets the values for the next iteration; after the loop, `results` are those that the last iteration set. A
+    loop made by `repeat` has no counter, and continues while `again` holds.
     """
 
     def __init__(self, index: str, carried: tuple[str, ...], scope: Scope) -> None:
@@ -185,7 +185,7 @@ class Loop:
 
 
 class Exit:
-    """A block at the end of a function that leaves it, with `params`: what each jump to it passes (`Function.exit`)."""
+    """A block that returns from the function (`Function.exit`); `params` are the values that each jump passes to it."""
 
     def __init__(self, label: str, params: tuple[str, ...], types: Sequence[str]) -> None:
         self.label = label
@@ -195,7 +195,7 @@ class Exit:
         self._jumps: list[tuple[str, tuple[Any, ...]]] = []
 
     def jump(self, origin: str, values: tuple[Any, ...]) -> None:
-        """Notes that the basic block `origin` jumps here."""
+        """Records a jump from the basic block `origin`."""
         if len(values) != len(self.params):
             raise IRError(f"the exit {self.label} takes {len(self.params)} values, got {len(values)}")
         self._jumps.append((origin, values))
@@ -227,7 +227,7 @@ class Function:
         self.linkage = linkage
         self.declaration = f"declare {result} @{name}({', '.join(type for type, _ in params)})"
         declared = ", ".join(f"{type} %{p}" for type, p in params)
-        # Where the machine has wide registers, LLVM must not think that narrow ones are better.
+        # Keeps LLVM from preferring narrow vectors on machines with wide registers.
         width = f'"prefer-vector-width"="{self.target.vector_bits}"'
         self._head = " ".join(
             filter(None, ["define", linkage, result, f"@{name}({declared})", "nounwind", width, attributes, "{"])
@@ -271,11 +271,11 @@ class Function:
         self.scope.lines.append(f"  ; {text}")
 
     def alternate(self, pieces: Iterable[Callable[[], object]], independent: Callable[[], bool] = lambda: True) -> None:
-        """Lets each of `pieces` write its code, and then their instructions take turns.
+        """Lets each of `pieces` write its code, then interleaves their instructions.
 
-        A processor looks only so far ahead: of long chains, one after the other, it finds two or three to run at the
-        same time. Pieces stay one after the other if they have branches, or when it turns out that they are not
-        `independent`: that one reads or writes memory that another one writes.
+        A processor's out-of-order window is limited: of long dependency chains in sequence it runs only two or three at
+        the same time. Pieces are not interleaved if they have branches, or unless they are `independent`: one must not
+        read or write memory that another writes.
         """
         scope, lines = self.scope, self.scope.lines
         starts = []
@@ -304,13 +304,13 @@ class Function:
         return self.call(full, result, *args, flags=flags)
 
     def alloca(self, type: str, count: int = 1, align: int = 8) -> str:
-        """Stack memory for `count` of `type`, for the whole call; wherever it is asked for, it is made at the entry."""
+        """Stack memory for `count` elements of `type`, allocated at the function's entry, for the whole call."""
         name = self.fresh("stack")
         self._allocas.append(f"  {name} = alloca {type}, i64 {count}, align {align}")
         return name
 
     def shared_alloca(self, type: str, count: int, align: int) -> str:
-        """The `alloca` of all who ask for the same: what one stores, the next one overwrites."""
+        """An `alloca` shared by all requests of the same type and size, which overwrite each other's values."""
         key = type, count, align
         if key not in self._shared:
             self._shared[key] = self.alloca(*key)
@@ -392,8 +392,8 @@ class Function:
     ) -> Iterator[Loop]:
         """`for index in range(start, stop, step)`, step > 0; `carried` are (type, initial value) pairs.
 
-        Bounds are Python integers or i64 values. Unless they are integers with start < stop, the loop may run not at
-        all, and its results are then the initial values.
+        Bounds are Python integers or i64 values. Unless they are integers with start < stop, the loop may not run at
+        all; its results are then the initial values.
         """
         parent = self.scope
         body, exit = self.label("loop"), self.label("exit")
@@ -456,7 +456,7 @@ class Function:
 
     @contextmanager
     def if_(self, condition: str) -> Iterator[Scope]:
-        """Code that runs when `condition` (i1) holds."""
+        """A context for code that runs when `condition` (i1) holds."""
         parent = self.scope
         then, after = self.label("then"), self.label("after")
         self.scope = inner = Scope(parent, then)
@@ -472,7 +472,7 @@ class Function:
         self.begin(after)
 
     def either(self, condition: str, type: str, then: Callable[[], str], otherwise: Callable[[], str]) -> str:
-        """The value of `then` when `condition` (i1) holds, else that of `otherwise`; only that one is computed."""
+        """The value of `then` if `condition` (i1) holds, else that of `otherwise`; only one of them is computed."""
         parent = self.scope
         branches = []
         for label, compute in ((self.label("then"), then), (self.label("otherwise"), otherwise)):
@@ -491,9 +491,9 @@ class Function:
 
     @contextmanager
     def exit(self, *types: str, hint: str = "exit") -> Iterator[Exit]:
-        """Code that leaves the function, written before the jumps to it (`leave_if`), which pass values of `types`.
+        """A context for code that leaves the function; jumps to it (`leave_if`), written later, pass values of `types`.
 
-        It must end with `ret`, and may use what is computed before the first jump.
+        The code must end with `ret`, and may use values that are computed before the first jump.
         """
         found = Exit(self.label(hint), tuple(self.fresh("passed") for _ in types), types)
         saved, self.scope = self.scope, found.scope
@@ -515,7 +515,7 @@ class Function:
         self.emit(f"ret {self.result} {value}" if value else "ret void")
 
     def end(self) -> None:
-        """Nothing more will be written: keeps the text alone, which takes a third of the memory."""
+        """Ends the function: keeps its text alone, which takes a third of the memory."""
         self._text = self.text()
         self.root = self.scope = Scope(None, "ended")
         self._allocas, self._shared, self._exits = [], {}, []
@@ -533,7 +533,7 @@ _NAME = re.compile(r"%[\w.]+")
 
 
 def _alternated(pieces: Sequence[list[str]]) -> list[str]:
-    """The lines of all pieces in turn, except that what uses a result of another piece waits for it."""
+    """The lines of all pieces, interleaved; a line that uses a result of another piece comes after it."""
     missing = {line.split(None, 1)[0] for piece in pieces for line in piece if " = " in line}
     out: list[str] = []
     at = [0] * len(pieces)
@@ -573,7 +573,7 @@ def _binding() -> Any:
 
 @functools.cache
 def _all_initialized() -> Any:
-    """With every architecture that llvmlite was built for: to look at code for another machine."""
+    """`_initialized` for every architecture that llvmlite was built for, to generate code for another machine."""
     binding = _initialized()
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
@@ -581,7 +581,7 @@ def _all_initialized() -> Any:
 
 
 def _machine(target: Machine, level: int = 2) -> Any:
-    """A target machine; `level` is how much its code generator tries, 0 to 3."""
+    """A target machine; `level` is the optimization level of its code generator, 0 to 3."""
     binding = _initialized()
     if target.triple.split("-")[0] != binding.get_process_triple().split("-")[0]:
         binding = _all_initialized()
@@ -593,7 +593,7 @@ def _machine(target: Machine, level: int = 2) -> Any:
 
 
 def parse(text: str, target: Machine, own_context: bool = False, level: int = 2) -> tuple[Any, Any]:
-    """(module, machine); IRError that shows the line when the text is not valid IR.
+    """(module, machine); an IRError with the line if the text is not valid IR.
 
     Modules that are worked on at the same time need contexts of their own. `level` as in `_machine`."""
     binding = _initialized()
@@ -651,9 +651,9 @@ class Loaded:
         self._engine = engine
 
     def address(self, name: str) -> int:
-        """Where the function is; IRError when there is none of that name.
+        """The address of a function; IRError if there is none of that name.
 
-        To be asked when the code has just been loaded: LLVM answers, and another thread may have its lock."""
+        To be called right after loading, and never later: it takes LLVM's lock, which another thread may hold."""
         address = self._engine.get_function_address(name)
         if not address:
             raise IRError(f"the object has no function {name!r}")
@@ -670,8 +670,8 @@ class Loaded:
 def load(data: bytes | Sequence[bytes], symbols: Mapping[str, int] | None = None) -> Loaded:
     """Links an object, or several that use each other, into the process. `symbols` maps further names to addresses.
 
-    IRError when an object needs anything else: such a name would mean that LLVM turned an instruction into a call of
-    a library function, slow at best and missing at worst.
+    IRError if an object needs any other symbol: that means that LLVM turned an instruction into a call of a library
+    function, which is slow and may not exist.
     """
     binding = _initialized()
     objects = [data] if isinstance(data, bytes) else data
@@ -683,7 +683,7 @@ def load(data: bytes | Sequence[bytes], symbols: Mapping[str, int] | None = None
         raise IRError(f"the object calls {', '.join(sorted(unknown))}, which nothing provides")
     for name, address in symbols.items():
         binding.add_symbol(name, address)
-    # The engine owns the machine that it is given: a shared one is freed twice.
+    # The engine owns the machine that it is given, so a shared one would be freed twice.
     machine = binding.Target.from_default_triple().create_target_machine(jit=True)
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
     for o in objects:

@@ -1,11 +1,11 @@
 """Matrix products: `.kernel = 'matmul'`.
 
 The body multiplies a [batch…, M, K] by b, which is either [batch…, K, N] or *packed*, [batch…, P, K, nr]: its columns
-in P panels of nr, padded with zeros, so that one panel is read from front to end. If `.halved`, what the last vector of
-the last panel holds in its lower half it holds in its upper half, too (`tiles.Tile`).
+in P panels of nr, padded with zeros, so that one panel is read from front to end. If `.halved`, both halves of the last
+vector of the last panel hold the same columns (`tiles.Tile`).
 
 `.tile` = (rows and columns of a register tile, row tiles per block); `.packed` = which operand is the packed one.
-With `.backwards`, where one tile has all rows, a thread goes through its panels from the last to the first.
+With `.backwards`, and if one tile has all rows, a thread computes its panels from the last to the first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gluonjit.ir.machine import Machine
 from gluonjit.ir.windows import strides_of
 
 _SPREAD = 3
-"""Row tiles over which fetching the next panel is spread, at least."""
+"""The fewest row tiles over which prefetching the next panel is spread."""
 
 
 def lower_matmul(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
@@ -33,8 +33,8 @@ def lower_matmul(name: str, body: Graph, attrs: Mapping[str, Any], target: Machi
 class Product:
     """Writes one kernel.
 
-    Register tiles are numbered image by image, in each by blocks of rows, panels of columns, and tiles of a block. A
-    thread does a stretch of these numbers. While it is at a panel, the next one is fetched into the second cache.
+    Register tiles are numbered by image, then by blocks of rows, panels of columns, and tiles of a block. A thread
+    computes a contiguous range of them. During one panel, the next one is prefetched into the second-level cache.
     """
 
     def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any]) -> None:
@@ -75,7 +75,7 @@ class Product:
             loop.again = f.op(f"icmp slt i64 {number}, {last}")
 
     def _block(self, image: Any, block: Any, start: Any, stop: Any) -> None:
-        """Tiles start … stop - 1 of a block of rows, as numbered in it."""
+        """Computes tiles start … stop - 1 of a block of rows, numbered within the block."""
         f = self.f
         first = f.mul(block, self.block)
         height = f.min(self.block, f.sub(self.tiles, first))
@@ -92,7 +92,7 @@ class Product:
             self._panel(at, panel, f.add(first, one), f.add(first, end))
 
     def _panel(self, at: list[Any], panel: Any, start: Any, stop: Any) -> None:
-        """Row tiles start … stop - 1 of a panel."""
+        """Computes row tiles start … stop - 1 of a panel."""
         f = self.f
         whole, rest = divmod(self.m, self.rows)
         w = f.gep(self.scalar, self.b, f.add(_position(f, at, self.b_strides), f.mul(panel, self.panel_size)))
@@ -115,7 +115,7 @@ class Product:
                     tile_at(whole, rest)
 
     def tile(self, tile: Tile, rows: int, place: list[Any], x: str, w: str, number: Any) -> None:
-        """A register tile, number `number` of those that the thread does in this panel without a break."""
+        """Computes a register tile: the thread's `number`-th in a row in this panel."""
         self.epilogue.prefetch(tile, rows, place)
         fetch = self._following(w, number)
         acc = tile.contract(
@@ -132,7 +132,7 @@ class Product:
         self.epilogue.write(tile, acc, place)
 
     def _following(self, w: str, number: Any) -> Fetch | None:
-        """What to fetch of the next panel's weights during one of this panel's tiles."""
+        """The part of the next panel's weights to prefetch during one of this panel's tiles."""
         tiles = min(self.block, self.tiles)
         if not self.packed or tiles < _SPREAD:
             return None
@@ -143,7 +143,7 @@ class Product:
 
 
 def _position(f: Function, index: Sequence[Any], strides: Sequence[int]) -> Any:
-    """Where the element at `index` is, whose further indices are 0."""
+    """The offset of the element at `index`; indices of the remaining axes are 0."""
     position: Any = 0
     for i, step in zip(index, strides):
         position = f.add(position, f.mul(i, step))
@@ -151,7 +151,7 @@ def _position(f: Function, index: Sequence[Any], strides: Sequence[int]) -> Any:
 
 
 def share(f: Function, tasks: int) -> tuple[str, str]:
-    """[first, last) of the tasks that this thread does."""
+    """[first, last) of this thread's tasks."""
     first = f.op(f"udiv i64 {f.mul('%thread', tasks)}, %nthreads")
     last = f.op(f"udiv i64 {f.mul(f.add('%thread', 1), tasks)}, %nthreads")
     return first, last

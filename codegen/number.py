@@ -1,4 +1,4 @@
-"""Formulas written over values: `Num` gives a `Val` Python's operators, so that `vecmath` reads like its formulas."""
+"""`Num`: a `Val` with Python's operators, so that the code of `vecmath` reads like its formulas."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Num:
         return Num(self.s, self.s.bitcast(self.v, F64 if self.v.dtype is I64 else F32))
 
     def to(self, dtype: DType) -> Num:
-        """Converted, not reinterpreted."""
+        """The number converted to another type (not its bits reinterpreted)."""
         return Num(self.s, self.s.cast(self.v, dtype))
 
     def sqrt(self) -> Num:

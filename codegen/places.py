@@ -1,6 +1,7 @@
-"""Where the values of a planned graph are while its code runs: in which buffer, from which byte on, and which bytes.
+"""The memory of a planned graph's values at run time: buffer, offset, and the bytes that a value covers.
 
-Buffers are the words of the function's table (`codegen.interface.Layout`) and the arena, which all intermediates share.
+Buffers are what the function's table points to (`codegen.interface.Layout`): inputs, results …, and the arena, which
+all intermediates share.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Place(NamedTuple):
 
 
 class Places:
-    """The places of a graph's values. Raises IRError where the graph gives a value none."""
+    """The places of a graph's values. Raises IRError for a value without memory."""
 
     def __init__(self, graph: Graph, layout: Layout) -> None:
         prepared = [r for op in graph.ops if op.name == "prepare" for r in op.results]
@@ -43,7 +44,7 @@ class Places:
             **dict(zip(constants, layout.constant_slots, strict=True)),
             **{root: layout.result_slots[k] for root, k in owned.items()},
         }
-        """Root → the slot of its buffer, for what is not in the arena."""
+        """Root → the slot of its buffer, for roots outside of the arena."""
         self._name = graph.name
 
     def __getitem__(self, v: Value) -> Place:
@@ -56,7 +57,7 @@ class Places:
         return Place("arena", root.offset + offset)
 
     def span(self, v: Value) -> Span:
-        """The bytes that are the value."""
+        """The bytes that the value covers."""
         place, item = self[v], v.dtype.itemsize
         axes = [(n, s * item) for n, s in zip(v.shape, self._windows[v].strides, strict=True) if n != 1]
         run = item

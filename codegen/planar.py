@@ -1,12 +1,12 @@
 """Convolution of images of one channel by a few filters: `.kernel = 'planar'`.
 
-Where the filters would fill less than half of a vector, the lanes are neighbouring pixels of the result instead. For
-each tap, a vector of pixels is loaded once, and added, times one weight, to the accumulator of every filter. At the
-end the accumulators are interleaved, as the filters are the last axis of the result.
+Where the filters would fill less than half of a vector, the lanes are adjacent pixels of the result instead. For each
+tap, a vector of pixels is loaded once, and its product with each filter's weight is added to that filter's accumulator.
+At the end the accumulators are interleaved, as the filters are the last axis of the result.
 
-A row is cut into whole vectors. What is left of it is a *piece* of half, a quarter … of a vector, wide enough to hold
-it; it ends where the row ends, so that it may do some pixels again. The pieces of as many rows as go into a vector make
-one, so a tile is that many rows. There is no padding, and a pixel and its neighbours lie one after the other.
+A row is cut into whole vectors. The rest of the row is a *piece*: half a vector, a quarter …, wide enough to hold the
+rest. It ends where the row ends, so it may compute some pixels again. A tile has as many rows as there are pieces in a
+vector, so that its pieces share vectors. The input is not padded, and adjacent pixels are adjacent in memory.
 
 `.tile` = (rows of a tile, lanes of a piece or 0, tiles per task).
 """
@@ -34,7 +34,7 @@ def lower_planar(name: str, body: Graph, attrs: Mapping[str, Any], target: Machi
 
 
 class Piece(NamedTuple):
-    """Neighbouring pixels of one row of a tile, from `column` on, which are some lanes of a vector."""
+    """Adjacent pixels of one row of a tile, from `column` on, that fill some lanes of a vector."""
 
     row: int
     column: int
@@ -43,7 +43,7 @@ class Piece(NamedTuple):
 
 
 def vectors_of_tile(rows: int, width: int, piece: int, lanes: int) -> list[list[Piece]]:
-    """What the lanes of each vector of a tile hold: rows of `width` pixels, whose last `piece` share vectors."""
+    """The contents of each vector of a tile, whose rows have `width` pixels; the last `piece` of each share vectors."""
     found = [[Piece(r, c, 0, lanes)] for r in range(rows) for c in range(0, width // lanes * lanes, lanes)]
     if piece:
         shared = lanes // piece
@@ -79,7 +79,7 @@ class _Planar:
             end = f.op(f"icmp eq i64 {block}, {blocks - 1}")
             stop = f.op(f"select i1 {end}, i64 {height}, i64 {f.add(start, self.block * self.rows)}")
             with f.for_(start, stop, self.rows, hint="row") as loop:
-                # The last tile of an image may do some rows again.
+                # The last tile of an image may compute some rows again.
                 self._tile(image, f.min(loop.index, height - self.rows))
 
     def _tile(self, image: Any, row: Any) -> None:
@@ -144,9 +144,9 @@ class _Planar:
                 f.store(type, found, f.gep(tile.scalar, y, at), tile.bytes)
 
     def _picked(self, values: Sequence[str], places: Sequence[tuple[int, int]]) -> str:
-        """A vector of lanes of several ones: (which, lane) for each."""
+        """A vector made of lanes of several vectors: (vector, lane) for each."""
         size, found = len(places), ""
-        done: set[int] = set()  # lanes of `found` that are right
+        done: set[int] = set()  # lanes of `found` that hold their final value
         for a, b in _pairs(list(dict.fromkeys(which for which, _ in places))):
             mine = [k for k, (which, _) in enumerate(places) if which in (a, b)]
             picks = [-1] * size
@@ -167,13 +167,13 @@ class _Planar:
 
 
 def _pairs(items: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Two at a time; the last one perhaps with itself."""
+    """Pairs of consecutive items; a last single one is paired with itself."""
     for k in range(0, len(items), 2):
         yield items[k], items[min(k + 1, len(items) - 1)]
 
 
 class _Pixels(Epilogue):
-    """The epilogue over vectors of pixels of one filter. What it reads depends on the filter alone."""
+    """The epilogue for vectors of pixels of one filter. Its operands depend on the filter alone."""
 
     def finished(self, acc: Sequence[str], image: Any, row: Any, piece: Piece) -> list[str]:
         self.handler.forget()

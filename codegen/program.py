@@ -1,12 +1,11 @@
-"""A planned graph as one LLVM module: a function per kernel, and one that calls them in order.
+"""Lowers a planned graph to one LLVM module: a function per kernel, and one that calls them in order.
 
 The graph's function `@main(ptr table, i64 thread, i64 nthreads)` finds every buffer through its table: inputs,
-results (outputs, then updated states), prepared values, constants, arena, scratch — `Layout` says where. Each `prepare`
-op becomes a function of its own with a table of its own. Kernels whose text would be equal are shared.
+results (outputs, then updated states), prepared values, constants, arena, scratch, in the slots that `Layout` gives
+them. Each `prepare` op becomes a function of its own with a table of its own. Equal kernels are emitted once.
 
-Every thread of a call runs the whole function, and does its share in each kernel; they meet at barriers where
-`codegen.schedule` says so. A kernel that is annotated `.threads = 1` is called by the first thread alone, as if there
-were no others.
+Every thread of a call runs the whole function, and does its share of each kernel; threads meet at the barriers of
+`codegen.schedule`. A kernel annotated `.threads = 1` is called by the first thread alone, as if there were no others.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def lower_program(
 ) -> Program:
     """Lowers a graph of level `planned`. Raises IRError for another level or an op without a kernel.
 
-    The functions go to `module`, if one is given, and each is given to `written` when nothing more will change in it.
+    The functions go to `module`, if one is given; `written` is called with each function when it is complete.
     """
     if graph.level != "planned":
         raise IRError(f"code is generated from level 'planned'; @{graph.name} is at {graph.level!r}")
@@ -76,7 +75,7 @@ _PADDING = 256
 
 
 def _scratch(graph: Graph) -> int:
-    """Bytes that one thread's scratch takes in any of the functions: kernels use it one after the other."""
+    """Scratch bytes per thread: the most that any function needs, as kernels run one after the other."""
     prepares = [op.regions[0] for op in graph.ops if op.name == "prepare"]
     size = max(int(g.attrs.get("scratch", 0)) for g in (graph, *prepares))
     return -(-size // _PADDING) * _PADDING
@@ -89,9 +88,9 @@ class _Lowering:
         self.module = module
         self.written = written
         self._is_cold = False
-        """Whether what is lowered now runs when a parameter changes, rather than in each call."""
+        """Whether the function that is being lowered runs when a parameter changes, rather than in each call."""
         self._backwards = False
-        """Whether what is lowered now reads its weights from the last to the first."""
+        """Whether the function that is being lowered reads its weights from the last to the first."""
         self._count = 0
         """How many functions have been given to `written`."""
         self.prepares: list[Prepare] = []
@@ -168,7 +167,7 @@ class _Lowering:
         return Call(self.kernel(op, alone), pointers, step)
 
     def kernel(self, op: Op, alone: bool) -> str:
-        """The name of the function for `op`; made on first need, shared by ops that say the same."""
+        """The name of the function for `op`, which equal ops share; emitted on first use."""
         if self._backwards and op.attrs.get(".kernel") == "matmul":
             op = replace(op, attrs={**op.attrs, ".backwards": True})
         key = (op_key(op), self._is_cold, (alone, self._backwards) if op.definition.level == "control" else None)

@@ -1,9 +1,9 @@
-"""Scalars and vectors while a loop is being written: what a value is, and how an instruction on values is emitted.
+"""Scalars and vectors of the code that is being written, and the instructions on them.
 
 A `Val` is either *uniform*, one scalar, or has *lanes*, a vector of `width` elements. Instructions take any mix: when
 one operand has lanes the uniform ones are splat. Every instruction is placed in the innermost scope that one of its
 operands needs, so loop-invariant code ends up outside the loop, and the same instruction in the same scope is emitted
-once. In registers f16 and bf16 are f32 values that their type can hold, and bool is i1.
+once. In registers f16 and bf16 are f32 values, rounded to their type, and bool is i1.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Values:
         return known
 
     def lane_constant(self, values: Any, dtype: DType) -> Val:
-        """A vector of Python numbers; shorter lists are filled with zeros."""
+        """A vector of Python numbers; lists shorter than the vector are filled with zeros."""
         scalar = register_type(dtype)
         literals = [self.constant(v, dtype).ssa for v in values]
         literals += [self.constant(0, dtype).ssa] * (self.width - len(literals))
@@ -126,7 +126,7 @@ class Values:
         return Val(all, a.dtype, True, a.scope)
 
     def retyped(self, a: Val, dtype: DType) -> Val:
-        """The same register seen as another element type that is held in the same way (f16, bf16 and f32)."""
+        """The same register as another element type of the same register type (f16, bf16 and f32)."""
         return a if a.dtype is dtype else Val(a.ssa, dtype, a.lanes, a.scope, a.const)
 
     def bitcast(self, a: Val, dtype: DType) -> Val:
@@ -134,7 +134,7 @@ class Values:
         return self.emit("bitcast {t} {0} to {r}", dtype, a)
 
     def any(self, a: Val) -> str:
-        """Whether a bool holds in some lane, as an i1."""
+        """Whether a bool holds in any lane, as an i1."""
         if not a.lanes:
             return a.ssa
         bits = self.f.pure(f"bitcast {self.type(BOOL, True)} {a.ssa} to i{self.width}", a.scope)
@@ -159,7 +159,7 @@ class Values:
         u = self.bitcast(a, I32)
         odd = self.emit("and {t} {0}, {1}", I32, self.emit("lshr {t} {0}, {1}", I32, u, self._i32(16)), self._i32(1))
         up = self.emit("add {t} {0}, {1}", I32, self.emit("add {t} {0}, {1}", I32, u, odd), self._i32(0x7FFF))
-        # The carry of a NaN's full mantissa would run into its exponent: NaN gets a quiet bit instead.
+        # Rounding up a NaN could carry into its exponent, so a NaN gets its quiet bit set instead.
         quiet = self.emit("or {t} {0}, {1}", I32, u, self._i32(0x400000))
         nan = self.emit("fcmp uno {t} {0}, {0}", BOOL, a)
         return self.emit("lshr {t} {0}, {1}", I32, self._choose(nan, quiet, up), self._i32(16))

@@ -1,12 +1,12 @@
 """Transcendental functions as straight-line code over values, for any number of lanes.
 
-`FUNCTIONS` maps a primitive's name to a function of the handler and its operands, f32 or f64. What models spend time
-in has f32 code of its own here; the rest is computed in f64 (`f64_*`) and rounded. Polynomials are minimax fits
+`FUNCTIONS` maps a primitive's name to a function of the handler and its operands, f32 or f64. Functions that matter for
+the speed of models have f32 code here; others are computed in f64 (`f64_*`) and rounded. Polynomials are minimax fits
 made by `benchmarks/minimax.py`; errors (in units of the last place, against exact values) are measured by
 tests/codegen/test_vecmath.py: at most 2 for exp, log and tanh, at most 6 for erf, at most 4 for the others.
 
-Denormal operands and results have all the digits that they can have. None of them appears on the way to another result:
-some machines compute with them a hundred times more slowly.
+Denormal operands are read, and denormal results rounded, with full accuracy. No denormal occurs as an intermediate
+value of a normal result, because some machines compute with denormals a hundred times more slowly.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _reduced(x: Num) -> tuple[Num, Num]:
 
 
 def _exp_in_range(x: Num) -> Num:
-    """exp where neither it overflows nor falls below the least normal number."""
+    """exp of arguments whose result neither overflows nor is below the least normal number."""
     t, r = _reduced(x)
     y = fma(polynomial(r, _EXP), r * r, r) + 1.0
     return (y.bits() + (t.bits() << 23)).as_float()  # the product with 2**n: n is added to the exponent
@@ -74,8 +74,8 @@ def _exp_in_range(x: Num) -> Num:
 def exp(x: Num) -> Num:
     x = x.maximum(_EXP_ZERO)
     y = _exp_in_range(x)
-    # A denormal result is made as an integer. The last bit of 2⁻¹⁰⁰ + 2²⁶ y is worth 2²⁶ of the least denormal, so what
-    # this sum has in its mantissa are the bits of y, rounded.
+    # A denormal result is made as an integer. The last bit of 2⁻¹⁰⁰ + 2²⁶ y is 2²⁶ times the least denormal, so the
+    # mantissa of this sum holds the bits of y, rounded.
     sum = (y.bits() + (26 << 23)).as_float() + 2.0**-100
     denormal = (sum.bits() - ((127 - 100) << 23)).as_float()
     return where(x > _EXP_HIGHEST, INF, where(x < _EXP_LOWEST, denormal, y))
@@ -127,7 +127,7 @@ def _log_series(f: Num, more: Num | float) -> Num:
 
 def _log_edges(x: Num, y: Num) -> Num:
     y = where(x > 0.0, y, where(x < 0.0, x.of(NAN), -INF))
-    return where(x < INF, y, x)  # NaN, too, comes back as it is
+    return where(x < INF, y, x)  # inf and NaN are returned unchanged
 
 
 def log(x: Num) -> Num:
@@ -139,7 +139,7 @@ def log(x: Num) -> Num:
 
 def log1p(x: Num) -> Num:
     u = x + 1.0
-    # What the sum rounded away is added to the fraction, scaled like it.
+    # The rounding error of the sum is added to the fraction, with the same scale.
     b = u - 1.0
     lost = (1.0 - (u - b)) + (x - b)
     n, f = _split(u)
@@ -158,7 +158,7 @@ def erf(x: Num) -> Num:
 
 
 def _sine(x: Num, quarter: int) -> Num:
-    """sin(x + quarter · π/2), by its part in [-π/4, π/4] and the quarter turn that this lies in."""
+    """sin(x + quarter · π/2), by reducing the argument to [-π/4, π/4] and a number of quarter turns."""
     r, q = f64_circular.quarters(x.to(F64))
     r = r.to(F32)
     q = Num(q.s, q.s.cast(q.v, I32)) + quarter

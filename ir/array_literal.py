@@ -15,7 +15,7 @@ _INTEGER = re.compile(r"-?\d{1,20}\Z", re.ASCII)
 
 
 class LiteralError(IRError):
-    """`position` counts characters from the literal's begin."""
+    """`position` counts characters from the beginning of the literal."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(message)
@@ -23,7 +23,7 @@ class LiteralError(IRError):
 
 
 def parse(text: str, type_: TensorType | None) -> np.ndarray:
-    """The array of `type_` that `text` spells; without a type, one of i64, f32 or bool, as the elements show.
+    """The array of `type_` that `text` spells; without a type, it is i64, f32 or bool, depending on the elements.
 
     A single number stands for an array of equal elements, `[]` for any array without elements.
     """
@@ -40,7 +40,7 @@ def parse(text: str, type_: TensorType | None) -> np.ndarray:
 
 
 def _structure(text: str) -> tuple[list[str], list[int], tuple[int, ...] | None]:
-    """Element texts with their positions, and the shape that the brackets spell; None for a number without any."""
+    """The elements' texts and positions, and the shape that the brackets give; None for a number without brackets."""
     if text[0] != "[":
         return [text], [0], None
     items: list[str] = []
@@ -48,7 +48,7 @@ def _structure(text: str) -> tuple[list[str], list[int], tuple[int, ...] | None]
     counts: list[int] = []  # of the brackets that are open
     shape: dict[int, int] = {}  # by depth, once a bracket has closed there
     leaf = -1  # the depth at which numbers stand
-    ready = True  # for an item, which has to come after '[' or ','
+    ready = True  # whether an item may come next: at the start, and after '[' or ','
     for m in _ITEM.finditer(text):
         token, at = m[0], m.start()
         if token == ",":
@@ -172,7 +172,7 @@ def is_uniform(flat: np.ndarray) -> bool:
 
 
 def element_texts(flat: np.ndarray) -> list[str]:
-    """A literal for each element, a short one that reads back to the same bits."""
+    """A short literal for each element that reads back to the same bits."""
     kind = dtype_of(flat)
     if not kind.is_float:
         return [repr(x) for x in flat.tolist()]
@@ -200,12 +200,12 @@ def _few_digits(x: float, kind: np.dtype) -> str:
 
 
 def to_archive(array: np.ndarray) -> np.ndarray:
-    """What an `.npz` can hold: bf16, which NumPy's format does not know, as its bits."""
+    """The array as an `.npz` can hold it: bf16, which NumPy's format does not know, as its bits."""
     return array.view(np.uint16) if array.dtype == BF16.numpy else array
 
 
 def from_archive(stored: np.ndarray, type_: TensorType) -> np.ndarray:
-    """The array of `type_` that `to_archive` has stored; IRError when it has another type."""
+    """The array of `type_` that `to_archive` has stored; IRError if it has another type."""
     kind = np.dtype(np.uint16) if type_.dtype is BF16 else type_.dtype.numpy
     if stored.dtype != kind or stored.shape != type_.shape:
         raise IRError(f"it is {stored.dtype}{list(stored.shape)}, not {type_}")

@@ -4,7 +4,7 @@
 
 Correlation is the transpose of polynomial multiplication, which can be done by evaluating at n points, multiplying, and
 interpolating; the last point is infinity (Blahut, "Fast Algorithms for Signal Processing", 2010; Lavin and Gray, "Fast
-Algorithms for Convolutional Neural Networks", 2016). In two dimensions the one is nested in the other. All matrices are
+Algorithms for Convolutional Neural Networks", 2016). In two dimensions the transforms are nested. All matrices are
 exact.
 
 The points decide how errors grow. For n = 6 the pair 1/2, -2 gives a third of the error of 2, -2 (Barabasz et al.,
@@ -31,12 +31,12 @@ class Transform:
     input: Matrix
     """Bᵀ, [n, n]."""
     inverse: Matrix
-    """The pseudo-inverse of G, [r, n]: what brings the taps back."""
+    """The pseudo-inverse of G, [r, n], which restores the taps."""
 
 
 @cache
 def transform(outputs: int, taps: int) -> Transform:
-    """The matrices for `outputs` results of `taps` taps; for one result, or one tap, those of the definition itself."""
+    """The matrices for `outputs` results of `taps` taps; for one result or one tap, those of the direct method."""
     n = outputs + taps - 1
     identity = tuple(tuple(Fraction(i == j) for j in range(n)) for i in range(n))
     if outputs == 1:

@@ -27,11 +27,11 @@ _TOKEN = re.compile(
 )
 _BRACKET = re.compile(r"[\[\]]")
 WINDOW = 120
-"""How much of a long line an error shows."""
+"""The most characters of a line that an error shows."""
 
 
 class ParseError(IRError):
-    """A text that is no graph. `message` says why; `line` and `column` (from 1) say where; `str` shows it."""
+    """The text is not a valid graph. `message` says why, `line` and `column` (from 1) where; `str` shows the place."""
 
     def __init__(self, message: str, source: str, line: int, column: int, shown: str) -> None:
         self.message = message
@@ -47,7 +47,7 @@ def fail(message: str, text: str, position: int, source: str) -> NoReturn:
     end = text.find("\n", position)
     line = text[start : end if end >= 0 else len(text)]
     column = position - start
-    # A window around the place, for a line may be an array of megabytes.
+    # Show a part of the line alone: it may be an array of megabytes.
     left = max(0, column - WINDOW // 2) if len(line) > WINDOW else 0
     cut = line[left : left + WINDOW].rstrip()
     pad = "".join("\t" if c == "\t" else " " for c in line[left:column])

@@ -1,7 +1,7 @@
-"""Graphs from text: a hand-written parser for what `ir/printer.py` writes and people type (syntax: `ir/text.py`).
+"""Parses graphs from text, as `ir/printer.py` or people write it, by recursive descent (syntax: `ir/text.py`).
 
-Every fault of the input is a ParseError with line, column and a caret. Ops go through `Builder.emit`, so that a parsed
-graph is inferred like any other; nothing recurses except nesting in the text, which has a limit.
+Every fault of the input is a ParseError with line, column and a caret. Ops go through `Builder.emit`, so types of a
+parsed graph are inferred like those of any other; recursion is limited by `MAX_DEPTH`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ MAX_DEPTH = 64
 """How deep tuples and regions may nest."""
 MAX_RANK = 32
 MAX_BYTES = 2**47
-"""No tensor type is larger: what a 64-bit machine can address."""
+"""The largest tensor type: what a 64-bit machine can address."""
 MAX_CONSTANT_BYTES = 2**30
-"""A constant may be declared with one number, so a short text could ask for any amount of memory."""
+"""The largest constant. One number can stand for all its elements, so a short text could ask for any amount of
+memory."""
 
 _CONSTANTS = {"True": True, "False": False, "None": None, "nan": math.nan, "inf": math.inf}
 
@@ -33,7 +34,7 @@ _CONSTANTS = {"True": True, "False": False, "None": None, "nan": math.nan, "inf"
 def parse_graph(text: str, *, source: str = "<text>", folder: str | Path | None = None) -> Graph:
     """The graph that `text` describes. Raises ParseError.
 
-    `source` is what errors call the text; constants in `file("x.npz", …)` are read from `folder`.
+    `source` names the text in errors; constants in `file("x.npz", …)` are read from `folder`.
     """
     parser = _Parser(text, source, None if folder is None else Path(folder))
     graph = parser.graph()
@@ -130,7 +131,7 @@ class _Parser:
         return graph
 
     def attrs_follow(self) -> bool:
-        """Whether the brace here opens attributes (`{key = …} {`) and not the ops."""
+        """Whether the next brace opens attributes (`{key = …} {`) rather than the ops."""
         after = self.kinds[self.i + 1]
         return (
             after == "}"
@@ -201,7 +202,7 @@ class _Parser:
         except IRError as e:
             self.fail(str(e), at)
         except Exception as e:
-            # Inference may meet attributes of any type here, which nothing else lets through.
+            # A text may give attributes of any type, which inference may not expect.
             self.fail(f"{name}: these attributes do not fit ({e})", at)
         if len(values) != len(results):
             self.fail(f"{name} has {len(values)} result(s), not {len(results)}", at)
@@ -332,8 +333,8 @@ class _Parser:
     # Arrays ----------------------------------------------------------------------------------------------------------
 
     def constant_value(self, declared: TensorType | None) -> Any:
-        """The value of a constant: with its type in front, or of the declared type, or of one that the literal shows
-        (integers i64, numbers with a point f32, True and False bool)."""
+        """The value of a constant, of the type in front of it, else the declared one, else one that the literal implies
+        (integers: i64, numbers with a point: f32, True and False: bool)."""
         if self.kinds[self.i] == "type":
             return self.array(self.type())
         return self.array(declared)
@@ -362,7 +363,7 @@ class _Parser:
         self.fail("expected a number or an array", at)
 
     def stored(self, type_: TensorType, at: int) -> np.ndarray:
-        """`file("net.npz", "c0")`: an array of an archive beside the text."""
+        """`file("net.npz", "c0")`: an array of an archive in the text's folder."""
         self.expect("(")
         file = self.string()
         self.expect(",")
@@ -370,7 +371,7 @@ class _Parser:
         self.expect(")")
         if self.folder is None:
             self.fail("this text has no folder in which to look for the file", at)
-        # Only a name: a graph from elsewhere must not make us open files anywhere.
+        # A plain name only: an untrusted graph must not open files in other folders.
         if Path(file).name != file or "\\" in file or "\0" in file:
             self.fail(f"{file!r} is not the plain name of a file", at)
         try:

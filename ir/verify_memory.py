@@ -1,12 +1,12 @@
-"""What the verifier asks of a graph of level `planned`, whose intermediates have places in one arena.
+"""The verifier's rules for graphs of level `planned`, whose intermediates have places in one arena.
 
 * Every buffer that kernels write lies in the arena, inside its size and aligned, unless it is a result of the graph,
   which has a buffer of its own. Nothing else has an offset.
-* Buffers that live at the same time do not overlap. A buffer lives from the first op that writes it, or a window of
-  it, to the last op that touches it; an op's workspace lives during the op. A result may have the place of an operand
-  that dies in its op where `in_place_pairs` says that the kernel allows it.
-* Operands of a concat that is a view are windows of it, each written once (`ir/windows.py`), and kernels know the
-  strides of what they read and write: `.strides` is what follows from the graph.
+* Buffers that are live at the same time do not overlap. A buffer is live from the first op that writes it, or a window
+  of it, to the last op that reads or writes it; an op's workspace is live during the op. A result may take the place of
+  an operand that its op is the last to read, if the kernel allows it (`in_place_pairs`).
+* Operands of a concat that is a view are windows of it, each written once (`ir/windows.py`), and the `.strides` of
+  each kernel are those that follow from the graph.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Fail = Callable[["Op | None", str], NoReturn]
 
 
 def verify_memory(graph: Graph, fail: Fail) -> None:
-    """Calls `fail(op, problem)` for the first thing that is wrong."""
+    """Calls `fail(op, problem)` for the first fault."""
     try:
         places = windows(graph)
     except IRError as e:
@@ -88,7 +88,7 @@ def _verify_strides(op: Op, strides: tuple[Strides | None, ...], fail: Fail) -> 
 
 
 class _Arena:
-    """The pieces that live now, sorted by offset; they never overlap, so only neighbours need a look."""
+    """The pieces that are live now, sorted by offset. They never overlap, so only neighbours need to be compared."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -96,7 +96,7 @@ class _Arena:
         self.place: dict[Value | Op, tuple[int, int, str]] = {}
 
     def add(self, owner: Value | Op, offset: int, size: int) -> str:
-        """Adds a piece; what is wrong with it, or ''."""
+        """Adds a piece; returns what is wrong with it, or ''."""
         if offset < 0 or offset + size > self.size:
             return f"bytes {offset} to {offset + size} are outside the arena of {self.size}"
         if offset % ALIGNMENT:

@@ -1,15 +1,15 @@
-"""Where in memory the values of a graph lie: in which buffer, from where on, and how far apart their elements are.
+"""The memory of a graph's values: the buffer, the offset, and the strides of each.
 
-Most values are a buffer of their own, row-major. What an op annotated `.kernel = 'view'` gives is never computed:
+Most values have a buffer of their own, row-major. The result of an op annotated `.kernel = 'view'` is never computed:
 
 * a `reshape` renames its operand;
-* a `slice` without steps is a *window* of its operand: some of its elements, as far apart as there;
-* a `concat` is a buffer in which its operands lie side by side. The kernels that make them write there: each operand
-  is a window of it. A concat may be a window of another one;
-* a `transpose` names the elements of its operand by other indices: it is a window of it. Or, with the annotation
-  `.into`, it is a buffer that the kernel of its operand writes, like a concat.
+* a `slice` without steps is a *window* of its operand: some of its elements, with the same strides;
+* a `concat` is a buffer in which its operands lie side by side. Each operand is a window of it, which the operand's
+  kernel writes. A concat may be a window of another one;
+* a `transpose` is a window of its operand, with permuted strides. Or, with the annotation `.into`, it is a buffer that
+  the kernel of its operand writes, like a concat.
 
-The buffer is named by its *root*: the value that fills it as a whole.
+A buffer is identified by its *root*: the value that fills all of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Window(NamedTuple):
     offset: int
     """Elements between the root's first one and this value's."""
     strides: Strides
-    """Elements from one to the next along each axis."""
+    """Elements from one index to the next, along each axis."""
 
 
 def row_major(shape: Sequence[int]) -> Strides:
@@ -39,17 +39,17 @@ def row_major(shape: Sequence[int]) -> Strides:
 
 
 def is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether an array of these strides has no gaps. Along an axis of 1 the stride means nothing."""
+    """Whether an array of these strides has no gaps. The stride of an axis of 1 is ignored."""
     return 0 in shape or all(n == 1 or s == r for n, s, r in zip(shape, strides, row_major(shape), strict=True))
 
 
 def restrided(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> Strides | None:
-    """The strides of the same elements, in the same order, under the shape `new`; None when no strides do that."""
+    """The strides of the same elements, in the same order, in the shape `new`; None if no strides express that."""
     if 0 in shape or is_row_major(shape, strides):
         return row_major(new)
     axes = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
     out: list[int] = []
-    left, step = 1, 1  # of the old axis that is being divided into new ones, the innermost first
+    left, step = 1, 1  # what is left of the old axis that is being split into new ones, innermost first; its stride
     for n in reversed(new):
         if n != 1 and left == 1:
             left, step = axes.pop()
@@ -63,7 +63,7 @@ def restrided(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) 
 
 
 def windows(graph: Graph) -> Mapping[Value, Window]:
-    """Where every value of the graph lies. Raises IRError when an operand of a concat cannot be a window of it."""
+    """The window of every value of the graph. Raises IRError if an operand of a concat cannot be a window of it."""
     source = reshaped(graph)
     found: dict[Value, Window] = {}
     for op in reversed(graph.ops):
@@ -94,7 +94,7 @@ def windows(graph: Graph) -> Mapping[Value, Window]:
 
 
 def reshaped(graph: Graph) -> Mapping[Value, Value]:
-    """Each reshape's result that is a view → what it renames, which is none itself."""
+    """Result of each reshape that is a view → the value that it renames, which is not itself such a reshape."""
     source: dict[Value, Value] = {}
     for op in graph.ops:
         if is_view(op) and op.name == "reshape":
@@ -104,7 +104,7 @@ def reshaped(graph: Graph) -> Mapping[Value, Value]:
 
 
 def parts(op: Op, whole: Window) -> list[Window]:
-    """Where the operands of a concat, or of a transpose, lie when its result lies at `whole`."""
+    """The windows of the operands of a concat, or of a transpose, whose result has the window `whole`."""
     if op.name == "transpose":
         axes = sorted(range(len(whole.strides)), key=lambda k: op.attrs["perm"][k])
         return [whole._replace(strides=tuple(whole.strides[k] for k in axes))]
@@ -116,12 +116,12 @@ def parts(op: Op, whole: Window) -> list[Window]:
 
 
 def transposed(op: Op, whole: Window) -> Window:
-    """Where the result of a transpose lies when its operand lies at `whole`."""
+    """The window of the result of a transpose whose operand has the window `whole`."""
     return whole._replace(strides=tuple(whole.strides[k] for k in op.attrs["perm"]))
 
 
 def sliced(op: Op, whole: Window) -> Window:
-    """Where the result of a slice lies when its operand lies at `whole`."""
+    """The window of the result of a slice whose operand has the window `whole`."""
     if any(step != 1 for step in op.attrs["step"] or ()):
         raise IRError(f"%{op.result.name} is a slice with steps, which is no view")
     skipped = sum(k * s for k, s in zip(op.attrs["start"], whole.strides, strict=True))
@@ -131,7 +131,8 @@ def sliced(op: Op, whole: Window) -> Window:
 def _written_inside(
     graph: Graph, kind: str, window: Window, v: Value, made: Value, found: Mapping[Value, Window]
 ) -> Window:
-    """Where `made` lies, when `v`, a reshape of it or itself, is an operand of what it fills, and lies at `window`."""
+    """The window of `made`, a kernel's result, where `v`, an operand of a concat or transpose that is a buffer, has the
+    window `window`. `v` is `made` or a reshape of it."""
     maker = graph.producers.get(made)
     if maker is None or not (runs_kernel(maker) or is_filled(maker)):
         raise IRError(f"%{v.name} is an operand of a {kind} that is a view, but no kernel writes it")
@@ -144,20 +145,20 @@ def _written_inside(
 
 
 def is_filled(op: Op) -> bool:
-    """Whether the op is a buffer in which its operands lie."""
+    """Whether the op's result is a buffer that the kernels of its operands write."""
     return is_view(op) and (op.name == "concat" or bool(op.attrs.get(".into")))
 
 
 def fills_buffer(v: Value, window: Window) -> bool:
-    """Whether the value is all of its buffer, row-major."""
+    """Whether the value covers all of its buffer, row-major."""
     return v.size == window.root.size and is_row_major(v.shape, window.strides)
 
 
 def result_buffers(graph: Graph, places: Mapping[Value, Window]) -> dict[Value, int]:
-    """Root → index of the graph result (outputs, then updates) whose own buffer it is written to.
+    """Root → index of the graph result (outputs, then updates) into whose buffer kernels write it.
 
-    The first result that is all of what kernels write gets it written in place; any other result with the same root,
-    a window, and any that is an input, a constant or a prepared value, is not in the table and needs a copy.
+    The first result that covers a root which kernels write gets it directly. Other results of the same root, windows,
+    inputs, constants and prepared values are not in the table, and need a copy.
     """
     owners: dict[Value, int] = {}
     for k, v in enumerate(graph.results):
@@ -170,11 +171,11 @@ def result_buffers(graph: Graph, places: Mapping[Value, Window]) -> dict[Value, 
 
 
 def in_place_pairs(op: Op, places: Mapping[Value, Window]) -> list[tuple[Value, Value]]:
-    """(result, root of an operand) pairs where the result may take the operand's memory.
+    """(result, root of an operand) pairs where the result may overwrite the operand.
 
-    True when the kernel reads each element of the operand exactly where it writes that of the result: a body of
-    elementwise primitives, in which the operand has the result's shape and is read by such primitives alone, and
-    under one name (a view may be read at another index than it is written). Both fill their buffers.
+    The kernel must read each element of the operand only at the index at which it writes the result: its body consists
+    of elementwise primitives, the operand has the result's shape, and no other operand is in the same buffer, which
+    might be read at other indices. Both cover their buffers.
     """
     if op.attrs.get(".kernel") != "loops" or op.name != "fused":
         return []
@@ -198,15 +199,15 @@ def in_place_pairs(op: Op, places: Mapping[Value, Window]) -> list[tuple[Value, 
     ]
 
 
-# ---- what kernels are told
+# ---- the strides that kernels know
 
 _PRODUCTS = frozenset({"matmul", "conv", "depthwise", "winograd"})
 
 
 def takes_strides(op: Op, k: int, strides: Sequence[int]) -> bool:
-    """Whether the op's kernel can read operand k, or write result k - len(operands), in these strides.
+    """Whether the op's kernel can read operand k, or write result k - len(operands), with these strides.
 
-    Loops can always. Products want the elements along the last axis to be neighbours, and their weights without gaps.
+    Loops accept any strides. Products need a last axis that is contiguous, and weights without gaps.
     """
     kernel = op.attrs.get(".kernel")
     if kernel in ("loops", "copy"):
@@ -219,7 +220,8 @@ def takes_strides(op: Op, k: int, strides: Sequence[int]) -> bool:
 
 
 def kernel_strides(op: Op, places: Mapping[Value, Window]) -> tuple[Strides | None, ...]:
-    """What `.strides` says of an op with a kernel: for each operand, then each result, its strides; None: row-major.
+    """The annotation `.strides` of an op with a kernel: the strides of each operand, then of each result, or None for
+    row-major.
 
     Empty when all of them are."""
     values = (*op.operands, *op.results)

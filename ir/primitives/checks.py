@@ -68,17 +68,17 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 
 
 def broadcast(*types: TensorType) -> tuple[int, ...]:
-    """The shape that elementwise operands have together."""
+    """The common shape of elementwise operands, broadcast as in NumPy."""
     first = types[0].shape
     return first if all(t.shape == first for t in types) else broadcast_shapes(*(t.shape for t in types))
 
 
 def window_extent(what: str, n: int, k: int, stride: int, low: int, high: int, dilation: int, inner: int = 1) -> int:
-    """How often a window of `k` taps fits along an axis of `n` elements.
+    """The number of positions of a window of `k` taps along an axis of `n` elements.
 
-    The axis has `inner` - 1 zeros between its elements, then `low` and `high` elements of padding at its ends (negative
-    ones crop); taps are `dilation` apart and the window moves by `stride`. Where but one element is missing it fits no
-    times, as a window of 1 does along an empty axis; IRError where more are.
+    The axis has `inner` - 1 zeros between its elements, and `low` and `high` elements of padding at its ends (negative
+    ones crop); taps are `dilation` apart and the window moves by `stride`. If the window is one element too long, there
+    are 0 positions (as for a window of 1 on an empty axis); IRError if it is longer than that.
     """
     padded = (n - 1) * inner + 1 if n else 0
     padded += low + high

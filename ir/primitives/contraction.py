@@ -55,7 +55,7 @@ def _tuples(pair: AxisPair) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 @lru_cache(maxsize=4096)
 def _plan(a: tuple[int, ...], b: tuple[int, ...], contract: Any, batch: Any) -> tuple[Any, ...]:
-    """How to make it a batched matrix product: (permutation and shape of a, of b, result shape)."""
+    """How to compute it as a batched matrix product: (permutation and shape of a, of b, result shape)."""
     free_a, free_b = free_axes(len(a), contract[0], batch[0]), free_axes(len(b), contract[1], batch[1])
     batch_shape = tuple(a[k] for k in batch[0])
     rows, columns = math.prod(a[k] for k in free_a), math.prod(b[k] for k in free_b)

@@ -14,8 +14,8 @@ are 0. The condition, an optional second region, gives a bool[].
 
 `branch(condition: bool[], captured…) (then, otherwise)`: the results of one region; both take the captured operands.
 
-Codegen runs a body as a graph of its own, planned and called in a loop (or behind a conditional jump): what it carries
-lives in two buffers that change roles, rows are read and written in place.
+Codegen lowers a region as a graph of its own, which is called in a loop (or after a conditional jump). Carried values
+have two buffers, which swap roles after each iteration; rows are read and written in place.
 """
 
 from __future__ import annotations

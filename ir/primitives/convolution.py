@@ -1,7 +1,7 @@
 """`conv`: correlation in any number of spatial axes, with padding, strides, dilations and groups.
 
-The gradients of a convolution are convolutions again: kernel dilation and stride, input dilation, negative padding
-and free layouts are what that takes. Result position r along a spatial axis sums, over taps k,
+Dilation, input dilation, negative padding and free layouts are general enough that the gradients of a convolution are
+convolutions as well. Result position r along a spatial axis sums, over taps k,
 
     x[(r * stride + k * dilation - low) / input_dilation] * w[k]
 
@@ -32,7 +32,7 @@ Index = Any
 
 
 class Layout(NamedTuple):
-    """Where the axes of input, weight and result are, from letters such as ('NC01', 'OI01', 'NC01')."""
+    """The axes of input, weight and result by meaning, parsed from letters such as ('NC01', 'OI01', 'NC01')."""
 
     input: tuple[int, ...]  # axes of N, C, then spatial 0, 1, …
     weight: tuple[int, ...]  # axes of O, I, then spatial

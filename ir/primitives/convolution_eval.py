@@ -3,8 +3,8 @@
 A strided view of the padded input holds, for every result position, the elements under the window. Copied so that
 each position is a column ("im2col"), the convolution is one matrix product per group and image.
 
-What a window has outside of the input is no term of its sum. To add it as zeros is the same unless a weight is infinite
-or not a number; then the sum is made tap by tap, without them.
+Taps outside of the input are no terms of the sum. Padding with zeros gives the same result unless a weight is infinite
+or NaN (0 · inf is NaN); then the sum is computed tap by tap, over the inside alone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def evaluate(
         y = _depthwise(x.repeat(per_channel, 1) if per_channel > 1 else x, w, out, stride, dilation)
     else:
         y = _by_columns(x, w, out, stride, dilation, groups)
-    # From N, C, spatial to the places that the result's layout gives them.
+    # From N, C, spatial to the result's layout.
     y = y.transpose(sorted(range(y.ndim), key=lambda k: axes.result[k]))
     return y.astype(dtype.numpy, copy=False)
 
@@ -88,7 +88,7 @@ def _pointwise(x: np.ndarray, w: np.ndarray, groups: int) -> np.ndarray:
 
 
 def _windows(x: np.ndarray, taps: Sequence[int], out: Sequence[int], stride: Any, dilation: Any) -> np.ndarray:
-    """A view of (batch, channels, *taps, *out) into padded `x`."""
+    """A view [batch, channels, *taps, *out] of padded `x`."""
     steps = x.strides[2:]
     strides = (*x.strides[:2], *(s * d for s, d in zip(steps, dilation)), *(s * k for s, k in zip(steps, stride)))
     return as_strided(x, (*x.shape[:2], *taps, *out), strides, writeable=False)
@@ -128,7 +128,7 @@ def _by_taps(
     dilation: Sequence[int],
     groups: int,
 ) -> np.ndarray:
-    """The sum of one product per tap, each only where `there`, of the spatial shape of `x`, holds."""
+    """The sum of one product per tap, restricted to elements of `x` where `there`, of its spatial shape, is True."""
     windows, inside = (_windows(v, w.shape[2:], out, stride, dilation) for v in (x, there))
     y = np.zeros((x.shape[0], w.shape[0], *out), x.dtype)
     for tap in itertools.product(*map(range, w.shape[2:])):
@@ -148,7 +148,7 @@ def _by_columns(
         return y
     filters = w.reshape(groups, width, terms)
     windows = _windows(x, taps, out, stride, dilation)
-    # The first spatial axis is cut so that the columns stay small.
+    # The first spatial axis is processed in pieces, so that the column buffer stays small.
     rows, inner = (out[0], math.prod(out[1:])) if out else (1, 1)
     step = max(1, min(rows, _COLUMNS // (terms * inner)))
     for image, group in itertools.product(range(n), range(groups)):

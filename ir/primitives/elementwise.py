@@ -100,7 +100,7 @@ def _round(x: np.ndarray) -> np.ndarray:
 
 
 def _or_identity(float_eval: Function) -> Function:
-    """For roundings: integers are whole already."""
+    """`eval` of a rounding function, which leaves integers unchanged."""
     return lambda x: x if x.dtype.kind in "iu" else float_eval(x)
 
 
@@ -129,7 +129,7 @@ def _pow(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.power(a, b)
     zero, one = a.dtype.type(0), a.dtype.type(1)
     y = np.power(a, np.maximum(b, zero))
-    # 1 / a**-b truncated toward 0: what is left of a negative exponent is the sign of a unit base.
+    # A negative exponent gives 1 / a**-b truncated toward 0, which is 0 unless the base is 1 or -1.
     unit = np.where(a == 1, one, np.where(a == -1, np.where(b & one, -one, one), zero))
     return np.where(b < 0, unit, y)
 
@@ -273,12 +273,12 @@ def _eval_cast(x: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 def saturating(x: np.ndarray, target: np.dtype) -> np.ndarray:
-    """Float to integer: truncated toward 0; what does not fit becomes the nearest that does, NaN 0."""
-    if x.dtype.num in _NARROW:  # the bounds of i32 are no float16
+    """Converts floats to integers: truncates toward 0, clips to the type's range, and maps NaN to 0."""
+    if x.dtype.num in _NARROW:  # float16 cannot represent the bounds of i32
         x = x.astype(_F32)
     info = np.iinfo(target)
     low, high = float(info.min) - 1, float(info.max) + 1  # of 32 and 64 bits: rounded, still not below min - 1
-    if x.size == 0 or (x.min() > low and x.max() < high):  # false, too, when there is a NaN
+    if x.size == 0 or (x.min() > low and x.max() < high):  # also false if there is a NaN
         return x.astype(target)
     inside = np.where((x > low) & (x < high), x, x.dtype.type(0)).astype(target)
     return np.where(x <= low, target.type(info.min), np.where(x >= high, target.type(info.max), inside))

@@ -15,7 +15,7 @@ Index = Any
 
 
 def _clipped(s: Any, value: Any, n: int) -> Any:
-    """The index that integer scalar `value` means along an axis of `n` when out-of-range ones go to the ends."""
+    """Integer scalar `value` as an index along an axis of `n`, clipped to the ends."""
     wide = s.cast(value, I64)
     return s.to_index(s.maximum(s.minimum(wide, s.constant(n - 1, I64)), s.constant(0, I64)))
 
@@ -133,7 +133,7 @@ def _infer_sort(x: TensorType, axis: Any, descending: Any) -> tuple[TensorType, 
 def _eval_sort(x: np.ndarray, axis: int, descending: bool) -> tuple[np.ndarray, np.ndarray]:
     key = x.astype(np.float32) if x.dtype.kind == "V" else x
     if descending:
-        # The reverse of a stable ascending sort of the reversed axis: equals stay in order, NaN comes first.
+        # Reversing a stable ascending sort of the reversed axis keeps equal elements in order, and puts NaN first.
         order = np.argsort(np.flip(key, axis), axis, kind="stable")
         order = np.flip(x.shape[axis] - 1 - order, axis)
     else:

@@ -1,10 +1,10 @@
-"""What compiled code cannot do by itself: to call functions of the host's Python, and to raise an error.
+"""Primitives for what needs the host's Python: calling its functions, and raising an error.
 
-`host_call(x…) {function = "custom", arguments = (("scale", "2"),), types = (f32[2],)}` gives what the function of that
-name in `FUNCTIONS` computes. It is the only primitive that runs Python each time it is reached.
+`host_call(x…) {function = "custom", arguments = (("scale", "2"),), types = (f32[2],)}` returns the results of the
+function of that name in `FUNCTIONS`. It is the only primitive that runs Python each time it is executed.
 
-`check_index(idx) {sizes = (3, 4)}` gives indices idx[axis, …] with those below 0 counted from the end, and raises an
-error if one is out of bounds. Only then does it run Python.
+`check_index(idx) {sizes = (3, 4)}` returns the indices idx[axis, …], with negative ones counted from the end, and
+raises an error if one is out of bounds. Only then does it run Python.
 
 Codegen gives both a kernel that calls back (`runtime/host.py`), where this module's `eval` is run.
 """
@@ -23,7 +23,8 @@ from gluonjit.ir.types import IRError, TensorType, type_of
 Function = Callable[[Sequence[np.ndarray], Mapping[str, str]], Sequence[np.ndarray]]
 
 FUNCTIONS: dict[str, Function] = {}
-"""Results from operands, which it may keep but not change, and from arguments. A front end adds its own."""
+"""Functions from operands and arguments to results; they may keep operands but not modify them. A front end adds its
+own."""
 
 ERRORS: dict[str, Callable[[int, int, int], Exception]] = {
     "IndexError": lambda index, axis, size: IndexError(

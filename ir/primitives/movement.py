@@ -138,7 +138,7 @@ def check_window(x: TensorType, start: Sequence[int], size: Sequence[int], step:
 def _slices(start: Sequence[int], size: Sequence[int], step: Sequence[int] | None) -> tuple[slice, ...]:
     if step is None:
         return tuple(slice(a, a + n) for a, n in zip(start, size, strict=True))
-    # The end is one past the last element: past the array it would say nothing about `size`.
+    # The end is one past the last element: NumPy clips a later end, which would hide that `size` does not fit.
     return tuple(slice(a, a + (n - 1) * k + 1 if n else a, k) for a, n, k in zip(start, size, step, strict=True))
 
 
@@ -241,7 +241,7 @@ def _element_concat(s: Any, i: Index, *xs: Any, axis: int) -> Any:
         index = (*i[:axis], i[axis] + -start if start else i[axis], *i[axis + 1 :])
         if end - start == sum(x.type.shape[axis] for x in xs):
             return x(index)
-        # Every part is guarded, the last one too: `otherwise` is computed in any case, so it must not load.
+        # Every part is guarded, even the last one: `otherwise` is always computed, so it must not load.
         result = s.guarded(s.in_range(i[axis], start, end), lambda x=x, index=index: x(index), result)
     return result
 

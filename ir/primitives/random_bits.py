@@ -33,7 +33,7 @@ def philox(counter: Sequence[Any], key: Sequence[int]) -> list[np.ndarray]:
     keys = [[np.uint64((k + r * w) & _MASK) for k, w in zip(key, WEYL)] for r in range(ROUNDS)]
     m0, m1 = (np.uint64(m) for m in MULTIPLIERS)
     low, half = np.uint64(_MASK), np.uint64(32)
-    for k0, k1 in keys[:2]:  # after which no word is a single number any more
+    for k0, k1 in keys[:2]:  # after two rounds, all words are arrays
         p0, p1 = c0 * m0, c2 * m1
         c0, c1, c2, c3 = (p1 >> half) ^ (c1 ^ k0), p1 & low, (p0 >> half) ^ (c3 ^ k1), p0 & low
     words = [np.array(np.broadcast_to(c, np.shape(c0))) for c in (c0, c1, c2, c3)]
@@ -81,7 +81,7 @@ def _eval(key: np.ndarray, shape: Sequence[int], dtype: Any, stream: int) -> np.
 
 
 def _element(s: Any, i: Any, key: Any, shape: Sequence[int], dtype: Any, stream: int) -> Any:
-    """The same over a handler: 32-bit words live in i64, whose products and logical shifts are those of u64."""
+    """`_eval` over a handler: 32-bit words are held in i64, whose products and logical shifts are those of u64."""
     both, xor = getattr(s, "and"), s.xor
     mask, half = s.constant(_MASK, I64), s.constant(32, I64)
 

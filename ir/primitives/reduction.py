@@ -30,7 +30,7 @@ def accumulator(dtype: DType) -> DType:
 
 
 def identity(op: str, dtype: DType) -> float | int | bool:
-    """What a reduction gives for no elements."""
+    """The result of a reduction over no elements."""
     if op in ("max", "min"):
         if dtype.is_float:
             return -np.inf if op == "max" else np.inf
@@ -49,7 +49,7 @@ def _infer_reduce(x: TensorType, op: Any, axes: Any) -> TensorType:
     return x.with_shape(tuple(n for axis, n in enumerate(x.shape) if axis not in axes))
 
 
-_RUN = 512  # terms; longer sums along other axes than the last are made of sums of runs
+_RUN = 512  # terms; longer sums along axes other than the last are split into runs of this length
 
 
 def _eval_reduce(x: np.ndarray, op: str, axes: Sequence[int]) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""Special functions on float32 and float64 arrays, which NumPy lacks.
+"""Special functions on float32 and float64 arrays that NumPy lacks.
 
-Relative errors against exact values: erf 1e-7 (float32, computed in it) and 1e-15 (float64); erfinv 1e-15; lgamma and
+Relative errors against exact values: erf 1e-7 (float32, without float64) and 1e-15 (float64); erfinv 1e-15; lgamma and
 digamma 1e-14 away from their zeros, near which the *absolute* error is 1e-14. The latter three are computed in
 float64 for both types. Arrays have at least one axis.
 """
@@ -37,7 +37,7 @@ def _horner(coefficients: Sequence[float], x: np.ndarray) -> np.ndarray:
 
 
 # erf ------------------------------------------------------------------------------------------------------------------
-# The polynomials are minimax or Chebyshev fits made with 50 digits; the remark says what, where, and the fit's error.
+# The polynomials are minimax or Chebyshev fits made with 50 digits; comments give function, range and error of the fit.
 
 # erf(x) / x as P(x²) / Q(x²) for |x| <= 3.95, beyond which erf is 1 in float32: 2e-8 relative.
 _ERF_P = (1.128379146, 0.1913290646, 0.05284469209, 0.003798301775, 0.000284405007, 2.02679e-06)

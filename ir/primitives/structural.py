@@ -1,4 +1,4 @@
-"""Primitives that make values out of nothing, and the one that holds a region."""
+"""Primitives without operands (`constant`, `iota`), and those that hold a region (`fused`, `prepare`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _infer_iota(shape: Any, axis: Any, dtype: Any) -> TensorType:
 def _eval_iota(shape: tuple[int, ...], axis: int, dtype: Any) -> np.ndarray:
     along = [1] * len(shape)
     along[axis] = -1
-    line = np.arange(shape[axis]).astype(as_dtype(dtype).numpy)  # wraps where a small integer type ends
+    line = np.arange(shape[axis]).astype(as_dtype(dtype).numpy)  # small integer types wrap
     return np.broadcast_to(line.reshape(along), shape)
 
 

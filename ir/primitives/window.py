@@ -1,4 +1,4 @@
-"""`reduce_window`: the reduction of every position of a sliding window (pooling without its average)."""
+"""`reduce_window`: reduces every position of a sliding window, as pooling does; averages divide afterwards."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def _eval(
     high: Sequence[int],
     dilation: Sequence[int] | None,
 ) -> np.ndarray:
-    """One axis after the other, one tap after the other, on whole slices: k + k operations for a window of k by k."""
+    """Reduces one axis after the other, tap by tap, on whole slices: 2 k operations for a window of k × k."""
     dtype = dtype_of(x)
     wide = accumulator(dtype)
     y = x.astype(wide.numpy, copy=False)
     ufunc = _UFUNCS[op]
     nothing = wide.numpy.type(identity(op, wide))
     spacing = dilation or (1,) * x.ndim
-    # Axes that shrink most come first: the others then have less to do.
+    # Axes that shrink most come first, so that the others have fewer elements to reduce.
     for axis in sorted(range(x.ndim), key=lambda k: -stride[k]):
         taps, step, apart = window[axis], stride[axis], spacing[axis]
         if (taps, step, low[axis], high[axis]) != (1, 1, 0, 0):
@@ -69,7 +69,7 @@ def _along(
     out: np.ndarray | None = None
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     for tap in range(taps):
-        # Result r reads x[r * step + shift], where that is inside.
+        # Result r reads x[r * step + shift], if that is inside of x.
         shift = tap * apart - low
         first = max(0, -(shift // step))
         last = min(count, (n - 1 - shift) // step + 1)
