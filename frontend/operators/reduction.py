@@ -65,11 +65,9 @@ def _mean(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
     own = dtype_of(x)
     if own is BOOL:
         return _reduce(b, x, "sum", gone)
-    total = _reduce(b, widened(b, x), "sum", gone)
-    # Of integers, the sum wraps as `sum` does, and the quotient is truncated. Their count may be more than the type can
-    # say. Of nothing, the mean is 0 / 0.
-    if own.is_integer:
-        total = b.cast(total, dtype=I64)
+    # Neither the sum of many integers nor their count fits into a narrow type. Their quotient is truncated. The mean of
+    # no elements is 0 / 0.
+    total = _reduce(b, b.cast(x, dtype=I64) if own.is_integer else widened(b, x), "sum", gone)
     count = b.constant(math.prod(x.shape[axis] for axis in gone), dtype_of(total))
     return narrowed(b, b.div(total, count), own)
 
