@@ -14,10 +14,11 @@ from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend
 from gluonjit.execution.interpreted import interpreted, is_tiny
 from gluonjit.execution.session import Monitor, Session, overwrite
-from gluonjit.ir.types import F32, TensorType, type_of
+from gluonjit.ir.types import F32, IRError, TensorType, type_of
 from gluonjit.ir.types import dtype as ir_dtype
 from gluonjit.language import late
 from gluonjit.language.modes import no_gradients
+from gluonjit.language.source import quote
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol.dtypes import solve_types
 from gluonjit.symbol.graph import Entry, Node, post_order, variables
@@ -269,7 +270,10 @@ def simple_bind(symbol: Any, ctx: Any, grad_req: Any, type_dict: Any, shapes: Ma
     types = solve_variables(symbol, type_dict or {}, shapes)
 
     def zeros(node: Node) -> Any:
-        return ndarray.zeros(types[node.name].shape, ctx, types[node.name].dtype.numpy)
+        try:
+            return ndarray.zeros(types[node.name].shape, ctx, types[node.name].dtype.numpy)
+        except MXNetError as e:
+            raise _refused(symbol, node, shapes, f"there is not enough memory for {types[node.name]}") from e
 
     return Executor(symbol, ctx, [zeros(n) for n in arguments], [zeros(n) for n in aux], set(shapes))
 
@@ -287,8 +291,7 @@ def solve_variables(symbol: Any, types: Mapping[str, Any], shapes: Mapping[str, 
     try:
         table = solve_shapes(heads, known)
     except MXNetError as e:
-        listed = "".join(f"{k}: {v}\n" for k, v in shapes.items())
-        raise RuntimeError(f"simple_bind error. Arguments:\n{listed}{e}") from e
+        raise RuntimeError(f"simple_bind error. Arguments:\n{_listed(shapes)}{e}") from e
     open_ = [n for n in by_name.values() if not is_complete(table[n, 0])]
     if open_:
         listed = ", ".join(f"{n.name}: {bracketed(table[n, 0])}" for n in open_)
@@ -297,7 +300,28 @@ def solve_variables(symbol: Any, types: Mapping[str, Any], shapes: Mapping[str, 
             f"dimensions). Please consider providing them as inputs:\n{listed}"
         )
     dtypes = solve_types(heads, given)
-    return {name: TensorType(dtypes[n, 0] or F32, table[n, 0] or ()) for name, n in by_name.items()}
+    found = {}
+    for name, n in by_name.items():
+        try:
+            found[name] = TensorType(dtypes[n, 0] or F32, table[n, 0] or ())
+        except IRError as e:
+            raise _refused(symbol, n, shapes, str(e)) from e
+    return found
+
+
+def _refused(symbol: Any, variable: Node, shapes: Mapping[str, Any], why: str) -> RuntimeError:
+    """An error about a variable's array, which names the operator that reads it first."""
+    readers = (n for n in post_order(symbol._heads) if n.op and any(v is variable for v, _ in n.inputs))
+    reader = next(readers, None)
+    of = f" of {reader.name}: {reader.op.name}" if reader is not None and reader.op is not None else ""
+    place = quote(reader.loc) if reader is not None else ""
+    return RuntimeError(
+        f"simple_bind error. Arguments:\n{_listed(shapes)}Error in argument {variable.name}{of}: {why}{place}"
+    )
+
+
+def _listed(shapes: Mapping[str, Any]) -> str:
+    return "".join(f"{k}: {v}\n" for k, v in shapes.items())
 
 
 late.executor_class.provide(lambda: Executor)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import errno
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gluonjit.base import MXNetError
 from gluonjit.execution.monitored import run_monitored
 from gluonjit.ir.graph import Graph
 from gluonjit.language import rng
+from gluonjit.language.source import quote
 from gluonjit.ndarray import NDArray
 from gluonjit.runtime.backend import Backend
 from gluonjit.runtime.executable import Executable
@@ -87,13 +90,31 @@ class Session:
         """
         if monitor is not None:
             run_monitored(self.graph, inputs.elements, monitor.callback, monitor.inputs_too, monitor.as_bound)
-        if release is not None and isinstance(self.callee, Executable):
-            outputs, updates = self.callee.run(inputs.elements, inputs.versions, release)
-        else:
-            outputs, updates = self.callee.run(inputs.elements, inputs.versions)
+        try:
+            if release is not None and isinstance(self.callee, Executable):
+                outputs, updates = self.callee.run(inputs.elements, inputs.versions, release)
+            else:
+                outputs, updates = self.callee.run(inputs.elements, inputs.versions)
+        except (MemoryError, OSError) as e:  # mmap says the latter
+            if (
+                isinstance(e, OSError)
+                and e.errno != errno.ENOMEM
+                or any(getattr(op.definition, "host", "") for op in self.graph.ops)
+            ):
+                raise
+            raise self._out_of_memory() from None
         for k, new in zip(self.written, updates, strict=True):
             overwrite(inputs.arrays[k], new)
         return outputs
+
+    def _out_of_memory(self) -> MXNetError:
+        """An error about the operator with the largest result: that is what there was no room for, most likely."""
+        largest = max(self.graph.ops, key=lambda op: max((v.type.nbytes for v in op.results), default=0))
+        operands, results = (", ".join(str(v.type) for v in of) for of in (largest.operands, largest.results))
+        return MXNetError(
+            f"Error in operator {largest.name.removeprefix('mx.')}({operands}): "
+            f"there is not enough memory; its result is {results}{quote(largest.loc)}"
+        )
 
 
 def overwrite(array: NDArray, elements: np.ndarray) -> None:

@@ -18,7 +18,7 @@ from gluonjit.language.modes import modes
 from gluonjit.language.running import running
 from gluonjit.language.source import quote, user_loc
 from gluonjit.ndarray.ndarray import EAGER, NDArray
-from gluonjit.operators.registry import Operator, OperatorError, cache_key
+from gluonjit.operators.registry import UNFORESEEN, Operator, OperatorError, cache_key, unforeseen
 from gluonjit.runtime.eager import quiet
 from gluonjit.runtime.storage import Storage
 
@@ -91,6 +91,10 @@ def invoke(
             results = op.expand(EAGER[modes.training], *arrays, **call.attrs)
     except (MXNetError, IRError) as e:
         raise _located(op, arrays, e) from None
+    except UNFORESEEN as e:
+        if op.host:  # the user's own code
+            raise
+        raise _located(op, arrays, unforeseen(e, call.attrs)) from None
 
     if results.__class__ is tuple or results.__class__ is list:
         results = list(results[: call.visible])
@@ -112,7 +116,10 @@ def invoke(
     for k, result in enumerate(results):
         others = [*arrays, *results[:k]] if k else arrays
         if result.__class__ is not np.ndarray or result.flags.num & _FRESH != _FRESH:
-            result = _own(result, others)
+            try:
+                result = _own(result, others)
+            except UNFORESEEN as e:  # as MemoryError: it was one element, repeated
+                raise _located(op, arrays, unforeseen(e, call.attrs)) from None
         else:
             for other in others:
                 if other is result:

@@ -116,6 +116,15 @@ def integer(default: Any = REQUIRED, *, low: float | None = None, high: float | 
     return Attr("int", _int, default, low=low, high=high, doc=doc)
 
 
+MOST_COUNTED = 1 << 16
+
+
+def counted(default: Any = REQUIRED, *, low: int = 1, doc: str = "") -> Attr:
+    """How many inputs or results an operator has, or graphs' arrays. Each gets a name, so a file must not ask for any
+    number of them: at most `MOST_COUNTED`."""
+    return integer(default, low=low, high=MOST_COUNTED, doc=doc)
+
+
 def number(default: Any = REQUIRED, *, low: float | None = None, high: float | None = None, doc: str = "") -> Attr:
     return Attr("float", _float, default, low=low, high=high, doc=doc)
 

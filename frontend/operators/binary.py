@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gluonjit.ir.types import BOOL, F64, I64, dtype_of
-from gluonjit.operators.attributes import boolean, integer, number
+from gluonjit.operators.attributes import boolean, counted, number
 from gluonjit.operators.registry import operator
 from gluonjit.operators.support import require_numeric, require_same_dtype, require_same_shape
 from gluonjit.operators.support import scalar as constant_scalar
@@ -151,7 +151,7 @@ def power_scalar(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
     "add_n",
     aliases=("ElementWiseSum",),
     variadic=True,
-    attrs={"num_args": integer(low=1)},
+    attrs={"num_args": counted()},
     same_shape=True,
 )
 def add_n(b: Any, *args: Any, num_args: int) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.types import BOOL, DType, dtype_of
-from gluonjit.operators.attributes import boolean, dtype, enum, integer, number
+from gluonjit.operators.attributes import boolean, counted, dtype, enum, number
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import (
     Shapes,
@@ -39,7 +39,7 @@ def amp_cast(b: Any, data: Any, *, dtype: DType) -> Any:
     "amp_multicast",
     variadic=True,
     inputs=lambda attrs: tuple(f"data_{k}" for k in range(attrs["num_outputs"])),
-    attrs={"num_outputs": integer(low=1), "cast_narrow": boolean(False, doc="to the narrowest type, not the widest")},
+    attrs={"num_outputs": counted(), "cast_narrow": boolean(False, doc="to the narrowest type, not the widest")},
     outputs=lambda attrs: tuple(f"output{k}" for k in range(attrs["num_outputs"])),
 )
 def amp_multicast(b: Any, *data: Any, num_outputs: int, cast_narrow: bool) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gluonjit.ir.types import F32, U8, dtype_of
-from gluonjit.operators.attributes import boolean, integer, number
+from gluonjit.operators.attributes import boolean, counted, number
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import Shapes, merge, require_float, require_numeric, require_same_dtype
 
@@ -43,7 +43,7 @@ def _arrays(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     "multi_all_finite",
     variadic=True,
     inputs=_arrays,
-    attrs={"num_arrays": integer(1, low=1, high=1 << 16), **_INIT},
+    attrs={"num_arrays": counted(1), **_INIT},
 )
 def multi_all_finite(b: Any, *data: Any, num_arrays: int, init_output: bool) -> Any:
     """1 if no element of any array is infinite or NaN, else 0"""
@@ -51,7 +51,7 @@ def multi_all_finite(b: Any, *data: Any, num_arrays: int, init_output: bool) -> 
     return _finite(b, data, init_output)
 
 
-@operator("multi_sum_sq", variadic=True, inputs=_arrays, attrs={"num_arrays": integer(low=1, high=1 << 16)})
+@operator("multi_sum_sq", variadic=True, inputs=_arrays, attrs={"num_arrays": counted()})
 def multi_sum_sq(b: Any, *data: Any, num_arrays: int) -> Any:
     """The sum of squares of each array, as a float32 vector with an element per array"""
     sums = []

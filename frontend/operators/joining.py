@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gluonjit.ir.types import dtype_of
-from gluonjit.operators.attributes import boolean, integer, shape
+from gluonjit.operators.attributes import boolean, counted, integer, shape
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import Shapes, axis_in, merge, require_same_dtype, shape_text, type_name
 
@@ -51,7 +51,7 @@ def _infer_concat_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shap
     "Concat",
     aliases=("concat",),
     variadic=True,
-    attrs={"num_args": integer(low=1), "dim": integer(1, doc="the axis to join along")},
+    attrs={"num_args": counted(), "dim": integer(1, doc="the axis to join along")},
     complete=_concat_complete,
     infer_inputs=_infer_concat_inputs,
 )
@@ -85,7 +85,7 @@ def _infer_rnn_param_concat_inputs(attrs: Mapping[str, Any], inputs: Shapes, out
 @operator(
     "_rnn_param_concat",
     variadic=True,
-    attrs={"num_args": integer(low=1), "dim": integer(1)},
+    attrs={"num_args": counted(), "dim": integer(1)},
     infer_inputs=_infer_rnn_param_concat_inputs,
 )
 def rnn_param_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
@@ -114,7 +114,7 @@ def _infer_stack_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
 @operator(
     "stack",
     variadic=True,
-    attrs={"axis": integer(0, doc="where the new axis goes"), "num_args": integer(low=1)},
+    attrs={"axis": integer(0, doc="where the new axis goes"), "num_args": counted()},
     complete=_alike,
     infer_inputs=_infer_stack_inputs,
 )
@@ -173,7 +173,7 @@ def _infer_split_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
 @operator(
     "SliceChannel",
     aliases=("split",),
-    attrs={"num_outputs": integer(low=1), "axis": integer(1), "squeeze_axis": boolean(False)},
+    attrs={"num_outputs": counted(), "axis": integer(1), "squeeze_axis": boolean(False)},
     outputs=lambda attrs: tuple(f"output{k}" for k in range(attrs["num_outputs"])),
     infer_inputs=_infer_split_inputs,
 )
@@ -205,7 +205,7 @@ def _part_count(attrs: Mapping[str, Any]) -> int:
         "indices": shape(doc="where each part starts; the first entry must be 0"),
         "axis": integer(1),
         "squeeze_axis": boolean(False),
-        "sections": integer(0, low=0, doc="number of equal parts, instead of indices"),
+        "sections": counted(0, low=0, doc="number of equal parts, instead of indices"),
     },
     outputs=lambda attrs: (
         ("output",) if _part_count(attrs) == 1 else tuple(f"output{k}" for k in range(_part_count(attrs)))

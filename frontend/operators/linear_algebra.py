@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gluonjit.ir.types import F32, F64, I64, dtype_of
-from gluonjit.operators.attributes import boolean, enum, integer, number, optional
+from gluonjit.operators.attributes import boolean, counted, enum, integer, number, optional
 from gluonjit.operators.creation import diagonal, from_diagonal
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import axis_in, require_numeric, require_same_dtype, scalar, shape_text
@@ -71,7 +71,7 @@ def batch_dot(b: Any, lhs: Any, rhs: Any, *, transpose_a: bool, transpose_b: boo
     return _matmul(b, lhs, rhs, transpose_a, transpose_b)
 
 
-@operator("khatri_rao", inputs=("args",), variadic=True, attrs={"num_args": integer(low=1)})
+@operator("khatri_rao", inputs=("args",), variadic=True, attrs={"num_args": counted()})
 def khatri_rao(b: Any, *args: Any, num_args: int) -> Any:
     """Column by column, the Kronecker product of matrices with equally many columns"""
     require_same_dtype(*args)

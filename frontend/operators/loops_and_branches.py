@@ -16,7 +16,7 @@ from typing import Any
 from gluonjit.ir.graph import RNG_KEY, Builder, Graph, Loc, Value
 from gluonjit.ir.primitives.control_flow import INDEX
 from gluonjit.ir.types import BOOL, I64, TensorType
-from gluonjit.operators.attributes import integer, shape
+from gluonjit.operators.attributes import counted, integer, shape
 from gluonjit.operators.registry import Operator, OperatorError, operator
 from gluonjit.operators.support import Shapes, merge
 
@@ -59,7 +59,7 @@ def _declare(name: str, doc: str, **kwargs: Any) -> None:
         raise OperatorError(f"{name} holds graphs: call mx.nd.contrib.{name[1:]} or mx.sym.contrib.{name[1:]}")
 
     expand.__doc__ = doc
-    attrs = {"num_args": integer(low=kwargs.get("graphs", 1)), **kwargs.pop("attrs"), "num_outputs": integer(low=0)}
+    attrs = {"num_args": counted(low=kwargs.get("graphs", 1)), **kwargs.pop("attrs"), "num_outputs": counted(low=0)}
     declare = operator(
         name, kind=ControlFlow, variadic=True, attrs=attrs, outputs=_outputs, streams=lambda a, training: 1, **kwargs
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gluonjit.operators.attributes import integer, shape, string
+from gluonjit.operators.attributes import counted, integer, shape, string
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import axis_in, require_float, require_same_dtype, shape_text
 
@@ -155,7 +155,7 @@ def _summed(b: Any, x: Any, term: str, keep: set[str]) -> Term:
 @operator(
     "_npi_einsum",
     variadic=True,
-    attrs={"num_args": integer(low=1), "subscripts": string(""), "optimize": integer(0)},
+    attrs={"num_args": counted(), "subscripts": string(""), "optimize": integer(0)},
 )
 def einsum(b: Any, *data: Any, num_args: int, subscripts: str, optimize: int) -> Any:
     """Sums of products by Einstein's convention: `ij,jk->ik` is a matrix product"""

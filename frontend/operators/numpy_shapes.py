@@ -10,7 +10,18 @@ import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED
 from gluonjit.ir.types import I64, dtype_of
-from gluonjit.operators.attributes import Attr, boolean, enum, integer, literal, number, optional, shape, string
+from gluonjit.operators.attributes import (
+    Attr,
+    boolean,
+    counted,
+    enum,
+    integer,
+    literal,
+    number,
+    optional,
+    shape,
+    string,
+)
 from gluonjit.operators.creation import diag as legacy_diag
 from gluonjit.operators.joining import concat, part, split_v2
 from gluonjit.operators.registry import OperatorError, Shape, operator
@@ -163,7 +174,7 @@ def _declare_join(
         return _join(b, parts, axis(len(parts[0].shape)))
 
     expand.__doc__ = doc
-    attrs = {"num_args": integer(low=1)}
+    attrs = {"num_args": counted()}
     if dim is None:
         operator(f"_npi_{name}", variadic=True, attrs=attrs)(expand)
     else:
@@ -183,7 +194,7 @@ _declare_join("dstack", "The inputs one behind the other", lambda b, x: _at_leas
 _declare_join("column_stack", "The inputs side by side; vectors are columns", _column, lambda rank: 1)
 
 
-@operator("_npi_stack", variadic=True, attrs={"axis": integer(0), "num_args": integer(low=1)})
+@operator("_npi_stack", variadic=True, attrs={"axis": integer(0), "num_args": counted()})
 def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
     """The inputs, of one shape, side by side along a new axis"""
     require_same_dtype(*data)
@@ -197,7 +208,7 @@ def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
 @operator(
     "_npi_concatenate",
     variadic=True,
-    attrs={"num_args": integer(low=1), "axis": optional(integer(), 0)},
+    attrs={"num_args": counted(), "axis": optional(integer(), 0)},
     **_AS_CONCATENATE,
 )
 def concatenate(b: Any, *data: Any, num_args: int, axis: int | None) -> Any:

@@ -125,6 +125,10 @@ def pooling(
     return narrowed(b, _root(b, total, p), own)
 
 
+_MOST_IN_PADDING = 1 << 16
+"""Taps. Each takes a step, for every result, whether it finds an element or not."""
+
+
 class _Windows:
     """Window, stride and padding along the spatial axes, and how many windows there are."""
 
@@ -174,6 +178,26 @@ class _Windows:
             self.out.append(out)
             # What the last window hangs over comes on top of the padding.
             self.high.append(self.pad[k] + max((out - 1) * self.stride[k] + kernel[k] - padded, 0))
+        self.window, self.low = zip(*(self._reached(k, shape[axis]) for k, axis in enumerate(axes)))
+        # As many windows as before: what the taps left out reach on the far side is no padding any more.
+        self.high = [self.high[k] + self.window[k] - self.kernel[k] + self.pad[k] - self.low[k] for k in range(n)]
+
+    def _reached(self, k: int, n: int) -> tuple[int, int]:
+        """The taps of a window along spatial axis `k` of `n` elements that are in the input for any of the windows: how
+        many, from the first to the last, and how much padding lies before the first.
+
+        The others add nothing, and a file may ask for any number of them.
+        """
+        first = max(self.pad[k] - (self.out[k] - 1) * self.stride[k], 0)
+        last = min(self.kernel[k], self.pad[k] + n)
+        if last - first <= 0:  # all windows are beside the input
+            return 1, 0
+        if last - first > n + _MOST_IN_PADDING:
+            raise OperatorError(
+                f"kernel size ({self.kernel[k]}), stride ({self.stride[k]}) and pad ({self.pad[k]}) are too large for "
+                f"an input of {n} elements along axis {self.axes[k]}: windows lie in padding but for a few taps"
+            )
+        return last - first, self.pad[k] - first
 
     def counts(self, k: int, n: int, padding: bool) -> np.ndarray:
         """How many of the `n` elements along spatial axis `k` each window holds.
@@ -194,8 +218,8 @@ class _Windows:
             return tuple(values[self.axes.index(k)] if k in self.axes else other for k in range(rank))
 
         return {
-            "window": spread(self.kernel, 1),
+            "window": spread(self.window, 1),
             "stride": spread(self.stride, 1),
-            "low": spread(self.pad, 0),
+            "low": spread(self.low, 0),
             "high": spread(self.high, 0),
         }

@@ -19,6 +19,7 @@ from gluonjit.operators.creation import filled
 from gluonjit.operators.interpolation import per_pixel, pixel
 from gluonjit.operators.looping import loop
 from gluonjit.operators.registry import OperatorError, operator
+from gluonjit.operators.roi_align import MOST_ASKED
 from gluonjit.operators.roi_pooling import check_regions
 from gluonjit.operators.support import narrowed, require_same_dtype, require_shape, scalar, widened
 
@@ -136,7 +137,7 @@ def _inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
         "group_size": integer(doc="places that have channels of their own, along each axis"),
         "pooled_size": integer(doc="cells along each axis"),
         "part_size": integer(0, doc="parts that are moved, along each axis; 0: as pooled_size"),
-        "sample_per_part": integer(1, doc="samples per cell along each axis"),
+        "sample_per_part": integer(1, high=MOST_ASKED, doc="samples per cell along each axis"),
         "trans_std": number(0.0, low=0, high=1, doc="what shifts are multiplied by"),
         "no_trans": boolean(False, doc="whether nothing is moved"),
     },

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gluonjit.ir.types import F32, I8, I32, U8, DType
-from gluonjit.operators.attributes import enum, integer
+from gluonjit.operators.attributes import counted, enum, integer
 from gluonjit.operators.convolution import convolution, convolve
 from gluonjit.operators.creation import filled
 from gluonjit.operators.dense import embedding, fully_connected
@@ -222,7 +222,7 @@ def _common(*inputs: Any) -> DType:
         *(f"arg{k}_{end}" for k in range(attrs["num_args"]) for end in ("min", "max")),
     ),
     variadic=True,
-    attrs={"num_args": integer(low=1, doc="how many tensors are joined"), "dim": integer(1)},
+    attrs={"num_args": counted(doc="how many tensors are joined"), "dim": integer(1)},
     outputs=_results,
 )
 def quantized_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:

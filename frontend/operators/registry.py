@@ -139,13 +139,13 @@ class Operator(opdef.OpDef):
             try:
                 out[key] = attr.parse(value)
             except OutOfRange as e:
-                raise OperatorError(f"value {clipped(value)} for Parameter {key} {e}, {where}") from e
+                raise OperatorError(f"value {clipped(value)} for Parameter {key} {e}, {where}") from None
             except (ValueError, TypeError, OverflowError) as e:
                 if attr.choices:
-                    raise OperatorError(f"Invalid Input: '{clipped(value)}', {e}, {where}") from e
+                    raise OperatorError(f"Invalid Input: '{clipped(value)}', {e}, {where}") from None
                 raise OperatorError(
                     f"Invalid Parameter format for {key} expect {attr.kind} but value='{clipped(value)}', {where}"
-                ) from e
+                ) from None
         return out
 
     # What `ir` asks of every operator definition.
@@ -161,12 +161,10 @@ class Operator(opdef.OpDef):
         """Result types: those of the expansion, as what an operator computes is stated once."""
         try:
             return tuple(v.type for v in self.expansion(types, attrs).outputs)
-        except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as e:
+        except UNFORESEEN as e:
             if self.host:  # the user's own code
                 raise
-            # The attributes may come from anywhere, and no expansion foresees everything that they can be.
-            given = ", ".join(f"{key}={clipped(value)}" for key, value in attrs.items())
-            raise OperatorError(f"cannot be computed with {given or 'these inputs'}: {type(e).__name__}: {e}") from e
+            raise unforeseen(e, attrs) from e
 
     def expansion(self, types: Sequence[TensorType], attrs: Mapping[str, Any], training: bool = False) -> Graph:
         def make() -> Graph:
@@ -188,6 +186,16 @@ class Operator(opdef.OpDef):
         self.check_arity(len(operands), attrs)
         out = self.expand(b, *operands, **{k: v for k, v in attrs.items() if not k.startswith(".")})
         return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+
+
+UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError, MemoryError)
+"""What an expansion may raise besides OperatorError: attributes come from anywhere, and none foresees all of them."""
+
+
+def unforeseen(error: Exception, attrs: Mapping[str, Any]) -> OperatorError:
+    """One of those, in words for who wrote the attributes."""
+    given = ", ".join(f"{key}={clipped(value)}" for key, value in attrs.items() if not key.startswith("."))
+    return OperatorError(f"cannot be computed with {given or 'these inputs'}: {type(error).__name__}: {error}")
 
 
 def clipped(value: Any) -> str:

@@ -15,6 +15,8 @@ from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.roi_pooling import check_regions
 from gluonjit.operators.support import narrowed, scalar, widened
 
+MOST_ASKED = 256
+"""Samples along an axis that attributes may ask for: its square is how often a loop runs."""
 MOST_SAMPLES = 4096
 """Per cell and axis; only regions far larger than their image have more."""
 
@@ -25,7 +27,9 @@ MOST_SAMPLES = 4096
     attrs={
         "pooled_size": shape(doc="height and width of the grid"),
         "spatial_scale": number(),
-        "sample_ratio": integer(-1, doc="samples per cell along each axis; not positive: one per pixel or more"),
+        "sample_ratio": integer(
+            -1, high=MOST_ASKED, doc="samples per cell along each axis; not positive: one per pixel or more"
+        ),
         "position_sensitive": boolean(False, doc="whether each cell has channels of its own"),
         "aligned": boolean(False, doc="whether pixels are cells around their coordinate, not right and below of it"),
     },

@@ -12,7 +12,7 @@ from gluonjit.operators.creation import filled
 from gluonjit.operators.interpolation import pixel_table
 from gluonjit.operators.looping import loop
 from gluonjit.operators.registry import operator
-from gluonjit.operators.roi_align import MOST_SAMPLES, sample, sample_counts
+from gluonjit.operators.roi_align import MOST_ASKED, MOST_SAMPLES, sample, sample_counts
 from gluonjit.operators.roi_pooling import check_regions
 from gluonjit.operators.support import narrowed, scalar, widened
 
@@ -23,7 +23,9 @@ from gluonjit.operators.support import narrowed, scalar, widened
     attrs={
         "pooled_size": shape(doc="height and width of the grid"),
         "spatial_scale": number(),
-        "sampling_ratio": integer(-1, doc="samples per cell along each axis; not positive: one per pixel or more"),
+        "sampling_ratio": integer(
+            -1, high=MOST_ASKED, doc="samples per cell along each axis; not positive: one per pixel or more"
+        ),
     },
 )
 def rroi_align(

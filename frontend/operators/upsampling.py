@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gluonjit.operators.attributes import enum, integer
+from gluonjit.operators.attributes import counted, enum, integer
 from gluonjit.operators.broadcasting import repeated
 from gluonjit.operators.convolution import deconvolution
 from gluonjit.operators.registry import OperatorError, operator
@@ -41,7 +41,7 @@ def _weight(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
         "num_filter": integer(0, low=0, doc="has no effect: there are as many channels as the data has"),
         "sample_type": enum(("bilinear", "nearest")),
         "multi_input_mode": enum(("concat", "sum"), "concat", doc="how several enlarged inputs are joined"),
-        "num_args": integer(low=1),
+        "num_args": counted(),
         "workspace": integer(512, low=0, doc="has no meaning here"),
     },
 )

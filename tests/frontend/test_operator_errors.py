@@ -7,6 +7,7 @@ import pytest
 import gluonjit as mx
 from gluonjit.base import MXNetError
 from gluonjit.gluon import nn
+from gluonjit.operators import registry
 
 HERE = __file__
 PAIRS = {
@@ -109,3 +110,69 @@ def test_who_forgot_to_initialize(in_units, hybridize):
     if not in_units and not hybridize:  # a trace has found the shape
         with pytest.raises(MXNetError, match=r"initialization was deferred.*net\(x\) does it"):
             net.weight.data()
+
+
+LARGE = 10**9
+FAR = {
+    "Pooling": {"kernel": (2 * LARGE, 2), "stride": (LARGE, 1), "pad": (LARGE + LARGE // 2, 1)},
+    "SliceChannel": {"num_outputs": LARGE},
+    "Concat": {"num_args": LARGE},
+    "amp_multicast": {"num_outputs": LARGE},
+    "UpSampling": {"scale": 1, "sample_type": "nearest", "num_args": LARGE},
+    "_split_v2": {"indices": (), "sections": LARGE},
+    "_npi_column_stack": {"num_args": LARGE},
+}
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+@pytest.mark.parametrize("name", FAR)
+def test_attributes_that_ask_for_any_number_of_steps(name, hybridize):
+    call = lambda F, x: (getattr(F, name, None) or getattr(F._internal, name))(x, **FAR[name])  # noqa: E731
+    said = message(call, mx.nd.ones((1, 2, 4, 4)), hybridize=hybridize)
+    assert name in said and ("too large" in said or "exceed bound" in said)
+
+
+@pytest.mark.parametrize(
+    ("name", "attr"),
+    [
+        ("_contrib_ROIAlign", "sample_ratio"),
+        ("_contrib_RROIAlign", "sampling_ratio"),
+        ("_contrib_DeformablePSROIPooling", "sample_per_part"),
+    ],
+)
+def test_samples_of_regions_are_few(name, attr):
+    given = {"pooled_size": 2, "spatial_scale": 1, "output_dim": 1, "group_size": 1, "trans_std": 0, attr: LARGE}
+    operator = registry.get(name)
+    with pytest.raises(MXNetError, match=f"Parameter {attr} exceed bound"):
+        operator.parse({k: v for k, v in given.items() if k in operator.attrs})
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_windows_that_lie_in_padding(hybridize):
+    """What no window finds an element with is not looked at, however many taps that are."""
+    x = mx.nd.array([[[1.0, 2, 3]]])
+    for kind, expected in (("max", 3), ("sum", 6), ("avg", 6 / LARGE)):
+        call = lambda F, x: F.Pooling(x, kernel=(LARGE,), pad=(LARGE // 2,), pool_type=kind)  # noqa: B023, E731
+        block = nn.HybridLambda(call)
+        if hybridize:
+            block.hybridize()
+        y = block(x).asnumpy().ravel()
+        # LARGE + 3 - LARGE + 1 windows, each of which has all three elements.
+        assert y.tolist() == pytest.approx([expected] * 4, rel=1e-6)
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_results_that_this_memory_does_not_hold(hybridize):
+    for call in (
+        lambda F, x: F.broadcast_add(F.tile(x, reps=(2**20, 1)), F.tile(x, reps=(1, 2**20))),  # here
+        lambda F, x: F.broadcast_to(x, shape=(2**24, 2**24)),  # here
+    ):
+        said = message(call, mx.nd.ones((1, 1)), hybridize=hybridize)
+        assert "Error in operator broadcast_" in said and "emory" in said and "# here" in said
+
+
+def test_arguments_that_this_memory_does_not_hold():
+    y = mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=2**50, name="fc")
+    for dtype, why in (("float32", "there is not enough memory for f32"), ("float64", "f64.* is too large")):
+        with pytest.raises(RuntimeError, match=f"(?s)Error in argument fc_weight of fc: FullyConnected: {why}"):
+            y.simple_bind(mx.cpu(), x=(1, 2**10), type_dict={"x": dtype})
