@@ -66,7 +66,7 @@ def main():
     after = clock(net, x)
     print(f"imperative {before:7.1f} ms\nhybridized {after:7.1f} ms, {before / after:.0f} times as fast")
 
-    title("hybrid_forward of this net prints what it gets")
+    title("A net whose hybrid_forward prints its F")
     net = hybridnet.net()
     x = mx.nd.random.uniform(shape=(1, 4))
     for call in ("imperative", "first hybridized", "second hybridized"):

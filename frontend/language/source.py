@@ -10,12 +10,14 @@ from gluonjit.ir.graph import Loc
 
 
 def user_frame() -> FrameType | None:
-    """The innermost frame outside gluonjit; None if there is none."""
+    """The innermost frame outside gluonjit; None if there is none, or if only the caller of the command line is."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module != "gluonjit" and not module.startswith("gluonjit."):
             return frame
+        if module.startswith("gluonjit.tools.cli"):
+            return None
         frame = frame.f_back
     return None
 

@@ -275,6 +275,16 @@ def test_explain(run):
     assert rows[-1].endswith("prepared when a parameter changes")
 
 
+def test_what_called_the_command_line_is_not_the_users_line(run):
+    """Here this test; on the command line, the script `gluonjit`."""
+    with open("layers.py", "w") as file:
+        file.write(
+            "from gluonjit.gluon import nn\nnet = nn.HybridSequential()\nnet.add(nn.Dense(3))\nnet.initialize()\n"
+        )
+    status, out, err = run("dump", "layers.py:net", "--input", "2x5", "--explain")
+    assert (status, err) == (0, "") and "dense" in out and "test_cli.py" not in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
