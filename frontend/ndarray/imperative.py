@@ -91,6 +91,8 @@ def invoke(
             results = op.expand(EAGER[modes.training], *arrays, **call.attrs)
     except (MXNetError, IRError) as e:
         raise _located(op, arrays, e) from None
+    except IndexError:  # about the values of an index, as in compiled code
+        raise
     except UNFORESEEN as e:
         if op.host:  # the user's own code
             raise

@@ -157,7 +157,7 @@ MALFORMED = {
     "no operand": (edited("nodes", WHILE, "attrs", "func_input_locs", to="[None]"), "format for func_input_locs"),
     "no variable": (edited("nodes", WHILE, "attrs", "func_var_locs", to="[None, 1]"), "format for func_var_locs"),
     "a branch": (edited("nodes", COND, "attrs", "then_input_locs", to="[]"), "then_input_locs = .* do not fit"),
-    "count": (edited("nodes", COND, "attrs", "num_args", to="1000000000"), "expected 1000000000, which num_args says"),
+    "count": (edited("nodes", COND, "attrs", "num_args", to="60000"), "expected 60000, which num_args says"),
     "few": (edited("nodes", COND, "attrs", "num_args", to="2"), "num_args"),
     "deep": (deep(17), "a graph within 17; expected at most 16"),
 }

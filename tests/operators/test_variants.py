@@ -26,7 +26,7 @@ DIFFERENT = {
         "pixels of weight 0": "_contrib_BilinearResize2D _contrib_ModulatedDeformableConvolution",
         "`sort`, `argsort`, `topk`": "sort argsort topk _contrib_bipartite_matching",
         "`contrib.box_iou`": "_contrib_box_iou",
-        "places of NaN": "one_hot _unravel_index",
+        "NaN or infinity as index": "one_hot _unravel_index",
         "float → `int8`": "_contrib_quantize _contrib_quantize_v2 _contrib_quantized_concat",
         "`linalg_potrf`": "_linalg_gelqf _linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet",
         "`image.random_saturation`": "_image_random_saturation",
@@ -36,7 +36,7 @@ DIFFERENT = {
         "`softmax`, `log_softmax`": "softmax SoftmaxOutput",
         "pixels of weight 0": "_contrib_ModulatedDeformableConvolution",
         "sums with infinities": "norm _npi_average _npi_norm",
-        "places of NaN": "_contrib_SparseEmbedding _ravel_multi_index _unravel_index",
+        "NaN or infinity as index": "_contrib_SparseEmbedding _ravel_multi_index _unravel_index",
         "`linalg_potrf`": "_linalg_gelqf _linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet",
         "`image.random_saturation`": "_image_random_saturation",
         "random operators": "_image_random_flip_left_right _image_random_flip_top_bottom "
