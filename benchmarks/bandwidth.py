@@ -1,9 +1,9 @@
-"""Kernels that move more than they compute, beside the memory's speed: `python -m benchmarks.bandwidth [words …]`.
+"""Memory-bound kernels compared with the memory's bandwidth: `python -m benchmarks.bandwidth [words …]`.
 
-Every row is a small graph through the whole pipeline, on one thread, once with operands that stay in the second cache
-and once with such as come from memory. The bytes of operands and results are counted once each, although a kernel may
-touch them several times. `limit` is the time that reading and writing so many bytes takes at the rates of two loops
-that do nothing else, which take turns with the kernels.
+Every row is a small graph, compiled by the whole pipeline and run on one thread: once with operands that stay in the
+second-level cache, once with operands from memory. The bytes of operands and results are counted once each, although a
+kernel may access them several times. `limit` is the time to read and write as many bytes at the rates of two loops that
+do nothing else, measured in turns with the kernels.
 """
 
 from __future__ import annotations

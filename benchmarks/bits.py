@@ -1,6 +1,6 @@
 """Whether each workload gives the same bits with 1, 2 and 4 threads: `python -m benchmarks.bits [W3 …]`.
 
-4 threads need no 4 cores for that.
+4 threads do not need 4 cores for this.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The parent's side of `benchmarks.worker`: an engine that runs turns on request, and is stopped in between.
+"""The parent's side of `benchmarks.worker`: an engine that runs turns on request, and whose process is stopped between.
 
 Threads of a stopped process do not spin, so the engine whose turn it is has the cores to itself.
 """

@@ -1,7 +1,7 @@
 """How time grows with batch and channels: `python -m benchmarks.growth`.
 
-Each size is measured in turns with the next one. Time should grow no faster than the number of operations; a step at
-which it does shows a kernel, tile or layout that stops to fit, and is marked.
+Each size is measured in turns with the next one. Time should grow no faster than the number of operations; a step where
+it does is marked: it shows a kernel, tile or layout that no longer suits the size.
 """
 
 from __future__ import annotations

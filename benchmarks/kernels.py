@@ -1,8 +1,9 @@
-"""Matrix products and convolutions beside the machine's peak: `python -m benchmarks.kernels [words of a name …]`.
+"""Matrix products and convolutions, as shares of the machine's peak: `python -m benchmarks.kernels [words …]`.
 
-Every row is one kernel as the pipeline selects it, with a bias and a ReLU, on one thread, its weights packed before.
-Operations are counted as the textbook does, 2 · M · N · K, or two per tap, channels and pixel: the taps that fall on
-padding count, although they are skipped. Medians of turns, in which the peak is measured too.
+Words select the rows whose names contain them. Every row is one kernel as the pipeline selects it, with a bias and a
+ReLU, on one thread, with weights packed in advance. Operations are counted as in textbooks: 2 · M · N · K, or two per
+tap, channels and pixel, where taps on padding count although they are skipped. Times are medians of turns, in which the
+peak is measured too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Every matrix product and convolution of a workload, alone: `python -m benchmarks.layers W4 [W6 …] [--below 90]`.
+"""Each matrix product and convolution of a workload alone: `python -m benchmarks.layers W4 [W6 …] [--below 90]`.
 
-Each kernel is the one that the pipeline selects, with the epilogue that it has in the net, over random operands, on one
-thread and warm: what it reads and writes is as near as it fits. Beside it its *roofline*: the larger of the
-multiply-adds that it executes (taps on padding do not count, and a Winograd kernel has its own) at the measured peak,
-and the bytes that it has to read and write at the measured bandwidth of the cache that they fit into.
+Each kernel is the one that the pipeline selects, with its epilogue in the net, on random operands, on one thread, with
+warm caches. It is compared with its *roofline*, the larger of two times: of the multiply-adds that it executes (without
+taps on padding; for Winograd those of the transformed product) at the measured peak, and of the bytes that it has to
+read and write at the measured bandwidth of the cache that holds them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The machine's two limits as engines that take turns with the others: multiply-adds, and reading memory.
+"""The machine's two limits (multiply-adds, reading memory) as engines that take turns with the others.
 
 Each call keeps all threads busy for some milliseconds; `Loaded.work` is what it does, in flop or in bytes.
 """

@@ -1,8 +1,8 @@
-"""Loading ResNet-50's parameters beside `numpy.load`: `python -m benchmarks.loading`.
+"""Loading ResNet-50's parameters compared with `numpy.load`: `python -m benchmarks.loading`.
 
-Every file holds the same 299 arrays and lies in the page cache. All ways take turns in one run, in an order that
-changes; the last column is the median of the ratios to `numpy.load` within a turn. Copies that a way makes are counted
-by `tracemalloc` in a run of their own: the most memory that was taken at a time, over the size of the arrays.
+Every file holds the same 299 arrays and is in the page cache. All loaders take turns in one run, in changing order; the
+last column is the median of the ratios to `numpy.load` within a turn. A separate run with `tracemalloc` measures
+copies: the peak memory, divided by the size of the arrays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A workload as files, which every engine reads: graph and weights as MXNet exports them, inputs, the right answer.
+"""A workload as files that every engine reads: graph and weights as MXNet exports them, inputs, reference output.
 
     model-symbol.json, model-0000.params   as `mxnet.mod.Module.save_checkpoint` writes them
     inputs.npz                             by the names of the graph's inputs

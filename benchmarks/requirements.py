@@ -1,4 +1,4 @@
-"""The requirements of the extra `bench`, one in a line, for installing them one by one where some do not install."""
+"""Prints the requirements of the extra `bench`, one per line, to install them one by one if some fail to install."""
 
 from __future__ import annotations
 

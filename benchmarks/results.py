@@ -7,8 +7,8 @@
         "peers": {"litert": {… of `measure.Comparison`, "error": …, "difference": …, "first", "memory", "version"}},
         "skipped": {"ncnn": "why"}}]}
 
-`error` is the largest difference from the answer in float64, `difference` that from ours, both by the largest absolute
-value of the answer.
+`error` is the largest difference from the float64 reference, `difference` that from our output, both divided by the
+largest absolute value of the reference.
 """
 
 from __future__ import annotations

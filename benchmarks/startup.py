@@ -1,8 +1,8 @@
 """How long the first call takes, cold and from the object cache, and how much memory: `python -m benchmarks.startup`.
 
-Every figure is of a process of its own, which builds the net, loads its parameters from a file, and then is timed from
-`hybridize` to the first result. What that imports is imported before. Memory is the most that the process has had, less
-its parameters and what was packed from them.
+Each figure is from a new process, which builds the net, loads its parameters from a file, and is timed from `hybridize`
+to the first result, with all modules imported in advance. Memory is the peak of the process, less the parameters and
+their packed copies.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""This gluonjit beside another one, in turns: `python -m benchmarks.versions OTHER/.venv/bin/python`.
+"""Compares this gluonjit with another version, in turns: `python -m benchmarks.versions OTHER/.venv/bin/python`.
 
-The other one is whatever the given interpreter imports as `gluonjit`: a checkout of an earlier commit with its own
-environment, or a release. Both sides are processes of `benchmarks.engine`, which run this checkout's benchmarks. A
-ratio is the other's time by this one's, so above 1 this one is faster.
+The other version is what the given interpreter imports as `gluonjit`: a checkout of an earlier commit with its own
+environment, or a release. Both run as processes of `benchmarks.engine`, with this checkout's benchmarks. A ratio is the
+other's time divided by this one's: above 1, this one is faster.
 """
 
 from __future__ import annotations

@@ -2,13 +2,12 @@
 
     python -m benchmarks.worker ENGINE FOLDER CPUS
 
-ENGINE is a function of this package that gives a `peers.Loaded`, `peers.litert:load`; FOLDER holds the model; CPUS are
-those that the process may use, `0,1`, which is also how many threads. It writes a line of JSON when the model has run
-once, and one for each line that it reads:
+ENGINE is a function of this package that returns a `peers.Loaded`, such as `peers.litert:load`; FOLDER holds the model;
+CPUS are those that the process may use, such as `0,1`, with one thread for each. The process writes a line of JSON when
+the model has run once, and one for each line that it reads:
 
     turn N       calls the model once, then N times: {"wall", "cpu", "waited"} in seconds for those N. `waited` is how
-                 long its threads were ready to run and did not, because something else had the core; null where the
-                 system does not say
+                 long its threads were ready to run but had no core; null if the system does not report it
     output PATH  calls it once more and saves the output (.npy)
 
 If loading fails, it writes {"failed": why}. This module needs only Python 3.8, NumPy and the engine.

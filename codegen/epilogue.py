@@ -29,8 +29,8 @@ _LINE = 64
 """Bytes of a cache line."""
 _INLINE = 160
 """The most operations that are unrolled over a tile's accumulators; more, or costly ones, become a loop over rows."""
-_TOGETHER = 4
-"""Registers that an iteration of that loop finishes, interleaved."""
+_INTERLEAVED = 4
+"""How many registers one iteration of that loop processes, interleaved."""
 
 
 def find_anchor(body: Graph) -> Op:
@@ -109,7 +109,7 @@ class Epilogue(Evaluator):
             ]
             self._write(tile, loaded, [*index[:-2], f.add(index[-2], first), index[-1]])
 
-        step = max(1, _TOGETHER // tile.vectors)
+        step = max(1, _INTERLEAVED // tile.vectors)
         whole, rest = divmod(len(acc), step)
         with f.for_(0, whole * step, step, hint="row") as loop:
             some(loop.index, step)
@@ -133,7 +133,7 @@ class Epilogue(Evaluator):
             self.handler.store(self.out, at, value)
 
         cells = [partial(finish, r, v) for v in range(tile.vectors) for r in range(len(acc))]
-        if len(cells) <= _TOGETHER:
+        if len(cells) <= _INTERLEAVED:
             self.f.alternate(cells)
             return
         for finish_one in cells:  # one at a time, as their operands take registers as well

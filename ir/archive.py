@@ -1,4 +1,4 @@
-"""Zip archives of arrays (`.npz`) that nobody vouches for: what is read is bounded before memory is taken."""
+"""Untrusted zip archives of arrays (`.npz`): sizes are checked before memory is allocated."""
 
 from __future__ import annotations
 

@@ -32,19 +32,19 @@ class _ChannelsLast(Rewriter):
         super().__init__(graph)
         self.fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
         self.fixed.update(r for op in fixed_ops(graph) for r in op.results)
-        self.both = {v: _Both(self.b, new) for v, new in self.env.items()}
+        self.layouts = {v: _Layouts(self.b, new) for v, new in self.env.items()}
 
     def value(self, v: Value) -> Value:
-        return self.both[v].plain()
+        return self.layouts[v].plain()
 
     def visit(self, op: Op) -> Sequence[Value]:
-        operands = [self.both[v] for v in op.operands]
+        operands = [self.layouts[v] for v in op.operands]
         new = _channels_last(self.b, op, operands, self.fixed) if len(op.results) == 1 else None
         if new is not None:
-            self.both[op.result] = new
+            self.layouts[op.result] = new
         else:
             values = reemit(self.b, op, [o.plain() for o in operands])
-            self.both.update((old, _Both(self.b, v)) for old, v in zip(op.results, values, strict=True))
+            self.layouts.update((old, _Layouts(self.b, v)) for old, v in zip(op.results, values, strict=True))
         return ()
 
 
@@ -58,7 +58,7 @@ def first_perm(rank: int) -> tuple[int, ...]:
     return (0, rank - 1, *range(1, rank - 1))
 
 
-class _Both:
+class _Layouts:
     """A value in the graph's own order, channels-last, or both; the missing one is transposed on demand."""
 
     def __init__(self, b: Builder, plain: Value | None = None, last: Value | None = None) -> None:
@@ -83,10 +83,10 @@ class _Both:
         return self._last
 
 
-class _Later(_Both):
-    """A value whose op is emitted on demand: a reader may use the op's operand instead."""
+class _Deferred(_Layouts):
+    """A value whose op is emitted on demand, so that a reader can use the op's operand instead."""
 
-    def __init__(self, b: Builder, op: Op, source: _Both) -> None:
+    def __init__(self, b: Builder, op: Op, source: _Layouts) -> None:
         super().__init__(b)
         self.op = op
         self.source = source
@@ -97,7 +97,7 @@ class _Later(_Both):
         return self._plain
 
 
-class _Broadcast(_Later):
+class _Broadcast(_Deferred):
     """A broadcast, which costs nothing in either layout, and so is no reason to prefer one."""
 
     @property
@@ -116,11 +116,11 @@ class _Broadcast(_Later):
         return self._last
 
 
-class _Split(_Later):
+class _Split(_Deferred):
     """A value whose channels are split in two axes, [N, a, b, spatial…], or these two transposed."""
 
 
-def _channels_last(b: Builder, op: Op, operands: list[_Both], fixed: Container[Value]) -> _Both | None:
+def _channels_last(b: Builder, op: Op, operands: list[_Layouts], fixed: Container[Value]) -> _Layouts | None:
     """The op's result computed channels-last; None where that is impossible or not useful."""
     rank = op.result.ndim
     if op.name == "broadcast" and rank >= 3:
@@ -132,21 +132,21 @@ def _channels_last(b: Builder, op: Op, operands: list[_Both], fixed: Container[V
     if rank < 3 or not any(o.is_last for o in operands):
         return None
     if op.definition.elementwise:
-        return _Both(b, last=b.emit(op.name, [o.last() for o in operands], op.attrs)[0])
+        return _Layouts(b, last=b.emit(op.name, [o.last() for o in operands], op.attrs)[0])
     if op.name == "concat":
         axis = last_perm(rank).index(op.attrs["axis"])
-        return _Both(b, last=b.emit("concat", [o.last() for o in operands], {"axis": axis})[0])
+        return _Layouts(b, last=b.emit("concat", [o.last() for o in operands], {"axis": axis})[0])
     if op.name == "gather" and operands[0].is_last and op.operands[1].ndim == 1 and op.attrs["axis"] >= 2:
         axis = last_perm(rank).index(op.attrs["axis"])
         attrs = {**op.attrs, "axis": axis}
-        return _Both(b, last=b.emit("gather", [operands[0].last(), operands[1].plain()], attrs)[0])
+        return _Layouts(b, last=b.emit("gather", [operands[0].last(), operands[1].plain()], attrs)[0])
     if op.name in _AXIS_ATTRS and operands[0].is_last:
         attrs = dict(op.attrs)
         for key in _AXIS_ATTRS[op.name]:
             if attrs[key] is not None:
                 attrs[key] = tuple(attrs[key][p] for p in last_perm(rank))
         others = [o.plain() for o in operands[1:]]
-        return _Both(b, last=b.emit(op.name, [operands[0].last(), *others], attrs)[0])
+        return _Layouts(b, last=b.emit(op.name, [operands[0].last(), *others], attrs)[0])
     return None
 
 
@@ -158,7 +158,7 @@ _AXIS_ATTRS = {
 """Attributes with an entry per axis, of ops with one operand of rank 1 or more."""
 
 
-def _conv(b: Builder, op: Op, operands: list[_Both]) -> _Both:
+def _conv(b: Builder, op: Op, operands: list[_Layouts]) -> _Layouts:
     x, w = operands
     lx, lw, ly = op.attrs["layout"]
     spatial = "".join(map(str, range(len(lx) - 2)))
@@ -171,14 +171,14 @@ def _conv(b: Builder, op: Op, operands: list[_Both]) -> _Both:
     if ly != f"NC{spatial}":
         # The op's own layout is another one (perhaps channels-last itself): convert the result to N, C, spatial….
         y = b.transpose(_to(b, y, channels_last, ly), perm=last_perm(y.ndim))
-    return _Both(b, last=y)
+    return _Layouts(b, last=y)
 
 
 def _to(b: Builder, x: Value, have: str, want: str) -> Value:
     return x if have == want else b.transpose(x, perm=tuple(have.index(c) for c in want))
 
 
-def _reduce(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
+def _reduce(b: Builder, op: Op, operands: list[_Layouts]) -> _Layouts | None:
     """The result may be in the graph's order though the operand is not, as for a mean over all pixels."""
     (x,) = operands
     if not x.is_last:
@@ -190,18 +190,18 @@ def _reduce(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
     if not is_plain and (len(left) < 3 or left != [order[p] for p in last_perm(len(left))]):
         return None
     y = b.reduce(x.last(), op=op.attrs["op"], axes=tuple(sorted(perm.index(a) for a in op.attrs["axes"])))
-    return _Both(b, y) if is_plain else _Both(b, last=y)
+    return _Layouts(b, y) if is_plain else _Layouts(b, last=y)
 
 
-def _repeat(b: Builder, op: Op, x: _Both) -> _Both | None:
+def _repeat(b: Builder, op: Op, x: _Layouts) -> _Layouts | None:
     """Repeats pixels of a channels-last image, as upsampling does; the result is channels-last."""
     old, new = op.operands[0].shape, op.result.shape
     if not x.is_last or len(old) != len(new) or old[:2] != new[:2] or all(n == 1 for n in old[2:]):
         return None
-    return _Both(b, last=b.broadcast(x.last(), shape=tuple(new[p] for p in last_perm(len(new)))))
+    return _Layouts(b, last=b.broadcast(x.last(), shape=tuple(new[p] for p in last_perm(len(new)))))
 
 
-def _reshape(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
+def _reshape(b: Builder, op: Op, operands: list[_Layouts]) -> _Layouts | None:
     """Handles reshapes of the spatial axes alone, those of a channel shuffle (split, transpose, join), and flattening,
     which is emitted on demand."""
     (x,) = operands
@@ -211,22 +211,22 @@ def _reshape(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
     if not x.is_last or len(old) < 3:
         return None
     if len(new) == 2 and new[0] == old[0]:
-        return _Later(b, op, x)
+        return _Deferred(b, op, x)
     if len(new) == len(old) + 1 and (new[0], *new[3:]) == (old[0], *old[2:]):
         return _Split(b, op, x)
     if len(new) >= 3 and new[:2] == old[:2]:
-        return _Both(b, last=b.reshape(x.last(), shape=(new[0], *new[2:], new[1])))
+        return _Layouts(b, last=b.reshape(x.last(), shape=(new[0], *new[2:], new[1])))
     return None
 
 
-def _transpose(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
+def _transpose(b: Builder, op: Op, operands: list[_Layouts]) -> _Layouts | None:
     (x,) = operands
     rank = op.result.ndim
     swaps = op.attrs["perm"] == (0, 2, 1, *range(3, rank))
     return _Split(b, op, x) if swaps and isinstance(x, _Split) else None
 
 
-def _shuffle(b: Builder, op: Op, x: _Split) -> _Both | None:
+def _shuffle(b: Builder, op: Op, x: _Split) -> _Layouts | None:
     """Joins channels that were split and transposed (a channel shuffle), on the last axis."""
     split = x.source
     if not isinstance(split, _Split) or isinstance(split.source, _Split):
@@ -238,13 +238,13 @@ def _shuffle(b: Builder, op: Op, x: _Split) -> _Both | None:
     y = split.source.last()
     y = b.reshape(y, shape=(*y.shape[:-1], rows, columns))
     y = b.transpose(y, perm=(*range(y.ndim - 2), y.ndim - 1, y.ndim - 2))
-    return _Both(b, last=b.reshape(y, shape=(*y.shape[:-2], rows * columns)))
+    return _Layouts(b, last=b.reshape(y, shape=(*y.shape[:-2], rows * columns)))
 
 
-def _dense(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
+def _dense(b: Builder, op: Op, operands: list[_Layouts]) -> _Layouts | None:
     """A dense layer on flattened pixels reads them channels-last, with its weights permuted to match."""
     x = operands[0]
-    if not isinstance(x, _Later) or x.op.name != "reshape" or x.op.result.ndim != 2:
+    if not isinstance(x, _Deferred) or x.op.name != "reshape" or x.op.result.ndim != 2:
         return None
     if op.attrs["contract"][0] != (1,) or op.attrs["batch"][0]:
         return None
@@ -254,10 +254,10 @@ def _dense(b: Builder, op: Op, operands: list[_Both]) -> _Both | None:
     w = b.reshape(w, shape=(*w.shape[:axis_w], *terms, *w.shape[axis_w + 1 :]))
     here = first_perm(1 + len(terms))[1:]
     there = tuple(range(axis_w, axis_w + len(terms)))
-    return _Both(b, b.dot_general(x.source.last(), w, contract=(here, there)))
+    return _Layouts(b, b.dot_general(x.source.last(), w, contract=(here, there)))
 
 
-_RULES: dict[str, Callable[[Builder, Op, list[_Both]], _Both | None]] = {
+_RULES: dict[str, Callable[[Builder, Op, list[_Layouts]], _Layouts | None]] = {
     "conv": _conv,
     "reduce": _reduce,
     "reshape": _reshape,

@@ -19,17 +19,17 @@ _MEMORY, _L3 = 10.0, 25.0
 """Bytes per cycle from memory, and from the third-level cache."""
 _EXPOSED = 0.4
 """The share of the time to fetch weights that multiply-adds do not hide."""
-_AGAIN, _HIDDEN = 0.1, 0.5
-"""Fetching the weights again for another block costs `_AGAIN` times the fetch, and that part of the fetch which exceeds
-`_HIDDEN` times the block's multiply-adds."""
+_REFETCH, _OVERLAP = 0.1, 0.5
+"""Fetching the weights again for another block costs `_REFETCH` times the fetch, plus the part of the fetch that
+exceeds `_OVERLAP` times the block's multiply-adds."""
 _TRANSFORM = 3.0
 """Cycles per vector and position of a transform, of the input or of the result."""
-_TOGETHER = 8
-"""The fewest register tiles that threads can share evenly when all work on the same step."""
-_ROWS_TOGETHER, _ROWS_OF_BLOCKS = 8, (14, 13, 12)
+_MIN_TILES_FOR_BLOCKS = 8
+"""The fewest register tiles for which blocks are considered; fewer do not divide evenly among threads."""
+_SHARED_ROWS, _BLOCK_ROWS = 8, (14, 13, 12)
 """Rows of a register tile when threads share each step, and the candidates when each thread works on blocks. Where
-operands come from the third-level cache, large tiles wait longer for their first terms; in blocks, they read the
-weights less often."""
+operands come from the third-level cache, large tiles wait longer for their first terms; in blocks, large tiles read
+the weights less often."""
 _GAIN = 0.9
 """A transform must take at most this share of the direct time, as it costs memory and accuracy."""
 _BLOCKS = (1, 2, 3, 4, 6, 8)
@@ -75,12 +75,12 @@ def _tile(problem: Problem, outputs: tuple[int, int], target: Machine) -> Winogr
 
     tiles = _tiles(problem, outputs)
     shape = (tiles, problem.filters, problem.depth, LINE, problem.itemsize, target)
-    choices = [WinogradTile(*outputs, *tiling.register_tile(*shape, _ROWS_TOGETHER), 0)]
+    choices = [WinogradTile(*outputs, *tiling.register_tile(*shape, _SHARED_ROWS), 0)]
     best, columns = tiling.register_tile(*shape)
     vectors = columns // tiling.lanes(target, problem.itemsize)
-    fitting = {r for r in _ROWS_OF_BLOCKS if tiling.registers(r, vectors, target) <= target.num_vector_registers}
+    fitting = {r for r in _BLOCK_ROWS if tiling.registers(r, vectors, target) <= target.num_vector_registers}
     for rows in sorted({best, *fitting}, reverse=True):
-        if -(-tiles // rows) >= _TOGETHER:
+        if -(-tiles // rows) >= _MIN_TILES_FOR_BLOCKS:
             choices += (WinogradTile(*outputs, rows, columns, block) for block in _BLOCKS)
     return min(choices, key=cycles)
 
@@ -124,8 +124,8 @@ def _traffic(problem: Problem, tile: WinogradTile, target: Machine) -> float:
         fetch = weights / (_L3 if weights <= target.l3 // 2 else _MEMORY)
         # `_with_weights` counts the first block's weights, which every kernel has to fetch.
         for count, size in ((whole - 1, tile.block * tile.rows), (1 if rest else 0, rest)):
-            hidden = _HIDDEN * _products(problem, tile, target) * size / tiles
-            cycles += count * (_AGAIN * fetch + max(0.0, fetch - hidden))
+            hidden = _OVERLAP * _products(problem, tile, target) * size / tiles
+            cycles += count * (_REFETCH * fetch + max(0.0, fetch - hidden))
     return cycles
 
 

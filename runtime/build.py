@@ -30,8 +30,8 @@ def tuned(graph: Graph, pipeline: str, target: Machine) -> Artifact:
         fused = run_passes(graph, steps[: names.index("select")], target=target)
         variants = tuning.measured_variants(fused, target, options.get("winograd", True))
         steps[names.index("select")] = ("select", {**options, "variants": variants})
-    # The same code, without the others.
-    alone = [(name, {**given, "share": _NEVER_SHARED} if name == "threads" else given) for name, given in steps]
+    # The same kernels on one thread.
+    alone = [(name, {**given, "share": _ONE_THREAD} if name == "threads" else given) for name, given in steps]
     made = [compiled(graph, s, target, None) for s in (steps, alone)]
     interfaces = [m.interface for m in made if m.interface is not None]
     if interfaces[0].main.threads == 1 or interfaces[0].calls_host:  # timing must not run the user's Python code
@@ -40,8 +40,8 @@ def tuned(graph: Graph, pipeline: str, target: Machine) -> Artifact:
     return made[tuning.fastest([tuning.timed_graph(Executable(i, code)) for i, code in zip(interfaces, loaded)])]
 
 
-_NEVER_SHARED = 10**15
-"""Nanoseconds that a thread would have to find."""
+_ONE_THREAD = 10**15
+"""A `share` (nanoseconds of work per thread) so large that the pass `threads` decides on one thread."""
 
 
 def compiled(graph: Graph, pipeline: Pipeline, target: Machine, after: Callable[..., None] | None) -> Artifact:

@@ -179,7 +179,7 @@ class Entry:
 def _read(path: Path, most: int, used: bool = False) -> bytes | None:
     """Up to `most` bytes of a regular file; None, without blocking, for anything else. `used`: records the use."""
     try:
-        handle = os.open(path, os.O_RDONLY | _CAREFUL)
+        handle = os.open(path, os.O_RDONLY | _SAFE_FLAGS)
         with os.fdopen(handle, "rb") as f:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 return None
@@ -191,7 +191,7 @@ def _read(path: Path, most: int, used: bool = False) -> bytes | None:
         return None
 
 
-_CAREFUL = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+_SAFE_FLAGS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 """Flags that refuse symbolic links, and do not wait for the writer of a FIFO."""
 
 

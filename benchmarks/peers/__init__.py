@@ -1,7 +1,7 @@
-"""The engines that are measured, one module each, named after what it imports.
+"""The engines that are measured: one module each, named after the package that it imports.
 
-A module has `load(model, threads) -> Loaded`; it imports its engine in there, so that a missing one is an ImportError
-of that call. Each engine is set up as its own documentation advises for the shortest time of a single call, in float32.
+A module has `load(model, threads) -> Loaded`, which imports the engine and raises ImportError if that is missing. Each
+engine is configured as its own documentation advises for the lowest latency of a single call, in float32.
 """
 
 from __future__ import annotations

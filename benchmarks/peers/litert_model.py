@@ -1,7 +1,7 @@
 """A `benchmarks.graph.Net` as a LiteRT (TensorFlow Lite) flatbuffer.
 
-As its converters do it: images are (N, H, W, C), batch normalizations are folded, activations fused. Padding that is
-not LiteRT's SAME, which puts the odd row last, is a PAD of its own, which its XNNPACK delegate fuses again.
+As LiteRT's converters do: images are (N, H, W, C), batch normalizations are folded, activations fused. Padding other
+than LiteRT's SAME (which puts the odd row last) becomes a separate PAD, which the XNNPACK delegate fuses again.
 """
 
 from __future__ import annotations

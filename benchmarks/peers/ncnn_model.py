@@ -1,7 +1,7 @@
 """A `benchmarks.graph.Net` as an ncnn model: the text of its `.param` file and the bytes of its `.bin`.
 
-ncnn has no batch. Where there are images, or the batch is 1, the first axis is left out, and a batch is one run per
-image; else the batch is the height of a matrix. A sequence (T, 1, I) is a matrix of T rows.
+ncnn has no batch axis. For images, or a batch of 1, the first axis is dropped, and a batch is one run per image;
+otherwise the batch is the height of a matrix. A sequence (T, 1, I) is a matrix of T rows.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class Parameter(Releasable):
         else:
             self._rebind(None)
 
-    def found_shape(self, shape: tuple[int, ...]) -> None:
+    def complete_shape(self, shape: tuple[int, ...]) -> None:
         """Sets the complete shape, and runs an initialization that was postponed until it was known."""
         self.shape = shape
         self._finish_deferred_init()

@@ -258,7 +258,7 @@ def _trace(block: Program, leaves: Sequence[NDArray], form: Any, pattern: Sequen
         if handle._cell in recorder.inputs
     }
     for param, shape in recorder.deferred().items():
-        param.found_shape(shape)
+        param.complete_shape(shape)
     return Trace(recorder, form, inputs, outputs, out_form, tuple(x._numpy for x in leaves), kinds, from_outside)
 
 

@@ -47,8 +47,8 @@ def evaluate(
     taps = w.shape[2:]
     out = tuple((n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], taps, stride, dilation))
     if x is not given and not np.isfinite(w).all():
-        there = _padded(np.ones((1, 1, *given.shape[2:]), bool), low, high, input_dilation)
-        y = _by_taps(x, there, w, out, stride, dilation, groups)
+        mask = _padded(np.ones((1, 1, *given.shape[2:]), bool), low, high, input_dilation)
+        y = _by_taps(x, mask, w, out, stride, dilation, groups)
     elif math.prod(taps) == 1 and all(s == 1 for s in stride):
         y = _pointwise(x, w, groups)
     elif groups == x.shape[1]:
@@ -121,15 +121,15 @@ def _depthwise(
 
 def _by_taps(
     x: np.ndarray,
-    there: np.ndarray,
+    mask: np.ndarray,
     w: np.ndarray,
     out: tuple[int, ...],
     stride: Sequence[int],
     dilation: Sequence[int],
     groups: int,
 ) -> np.ndarray:
-    """The sum of one product per tap, restricted to elements of `x` where `there`, of its spatial shape, is True."""
-    windows, inside = (_windows(v, w.shape[2:], out, stride, dilation) for v in (x, there))
+    """The sum of one product per tap, only over elements of `x` where `mask` (with its spatial shape) is True."""
+    windows, inside = (_windows(v, w.shape[2:], out, stride, dilation) for v in (x, mask))
     y = np.zeros((x.shape[0], w.shape[0], *out), x.dtype)
     for tap in itertools.product(*map(range, w.shape[2:])):
         at: Any = (slice(None), slice(None), *tap)

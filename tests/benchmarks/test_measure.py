@@ -1,4 +1,4 @@
-"""What counts of the turns that two engines take."""
+"""Which of two engines' turns are counted."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Images and records that nobody vouches for."""
+"""Untrusted images and records."""
 
 import io
 import struct

@@ -1,7 +1,7 @@
-"""The networks of GluonTS: of each estimator the one that is trained and the one that predicts; and its distributions.
+"""The networks of GluonTS: each estimator's training and prediction network; and the distributions.
 
 Like `subjects.py`, everything goes through `import mxnet`. Names are `<estimator>.training`, `<estimator>.prediction`
-and `distribution.<name>`. Data are a few short made-up series.
+and `distribution.<name>`. The data are a few short synthetic series.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Training and recording modes; gradients come later and say so."""
+"""Training and recording modes; computing gradients is an error that says that they are not implemented."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""What public models do that MXNet runs imperatively and cannot hybridize: hybridized, the answer is the same.
+"""Code in public models that MXNet can run imperatively but not hybridized: here both give the same results.
 
 Each block does what models of gluoncv2 do: `bisenet_*`, `wrn20_10_1bit_*`. For `simplepose_*_coco`, see
 `test_interpreted`.

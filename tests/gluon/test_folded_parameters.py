@@ -1,4 +1,4 @@
-"""Compiled code holds weights with scales folded in; what a program does to parameters and modes must show anyhow."""
+"""Compiled code holds weights with scales folded in; changes of parameters and modes must still take effect."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""hybridize(static_alloc=True): parameters of which code reads packed copies alone leave memory, and nobody notices."""
+"""hybridize(static_alloc=True) frees parameters of which code only reads packed copies, without visible effect."""
 
 import copy
 import gc

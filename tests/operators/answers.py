@@ -1,14 +1,13 @@
-"""What samples give, however they are run, and what MXNet answered: found once, for all tests that judge it.
+"""Results of the samples in each mode, and MXNet's recorded results, computed or loaded once for all tests.
 
-| what | found by |
+| what | function |
 |---|---|
-| results of the imperative call | `running.run_case`, which remembers them |
+| results of the imperative call | `running.run_case`, which caches them |
 | graphs, traced and expanded, of an operator's cases | `programs` |
-| results of native code, with NaN and infinities in the inputs, too | `compiled` |
-| what MXNet answered | `recorded`, `recorded_variants` |
+| results of native code, also for inputs with NaN and infinities | `compiled` |
+| MXNet's results | `recorded`, `recorded_variants` |
 
-Native code is made for a group of operators at once, of those with similar names: they often share kernels, and each
-kernel is compiled once in a graph.
+Operators with similar names are compiled in one graph: they often share kernels, and a graph compiles each kernel once.
 """
 
 from __future__ import annotations

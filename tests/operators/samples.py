@@ -4,12 +4,12 @@
     def along_the_last_axis(rng):
         return [floats(rng, 2, 5)], {"axis": -1}
 
-Each family of operators has its file `samples_<family>.py` beside this one. Several samples of one operator take turns;
-`cases(name)` gives as many as there must be. The same cases compare eager with compiled results, and are put to real
-MXNet by `oracle/record.py`, which is why nothing here imports gluonjit, and why inputs have the same bits everywhere:
-they come from the whole and the uniform numbers of `RandomState`, whose streams never change, and from steps that IEEE
-rounds in one way only. `exp`, `log` and normal numbers depend on the C library, products of matrices and what is in
-`np.linalg` on the CPU.
+Each family of operators has a file `samples_<family>.py` beside this one. `cases(name)` returns the required number of
+cases, and cycles through the operator's samples. The cases are used to compare eager with compiled results, and
+`oracle/record.py` runs them in real MXNet. So nothing here imports gluonjit, and inputs must have the same bits on
+every machine: they are made from integers and uniform numbers of `RandomState`, whose streams never change, by
+operations whose rounding IEEE 754 defines. They must not use `exp`, `log` or normal numbers, which depend on the C
+library, or matrix products and `np.linalg`, which depend on the CPU.
 """
 
 from __future__ import annotations

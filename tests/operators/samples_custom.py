@@ -1,4 +1,4 @@
-"""Samples of `Custom`: operators in Python, which whoever asks about them has to `define` first."""
+"""Samples of `Custom`: operators in Python. Call `define` before running them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Samples of the random operators: MXNet draws other numbers, so it is asked where nothing is left to chance.
+"""Samples of the random operators: MXNet draws other numbers, so its results are recorded only where they are certain.
 
-How random numbers are distributed is compared in `test_random.py`.
+`test_random.py` tests the distributions.
 """
 
 import numpy as np

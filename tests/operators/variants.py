@@ -1,12 +1,12 @@
-"""Variants of each operator's samples: what users' data hold now and then and samples seldom do.
+"""Variants of each operator's samples: inputs that are common in users' data but rare in the samples.
 
 | kind | what is changed |
 |---|---|
-| `nan`, `infinite` | elements of the first tensor of floats are NaN; are infinities of both signs |
-| `int32`, `int8` | tensors of floats become small integers, of which none is 0 |
+| `nan`, `infinite` | some elements of the first float tensor are NaN; are infinities of both signs |
+| `int32`, `int8` | float tensors become small integers other than 0 |
 | `negative` | axes are counted from the end |
 
-`oracle/record.py` asks MXNet for one variant of each kind, of the first sample that it does not refuse it for.
+`oracle/record.py` records one variant of each kind, of the first sample for which MXNet accepts it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""No module is called like one in another package: who reads `graph.py` in an error or an editor's tab knows which."""
+"""No two packages have modules of one name: `graph.py` in an error or an editor's tab is unambiguous."""
 
 from collections import defaultdict
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The native entry: what it takes itself, what it leaves to the fallback, and that it keeps its books."""
+"""The native entry: which calls it runs itself, which it passes to the fallback, and its reference counts."""
 
 import ctypes
 import gc
