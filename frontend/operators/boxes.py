@@ -1,7 +1,7 @@
-"""What detection operators do with boxes: overlaps, greedy suppression and greedy matching.
+"""Box arithmetic of the detection operators: overlaps, greedy suppression and greedy matching.
 
-A box is given by its left, top, right and bottom coordinate (`corner`), or by its middle and extents (`center`). Here
-they are four arrays, one per coordinate, so that arithmetic on them needs no strides.
+A box is given by its left, top, right and bottom coordinates (`corner`), or by its center, width and height (`center`).
+Here it is four arrays, one per coordinate, so that arithmetic on them needs no strides.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Box = Sequence[Any]
 
 
 def both(b: Any, *conditions: Any) -> Any:
-    """Whether all of the bools hold."""
+    """The logical and of all the bools."""
     y = conditions[0]
     for x in conditions[1:]:
         y = getattr(b, "and")(y, x)
@@ -38,12 +38,12 @@ def columns(b: Any, x: Any, first: int, count: int = 4) -> list[Any]:
 
 
 def joined(b: Any, parts: Sequence[Any]) -> Any:
-    """The arrays side by side along a new last axis."""
+    """Stacks the arrays along a new last axis."""
     return b.concat(*(b.reshape(p, shape=(*p.shape, 1)) for p in parts), axis=len(parts[0].shape))
 
 
 def corners(b: Any, box: Box, form: str) -> list[Any]:
-    """A box in the form 'corner' or 'center' as left, top, right, bottom."""
+    """Converts a box from the form 'corner' or 'center' to left, top, right, bottom."""
     if form == "corner":
         return list(box)
     x, y, width, height = box
@@ -53,7 +53,7 @@ def corners(b: Any, box: Box, form: str) -> list[Any]:
 
 
 def centers(b: Any, box: Box, form: str) -> list[Any]:
-    """A box in the form 'corner' or 'center' as x and y of its middle, width, height."""
+    """Converts a box from the form 'corner' or 'center' to center x, center y, width, height."""
     if form == "center":
         return list(box)
     left, top, right, bottom = box
@@ -63,7 +63,7 @@ def centers(b: Any, box: Box, form: str) -> list[Any]:
 
 
 def offsets(b: Any, box: Box, anchor: Box) -> list[Any]:
-    """Where a box lies relative to an anchor (both corners): shifts in anchor extents, logarithms of the scales."""
+    """Encodes a box relative to an anchor (both corners): shifts in anchor sizes, logarithms of the scales."""
     x, y, width, height = centers(b, box, "corner")
     ax, ay, awidth, aheight = centers(b, anchor, "corner")
     return [
@@ -75,8 +75,10 @@ def offsets(b: Any, box: Box, anchor: Box) -> list[Any]:
 
 
 def moved(b: Any, anchor: Box, form: str, offset: Box, factors: Sequence[float], most: float = 0) -> list[Any]:
-    """The anchor moved and scaled by an offset times `factors`, as corners. `most`, if positive, bounds the scales'
-    logarithms."""
+    """Decodes an offset: the anchor, shifted and scaled by the offset times `factors`, as corners.
+
+    `most`, if positive, is the upper bound of the logarithms of the scales.
+    """
     dtype = dtype_of(offset[0])
     dx, dy, dw, dh = (b.mul(v, scalar(b, f, dtype)) for v, f in zip(offset, factors))
     if most > 0:
@@ -97,7 +99,7 @@ def area(b: Any, box: Box, form: str) -> Any:
 
 
 def intersection(b: Any, first: Box, second: Box) -> Any:
-    """Area that two boxes (as corners) share."""
+    """The area of the intersection of two boxes, given as corners."""
     zero = scalar(b, 0, dtype_of(first[0]))
     sides = []
     for low, high in ((0, 2), (1, 3)):
@@ -114,10 +116,11 @@ def suppressed(
     candidates: Any,
     overlaps: Callable[[Any, Any, Any], Any],
 ) -> Any:
-    """Greedy non-maximum suppression: which of the `candidates` (bool) are left.
+    """Greedy non-maximum suppression: a bool for each candidate, whether it is kept.
 
-    All operands are (batch, n), the best box first. Each box that is still there removes all after it which overlap
-    too much, `overlaps(b, intersection, union)`, and are of its kind (`kinds` is None: of any kind).
+    All operands are (batch, n), sorted from the best box to the worst; `candidates` is bool. Each box that is kept
+    removes the later boxes of the same kind (of any kind if `kinds` is None) that overlap it too much according to
+    `overlaps(b, intersection, union)`.
     """
     batch, n = areas.shape
     position = b.iota(shape=(1, n), axis=1, dtype=I64)
@@ -150,13 +153,13 @@ def suppressed(
 
 
 def front(b: Any, kept: Any) -> Any:
-    """For each batch entry of `kept` (batch, n): the positions of what is kept, in order, followed by the others."""
+    """For each batch entry of `kept` (batch, n): the positions of the true elements, in order, then all others."""
     _, order = b.sort(b.select(kept, b.constant(0, I64), b.constant(1, I64)), axis=1)
     return order
 
 
 def rows(b: Any, x: Any, order: Any) -> Any:
-    """x (batch, n, …) with the rows `order` (batch, m) of each batch entry."""
+    """Gathers the rows `order` (batch, m) of each batch entry of x (batch, n, …)."""
     batch, m = order.shape
     entry = b.broadcast(b.iota(shape=(batch, 1), axis=0, dtype=I64), shape=(batch, m))
     index = b.concat(b.reshape(entry, shape=(1, batch, m)), b.reshape(order, shape=(1, batch, m)), axis=0)
@@ -164,10 +167,10 @@ def rows(b: Any, x: Any, order: Any) -> Any:
 
 
 def greedy_match(b: Any, scores: Any, fits: Callable[[Any, Any], Any], most: int) -> tuple[Any, Any]:
-    """Pairs rows with columns, the pair of the highest score first, as long as `fits(b, score)`; at most `most` pairs.
+    """Pairs rows with columns greedily by descending score, while `fits(b, score)` holds; at most `most` pairs.
 
-    `scores` (batch, rows, columns) hold no NaN; of equal ones the first in row-major order comes first. Gives the
-    column of each row, (batch, rows), and the row of each column, (batch, columns); -1 for those without a partner.
+    `scores` (batch, rows, columns) must not contain NaN; ties are resolved in row-major order. Returns the column of
+    each row, (batch, rows), and the row of each column, (batch, columns); -1 for those without a partner.
     """
     batch, m, n = scores.shape
     dtype = dtype_of(scores)

@@ -26,7 +26,7 @@ def _same_rank(old: Sequence[int], new: Sequence[int]) -> None:
 
 @operator("broadcast_to", attrs={"shape": shape((), doc="0 keeps the dimension")})
 def broadcast_to(b: Any, data: Any, *, shape: Shape) -> Any:
-    """Axes of length 1 stretched to the given shape, whose zeros mean: as it is"""
+    """Broadcasts axes of length 1 to the given shape; a 0 in the shape keeps the axis unchanged"""
     old = tuple(data.shape)
     _same_rank(old, shape)
     return _stretched(b, data, [m or n for n, m in zip(old, shape)])
@@ -34,7 +34,7 @@ def broadcast_to(b: Any, data: Any, *, shape: Shape) -> Any:
 
 @operator("broadcast_axis", aliases=("broadcast_axes",), attrs={"axis": shape(()), "size": shape(())})
 def broadcast_axis(b: Any, data: Any, *, axis: Shape, size: Shape) -> Any:
-    """The given axes, of length 1, stretched to the given sizes"""
+    """Broadcasts the given axes, which must have length 1, to the given sizes"""
     if len(axis) != len(size):
         raise OperatorError(f"Check failed: param.axis.ndim() == param.size.ndim() ({len(axis)} vs. {len(size)})")
     new = list(data.shape)
@@ -52,7 +52,7 @@ def broadcast_axis(b: Any, data: Any, *, axis: Shape, size: Shape) -> Any:
     attrs={"lhs_axes": axes(None), "rhs_axes": axes(None)},
 )
 def broadcast_like(b: Any, lhs: Any, rhs: Any, *, lhs_axes: Shape | None, rhs_axes: Shape | None) -> Any:
-    """lhs broadcast to the shape of rhs; or its axes `lhs_axes` stretched to rhs's `rhs_axes`"""
+    """Broadcasts lhs to the shape of rhs, or only its axes `lhs_axes` to the sizes of the axes `rhs_axes` of rhs"""
     mine, other = tuple(lhs.shape), tuple(rhs.shape)
     if lhs_axes is None or rhs_axes is None:
         _same_rank(mine, other)
@@ -68,15 +68,15 @@ def broadcast_like(b: Any, lhs: Any, rhs: Any, *, lhs_axes: Shape | None, rhs_ax
     return b.broadcast(lhs, shape=tuple(new))
 
 
-@operator("tile", attrs={"reps": shape(doc="per axis; missing ones are 1")})
+@operator("tile", attrs={"reps": shape(doc="repetitions of each axis; missing leading ones are 1")})
 def tile(b: Any, data: Any, *, reps: Shape) -> Any:
-    """The whole tensor, repeated `reps` times along each axis"""
+    """Repeats the whole tensor `reps` times along each axis"""
     if any(r < 0 for r in reps):
         raise OperatorError(f"shape dim size must be >= -1, while received reps={tuple(reps)}")
     rank = max(len(reps), len(data.shape))
     old = (1,) * (rank - len(data.shape)) + tuple(data.shape)
     counts = (1,) * (rank - len(reps)) + tuple(reps)
-    # Each repeated axis becomes a pair (repetition, position), each other one stays.
+    # Each repeated axis becomes a pair of axes (repetition, position); the others stay as they are.
     wide: list[int] = []
     dims: list[int] = []
     for axis, (count, n) in enumerate(zip(counts, old)):
@@ -90,7 +90,7 @@ def tile(b: Any, data: Any, *, reps: Shape) -> Any:
 
 
 def repeated(b: Any, x: Any, counts: Sequence[int]) -> Any:
-    """Each element `counts[axis]` times in a row along each axis."""
+    """Repeats each element `counts[axis]` times in succession along each axis."""
     old = tuple(x.shape)
     wide: list[int] = []
     dims: list[int] = []
@@ -105,7 +105,7 @@ def repeated(b: Any, x: Any, counts: Sequence[int]) -> Any:
 
 @operator("repeat", attrs={"repeats": integer(), "axis": optional(integer(), None)})
 def repeat(b: Any, data: Any, *, repeats: int, axis: int | None) -> Any:
-    """Each element `repeats` times in a row along the axis; without an axis, of the flattened tensor"""
+    """Repeats each element `repeats` times in succession along the axis; without an axis, in the flattened tensor"""
     if repeats < 0:
         raise OperatorError("repeats cannot be a negative number")
     if axis is None:

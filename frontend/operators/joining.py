@@ -1,4 +1,4 @@
-"""Operators that join tensors along an axis, and those that take them apart."""
+"""Operators that join tensors along an axis or split them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def _with(shape: Shape, axis: int, n: int) -> Shape:
     return (*shape[:axis], n, *shape[axis + 1 :])
 
 
-def _unify_but(axis: int, shapes: Shapes) -> Shapes:
-    """Partial shapes that agree everywhere but along `axis`; those not known at all follow the others."""
+def _unify_except(axis: int, shapes: Shapes) -> Shapes:
+    """Merges partial shapes that must agree on all axes except `axis`; unknown shapes take the merged one."""
     common: Shape | None = None
     for s in shapes:
         if s is not None:
@@ -31,7 +31,7 @@ def _unify_but(axis: int, shapes: Shapes) -> Shapes:
 
 
 def _concat_complete(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
-    return _unify_but(attrs["dim"], shapes)
+    return _unify_except(attrs["dim"], shapes)
 
 
 def _infer_concat_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
@@ -56,7 +56,7 @@ def _infer_concat_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shap
     infer_inputs=_infer_concat_inputs,
 )
 def concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
-    """The inputs one after another along the axis `dim`"""
+    """Concatenates the inputs along the axis `dim`"""
     first = data[0]
     rank = len(first.shape)
     axis = axis_in(dim, rank)
@@ -73,7 +73,7 @@ def concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
 
 
 def _infer_rnn_param_concat_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
-    """The lengths that are missing are those of the first layer's input weights, which all directions have alike."""
+    """Unknown lengths belong to the first layer's input weights, which have the same length in all directions."""
     out = outputs[0]
     unknown = [k for k, s in enumerate(inputs) if not s or not s[0]]
     if not out or not out[0] or not unknown:
@@ -89,7 +89,7 @@ def _infer_rnn_param_concat_inputs(attrs: Mapping[str, Any], inputs: Shapes, out
     infer_inputs=_infer_rnn_param_concat_inputs,
 )
 def rnn_param_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
-    """The parameters of a recurrent layer as one vector"""
+    """Concatenates the parameters of a recurrent layer to one vector"""
     require_same_dtype(*data)
     if any(len(x.shape) != 1 for x in data):
         raise OperatorError("_rnn_param_concat joins vectors only; reshape the parameters first")
@@ -119,7 +119,7 @@ def _infer_stack_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
     infer_inputs=_infer_stack_inputs,
 )
 def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
-    """The inputs, of one shape, side by side along a new axis"""
+    """Joins inputs of the same shape along a new axis"""
     require_same_dtype(*data)
     old = tuple(data[0].shape)
     axis = axis_in(axis, len(old) + 1)
@@ -133,7 +133,7 @@ def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
     return b.concat(*parts, axis=axis) if num_args > 1 else parts[0]
 
 
-# Taking apart
+# Splitting
 
 
 def part(b: Any, x: Any, axis: int, start: int, stop: int) -> Any:
@@ -178,9 +178,9 @@ def _infer_split_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
     infer_inputs=_infer_split_inputs,
 )
 def slice_channel(b: Any, data: Any, *, num_outputs: int, axis: int, squeeze_axis: bool) -> Any:
-    """The data in `num_outputs` parts of equal length along the axis
+    """Splits the data into `num_outputs` parts of equal length along the axis
 
-    `squeeze_axis` drops the axis, which must then be as long as there are outputs.
+    `squeeze_axis` removes the axis, whose length must then equal `num_outputs`.
     """
     axis = axis_in(axis, len(data.shape))
     n = data.shape[axis]
@@ -212,7 +212,7 @@ def _part_count(attrs: Mapping[str, Any]) -> int:
     ),
 )
 def split_v2(b: Any, data: Any, *, indices: Shape, axis: int, squeeze_axis: bool, sections: int) -> Any:
-    """The data cut before each of `indices` along the axis, or into `sections` equal parts"""
+    """Splits the data along the axis before each of `indices`, or into `sections` equal parts"""
     axis = axis_in(axis, len(data.shape))
     n = data.shape[axis]
     if sections:

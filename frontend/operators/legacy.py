@@ -1,4 +1,4 @@
-"""Operators of MXNet's first years, under the names that old graphs have."""
+"""Early versions of MXNet operators (`…_v1`), which old graphs refer to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gluonjit.operators.support import require_float
 
 @operator("Convolution_v1", **CONVOLUTION)
 def convolution_v1(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
-    """`Convolution`, as it was before 0.9"""
+    """`Convolution` as of MXNet before 0.9"""
     return convolution.expand(b, data, weight, bias, **attrs)
 
 
@@ -24,7 +24,7 @@ _KEPT = ("eps", "momentum", "fix_gamma", "use_global_stats", "output_mean_var")
 
 @operator("BatchNorm_v1", attrs={name: BATCH_NORM_ATTRS[name] for name in _KEPT}, **BATCH_NORM)
 def batch_norm_v1(b: Any, *inputs: Any, **attrs: Any) -> Any:
-    """`BatchNorm` over axis 1, as it was before 0.9"""
+    """`BatchNorm` over axis 1 as of MXNet before 0.9"""
     return batch_norm.expand(b, *inputs, axis=1, **attrs)
 
 
@@ -40,7 +40,7 @@ def batch_norm_v1(b: Any, *inputs: Any, **attrs: Any) -> Any:
     },
 )
 def pooling_v1(b: Any, data: Any, *, kernel: Shape, pool_type: str, pad: Shape, global_pool: bool, **attrs: Any) -> Any:
-    """`Pooling`, as it was before 0.9: padding is 0 for the maximum, too, and the average's divisor always the same"""
+    """`Pooling` as of MXNet before 0.9: pads with 0 for max pooling too, and always averages over the full window"""
     own = require_float(data)
     if any(pad) and not global_pool:
         if len(pad) != len(data.shape) - 2:

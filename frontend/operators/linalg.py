@@ -1,7 +1,7 @@
 """The `linalg` operators that factorize, solve and pack; products are in `linear_algebra`.
 
-They take matrices in the last two axes, and a batch of them in the axes before. A matrix that has no such factors
-(singular, not positive) gives NaN or infinity, where MXNet stops with an error of LAPACK: compiled code cannot look.
+The last two axes are the matrices, and the axes before them the batch. A matrix that cannot be factorized (singular,
+not positive definite) gives NaN or infinity where MXNet raises a LAPACK error: compiled code does not check values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gluonjit.operators.linear_algebra import matrices, scaled
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import check_table, require_numeric, scalar, shape_text
 
-_LOWER = boolean(True, doc="whether the triangle below the diagonal is meant, and read")
+_LOWER = boolean(True, doc="whether the lower triangle is read, or else the upper one")
 
 
 def _batched(b: Any, x: Any) -> Any:
@@ -29,7 +29,7 @@ def _batched(b: Any, x: Any) -> Any:
 
 
 def _like(b: Any, y: Any, x: Any, last: int = 2) -> Any:
-    """`y` with the batch axes of `x`; its `last` axes stay. (1,) instead of no axes at all."""
+    """Reshapes `y` to the batch axes of `x` followed by the `last` axes of `y`; to (1,) if there are no axes at all."""
     return b.reshape(y, shape=(*x.shape[:-2], *y.shape[len(y.shape) - last :]) or (1,))
 
 
@@ -60,7 +60,7 @@ def potri(b: Any, A: Any, *, lower: bool) -> Any:
     attrs={"transpose": boolean(False), "rightside": boolean(False), "lower": _LOWER, "alpha": number(1.0)},
 )
 def trsm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: bool, alpha: float) -> Any:
-    """X with A X = alpha * B, or X A = alpha * B, for triangular A: what lies on its other side is not read"""
+    """Solves A X = alpha * B, or X A = alpha * B, for X, where A is triangular; its other triangle is not read"""
     matrices("linalg_trsm", A, B, square=True)
     if tuple(A.shape[:-2]) != tuple(B.shape[:-2]) or A.shape[-1] != B.shape[-1 if rightside else -2]:
         raise OperatorError(
@@ -118,7 +118,7 @@ def inverse(b: Any, A: Any) -> Any:
 
 @operator("_linalg_gelqf", aliases=("linalg_gelqf",), inputs=("A",), outputs=lambda attrs: ("output0", "output1"))
 def gelqf(b: Any, A: Any) -> Any:
-    """Q with orthonormal rows and lower triangular L with L Q = A, for matrices not higher than wide"""
+    """The LQ factorization A = L Q of matrices with at most as many rows as columns: orthonormal rows Q, lower L"""
     matrices("linalg_gelqf", A)
     if A.shape[-2] > A.shape[-1]:
         raise OperatorError(
@@ -130,9 +130,9 @@ def gelqf(b: Any, A: Any) -> Any:
 
 @operator("_linalg_syevd", aliases=("linalg_syevd",), inputs=("A",), outputs=lambda attrs: ("output0", "output1"))
 def syevd(b: Any, A: Any) -> Any:
-    """Eigenvectors, as rows of U, and eigenvalues, ascending, of symmetric matrices: Uᵀ diag(L) U = A
+    """Eigenvectors (the rows of U) and ascending eigenvalues L of symmetric matrices: Uᵀ diag(L) U = A
 
-    Of A, the lower triangle is read. The largest element of each vector is positive.
+    Only the lower triangle of A is read. The largest element of each eigenvector is positive.
     """
     matrices("linalg_syevd", A, square=True)
     values, vectors = symmetric_eigen(b, _batched(b, A))
@@ -142,10 +142,10 @@ def syevd(b: Any, A: Any) -> Any:
 # Triangles as vectors
 
 
-def _triangle_places(n: int, offset: int, lower: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of a triangle's elements: a lower one's row by row, an upper one's column by column.
+def _triangle_indices(n: int, offset: int, lower: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column indices of a triangle's elements: row by row for a lower one, column by column for an upper one.
 
-    An offset that is not 0 says which triangle it is.
+    An offset other than 0 selects the triangle by its sign, whatever `lower` is.
     """
     if offset < 0 or offset == 0 and lower:
         return np.tril_indices(n, offset)
@@ -155,25 +155,25 @@ def _triangle_places(n: int, offset: int, lower: bool) -> tuple[np.ndarray, np.n
 
 _TRIANGLE = {
     "offset": integer(0, doc="first diagonal of the triangle; positive ones lie above the main one"),
-    "lower": boolean(True, doc="which triangle, where the offset is 0"),
+    "lower": boolean(True, doc="which triangle, if the offset is 0"),
 }
 
 
 @operator("_linalg_extracttrian", aliases=("linalg_extracttrian",), inputs=("A",), attrs=_TRIANGLE)
 def extracttrian(b: Any, A: Any, *, offset: int, lower: bool) -> Any:
-    """A triangle of square matrices as last axis: a lower one row by row, an upper one column by column"""
+    """Packs a triangle of square matrices into the last axis: a lower one row by row, an upper one column by column"""
     matrices("linalg_extracttrian", A, square=True)
     n = A.shape[-1]
     if abs(offset) >= n:
         raise OperatorError(f"offset={offset} lies outside of matrices of shape {shape_text(A.shape)}")
-    row, column = _triangle_places(n, offset, lower)
+    row, column = _triangle_indices(n, offset, lower)
     flat = b.reshape(A, shape=(*A.shape[:-2], n * n))
     return b.gather(flat, b.constant(row * n + column, I32), axis=len(flat.shape) - 1)
 
 
 @operator("_linalg_maketrian", aliases=("linalg_maketrian",), inputs=("A",), attrs=_TRIANGLE)
 def maketrian(b: Any, A: Any, *, offset: int, lower: bool) -> Any:
-    """Square matrices with triangles as `extracttrian` gives them, and zeros elsewhere"""
+    """Unpacks triangles, in the order of `extracttrian`, to square matrices with zeros elsewhere"""
     require_numeric("linalg_maketrian", A)
     count = A.shape[-1] if A.shape else 0
     side = (math.isqrt(8 * count + 1) - 1) // 2
@@ -183,7 +183,7 @@ def maketrian(b: Any, A: Any, *, offset: int, lower: bool) -> Any:
         )
     n = side + abs(offset)
     check_table(n, n)
-    row, column = _triangle_places(n, offset, lower)
+    row, column = _triangle_indices(n, offset, lower)
     source = np.full((n, n), -1)
     source[row, column] = np.arange(count)
     if count == 0:

@@ -1,6 +1,6 @@
-"""Matrix products and what goes with them.
+"""Matrix products, and the `linalg` operators on triangles and diagonals.
 
-The `linalg` operators take matrices in the last two axes, and a batch of them in the axes before.
+In the `linalg` operators, the last two axes are the matrices, and the axes before them the batch.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _PRODUCT = {
 
 @operator("dot", inputs=("lhs", "rhs"), attrs=_PRODUCT)
 def dot(b: Any, lhs: Any, rhs: Any, *, transpose_a: bool, transpose_b: bool, forward_stype: str | None) -> Any:
-    """The sum of products over the last axis of lhs and the first of rhs
+    """The sum of products over the last axis of lhs and the first axis of rhs
 
-    `transpose_a` takes the first axis of lhs instead, `transpose_b` the last of rhs; the other axes keep their order.
+    `transpose_a` sums over the first axis of lhs, `transpose_b` over the last of rhs; the other axes keep their order.
     """
     require_same_dtype(lhs, rhs)
     require_numeric("dot", lhs)
@@ -45,7 +45,7 @@ def dot(b: Any, lhs: Any, rhs: Any, *, transpose_a: bool, transpose_b: bool, for
 
 
 def _matmul(b: Any, x: Any, y: Any, transpose_x: bool, transpose_y: bool) -> Any:
-    """Product of the matrices in the last two axes; the axes before them are paired."""
+    """Product of the matrices in the last two axes; the axes before them are batch axes."""
     rank = len(x.shape)
     batch = tuple(range(rank - 2))
     contract = ((rank - 2 if transpose_x else rank - 1,), (rank - 1 if transpose_y else rank - 2,))
@@ -54,7 +54,7 @@ def _matmul(b: Any, x: Any, y: Any, transpose_x: bool, transpose_y: bool) -> Any
 
 @operator("batch_dot", inputs=("lhs", "rhs"), attrs=_PRODUCT)
 def batch_dot(b: Any, lhs: Any, rhs: Any, *, transpose_a: bool, transpose_b: bool, forward_stype: str | None) -> Any:
-    """Products of the matrices in the last two axes, with equal axes before them"""
+    """Products of the matrices in the last two axes; the batch axes before them must be equal"""
     require_same_dtype(lhs, rhs)
     require_numeric("batch_dot", lhs)
     rank = len(lhs.shape)
@@ -73,7 +73,7 @@ def batch_dot(b: Any, lhs: Any, rhs: Any, *, transpose_a: bool, transpose_b: boo
 
 @operator("khatri_rao", inputs=("args",), variadic=True, attrs={"num_args": counted()})
 def khatri_rao(b: Any, *args: Any, num_args: int) -> Any:
-    """Column by column, the Kronecker product of matrices with equally many columns"""
+    """The column-wise Kronecker product of matrices with the same number of columns"""
     require_same_dtype(*args)
     require_numeric("khatri_rao", args[0])
     columns = args[0].shape[-1]
@@ -92,7 +92,7 @@ def khatri_rao(b: Any, *args: Any, num_args: int) -> Any:
 
 
 def matrices(operator: str, *inputs: Any, square: bool = False) -> int:
-    """The rank that the inputs share. They must be matrices, or batches of them, of floats."""
+    """Checks that the inputs are float matrices, or batches of them, of one rank; returns the rank."""
     require_same_dtype(*inputs)
     if dtype_of(inputs[0]) not in (F32, F64):
         raise OperatorError(f"{operator}: This operation only supports 32-bit and 64-bit floating point")
@@ -114,7 +114,7 @@ def scaled(b: Any, x: Any, factor: float) -> Any:
 
 
 def _moved(rank: int, source: int, target: int) -> tuple[int, ...]:
-    """The permutation that puts axis `source` at place `target` and keeps the others in order."""
+    """The permutation that moves axis `source` to position `target` and keeps the others in order."""
     rest = [axis for axis in range(rank) if axis != source]
     rest.insert(target, source)
     return tuple(rest)
@@ -141,7 +141,7 @@ def _gemm(b: Any, name: str, inputs: Sequence[Any], transpose_a: bool, transpose
         )
     batch = tuple(k for k in range(rank - 1) if k != row)
     contract = ((row if transpose_a else rank - 1,), (rank - 1 if transpose_b else row,))
-    product = b.dot_general(x, y, contract=contract, batch=(batch, batch))  # rows are the last axis but one
+    product = b.dot_general(x, y, contract=contract, batch=(batch, batch))  # rows are the second to last axis
     return product if row == rank - 2 else b.transpose(product, perm=_moved(rank, rank - 2, row))
 
 
@@ -185,7 +185,7 @@ def syrk(b: Any, A: Any, *, transpose: bool, alpha: float) -> Any:
 
 
 def triangle(b: Any, A: Any, lower: bool) -> Any:
-    """`A` with zeros above (below) its diagonal."""
+    """`A` with zeros above its diagonal if `lower`, else below it."""
     side = A.shape[-1]
     row = b.iota(shape=(side, 1), axis=0, dtype=I64)
     column = b.iota(shape=(1, side), axis=1, dtype=I64)
@@ -200,7 +200,7 @@ def triangle(b: Any, A: Any, lower: bool) -> Any:
     attrs={"transpose": boolean(False), "rightside": boolean(False), "lower": boolean(True), "alpha": number(1.0)},
 )
 def trmm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: bool, alpha: float) -> Any:
-    """alpha * A B or alpha * B A, where A counts as triangular: what lies on its other side is not read"""
+    """alpha * A B or alpha * B A, where A is triangular; its other triangle is not read"""
     matrices("linalg_trmm", A, B, square=True)
     if tuple(A.shape[:-2]) != tuple(B.shape[:-2]) or A.shape[-1] != B.shape[-1 if rightside else -2]:
         raise OperatorError(f"Shapes of inputs {shape_text(A.shape)} and {shape_text(B.shape)} do not match in trmm")

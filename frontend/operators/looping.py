@@ -1,4 +1,4 @@
-"""Loops in expansions: one body, run step by step on ndarrays or recorded as the region of a `loop`."""
+"""Loops in expansions: a body that runs eagerly on ndarrays, or is recorded as the region of a `loop`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gluonjit.ir.types import TensorType, type_of
 
 Values = Sequence[Any]
 Body = Callable[[Any, Any, Values, Values, Values], "tuple[Values, Values]"]
-"""`body(b, index, state, items, captured)` gives the new state and this iteration's rows.
+"""`body(b, index, state, items, captured)` returns the new state and this iteration's rows.
 
-It may use what it is given, and constants that it makes with `b`, but no value from outside. `index` is an i64[].
+It may use its arguments and constants made with `b`, but no other value from outside. `index` is an i64[].
 """
 Condition = Callable[[Any, Any, Values, Values], Any]
-"""`condition(b, index, state, captured)`: a bool[], whether to go on."""
+"""`condition(b, index, state, captured)` returns a bool[]: whether to run this iteration."""
 
 
 def loop(
@@ -31,9 +31,9 @@ def loop(
     trip: int,
     condition: Condition | None = None,
 ) -> tuple[list[Any], list[Any]]:
-    """The state after at most `trip` iterations, and the rows of all of them, stacked; 0 for those that did not run.
+    """Runs at most `trip` iterations; returns the last state and the stacked rows, 0 for iterations that did not run.
 
-    Iteration k gets row k of everything `scanned`.
+    Iteration k gets row k of each of `scanned`.
     """
     if isinstance(b, Builder):
         return _record(b, body, state, scanned, captured, trip, condition)
@@ -46,9 +46,9 @@ def loop(
         state, parts = body(b, index, state, [x[k, ...] for x in scanned], captured)
         if rows is None:
             rows = [np.zeros((trip, *p.shape), p.dtype) for p in parts]
-        for whole, part in zip(rows, parts):
-            whole[k] = part
-    if rows is None:  # not one iteration: the region knows what its rows would have been
+        for stacked, part in zip(rows, parts):
+            stacked[k] = part
+    if rows is None:  # no iteration ran: infer the types of the rows
         types = [type_of(x) for x in (*state, *scanned, *captured)]
         region = _region(Builder("infer"), body, types, len(state), len(scanned))
         rows = [np.zeros((trip, *v.shape), v.dtype.numpy) for v in region.outputs[len(state) :]]

@@ -1,10 +1,10 @@
-"""`_foreach`, `_while_loop` and `_cond`: operators on graphs of their own, compiled as loops and branches.
+"""`_foreach`, `_while_loop` and `_cond`: operators that hold subgraphs, compiled as loops and branches.
 
-A node of theirs holds the graphs as attribute `subgraphs` (`symbol.subgraph.Subgraph`). An operand stands for the
-variables of the graphs that the attributes `…_locs` say; in these, positions are those of `Subgraph.inputs`.
+Their nodes hold the subgraphs in the attribute `subgraphs` (`symbol.subgraph.Subgraph`). The attributes `…_locs` map
+operands to subgraph inputs, which are numbered in the order of `Subgraph.inputs`.
 
-Each takes one random stream, and whatever its graphs draw comes from a generator of their own, seeded by it: so the
-numbers do not depend on how often a loop runs. `random.forked` does the same imperatively.
+Each operator takes one random stream, which seeds a separate generator for its subgraphs: so the random numbers after
+it do not depend on how often a loop runs. `random.forked` does the same imperatively.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class ControlFlow(Operator):
     """An operator that holds `graphs` graphs.
 
     * `result_types(attrs, types)`: types of the results.
-    * `build(b, operands, attrs, names, loc)`: appends the loop or branch to a graph of level `traced`; `names` are for
-      the results.
-    * `check(attrs, count)`: raises OperatorError unless attributes that come from a file fit the graphs and `count`
-      operands.
+    * `build(b, operands, attrs, names, loc)`: appends the loop or branch to a graph of level `traced`; `names` are the
+      names of the results.
+    * `check(attrs, count)`: raises OperatorError if the attributes, read from a file, do not fit the graphs and
+      `count` operands.
     """
 
     graphs: int = 1
@@ -67,7 +67,7 @@ def _declare(name: str, doc: str, **kwargs: Any) -> None:
 
 
 def _spread(locs: Sequence[int], values: Sequence[Any], count: int) -> list[Any]:
-    """`values` by the positions that they have in a graph's inputs; -1: the graph does not read it."""
+    """Places each value at its position `locs` among a graph's inputs; -1 means that the graph does not read it."""
     out: list[Any] = [None] * count
     for at, value in zip(locs, values):
         if at >= 0:
@@ -85,13 +85,13 @@ def _require(holds: bool, what: str) -> None:
 
 
 def _require_operands(name: str, locs: Sequence[int], graph: Any, count: int) -> None:
-    """`locs` must say, for each of the graph's inputs, which operand it is."""
+    """Checks that `locs` gives a valid operand for each of the graph's inputs."""
     known = all(at is not None and 0 <= at < count for at in locs)
     _require(len(locs) == len(graph.inputs) and known, f"{name} = {tuple(locs)}")
 
 
 def _require_outputs(attrs: Attrs, graph: Any, states: int = 0) -> None:
-    """The graph must have the outputs that the attributes say: rows, then `states`."""
+    """Checks that the number of the graph's outputs, rows and then `states`, agrees with the attributes."""
     rows = attrs.get("num_out_data", attrs["num_outputs"])
     found = f"num_outputs = {attrs['num_outputs']}, num_out_data = {rows} and {states} states"
     _require(len(graph.heads) == attrs["num_outputs"] and 0 <= rows == attrs["num_outputs"] - states, found)
@@ -101,20 +101,20 @@ def _require_outputs(attrs: Attrs, graph: Any, states: int = 0) -> None:
 
 
 def _seed(b: Builder, attrs: Attrs) -> Value:
-    """The key of a generator for the graphs."""
+    """The key of the generator from which the subgraphs draw."""
     b.stream = attrs[".stream"]
     return b.concat(b.random_bits((1,), I64), b.constant([0], I64), axis=0)
 
 
 def _advance(b: Builder, seed: Value, index: Value, per_iteration: int, before: int) -> None:
-    """In iteration `index`, `b` draws on the streams from index * per_iteration + before on."""
+    """Makes `b` draw, in iteration `index`, from stream index * per_iteration + before onwards."""
     step = b.add(b.mul(index, b.constant(per_iteration, I64)), b.constant(before, I64))
     moved = b.concat(b.constant([0], I64), b.reshape(step, shape=(1,)), axis=0)
     (b.key,) = b.emit("add", (seed, moved), result_names=[RNG_KEY])
 
 
 def _decision(b: Builder, x: Value) -> Value:
-    """A number as condition: whether it is not 0."""
+    """Converts a single number to a condition: whether it is not 0."""
     if x.size != 1:
         raise OperatorError(f"the condition must be a single number, got {x.type}")
     return b.cast(b.reshape(x, shape=()), dtype=BOOL)
@@ -128,7 +128,7 @@ def _foreach_locs(attrs: Attrs) -> list[int]:
 
 
 def _rows(types: Sequence[TensorType]) -> int:
-    """How many rows all of the scanned operands have."""
+    """The number of rows of the scanned operands, which must all have the same."""
     counts = {t.shape[0] if t.shape else None for t in types}
     if len(counts) != 1 or None in counts:
         raise OperatorError(f"foreach needs data with the same number of rows; got {list(types)}")
@@ -205,7 +205,7 @@ def _check_foreach(attrs: Attrs, count: int) -> None:
 
 _declare(
     "_foreach",
-    "A graph applied to row after row of the data, with states that it hands on",
+    "Applies a graph to each row of the data, passing states from one iteration to the next",
     attrs={
         "num_out_data": integer(doc="how many of the graph's outputs are stacked; the others are states"),
         "in_state_locs": shape(()),
@@ -219,7 +219,8 @@ _declare(
 )
 
 
-# while_loop: operands are what the locs say; func_var_locs tells which of the body's inputs are its variables
+# while_loop: cond_input_locs and func_input_locs give the operand of each input of the condition and the body;
+# func_var_locs gives the body's inputs that are loop variables
 
 
 def _variables(attrs: Attrs) -> list[int]:
@@ -240,7 +241,7 @@ def _while_types(attrs: Attrs, types: Sequence[TensorType]) -> list[TensorType]:
 
 
 def _graph_shapes(*locs: str) -> Callable[[Attrs, Shapes], Shapes]:
-    """Shapes of the operands from all graphs, whose inputs are the operands that `locs` say."""
+    """A `complete` rule that infers the operands' shapes from all subgraphs; `locs` names the `…_locs` of each."""
 
     def complete(attrs: Attrs, shapes: Shapes) -> Shapes:
         shapes = list(shapes)
@@ -296,7 +297,7 @@ def _check_while(attrs: Attrs, count: int) -> None:
 
 _declare(
     "_while_loop",
-    "A graph applied again and again while another one says so; rows that are not reached are 0",
+    "Applies a graph repeatedly while the condition, another graph, is true; rows of iterations that do not run are 0",
     graphs=2,
     attrs={
         "num_out_data": integer(doc="how many of the body's outputs are stacked; the others are the loop's variables"),
@@ -362,7 +363,7 @@ def _check_cond(attrs: Attrs, count: int) -> None:
 
 _declare(
     "_cond",
-    "The results of one graph or of another, as a third one decides",
+    "The results of one of two graphs, selected by a third one, the condition",
     graphs=3,
     attrs={"cond_input_locs": shape(()), "then_input_locs": shape(()), "else_input_locs": shape(())},
     result_types=_cond_types,

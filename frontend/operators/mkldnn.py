@@ -1,13 +1,14 @@
-"""`_sg_mkldnn_…`: nodes that MXNet's oneDNN backend makes of several. Each holds the graph that it replaced.
+"""`_sg_mkldnn_…`: nodes into which MXNet's oneDNN backend fuses a layer and its epilogue. Each holds the subgraph.
 
-Of floats, they compute just that. Quantized, data are 8-bit integers (see `quantization` for what these stand for), and
-weights become or are int8; sums of products are scaled to the result's integers, and what follows the layer is applied
-to the scaled numbers. Files have MXNet's results, so what it does for no good reason is done here, too:
+Without quantization, they compute that subgraph. With it, data are 8-bit integers (see `quantization` for the values
+they represent) and weights are int8, or are quantized to int8 here; sums of products are rescaled to the result's
+integers, and the operators after the layer, its epilogue, are applied to the rescaled numbers. To match the results of
+MXNet, these quirks of it are reproduced:
 
-* What is added to a result of the other 8-bit type limits the result to its own type's numbers.
-* The weights of a grouped convolution are scaled by what suits the filter that has their group's number.
-* Without a calibrated range, `clip` is left out.
-* `gelu` after a convolution is that of the scaled number.
+* If the summand and the result have different 8-bit types, the result is clipped to the range of the summand's type.
+* The weights in group k of a grouped convolution are scaled by the scale of filter k.
+* Without a calibrated range, `clip` is ignored.
+* `gelu` after a convolution is applied to the scaled integer, not to the real value.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ ROLES = {
     "_contrib_interleaved_matmul_selfatt_valatt": ("data", "weight"),
     "BatchNorm": ("", "gamma", "beta", "mean", "var"),
 }
-"""What the inputs are of the nodes that may have variables. Any other variable is added, and called `sum`."""
+"""Roles of the inputs of the layers that read variables. A variable read by any other node has the role `sum`."""
 
 
 def roles(graph: Any) -> list[str]:
-    """What each input of a held graph is."""
+    """The role of each input of a fused subgraph."""
     found = {}
     for node in graph.nodes:
         for name, (source, _) in zip(ROLES.get(node.op.name, ()), node.inputs):
@@ -49,15 +50,16 @@ def roles(graph: Any) -> list[str]:
 
 @dataclass(eq=False)
 class FusedNode(ControlFlow):
-    """A node in place of the graph that it holds, of one layer.
+    """An operator that holds the subgraph it replaces: one layer and its epilogue.
 
-    Its inputs are that graph's; then, if it is quantized, the minimum and maximum of those that `ranges(attrs, roles)`
-    names. `whole(attrs)`: those that are int8 then. `unsigned`: the operators at whose end the result is uint8.
+    Its inputs are the subgraph's inputs and, if it is quantized, the minimum and maximum of each role in
+    `ranges(attrs, roles)`. `int8_roles(attrs)`: inputs that are int8 if it is quantized. `unsigned`: if the epilogue
+    ends with one of these operators, the result is uint8.
     """
 
     layer: str = ""
     ranges: Callable[[Attrs, Sequence[str]], Sequence[str]] = lambda attrs, roles: ("data",)
-    whole: Callable[[Attrs], Sequence[str]] = lambda attrs: ()
+    int8_roles: Callable[[Attrs], Sequence[str]] = lambda attrs: ()
     unsigned: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -77,8 +79,8 @@ class FusedNode(ControlFlow):
         if not attrs["quantized"]:
             one = next((t for t in types if t is not None), None)
             return [t or one for t in types]
-        whole = self.whole(attrs)
-        known = {name: I8 if name in whole else F32 for name in names if name not in ("data", "sum")}
+        int8_roles = self.int8_roles(attrs)
+        known = {name: I8 if name in int8_roles else F32 for name in names if name not in ("data", "sum")}
         return [t or known.get(name) for name, t in zip(names, types)]
 
     def _result_types(self, attrs: Attrs, types: Sequence[TensorType]) -> list[TensorType]:
@@ -99,7 +101,7 @@ class FusedNode(ControlFlow):
         return [*graph.complete(list(shapes[:count])), *(merge(s, (1,)) for s in shapes[count:])]
 
     def _check(self, attrs: Attrs, count: int) -> None:
-        """OperatorError unless the graph is the layer, perhaps BatchNorm, and elementwise operators after it."""
+        """Raises OperatorError unless the graph is the layer, optionally BatchNorm, and elementwise operators."""
         (graph,) = attrs["subgraphs"]
         known = [node.op.name for node in graph.nodes if node.op.name in ROLES]
         rest = [node for node in graph.nodes if node.op.name not in ROLES]
@@ -115,9 +117,9 @@ AFTER = ("elemwise_add", "Activation", "LeakyReLU", "clip", "square", "sqrt", "e
 
 
 class _Quantized:
-    """A layer of integers: `parts` are its operands by role, `ends` their ranges.
+    """A quantized layer: `parts` are its operands by role, `ends` their minimum and maximum.
 
-    Sums of products are integers of which `unit` make one of the real result, a number or one for each channel.
+    A `unit` is the number of integer steps that represent a real 1: one for the tensor, or one per channel.
     """
 
     def __init__(self, b: Builder, node: FusedNode, graph: Any, operands: Sequence[Value], attrs: Attrs) -> None:
@@ -136,37 +138,37 @@ class _Quantized:
         sums, weight_unit, reach = self.sums(data_unit)
         unit = b.mul(data_unit, weight_unit)
         if self.attrs.get("enable_float_output"):
-            return [self.followed(b.div(sums, unit), scalar(b, 1.0, F32))]
+            return [self.epilogue(b.div(sums, unit), scalar(b, 1.0, F32))]
         if self.known is None:
-            most = b.mul(self.level("data"), b.mul(b.div(reach, scalar(b, 127.0, F32)), scalar(b, 2.0**31, F32)))
-            return b.cast(b.rint(self.followed(sums, unit)), dtype=I32), b.neg(most), most
+            most = b.mul(self.product_step("data"), b.mul(b.div(reach, scalar(b, 127.0, F32)), scalar(b, 2.0**31, F32)))
+            return b.cast(b.rint(self.epilogue(sums, unit)), dtype=I32), b.neg(most), most
         last = self.after[-1] if self.after else None
         unsigned = last is not None and _kind(last) in self.node.unsigned
         dtype = U8 if unsigned else I8
         wanted = scalar(b, SPANS[dtype] / max(map(abs, self.known)), F32)
-        scaled = self.followed(b.mul(sums, b.div(b.div(wanted, data_unit), weight_unit)), wanted)
+        scaled = self.epilogue(b.mul(sums, b.div(b.div(wanted, data_unit), weight_unit)), wanted)
         return self.stored(b.rint(scaled), dtype), *(filled(b, v, (1,), F32) for v in self.known)
 
     def unit(self, role: str) -> Value:
-        """How many of an operand's integers make a real 1."""
+        """The number of integer steps of an operand that represent a real 1."""
         own = dtype_of(self.parts[role])
         return self.b.div(scalar(self.b, SPANS.get(own, SPANS[I8]), F32), range_of(self.b, *self.ends[role]))
 
-    def level(self, role: str) -> Value:
-        """What one integer stands for by the rule for products: a 127th, or 255th, of the range."""
+    def product_step(self, role: str) -> Value:
+        """The real value of one integer step as MXNet counts it in products: range / 127, or range / 255 for uint8."""
         span = 255.0 if dtype_of(self.parts[role]) is U8 else 127.0
         return self.b.div(range_of(self.b, *self.ends[role]), scalar(self.b, span, F32))
 
     # The layer
 
     def sums(self, data_unit: Value) -> tuple[Value, Value, Value]:
-        """Sums of products with the bias; the unit of the weights; the largest absolute value of those."""
+        """The sums of products plus bias; the unit of the weights; the largest absolute value of the weights."""
         b = self.b
         x = b.cast(self.parts["data"], dtype=F32)
-        if "weight" not in self.parts:  # each head's queries by its keys
+        if "weight" not in self.parts:  # the products of queries and keys
             return self.emit(self.layer, x), data_unit, range_of(b, *self.ends["data"])
         weight, bias = self.parts["weight"], self.parts.get("bias")
-        if "weight" in self.ends:  # integers already
+        if "weight" in self.ends:  # already quantized
             unit, reach = self.unit("weight"), range_of(b, *self.ends["weight"])
             given = [] if bias is None else [self.rounded_bias(bias, b.div(b.mul(data_unit, unit), self.unit("bias")))]
             return self.emit(self.layer, x, b.cast(weight, dtype=F32), *given), unit, reach
@@ -183,17 +185,17 @@ class _Quantized:
             used = b.reshape(b.broadcast(first, shape=(groups, filters // groups)), shape=(filters,))
         used = b.reshape(used, shape=(*used.shape, *[1] * len(rest)))
         limits = scalar(b, -128.0, F32), scalar(b, 127.0, F32)
-        whole = b.minimum(b.maximum(b.rint(b.mul(weight, used)), limits[0]), limits[1])
+        rounded = b.minimum(b.maximum(b.rint(b.mul(weight, used)), limits[0]), limits[1])
         given = [] if bias is None else [self.rounded_bias(bias, b.mul(data_unit, unit))]
-        return self.emit(self.layer, x, whole, *given), self.aligned(unit), reach
+        return self.emit(self.layer, x, rounded, *given), self.aligned(unit), reach
 
     @property
     def channelwise(self) -> bool:
-        """Whether each filter of float weights has a scale of its own."""
+        """Whether float weights are quantized with one scale per filter."""
         return self.known is not None if self.node.layer == "Convolution" else self.attrs["channel_wise_quantize"]
 
     def aligned(self, per_channel: Value) -> Value:
-        """One number per channel, in a shape that broadcasts to the layer's result."""
+        """Reshapes one number per channel so that it broadcasts with the layer's result."""
         if self.node.layer != "Convolution" or per_channel.size == 1:
             return per_channel
         return self.b.reshape(per_channel, shape=(1, per_channel.size, *[1] * len(self.layer.parsed["kernel"])))
@@ -202,7 +204,7 @@ class _Quantized:
         return self.b.rint(self.b.mul(self.b.cast(bias, dtype=F32), unit))
 
     def normalized(self, weight: Value, bias: Value | None) -> tuple[Value, Value]:
-        """Weight and bias with BatchNorm in them."""
+        """Weight and bias with BatchNorm folded into them."""
         b, parts = self.b, self.parts
         attrs = next(n.parsed for n in self.graph.nodes if n.op.name == "BatchNorm")
         # In float64, as in MXNet: an ulp decides whether the weight at the end of the range is -127 or -128.
@@ -221,10 +223,10 @@ class _Quantized:
             attrs["no_bias"] = len(operands) < 3
         return self.b.emit(f"mx.{node.op.name}", operands, attrs)[0]
 
-    # After it
+    # The epilogue
 
-    def followed(self, x: Value, unit: Value) -> Value:
-        """x, of which `unit` make a real 1, after the operators that follow the layer."""
+    def epilogue(self, x: Value, unit: Value) -> Value:
+        """Applies the operators after the layer to x, whose integers are `unit` times the real values."""
         b = self.b
         for node in self.after:
             kind = _kind(node)
@@ -244,7 +246,10 @@ class _Quantized:
         return x
 
     def stored(self, x: Value, dtype: DType) -> Value:
-        """Whole numbers as 8-bit integers: as those of what was added, in whose place the result is computed."""
+        """Converts rounded numbers to 8-bit integers.
+
+        A summand of the other 8-bit type clips them to its type, because oneDNN computes the sum in its buffer.
+        """
         b = self.b
         own = dtype_of(self.parts["sum"]) if "sum" in self.parts else dtype
         if own is dtype or own not in (I8, U8):
@@ -259,7 +264,7 @@ class _Quantized:
 
 
 def _kind(node: Any) -> str:
-    """What an operator after a layer is: an activation's type, or its own name."""
+    """The kind of an epilogue operator: the type of an activation, or else the operator's name."""
     return node.parsed.get("act_type") or node.op.name
 
 
@@ -285,7 +290,7 @@ def _declare(name: str, doc: str, attrs: Mapping[str, Any], ends: Sequence[str],
 
 _declare(
     "_sg_mkldnn_conv",
-    "A convolution and what follows it: BatchNorm, activation, a sum, another activation",
+    "A convolution, fused with BatchNorm, an activation, a sum and another activation, each optional",
     {key: boolean(False) for key in ("with_bn", "with_act", "with_sum", "with_postsum_act", "dedup_sum")},
     ("output_min", "output_max"),
     layer="Convolution",
@@ -294,7 +299,7 @@ _declare(
 )
 _declare(
     "_sg_mkldnn_fully_connected",
-    "A dense layer and the activation after it",
+    "A dense layer, fused with the activation after it",
     {key: boolean(False) for key in ("enable_float_output", "with_eltwise", "channel_wise_quantize")},
     ("min_output", "max_output"),
     layer="FullyConnected",
@@ -303,14 +308,14 @@ _declare(
         if attrs["channel_wise_quantize"]
         else tuple(role for role in ("data", "weight", "bias") if role in roles)
     ),
-    whole=lambda attrs: () if attrs["channel_wise_quantize"] else ("weight", "bias"),
+    int8_roles=lambda attrs: () if attrs["channel_wise_quantize"] else ("weight", "bias"),
     unsigned=("relu", "leaky", "sigmoid", "softrelu", "abs", "square", "sqrt", "exp"),
 )
 for _part, _ends in (("qk", ("data",)), ("valatt", ("data", "weight"))):
     _declare(
         f"_sg_mkldnn_selfatt_{_part}",
         "A product of self-attention",
-        {"heads": integer(doc="how many heads"), "enable_float_output": boolean(False)},
+        {"heads": integer(doc="number of heads"), "enable_float_output": boolean(False)},
         ("min_output", "max_output"),
         layer=f"_contrib_interleaved_matmul_selfatt_{_part}",
         ranges=lambda attrs, roles, _ends=_ends: _ends,

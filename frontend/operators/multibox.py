@@ -1,4 +1,4 @@
-"""What single-shot detectors start from and end in: anchors and detections.
+"""`MultiBoxPrior` and `MultiBoxDetection`: the anchors of single-shot detectors, and the detections decoded from them.
 
 Boxes are corners (left, top, right, bottom) relative to the image; class 0 is the background.
 """
@@ -25,7 +25,7 @@ from gluonjit.operators.creation import filled
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import require_float, require_same_dtype, require_shape, scalar, shape_text
 
-VARIANCES = numbers((0.1, 0.1, 0.2, 0.2), doc="factors of what is regressed: x, y, width, height")
+VARIANCES = numbers((0.1, 0.1, 0.2, 0.2), doc="factors of the regressed offsets: x, y, width, height")
 
 
 def check_variances(variances: tuple[float, ...]) -> None:
@@ -37,10 +37,10 @@ def check_variances(variances: tuple[float, ...]) -> None:
     "_contrib_MultiBoxPrior",
     attrs={
         "sizes": numbers((1.0,), doc="relative to the image's height"),
-        "ratios": numbers((1.0,), doc="of width and height"),
-        "clip": boolean(False, doc="whether boxes end at the image's border"),
-        "steps": numbers((-1.0, -1.0), doc="distances of the centers (y, x); -1: they fill the image"),
-        "offsets": numbers((0.5, 0.5), doc="where in its cell a center lies (y, x)"),
+        "ratios": numbers((1.0,), doc="width / height"),
+        "clip": boolean(False, doc="whether boxes are clipped to the image"),
+        "steps": numbers((-1.0, -1.0), doc="distances between centers (y, x); -1: one cell of the feature map"),
+        "offsets": numbers((0.5, 0.5), doc="position of the center in its cell (y, x)"),
     },
 )
 def multi_box_prior(
@@ -55,7 +55,7 @@ def multi_box_prior(
 ) -> Any:
     """Anchors around the center of every cell of a feature map (batch, channels, height, width): (1, anchors, 4)
 
-    One for each size with the first ratio, then one for each other ratio with the first size.
+    Each cell has one anchor for each size with the first ratio, then one for each other ratio with the first size.
     """
     require_float(data)
     if len(data.shape) != 4:
@@ -70,7 +70,7 @@ def multi_box_prior(
         raise OperatorError(f"Must specify both step_y and step_x, got {steps}")
     step_y, step_x = steps if steps[0] > 0 else (1 / height, 1 / width) if height * width else (1.0, 1.0)
 
-    # Half extents of the anchors of one cell, in float32 as MXNet computes them.
+    # Half the widths and heights of the anchors of one cell, in float32 as MXNet computes them.
     root, size = np.sqrt(np.array(ratios, np.float32)), np.array(sizes, np.float32)
     tall = np.concatenate([size / root[0], size[0] / root[1:]])
     wide = np.concatenate([size * root[0], size[0] * root[1:]])
@@ -95,13 +95,13 @@ def multi_box_prior(
     "_contrib_MultiBoxDetection",
     inputs=("cls_prob", "loc_pred", "anchor"),
     attrs={
-        "clip": boolean(True, doc="whether boxes end at the image's border"),
-        "threshold": number(0.01, doc="detections that are less probable are dropped"),
-        "background_id": integer(0, doc="has no meaning, as in MXNet: the background is class 0"),
-        "nms_threshold": number(0.5, doc="boxes that overlap this much suppress each other"),
-        "force_suppress": boolean(False, doc="whether boxes of different classes do so, too"),
+        "clip": boolean(True, doc="whether boxes are clipped to the image"),
+        "threshold": number(0.01, doc="detections of lower probability are dropped"),
+        "background_id": integer(0, doc="has no effect, as in MXNet: the background is class 0"),
+        "nms_threshold": number(0.5, doc="a box is suppressed if its overlap with a better one reaches this"),
+        "force_suppress": boolean(False, doc="whether boxes of different classes suppress each other, too"),
         "variances": VARIANCES,
-        "nms_topk": integer(-1, doc="how many of the best boxes take part in suppression; -1: all"),
+        "nms_topk": integer(-1, doc="only the best `nms_topk` boxes are kept for suppression; -1: all"),
     },
 )
 def multi_box_detection(
@@ -118,10 +118,10 @@ def multi_box_detection(
     variances: tuple[float, ...],
     nms_topk: int,
 ) -> Any:
-    """Rows (class, probability, left, top, right, bottom) of what was detected, the most probable first
+    """Decodes detections as rows (class, probability, left, top, right, bottom), sorted by descending probability
 
-    cls_prob (batch, classes, n), loc_pred (batch, 4n), anchor (1, n, 4); the result is (batch, n, 6). A suppressed box
-    has class -1, and so have the rows behind the last detection. Classes are counted without the background.
+    cls_prob (batch, classes, n), loc_pred (batch, 4n), anchor (1, n, 4); the result is (batch, n, 6). Suppressed boxes
+    and the rows after the last detection have class -1. Class numbers do not count the background.
     """
     dtype = require_float(cls_prob)
     require_same_dtype(cls_prob, loc_pred, anchor)
@@ -155,7 +155,7 @@ def multi_box_detection(
     if 0 < nms_topk < n:
         position = b.iota(shape=(1, n), axis=1, dtype=I64)
         candidates = both(b, there, b.lt(position, b.constant(nms_topk, I64)))
-        # What does not take part is suppressed; MXNet leaves such rows in the order of the anchors.
+        # Boxes beyond nms_topk are suppressed; MXNet leaves their rows in the order of the anchors.
         y = b.select(b.reshape(candidates, shape=(batch, n, 1)), y, unsorted)
     kind, _, *boxes = columns(b, y, 0, 6)
     kept = suppressed(

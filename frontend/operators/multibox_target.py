@@ -1,4 +1,4 @@
-"""`MultiBoxTarget`: what single-shot detectors are trained to predict."""
+"""`MultiBoxTarget`: the training targets of single-shot detectors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from gluonjit.operators.support import require_float, require_same_dtype, requir
     inputs=("anchor", "label", "cls_pred"),
     attrs={
         "overlap_threshold": number(0.5, doc="anchors that overlap a box more than this are positive"),
-        "ignore_label": number(-1.0, doc="class target of anchors that take no part"),
-        "negative_mining_ratio": number(-1.0, doc="negatives per positive anchor; not positive: all are negatives"),
-        "negative_mining_thresh": number(0.5, doc="anchors that overlap a box this much are no negatives"),
-        "minimum_negative_samples": integer(0, doc="has no meaning, as in MXNet"),
+        "ignore_label": number(-1.0, doc="class target of anchors that are neither positive nor negative"),
+        "negative_mining_ratio": number(-1.0, doc="negatives per positive anchor; 0 or less: all others are negative"),
+        "negative_mining_thresh": number(0.5, doc="anchors that overlap a box this much are not negative"),
+        "minimum_negative_samples": integer(0, doc="has no effect, as in MXNet"),
         "variances": VARIANCES,
     },
     outputs=lambda attrs: ("loc_target", "loc_mask", "cls_target"),
@@ -40,13 +40,14 @@ def multi_box_target(
     minimum_negative_samples: int,
     variances: tuple[float, ...],
 ) -> Any:
-    """What each anchor should predict: offsets to its box, a mask, and its class
+    """Computes each anchor's training targets: offsets to its box, a mask of them, and its class
 
     anchor (1, n, 4); label (batch, m, 5 or more): class and box, ended by rows of -1; cls_pred (batch, classes, n).
     Results: (batch, 4n), (batch, 4n), (batch, n).
 
-    Every labelled box gets the anchor that overlaps it most, then anchors get the box that they overlap most, if it is
-    enough. Mining keeps as negatives those anchors whose predicted background is the least probable.
+    Each labelled box is matched with the anchor that overlaps it most; then each other anchor is matched with the box
+    that it overlaps most, if by more than the threshold. Mining keeps as negatives the anchors whose predicted
+    probability of background is the lowest.
     """
     dtype = require_float(anchor)
     require_same_dtype(anchor, label, cls_pred)
@@ -91,7 +92,7 @@ def multi_box_target(
         negative = _mined(b, positive, candidates, cls_pred, negative_mining_ratio)
     else:
         negative = negated(b, positive)
-    # Nothing is trained by an image without labels.
+    # An image without labels has no negatives either: it does not contribute to training.
     labelled = b.reduce(real, op="any", axes=(1,))
     negative = both(b, negative, b.reshape(labelled, shape=(batch, 1)))
 
@@ -121,7 +122,7 @@ def _overlaps(b: Any, anchors: Any, boxes: Any) -> Any:
 
 
 def _mined(b: Any, positive: Any, candidates: Any, cls_pred: Any, ratio: float) -> Any:
-    """The negatives: the candidates whose background is the least probable, `ratio` times as many as positives."""
+    """Selects the candidates with the lowest probability of background, `ratio` times as many as positives."""
     batch, n = positive.shape
     dtype = dtype_of(cls_pred)
     peak = b.reduce(cls_pred, op="max", axes=(1,))
@@ -129,7 +130,7 @@ def _mined(b: Any, positive: Any, candidates: Any, cls_pred: Any, ratio: float) 
     background = b.reshape(b.slice(powers, start=(0, 0, 0), size=(batch, 1, n)), shape=(batch, n))
     background = b.div(background, b.reduce(powers, op="sum", axes=(1,)))
     _, order = b.sort(b.select(candidates, background, scalar(b, math.inf, dtype)), axis=1)
-    rank = b.sort(order, axis=1)[1]  # the inverse of a permutation is what sorts it
+    rank = b.sort(order, axis=1)[1]  # sorting a permutation gives its inverse
     positives = b.reduce(b.cast(positive, dtype=F32), op="sum", axes=(1,))
     wanted = b.cast(b.mul(positives, b.constant(ratio, F32)), dtype=I64)
     return both(b, candidates, b.lt(rank, b.reshape(wanted, shape=(batch, 1))))

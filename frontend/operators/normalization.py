@@ -34,7 +34,7 @@ def _visible_statistics(attrs: Mapping[str, Any]) -> int:
 
 
 def _parameter_dtype(data: Any) -> DType:
-    """The element type of scales and statistics: float32 beside float16, else the data's own."""
+    """The element type of scales and statistics: float32 for float16 and bfloat16 data, else that of the data."""
     dtype = require_float(data)
     return F32 if dtype in (F16, BF16) else dtype
 
@@ -95,7 +95,7 @@ def _batch_norm(
         mean, var = moving_mean, moving_var
     inverse = b.rsqrt(b.add(var, b.constant(eps, dtype)))
     scale = inverse if fix_gamma else b.mul(gamma, inverse)
-    if not by_batch:  # all but one product and one sum depend on parameters alone
+    if not by_batch:  # fold everything that depends on parameters alone into one scale and one shift
         centred, beta = x, b.sub(beta, b.mul(mean, scale))
     shape = along(axis, rank, channels)
     y = b.add(b.mul(centred, b.reshape(scale, shape=shape)), b.reshape(beta, shape=shape))
@@ -123,10 +123,10 @@ def batch_norm(
     axis: int,
     **_other: Any,
 ) -> Any:
-    """Each channel centred, scaled to variance 1, then by gamma and shifted by beta
+    """Normalizes each channel to mean 0 and variance 1, then scales it by gamma and shifts it by beta
 
-    While training, mean and variance are the batch's, else (and with `use_global_stats`) moving_mean and moving_var.
-    `fix_gamma` takes gamma as 1. Outputs 2 and 3, shown with `output_mean_var`: mean and 1 / sqrt(var + eps).
+    Training uses the mean and variance of the batch; inference and `use_global_stats` use moving_mean and moving_var.
+    `fix_gamma` treats gamma as 1. With `output_mean_var`, outputs 2 and 3 are the mean and 1 / sqrt(var + eps).
     """
     return _batch_norm(b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=axis)
 
@@ -152,13 +152,13 @@ def batch_norm_with_relu(
     "_contrib_SyncBatchNorm",
     attrs={
         **{k: BATCH_NORM_ATTRS[k] for k in ("eps", "momentum", "fix_gamma", "use_global_stats", "output_mean_var")},
-        "ndev": integer(1, doc="devices that share statistics; there is one"),
-        "key": string(doc="names the statistics to share"),
+        "ndev": integer(1, doc="number of devices that share statistics; has no effect, there is only one"),
+        "key": string(doc="name of the shared statistics; has no effect"),
     },
     **BATCH_NORM,
 )
 def sync_batch_norm(b: Any, *inputs: Any, eps: float, fix_gamma: bool, use_global_stats: bool, **_other: Any) -> Any:
-    """`BatchNorm` over axis 1 whose statistics several devices share"""
+    """`BatchNorm` over axis 1 with statistics shared by all devices"""
     return _batch_norm(b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=1)
 
 
@@ -176,9 +176,9 @@ def _layer_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape |
     infer_inputs=first_from_output,
 )
 def layer_norm(b: Any, data: Any, gamma: Any, beta: Any, *, axis: int, eps: float, output_mean_var: bool) -> Any:
-    """Centred and scaled to variance 1 along one axis, then scaled by gamma and shifted by beta
+    """Normalizes the data to mean 0 and variance 1 along one axis, then scales by gamma and shifts by beta
 
-    Outputs 2 and 3, shown with `output_mean_var`: mean and sqrt(var + eps), with a 1 for the axis.
+    With `output_mean_var`, outputs 2 and 3 are the mean and sqrt(var + eps), where the axis has length 1.
     """
     dtype, rank = require_float(data), len(data.shape)
     axis = axis_in(axis, rank, "Channel axis out of range: axis")
@@ -209,9 +209,9 @@ def _group_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape |
     infer_inputs=first_from_output,
 )
 def group_norm(b: Any, data: Any, gamma: Any, beta: Any, *, num_groups: int, eps: float, output_mean_var: bool) -> Any:
-    """Centred and scaled to variance 1 over each group of channels of a sample, then by gamma and beta of the group
+    """Normalizes each group of channels of each sample, then scales it by the group's gamma and shifts it by its beta
 
-    Outputs 2 and 3, shown with `output_mean_var`: mean and sqrt(var + eps), of shape (batch, num_groups).
+    With `output_mean_var`, outputs 2 and 3 are the mean and sqrt(var + eps), of shape (batch, num_groups).
     """
     dtype, rank = require_float(data), len(data.shape)
     require_same_dtype(data, gamma, beta)
@@ -242,7 +242,7 @@ def group_norm(b: Any, data: Any, gamma: Any, beta: Any, *, num_groups: int, eps
     infer_inputs=first_from_output,
 )
 def instance_norm(b: Any, data: Any, gamma: Any, beta: Any, *, eps: float) -> Any:
-    """Each channel of each sample centred and scaled to variance 1, then by gamma and beta of the channel"""
+    """Normalizes each channel of each sample, then scales it by the channel's gamma and shifts it by its beta"""
     dtype, rank = require_float(data), len(data.shape)
     require_same_dtype(data, gamma, beta)
     if rank < 3:
@@ -265,7 +265,7 @@ def instance_norm(b: Any, data: Any, gamma: Any, beta: Any, *, eps: float) -> An
     same_shape=True,
 )
 def l2_normalization(b: Any, data: Any, *, eps: float, mode: str) -> Any:
-    """x / sqrt(sum x**2 + eps), the sum over a sample (`instance`), its channels, or its space (`spatial`)"""
+    """x / sqrt(sum x**2 + eps), summed per sample over all axes (`instance`), channels, or spatial axes (`spatial`)"""
     dtype, rank = require_float(data), len(data.shape)
     if mode != "instance" and rank < 3:
         raise OperatorError(f"At least 3 dimensions required in {mode} mode, got {rank}")
@@ -292,7 +292,7 @@ def lrn(b: Any, data: Any, *, alpha: float, beta: float, knorm: float, nsize: in
     x = widened(b, data)
     wide = dtype_of(x)
     channels = data.shape[1]
-    before, after = min(nsize // 2, channels), min((nsize - 1) // 2, channels)  # there are no more neighbours
+    before, after = min(nsize // 2, channels), min((nsize - 1) // 2, channels)  # at most `channels` neighbours
     total = b.reduce_window(
         b.mul(x, x),
         op="sum",

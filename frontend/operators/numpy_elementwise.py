@@ -174,7 +174,7 @@ _declare_bitwise("xor", "The bits that are set in exactly one")
 
 @operator("_npi_bitwise_not", inputs=("x",), same_shape=True)
 def bitwise_not(b: Any, x: Any) -> Any:
-    """All bits the other way round; of bools, not x"""
+    """The bitwise complement; for bools, not x"""
     _require_whole(x)
     return getattr(b, "not")(x)
 

@@ -41,7 +41,7 @@ def sort(b: Any, data: Any, *, axis: int | None, is_ascend: bool) -> Any:
 
 @operator("argsort", attrs={**_AXIS, "is_ascend": boolean(True), "dtype": _INDEX_TYPE})
 def argsort(b: Any, data: Any, *, axis: int | None, is_ascend: bool, dtype: DType) -> Any:
-    """Where each element of the sorted tensor came from"""
+    """The indices that sort the data along the axis"""
     x, axis = _line(b, "argsort", data, axis)
     return convert(b, b.sort(x, axis=axis, descending=not is_ascend)[1], dtype)
 
