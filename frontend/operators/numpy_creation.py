@@ -1,4 +1,4 @@
-"""Operators of `mx.np` that make tensors out of attributes, or of another one's shape. 0 is a length like any other."""
+"""Operators of `mx.np` that create tensors from attributes or in another tensor's shape. Axes may have length 0."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ operator("_npi_ones", inputs=(), attrs=_PLACED)(ones.expand)
 
 @operator("_npi_identity", inputs=(), attrs=_PLACED)
 def identity(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
-    """A square matrix with ones on its diagonal"""
+    """The identity matrix"""
     if len(shape) != 2 or shape[0] != shape[1]:
         raise OperatorError(f"identity makes square matrices, not {tuple(shape)}")
     return eye.expand(b, N=shape[0], M=shape[0], k=0, ctx=ctx, dtype=dtype)
@@ -31,13 +31,13 @@ def identity(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
     same_shape=True,
 )
 def full_like(b: Any, a: Any, *, fill_value: float, ctx: str, dtype: DType | None) -> Any:
-    """The same number everywhere, in the shape of `a`"""
+    """A tensor of the shape of `a`, filled with a number"""
     return filled(b, fill_value, a.shape, dtype or dtype_of(a))
 
 
 @operator("_npi_arange", inputs=(), attrs=arange.attrs)
 def np_arange(b: Any, *, start: float, stop: float | None, step: float, dtype: DType, **more: Any) -> Any:
-    """start, start + step, … below stop; a single number is the stop. There may be none"""
+    """start, start + step, … below stop, possibly empty; a single number is the stop, and the start is 0"""
     first, last = (0.0, start) if stop is None else (start, stop)
     if step and range_length(first, last, step) <= 0:
         return filled(b, 0, (0,), dtype)

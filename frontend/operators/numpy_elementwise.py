@@ -1,7 +1,7 @@
-"""Elementwise operators of `mx.np`: functions of one tensor, comparisons, logic on bits, and choices.
+"""Elementwise operators of `mx.np`: functions of one tensor, comparisons, bitwise operations, and `where`.
 
-Functions of one tensor are the operators of `mx.nd`, with bool as an element type: its result is bool again. Operands
-of two types are refused, as in MXNet, except by those of `numpy_operators`.
+Functions of one tensor are the operators of `mx.nd`, extended to bool, whose result is bool again. Operands of
+different types are refused, as in MXNet, except by the operators in `numpy_operators`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FUNCTIONS = (
     "abs sign negative square floor ceil rint trunc fix reciprocal sqrt cbrt exp expm1 log log2 log10 log1p "
     "sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh degrees radians"
 ).split()
-"""Operators of `mx.nd` that are `_npi_<name>`, too."""
+"""Operators of `mx.nd` that are also declared as `_npi_<name>`."""
 
 
 def _declare_function(name: str) -> None:
@@ -49,11 +49,11 @@ def _never(b: Any, x: Any) -> Any:
     return b.ne(x, x)
 
 
-def _declare_question(name: str, doc: str, function: Function, otherwise: Function = _never) -> None:
-    """`otherwise` is the answer for whole numbers."""
+def _declare_predicate(name: str, doc: str, function: Function, of_integers: Function = _never) -> None:
+    """`of_integers` replaces `function` for integers and bools."""
 
     def expand(b: Any, x: Any) -> Any:
-        return (function if dtype_of(x).is_float else otherwise)(b, x)
+        return (function if dtype_of(x).is_float else of_integers)(b, x)
 
     expand.__doc__ = doc
     operator(f"_npi_{name}", inputs=("x",), same_shape=True)(expand)
@@ -67,17 +67,17 @@ def _is(value: float) -> Function:
     return lambda b, x: b.eq(x, b.constant(value, dtype_of(x)))
 
 
-_declare_question("isnan", "Whether x is NaN, as bool", lambda b, x: b.isnan(x))
-_declare_question("isinf", "Whether x is an infinity, as bool", lambda b, x: b.isinf(x))
-_declare_question("isfinite", "Whether x is a number, as bool", lambda b, x: b.isfinite(x), lambda b, x: b.eq(x, x))
-_declare_question("isposinf", "Whether x is positive infinity, as bool", _is(math.inf))
-_declare_question("isneginf", "Whether x is negative infinity, as bool", _is(-math.inf))
-_declare_question("logical_not", "Whether x is 0, as bool", _is_zero, _is_zero)
+_declare_predicate("isnan", "Whether x is NaN, as bool", lambda b, x: b.isnan(x))
+_declare_predicate("isinf", "Whether x is an infinity, as bool", lambda b, x: b.isinf(x))
+_declare_predicate("isfinite", "Whether x is finite, as bool", lambda b, x: b.isfinite(x), lambda b, x: b.eq(x, x))
+_declare_predicate("isposinf", "Whether x is positive infinity, as bool", _is(math.inf))
+_declare_predicate("isneginf", "Whether x is negative infinity, as bool", _is(-math.inf))
+_declare_predicate("logical_not", "Whether x is 0, as bool", _is_zero, _is_zero)
 
 
 @operator("_npi_around", inputs=("x",), attrs={"decimals": integer(0)}, same_shape=True)
 def around(b: Any, x: Any, *, decimals: int) -> Any:
-    """x rounded to so many decimals, halves to the even neighbour; whole numbers as they are"""
+    """Rounds x to the given number of decimals, halves to even; integers are unchanged"""
     own = dtype_of(x)
     if not own.is_float:
         if decimals < 0:
@@ -100,7 +100,7 @@ def around(b: Any, x: Any, *, decimals: int) -> Any:
     same_shape=True,
 )
 def nan_to_num(b: Any, data: Any, *, copy: bool, nan: float, posinf: float | None, neginf: float | None) -> Any:
-    """The data with numbers in the place of NaN and of infinities, which become the largest numbers of the type"""
+    """Replaces NaN by `nan`, and infinities by `posinf` and `neginf` (by default the largest finite numbers)"""
     own = dtype_of(data)
     if not own.is_float:
         return data
@@ -180,7 +180,7 @@ def bitwise_not(b: Any, x: Any) -> Any:
 
 
 def _declare_of_floats(name: str, doc: str, primitive: str, scalars: tuple[str, ...]) -> None:
-    """`scalars`: the names of the forms with a number as rhs, and as lhs."""
+    """`scalars`: the names of the variants with a number as rhs and with a number as lhs."""
 
     def expand(b: Any, x1: Any, x2: Any) -> Any:
         require_same_dtype(x1, x2)
@@ -207,7 +207,7 @@ _declare_of_floats("hypot", "sqrt(x1**2 + x2**2)", "hypot", ())
 _declare_of_floats("arctan2", "The angle of the point (x2, x1)", "atan2", ("arctan2_scalar", "rarctan2_scalar"))
 
 
-# Choices
+# where
 
 
 def _chosen(b: Any, condition: Any, x: Any, y: Any) -> Any:

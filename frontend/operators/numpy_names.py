@@ -1,11 +1,11 @@
-"""Second names under which `mx.np` and `mx.npx` have operators of `mx.nd`: `_npx_fully_connected` is FullyConnected."""
+"""Aliases of `mx.nd` operators in `mx.np` and `mx.npx`: `_npx_fully_connected` is FullyConnected."""
 
 from __future__ import annotations
 
 from gluonjit.operators.registry import OPERATORS
 
 NAMES = {
-    # `_npx_`: activations and layers, then detection, then what works on shapes and positions.
+    # `_npx_`: activations and layers, then detection, then shapes and indices.
     "_npx_activation": "Activation",
     "_npx_batch_dot": "batch_dot",
     "_npx_batch_flatten": "Flatten",
@@ -73,7 +73,7 @@ NAMES = {
 
 
 def declare() -> None:
-    """Once all others are declared."""
+    """Adds the aliases; must be called after all operators are declared."""
     for name, known in NAMES.items():
         op = OPERATORS[known]
         op.aliases = (*op.aliases, name)

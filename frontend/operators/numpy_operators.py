@@ -1,4 +1,4 @@
-"""Operators of `mx.np`, as graphs in files name them: element types are promoted, and tensors may have rank 0."""
+"""Arithmetic and other operators of `mx.np`: element types are promoted, and tensors may have rank 0."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Function = Callable[[Any, Any, Any], Any]
 
 
 def _promoted(x: DType, y: DType) -> DType:
-    """The element type of a result: floats win, then more bits; of an int8 and a uint8, it is int32."""
+    """The promoted type: a float before an integer, then the one of more bits; int32 for int8 and uint8."""
     if x is y:
         return x
     if x.is_float != y.is_float:
@@ -34,7 +34,7 @@ def _promoted(x: DType, y: DType) -> DType:
 
 
 def _declare(name: str, doc: str, function: Function, divides: bool = False) -> None:
-    """`_npi_<name>`, of two tensors. `divides`: whole numbers become float32."""
+    """Declares `_npi_<name>` of two tensors. `divides`: integers are converted to float32."""
 
     def expand(b: Any, lhs: Any, rhs: Any) -> Any:
         found = _promoted(dtype_of(lhs), dtype_of(rhs))
@@ -51,7 +51,7 @@ def _declare(name: str, doc: str, function: Function, divides: bool = False) -> 
 
 
 def _declare_scalar(name: str, doc: str, function: Function, divides: bool = False, reverse: bool = False) -> None:
-    """`_npi_<name>_scalar`, of a tensor and a number, which is the left one if `reverse`."""
+    """Declares `_npi_<name>_scalar` of a tensor and a number, which is the left operand if `reverse`."""
 
     def expand(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
         if divides:
@@ -98,13 +98,15 @@ def sigmoid(b: Any, data: Any) -> Any:
 
 @operator("_np_copy", inputs=("a",), same_shape=True)
 def copy(b: Any, a: Any) -> Any:
-    """The input itself"""
+    """Returns the input"""
     return a
 
 
-@operator("_np_reshape", inputs=("a",), attrs={"newshape": shape(), "order": string("C", doc="MXNet's is always C")})
+@operator(
+    "_np_reshape", inputs=("a",), attrs={"newshape": shape(), "order": string("C", doc="has no effect: always C")}
+)
 def reshape(b: Any, a: Any, *, newshape: Shape, order: str) -> Any:
-    """The input in another shape; -1 stands for what is left"""
+    """Changes the shape; a dimension of -1 is inferred from the number of elements"""
     old, new = tuple(a.shape), tuple(newshape)
     size = math.prod(old)
     if any(n < -1 for n in new) or new.count(-1) > 1:
@@ -124,7 +126,7 @@ _REDUCTION = {
 
 
 def _summed(b: Any, a: Any, axis: Shape | None, keepdims: bool, initial: float | None) -> tuple[Any, int]:
-    """The sum over axes, in the type of `a`, and over how many elements each goes. () reduces nothing."""
+    """The sum over axes in the type of `a`, and the number of elements in each sum. () reduces no axes."""
     if initial is not None:
         raise OperatorError("initial is not supported yet")
     old = tuple(a.shape)
@@ -136,7 +138,7 @@ def _summed(b: Any, a: Any, axis: Shape | None, keepdims: bool, initial: float |
 
 
 def _accumulated(b: Any, a: Any, own: DType) -> Any:
-    """`a` in the element type in which it is summed, for a result of type `own`: no digits are lost before."""
+    """Converts `a` to the type to sum in for a result of type `own`: `own`, unless a float would lose digits."""
     found = dtype_of(a)
     wider = found.is_float and (not own.is_float or found.bits > own.bits)
     return a if found is own or wider else convert(b, a, own)
@@ -152,7 +154,7 @@ def total(b: Any, a: Any, *, axis: Shape | None, dtype: DType | None, keepdims: 
 
 @operator("_npi_mean", inputs=("a",), attrs=_REDUCTION)
 def mean(b: Any, a: Any, *, axis: Shape | None, dtype: DType | None, keepdims: bool, initial: float | None) -> Any:
-    """The mean over axes, which is 0 of nothing; of whole numbers, it is a float32"""
+    """The mean over axes; 0 for no elements, and float32 for integers"""
     own = dtype or (dtype_of(a) if dtype_of(a).is_float else F32)
     y, count = _summed(b, widened(b, _accumulated(b, a, own)), axis, keepdims, initial)
     y = b.div(y, b.constant(max(count, 1), dtype_of(y)))

@@ -25,7 +25,7 @@ def _tensordot(builder: Any, a: Any, b: Any, over_a: Sequence[int], over_b: Sequ
 
 @operator("_np_dot", inputs=("a", "b"))
 def dot(builder: Any, a: Any, b: Any) -> Any:
-    """The sum over the last axis of a and the last but one of b; with a tensor of rank 0, their product"""
+    """The sum of products over the last axis of a and the second to last of b; the product if one has rank 0"""
     ranks = len(a.shape), len(b.shape)
     if 0 in ranks:
         _check(a, b)
@@ -35,7 +35,7 @@ def dot(builder: Any, a: Any, b: Any) -> Any:
 
 @operator("_npi_matmul", inputs=("a", "b"), outputs=lambda attrs: ("out",))
 def matmul(builder: Any, a: Any, b: Any) -> Any:
-    """Products of the matrices in the last two axes, whose other axes broadcast; vectors are a row, or a column"""
+    """Products of the matrices in the last two axes; other axes broadcast, and a vector is a row (a) or a column (b)"""
     if not a.shape or not b.shape:
         raise OperatorError("matmul: Multiplication by scalars is not allowed.")
     if len(b.shape) <= 2:
@@ -62,14 +62,14 @@ def _broadcast(a: Shape, b: Shape) -> Shape:
 
 @operator("_npi_tensordot", inputs=("a", "b"), attrs={"a_axes_summed": shape(), "b_axes_summed": shape()})
 def tensordot(builder: Any, a: Any, b: Any, *, a_axes_summed: Shape, b_axes_summed: Shape) -> Any:
-    """The sum of products over the given axes of both"""
+    """The sum of products over the given axes of both tensors"""
     over_a = [axis_in(k, len(a.shape)) for k in a_axes_summed]
     return _tensordot(builder, a, b, over_a, [axis_in(k, len(b.shape)) for k in b_axes_summed])
 
 
 @operator("_npi_tensordot_int_axes", inputs=("a", "b"), attrs={"axes": integer()})
 def tensordot_int_axes(builder: Any, a: Any, b: Any, *, axes: int) -> Any:
-    """The sum of products over so many last axes of a and first ones of b"""
+    """The sum of products over the last `axes` axes of a and the first `axes` axes of b"""
     if not 0 <= axes <= min(len(a.shape), len(b.shape)):
         raise OperatorError(f"{axes} axes cannot be summed of {shape_text(a.shape)} and {shape_text(b.shape)}")
     return _tensordot(builder, a, b, range(len(a.shape) - axes, len(a.shape)), range(axes))
@@ -82,7 +82,7 @@ Term = tuple[Any, str]
 
 
 def _letters(subscripts: str, shapes: Sequence[Shape]) -> tuple[list[str], str]:
-    """A letter for each axis of each operand, and of the result: the ellipsis and the arrow written out."""
+    """The subscripts of each operand and of the result, with ellipses and an omitted result written out."""
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -110,7 +110,7 @@ def _letters(subscripts: str, shapes: Sequence[Shape]) -> tuple[list[str], str]:
 
 
 def _diagonal(b: Any, x: Any, term: str) -> Term:
-    """Axes with the same letter as one, their diagonal."""
+    """Merges axes with the same letter into one, their diagonal."""
     for c in dict.fromkeys(term):
         while term.count(c) > 1:
             first, second = term.index(c), term.rindex(c)
@@ -127,7 +127,7 @@ def _diagonal(b: Any, x: Any, term: str) -> Term:
 
 
 def _product(b: Any, left: Term, right: Term, keep: set[str]) -> Term:
-    """The sum of products over the letters that both have and nobody needs any more."""
+    """The sum of products over the letters that both terms have and that are not in `keep`."""
     (x, p), (y, q) = left, right
     lengths: dict[str, int] = {}
     for z, term in (left, right):
@@ -147,7 +147,7 @@ def _product(b: Any, left: Term, right: Term, keep: set[str]) -> Term:
 
 
 def _summed(b: Any, x: Any, term: str, keep: set[str]) -> Term:
-    """Without the axes that nobody needs."""
+    """Sums over the axes whose letters are not in `keep`."""
     gone = tuple(k for k, c in enumerate(term) if c not in keep)
     return (b.reduce(x, op="sum", axes=gone) if gone else x), "".join(c for c in term if c in keep)
 

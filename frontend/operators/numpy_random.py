@@ -1,4 +1,4 @@
-"""Random operators of `mx.np`: a parameter is a number or a tensor, and the result is as large as `size` says."""
+"""Random operators of `mx.np`: a parameter is a number or a tensor, and `size` is the shape of the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gluonjit.operators.support import convert, shape_text
 _FLOATS = ("float16", "float32", "float64")
 
 
-def _spread(shapes: list[Shape], size: Shape | None) -> Shape:
+def _broadcast(shapes: list[Shape], size: Shape | None) -> Shape:
     """The shape of the result: `size`, or what the parameters broadcast to."""
     rank = max(map(len, shapes), default=0)
     columns = zip(*((1,) * (rank - len(s)) + s for s in shapes))
@@ -29,7 +29,7 @@ def _spread(shapes: list[Shape], size: Shape | None) -> Shape:
 
 
 def _declare(name: str, doc: str, parameters: tuple[str, ...], draw: Callable[..., Any], trailing: bool) -> None:
-    """`trailing`: the form `_n`, whose result is as large as the parameters, and `size` in front of that."""
+    """`trailing`: the variant `_n`, whose result has the shape `size` followed by the shape of the parameters."""
 
     def tensors(attrs: Mapping[str, Any]) -> tuple[str, ...]:
         missing = sum(attrs[p] is None for p in parameters)
@@ -46,10 +46,10 @@ def _declare(name: str, doc: str, parameters: tuple[str, ...], draw: Callable[..
             values.append(b.cast(next(given), dtype=work) if number is None else b.constant(number, work))
         shapes = [tuple(v.shape) for v in values]
         if trailing:
-            whole = (*(size or ()), *_spread(shapes, None))
+            result = (*(size or ()), *_broadcast(shapes, None))
         else:
-            whole = _spread(shapes, size)
-        y = draw(b, *values, shape=whole, dtype=work)
+            result = _broadcast(shapes, size)
+        y = draw(b, *values, shape=result, dtype=work)
         return convert(b, y, dtype) if dtype is not work else y
 
     expand.__doc__ = doc
@@ -106,5 +106,5 @@ def bernoulli(
     p = b.cast(input1, dtype=F32) if number is None else b.constant(number, F32)
     if is_logit:
         p = b.sigmoid(p)
-    whole = _spread([tuple(p.shape)], size)
-    return b.cast(b.lt(draws.uniform(b, whole, F32), p), dtype=dtype)
+    result = _broadcast([tuple(p.shape)], size)
+    return b.cast(b.lt(draws.uniform(b, result, F32), p), dtype=dtype)

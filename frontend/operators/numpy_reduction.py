@@ -1,4 +1,4 @@
-"""Reductions of `mx.np`: what is left of no axes has rank 0, and positions are int64."""
+"""Reductions of `mx.np`: a reduction over all axes has rank 0, and positions are int64."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _refuse(initial: float | None) -> None:
     attrs={**_AXES, "dtype": optional(dtype(among=("bool", *_TYPES))), **_INITIAL},
 )
 def prod(b: Any, a: Any, *, axis: Shape | None, keepdims: bool, dtype: DType | None, initial: float | None) -> Any:
-    """The product over axes; bool counts as int64. Of nothing it is 1, as NumPy has it (MXNet gives 0)"""
+    """The product over axes; bool counts as int64. The product of no elements is 1, as in NumPy (0 in MXNet)"""
     _refuse(initial)
     own = dtype or (I64 if dtype_of(a) is BOOL else dtype_of(a))
     wide = a if dtype_of(a) is own or dtype_of(a).is_float and not own.is_float else convert(b, a, own)
@@ -71,8 +71,8 @@ def _declare_logical(name: str, doc: str, aliases: tuple[str, ...]) -> None:
     operator(f"_np_{name}", aliases=aliases, attrs=_AXES)(expand)
 
 
-_declare_logical("any", "Whether some element over axes is not 0, as bool", ("_np_sometrue",))
-_declare_logical("all", "Whether no element over axes is 0, as bool", ())
+_declare_logical("any", "Whether any element over the axes is not 0, as bool", ("_np_sometrue",))
+_declare_logical("all", "Whether all elements over the axes are not 0, as bool", ())
 
 
 def _declare_spread(name: str, doc: str, finish: Callable[[Any, Any], Any]) -> None:
@@ -96,8 +96,8 @@ def _declare_spread(name: str, doc: str, finish: Callable[[Any, Any], Any]) -> N
 
 _declare_spread(
     "var",
-    "The mean square of the distance to the mean, over axes; n - ddof counts as n. The mean of whole numbers is exact "
-    "(MXNet rounds it)",
+    "The variance over axes: the sum of squared distances to the mean, divided by n - ddof. The mean of integers is "
+    "not rounded (MXNet rounds it)",
     lambda b, x: x,
 )
 _declare_spread("std", "The square root of `_npi_var`", lambda b, x: b.sqrt(x))
@@ -123,9 +123,11 @@ def _declare_position(name: str, doc: str) -> None:
     operator(f"_npi_{name}", attrs=attrs)(expand)
 
 
-_declare_position("argmax", "Where the (first) largest element is along the axis, or in the flattened tensor, as int64")
 _declare_position(
-    "argmin", "Where the (first) smallest element is along the axis, or in the flattened tensor, as int64"
+    "argmax", "The index of the first largest element along the axis or in the flattened tensor, as int64"
+)
+_declare_position(
+    "argmin", "The index of the first smallest element along the axis or in the flattened tensor, as int64"
 )
 
 
@@ -140,9 +142,9 @@ _declare_position(
     visible=lambda attrs: 1 + attrs["returned"],
 )
 def average(b: Any, a: Any, weights: Any = None, *, axis: Shape | None, returned: bool, weighted: bool) -> Any:
-    """The mean over axes, with weights of the same shape, or for a single axis a vector; and the sums of the weights
+    """The weighted mean over axes, and the sums of the weights
 
-    Of whole numbers both are whole.
+    The weights have the shape of the data, or are a vector along a single axis. Both results have the data's type.
     """
     own, gone = dtype_of(a), _gone(a, axis)
     work = own if own.is_float else F64
@@ -171,6 +173,6 @@ def norm(b: Any, data: Any, *, ord: float, axis: Shape | None, keepdims: bool, f
     gone = _gone(data, axis)
     if ord == 1:
         return _reduced(b, b.abs(data), "sum", gone, keepdims)
-    # Squares leave the range of a type long before their root does.
+    # Squares may overflow although their root does not.
     x = b.cast(data, dtype=F64)
     return convert(b, b.sqrt(_reduced(b, b.mul(x, x), "sum", gone, keepdims)), own)

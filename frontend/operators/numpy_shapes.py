@@ -1,4 +1,4 @@
-"""Operators of `mx.np` that move elements: shapes are NumPy's, so tensors may have rank 0, and 0 is a length."""
+"""Operators of `mx.np` that move elements. As in NumPy, tensors may have rank 0 and axes may have length 0."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gluonjit.operators.support import axis_in, require_same_dtype, scalar, shap
 
 @operator("_np_transpose", inputs=("a",), attrs={"axes": optional(shape(), None)})
 def transpose(b: Any, a: Any, *, axes: Shape | None) -> Any:
-    """The axes in another order; without one, reversed"""
+    """Permutes the axes; reverses them if no order is given"""
     rank = len(a.shape)
     perm = tuple(range(rank))[::-1] if axes is None or axes == () else tuple(axis_in(k, rank, "axes") for k in axes)
     if sorted(perm) != list(range(rank)):
@@ -42,7 +42,7 @@ def transpose(b: Any, a: Any, *, axes: Shape | None) -> Any:
 
 @operator("_np_moveaxis", inputs=("a",), attrs={"source": shape(), "destination": shape()})
 def moveaxis(b: Any, a: Any, *, source: Shape, destination: Shape) -> Any:
-    """The axes `source` at the places `destination`; the others keep their order"""
+    """Moves the axes `source` to the positions `destination`; the others keep their order"""
     rank = len(a.shape)
     sources, places = ([axis_in(k, rank) for k in axes] for axes in (source, destination))
     if len(sources) != len(places) or len({*sources}) < len(sources) or len({*places}) < len(places):
@@ -55,7 +55,7 @@ def moveaxis(b: Any, a: Any, *, source: Shape, destination: Shape) -> Any:
 
 @operator("_np_squeeze", inputs=("a",), attrs={"axis": optional(shape(), None)})
 def squeeze(b: Any, a: Any, *, axis: Shape | None) -> Any:
-    """Without the given axes, which have length 1; without all such axes"""
+    """Removes the given axes, which must have length 1, or by default all axes of length 1"""
     old = tuple(a.shape)
     gone = {k for k, n in enumerate(old) if n == 1} if axis is None else {axis_in(k, len(old)) for k in axis}
     if any(old[k] != 1 for k in gone):
@@ -65,7 +65,7 @@ def squeeze(b: Any, a: Any, *, axis: Shape | None) -> Any:
 
 @operator("_npi_broadcast_to", inputs=("array",), attrs={"shape": shape(())})
 def broadcast_to(b: Any, array: Any, *, shape: Shape) -> Any:
-    """The tensor repeated along axes of length 1 and along new leading ones"""
+    """Broadcasts the tensor along axes of length 1 and along new leading axes"""
     old, new = tuple(array.shape), tuple(shape)
     # -2 keeps the length that the axis has.
     lead = len(new) - len(old)
@@ -114,7 +114,7 @@ def _npx_shape(old: Shape, codes: Shape) -> Shape:
 
 
 def filled_in(size: int, codes: Shape) -> Shape:
-    """A shape of so many elements, in which -1 stands for what is left."""
+    """The shape `codes` for `size` elements, with the dimension of -1 inferred."""
     known = math.prod(n for n in codes if n != -1)
     if codes.count(-1) > 1:
         raise OperatorError("One and only one dim can be inferred")
@@ -130,10 +130,10 @@ def filled_in(size: int, codes: Shape) -> Shape:
     attrs={"newshape": shape(), "reverse": boolean(False), "order": string("C")},
 )
 def npx_reshape(b: Any, a: Any, *, newshape: Shape, reverse: bool, order: str) -> Any:
-    """The tensor in another shape: -1 is what is left, and other negative numbers have meanings of their own
+    """Changes the shape: -1 is inferred, and other negative numbers are codes
 
-    -2 keeps a dimension, -3 leaves out one of length 1, -4 keeps all that remain, -5 merges two, -6 splits one into
-    the two after it; `reverse` reads from the right.
+    -2 keeps a dimension, -3 removes one of length 1, -4 keeps all remaining ones, -5 merges two, -6 splits one into
+    the two numbers that follow. `reverse` reads the dimensions and codes from right to left.
     """
     old = tuple(a.shape)
     if reverse:
@@ -147,7 +147,7 @@ def npx_reshape(b: Any, a: Any, *, newshape: Shape, reverse: bool, order: str) -
 
 
 def _at_least(b: Any, x: Any, rank: int) -> Any:
-    """`x` with axes of length 1: in front, and for rank 3 the last one behind."""
+    """Adds axes of length 1 up to the given rank: leading ones, but for rank 3 the last one is trailing."""
     old = tuple(x.shape)
     behind = 1 if rank == 3 and len(old) in (1, 2) else 0
     lead = max(rank - len(old) - behind, 0)
@@ -163,7 +163,7 @@ _AS_CONCATENATE: dict[str, Any] = {
     "inputs": lambda attrs: tuple(f"data{k}" for k in range(attrs["num_args"])),
     "outputs": lambda attrs: ("out",),
 }
-"""How MXNet names what some of these take and give."""
+"""MXNet's input and output names of some of these operators."""
 
 
 def _declare_join(
@@ -186,17 +186,25 @@ def _column(b: Any, x: Any) -> Any:
 
 
 _DIM = integer(1, doc="has no effect")
-_declare_join("vstack", "The inputs one below the other", lambda b, x: _at_least(b, x, 2), lambda rank: 0)
+_declare_join("vstack", "Concatenates the inputs along the first axis", lambda b, x: _at_least(b, x, 2), lambda rank: 0)
 _declare_join(
-    "hstack", "The inputs side by side", lambda b, x: _at_least(b, x, 1), lambda rank: 1 if rank > 1 else 0, _DIM
+    "hstack",
+    "Concatenates the inputs along the second axis; vectors along their only one",
+    lambda b, x: _at_least(b, x, 1),
+    lambda rank: 1 if rank > 1 else 0,
+    _DIM,
 )
-_declare_join("dstack", "The inputs one behind the other", lambda b, x: _at_least(b, x, 3), lambda rank: 2, _DIM)
-_declare_join("column_stack", "The inputs side by side; vectors are columns", _column, lambda rank: 1)
+_declare_join(
+    "dstack", "Concatenates the inputs along the third axis", lambda b, x: _at_least(b, x, 3), lambda rank: 2, _DIM
+)
+_declare_join(
+    "column_stack", "Concatenates the inputs along the second axis; a vector is a column", _column, lambda rank: 1
+)
 
 
 @operator("_npi_stack", variadic=True, attrs={"axis": integer(0), "num_args": counted()})
 def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
-    """The inputs, of one shape, side by side along a new axis"""
+    """Joins inputs of the same shape along a new axis"""
     require_same_dtype(*data)
     old = tuple(data[0].shape)
     axis = axis_in(axis, len(old) + 1)
@@ -212,13 +220,13 @@ def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
     **_AS_CONCATENATE,
 )
 def concatenate(b: Any, *data: Any, num_args: int, axis: int | None) -> Any:
-    """The inputs one after another along the axis; without one, all their elements"""
+    """Concatenates the inputs along the axis; without an axis, the flattened inputs"""
     if axis is None:
         return _join(b, [b.reshape(x, shape=(math.prod(x.shape),)) for x in data], 0)
     return _join(b, list(data), axis)
 
 
-# Taking apart
+# Splitting
 
 
 def _declare_split(name: str, doc: str, own_axis: Callable[[int], int]) -> None:
@@ -241,7 +249,7 @@ _declare_split("dsplit", "`split` along the third axis", lambda rank: 2)
 
 @operator("_npi_flip", attrs={"axis": optional(shape(), REQUIRED)})
 def flip(b: Any, data: Any, *, axis: Shape | None) -> Any:
-    """The elements backwards along axes, or along all"""
+    """Reverses the elements along the axes, by default along all"""
     if axis is None:
         axis = tuple(range(len(data.shape)))
     return b.reverse(data, axes=tuple(axis_in(k, len(data.shape)) for k in axis)) if axis else data
@@ -249,7 +257,7 @@ def flip(b: Any, data: Any, *, axis: Shape | None) -> Any:
 
 @operator("_np_roll", attrs={"shift": optional(shape(), None), "axis": optional(shape(), None)})
 def roll(b: Any, data: Any, *, shift: Shape | None, axis: Shape | None) -> Any:
-    """The elements moved along axes, where those that leave come in again; without an axis, of the flattened tensor"""
+    """Shifts the elements circularly along the axes; without an axis, in the flattened tensor"""
     if shift is None:
         raise OperatorError("roll needs a shift")
     old = tuple(data.shape)
@@ -275,7 +283,7 @@ def _rolled(b: Any, x: Any, axis: int, distance: int) -> Any:
 
 @operator("_npi_tril", attrs={"k": integer(0)})
 def tril(b: Any, data: Any, *, k: int) -> Any:
-    """The matrices in the last two axes with zeros above diagonal `k`; a vector is every row of one"""
+    """Sets the elements above diagonal `k` of matrices to 0; a vector stands for the matrix that has it in each row"""
     if not data.shape:
         raise OperatorError("tril needs an array of at least one axis")
     if len(data.shape) == 1:
@@ -288,7 +296,7 @@ def tril(b: Any, data: Any, *, k: int) -> Any:
 
 @operator("_np_diag", attrs={"k": integer(0)})
 def diag(b: Any, data: Any, *, k: int) -> Any:
-    """A diagonal of a matrix, or the matrix with this diagonal"""
+    """A diagonal of a matrix, or a matrix with the given diagonal"""
     if len(data.shape) not in (1, 2):
         raise OperatorError("Input must be 1- or 2-d.")
     return legacy_diag.expand(b, data, k=k, axis1=0, axis2=1)
@@ -296,7 +304,7 @@ def diag(b: Any, data: Any, *, k: int) -> Any:
 
 @operator("_np_diagonal", attrs={"offset": integer(0), "axis1": integer(0), "axis2": integer(1)})
 def diagonal(b: Any, data: Any, *, offset: int, axis1: int, axis2: int) -> Any:
-    """A diagonal of the matrices in two axes, as last axis"""
+    """A diagonal of the matrices in two axes, as the last axis"""
     if len(data.shape) < 2:
         raise OperatorError("diagonal needs an array of at least two axes")
     return legacy_diag.expand(b, data, k=offset, axis1=axis1, axis2=axis2)
@@ -326,14 +334,14 @@ _PAIR = shape()
 @operator(
     "_npi_pad",
     attrs={
-        "pad_width": Attr("tuple of <Shape(tuple)>", _pairs, doc="per axis: how much before, how much after"),
+        "pad_width": Attr("tuple of <Shape(tuple)>", _pairs, doc="per axis: elements to add before and after"),
         "mode": enum(("constant", "edge", "reflect", "symmetric"), "constant"),
         "constant_value": number(0.0),
         "reflect_type": string("even"),
     },
 )
 def pad(b: Any, data: Any, *, pad_width: Any, mode: str, constant_value: float, reflect_type: str) -> Any:
-    """More elements around the tensor: a constant, its edge or its mirror image"""
+    """Pads the tensor with a constant, its edge or its mirror image"""
     rank = len(data.shape)
     if len(pad_width) != rank or any(min(pair) < 0 for pair in pad_width):
         raise OperatorError(f"pad_width {pad_width} does not fit the shape {shape_text(data.shape)}")
@@ -345,7 +353,7 @@ def pad(b: Any, data: Any, *, pad_width: Any, mode: str, constant_value: float, 
         if low or high:
             if not n or max(low, high) > n - (mode == "reflect"):
                 raise OperatorError(f"pad_width {pad_width} is more than the shape {shape_text(data.shape)} has")
-            # NumPy says which element each place takes.
+            # Padding the positions with NumPy gives the source of each element.
             index = np.pad(np.arange(n), (low, high), mode=mode)  # type: ignore[call-overload]
             data = b.gather(data, b.constant(index, I64), axis=axis, mode="clip")
     return data

@@ -13,11 +13,11 @@ from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import convert, require_numeric
 
 _AXIS = {"axis": optional(integer(), -1)}
-_INDEX_TYPE = dtype(F32, among=("float16", "float32", "float64", "int32", "int64", "uint8"), doc="of the positions")
+_INDEX_TYPE = dtype(F32, among=("float16", "float32", "float64", "int32", "int64", "uint8"), doc="of the indices")
 
 
 def _line(b: Any, name: str, data: Any, axis: int | None) -> tuple[Any, int]:
-    """What is to be sorted, and along which axis; without one, everything in a row."""
+    """The data and the axis to sort along; the flattened data if no axis is given."""
     require_numeric(name, data)
     if axis is None:
         return b.reshape(data, shape=(math.prod(data.shape),)), 0
@@ -34,7 +34,7 @@ def _line(b: Any, name: str, data: Any, axis: int | None) -> tuple[Any, int]:
     visible=lambda attrs: 1,
 )
 def sort(b: Any, data: Any, *, axis: int | None, is_ascend: bool) -> Any:
-    """The elements in order along the axis; without an axis, of the flattened tensor"""
+    """Sorts the elements along the axis; without an axis, those of the flattened tensor"""
     x, axis = _line(b, "sort", data, axis)
     return b.sort(x, axis=axis, descending=not is_ascend)[0]
 
@@ -54,16 +54,16 @@ def _topk_outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     "topk",
     attrs={
         **_AXIS,
-        "k": integer(1, doc="how many; all when less than 1"),
+        "k": integer(1, doc="number of elements; less than 1: all"),
         "ret_typ": enum(("value", "indices", "mask", "both"), "indices"),
-        "is_ascend": boolean(False, doc="the smallest instead"),
+        "is_ascend": boolean(False, doc="select the smallest elements"),
         "dtype": _INDEX_TYPE,
     },
     outputs=_topk_outputs,
     visible=lambda attrs: 2 if attrs["ret_typ"] == "both" else 1,
 )
 def topk(b: Any, data: Any, *, axis: int | None, k: int, ret_typ: str, is_ascend: bool, dtype: DType) -> Any:
-    """The k largest elements along the axis, in order: their values, positions, both, or a mask of them"""
+    """The k largest elements along the axis, in order: their values, indices, both, or a mask"""
     x, axis = _line(b, "topk", data, axis)
     n = x.shape[axis]
     if k > n:

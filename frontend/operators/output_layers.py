@@ -1,6 +1,6 @@
-"""Heads of symbolic models: their forward pass is plain, what makes them special is the gradient of a loss they imply.
+"""Output layers of symbolic models: in the backward pass, they give the gradient of an implied loss.
 
-Labels do not take part in the forward pass; inference binds arrays of any content for them.
+The forward pass does not read the labels; inference may bind any arrays to them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gluonjit.operators.support import (
 
 
 def _label_of_classes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
-    """A class for each distribution; with `multi_output`, other shapes of as many labels are as good."""
+    """The label has one class per distribution; with `multi_output`, a given label shape is left as it is."""
     data, label = inputs
     if data is None or label is not None and attrs["multi_output"]:
         return inputs
@@ -52,9 +52,9 @@ def _label_of_classes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
     infer_inputs=first_from_output,
 )
 def softmax_output(b: Any, data: Any, label: Any, *, multi_output: bool, preserve_shape: bool, **_gradient: Any) -> Any:
-    """softmax, whose gradient is that of cross entropy with the label
+    """softmax, with the gradient of the cross entropy with the label
 
-    Over all axes but the first; with `multi_output` over axis 1, with `preserve_shape` over the last axis.
+    It runs over all axes but the first; with `multi_output` over axis 1, with `preserve_shape` over the last axis.
     """
     dtype = require_float(data)
     x = widened(b, data)

@@ -1,4 +1,4 @@
-"""`Pad`: more elements around an image."""
+"""`Pad`: padding of images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gluonjit.operators.support import require_float, scalar, shape_text
 
 
 def _ends(b: Any, x: Any, axis: int, low: int, high: int, mode: str) -> Any:
-    """`x` longer by `low` and `high` elements along one axis: copies of its ends, or its mirror image."""
+    """Pads `x` along one axis with `low` and `high` elements: copies of its ends, or its mirror image."""
     n = x.shape[axis]
     parts = [x]
     for count, at_low in ((low, True), (high, False)):
@@ -21,7 +21,7 @@ def _ends(b: Any, x: Any, axis: int, low: int, high: int, mode: str) -> Any:
             edge = part(b, x, axis, 0, 1) if at_low else part(b, x, axis, n - 1, n)
             piece = b.broadcast(edge, shape=(*x.shape[:axis], count, *x.shape[axis + 1 :]))
         else:
-            # The mirror stands on the outermost element, which is not repeated.
+            # The outermost element is the axis of reflection and is not repeated.
             image = part(b, x, axis, 1, count + 1) if at_low else part(b, x, axis, n - 1 - count, n - 1)
             piece = b.reverse(image, axes=(axis,))
         parts.insert(0 if at_low else len(parts), piece)
@@ -33,12 +33,12 @@ def _ends(b: Any, x: Any, axis: int, low: int, high: int, mode: str) -> Any:
     aliases=("pad",),
     attrs={
         "mode": enum(("constant", "edge", "reflect")),
-        "pad_width": shape(doc="per axis: how much before, how much after"),
+        "pad_width": shape(doc="per axis: elements to add before and after"),
         "constant_value": number(0.0),
     },
 )
 def pad(b: Any, data: Any, *, mode: str, pad_width: Shape, constant_value: float) -> Any:
-    """More elements around the spatial axes of a 4-D or 5-D tensor: a constant, the edge or the mirror image"""
+    """Pads the spatial axes of a 4-D or 5-D tensor with a constant, the edge or the mirror image"""
     rank = len(data.shape)
     if rank not in (4, 5):
         raise OperatorError("Current implementation only supports 4-D or 5-D input.")

@@ -1,4 +1,4 @@
-"""The windows of a convolution as columns, and back."""
+"""`im2col` and `col2im`: the windows of a convolution as columns of a matrix, and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ATTRS = {
 
 
 class _Windows:
-    """Where the windows lie in data with these spatial extents, whose padding counts."""
+    """The positions of the windows in data of the given spatial extents, including padding."""
 
     def __init__(self, attrs: Mapping[str, Any], extents: Sequence[int]) -> None:
         n = len(extents)
@@ -41,7 +41,7 @@ class _Windows:
         counts = [(x - span) // s + 1 for x, span, s in zip(self.padded, spans, stride)]
         self.taps, self.count = math.prod(kernel), math.prod(counts)
         check_table(self.taps, self.count)
-        # Element (tap, window) of the columns, among the elements of the padded space.
+        # The position in the flattened padded space of each (tap, window).
         at = np.zeros((1, 1), np.int64)
         for k, d, c, s, extent in zip(kernel, dilate, counts, stride, self.padded):
             along = (np.arange(k)[:, None] * d + np.arange(c) * s)[None, :, None, :]
@@ -51,7 +51,7 @@ class _Windows:
 
 @operator("im2col", attrs=_ATTRS)
 def im2col(b: Any, data: Any, **attrs: Any) -> Any:
-    """The windows of a convolution, each a column: (batch, channels * taps, windows)"""
+    """Copies each window of a convolution to a column: (batch, channels * taps, windows)"""
     own = require_float(data)
     batch, channels, *extents = data.shape
     w = _Windows(attrs, extents)
@@ -62,7 +62,7 @@ def im2col(b: Any, data: Any, **attrs: Any) -> Any:
 
 @operator("col2im", attrs={"output_size": shape(), **_ATTRS})
 def col2im(b: Any, data: Any, *, output_size: tuple[int, ...], **attrs: Any) -> Any:
-    """The sum of columns, each in its window: (batch, channels, *output_size), the reverse of `im2col`"""
+    """Adds each column to its window, the adjoint of `im2col`: (batch, channels, *output_size)"""
     own = require_float(data)
     w = _Windows(attrs, output_size)
     if len(data.shape) != 3 or data.shape[2] != w.count or data.shape[1] % w.taps:

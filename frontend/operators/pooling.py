@@ -1,4 +1,4 @@
-"""`Pooling`: a window's maximum, average, sum or norm, in 1 to 3 dimensions, channels first or last."""
+"""`Pooling`: the maximum, average, sum or norm of each window, in 1 to 3 dimensions, channels first or last."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def _global(b: Any, data: Any, axes: tuple[int, ...], pool_type: str, p: int) ->
 
 
 def _divisor(counts: list[np.ndarray], axes: tuple[int, ...], rank: int, dtype: DType) -> np.ndarray:
-    """Products of the counts per axis, laid along `axes`; a single number where all windows agree."""
+    """The number of elements of each window, as the product of `counts` along `axes`; one number if all are equal."""
     if all((c == c[:1]).all() for c in counts):
         return np.asarray(math.prod(int(c[0]) if c.size else 1 for c in counts), dtype.numpy)
     grid = np.ones((1,) * rank, dtype.numpy)
     for axis, c in zip(axes, counts):
         grid = grid * c.reshape([-1 if k == axis else 1 for k in range(rank)]).astype(dtype.numpy)
-    return np.maximum(grid, 1).astype(dtype.numpy)  # a window beside the input sums to 0
+    return np.maximum(grid, 1).astype(dtype.numpy)  # a window outside of the input sums to 0
 
 
 @operator(
@@ -99,9 +99,9 @@ def pooling(
 ) -> Any:
     """The maximum, average, sum or p-norm of each window
 
-    `global_pool`: one window over all the space. Conventions: `valid` drops windows that do not fit, `full` lets the
-    last one hang over the end, `same` (of one dimension) has one begin at every stride. `avg` counts padding unless
-    `count_include_pad=False`. `lp` is (sum x**p)**(1/p).
+    `global_pool`: one window covers all spatial axes. Conventions: `valid` drops windows that do not fit, `full` lets
+    the last one extend past the end, `same` (one dimension only) starts a window at every stride. `avg` counts padding
+    unless `count_include_pad=False`. `lp` is (sum x**p)**(1/p).
     """
     own = require_float(data)
     rank = len(data.shape)
@@ -113,7 +113,7 @@ def pooling(
     if pool_type == "max":
         y = b.reduce_window(data, op="max", **g.attrs(rank))
         if any((g.counts(k, data.shape[axis], False) == 0).any() for k, axis in enumerate(axes)):
-            # A window beside the input has no maximum; MXNet starts from the least finite number.
+            # A window outside of the input has no maximum; MXNet gives the lowest finite number.
             y = b.maximum(y, b.constant(float(finfo(own.numpy).min), own))
         return y
     x = _power(b, widened(b, data), p)
@@ -126,11 +126,11 @@ def pooling(
 
 
 _MOST_IN_PADDING = 1 << 16
-"""Taps. Each takes a step, for every result, whether it finds an element or not."""
+"""Limit on the taps of a window that lie in padding: each costs time for every result."""
 
 
 class _Windows:
-    """Window, stride and padding along the spatial axes, and how many windows there are."""
+    """Window, stride and padding along the spatial axes, and the number of windows."""
 
     def __init__(
         self,
@@ -176,21 +176,21 @@ class _Windows:
             steps = padded - kernel[k]
             out = (-(-steps // self.stride[k]) if convention == "full" else steps // self.stride[k]) + 1
             self.out.append(out)
-            # What the last window hangs over comes on top of the padding.
+            # The elements by which the last window extends past the end are added to the padding.
             self.high.append(self.pad[k] + max((out - 1) * self.stride[k] + kernel[k] - padded, 0))
         self.window, self.low = zip(*(self._reached(k, shape[axis]) for k, axis in enumerate(axes)))
-        # As many windows as before: what the taps left out reach on the far side is no padding any more.
+        # Keep the number of windows: padding that only the removed taps reach is removed from the end.
         self.high = [self.high[k] + self.window[k] - self.kernel[k] + self.pad[k] - self.low[k] for k in range(n)]
 
     def _reached(self, k: int, n: int) -> tuple[int, int]:
-        """The taps of a window along spatial axis `k` of `n` elements that are in the input for any of the windows: how
-        many, from the first to the last, and how much padding lies before the first.
+        """The taps along spatial axis `k` of `n` elements that read the input in any window: their number, from the
+        first to the last, and the padding before the first.
 
-        The others add nothing, and a file may ask for any number of them.
+        The other taps add nothing, and a file may ask for any number of them.
         """
         first = max(self.pad[k] - (self.out[k] - 1) * self.stride[k], 0)
         last = min(self.kernel[k], self.pad[k] + n)
-        if last - first <= 0:  # all windows are beside the input
+        if last - first <= 0:  # all windows are outside of the input
             return 1, 0
         if last - first > n + _MOST_IN_PADDING:
             raise OperatorError(
@@ -200,9 +200,9 @@ class _Windows:
         return last - first, self.pad[k] - first
 
     def counts(self, k: int, n: int, padding: bool) -> np.ndarray:
-        """How many of the `n` elements along spatial axis `k` each window holds.
+        """The number of elements in each window along spatial axis `k` of length `n`.
 
-        Padding counts if asked, but what the conventions `full` and `same` let a window hang over does not.
+        `padding`: whether padding counts. Positions past the padding (conventions `full` and `same`) never count.
         """
         check_table(self.out[k])
         start = np.arange(self.out[k]) * self.stride[k] - self.pad[k]

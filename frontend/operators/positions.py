@@ -1,4 +1,4 @@
-"""Operators that make indices out of shapes, compare with them, and convert them."""
+"""Operators on indices: one-hot encoding, index arrays, and conversion between flat and multi-dimensional indices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def one_hot(b: Any, indices: Any, *, depth: int, on_value: float, off_value: flo
 
 @operator("_contrib_index_array", attrs={"axes": optional(shape(), None)})
 def index_array(b: Any, data: Any, *, axes: Shape | None) -> Any:
-    """For each element its position, along a new last axis, as int64; along the given axes alone if any"""
+    """The position of each element as int64 along a new last axis; `axes` selects its coordinates"""
     old = tuple(data.shape)
     rank = len(old)
     chosen = range(rank) if axes is None else [axis_in(a, rank) for a in axes]
@@ -62,7 +62,7 @@ def _checked_sizes(shape: Shape | None, what: str) -> Shape:
 
 @operator("_ravel_multi_index", aliases=("ravel_multi_index",), attrs={"shape": optional(shape(), None)})
 def ravel_multi_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
-    """The flat positions of the index tuples data[:, i]; the first dimension of `shape` does not matter"""
+    """Converts the index tuples data[:, i] to flat positions; the first dimension of `shape` has no effect"""
     sizes = _checked_sizes(shape, "ravel_multi_index")
     own = dtype_of(data)
     if len(data.shape) < 1 or data.shape[0] != len(sizes):
@@ -75,7 +75,7 @@ def ravel_multi_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
 
 @operator("_unravel_index", aliases=("unravel_index",), attrs={"shape": optional(shape(), None)})
 def unravel_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
-    """The index tuples, along a new first axis, of flat positions; the first dimension of `shape` does not matter"""
+    """Converts flat positions to index tuples along a new first axis; the first dimension of `shape` has no effect"""
     sizes = _checked_sizes(shape, "unravel_index")
     own = dtype_of(data)
     rest = b.cast(as_index(b, data), dtype=I64)

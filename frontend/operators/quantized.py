@@ -1,6 +1,6 @@
-"""Layers on 8-bit integers, whose results are 8-bit integers again, or sums of products as int32.
+"""Layers on 8-bit integers. Results are 8-bit integers or, for sums of products, int32.
 
-See `quantization` for what integers stand for. Every input goes with its minimum and maximum, and so does the result.
+See `quantization` for the values that integers represent. Inputs and results come with their minimum and maximum.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _layer_inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _layer_shapes(like: Operator) -> Any:
-    """A `complete` rule: that of the layer on floats, and (1,) for each minimum and maximum."""
+    """A `complete` rule: that of the float layer, and (1,) for each minimum and maximum."""
 
     def complete(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
         assert like.complete is not None
@@ -64,7 +64,7 @@ def _sorted_inputs(given: tuple[Any, ...], no_bias: bool) -> tuple[list[Any], li
 
 
 def _product_range(b: Any, ends: list[tuple[Any, Any]], dtype: DType) -> tuple[Any, Any]:
-    """Minimum and maximum of sums of products as int32. A unit of a factor is a 127th (uint8: a 255th) of its range."""
+    """Minimum and maximum of int32 sums of products. A factor's integer step is range / 127 (uint8: / 255)."""
     data, weight = (range_of(b, *pair) for pair in ends[:2])
     data = b.div(data, scalar(b, 255 if dtype is U8 else 127, F32))
     most = b.mul(b.mul(data, b.div(weight, scalar(b, 127, F32))), scalar(b, 2.0**31, F32))
@@ -91,10 +91,10 @@ def quantized_convolution(
     max_bias: Any = None,
     **attrs: Any,
 ) -> Any:
-    """`Convolution` of integers: 8-bit data with int8 weights, as int32; an int8 bias is added as it is"""
+    """`Convolution` of 8-bit data with int8 weights, as int32; an int8 bias is added without scaling"""
     given = (data, weight, bias, min_data, max_data, min_weight, max_weight, min_bias, max_bias)
     parts, ends = _sorted_inputs(given, attrs["no_bias"])
-    # (As MXNet has it, the result's range takes the data for int8, and the bias for sums of products.)
+    # As in MXNet, the result's range treats the data as int8, and the bias as if it had the scale of the products.
     return (convolve(b, *(b.cast(x, dtype=I32) for x in parts), **attrs), *_product_range(b, ends, I8))
 
 
@@ -118,14 +118,14 @@ def quantized_fully_connected(
     max_bias: Any = None,
     **attrs: Any,
 ) -> Any:
-    """`FullyConnected` of integers: 8-bit data with int8 weights, as int32; an int8 bias is scaled to these"""
+    """`FullyConnected` of 8-bit data with int8 weights, as int32; an int8 bias is scaled to match"""
     given = (data, weight, bias, min_data, max_data, min_weight, max_weight, min_bias, max_bias)
     parts, ends = _sorted_inputs(given, attrs["no_bias"])
     own = require_type(parts[0], "the data", I8, U8)
     wide = [b.cast(x, dtype=I32) for x in parts]
     if len(parts) > 2:
         factors, offset = [range_of(b, *pair) for pair in ends[:2]], range_of(b, *ends[2])
-        # How many units of a product one unit of the bias is.
+        # The number of integer steps of a product in one integer step of the bias.
         data_units = b.div(scalar(b, SPANS[own], F32), factors[0])
         weight_units = b.div(scalar(b, SPANS[I8], F32), factors[1])
         scale = b.mul(b.mul(b.div(offset, scalar(b, SPANS[I8], F32)), data_units), weight_units)
@@ -133,7 +133,7 @@ def quantized_fully_connected(
     return (fully_connected.expand(b, *wide, **attrs), *_product_range(b, ends, own))
 
 
-# What keeps its type
+# Layers that keep the range
 
 
 def _with_range(*first: str) -> tuple[str, ...]:
@@ -142,20 +142,20 @@ def _with_range(*first: str) -> tuple[str, ...]:
 
 @operator("_contrib_quantized_pooling", inputs=_with_range("data"), attrs=pooling.attrs, outputs=_results)
 def quantized_pooling(b: Any, data: Any, min_data: Any, max_data: Any, **attrs: Any) -> Any:
-    """`Pooling` of integers: maxima, or averages to the nearest integer; the range stays
+    """`Pooling` of integers: maxima, or averages rounded to the nearest integer; the range is unchanged
 
-    Averages count whatever the window covers, be it padding or beyond it, unless `count_include_pad=False`.
+    Averages divide by the size of the whole window, including padding, unless `count_include_pad=False`.
     """
     own = require_type(data, "the data of quantized_pooling", I8, U8)
     require_range(min_data, max_data)
     if attrs["pool_type"] not in ("max", "avg"):
         raise OperatorError("QuantizedPoolingOp only supports pool_type=max/avg for now")
     x = b.cast(data, dtype=F32)
-    whole = attrs["pool_type"] == "avg" and attrs["count_include_pad"] is not False and not attrs["global_pool"]
-    if whole:
+    fixed_divisor = attrs["pool_type"] == "avg" and attrs["count_include_pad"] is not False and not attrs["global_pool"]
+    if fixed_divisor:
         attrs = {**attrs, "pool_type": "sum"}
     y = pooling.expand(b, x, **attrs)
-    if whole:
+    if fixed_divisor:
         y = b.div(y, scalar(b, math.prod(attrs["kernel"]), F32))
     return b.cast(b.rint(y), dtype=own), min_data, max_data
 
@@ -163,11 +163,11 @@ def quantized_pooling(b: Any, data: Any, min_data: Any, max_data: Any, **attrs: 
 @operator(
     "_contrib_quantized_act",
     inputs=_with_range("data"),
-    attrs={"act_type": enum(("relu", "sigmoid", "softrelu", "softsign", "tanh"), doc="only relu is there")},
+    attrs={"act_type": enum(("relu", "sigmoid", "softrelu", "softsign", "tanh"), doc="only relu is supported")},
     outputs=_results,
 )
 def quantized_activation(b: Any, data: Any, min_data: Any, max_data: Any, *, act_type: str) -> Any:
-    """`Activation` of integers; the range stays, and the result is int8"""
+    """`Activation` of integers, as int8; the range is unchanged"""
     own = require_type(data, "the data of quantized_act", I8, U8)
     require_range(min_data, max_data)
     if act_type != "relu":
@@ -178,7 +178,7 @@ def quantized_activation(b: Any, data: Any, min_data: Any, max_data: Any, *, act
 
 @operator("_contrib_quantized_flatten", inputs=_with_range("data"), outputs=_results)
 def quantized_flatten(b: Any, data: Any, min_data: Any, max_data: Any) -> Any:
-    """`Flatten` of integers; the range stays"""
+    """`Flatten` of integers; the range is unchanged"""
     require_type(data, "the data of quantized_flatten", I8, U8)
     require_range(min_data, max_data)
     return b.reshape(data, shape=(data.shape[0], math.prod(data.shape[1:]))), min_data, max_data
@@ -196,17 +196,17 @@ def quantized_flatten(b: Any, data: Any, min_data: Any, max_data: Any) -> Any:
     ],
 )
 def quantized_embedding(b: Any, data: Any, weight: Any, min_weight: Any, max_weight: Any, **attrs: Any) -> Any:
-    """`Embedding` with int8 weights; the range is theirs"""
+    """`Embedding` with int8 weights; the result has the range of the weights"""
     require_type(weight, "the weight of quantized_embedding", I8)
     require_range(min_weight, max_weight)
     return embedding.expand(b, data, weight, **attrs), min_weight, max_weight
 
 
-# What brings inputs of several ranges together
+# Layers that rescale inputs of different ranges to one
 
 
-def _units(b: Any, least: Any, most: Any, dtype: DType) -> Any:
-    """What one unit of an integer stands for."""
+def _step(b: Any, least: Any, most: Any, dtype: DType) -> Any:
+    """The real value of one integer step."""
     return b.div(range_of(b, least, most), scalar(b, SPANS[dtype], F32))
 
 
@@ -222,22 +222,22 @@ def _common(*inputs: Any) -> DType:
         *(f"arg{k}_{end}" for k in range(attrs["num_args"]) for end in ("min", "max")),
     ),
     variadic=True,
-    attrs={"num_args": counted(doc="how many tensors are joined"), "dim": integer(1)},
+    attrs={"num_args": counted(doc="number of tensors to join"), "dim": integer(1)},
     outputs=_results,
 )
 def quantized_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
-    """`Concat` of integers, after which come the minimum and maximum of each; scaled to the range of them all"""
+    """`Concat` of integers, rescaled to the range of all inputs; the minima and maxima follow the tensors"""
     parts, ends = data[:num_args], data[num_args:]
     require_range(*ends)
     dtype = _common(*parts)
     least, most = ends[0], ends[1]
     for low, high in zip(ends[2::2], ends[3::2]):
         least, most = b.minimum(least, low), b.maximum(most, high)
-    unit = _units(b, least, most, dtype)
+    step = _step(b, least, most, dtype)
     scaled = []
     for x, low, high in zip(parts, ends[::2], ends[1::2]):
         own = require_type(x, "the data", I8, U8)
-        factor = b.div(_units(b, low, high, own), unit)
+        factor = b.div(_step(b, low, high, own), step)
         scaled.append(to_integers(b, b.cast(x, dtype=F32), factor, dtype))
     rank = len(parts[0].shape)
     axis = axis_in(dim, rank)
@@ -258,7 +258,7 @@ def quantized_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
 def quantized_add(
     b: Any, lhs: Any, rhs: Any, lhs_min: Any, lhs_max: Any, rhs_min: Any, rhs_max: Any, **calibration: Any
 ) -> Any:
-    """Sums of integers: 8-bit ones for the range found by calibration, or else int32"""
+    """The elementwise sum of integers: 8-bit if calibration found a range, else int32"""
     require_same_shape(lhs, rhs)
     require_range(lhs_min, lhs_max, rhs_min, rhs_max)
     dtype = _common(lhs, rhs)
@@ -269,13 +269,13 @@ def quantized_add(
         dtype = I32
         most = b.add(range_of(b, lhs_min, lhs_max), range_of(b, rhs_min, rhs_max))
         least = b.neg(most)
-    unit = _units(b, least, most, dtype)
+    step = _step(b, least, most, dtype)
     total = None
     for x, ends in ((lhs, (lhs_min, lhs_max)), (rhs, (rhs_min, rhs_max))):
         own = require_type(x, "the data", I8, U8)
-        factor = b.div(_units(b, *ends, own), unit)
+        factor = b.div(_step(b, *ends, own), step)
         value = b.mul(b.cast(x, dtype=F32), factor)
-        if own is U8 and dtype is I8:  # MXNet makes int8 of it first
+        if own is U8 and dtype is I8:  # MXNet converts it to int8 first
             value = b.cast(b.cast(b.rint(value), dtype=I8), dtype=F32)
         total = value if total is None else b.add(total, value)
     return b.cast(b.rint(total), dtype=dtype), least, most

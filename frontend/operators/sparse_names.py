@@ -1,6 +1,6 @@
-"""`_sparse_X`: MXNet's second names for operators that it has for sparse arrays, too.
+"""`_sparse_X`: MXNet's aliases of operators that also support sparse arrays.
 
-Arrays are dense here, so it is `X`.
+All arrays are dense here, so `_sparse_X` is `X`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAMES = (
 
 
 def declare() -> None:
-    """Once all others are declared."""
+    """Adds the aliases; must be called after all operators are declared."""
     for name in NAMES:
         op = OPERATORS[name]
         op.aliases = (*op.aliases, f"_sparse_{name}")
