@@ -28,7 +28,7 @@ _numpy_packages = lazy_packages(__name__, symbolic=False)
 
 
 def __getattr__(name: str) -> Any:
-    """`np`, `npx` and `CachedOp` are made when they are first asked for."""
+    """Creates `np`, `npx` and `CachedOp` on first use."""
     if name == "CachedOp":
         return late.cached_op_class()
     return _numpy_packages(name) or _of_operators(name)

@@ -5,7 +5,7 @@
     var = β2 · var + (1 − β2) · g²
     weight = weight − eta · (lr · mean / (√var + ε) + wd · weight)
 
-A step whose `rescale_grad` is 0, infinite or NaN (a loss that overflowed) is left out. `mp_` forms keep a float32 copy
+A step whose `rescale_grad` is 0, infinite or NaN (a loss that overflowed) is skipped. `mp_` forms keep a float32 copy
 of a float16 weight; `multi_` forms take lists. Gradients come from the caller: nothing here computes them.
 """
 

@@ -34,7 +34,7 @@ def save(fname: str | os.PathLike[str], data: Any) -> None:
 def load(fname: str | os.PathLike[str]) -> Arrays:
     """The arrays of a file that `save` or MXNet wrote: a list, or a dict if they have names.
 
-    Sparse arrays come as dense ones. Raises CheckpointError for a malformed file, MXNetError for one that cannot be
+    Sparse arrays become dense. Raises CheckpointError for a malformed file, MXNetError for one that cannot be
     read.
     """
     if not isinstance(fname, (str, os.PathLike)):
@@ -43,7 +43,7 @@ def load(fname: str | os.PathLike[str]) -> Arrays:
 
 
 def borrow(fname: str | os.PathLike[str]) -> Arrays:
-    """`load` for a caller who copies the arrays at once: they may lie in the file itself, and cannot be written to."""
+    """`load` for a caller that copies the arrays at once: they are read-only, and may be views of the mapped file."""
     return _wrapped(formats.read(fname, copy=False))
 
 

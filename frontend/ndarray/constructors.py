@@ -1,4 +1,4 @@
-"""Functions that make arrays other than by computing on some: `nd.array`, `nd.zeros`, `nd.arange`, …"""
+"""Functions that create arrays (`nd.array`, `nd.zeros`, `nd.arange`, …), and others that are not operators."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _context(ctx: Context | None) -> Context:
 
 
 def empty(shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None) -> NDArray:
-    """An array for others to fill; its elements are arbitrary."""
+    """An uninitialized array."""
     _dense(stype)
     return _placed_copy(np.empty(shape, element_type(mx_real_t if dtype is None else dtype)), _context(ctx))
 
@@ -90,7 +90,7 @@ def arange(
     ctx: Any = None,
     dtype: Any = mx_real_t,
 ) -> NDArray:
-    """start, start + step, … below stop, each `repeat` times; one number alone is `stop`."""
+    """start, start + step, … below stop, each `repeat` times; a single argument is `stop`."""
     if infer_range is not None:
         warnings.warn("`infer_range` argument has been deprecated", DeprecationWarning, stacklevel=2)
     return _internal()._arange(
@@ -159,7 +159,7 @@ def concatenate(arrays: list[NDArray], axis: int = 0, always_copy: bool = True) 
 
 
 def split_v2(ary: NDArray, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
-    """Parts of `ary` along an axis: so many equal ones, or cut before each of a tuple of indices."""
+    """Parts of `ary` along an axis: a number of equal ones, or cut before each of a tuple of indices."""
     if isinstance(indices_or_sections, int):
         if ary.shape[axis] % indices_or_sections:
             raise ValueError("array split does not result in an equal division")
@@ -173,7 +173,7 @@ def split_v2(ary: NDArray, indices_or_sections: Any, axis: int = 0, squeeze_axis
 
 
 def histogram(a: NDArray, bins: Any = 10, range: Any = None) -> Any:
-    """Counts of the elements in each bin, and the edges of the bins: so many from and to, or an array's."""
+    """Counts of the elements in each bin, and the bins' edges: a number of bins in a range, or given by an array."""
     if hasattr(bins, "asnumpy"):
         return _internal()._histogram(a, bins)
     if not isinstance(bins, integer_types):
@@ -197,7 +197,7 @@ def waitall() -> None:
 
 
 def reset_arrays(*data: NDArray, num_arrays: int) -> list[NDArray]:
-    """Fills `num_arrays` arrays with zeros, in place. MXNetError when there are not as many."""
+    """Fills `num_arrays` arrays with zeros, in place. MXNetError if that is not the number of arrays."""
     if len(data) != num_arrays:
         raise MXNetError(f"Operator reset_arrays expects {num_arrays} inputs, but got {len(data)} instead.")
     for x in data:
@@ -206,7 +206,7 @@ def reset_arrays(*data: NDArray, num_arrays: int) -> list[NDArray]:
 
 
 def fill_element_0index(lhs: NDArray, mhs: NDArray, rhs: NDArray, out: NDArray | None = None) -> NDArray:
-    """`lhs` (n, m) with element `rhs[k]` of row k replaced by `mhs[k]`; rows whose index is out of bounds stay."""
+    """`lhs` (n, m) with element `rhs[k]` of row k replaced by `mhs[k]`; out of bounds, the row does not change."""
     target = lhs.copy() if out is None else out
     if out is not None and out is not lhs:
         lhs.copyto(out)

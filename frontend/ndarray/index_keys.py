@@ -1,12 +1,12 @@
-"""What an index key means: `x[key]` and `x[key] = value` by MXNet's rules, worked out on shapes alone.
+"""The meaning of index keys: `x[key]` and `x[key] = value` by MXNet's rules, computed from shapes alone.
 
-MXNet knows two kinds of keys. Integers, slices, None and Ellipsis are *basic*: the result shares memory with the array
+MXNet has two kinds of keys. Integers, slices, None and Ellipsis are *basic*: the result shares memory with the array
 when the elements are contiguous, and is a copy otherwise. A list, tuple, range or array in the key makes it *advanced*:
 always a copy. The rules are NumPy's except that
 
 * a result is never 0-d: where NumPy drops the last axis, one of length 1 stays;
 * boolean lists and NumPy masks count as integers 0 and 1, and boolean NDArrays are refused;
-* beside an advanced index, None puts its axis where MXNet does (see `_new_axes`).
+* together with an advanced index, None inserts its axis where MXNet does (see `_new_axes`).
 
 `parse` needs no array: tracing uses it on shapes.
 """
@@ -47,14 +47,14 @@ class Basic(NamedTuple):
 
 
 class Advanced(NamedTuple):
-    """`key` (integers, slices, i64 arrays) indexes as in NumPy; then axes of length 1 go in at `new_axes`."""
+    """`key` (integers, slices, i64 arrays) indexes as in NumPy; then axes of length 1 are inserted at `new_axes`."""
 
     key: tuple[Any, ...]
     new_axes: Shape
 
 
 def parse(key: Any, shape: Shape) -> Basic | Advanced:
-    """The meaning of `key` on an array of `shape`. Raises what MXNet raises for a key that has none."""
+    """The meaning of `key` for an array of `shape`. Raises MXNet's exception for an invalid key."""
     expanded = _expand(key, shape)
     axes = tuple(k for k in expanded if k is not None)
     advanced = _is_advanced(axes)
@@ -152,10 +152,10 @@ def _basic(expanded: Sequence[Any], axes: Sequence[Any], shape: Shape) -> Basic:
 
 
 def is_contiguous(size: Sequence[int], step: Sequence[int], shape: Shape) -> bool:
-    """Whether the elements lie side by side in row-major memory; so they do when there is at most one."""
+    """Whether the elements are contiguous in row-major memory; at most one element always is."""
     if math.prod(size) <= 1:
         return True
-    partial = False  # whether an axis further right is not taken whole
+    partial = False  # whether an axis further right is selected only in part
     for taken, stride, n in zip(reversed(size), reversed(step), reversed(shape)):
         if taken > 1 and (stride != 1 or partial):
             return False
@@ -185,8 +185,8 @@ def _advanced(expanded: Sequence[Any], axes: Sequence[Any], shape: Shape) -> Adv
 def whole_numbers(part: Any) -> np.ndarray:
     """An index array as i64: fractions dropped, booleans as 0 and 1, floats converted as operators do it.
 
-    MXNet converts to int32, where large positions come to mean others. TypeError for what holds no numbers, IndexError
-    for numbers beyond 64 bits.
+    MXNet converts to int32, where large positions wrap around. TypeError for arrays of other things than numbers,
+    IndexError for numbers beyond 64 bits.
     """
     try:
         values = np.asarray(part) if isinstance(part, np.ndarray) else np.array(part)
@@ -213,9 +213,9 @@ def _broadcast(a: Shape, b: Shape) -> Shape:
 
 
 def _new_axes(expanded: Sequence[Any], block_rank: int) -> Shape:
-    """Where axes of length 1 go into the result of an advanced index, in the order of the Nones.
+    """Where axes of length 1 are inserted into the result of an advanced index, in the order of the Nones.
 
-    MXNet's rule, which differs from NumPy's: the axes of the adjacent index arrays count for nothing.
+    MXNet's rule, which differs from NumPy's: the axes of adjacent index arrays are not counted.
     """
     is_array = [part is not None and not isinstance(part, slice) for part in expanded]
     where = [k for k, yes in enumerate(is_array) if yes]
@@ -243,9 +243,9 @@ def _clip(position: int, n: int) -> int:
 
 
 def fit(value: np.ndarray, shape: Shape, squeeze: Sequence[int] = ()) -> np.ndarray:
-    """`value` broadcast to `shape`, for assignment: leading axes of length 1 too many are dropped.
+    """`value` broadcast to `shape`, for assignment: excess leading axes of length 1 are dropped.
 
-    `squeeze` are the axes that None put into the key: where the value has them, too, they go.
+    `squeeze` are the axes that None inserted through the key; they are removed from a value that has them as well.
     """
     if squeeze and value.ndim > len(shape):
         value = value.squeeze(tuple(axis for axis in squeeze if axis < value.ndim))
@@ -267,7 +267,7 @@ def fit(value: np.ndarray, shape: Shape, squeeze: Sequence[int] = ()) -> np.ndar
 
 
 def numpy_key(key: Any) -> tuple[Any, ...]:
-    """An index as NumPy takes it, as a tuple: arrays as NumPy's, and floats among them as whole numbers."""
+    """The index as a tuple for NumPy: arrays converted to NumPy's, float arrays to integers."""
     parts = key if isinstance(key, tuple) else (key,)
     return tuple(_index(part) for part in parts)
 

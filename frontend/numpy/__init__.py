@@ -28,5 +28,5 @@ _equip(globals(), __name__, {**{name: getattr(_numpy, name) for name in _CONSTAN
 
 
 def set_printoptions(*args: Any, **kwargs: Any) -> None:
-    """`numpy.set_printoptions`, which arrays here print with."""
+    """`numpy.set_printoptions`, whose settings also apply to these arrays."""
     _numpy.set_printoptions(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Functions of `mx.np` that choose an operator by their arguments, or are made of several."""
+"""Functions of `mx.np` that choose an operator by their arguments, or are composed of several operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gluonjit.trace.traced_symbol import TracedSymbol
 
 
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
-    """x where the condition is not 0, else y; of the condition alone, the positions of what is not 0"""
+    """x where the condition is not 0, else y; without x and y, the positions where the condition is not 0"""
     if x is None and y is None:
         return nonzero(condition)
     if is_number(condition):
@@ -42,14 +42,14 @@ def clip(a: Any, a_min: Any, a_max: Any, out: Any = None) -> Any:
 
 
 def nonzero(a: Any) -> Any:
-    """The positions of what is not 0: an int64 array for each axis. Not in compiled code: values say how many"""
+    """The positions of nonzero elements: an int64 array per axis. Not in compiled code: the shape depends on values"""
     return tuple(_wrapped(index) for index in np.nonzero(_values(a, "nonzero()")))
 
 
 def unique(
     ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False, axis: Any = None
 ) -> Any:
-    """The different elements in order. Not in compiled code: values say how many"""
+    """The distinct elements, sorted. Not in compiled code: the shape depends on values"""
     found: Any = np.unique(  # type: ignore[call-overload]
         _values(ar, "unique()"), return_index, return_inverse, return_counts, axis
     )
@@ -64,7 +64,7 @@ FALLBACK = (
     "polyint polymul polysub positive ptp result_type roots searchsorted select setdiff1d setxor1d signbit spacing "
     "take_along_axis trim_zeros union1d unwrap vander"
 ).split()
-"""Functions that MXNet leaves to NumPy: they compute on values, which compiled code has not."""
+"""Functions that MXNet leaves to NumPy: they need values, which are unknown while tracing."""
 
 
 def _by_numpy(name: str) -> Callable[..., Any]:
@@ -88,7 +88,7 @@ def _by_numpy(name: str) -> Callable[..., Any]:
 
 
 def _values(x: Any, what: str) -> np.ndarray:
-    """The elements, or the error that they cannot be known."""
+    """The elements; an error if they are unknown."""
     if isinstance(x, Array) and x._symbolic:
         if running.trace is not None:
             running.trace.refuse(
@@ -120,7 +120,7 @@ def _constant(value: Any) -> Any:
 
 
 def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
-    """Where each element of the sorted array came from, as int64"""
+    """The indices that sort the array, as int64"""
     if order is not None:
         raise NotImplementedError("order not supported here")
     return apply("_npi_argsort", (a,), {"axis": axis, "is_ascend": True, "dtype": "int64"})
@@ -130,12 +130,12 @@ def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
 
 
 def concatenate(seq: Any, axis: Any = 0, out: Any = None) -> Any:
-    """The arrays one after another along the axis; without one, all their elements"""
+    """The arrays joined along the axis; flattened first if the axis is None"""
     return apply("_npi_concatenate", tuple(seq), {"axis": axis, "num_args": len(seq)}, out)
 
 
 def stack(arrays: Any, axis: int = 0, out: Any = None) -> Any:
-    """The arrays, of one shape, side by side along a new axis"""
+    """Arrays of equal shape joined along a new axis"""
     return apply("_npi_stack", tuple(arrays), {"axis": axis, "num_args": len(arrays)}, out)
 
 
@@ -148,7 +148,7 @@ def _joining(name: str, doc: str) -> Callable[..., Any]:
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
-    """Parts along the axis: so many equal ones, or cut before each of the indices"""
+    """Parts along the axis: a number of equal ones, or cut before each of the indices"""
     attrs: dict[str, Any] = {"axis": axis, "indices": (), "sections": 0}
     if isinstance(indices_or_sections, integer_types):
         attrs["sections"] = indices_or_sections
@@ -164,7 +164,7 @@ def _heads(x: Any) -> Any:
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
-    """`split` into parts that need not be equal: the first ones are longer by 1"""
+    """`split` into parts that need not be equal: the first ones may be longer by 1"""
     if isinstance(indices_or_sections, integer_types):
         count, n = indices_or_sections, ary.shape[axis]
         sizes = [n // count + (k < n % count) for k in range(count)]
@@ -173,7 +173,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> Any:
-    """`split` along the second axis, of a vector along its only one"""
+    """`split` along the second axis; for a vector, along the first"""
     return split(ary, indices_or_sections, 0 if ary.ndim == 1 else 1)
 
 
@@ -191,24 +191,24 @@ def dsplit(ary: Any, indices_or_sections: Any) -> Any:
 
 
 def ravel(x: Any, order: str = "C") -> Any:
-    """All elements in a row"""
+    """The elements as a vector"""
     if order != "C":
         raise NotImplementedError(f"order {order} is not supported")
     return apply("_np_reshape", (x,), {"newshape": -1})
 
 
 def flip(m: Any, axis: Any = None, out: Any = None) -> Any:
-    """The elements backwards along the axes, or along all"""
+    """The elements in reverse order along the axes; None is all axes"""
     return apply("_npi_flip", (m,), {"axis": axis}, out)
 
 
 def flipud(m: Any) -> Any:
-    """The elements backwards along the first axis"""
+    """The elements in reverse order along the first axis"""
     return flip(m, 0)
 
 
 def fliplr(m: Any) -> Any:
-    """The elements backwards along the second axis"""
+    """The elements in reverse order along the second axis"""
     return flip(m, 1)
 
 
@@ -220,7 +220,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
 
 
 def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
-    """More elements around the array: `constant_values`, its edge or its mirror image"""
+    """The array with padding on all sides: `constant_values`, its edge or its mirror image"""
     pairs = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
     attrs = {"pad_width": tuple(map(tuple, pairs)), "mode": mode}
     value = kwargs.pop("constant_values", 0)
@@ -232,7 +232,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
 def nan_to_num(
     x: Any, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Any:
-    """Numbers in the place of NaN and of infinities; with copy=False in `x` itself, which is returned"""
+    """NaN and infinities replaced by numbers; with copy=False in place, in `x`, which is returned"""
     attrs = {"copy": copy, "nan": nan, "posinf": posinf, "neginf": neginf}
     return apply("_npi_nan_to_num", (x,), attrs, out=None if copy else x)
 
@@ -269,18 +269,18 @@ def shape(a: Any) -> tuple[int, ...]:
 
 
 def size(a: Any, axis: Any = None) -> int:
-    """How many elements there are, or along an axis"""
+    """The number of elements, in all or along an axis"""
     own = shape(a)
     return int(np.prod(own)) if axis is None else own[axis]
 
 
 def ndim(a: Any) -> int:
-    """How many axes there are"""
+    """The number of axes"""
     return len(shape(a))
 
 
 def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
-    """Whether two arrays may be the same memory"""
+    """Whether two arrays may share memory"""
     return np.may_share_memory(a._array, b._array)
 
 
@@ -288,7 +288,7 @@ def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
-    """The sum of products over so many axes, or over the given axes of both"""
+    """The sum of products over a number of axes, or over the given axes of both"""
     if isinstance(axes, integer_types):
         return apply("_npi_tensordot_int_axes", (a, b), {"axes": axes})
     over_a, over_b = ((k,) if isinstance(k, integer_types) else tuple(k) for k in axes)
@@ -319,7 +319,7 @@ def einsum(subscripts: str, *operands: Any, out: Any = None, **kwargs: Any) -> A
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, out: Any = None) -> Any:
-    """The weighted mean over axes; `returned`: and the sum of the weights"""
+    """The weighted mean over axes; with `returned`, also the sum of the weights"""
     attrs = {"axis": axis, "returned": returned, "weighted": weights is not None}
     return apply("_npi_average", (a,) if weights is None else (a, weights), attrs, out)
 
@@ -349,7 +349,7 @@ def slogdet(a: Any) -> Any:
 
 
 def _of_matrices(a: Any, y: Any) -> Any:
-    """One number for each matrix: of a single one it has rank 0."""
+    """One number for each matrix; rank 0 for a single matrix."""
     return y if a.ndim > 2 else apply("_np_reshape", (y,), {"newshape": ()})
 
 

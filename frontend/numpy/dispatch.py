@@ -1,4 +1,4 @@
-"""Operators on arrays and symbols of either kind, for the functions of `mx.np`."""
+"""Applies operators to arrays or symbols, of `mx.np` or legacy ones, for the functions of `mx.np`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def apply(
     name: str | None = None,
     symbolic: bool = False,
 ) -> Any:
-    """Runs an operator on arrays or symbols of either kind, or appends a node, and gives results of the new kind.
+    """Runs an operator on arrays, or appends a node for symbols; the results are arrays or symbols of `mx.np`.
 
-    `symbolic` decides where there are no operands. TypeError for an operand that is no array.
+    Operands may be legacy ones, too. `symbolic` decides if there are no operands. TypeError for other operands.
     """
     untyped = symbolic
     for x in operands:
@@ -35,7 +35,7 @@ def apply(
                 raise TypeError(f"type {type(x)} not supported")
             untyped = True
     operator = _operator(op)
-    # A dtype of None is none; for operators called by name it is NumPy's default.
+    # dtype=None counts as no dtype here; for operators called by name it is NumPy's default.
     raw = clean({key: value for key, value in attrs.items() if key != "dtype" or value is not None}) if attrs else {}
     trace = running.trace
     if trace is not None and trace.concerns(operands):
@@ -51,7 +51,7 @@ _operator = cache(get)
 
 
 def _hint(op: str) -> str:
-    """What nodes are named after: `_npi_mean` is `mean`."""
+    """The prefix of automatic node names: `mean` for `_npi_mean`."""
     return op.lstrip("_").partition("_")[2]
 
 

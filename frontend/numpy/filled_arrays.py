@@ -1,4 +1,4 @@
-"""Functions of `mx.np` that make arrays: filled ones, ranges, random ones."""
+"""Functions of `mx.np` that create arrays: filled ones, ranges, random ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _row_major(order: str) -> None:
 
 
 def functions(symbolic: bool) -> dict[str, Function]:
-    """Those of the package itself, by name."""
+    """The functions of `np` itself, by name."""
 
     def make(op: str, attrs: dict[str, Any], ctx: Any, out: Any = None) -> Any:
         if not symbolic:
@@ -47,11 +47,11 @@ def functions(symbolic: bool) -> dict[str, Function]:
         return make("_npi_ones", {"shape": _shape(shape), "dtype": _type(dtype)}, ctx)
 
     def empty(shape: Any, dtype: Any = None, order: str = "C", ctx: Any = None) -> Any:
-        """An array for others to fill"""
+        """An uninitialized array"""
         return zeros(shape, dtype, order, ctx)
 
     def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", ctx: Any = None, out: Any = None) -> Any:
-        """The same number everywhere; bool for a bool, else float32 unless told otherwise"""
+        """The same number everywhere; by default bool for a bool, else float32"""
         _row_major(order)
         shape = _shape(shape)
         if hasattr(fill_value, "as_np_ndarray"):
@@ -76,7 +76,7 @@ def functions(symbolic: bool) -> dict[str, Function]:
         return apply("_npi_full_like", (a,), {"fill_value": float(fill_value), "dtype": dtype}, out)
 
     def arange(start: float, stop: Any = None, step: Any = 1, dtype: Any = None, ctx: Any = None) -> Any:
-        """start, start + step, … below stop; one number alone is `stop`"""
+        """start, start + step, … below stop; a single argument is `stop`"""
         if step is None:
             step = 1
         if step == 0:
@@ -102,7 +102,7 @@ def functions(symbolic: bool) -> dict[str, Function]:
         axis: int = 0,
         ctx: Any = None,
     ) -> Any:
-        """So many numbers from start to stop in equal steps; `retstep`: and the step"""
+        """`num` numbers from start to stop in equal steps; with `retstep`, also the step"""
         if axis != 0:
             raise NotImplementedError("the function only support axis 0")
         attrs = {"start": start, "stop": stop, "num": num, "endpoint": endpoint, "dtype": _type(dtype)}
@@ -121,7 +121,7 @@ def functions(symbolic: bool) -> dict[str, Function]:
 
 
 def random_functions(symbolic: bool) -> dict[str, Function]:
-    """Those of `np.random` and `npx.random`, by name."""
+    """The functions of `np.random` and `npx.random`, by name."""
 
     def draw(op: str, parameters: dict[str, Any], attrs: dict[str, Any], ctx: Any, out: Any = None) -> Any:
         """Parameters are numbers, or arrays."""
@@ -161,7 +161,7 @@ def random_functions(symbolic: bool) -> dict[str, Function]:
     def randint(
         low: int, high: Any = None, size: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None
     ) -> Any:
-        """Whole numbers from low to high - 1; one alone is `high`. int64 unless told otherwise"""
+        """Integers from low to high - 1; a single argument is `high`. int64 by default"""
         low, high = (0, low) if high is None else (low, high)
         attrs: dict[str, Any] = {"low": int(low), "high": int(high), "shape": size_of(size) or (1,)}
         if not symbolic:
@@ -170,13 +170,13 @@ def random_functions(symbolic: bool) -> dict[str, Function]:
         return y if size not in (None, ()) else apply("_np_reshape", (y,), {"newshape": ()})
 
     def shuffle(x: Any) -> None:
-        """Puts the slices along the first axis in another order, in place"""
+        """Permutes the slices along the first axis, in place"""
         x[:] = apply("_npi_shuffle", (x,))
 
     def bernoulli(
         prob: Any = None, logit: Any = None, size: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None
     ) -> Any:
-        """1 with probability `prob`, or of which `logit` is log(p / (1 - p)), else 0"""
+        """1 with probability p, else 0; p is `prob`, or given by `logit`, log(p / (1 - p))"""
         if (prob is None) == (logit is None):
             raise ValueError("Either `prob` or `logit` must be specified, but not both.")
         name, value = ("prob", prob) if logit is None else ("logit", logit)
@@ -194,7 +194,7 @@ def random_functions(symbolic: bool) -> dict[str, Function]:
         return function
 
     def seed(seed: int, ctx: Any = "all") -> None:
-        """Starts the random numbers anew"""
+        """Seeds the random numbers"""
         rng.seed(seed, ctx)
 
     made = [uniform, normal, rand, randn, randint, shuffle, bernoulli, seed]

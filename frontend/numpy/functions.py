@@ -1,9 +1,9 @@
-"""The functions of `mx.np`, for arrays and symbols alike: one table says which operator each is.
+"""The functions of `mx.np`, for arrays and symbols; tables map each to its operator.
 
     functions(symbolic)["sum"](x, axis=1)
 
-A function looks at its operands to see whether to compute or to append a node; those without operands (`zeros`) do
-what `symbolic` says, unless a trace is running. Two numbers are NumPy's business: `np.exp(2.0)` is a number.
+A function computes or appends a node, depending on its operands; without operands (`zeros`), on `symbolic` and on
+whether a trace is running. NumPy computes functions of numbers alone: `np.exp(2.0)` is a number.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ CALLS = """
     dot          _np_dot           a, b, out=None
     matmul       _npi_matmul       a, b, out=None
 """
-"""Functions whose parameters are the operator's inputs and attributes. `:` gives the attribute's name where it is
-another one, `!` says that there is no default; what has neither is accepted and has no effect."""
+"""Functions whose parameters are the operator's inputs and attributes. `:` is followed by the attribute's name if that
+differs, `!` marks a parameter without a default; parameters that are neither inputs nor attributes have no effect."""
 
 
 def functions(symbolic: bool) -> dict[str, Function]:
@@ -144,7 +144,7 @@ _OPTIONS: dict[str, Any] = {"where": True, "casting": "same_kind", "order": "K",
 
 
 def _default_options(name: str, kwargs: dict[str, Any]) -> None:
-    """NumPy's options of elementwise functions must be what they are anyway."""
+    """Raises an error for options of NumPy's elementwise functions that are not at their defaults."""
     for key, value in kwargs.items():
         if key not in _OPTIONS:
             raise TypeError(f"{key} is an invalid keyword to function '{name}'")

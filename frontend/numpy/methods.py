@@ -1,4 +1,4 @@
-"""What arrays and symbols of `mx.np` have in common: Python's operators and the methods that are functions of `np`."""
+"""The common base of arrays and symbols of `mx.np`: Python's operators, and functions of `np` as methods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ METHODS = (
     "all any argmax argmin argsort clip copy cumsum diag dot max mean min moveaxis nonzero prod repeat round sort "
     "squeeze std sum swapaxes take tile var expand_dims flip broadcast_to diagonal trace"
 ).split()
-"""Methods that are the function of that name."""
+"""Functions of `np` that are also methods."""
 
 _SIGNS = {
     "add": "add",
@@ -34,7 +34,7 @@ _COMPARISONS = {
 
 
 class NumpyMethods:
-    """Goes in front of NDArray and of Symbol among a class's bases."""
+    """A mix-in that must come before NDArray or Symbol among a class's bases."""
 
     __slots__ = ()
     __hash__ = object.__hash__
@@ -71,7 +71,7 @@ class NumpyMethods:
         return self._np.ravel(self, order)
 
     def transpose(self, *axes: Any) -> Any:
-        """The axes in another order; without one, reversed."""
+        """The axes in the given order; reversed by default."""
         single = len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list)))
         return self._np.transpose(self, (axes[0] if single else axes) or None)
 

@@ -1,4 +1,4 @@
-"""`mx.np.ndarray`, and what makes one of an array, a list or a number."""
+"""`mx.np.ndarray`, and its creation from arrays, lists and numbers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gluonjit.numpy.methods import NumpyMethods
 
 class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
     """A multidimensional array with NumPy's semantics: `x[0]` of a vector has rank 0, comparisons give bool, operands
-    broadcast, and whole numbers divide to float32.
+    broadcast, and dividing integers gives float32.
 
-    Made by `mx.np.array` and its like. Indexing shares memory where the elements are contiguous and the key is basic;
-    everything else copies.
+    Created by `mx.np.array` and similar functions. Indexing shares memory if the key is basic and the elements are
+    contiguous; otherwise it copies.
     """
 
     __slots__ = ()
@@ -29,7 +29,7 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
         return object.__new__(cls)
 
     def __init__(self, shape: Any, dtype: Any = np.float32, *args: Any, **kwargs: Any) -> None:
-        """An array for others to fill, as `numpy.ndarray` makes it; an ndarray instead of a shape is wrapped."""
+        """An uninitialized array, as from `numpy.ndarray`; an ndarray instead of a shape is wrapped."""
         given = isinstance(shape, np.ndarray)
         super().__init__(shape if given else np.empty(shape, element_type(dtype)))
 
@@ -70,12 +70,12 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
 
     @recorded
     def item(self, *args: Any) -> Any:
-        """The one element, or the one at a position, as Python's number."""
+        """The only element, or that at a position, as a Python number."""
         return self._array.item(*args)
 
     @recorded
     def tolist(self) -> Any:
-        """The elements as nested lists of Python's numbers."""
+        """The elements as nested lists of Python numbers."""
         return self._array.tolist()
 
     # Its elements, elsewhere
@@ -101,7 +101,7 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
 
     @recorded
     def copyto(self, other: Any) -> Any:
-        """Copies the elements into another array, or to a new one on a context."""
+        """Copies the elements into another array, or into a new one on a context."""
         found = NDArray.copyto(self, other)
         return as_np(found) if isinstance(other, Context) else found
 
@@ -109,7 +109,7 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
     def astype(
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Any:
-        """Converted to another element type; itself when that changes nothing and `copy` is False."""
+        """A copy with another element type; the array itself if it has that type and `copy` is False."""
         target = element_type(dtype)
         if not copy and target == self._array.dtype:
             return self
@@ -124,7 +124,7 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
         return as_nd(self._view(self._array))
 
     def reshape_view(self, *shape: Any, **kwargs: Any) -> Any:
-        """The elements in another shape, in shared memory."""
+        """A view of another shape, which shares memory."""
         if running.trace is not None:
             return running.trace.capture(self).reshape(*shape, **kwargs)
         single = len(shape) == 1 and isinstance(shape[0], (tuple, list))
@@ -156,7 +156,7 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
 
 
 def _plain(key: tuple[Any, ...]) -> list[Any]:
-    """The parts that are no arrays, and can be compared."""
+    """The parts of an index key that are not arrays, and so can be compared."""
     return [part for part in key if not isinstance(part, np.ndarray)]
 
 
@@ -169,8 +169,7 @@ def _wrapped(array: np.ndarray) -> Any:
 
 
 def array(object: Any, dtype: Any = None, ctx: Context | None = None) -> Any:
-    """A copy of an array, of nested lists or of a number. float32 unless `dtype` says otherwise; arrays keep their
-    type."""
+    """A copy of an array, nested lists or a number. Without `dtype`, arrays keep their type, the others are float32."""
     if running.trace is not None and hasattr(object, "asnumpy"):
         return as_np(object.copy() if dtype is None else object.astype(dtype))
     if isinstance(object, NDArray):
@@ -185,7 +184,7 @@ def array(object: Any, dtype: Any = None, ctx: Context | None = None) -> Any:
 
 
 def _numbers(value: Any) -> Any:
-    """Nested lists, in which arrays are NumPy's."""
+    """Nested lists with their ndarrays converted to NumPy's."""
     if isinstance(value, (list, tuple)):
         return [_numbers(v) for v in value]
     return value._array if isinstance(value, NDArray) else value

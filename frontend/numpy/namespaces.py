@@ -1,7 +1,7 @@
-"""`mx.np` and `mx.npx` in their flavours: `mx.nd.np`, `mx.sym.np` and the packages themselves.
+"""The variants of `mx.np` and `mx.npx`: `mx.nd.np`, `mx.sym.np` and the packages themselves.
 
-The sub-modules (`np.random`, `np.linalg`, `npx.image`, …) are modules made here, not files, as those of
-`gluonjit.language.namespace` are.
+The sub-modules (`np.random`, `np.linalg`, `npx.image`, …) have no files: they are created here, like those of
+`gluonjit.language.namespace`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Function = Callable[..., Any]
 
 
 def flavours(symbolic: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `np` and `npx` have in a flavour: functions, and sub-modules as dicts."""
+    """The contents of `np` and of `npx` for arrays or symbols: functions, and sub-modules as dicts."""
     random = filled_arrays.random_functions(symbolic)
     of_npx = ("bernoulli", "uniform_n", "normal_n", "seed")
     np_names: dict[str, Any] = dict(functions.functions(symbolic))
@@ -45,12 +45,12 @@ _LINALG = {"inv": "_npi_inv"}
 
 
 def _stacked_nonzero(a: Any) -> Any:
-    """The positions of what is not 0, as rows of an int64 matrix. Not in compiled code: values say how many"""
+    """The positions of nonzero elements, as rows of int64. Not in compiled code: the shape depends on values"""
     return composed.stack(composed.nonzero(a), axis=1)
 
 
 def _operator(op: str, public: str, place: str, symbolic: bool) -> Function:
-    """The operator as a function whose results are of the new kind."""
+    """The operator as a function whose results are arrays or symbols of `mx.np`."""
     flavour: Any = symbol.FLAVOUR if symbolic else ndarray.FLAVOUR
     legacy = make_function(get(op), public, f"{flavour.package}.{place}", flavour)
 
@@ -65,7 +65,7 @@ def _operator(op: str, public: str, place: str, symbolic: bool) -> Function:
 
 
 class _Operators(Mapping[str, Any]):
-    """The operators whose names begin so, as functions by the rest of the name; made when asked for."""
+    """The operators with a name prefix, as functions by the rest of the name, created on demand."""
 
     def __init__(self, prefix: str, place: str, symbolic: bool) -> None:
         self.prefix, self.place, self.symbolic = prefix, place, symbolic
@@ -86,7 +86,7 @@ class _Operators(Mapping[str, Any]):
 
 
 def module(name: str, doc: str, content: Mapping[str, Any]) -> types.ModuleType:
-    """A module of that full name, with sub-modules where the content has dicts."""
+    """A module with this full name; dicts in the content become sub-modules."""
     made = types.ModuleType(name, doc)
     sys.modules[name] = made
     equip(made.__dict__, name, content)
@@ -94,7 +94,7 @@ def module(name: str, doc: str, content: Mapping[str, Any]) -> types.ModuleType:
 
 
 def equip(namespace: dict[str, Any], name: str, content: Mapping[str, Any]) -> None:
-    """Gives a module its content; a name that it lacks is an error that says whether MXNet has it."""
+    """Gives a module its content; the error for a missing name says whether MXNet has it."""
     if isinstance(content, _Operators):
         lazily: Mapping[str, Any] = content
     else:
@@ -116,7 +116,7 @@ def equip(namespace: dict[str, Any], name: str, content: Mapping[str, Any]) -> N
 
 
 def _packages(package: str, symbolic: bool) -> dict[str, Any]:
-    """`np` and `npx` of `mx.nd` or `mx.sym`, a package of that full name, by all their names."""
+    """`np` and `npx` of the package `mx.nd` or `mx.sym`, by all their names."""
     made = {}
     for full, short, content in zip(("numpy", "numpy_extension"), ("np", "npx"), flavours(symbolic)):
         doc = f"`mx.{'sym' if symbolic else 'nd'}.{short}`"

@@ -1,4 +1,4 @@
-"""The symbols of `mx.sym.np`: untyped ones, and those of a trace."""
+"""Symbols with NumPy's semantics: untyped ones (`mx.sym.np`), and those of a trace."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class _Symbol(NumpyMethods, Symbol):  # type: ignore[misc]
         return Symbol(self._heads)
 
     def astype(self, dtype: Any, **kwargs: Any) -> Any:
-        """Converted to another element type."""
+        """A copy with another element type."""
         return apply("_npi_cast", (self,), {"dtype": dtype})
 
     def __iter__(self) -> Iterator[Any]:
         return (_Symbol([head]) for head in self._heads)
 
     def __getitem__(self, key: Any) -> Any:
-        """An output by its number or name if there are several; else elements, by whole numbers and slices."""
+        """An output, by number or name, if there are several; else elements, by integers and slices."""
         if len(self._heads) > 1 or isinstance(key, str):
             return as_np(super().__getitem__(key))
         parts = key if isinstance(key, tuple) else (key,)
@@ -60,7 +60,7 @@ class _Symbol(NumpyMethods, Symbol):  # type: ignore[misc]
 
 
 class TracedArray(NumpyMethods, TracedSymbol):  # type: ignore[misc]
-    """A symbol of a running trace that does what `mx.np.ndarray` does."""
+    """A symbol of a running trace, with the interface of `mx.np.ndarray`."""
 
     __slots__ = ()
     __hash__ = TracedSymbol.__hash__
@@ -81,7 +81,7 @@ class TracedArray(NumpyMethods, TracedSymbol):  # type: ignore[misc]
         return as_np(super().detach())
 
     def copy(self, order: str = "C") -> Any:  # type: ignore[override]
-        """An array of its own with the same elements."""
+        """A copy of the array."""
         return as_np(super().copy())
 
     __copy__ = copy  # type: ignore[assignment]
@@ -89,7 +89,7 @@ class TracedArray(NumpyMethods, TracedSymbol):  # type: ignore[misc]
     def astype(  # type: ignore[override]
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Any:
-        """Converted to another element type; itself when that changes nothing and `copy` is False."""
+        """A copy with another element type; the array itself if it has that type and `copy` is False."""
         return as_np(super().astype(dtype_name(dtype), copy=copy))
 
     def reshape_view(self, *shape: Any) -> Any:
@@ -108,7 +108,7 @@ class TracedArray(NumpyMethods, TracedSymbol):  # type: ignore[misc]
     def __setitem__(self, key: Any, value: Any) -> None:
         mask: Any = key if isinstance(key, Array) else None
         if mask is not None and mask.dtype == np.bool_ and mask.shape == self.shape:
-            # One value for all that a mask chooses: the mask need not be known.
+            # One value for all elements that a mask selects does not require the mask's values.
             if hasattr(value, "as_np_ndarray") and value.size == 1:
                 value = apply("_np_reshape", (value,), {"newshape": ()}).astype(self.dtype)
             if np.ndim(value) == 0:
@@ -118,5 +118,5 @@ class TracedArray(NumpyMethods, TracedSymbol):  # type: ignore[misc]
 
 
 def declare() -> None:
-    """Says which class of `mx.np` is beside which old one."""
+    """Registers which class of `mx.np` corresponds to which legacy class."""
     declare_pairs({NDArray: ndarray, Symbol: _Symbol, TracedSymbol: TracedArray})

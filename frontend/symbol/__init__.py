@@ -28,8 +28,7 @@ _numpy_packages = _lazy_packages(__name__, symbolic=True)
 
 
 def __getattr__(name: str) -> _Any:
-    """`np`, `npx` and `Executor` are made when first asked for; while tracing, what only `mx.nd` has (`F.array`) works,
-    too."""
+    """Creates `np`, `npx` and `Executor` on first use; while tracing, names of `mx.nd` alone (`F.array`) work, too."""
     if name == "Executor":
         return _late.executor_class()
     found = _numpy_packages(name)

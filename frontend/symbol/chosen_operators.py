@@ -1,6 +1,6 @@
-"""Functions of `mx.sym` that are not operators themselves: they choose one by their arguments, or fill some in.
+"""Functions of `mx.sym` that are not operators themselves: they choose an operator, or complete its arguments.
 
-While tracing they take what their namesakes of `mx.nd` take, a context included.
+While tracing they accept the arguments of the functions of `mx.nd` with the same name, including a context.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def _binary(what: str, left: Any, right: Any, numbers: Callable[[Any, Any], Any]) -> Any:
-    """`what` of two symbols, of symbol and number either way round, or of two numbers."""
+    """`what` of two symbols, of symbol and number in either order, or of two numbers."""
     trace = current_trace()
     if trace is not None:  # an array from outside may be either
         left, right = trace.adopt(left), trace.adopt(right)
@@ -125,8 +125,8 @@ def arange(
 ) -> Any:
     """start, start + step, … below stop, each `repeat` times; one number alone is `stop`.
 
-    With `infer_range` it is the start, and what uses the result says how many numbers there are. That is so in graphs
-    alone, as in MXNet: `nd.arange` takes no notice, and neither do hybridized blocks.
+    With `infer_range` a single argument is `start`, and the users of the result determine the number of elements. As
+    in MXNet, this holds for graphs only: `nd.arange` and hybridized blocks ignore it.
     """
     infer_range = bool(infer_range) and current_trace() is None
     attrs = {"start": start, "stop": stop, "step": step, "repeat": repeat, "infer_range": infer_range}
@@ -148,7 +148,7 @@ def linspace(
 
 
 def split_v2(ary: Symbol, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
-    """Parts along an axis: so many equal ones, or cut before each of a tuple of indices."""
+    """Parts along an axis: a number of equal ones, or cut before each of a tuple of indices."""
     attrs: dict[str, Any] = {"axis": axis, "squeeze_axis": squeeze_axis}
     if isinstance(indices_or_sections, integer_types):
         attrs.update(indices=(), sections=indices_or_sections)
@@ -160,7 +160,7 @@ def split_v2(ary: Symbol, indices_or_sections: Any, axis: int = 0, squeeze_axis:
 
 
 def histogram(a: Symbol, bins: Any = 10, range: Any = None, name: str | None = None) -> Any:
-    """Counts of the elements in each bin, and the edges of the bins: so many in a range, or a symbol's."""
+    """Counts of the elements in each bin, and the bins' edges: a number of bins in a range, or given by a symbol."""
     if isinstance(bins, integer_types):
         if range is None:
             raise ValueError("null range is not supported in symbol mode")

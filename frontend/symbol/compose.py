@@ -26,7 +26,7 @@ def attr_string(key: str, value: Any) -> str:
 
 
 def without_numpy(value: Any) -> Any:
-    """NumPy's scalars, in tuples and lists too, as Python's: what `repr` of those says is no number to MXNet."""
+    """NumPy scalars, also in tuples and lists, as Python's: MXNet cannot parse their `repr`."""
     if isinstance(value, (tuple, list)):
         return type(value)(map(without_numpy, value)) if type(value) in (tuple, list) else value
     return value.item() if isinstance(value, np.generic) else value
@@ -73,7 +73,7 @@ def make_node(
 
 
 def initialize_variables(node: Node) -> None:
-    """Writes on a node's variables how the operator wants them initialized, where they do not say it themselves."""
+    """Sets the operator's initializers on those of a node's variables that have none."""
     if node.op is None or not node.op.initializers:
         return
     for name, (source, _) in zip(node.op.input_names(node.parsed), node.inputs):

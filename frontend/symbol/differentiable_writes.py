@@ -1,7 +1,7 @@
-"""Writes to parts of arrays, in exported graphs, by operators that have gradients.
+"""Writes to parts of arrays, expressed in exported graphs by operators that have gradients.
 
-A trace says `x[1:3] = y` with `_slice_assign`. MXNet has that operator, but its Gluon refuses every graph in which one
-operator has no gradient, even if nobody asks for it. So exported graphs join the parts of x that stay with y.
+A trace has `_slice_assign` for `x[1:3] = y`. MXNet has that operator, but its Gluon rejects every graph in which an
+operator has no gradient, even if none is needed. So exported graphs concatenate y with the unchanged parts of x.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WRITES = ("_slice_assign", "_slice_assign_scalar", "_scatter_set_nd")
 
 
 def rewritten(heads: Sequence[Entry], shapes: Mapping[Entry, Shape], constant: NewConstant) -> Sequence[Entry]:
-    """`heads` over a graph without `WRITES`, except to arrays of which `shapes` has no shape."""
+    """`heads` over a graph without `WRITES`, except for arrays that are not in `shapes`."""
     order = post_order(heads)
     if not any(node.op is not None and node.op.name in WRITES for node in order):
         return heads
@@ -43,7 +43,7 @@ def rewritten(heads: Sequence[Entry], shapes: Mapping[Entry, Shape], constant: N
 
 
 class _Write:
-    """The nodes in place of one; the last of them has its name."""
+    """Creates the nodes that replace one write; the last of them gets its name."""
 
     def __init__(self, node: Node, constant: NewConstant) -> None:
         self.node = node
@@ -89,7 +89,7 @@ class _Write:
         return self.emit("Concat", parts, dim=axis)
 
     def scattered(self, x: Entry, new: Sequence[Entry], axes: Sequence[tuple[int, range]], shape: Shape) -> Entry:
-        """`along` for a step other than 1: each place takes its element out of old and new ones, concatenated."""
+        """`along` for a step other than 1: gathers each element from the concatenated old and new ones."""
         (axis, places), rest = axes[0], axes[1:]
         index = np.arange(shape[axis])
         kept = self.emit("take", [x, self.constant(np.array(places))], axis=axis) if rest or not new else x

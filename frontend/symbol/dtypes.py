@@ -26,8 +26,8 @@ RANGE = re.compile("(^|_)(min|max)(_|$)")
 def refine_types(node: Node, ins: list[DType | None], outs: list[DType | None]) -> tuple[list, list]:
     """Element types of a node's inputs and outputs, with no shapes known.
 
-    The inputs of MXNet's operators have one common type, except those that select; so has the result, unless an
-    attribute `dtype` names it. Once all inputs are known, a trial run of the operator has the last word.
+    Inputs and results of MXNet's operators have one common type, except for inputs that select elements, and results
+    whose type is given by an attribute `dtype`. If all inputs are known, inference with probe shapes decides.
     """
     op, attrs = node.op, node.parsed
     assert op is not None
@@ -39,7 +39,7 @@ def refine_types(node: Node, ins: list[DType | None], outs: list[DType | None]) 
     stated = _stated(attrs)
     if op.aux and ins[0] is F16:  # BatchNorm computes its statistics and parameters in float32
         ins = [ins[0], *(t or F32 for t in ins[1:])]
-    # Embedding's data are indices, whatever their name; what it looks up has the stated type.
+    # Embedding's `data` are indices, despite the name; the looked-up rows have the stated type.
     looked_up = stated is not None and "weight" in names
     tied = [k for k, name in enumerate(names) if name not in FREE_INPUTS and not (looked_up and name == "data")]
     one = next((ins[k] for k in tied if ins[k] is not None), None)
@@ -70,7 +70,7 @@ def _quantized(names: Sequence[str], ins: Sequence[DType | None]) -> list[DType 
 
 
 def _stated(attrs: Mapping[str, Any]) -> DType | None:
-    """The attribute `dtype` as a type; None where there is none, or it is not set."""
+    """The attribute `dtype` as a type; None if the operator has none, or it is not set."""
     value = attrs.get("dtype")
     return None if value is None else types.dtype(value)
 
@@ -79,7 +79,7 @@ _types: dict[Any, tuple[DType, ...]] = {}
 
 
 def _trial(node: Node, ins: list[DType]) -> tuple[DType, ...]:
-    """Result types of the operator, inferred with probe shapes; () when it takes none of these, or not the types."""
+    """Result types of the operator, inferred with probe shapes; () if it accepts none of them, or not the types."""
     op, attrs = node.op, node.parsed
     assert op is not None
     key = (node.key, tuple(ins))

@@ -1,6 +1,6 @@
 """The user's graph: nodes, the entries (outputs of nodes) that symbols refer to, and walks over them.
 
-It is untyped: operator, attributes as they were passed, inputs. Types come from `infer` or from tracing.
+Nodes are untyped: operator, attributes as they were passed, inputs. Types come from `infer` or from tracing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gluonjit.ir.opdef import attr_key
 from gluonjit.operators.registry import Operator
 
 HIDDEN_KEYS = ("ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage", "profiler_scope")
-"""Attributes for which MXNet takes both `key` and `__key__`; they are kept as the latter."""
+"""Attributes for which MXNet accepts both `key` and `__key__`; they are stored as the latter."""
 
 STORAGE_TYPES = {"undefined": -1, "default": 0, "row_sparse": 1, "csr": 2}
 """How a variable's attribute `__storage_type__` numbers the layouts."""
@@ -68,14 +68,14 @@ class Node:
 
     @property
     def visible(self) -> int:
-        """How many of the outputs a user gets."""
+        """The number of outputs that users see."""
         if self.op is None:
             return 1
         return self.op.visible(self.parsed) if self.op.visible else len(self.op.outputs(self.parsed))
 
     @property
     def graphs(self) -> Sequence[Any]:
-        """The graphs (`symbol.subgraph.Subgraph`) that the operator holds."""
+        """The operator's subgraphs (`symbol.subgraph.Subgraph`)."""
         return self.parsed.get("subgraphs", ())
 
     @property
@@ -123,7 +123,7 @@ def variables(heads: Iterable[Entry]) -> tuple[list[Node], list[Node]]:
 
 
 def copy_graph(heads: Sequence[Entry], replace: Mapping[Node, Entry] | None = None) -> list[Entry]:
-    """`heads` over copies of their nodes, with the variables in `replace` exchanged for what it maps them to."""
+    """`heads` over copies of their nodes, with variables replaced as `replace` says."""
     table: dict[Node, Node] = {}
     replace = replace or {}
 

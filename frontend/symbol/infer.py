@@ -1,4 +1,4 @@
-"""What `Symbol.infer_shape` and `Symbol.infer_type` answer, in MXNet's forms."""
+"""The results of `Symbol.infer_shape` and `Symbol.infer_type`, in MXNet's forms."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _groups(heads: Sequence[Entry]) -> tuple[list[Entry], list[Entry], list[Entr
 def known_variables(
     heads: Sequence[Entry], args: Sequence[Any], kwargs: Mapping[str, Any], check: Callable[[Any, str], Any]
 ) -> dict[Node, Any]:
-    """What the caller knows about each variable."""
+    """The shapes or types that the caller gives, by variable."""
     if args and kwargs:
         raise ValueError("Can only specify known argument shapes either by positional or kwargs way.")
     arguments, aux = variables(heads)

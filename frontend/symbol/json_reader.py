@@ -58,7 +58,7 @@ def parse(text: str | bytes, name: str) -> Sequence[Entry]:
 
 
 class Summary(NamedTuple):
-    """What a graph is made of."""
+    """The contents of a graph, without its edges and attributes."""
 
     version: int
     """The MXNet that wrote it, as 10901 for 1.9.1."""
@@ -73,7 +73,7 @@ class Summary(NamedTuple):
 
 
 def summary(path: str | os.PathLike[str]) -> Summary:
-    """What is in a file, whose operators need not be known. CheckpointError if it is no graph."""
+    """The summary of a file, whose operators may be unknown. CheckpointError if it is not a graph."""
     reader = _Reader(os.fspath(path))
     graph = reader.mapping(json_file.decode(json_file.read(path), reader.name, "a graph"), "the graph", GRAPH_KEYS)
     operators: dict[str, int] = defaultdict(int)
@@ -98,9 +98,9 @@ def summary(path: str | os.PathLike[str]) -> Summary:
 
 
 def _reword_unknown(heads: Sequence[Entry]) -> None:
-    """Has the declared shapes of a graph that was written without `np_shape` mean the same with it.
+    """Translates the declared shapes of a graph that was written without `np_shape` to shapes under `np_shape`.
 
-    There, 0 is a dimension not known yet, which is -1 here, and () a rank that is not.
+    Without it, 0 is an unknown dimension, which is -1 here, and () an unknown rank.
     """
     for node in post_order(heads):
         shape = written_shape(node) if node.op is None else None
@@ -200,7 +200,7 @@ class _Reader:
         return [self.entry(edge, built, f"heads[{k}]") for k, edge in enumerate(outputs)], built
 
     def inner(self, name: str) -> _Reader:
-        """For a graph within."""
+        """The reader of a subgraph."""
         if self.depth == MAX_DEPTH:
             self.fail(name, f"a graph within {MAX_DEPTH + 1}", f"at most {MAX_DEPTH}")
         return _Reader(f"{self.name}: {name}", self)
@@ -232,7 +232,7 @@ class _Reader:
         return stated[1]
 
     def np_shape(self, graph: Mapping[str, Any]) -> bool:
-        """Whether 0 in a shape means no elements, instead of a dimension not known yet."""
+        """Whether 0 in a shape means no elements, instead of an unknown dimension."""
         stated = graph.get("attrs", {}).get("is_np_shape", ["int", 0])
         if not (isinstance(stated, list) and len(stated) == 2 and stated[0] == "int" and type(stated[1]) is int):
             self.fail("attrs", f"is_np_shape {brief(stated)}", '["int", 1]')

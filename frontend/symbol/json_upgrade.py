@@ -14,7 +14,7 @@ from gluonjit.symbol.graph import HIDDEN_KEYS, Node
 from gluonjit.symbol.subgraph import Subgraph, with_graphs
 
 OLDEST = 800
-"""The version of a file that does not tell: 0.8.0, which wrote none."""
+"""The version of a file without one: 0.8.0, which did not write it."""
 
 CURRENT = 10901
 WITHOUT_AUX = 900
@@ -24,7 +24,7 @@ COUNTERS = ("num_args", "num_arrays", "num_outputs")
 """The attributes by which variadic operators count their inputs: the first of them that they have."""
 
 OPERATORS = {"CuDNNBatchNorm": "BatchNorm"}
-"""Operators that only MXNet for GPUs had, and what computes the same."""
+"""Operators that only MXNet for GPUs had, and their equivalents."""
 
 RENAMED = {
     "_sg_mkldnn_conv": {"with_relu": "with_act", "with_postsum_relu": "with_postsum_act"},
@@ -66,7 +66,7 @@ class Record:
 
 
 def fix_attributes(records: Sequence[Record], version: int) -> None:
-    """Attributes that an operator of today would refuse.
+    """Converts attributes that an operator of MXNet 1.9.1 would refuse.
 
     * `lr_mult` and its like become `__lr_mult__`, and an operator's `weight_lr_mult` the `__lr_mult__` of the variable
       that is its input `weight`.

@@ -23,7 +23,7 @@ def write(path: str | os.PathLike[str], heads: Sequence[Entry], remove_amp_cast:
 def text(heads: Sequence[Entry], remove_amp_cast: bool = True) -> str:
     """The JSON of the graph with these outputs; `remove_amp_cast` leaves out what automatic mixed precision put in.
 
-    With NumPy's semantics of shapes (`np_shape`) it says so, for 0 in a shape is then a dimension of no elements.
+    With NumPy's semantics of shapes (`np_shape`) the JSON says so: 0 in a shape is then a dimension of no elements.
     """
     if remove_amp_cast:
         heads = _without_amp_casts(heads)
@@ -62,8 +62,8 @@ def _graph(order: Sequence[Node], heads: Sequence[Entry], depth: int, more: Mapp
 def _versions(order: Iterable[Node]) -> dict[Node, Sequence[int]]:
     """The third number of every input's edge.
 
-    MXNet counts how often operators have written to a variable: an operator that keeps it as auxiliary state makes a
-    new version, which those composed later read. What a file said is kept.
+    MXNet counts the writes of operators to a variable: an operator that has it as auxiliary state creates a new
+    version, which operators composed later read. Versions from a file are kept.
     """
     current: dict[Node, int] = {}
     versions: dict[Node, Sequence[int]] = {}

@@ -1,4 +1,4 @@
-"""From nodes to the compiler's typed graph: every node becomes one op `mx.<operator>`, nothing is expanded yet."""
+"""From nodes to the compiler's typed graph: each node becomes one op `mx.<operator>`, not expanded yet."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def emit_nodes(
 def completed_sources(
     nodes: Sequence[Node], inputs: Sequence[tuple[Entry, TensorType]], heads: Sequence[Entry]
 ) -> dict[Node, dict[str, Any]]:
-    """The attributes of operators without inputs whose own leave the shape open: `zeros((0, 4)) + x`."""
+    """Completed attributes of operators without inputs whose shape their users determine: `zeros((0, 4)) + x`."""
     unknown = [n for n in nodes if is_open(n)]
     if not unknown:
         return {}

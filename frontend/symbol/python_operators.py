@@ -1,7 +1,7 @@
 """`mx.operator.NumpyOp` and `NDArrayOp`: operators in Python from before `CustomOp`, which runs them here.
 
-An instance is an operator: `op(data=x, name="square")`, or `op.get_symbol(…)`, puts it into a graph. Such a graph is
-good for this process alone: its JSON says which instance it was (in MXNet, at which address), not what it does.
+An instance is an operator: `op(data=x, name="square")`, or `op.get_symbol(…)`, adds it to a graph. Such a graph is only
+valid in this process: its JSON identifies the instance (in MXNet, by its address), but does not contain its code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _numbers = count()
 
 
 class PythonOp:
-    """What both have in common: names, shapes, and what users override. `get_symbol` is in the subclasses."""
+    """The common base: names, shapes, and methods for users to override. `get_symbol` is in the subclasses."""
 
     def __init__(self, need_top_grad: bool = True) -> None:
         self.need_top_grad_ = need_top_grad
@@ -40,7 +40,7 @@ class PythonOp:
         out_data[0][:] = in_data[0]
 
     def backward(self, out_grad: list[Any], in_data: list[Any], out_data: list[Any], in_grad: list[Any]) -> None:
-        """Writes gradients into the arrays of `in_grad`; nothing asks for it yet."""
+        """Writes gradients into the arrays of `in_grad`; not called yet."""
         in_grad[0][:] = 1.0
 
     def infer_shape(self, in_shape: list[list[int]]) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -116,5 +116,5 @@ class _Properties(CustomOpProp):
 
 def _node(op: PythonOp, call: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symbol:
     op_type = f"{type(op).__name__}:{next(_numbers)}"
-    PROPS[op_type] = lambda: _Properties(op, call)  # the graph may outlive what the user holds, so for good
+    PROPS[op_type] = lambda: _Properties(op, call)  # never removed: the graph may outlive the user's references
     return Custom(*args, op_type=op_type, **kwargs)

@@ -1,7 +1,7 @@
 """Shape inference on untyped symbols, in both directions.
 
-What an operator computes is stated once, in its expansion; so the result of a node whose input shapes are known comes
-from `Operator.infer`. Around it, four rules work on partial shapes (0 is an unknown dimension, None an unknown rank):
+An operator is defined only by its expansion, so if a node's input shapes are known, its result shapes come from
+`Operator.infer`. In addition, four rules work on partial shapes (0 is an unknown dimension, None an unknown rank):
 `complete` finds learnable inputs, `infer_inputs` inputs from outputs, `same_shape` unifies all of them, and a shape
 with unknown dimensions is *probed*: the operator is inferred for several values of them, and the dimensions of the
 result that come out equal every time are known. The rules run to a fixpoint.
@@ -39,7 +39,7 @@ def bracketed(shape: Shape | None) -> str:
 
 
 _results: dict[Any, tuple[Shape, ...] | IRError] = {}
-"""What `Operator.infer` said, by operator, attributes and input shapes."""
+"""Results of `Operator.infer`, by operator, attributes and input shapes."""
 
 
 def result_shapes(op: Operator, key: Any, attrs: Mapping[str, Any], shapes: Sequence[Shape]) -> tuple[Shape, ...]:
@@ -139,7 +139,7 @@ def solve_shapes(heads: Sequence[Entry], known: Mapping[Node, Shape | None]) -> 
         if node.op is None:
             declared = declared_shape(node)
             given = known.get(node)
-            # What the caller says goes before what the variable declares, unless the latter fills it in.
+            # The caller's shape takes precedence over the declared one, which may complete it.
             try:
                 table[node, 0] = merge(given, declared)
             except OperatorError:
@@ -176,9 +176,9 @@ def solve_shapes(heads: Sequence[Entry], known: Mapping[Node, Shape | None]) -> 
 
 
 def is_open(node: Node) -> bool:
-    """Whether what uses the result of an operator without inputs completes its shape.
+    """Whether the users of an operator without inputs determine its shape.
 
-    So it is of `zeros((0, 4))`, where 0 and -1 are dimensions not known yet (under `np_shape`, -1 alone), and of
+    That is so for `zeros((0, 4))`, where 0 and -1 are unknown dimensions (under `np_shape`, only -1), and for
     `arange(3, infer_range=True)`.
     """
     if node.op is None or node.inputs:
@@ -189,12 +189,12 @@ def is_open(node: Node) -> bool:
 
 
 def open_shape(node: Node) -> Shape | None:
-    """What an open node itself says of its shape; None: not even the rank."""
+    """The partial shape that an open node itself declares; None if not even the rank is known."""
     return tuple(max(n, 0) for n in node.parsed["shape"]) if "shape" in node.parsed else None
 
 
 def closed(node: Node, shape: Shape) -> dict[str, Any]:
-    """The attributes of an open node with which it gives `shape`. MXNetError when there are none."""
+    """The attributes with which an open node has `shape`. MXNetError if there are none."""
     if "shape" in node.parsed:
         return {"shape": shape}
     start, step, repeat = (node.parsed[key] for key in ("start", "step", "repeat"))
@@ -203,7 +203,7 @@ def closed(node: Node, shape: Shape) -> dict[str, Any]:
             f"Error in operator {node.name}: arange with infer_range=True gives vectors of whole groups of {repeat}, "
             f"but what uses it needs shape {bracketed(shape)}"
         )
-    # Half a step before the first number that is too far: no rounding makes it one more or one less.
+    # Half a step before the first excluded number: rounding cannot change the count.
     return {"stop": start + step * (shape[0] // repeat - 0.5), "infer_range": False}
 
 
@@ -240,7 +240,7 @@ def declared_shape(variable: Node) -> Shape | None:
 
 
 def written_shape(variable: Node) -> Shape | None:
-    """The `__shape__` of a variable as it stands there, None in it as -1."""
+    """The `__shape__` of a variable as written, with -1 for None."""
     text = variable.attrs.get("__shape__")
     what = f"Variable '{variable.name}': its __shape__ is {str(text)[:60]!r}"
     try:

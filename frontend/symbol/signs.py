@@ -1,4 +1,4 @@
-"""Which operators stand behind `+`, `>` and their like on symbols, and how their nodes are named."""
+"""The operators of `+`, `>` and similar signs on symbols, and the names of their nodes."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ ARITHMETIC = {
 
 
 class SignMethods:
-    """Python's operators, as methods that ask `_arithmetic(what, other, numbers, reverse)` for the result.
+    """Python's operators, as methods that call `_arithmetic(what, other, numbers, reverse)`.
 
-    `numbers` are the types of numbers that may be beside a symbol (MXNet's comparisons take fewer); `reverse` means
+    `numbers` are the accepted types of a number operand (MXNet's comparisons accept fewer); `reverse` means
     `other <what> self`.
     """
 

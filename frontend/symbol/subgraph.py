@@ -1,4 +1,4 @@
-"""Graphs inside of nodes: the bodies of `_foreach`, `_while_loop` and `_cond`."""
+"""Graphs inside nodes: the bodies of `_foreach`, `_while_loop` and `_cond`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _names: Counter[str] = Counter()
 
 @contextmanager
 def marked(name: str) -> Iterator[str]:
-    """Marks the nodes made within as parts of a body; gives its name, a new one each time."""
+    """Marks the nodes created in this context as parts of a body; yields the body's unique name."""
     outer = attribute.current().get(None).get(MARK)
     full = f"{outer}${name}" if outer else name
     _names[full] += 1
@@ -35,9 +35,9 @@ def marked(name: str) -> Iterator[str]:
 
 
 class Subgraph:
-    """A graph over variables of its own, which a node holds.
+    """A graph over its own variables, held by a node.
 
-    * `heads`: its outputs; `inputs`: its variables, of which those that it does not read, `unread`, are the last.
+    * `heads`: its outputs; `inputs`: its variables, the last of which (`unread`) are not read.
     * `nodes`: its operators, inputs before users.
     * `modes`: operators that run in another mode than the node.
 
@@ -90,7 +90,7 @@ class Subgraph:
 
 
 Origin = int | Entry
-"""What an input of a body is: the number of a variable that the body is given, or an entry that it captures."""
+"""The origin of a body's input: the number of one of the variables passed to the body, or a captured entry."""
 
 
 def cut(

@@ -1,6 +1,6 @@
-"""`foreach`, `while_loop` and `cond` on symbols, those of a trace and untyped ones.
+"""`foreach`, `while_loop` and `cond` on symbols, traced and untyped.
 
-The functions that they are given run once, on variables, and what they compute becomes a graph inside of a node
+The user's functions run once, on variables; what they compute becomes a graph inside a node
 (`operators.loops_and_branches`), compiled as a loop or branch.
 """
 
@@ -26,9 +26,9 @@ def _flat(value: Any, what: str) -> tuple[list[Any], Any]:
 
 @dataclass
 class _Body:
-    """A function that ran on variables: its graph, where the graph's inputs come from, the forms of its results.
+    """The result of running a function on variables: its graph, the origins of the graph's inputs, its results' forms.
 
-    `kinds` says which results are of `mx.np`; `sensitive`: it asked for a type.
+    `kinds` says which results are of `mx.np`; `sensitive`: the function read a type.
     """
 
     graph: Subgraph
