@@ -1,8 +1,8 @@
-"""Position-sensitive pooling: every cell of a region's grid has channels of its own (R-FCN, and its deformable kind).
+"""Position-sensitive pooling (R-FCN, and its deformable variant): each cell of a region's grid reads its own channels.
 
-Channel (d * group + row) * group + column of the data is output channel d of the cells that lie in this row and column
-of a group x group grid laid over the cells. Regions are rows (image, left, top, right, bottom), whose borders are
-rounded to pixels of the picture.
+A group x group grid is laid over the cells. Output channel d of a cell in row r and column c of that grid reads channel
+(d * group + r) * group + c of the data. Regions are rows (image, left, top, right, bottom), whose borders are rounded
+to pixels of the input image.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from gluonjit.operators.support import narrowed, require_same_dtype, require_sha
 
 
 def _pages(b: Any, data: Any, image: Any, outputs: int, group: int, cells: int, classes: int = 1) -> tuple[Any, Any]:
-    """The pixels as a table (pages * height * width, outputs / classes), and which page each cell reads.
+    """The pixels as a table (pages * height * width, outputs / classes), and the page that each cell reads.
 
-    A page is what one image has for one class and one place in the group's grid. `image` is (n, 1, 1, 1); pages are
-    i64 (n, classes, cells, cells).
+    A page holds the pixels of one image for one class and one cell of the group grid. `image` is (n, 1, 1, 1); the
+    pages are i64 (n, classes, cells, cells).
     """
     batch, channels, height, width = data.shape
     if channels < outputs * group**2:
@@ -53,7 +53,7 @@ def _positive(**sizes: int) -> None:
 
 
 def _extent(b: Any, low: Any, high: Any, scale: float) -> tuple[Any, Any]:
-    """Where regions begin along an axis, and how long they are, in pixels of the data."""
+    """The start and length of regions along an axis, in pixels of the data."""
     dtype = dtype_of(low)
     start = b.mul(b.round(low), scalar(b, scale, dtype))
     end = b.mul(b.add(b.round(high), scalar(b, 1, dtype)), scalar(b, scale, dtype))
@@ -67,13 +67,13 @@ def _extent(b: Any, low: Any, high: Any, scale: float) -> tuple[Any, Any]:
         "spatial_scale": number(low=0, high=1),
         "output_dim": integer(doc="channels of the result"),
         "pooled_size": integer(doc="cells along each axis"),
-        "group_size": integer(0, doc="0: as pooled_size"),
+        "group_size": integer(0, doc="cells of the group grid along each axis; 0: pooled_size"),
     },
 )
 def psroi_pooling(
     b: Any, data: Any, rois: Any, *, spatial_scale: float, output_dim: int, pooled_size: int, group_size: int
 ) -> Any:
-    """The average of each cell's pixels, in the channels of that cell: (n, output_dim, pooled_size, pooled_size)
+    """Averages the pixels of each cell in that cell's own channels: (n, output_dim, pooled_size, pooled_size)
 
     A cell outside of the image gives 0.
     """
@@ -114,7 +114,7 @@ def psroi_pooling(
 
 
 def _pixels(b: Any, start: Any, extent: Any, cells: int, size: int, axis: int) -> tuple[Any, Any]:
-    """First pixel and end of each cell along an axis, within the image, as whole floats."""
+    """The first pixel and the end of each cell along an axis, clipped to the image, as integral floats."""
     dtype = dtype_of(start)
     shape = tuple(cells if k == axis else 1 for k in range(4))
     step, cell = b.div(extent, scalar(b, cells, dtype)), b.iota(shape=shape, axis=axis, dtype=dtype)
@@ -134,12 +134,12 @@ def _inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     attrs={
         "spatial_scale": number(low=0, high=1),
         "output_dim": integer(doc="channels of the result"),
-        "group_size": integer(doc="places that have channels of their own, along each axis"),
+        "group_size": integer(doc="cells of the group grid along each axis"),
         "pooled_size": integer(doc="cells along each axis"),
-        "part_size": integer(0, doc="parts that are moved, along each axis; 0: as pooled_size"),
+        "part_size": integer(0, doc="parts that are shifted, along each axis; 0: pooled_size"),
         "sample_per_part": integer(1, high=MOST_ASKED, doc="samples per cell along each axis"),
-        "trans_std": number(0.0, low=0, high=1, doc="what shifts are multiplied by"),
-        "no_trans": boolean(False, doc="whether nothing is moved"),
+        "trans_std": number(0.0, low=0, high=1, doc="factor of the shifts"),
+        "no_trans": boolean(False, doc="whether there is no input `trans`, and no part is shifted"),
     },
     outputs=lambda attrs: ("output", "top_count"),
     visible=lambda attrs: 1,
@@ -159,9 +159,9 @@ def deformable_psroi_pooling(
     trans_std: float,
     no_trans: bool,
 ) -> Any:
-    """The average of samples in each cell, in the channels of that cell: (n, output_dim, pooled_size, pooled_size)
+    """Averages samples of each cell in that cell's own channels: (n, output_dim, pooled_size, pooled_size)
 
-    `trans`, (n, 2 * classes, part_size, part_size), moves the parts of a region by (x, y), in extents of the region.
+    `trans`, (n, 2 * classes, part_size, part_size), shifts the parts of a region by (x, y) in units of its size.
     Samples outside of the image do not count; a cell without samples gives 0.
     """
     cells, part, samples = pooled_size, part_size or pooled_size, sample_per_part
@@ -221,7 +221,7 @@ def deformable_psroi_pooling(
 
 
 def _shift(b: Any, trans: Any, which: int, cells: int, factor: float, dtype: DType) -> Any:
-    """How far each cell is moved along x (`which` 0) or y (1), in extents of the region: (n, classes, cells, cells)."""
+    """The shift of each cell along x (`which` 0) or y (1), in region sizes: (n, classes, cells, cells)."""
     n, both_axes, part, _ = trans.shape
     x = b.reshape(trans, shape=(n, both_axes // 2, 2, part, part))
     x = b.slice(x, start=(0, 0, which, 0, 0), size=(n, both_axes // 2, 1, part, part))
@@ -233,7 +233,10 @@ def _shift(b: Any, trans: Any, which: int, cells: int, factor: float, dtype: DTy
 
 
 def _between(b: Any, table: Any, page: Any, y: Any, x: Any, size: tuple[int, int]) -> tuple[Any, Any]:
-    """Pages between their pixels, and which places lie in the image, whose pixels are cells around their coordinate."""
+    """Bilinear samples of the pages at (y, x), and which of them lie in the image.
+
+    A pixel is a square around its integer coordinates, so the image reaches from -0.5 to size - 0.5.
+    """
     dtype = dtype_of(y)
     zero, one, half = (scalar(b, v, dtype) for v in (0, 1, 0.5))
     checks, parts = [], []

@@ -1,9 +1,9 @@
-"""Between float32 and 8-bit integers: `quantize`, `dequantize`, `requantize`.
+"""Conversion between float32 and 8-bit integers: `quantize`, `dequantize`, `requantize`.
 
-A quantized tensor goes with two tensors of shape (1,), the least and the largest value that its integers stand for.
-What counts is the larger absolute value of the two, the *range*: it is 127.5 as int8, 255.5 as uint8, 2**31 - 1 as
-int32 (127 and 255 in `quantize` and `requantize`, whose kernels are older). So 0 is always the integer 0; a uint8
-tensor holds no negative values, whatever its minimum says.
+A quantized tensor comes with two tensors of shape (1,), the minimum and maximum value that its integers represent. The
+scale depends only on the larger absolute value of the two, the *range*: it corresponds to 127.5 in int8, 255.5 in uint8
+and 2**31 - 1 in int32 (127 and 255 in `quantize` and `requantize`, whose kernels are older). So 0 is always the integer
+0, and a uint8 tensor holds no negative values, even if its minimum is negative.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import require_shape, scalar, type_name
 
 SPANS = {I8: 127.5, U8: 255.5, I32: 2147483647.0}
-"""What the range becomes as integer."""
+"""The number that the range corresponds to, by element type."""
 _OLD_SPANS = {I8: 127.0, U8: 255.0}
 
-_OUT_TYPE = enum(("auto", "int8", "uint8"), "int8", doc="auto: uint8 where calibration found no negatives")
+_OUT_TYPE = enum(("auto", "int8", "uint8"), "int8", doc="auto: uint8 if calibration found no negative values")
 CALIBRATION = {
     "min_calib_range": optional(number(doc="least value, found by calibration"), None),
     "max_calib_range": optional(number(doc="largest value, found by calibration"), None),
@@ -52,7 +52,7 @@ def range_of(b: Any, least: Any, most: Any) -> Any:
 
 
 def to_integers(b: Any, x: Any, scale: Any, dtype: DType) -> Any:
-    """x times a scale, to the nearest integers (of two equally near ones the even one); saturates."""
+    """x times a scale, rounded to the nearest integer (halves to even) and saturated."""
     return b.cast(b.rint(b.mul(x, scale)), dtype=dtype)
 
 
@@ -68,7 +68,7 @@ def _chosen(out_type: str, known: tuple[float, float] | None) -> DType:
 
 
 def _ends(b: Any, least: Any, most: Any, dtype: DType) -> tuple[Any, Any]:
-    """What goes with a quantized result: symmetric for int8."""
+    """The minimum and maximum of a quantized result: symmetric for int8."""
     if dtype is U8:
         return least, most
     reach = range_of(b, least, most)
@@ -97,7 +97,7 @@ def _constants(b: Any, ends: tuple[float, float]) -> tuple[Any, Any]:
     outputs=lambda attrs: ("output0", "output1", "output2"),
 )
 def quantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str) -> Any:
-    """float32 data as integers, for a given range of values; and that range"""
+    """Quantizes float32 data with the given range; also returns the range"""
     require_type(data, "the data of quantize", F32)
     require_range(min_range, max_range)
     dtype = _INTEGERS[out_type]
@@ -110,9 +110,9 @@ def quantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str
     outputs=lambda attrs: ("output0", "output1", "output2"),
 )
 def quantize_v2(b: Any, data: Any, *, out_type: str, **calibration: Any) -> Any:
-    """float32 data as integers, for the range found by calibration, or else that of the data; and that range
+    """Quantizes float32 data with the range found by calibration or else of the data; also returns the range
 
-    Integers stay what they are.
+    Integer data are returned unchanged.
     """
     own = require_type(data, "the data of quantize_v2", F32, I8, U8)
     known = calibrated(calibration)
@@ -131,11 +131,11 @@ def quantize_v2(b: Any, data: Any, *, out_type: str, **calibration: Any) -> Any:
     attrs={"out_type": enum(("float32",), "float32")},
 )
 def dequantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str) -> Any:
-    """The float32 values that integers stand for"""
+    """Converts quantized integers to the float32 values that they represent"""
     dtype = require_type(data, "the data of dequantize", I8, U8)
     require_range(min_range, max_range)
-    level = b.div(range_of(b, min_range, max_range), scalar(b, SPANS[dtype], F32))
-    return b.mul(b.cast(data, dtype=F32), level)
+    step = b.div(range_of(b, min_range, max_range), scalar(b, SPANS[dtype], F32))
+    return b.mul(b.cast(data, dtype=F32), step)
 
 
 @operator(
@@ -145,19 +145,19 @@ def dequantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: s
     outputs=lambda attrs: ("output0", "output1", "output2"),
 )
 def requantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str, **calibration: Any) -> Any:
-    """int32 as 8-bit integers, for the range found by calibration, or else that of the data; and that range"""
+    """Rescales int32 to 8-bit integers with the range of calibration or of the data, and returns the range"""
     require_type(data, "the data of requantize", I32)
     require_range(min_range, max_range)
     known = calibrated(calibration)
     dtype = _chosen(out_type, known)
-    level = b.div(range_of(b, min_range, max_range), scalar(b, SPANS[I32], F32))
+    step = b.div(range_of(b, min_range, max_range), scalar(b, SPANS[I32], F32))
     x = b.cast(data, dtype=F32)
     if known is not None:
         least, most = _constants(b, known)
     else:
-        reach = b.mul(range_of(b, *_extremes(b, x)), level)
+        reach = b.mul(range_of(b, *_extremes(b, x)), step)
         least, most = b.neg(reach), reach
-    scale = b.div(b.mul(level, scalar(b, _OLD_SPANS[dtype], F32)), range_of(b, least, most))
-    if dtype is U8:  # which has nothing below 0, and says so
+    scale = b.div(b.mul(step, scalar(b, _OLD_SPANS[dtype], F32)), range_of(b, least, most))
+    if dtype is U8:  # no negative values, so the minimum is 0
         return to_integers(b, x, scale, dtype), filled(b, 0, (1,), F32), range_of(b, least, most)
     return (to_integers(b, x, scale, dtype), *_ends(b, least, most, dtype))

@@ -1,4 +1,4 @@
-"""Random whole numbers, choices and permutations."""
+"""Random integers, multinomial samples and permutations."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def _one_stream(attrs: Mapping[str, Any], training: bool) -> int:
     streams=_one_stream,
 )
 def randint(b: Any, *, low: int, high: int, shape: Shape | None, ctx: str, dtype: DType | None) -> Any:
-    """Whole numbers, uniform over low … high - 1"""
+    """Uniformly distributed integers from low to high - 1"""
     if high <= low:
         raise OperatorError(
             "low must be less or equal to high in uniform distribution, and there must be a number between"
         )
     if high - low >= 2**63:
         raise OperatorError(f"randint knows ranges of less than 2**63 numbers, got {low} … {high}")
-    # 63 bits modulo the range favour no number by more than range / 2**63.
+    # Taking 63 bits modulo the range makes no number more likely by more than range / 2**63.
     bits = b.shift_right(b.random_bits(required_shape(shape, "_random_randint"), I64), b.constant(1, I64))
     y = b.add(b.mod(bits, b.constant(high - low, I64)), b.constant(low, I64))
     return y if dtype is I64 else b.cast(y, dtype=I32)
@@ -58,7 +58,7 @@ def randint(b: Any, *, low: int, high: int, shape: Shape | None, ctx: str, dtype
     streams=_one_stream,
 )
 def multinomial(b: Any, data: Any, *, shape: Shape, get_prob: bool, dtype: DType) -> Any:
-    """Indices drawn with the probabilities that the last axis of the data holds"""
+    """Draws indices with the probabilities along the last axis of the data"""
     own = require_float(data)
     old = tuple(data.shape)
     if not old or old[-1] == 0:
@@ -83,7 +83,7 @@ def multinomial(b: Any, data: Any, *, shape: Shape, get_prob: bool, dtype: DType
 
 @operator("_shuffle", aliases=("shuffle",), same_shape=True, streams=_one_stream)
 def shuffle(b: Any, data: Any) -> Any:
-    """The data with its first axis in random order"""
+    """Permutes the data randomly along the first axis"""
     if not data.shape:
         raise OperatorError("shuffle needs an array of at least one axis")
     order = b.sort(b.random_bits((data.shape[0],), I64), axis=0)[1]

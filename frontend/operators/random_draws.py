@@ -1,8 +1,8 @@
-"""Random tensors made of `random_bits`: what the random operators are built from.
+"""The distributions that the random operators draw from, computed from `random_bits`.
 
-Every function draws a fixed number of streams and computes each element from the bits at its own index, so that all
-numbers are the same however a graph is compiled. `shape` is the result's; parameters are tensors that broadcast to it.
-Numbers are computed in `dtype`, float32 or float64, where no other type is named.
+Every function draws a fixed number of streams and computes each element from the bits at its own index, so that the
+numbers do not depend on how a graph is compiled. `shape` is the shape of the result, to which parameters broadcast.
+Numbers are computed in `dtype`, float32 or float64, unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def uniform(b: Any, shape: Shape, dtype: DType) -> Any:
 
 
 def _unit(b: Any, word: Any, dtype: DType) -> Any:
-    """32 random bits as number in (0, 1], with all of them counting near 0."""
+    """Maps 32 random bits to (0, 1], keeping all of them for numbers near 0."""
     return b.mul(b.add(b.cast(word, dtype=dtype), b.constant(0.5, dtype)), b.constant(2.0**-32, dtype))
 
 
@@ -86,7 +86,7 @@ def gamma(b: Any, alpha: Any, shape: Shape, dtype: DType) -> Any:
         x = normal(b, shape, dtype)
         t = b.add(b.mul(c, x), one)
         v = b.mul(b.mul(t, t), t)
-        # The logarithm of a negative v is NaN, with which nothing compares: rejected.
+        # The logarithm of a negative v is NaN, and comparisons with NaN are false: v is rejected.
         bound = b.mul(d, b.add(b.sub(one, v), b.log(v)))
         bound = b.add(bound, b.mul(b.mul(x, x), b.constant(0.5, dtype)))
         accepted = b.lt(b.log(positive_unit(b, shape, dtype)), bound)

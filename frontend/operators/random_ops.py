@@ -1,10 +1,11 @@
-"""Random numbers: each distribution under MXNet's three forms.
+"""Random numbers: each distribution in MXNet's three forms.
 
 * `_random_X`: parameters are numbers, the shape is an attribute;
 * `_random_X_like`: parameters are numbers, shape and element type are those of `data`;
-* `_sample_X`: parameters are tensors of one shape S, each element of which gives a sample of shape `shape`: S + shape.
+* `_sample_X`: parameters are tensors of the same shape S, and each element gives a sample of shape `shape`: the result
+  has the shape S + shape.
 
-Numbers are computed in float32, or in float64 where that is asked for, and converted to the result's type at the end.
+Numbers are computed in float32, or in float64 if that is the result's type, and converted to that type at the end.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _DTYPE = optional(dtype(among=("float16", "float32", "float64"), doc="of the res
 class Distribution:
     """`parameters`: those of the `_random_` forms; `tensors`: the names of the inputs of the `_sample_` form.
 
-    `check(*numbers)` gives what is wrong with parameters that are numbers, or nothing; `streams` is how many the
-    draw takes. `bounded`: the parameters are bounds, low and high, of which no result may reach the latter.
+    `check(*numbers)` returns an error message for invalid parameters, or None; `streams` is the number of streams that
+    `draw` takes. `bounded`: the parameters are low and high, and results must be less than high.
     """
 
     name: str
@@ -68,7 +69,7 @@ def _from_numbers(b: Any, d: Distribution, parameters: Mapping[str, float], shap
         y = d.draw(b, *numbers, shape=shape, dtype=work)
         y = convert(b, y, result) if result is not work else y
         if d.bounded and result.kind == "f" and result is not BF16:
-            # Scaling and rounding may have hit the end of the interval.
+            # Scaling and rounding may have reached `high`.
             low, high = parameters.values()
             y = b.minimum(y, b.constant(_largest_below(high, low, result), result))
         return y
@@ -99,7 +100,7 @@ def _declare(d: Distribution) -> None:
 
     random.__doc__ = d.doc
     like.__doc__ = f"{d.doc}, in the shape and element type of the data"
-    sample.__doc__ = f"{d.doc}: for each element of the parameters a tensor of shape `shape`"
+    sample.__doc__ = f"{d.doc}: a sample of shape `shape` for each element of the parameters"
     plain = (f"random_{d.name}", d.name) if d.name in ("uniform", "normal") else (f"random_{d.name}",)
     placed = {"shape": optional(shape(), None), "ctx": CTX, "dtype": _DTYPE}
     operator(f"_random_{d.name}", aliases=plain, inputs=(), attrs={**d.parameters, **placed}, streams=streams)(random)
@@ -143,7 +144,7 @@ def _poisson(b: Any, lam: Any, *, shape: Shape, dtype: DType) -> Any:
 
 
 def _poisson_of_gamma(b: Any, alpha: Any, scale: Any, shape: Shape, dtype: DType) -> Any:
-    """Poisson numbers whose means are gamma distributed, which is what negative binomial ones are."""
+    """Poisson variates with gamma distributed means, which are negative binomial variates."""
     mean = b.mul(draws.gamma(b, alpha, shape, dtype), scale)
     return _poisson(b, mean, shape=shape, dtype=dtype)
 
@@ -243,7 +244,7 @@ for _distribution in (
     ),
     Distribution(
         "negative_binomial",
-        "How many trials fail before the `k`-th success, when each succeeds with probability `p`",
+        "Negative binomial: the number of failures before the `k`-th success of trials with probability `p`",
         _negative_binomial,
         {"k": integer(1), "p": number(1.0)},
         ("k", "p"),

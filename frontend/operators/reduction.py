@@ -1,7 +1,7 @@
-"""Reductions, and the positions of extremes.
+"""Reductions, the positions of extremes, and running sums.
 
-`axis` is None or () (all axes), a number or a tuple; `exclude` turns it round; `keepdims` leaves axes of length 1.
-MXNet has no 0-d tensors: what is reduced completely has shape (1,).
+`axis` is None or () (all axes), a number or a tuple; `exclude` reduces all other axes instead; `keepdims` keeps reduced
+axes with length 1. MXNet has no 0-d tensors: the result of a reduction over all axes has shape (1,).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ATTRS = {
 
 
 def reduced_axes(shape: Sequence[int], axis: Shape | None, exclude: bool = False) -> tuple[int, ...]:
-    """The axes that `axis` means, in order, counted from 0."""
+    """The axes that are reduced, in order, counted from 0."""
     rank = len(shape)
     if not axis:
         return tuple(range(rank))
@@ -40,7 +40,7 @@ def reduced_axes(shape: Sequence[int], axis: Shape | None, exclude: bool = False
 
 
 def finished(b: Any, y: Any, shape: Sequence[int], gone: Sequence[int], keepdims: bool) -> Any:
-    """`y`, from which the axes `gone` of `shape` were reduced away, in the shape that MXNet gives it."""
+    """Reshapes `y`, the reduction of a tensor of shape `shape` over the axes `gone`, as MXNet does."""
     if keepdims:
         new = tuple(1 if axis in gone else n for axis, n in enumerate(shape))
     else:
@@ -65,15 +65,15 @@ def _mean(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
     own = dtype_of(x)
     if own is BOOL:
         return _reduce(b, x, "sum", gone)
-    # Neither the sum of many integers nor their count fits into a narrow type. Their quotient is truncated. The mean of
-    # no elements is 0 / 0.
+    # Sums are wide because neither the sum of many integers nor their count fits into a narrow type. The quotient of
+    # integers is truncated. The mean of no elements is 0 / 0.
     total = _reduce(b, b.cast(x, dtype=I64) if own.is_integer else widened(b, x), "sum", gone)
     count = b.constant(math.prod(x.shape[axis] for axis in gone), dtype_of(total))
     return narrowed(b, b.div(total, count), own)
 
 
 def require_elements(name: str, shape: Sequence[int], gone: Sequence[int]) -> None:
-    """OperatorError when each result would be an extreme of no elements, as in NumPy."""
+    """Raises OperatorError, as NumPy does, if each result would be the extreme of no elements."""
     if any(shape[axis] == 0 for axis in gone):
         raise OperatorError(f"{name} of no elements: the data has shape {shape_text(shape)}")
 
@@ -86,7 +86,7 @@ def _extreme(op: str) -> Callable[..., Any]:
     return function
 
 
-def _but_nan(op: str, neutral: int) -> Callable[..., Any]:
+def _ignoring_nan(op: str, neutral: int) -> Callable[..., Any]:
     def function(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
         if dtype_of(x).is_float:
             x = b.select(b.isnan(x), b.constant(neutral, dtype_of(x)), x)
@@ -107,10 +107,10 @@ def _declare(name: str, doc: str, function: Callable[..., Any], aliases: tuple[s
 _declare("sum", "The sum over axes", _sum, ("sum_axis",))
 _declare("mean", "The mean over axes", _mean)
 _declare("prod", "The product over axes", lambda b, x, gone: _reduce(b, x, "prod", gone))
-_declare("max", "The largest element over axes; NaN when there is one", _extreme("max"), ("max_axis",))
-_declare("min", "The smallest element over axes; NaN when there is one", _extreme("min"), ("min_axis",))
-_declare("nansum", "The sum over axes, where NaN counts as 0", _but_nan("sum", 0))
-_declare("nanprod", "The product over axes, where NaN counts as 1", _but_nan("prod", 1))
+_declare("max", "The largest element over axes; NaN if any element is NaN", _extreme("max"), ("max_axis",))
+_declare("min", "The smallest element over axes; NaN if any element is NaN", _extreme("min"), ("min_axis",))
+_declare("nansum", "The sum over axes, where NaN counts as 0", _ignoring_nan("sum", 0))
+_declare("nanprod", "The product over axes, where NaN counts as 1", _ignoring_nan("prod", 1))
 
 
 @operator(
@@ -129,7 +129,7 @@ def norm(b: Any, data: Any, *, ord: int, axis: Shape | None, out_dtype: DType | 
     if ord == 1:
         y = b.reduce(b.abs(data), op="sum", axes=gone)
     elif ord == 2:
-        # Squares leave the range of a type long before their root does; twice as wide a type holds them.
+        # Squares may overflow although their root does not; a type twice as wide holds them.
         x = data if own is F64 else b.cast(data, dtype=F32 if own is F16 else F64)
         y = b.sqrt(b.reduce(b.mul(x, x), op="sum", axes=gone))
     else:
@@ -178,19 +178,19 @@ _POSITION = {"axis": optional(integer(), None), "keepdims": boolean(False)}
 
 @operator("argmax", attrs=_POSITION)
 def argmax(b: Any, data: Any, *, axis: int | None, keepdims: bool) -> Any:
-    """Where the (first) largest element is along the axis, in the data's element type"""
+    """The index of the first largest element along the axis, in the data's element type"""
     return _position(b, data, "argmax", axis, keepdims)
 
 
 @operator("argmin", attrs=_POSITION)
 def argmin(b: Any, data: Any, *, axis: int | None, keepdims: bool) -> Any:
-    """Where the (first) smallest element is along the axis, in the data's element type"""
+    """The index of the first smallest element along the axis, in the data's element type"""
     return _position(b, data, "argmin", axis, keepdims)
 
 
 @operator("argmax_channel")
 def argmax_channel(b: Any, data: Any) -> Any:
-    """Where the (first) largest element is along axis 1, in the data's element type"""
+    """The index of the first largest element along axis 1, in the data's element type"""
     return _position(b, data, "argmax", 1, False)
 
 

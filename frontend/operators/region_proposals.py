@@ -1,4 +1,4 @@
-"""`Proposal` and `MultiProposal`: the boxes in which a region proposal network (Faster R-CNN) sees things."""
+"""`Proposal` and `MultiProposal`: the boxes that a region proposal network (Faster R-CNN) predicts to hold objects."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from gluonjit.operators.support import (
 )
 
 _ATTRS = {
-    "rpn_pre_nms_top_n": integer(6000, doc="how many boxes of the highest scores are looked at; not positive: all"),
-    "rpn_post_nms_top_n": integer(300, doc="how many boxes of each image the result has"),
-    "threshold": number(0.7, doc="boxes that overlap a better one by more are left out"),
-    "rpn_min_size": integer(16, doc="in pixels of the unscaled picture: smaller boxes come last"),
+    "rpn_pre_nms_top_n": integer(6000, doc="number of boxes of the highest scores to consider; 0 or less: all"),
+    "rpn_post_nms_top_n": integer(300, doc="number of boxes of each image in the result"),
+    "threshold": number(0.7, doc="boxes whose overlap with a better one is larger are removed"),
+    "rpn_min_size": integer(16, doc="in pixels of the unscaled image; smaller boxes come last"),
     "scales": numbers((4.0, 8.0, 16.0, 32.0), doc="of the anchors"),
-    "ratios": numbers((0.5, 1.0, 2.0), doc="of the anchors' height and width"),
-    "feature_stride": integer(16, low=1, doc="pixels of the picture for one of the feature map"),
+    "ratios": numbers((0.5, 1.0, 2.0), doc="of the anchors: height / width"),
+    "feature_stride": integer(16, low=1, doc="pixels of the image per pixel of the feature map"),
     "output_score": boolean(False, doc="whether the scores are a result, too"),
-    "iou_loss": boolean(False, doc="whether bbox_pred are shifts of corners, not of middles and extents"),
+    "iou_loss": boolean(False, doc="whether bbox_pred shifts corners, not centers and sizes"),
 }
 
 
@@ -55,13 +55,13 @@ _DECLARED: dict[str, Any] = {
 
 @operator("_contrib_MultiProposal", **_DECLARED)
 def multi_proposal(b: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, **attrs: Any) -> Any:
-    """The likeliest boxes, (batch * rpn_post_nms_top_n, 5): image, left, top, right, bottom; and their scores
+    """The best boxes (image, left, top, right, bottom), (batch * rpn_post_nms_top_n, 5), and their scores
 
-    * `cls_prob` (batch, 2 * anchors, height, width): its second half is how likely anchors hold a thing;
-    * `bbox_pred` (batch, 4 * anchors, height, width): how they are moved and scaled to fit it;
-    * `im_info` (batch, 3): the height and width of the images, and the scale they were brought to.
+    * `cls_prob` (batch, 2 * anchors, height, width): the second half is the probability that an anchor holds an object;
+    * `bbox_pred` (batch, 4 * anchors, height, width): the shift and scale that fit an anchor to the object;
+    * `im_info` (batch, 3): the height and width of the images, and the factor by which they were scaled.
 
-    Boxes are cut at the image's border. Fewer than wanted are repeated from the first on.
+    Boxes are clipped to the image. If there are too few, they are repeated from the first one on.
     """
     return _proposals(b, cls_prob, bbox_pred, im_info, attrs)
 
@@ -117,7 +117,7 @@ def proposal(b: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, **attrs: Any) 
 
 
 def _anchors(stride: int, ratios: tuple[float, ...], scales: tuple[float, ...]) -> np.ndarray:
-    """The boxes around a feature map's first pixel, (n, 4), in float32 and rounded as MXNet does."""
+    """The anchors of a feature map's first pixel, (n, 4), in float32 and rounded as in MXNet."""
     f32 = np.float32
     size, middle = f32(stride) * f32(stride), f32(0.5) * (f32(stride) - f32(1))
     if min((*ratios, *scales), default=1) <= 0:
@@ -153,7 +153,7 @@ def _boxes(
     zero, one = scalar(b, 0, dtype), scalar(b, 1, dtype)
     ends = [b.sub(v, one) for v in (info_width, info_height)]
     moved = [b.maximum(b.minimum(v, ends[k % 2]), zero) for k, v in enumerate(moved)]
-    # Boxes of the padding beside the image, and those that are too small, come last.
+    # Boxes in the padding outside of the image, and boxes that are too small, come last.
     sides = [b.add(b.sub(moved[k + 2], moved[k]), one) for k in (0, 1)]
     least = b.mul(scale, scalar(b, attrs["rpn_min_size"], dtype))
     small = getattr(b, "or")(*(b.lt(v, least) for v in sides))
@@ -167,7 +167,7 @@ def _boxes(
 
 
 def _shifted(b: Any, corners: list[Any], deltas: list[Any], by_corners: bool, dtype: DType) -> list[Any]:
-    """Boxes whose last pixels belong to them, moved by `deltas`: of corners, or of middles and extents."""
+    """Shifts boxes by `deltas` of their corners, or of their centers and sizes. Boxes include their last pixels."""
     if by_corners:
         return [b.add(v, d) for v, d in zip(corners, deltas)]
     one, half = scalar(b, 1, dtype), scalar(b, 0.5, dtype)
@@ -183,7 +183,7 @@ def _shifted(b: Any, corners: list[Any], deltas: list[Any], by_corners: bool, dt
 
 
 def _not_suppressed(b: Any, best: Any, threshold: float) -> Any:
-    """Which of boxes in order, (batch, n, 5), overlap no better one that is left by more than the threshold."""
+    """Non-maximum suppression of boxes (batch, n, 5), best first: which of them are kept."""
     dtype = dtype_of(best)
     x0, y0, x1, y1 = columns(b, best, 0)
     one = scalar(b, 1, dtype)

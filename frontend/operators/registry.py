@@ -7,7 +7,7 @@
 
 The function *is* the operator: run on ndarrays it computes (imperative mode), run on a Builder it compiles or infers
 types. `b` is an `ir.graph.Emitter`. Adding one this way gives `mx.nd`, `mx.sym`, JSON, text form, docs and tests.
-An expansion reports what does not fit by raising `OperatorError`, in MXNet's key words where MXNet has some.
+An expansion refuses inputs or attributes by raising `OperatorError`, with the key words of MXNet's own message if any.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ class OperatorError(MXNetError, IRError):
 class Operator(opdef.OpDef):
     """An operator of MXNet's vocabulary.
 
-    * `inputs`: names of the inputs in order, or a function of the attributes that gives them (`no_bias` drops one);
-      `variadic` operators (`concat`) take any number, and count them in the attribute `num_args`: one each, or what the
-      function says.
+    * `inputs`: names of the inputs in order, or a function of the attributes that returns them (`no_bias` drops one);
+      `variadic` operators (`concat`) take any number, given by the attribute `num_args`.
     * `aux`: those inputs that are auxiliary states (`moving_mean`).
     * `outputs(attrs)`: the names of all results that MXNet counts (`node_row_ptr`), hidden ones last;
       `visible(attrs)`: how many of them a user gets. An expansion may leave out hidden results that nothing can read
@@ -48,7 +47,7 @@ class Operator(opdef.OpDef):
       filled in; serves deferred initialization.
     * `infer_inputs(attrs, in_shapes, out_shapes)`: returns input shapes refined from the outputs' (built in for
       `same_shape` operators).
-    * `initializers`: by input, the `__init__` that composing writes on a variable there that has none.
+    * `initializers`: by input, the `__init__` that composing gives to a variable there that has none.
     * `streams(attrs, training)`: how many `random_bits` the expansion draws; 0 for nearly all.
     * `expand(b, *inputs, **attrs)`: into primitives.
     """
@@ -67,11 +66,11 @@ class Operator(opdef.OpDef):
     initializers: Mapping[str, str] = field(default_factory=dict)
     streams: Callable[[Mapping[str, Any], bool], int] | None = None
     clips: bool = False
-    """Whether what it takes of an axis depends on how long the axis is: `slice`, whose end may lie beyond."""
+    """Whether the result's length along an axis is clipped to the input's: the end of `slice` may lie past the axis."""
     imperative_only: str = ""
     """Why the operator cannot be traced, when it cannot (its result's shape depends on values)."""
     updates: Callable[[Mapping[str, Any]], Mapping[int, int]] | None = None
-    """Which inputs it writes to: the number of each, and of the (hidden) result that it holds afterwards."""
+    """The inputs that it overwrites: maps the number of each to the number of the (hidden) result that it receives."""
     host: str = ""
     """Why compiled code has to call Python for it, when it has to."""
     aliases: tuple[str, ...] = ()
@@ -148,7 +147,7 @@ class Operator(opdef.OpDef):
                 ) from None
         return out
 
-    # What `ir` asks of every operator definition.
+    # The interface of `ir.opdef.OpDef`.
 
     def canonical_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """Parsed attributes, plus `.stream` (first random stream) and other annotations, which start with a dot."""
@@ -158,7 +157,7 @@ class Operator(opdef.OpDef):
     def infer(
         self, types: Sequence[TensorType], attrs: Mapping[str, Any], regions: Sequence[Graph] = ()
     ) -> tuple[TensorType, ...]:
-        """Result types: those of the expansion, as what an operator computes is stated once."""
+        """The result types of the expansion, which is the only definition of what the operator computes."""
         try:
             return tuple(v.type for v in self.expansion(types, attrs).outputs)
         except UNFORESEEN as e:
@@ -171,7 +170,7 @@ class Operator(opdef.OpDef):
             b = Builder("expansion", training=training)
             return b.build(self.expand_into(b, [b.input("", t) for t in types], attrs), {"streams": b.stream})
 
-        if self.host:  # the user's own Python has a say in it, and may say something else the next time
+        if self.host:  # it runs the user's own Python, whose result may differ the next time
             return make()
         own = {k: v for k, v in attrs.items() if not k.startswith(".")}
         key = (self, tuple(types), tuple((k, opdef.attr_key(own[k])) for k in sorted(own)), training)
@@ -189,17 +188,17 @@ class Operator(opdef.OpDef):
 
 
 UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError, MemoryError)
-"""What an expansion may raise besides OperatorError: attributes come from anywhere, and none foresees all of them."""
+"""Exceptions that an expansion may raise besides OperatorError, for attributes whose values it does not check."""
 
 
 def unforeseen(error: Exception, attrs: Mapping[str, Any]) -> OperatorError:
-    """One of those, in words for who wrote the attributes."""
+    """Converts one of `UNFORESEEN` to an error for the user, with the attributes that caused it."""
     given = ", ".join(f"{key}={clipped(value)}" for key, value in attrs.items() if not key.startswith("."))
     return OperatorError(f"cannot be computed with {given or 'these inputs'}: {type(error).__name__}: {error}")
 
 
 def clipped(value: Any) -> str:
-    """An attribute's value for a message: not more of it than a line takes."""
+    """An attribute's value for a message, shortened to fit a line."""
     text = str(value)
     return text if len(text) <= 100 else f"{text[:97]}..."
 

@@ -1,4 +1,4 @@
-"""Operators that bring NCHW feature maps to a given size: bilinear interpolation and adaptive average pooling."""
+"""Operators that resize NCHW feature maps: bilinear interpolation and adaptive average pooling."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _extent(mode: str, n: int, size: int, scale: float | None, like: int | None)
 
 
 def _times(n: int, scale: float) -> int:
-    """The product in float32, as MXNet has it, without its fraction: 100 times 0.29 is 29."""
+    """The product computed in float32 as in MXNet, then truncated: 100 times 0.29 is 29."""
     product = np.float32(n) * np.float32(scale)
     if not np.isfinite(product):
         raise OperatorError(f"{n} pixels times {scale} are not finitely many")
@@ -64,7 +64,7 @@ def _interpolated(b: Any, x: Any, axis: int, size: int, align_corners: bool) -> 
     if align_corners:
         place = points * ((n - 1) / (size - 1) if size > 1 else 0.0)
     else:
-        # (A single point is the first one, as in MXNet.)
+        # A single point samples the first one, as in MXNet.
         place = np.maximum((points + 0.5) * (n / size if size > 1 else 0.0) - 0.5, 0)
     left = np.minimum(place.astype(np.int64), n - 1)
     right = np.minimum(left + 1, n - 1)
@@ -82,7 +82,7 @@ def _interpolated(b: Any, x: Any, axis: int, size: int, align_corners: bool) -> 
         "width": integer(1, low=1),
         "scale_height": optional(number(doc="replaces height, as factor")),
         "scale_width": optional(number(doc="replaces width, as factor")),
-        "mode": enum(("size", "odd_scale", "like", *_ROUNDED), "size", doc="where the new size comes from"),
+        "mode": enum(("size", "odd_scale", "like", *_ROUNDED), "size", doc="how the new size is computed"),
         "align_corners": boolean(True),
     },
 )
@@ -98,7 +98,7 @@ def bilinear_resize(
     mode: str,
     align_corners: bool,
 ) -> Any:
-    """Images of another size, by bilinear interpolation"""
+    """Resizes images by bilinear interpolation"""
     own = require_float(data)
     old = _spatial(data, "Input data of BilinearResize2D")
     other = (None, None) if like is None else _spatial(like, "like of BilinearResize2D")
@@ -115,7 +115,7 @@ def bilinear_resize(
 
 
 def _summed(b: Any, x: Any, axis: int, size: int) -> tuple[Any, np.ndarray]:
-    """Sums over `size` windows that cover an axis, in its place, and how many elements each window has.
+    """Replaces an axis by the sums over `size` windows that cover it; also returns each window's number of elements.
 
     Window k reaches from floor(k n / size) to ceil((k + 1) n / size); windows overlap where size does not divide n.
     """
@@ -142,7 +142,7 @@ def _summed(b: Any, x: Any, axis: int, size: int) -> tuple[Any, np.ndarray]:
     attrs={"output_size": shape((), doc="height and width, or one number for both; () is 1")},
 )
 def adaptive_average_pooling(b: Any, data: Any, *, output_size: Shape) -> Any:
-    """Means over windows that cover the image, as many as the output has pixels"""
+    """Averages over windows that cover the image, one for each pixel of the output"""
     own = require_float(data)
     old = _spatial(data, "Input data of AdaptiveAvgPooling2D")
     sizes = tuple(output_size) * 2 if len(output_size) == 1 else tuple(output_size) if len(output_size) == 2 else (1, 1)

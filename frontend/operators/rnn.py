@@ -43,7 +43,7 @@ def _outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Extents that follow from the attributes. `hidden` is that of the cells, `out` that of what a layer gives."""
+    """Sizes that follow from the attributes. `hidden` is the size of a cell's state, `out` that of a layer's output."""
 
     gates: int
     layers: int
@@ -111,11 +111,13 @@ def _streams(attrs: Mapping[str, Any], training: bool) -> int:
     "RNN",
     inputs=_inputs,
     attrs={
-        "state_size": integer(low=0, doc="extent of each cell's state"),
+        "state_size": integer(low=0, doc="size of each cell's state"),
         "num_layers": integer(low=0, high=4096),
-        "bidirectional": boolean(False, doc="whether each layer has cells that run backwards, too"),
+        "bidirectional": boolean(False, doc="whether each layer also has cells that run backwards"),
         "mode": enum(("gru", "lstm", "rnn_relu", "rnn_tanh")),
-        "p": number(0.0, low=0, high=1, doc="while training, dropout of what layers give, the last one excepted"),
+        "p": number(
+            0.0, low=0, high=1, doc="dropout probability on the output of each layer but the last, in training"
+        ),
         "state_outputs": boolean(False, doc="whether the last states are results, too"),
         "projection_size": optional(integer(low=0), None),
         "lstm_state_clip_min": optional(number(), None),
@@ -230,14 +232,14 @@ def _run(
     backwards: bool,
     attrs: Mapping[str, Any],
 ) -> tuple[Any, list[Any]]:
-    """One layer in one direction: what it gives at each step, (time, batch, out), and the states at the end.
+    """Runs one layer in one direction; returns its output at each step, (time, batch, out), and the last states.
 
-    The inputs of all steps are multiplied with i2h at once; what is left for the loop is h2h.
+    The inputs of all steps are multiplied with i2h at once; only the product with h2h remains in the loop.
     """
     mode = attrs["mode"]
     gates = b.dot_general(x, weights["i2h"], contract=((2,), (1,)))
     bias = weights["i2h_bias"]
-    if mode != "gru":  # whose new gate needs the bias of h2h by itself
+    if mode != "gru":  # the new gate of a GRU needs the bias of h2h separately
         bias = b.add(bias, weights["h2h_bias"])
     gates = b.add(gates, bias)
     scanned = [gates] if running is None else [gates, running]

@@ -1,4 +1,4 @@
-"""`ROIAlign`: averages over regions of images, by samples between the pixels."""
+"""`ROIAlign`: averages over regions of images, from bilinear samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gluonjit.operators.roi_pooling import check_regions
 from gluonjit.operators.support import narrowed, scalar, widened
 
 MOST_ASKED = 256
-"""Samples along an axis that attributes may ask for: its square is how often a loop runs."""
+"""Limit on the samples along an axis set by attributes; a loop runs over their square."""
 MOST_SAMPLES = 4096
 """Per cell and axis; only regions far larger than their image have more."""
 
@@ -30,8 +30,8 @@ MOST_SAMPLES = 4096
         "sample_ratio": integer(
             -1, high=MOST_ASKED, doc="samples per cell along each axis; not positive: one per pixel or more"
         ),
-        "position_sensitive": boolean(False, doc="whether each cell has channels of its own"),
-        "aligned": boolean(False, doc="whether pixels are cells around their coordinate, not right and below of it"),
+        "position_sensitive": boolean(False, doc="whether each cell reads its own channels"),
+        "aligned": boolean(False, doc="whether coordinates are those of pixel centers, not of their corners"),
     },
 )
 def roi_align(
@@ -45,10 +45,10 @@ def roi_align(
     position_sensitive: bool,
     aligned: bool,
 ) -> Any:
-    """The average of each cell of regions (n, 5), by samples between the pixels: (n, channels, *pooled_size)
+    """Averages bilinear samples over each cell of regions (n, 5): (n, channels, *pooled_size)
 
-    Regions of a negative image give 0. With `position_sensitive`, cell k of the grid reads every (height * width)-th
-    channel, beginning with the k-th.
+    Regions with a negative image number give 0. With `position_sensitive`, cell k of the grid reads every
+    (height * width)-th channel, starting with the k-th, where height and width are those of the grid.
     """
     dtype = check_regions(data, rois, pooled_size)
     batch, channels, height, width = data.shape
@@ -82,7 +82,7 @@ def roi_align(
 
 
 def sample_counts(b: Any, step: Any, ratio: int) -> Any:
-    """How many samples cells of extent `step` have along an axis: `ratio`, or if it is not positive, one per pixel."""
+    """The number of samples along an axis in cells of length `step`: `ratio`, or if not positive, one per pixel."""
     dtype = dtype_of(step)
     if ratio > 0:
         return filled(b, ratio, step.shape, dtype)
@@ -93,8 +93,11 @@ def sample_counts(b: Any, step: Any, ratio: int) -> Any:
 
 @dataclass(frozen=True)
 class _Samples:
-    """Where samples lie along one axis: `start` of the first cell of each region, `step` from one cell to the next,
-    `count` of samples in a cell, all (n, 1); and the number of cells."""
+    """The positions of samples along one axis.
+
+    For each region, (n, 1): the `start` of its first cell, the `step` from one cell to the next, and the `count` of
+    samples in a cell. `cells` is the number of cells.
+    """
 
     start: Any
     step: Any
@@ -156,15 +159,15 @@ def _sum_of_samples(
 
 
 def _sample(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
-    """Images at rows y (n, rows) and columns x (n, columns): (n, rows, columns, channels)."""
+    """Samples images at rows y (n, rows) and columns x (n, columns): (n, rows, columns, channels)."""
     y, x = b.reshape(y, shape=(*y.shape, 1)), b.reshape(x, shape=(x.shape[0], 1, x.shape[1]))
     return sample(b, table, image, y, x, size)
 
 
 def sample(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
-    """Images at places (y, x), by bilinear interpolation; the channels come as last axis.
+    """Samples images at positions (y, x) by bilinear interpolation; channels are the last axis.
 
-    A place up to one pixel outside of the image has the value at its border; beyond, the value is 0.
+    Positions up to one pixel outside of the image have the value at its border; beyond, the value is 0.
     """
     dtype = dtype_of(y)
     zero, one = scalar(b, 0, dtype), scalar(b, 1, dtype)

@@ -1,6 +1,6 @@
-"""`ROIPooling`: maxima over regions of images; each gives a grid of cells of equal size, whatever its own size is.
+"""`ROIPooling`: maxima over the cells of a grid that divides each region of an image, whatever the region's size.
 
-Regions are rows (image, left, top, right, bottom), in coordinates that `spatial_scale` takes to those of the data.
+Regions are rows (image, left, top, right, bottom); `spatial_scale` converts their coordinates to those of the data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gluonjit.operators.support import require_float, require_same_dtype, scalar
 
 
 def check_regions(data: Any, rois: Any, pooled_size: tuple[int, ...], fields: int = 5) -> DType:
-    """The type of the data; OperatorError when they or the regions, (n, fields), are not as they must be."""
+    """Checks the shapes and types of the data and the regions, (n, fields); returns the element type."""
     dtype = require_float(data)
     require_same_dtype(data, rois)
     if len(data.shape) != 4 or 0 in data.shape[2:]:
@@ -31,12 +31,12 @@ def check_regions(data: Any, rois: Any, pooled_size: tuple[int, ...], fields: in
 
 
 def _cells(b: Any, count: int, dtype: DType) -> Any:
-    """0, 1, … as (1, count)."""
+    """The numbers 0, 1, …, as (1, count)."""
     return b.iota(shape=(1, count), axis=1, dtype=dtype)
 
 
 def _first_axis(b: Any, x: Any) -> Any:
-    """A vector as (n, 1)."""
+    """Reshapes a vector to (n, 1)."""
     return b.reshape(x, shape=(x.shape[0], 1))
 
 
@@ -51,7 +51,7 @@ def _first_axis(b: Any, x: Any) -> Any:
     visible=lambda attrs: 1,
 )
 def roi_pooling(b: Any, data: Any, rois: Any, *, pooled_size: tuple[int, ...], spatial_scale: float) -> Any:
-    """The maximum of each cell of regions (n, 5) whose borders are rounded to pixels: (n, channels, *pooled_size)
+    """The maximum over each cell of regions (n, 5), rounded to whole pixels: (n, channels, *pooled_size)
 
     A cell outside of the image gives 0.
     """
@@ -75,7 +75,7 @@ def roi_pooling(b: Any, data: Any, rois: Any, *, pooled_size: tuple[int, ...], s
 
 
 def _ranges(b: Any, low: Any, high: Any, cells: int, extent: int) -> tuple[Any, Any]:
-    """First pixel and end of each cell along one axis, within the image: i64 (n, cells)."""
+    """The first pixel and the end of each cell along one axis, clipped to the image: i64 (n, cells)."""
     dtype = dtype_of(low)
     one, size = scalar(b, 1, dtype), b.constant(cells, dtype)
     low = _first_axis(b, low)
@@ -88,16 +88,16 @@ def _ranges(b: Any, low: Any, high: Any, cells: int, extent: int) -> tuple[Any, 
 
 
 def _range_maximum(b: Any, data: Any, image: Any, ys: tuple[Any, Any], xs: tuple[Any, Any]) -> Any:
-    """Maxima over rectangles of pixels, whatever their sizes: (n, rows, columns, channels).
+    """Maxima over rectangles of pixels of any size: (n, rows, columns, channels).
 
-    A table holds the maxima of all squares of 2**i times 2**j pixels, one for each place; any rectangle is covered by
-    four of these that overlap. Rectangles without pixels give anything.
+    A sparse table holds the maxima over all blocks of 2**i times 2**j pixels, at each position; four overlapping blocks
+    cover any rectangle. The result for empty rectangles is unspecified.
     """
     batch, channels, height, width = data.shape
     levels = [max(height.bit_length(), 1), max(width.bit_length(), 1)]
     grown = b.transpose(data, perm=(0, 2, 3, 1))
     for axis, count in ((2, levels[1]), (1, levels[0])):
-        # Each round puts the next level in front of the axes: (…, batch, height, width, channels).
+        # Each round adds a leading axis of levels: (…, batch, height, width, channels).
         rank = len(grown.shape) - 4
         parts = [grown]
         for k in range(count - 1):
@@ -119,7 +119,7 @@ def _range_maximum(b: Any, data: Any, image: Any, ys: tuple[Any, Any], xs: tuple
 
 
 def _doubled(b: Any, x: Any, axis: int, step: int) -> Any:
-    """The maximum of x and x moved by `step` along the axis, where there is one."""
+    """The maximum of x and x shifted by `step` along the axis; x alone where the shift leaves the axis."""
     n = x.shape[axis]
     if step >= n:
         return x
@@ -131,7 +131,7 @@ def _doubled(b: Any, x: Any, axis: int, step: int) -> Any:
 
 
 def _covering(b: Any, ends: tuple[Any, Any], levels: int) -> tuple[Any, tuple[Any, Any]]:
-    """The level of the largest power of two in a range, and where two of that length begin that cover it."""
+    """The level of the largest power of two within a range, and the starts of two blocks of that length covering it."""
     start, end = ends
     zero, one = b.constant(0, I64), b.constant(1, I64)
     length = b.maximum(b.sub(end, start), one)

@@ -1,4 +1,4 @@
-"""`RROIAlign`: averages over rotated rectangles in images, by samples between the pixels."""
+"""`RROIAlign`: averages over rotated rectangles in images, from bilinear samples."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from gluonjit.operators.support import narrowed, scalar, widened
 def rroi_align(
     b: Any, data: Any, rois: Any, *, pooled_size: tuple[int, ...], spatial_scale: float, sampling_ratio: int
 ) -> Any:
-    """The average of each cell of rotated regions (n, 6), by samples between the pixels: (n, channels, *pooled_size)
+    """Averages bilinear samples over each cell of rotated regions (n, 6): (n, channels, *pooled_size)
 
-    Regions are rows (image, x and y of the middle, width, height, angle in degrees, counterclockwise).
+    Regions are rows (image, center x, center y, width, height, counterclockwise angle in degrees).
     """
     dtype = check_regions(data, rois, pooled_size, fields=6)
     batch, channels, *size = data.shape
@@ -49,7 +49,7 @@ def rroi_align(
     height, width = (b.maximum(v, scalar(b, 1, wide)) for v in (height, width))
     step_y, step_x = (b.div(v, scalar(b, k, wide)) for v, k in ((height, rows), (width, cols)))
     count_y, count_x = (sample_counts(b, v, sampling_ratio) for v in (step_y, step_x))
-    # Corners of the cells, relative to the region's middle, before it is turned.
+    # Corners of the cells relative to the region's center, before the rotation.
     grid_y = b.iota(shape=(1, rows, 1), axis=1, dtype=wide)
     grid_x = b.iota(shape=(1, 1, cols), axis=2, dtype=wide)
     half = scalar(b, 0.5, wide)

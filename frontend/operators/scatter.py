@@ -19,10 +19,11 @@ from gluonjit.operators.support import (
 
 
 def scattered(b: Any, x: Any, index: Any, new: Any) -> Any:
-    """`x` with `new` written at the index tuples; where several meet, the last is kept. Tuples outside are dropped.
+    """Writes `new` to `x` at the index tuples. The last of equal tuples wins; tuples out of bounds are dropped.
 
     `index` is [M, N…] of integers and `new` has the shape N… followed by x's axes after the first M. The primitive
-    `scatter_add` adds, so all but the last of equal tuples are sent outside, and what was there is blanked out first.
+    `scatter_add` adds, so all but the last of equal tuples are moved out of bounds, and `new` is added to zeros that
+    then replace the elements of `x`.
     """
     depth, count = index.shape[0], math.prod(index.shape[1:])
     shape = tuple(x.shape)
@@ -66,7 +67,7 @@ def _check_scatter(operator: str, data: Any, indices: Any, shape: Shape) -> None
 
 @operator("scatter_nd", inputs=("data", "indices"), attrs={"shape": shape(doc="of the result")})
 def scatter_nd(b: Any, data: Any, indices: Any, *, shape: Shape) -> Any:
-    """Zeros with `data` written at [indices[0], indices[1], …]; of several at one place the last is kept"""
+    """Writes `data` to zeros at [indices[0], indices[1], …]; the last of several writes to one position is kept"""
     require_numeric("scatter_nd", data)
     _check_scatter("scatter_nd", data, indices, shape)
     zeros = b.broadcast(b.constant(0, dtype_of(data)), shape=tuple(shape))
@@ -80,7 +81,7 @@ def scatter_nd(b: Any, data: Any, indices: Any, *, shape: Shape) -> Any:
     infer_inputs=first_from_output,
 )
 def scatter_set_nd(b: Any, lhs: Any, rhs: Any, indices: Any, *, shape: Shape) -> Any:
-    """lhs with rhs written at [indices[0], indices[1], …]; negative indices count from the end"""
+    """Replaces lhs[indices[0], indices[1], …] by rhs; negative indices count from the end"""
     require_same_dtype(lhs, rhs)
     require_shape(lhs, shape, "lhs")
     _check_scatter("_scatter_set_nd", rhs, indices, shape)
@@ -93,7 +94,7 @@ def scatter_set_nd(b: Any, lhs: Any, rhs: Any, indices: Any, *, shape: Shape) ->
     infer_inputs=first_from_output,
 )
 def index_copy(b: Any, old_tensor: Any, index_vector: Any, new_tensor: Any) -> Any:
-    """`old_tensor` with its rows at `index_vector` replaced by those of `new_tensor`"""
+    """Replaces the rows `index_vector` of `old_tensor` by the rows of `new_tensor`"""
     require_same_dtype(old_tensor, new_tensor)
     if len(index_vector.shape) != 1:
         raise OperatorError(f"index_vector must be a vector, got an array of shape {shape_text(index_vector.shape)}")

@@ -1,6 +1,6 @@
 """Operators on padded batches of sequences: time along one axis, the batch along another.
 
-`sequence_length` holds a length per batch entry and counts only with `use_sequence_length`.
+`sequence_length` holds the length of each batch entry; it is an input only with `use_sequence_length`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _checked(data: Any, axis: int) -> None:
 
 
 def _lengths(b: Any, data: Any, sequence_length: Any, axis: int) -> Any:
-    """The lengths as vector of i32, none longer than the data."""
+    """The lengths as a vector of i32, at most the length of the data."""
     require_shape(sequence_length, (data.shape[1 - axis],), "sequence_length")
     return b.minimum(b.cast(as_index(b, sequence_length), dtype=I32), b.constant(data.shape[axis], I32))
 
@@ -49,14 +49,14 @@ def _lengths(b: Any, data: Any, sequence_length: Any, axis: int) -> Any:
 @operator(
     "SequenceMask",
     inputs=_inputs,
-    attrs=_attrs(value=number(0.0, doc="what the steps past the end become")),
+    attrs=_attrs(value=number(0.0, doc="replaces the steps past the end")),
     complete=_complete,
     infer_inputs=first_from_output,
 )
 def sequence_mask(
     b: Any, data: Any, sequence_length: Any = None, *, use_sequence_length: bool, value: float, axis: int
 ) -> Any:
-    """The data with `value` in the steps past the end of each sequence"""
+    """Replaces the steps past the end of each sequence by `value`"""
     _checked(data, axis)
     if sequence_length is None:
         return data
@@ -90,7 +90,7 @@ def sequence_last(b: Any, data: Any, sequence_length: Any = None, *, use_sequenc
     infer_inputs=first_from_output,
 )
 def sequence_reverse(b: Any, data: Any, sequence_length: Any = None, *, use_sequence_length: bool, axis: int) -> Any:
-    """Each sequence backwards; the steps past its end stay where they are"""
+    """Reverses each sequence; the steps past its end stay in place"""
     _checked(data, axis)
     if axis != 0:
         raise OperatorError("Current implementation expects axis to be 0.")

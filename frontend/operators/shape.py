@@ -1,4 +1,4 @@
-"""Operators that give the same elements another shape, and those that tell the shape."""
+"""Operators that change the shape of a tensor, and those that return its shape."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from gluonjit.operators.support import Shapes, merge, shape_text
 
 
 def resolve_shape(old: Sequence[int], codes: Sequence[int], reverse: bool = False) -> Shape:
-    """The shape that MXNet's reshape codes mean for a tensor of shape `old`, with as many elements."""
+    """Decodes MXNet's reshape codes for a tensor of shape `old`; checks that the number of elements is the same."""
     new = decode_shape(old, codes, reverse)
     if math.prod(new) != math.prod(old):
-        # MXNet lets this pass and reads or writes beyond the array.
+        # MXNet accepts this and reads or writes out of bounds.
         raise OperatorError(f"Cannot reshape array of size {math.prod(old)} into shape {tuple(codes)}")
     return new
 
 
 def decode_shape(old: Sequence[int], codes: Sequence[int], reverse: bool = False) -> Shape:
-    """The shape that MXNet's reshape codes mean; whether it has as many elements as `old` is the caller's question.
+    """Decodes MXNet's reshape codes for a tensor of shape `old`; does not check the number of elements.
 
-    0 keeps the dimension, -1 is what is left of the elements, -2 keeps all remaining dimensions, -3 multiplies two of
-    them, -4 splits one into the two that follow (one of which may be -1). `reverse` reads both from the right.
+    0 keeps the dimension, -1 is inferred from the number of elements, -2 keeps all remaining dimensions, -3 merges two
+    of them, -4 splits one into the two numbers that follow (one of which may be -1). `reverse` reads both from right
+    to left.
     """
     dims, todo = list(old), list(codes)
     if reverse:
         dims.reverse()
         todo.reverse()
     out: list[int] = []
-    source = 0  # the dimension of `old` that the next code is about
+    source = 0  # the dimension of `old` that the next code refers to
     inferred = None
 
     def take(count: int) -> list[int]:
@@ -91,7 +92,7 @@ def _split(whole: int, first: int, second: int) -> list[int]:
 
 
 def _resolve_target(old: Sequence[int], target: Sequence[int], keep_highest: bool) -> Shape:
-    """The shape that the attributes of old graphs mean: one 0 in `target` is what is left of the elements."""
+    """The new shape for the deprecated attributes of old graphs: one 0 in `target` is inferred."""
     out = list(target)
     if keep_highest and out and old:
         out[0] = old[0]
@@ -125,18 +126,18 @@ def _from_size(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Sha
     "Reshape",
     aliases=("reshape",),
     attrs={
-        "shape": shape((), doc="0, -1, -2, -3 and -4 have a meaning of their own"),
+        "shape": shape((), doc="may hold the codes 0, -1, -2, -3 and -4"),
         "reverse": boolean(False, doc="whether to read both shapes from the right"),
         "target_shape": shape((), doc="deprecated: 0 is the dimension to infer"),
-        "keep_highest": boolean(False, doc="deprecated: keeps the first dimension beside target_shape"),
+        "keep_highest": boolean(False, doc="deprecated: keeps the first dimension with target_shape"),
     },
     infer_inputs=_from_size,
 )
 def reshape(b: Any, data: Any, *, shape: Shape, reverse: bool, target_shape: Shape, keep_highest: bool) -> Any:
-    """The same elements in another shape
+    """Changes the shape and keeps the elements
 
-    In `shape`, 0 keeps the dimension, -1 is inferred, -2 keeps all that remain, -3 merges two and -4 splits one into
-    the two numbers after it.
+    In `shape`, 0 keeps the dimension, -1 is inferred, -2 keeps all remaining ones, -3 merges two and -4 splits one
+    into the two numbers that follow.
     """
     old = tuple(data.shape)
     if target_shape and not shape:
@@ -153,7 +154,7 @@ def _rows_from_output(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes)
 
 @operator("Flatten", aliases=("flatten",), infer_inputs=_rows_from_output)
 def flatten(b: Any, data: Any) -> Any:
-    """All axes but the first as one"""
+    """Merges all axes but the first"""
     old = data.shape
     if len(old) == 2:
         return data
@@ -188,7 +189,7 @@ def reshape_like(
     rhs_begin: int | None,
     rhs_end: int | None,
 ) -> Any:
-    """lhs in the shape of rhs; or lhs with its axes [lhs_begin, lhs_end) replaced by those [rhs_begin, rhs_end)"""
+    """Reshapes lhs to the shape of rhs, or only its axes [lhs_begin, lhs_end) to those [rhs_begin, rhs_end) of rhs"""
     mine, other = tuple(lhs.shape), tuple(rhs.shape)
     if (lhs_begin, lhs_end, rhs_begin, rhs_end) == (None,) * 4:
         new = other
@@ -204,7 +205,7 @@ def reshape_like(
     return b.reshape(lhs, shape=new)
 
 
-# Axes of 1
+# Axes of length 1
 
 
 def _new_axis(rank: int, axis: int) -> int:
@@ -223,7 +224,7 @@ def _infer_expand_dims_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs:
 
 @operator("expand_dims", attrs={"axis": integer()}, infer_inputs=_infer_expand_dims_inputs)
 def expand_dims(b: Any, data: Any, *, axis: int) -> Any:
-    """A new axis of length 1 at the given place"""
+    """Inserts an axis of length 1 at the given position"""
     old = tuple(data.shape)
     axis = _new_axis(len(old), axis)
     return b.reshape(data, shape=(*old[:axis], 1, *old[axis:]))
@@ -262,7 +263,7 @@ def _infer_squeeze_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Sha
     infer_inputs=_infer_squeeze_inputs,
 )
 def squeeze(b: Any, data: Any, *, axis: Shape | None) -> Any:
-    """Without the given axes of length 1, or without all of them; at least one axis stays"""
+    """Removes the given axes of length 1, or by default all of them; at least one axis remains"""
     old = tuple(data.shape)
     gone = _squeezed_axes(old, axis)
     if any(old[k] != 1 for k in gone):

@@ -25,7 +25,7 @@ from gluonjit.operators.support import (
 
 
 class Window(NamedTuple):
-    """What a slice takes: per axis `size` of them from `start` on, `step` > 0 apart, then `flipped` axes turned."""
+    """Along each axis `size` elements from `start` on, `step` > 0 apart; then the axes `flipped` are reversed."""
 
     start: Shape
     size: Shape
@@ -34,7 +34,7 @@ class Window(NamedTuple):
 
 
 def window(old: Sequence[int], begin: Shape, end: Shape, step: Shape) -> Window:
-    """What MXNet's `begin`, `end` and `step` select; their entries may be None, as in Python's slices."""
+    """The window that MXNet's `begin`, `end` and `step` select; entries may be None, as in Python's slices."""
     if len(begin) > len(old):
         raise OperatorError(
             f"Slicing axis exceeds data dimensions: begin={tuple(begin)} for an array of shape {shape_text(old)}"
@@ -61,13 +61,13 @@ def window(old: Sequence[int], begin: Shape, end: Shape, step: Shape) -> Window:
 
 
 def _steps(w: Window) -> Shape | None:
-    """The steps as the primitives have them: None for all 1."""
+    """The steps in the form that the primitives take: None if all are 1."""
     return None if all(k == 1 for k in w.step) else w.step
 
 
 _RANGE = {
-    "begin": bounds(doc="per axis; None: from the end that the step leads away from"),
-    "end": bounds(doc="per axis, exclusive; None: to the other end"),
+    "begin": bounds(doc="per axis; None: the first element, or the last if step < 0"),
+    "end": bounds(doc="per axis, exclusive; None: up to the other end"),
     "step": bounds((), doc="per axis, not 0; negative ones read backwards"),
 }
 
@@ -83,7 +83,7 @@ def slice_(b: Any, data: Any, *, begin: Shape, end: Shape, step: Shape) -> Any:
 
 
 def _replaced(b: Any, x: Any, w: Window, new: Any) -> Any:
-    """`x` with its elements at `w` replaced by `new`."""
+    """Replaces the elements of `x` in the window `w` by `new`."""
     if 0 in w.size:
         return x
     if w.flipped:
@@ -99,7 +99,7 @@ def _replaced(b: Any, x: Any, w: Window, new: Any) -> Any:
     infer_inputs=first_from_output,
 )
 def slice_assign(b: Any, lhs: Any, rhs: Any, *, begin: Shape, end: Shape, step: Shape) -> Any:
-    """lhs with lhs[begin:end:step] replaced by rhs, which has that slice's shape"""
+    """Replaces lhs[begin:end:step] by rhs, which must have the shape of the slice"""
     require_same_dtype(lhs, rhs)
     w = window(lhs.shape, begin, end, step)
     require_shape(rhs, w.size, "rhs")
@@ -113,7 +113,7 @@ def slice_assign(b: Any, lhs: Any, rhs: Any, *, begin: Shape, end: Shape, step: 
     same_shape=True,
 )
 def slice_assign_scalar(b: Any, data: Any, *, scalar: float, begin: Shape, end: Shape, step: Shape) -> Any:
-    """data with data[begin:end:step] set to a number"""
+    """Sets data[begin:end:step] to a number"""
     w = window(data.shape, begin, end, step)
     value = b.broadcast(_constant(b, scalar, dtype_of(data)), shape=w.size)
     return _replaced(b, data, w, value)
@@ -123,7 +123,7 @@ _constant = scalar
 
 
 def _but_axis(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
-    """A `infer_inputs` rule: the data has the output's shape, except along the axis that is cut."""
+    """An `infer_inputs` rule: the data has the output's shape except along the sliced axis."""
     out = outputs[0]
     if not out:
         return inputs
@@ -168,7 +168,7 @@ def slice_axis(b: Any, data: Any, *, axis: int, begin: int, end: int | None) -> 
     attrs={"axes": shape((), doc="the axes to cut; () means all")},
 )
 def slice_like(b: Any, data: Any, shape_like: Any, *, axes: Shape) -> Any:
-    """The front part of the data that is as long as `shape_like` along the given axes"""
+    """Cuts the data to the lengths of `shape_like` along the given axes, from the start"""
     old, like = tuple(data.shape), tuple(shape_like.shape)
     size = list(old)
     if not axes:
@@ -194,14 +194,14 @@ def slice_like(b: Any, data: Any, shape_like: Any, *, axes: Shape) -> Any:
     attrs={
         "num_args": integer(low=1, high=2),
         "offset": shape((0, 0), doc="(y, x) of the corner"),
-        "h_w": shape((0, 0), doc="height and width, where no second input gives them"),
-        "center_crop": boolean(False, doc="take the middle, whatever the offset"),
+        "h_w": shape((0, 0), doc="height and width, if there is no second input"),
+        "center_crop": boolean(False, doc="take the center and ignore the offset"),
     },
 )
 def crop(
     b: Any, data: Any, crop_like: Any = None, *, num_args: int, offset: Shape, h_w: Shape, center_crop: bool
 ) -> Any:
-    """A rectangle out of each NCHW image, as large as the second input or as `h_w`"""
+    """Crops a rectangle from each NCHW image, of the size of the second input or of `h_w`"""
     if len(data.shape) != 4 or crop_like is not None and len(crop_like.shape) != 4:
         raise OperatorError("Input data should be 4D in batch-channel-y-x")
     size = tuple(crop_like.shape[2:]) if crop_like is not None else tuple(h_w)
@@ -224,9 +224,9 @@ def crop(
 
 @operator("reverse", aliases=("flip",), attrs={"axis": shape()}, same_shape=True)
 def reverse(b: Any, data: Any, *, axis: Shape) -> Any:
-    """The given axes read backwards"""
+    """Reverses the elements along the given axes"""
     rank = len(data.shape)
     axes = [axis_in(a, rank) for a in axis]
-    # An axis named twice is turned twice.
+    # An axis given twice is reversed twice.
     odd = tuple(sorted(a for a in set(axes) if axes.count(a) % 2))
     return b.reverse(data, axes=odd) if odd else data

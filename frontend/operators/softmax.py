@@ -27,7 +27,7 @@ def _largest(b: Any, x: Any, axis: int) -> Any:
 
 
 def softmax_over(b: Any, x: Any, axis: int) -> Any:
-    """exp(x - max) over its sum: the largest exponent is 0, so that nothing overflows."""
+    """exp(x - max) divided by its sum: the largest exponent is 0, so nothing overflows."""
     e = b.exp(b.sub(x, _largest(b, x, axis)))
     return b.div(e, b.reshape(b.reduce(e, op="sum", axes=(axis,)), shape=_kept(x, axis)))
 
@@ -79,10 +79,10 @@ def softmax(
     dtype: DType | None,
     use_length: bool | None,
 ) -> Any:
-    """exp(x / temperature) along the axis, over its sum
+    """exp(x / temperature) divided by its sum along the axis
 
-    With `use_length`, only the first `length` elements along the axis count, the others give 0; `length` has the
-    data's shape without the axis. `dtype` is the output's type (None: the input's).
+    With `use_length`, only the first `length` elements along the axis count, and the others give 0; `length` has the
+    data's shape without the axis. `dtype` is the type of the output (None: that of the input).
     """
     x, result = _prepared(b, data, temperature, dtype)
     axis = axis_in(axis, len(x.shape), "axis")
@@ -105,7 +105,7 @@ def softmax(
 def log_softmax(
     b: Any, data: Any, *, axis: int, temperature: float | None, dtype: DType | None, use_length: bool | None
 ) -> Any:
-    """log(softmax(x)), computed without taking the logarithm of what underflowed"""
+    """log(softmax(x)), accurate even where softmax underflows"""
     _without_length("log_softmax", use_length)
     x, result = _prepared(b, data, temperature, dtype)
     return narrowed(b, log_softmax_over(b, x, axis_in(axis, len(x.shape))), result)

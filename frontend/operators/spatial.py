@@ -1,6 +1,6 @@
-"""Warping of images: grids of places, and sampling at them.
+"""Warping of images: grids of sampling positions, and sampling.
 
-A grid (batch, 2, height, width) holds x and y, from -1 at the left and top border to 1 at the other ones.
+A grid (batch, 2, height, width) holds x and y, from -1 at the left or top pixel to 1 at the right or bottom pixel.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _images(x: Any, what: str = "Input data") -> tuple[int, int, int, int]:
 
 
 def _sampled(b: Any, data: Any, grid: Any) -> Any:
-    """The data at the places of the grid."""
+    """Samples the data at the positions of the grid."""
     batch, _, height, width = _images(data)
     require_shape(grid, (batch, 2, *grid.shape[2:]), "grid")
     dtype = dtype_of(grid)
@@ -52,7 +52,7 @@ def _sampled(b: Any, data: Any, grid: Any) -> Any:
 
 @operator("BilinearSampler", inputs=("data", "grid"), attrs={"cudnn_off": _CUDNN_OFF})
 def bilinear_sampler(b: Any, data: Any, grid: Any, *, cudnn_off: bool | None) -> Any:
-    """Images at the places of a grid, between pixels by bilinear interpolation; 0 outside of them"""
+    """Samples images at the positions of a grid by bilinear interpolation; 0 outside of the image"""
     dtype = require_float(data)
     require_same_dtype(data, grid)
     _images(grid, "Sampling grid")
@@ -66,11 +66,11 @@ def _check_target(target: tuple[int, ...]) -> None:
 
 
 def _affine_grid(b: Any, matrices: Any, target: tuple[int, ...]) -> Any:
-    """Where affine maps (batch, 6) take the places of an image of height and width `target`."""
+    """Applies affine maps (batch, 6) to the pixel positions of an image of height and width `target`."""
     dtype = dtype_of(matrices)
     batch = matrices.shape[0]
     height, width = target
-    # An image of one row or column has no extent: MXNet divides by 0, and so the grid has NaN.
+    # For an image of one row or column, MXNet divides by 0, so the grid holds NaN.
     with np.errstate(all="ignore"):
         xs, ys = (-1 + np.arange(n) * np.float64(2) / (n - 1) for n in (width, height))
     grid = np.ones((3, height, width))
@@ -84,13 +84,13 @@ def _affine_grid(b: Any, matrices: Any, target: tuple[int, ...]) -> Any:
     "GridGenerator",
     attrs={
         "transform_type": enum(("affine", "warp")),
-        "target_shape": shape((0, 0), doc="height and width, where the transformation is affine"),
+        "target_shape": shape((0, 0), doc="height and width, for affine transformations"),
     },
     outputs=lambda attrs: ("output", "grid_dst"),
     visible=lambda attrs: 1,
 )
 def grid_generator(b: Any, data: Any, *, transform_type: str, target_shape: tuple[int, ...]) -> Any:
-    """The grid of affine maps (batch, 6), or of an optical flow in pixels (batch, 2, height, width)"""
+    """Computes the sampling grid of affine maps (batch, 6) or of an optical flow in pixels (batch, 2, height, width)"""
     dtype = require_float(data)
     x = widened(b, data)
     if transform_type == "affine":
@@ -133,7 +133,7 @@ def spatial_transformer(
     sampler_type: str,
     cudnn_off: bool | None,
 ) -> Any:
-    """Images warped by affine maps (batch, 6): `BilinearSampler` over `GridGenerator`"""
+    """Warps images by affine maps (batch, 6): `BilinearSampler` of `GridGenerator`"""
     dtype = require_float(data)
     require_same_dtype(data, loc)
     batch = _images(data)[0]

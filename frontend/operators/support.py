@@ -1,4 +1,4 @@
-"""What expansions share: MXNet's conversions, its checks with their key words, and partial shapes."""
+"""Helpers of the expansions: MXNet's type conversions, checks with MXNet's error messages, and partial shapes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def require_shape(x: Any, shape: Sequence[int], what: str) -> None:
 
 
 def scalar(b: Any, value: float, dtype: DType) -> Any:
-    """`value` as a 0-d constant, converted as C++ does: integers truncate toward 0, then wrap."""
+    """`value` as a 0-d constant, converted as in C++: for integer types, truncated toward 0 and then wrapped."""
     if dtype.is_integer:
         whole = 0 if math.isnan(value) else int(min(max(value, -(2.0**63)), 2.0**63 - 1024))
         return b.constant(np.asarray(whole, np.int64).astype(dtype.numpy))
@@ -79,24 +79,24 @@ def scalar(b: Any, value: float, dtype: DType) -> Any:
 
 
 def convert(b: Any, x: Any, dtype: DType) -> Any:
-    """MXNet's cast. A float that becomes an 8-bit integer passes through 32 bits and wraps: 300.0 is 44 in uint8."""
+    """MXNet's cast. From floats to 8-bit integers it goes through int32 and wraps: 300.0 becomes 44 in uint8."""
     if dtype.is_integer and dtype.bits == 8 and dtype_of(x).is_float:
         x = b.cast(x, dtype=I32)
     return b.cast(x, dtype=dtype)
 
 
 def fractional(b: Any, x: Any) -> Any:
-    """Integers as float32; floats as they are."""
+    """Converts integers to float32; floats are unchanged."""
     return x if dtype_of(x).is_float else b.cast(x, dtype=F32)
 
 
 def widened(b: Any, x: Any) -> Any:
-    """float16 and bfloat16 as float32: for operators of many steps, which should round once."""
+    """Converts float16 and bfloat16 to float32, for operators of many steps, which should round only once."""
     return b.cast(x, dtype=F32) if dtype_of(x) in (F16, BF16) else x
 
 
 def narrowed(b: Any, x: Any, dtype: DType) -> Any:
-    """Back from `widened`."""
+    """Converts a result computed on `widened` operands to `dtype`."""
     return x if dtype_of(x) is dtype else b.cast(x, dtype=dtype)
 
 
@@ -107,9 +107,9 @@ MAX_TABLE = 1 << 27
 
 
 def check_table(*extents: int) -> None:
-    """OperatorError for a table of more elements than `MAX_TABLE`.
+    """Raises OperatorError for a table of more elements than `MAX_TABLE`.
 
-    To be called before making constants whose size an attribute says: they take memory as soon as shapes are asked for.
+    Call it before making constants whose size comes from an attribute: even shape inference allocates them.
     """
     if math.prod(extents) > MAX_TABLE:
         raise OperatorError(f"a table of {' x '.join(map(str, extents))} positions is too large")
@@ -119,7 +119,7 @@ def check_table(*extents: int) -> None:
 
 
 def axis_in(axis: int, rank: int, what: str = "axis") -> int:
-    """`axis` counted from 0; OperatorError when there is no such axis."""
+    """`axis` counted from 0; raises OperatorError if there is no such axis."""
     if not -rank <= axis < rank:
         raise OperatorError(f"{what} {axis} exceeds the input dimension of {rank}")
     return axis % rank
@@ -131,9 +131,9 @@ def along(axis: int, rank: int, length: int) -> tuple[int, ...]:
 
 
 def moments(b: Any, x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
-    """Mean and (biased) variance over `axes`, which stay as 1s, and x - mean.
+    """Mean and (biased) variance over `axes`, which are kept with length 1, and x - mean.
 
-    Two passes: subtracting the mean first keeps the variance accurate when it is small beside the mean.
+    Two passes: subtracting the mean first keeps the variance accurate when it is small compared with the mean.
     """
     keep = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
     count = b.constant(max(math.prod(x.shape[k] for k in axes), 1), dtype_of(x))
@@ -147,7 +147,7 @@ def moments(b: Any, x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
 
 
 def merge(a: Shape | None, b: Shape | None) -> Shape | None:
-    """What two partial shapes of one tensor say together; OperatorError when they contradict each other."""
+    """Combines two partial shapes of one tensor; raises OperatorError if they contradict each other."""
     if a is None or b is None:
         return b if a is None else a
     if len(a) != len(b) or any(p != q and p and q for p, q in zip(a, b)):
@@ -156,14 +156,14 @@ def merge(a: Shape | None, b: Shape | None) -> Shape | None:
 
 
 def first_from_output(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
-    """A `infer_inputs` rule: the first input has the first output's shape."""
+    """An `infer_inputs` rule: the first input has the first output's shape."""
     return [merge(inputs[0], outputs[0]), *inputs[1:]]
 
 
 def parameters(rule: Callable[[Mapping[str, Any], Shape], Sequence[Shape | None]]) -> Callable[..., Shapes]:
-    """A `complete` rule from `rule(attrs, data_shape)`, which gives the shapes of the inputs after the first.
+    """A `complete` rule from `rule(attrs, data_shape)`, which returns the shapes of the inputs after the first.
 
-    It is asked once the rank of the data is known; its entries may be 0.
+    `rule` is called once the rank of the data is known; entries of `data_shape` may be 0.
     """
 
     def complete(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:

@@ -1,7 +1,7 @@
-"""Functions of one element: roundings, exponentials, trigonometry, special functions.
+"""Elementwise functions of one tensor: rounding, exponentials, trigonometry, special functions.
 
-Integers go through float32 and back, truncated toward 0, except where the function is defined on integers. bool is
-refused, as in MXNet. NaN is kept except by `sign` and `logical_not`, which compare.
+Integers are converted to float32 and the result is truncated toward 0, unless the function is defined on integers. bool
+is refused, as in MXNet. NaN is kept except by `sign` and `logical_not`, which compare.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Function = Callable[[Any, Any], Any]
 
 
 def _declare(name: str, doc: str, function: Function, *, integers: bool = False, aliases: Sequence[str] = ()) -> None:
-    """`integers`: the function is defined on integers as it is."""
+    """`integers`: the function applies to integers without conversion."""
 
     def expand(b: Any, data: Any) -> Any:
         dtype = require_numeric(name, data)
@@ -70,7 +70,7 @@ def _times(factor: float) -> Function:
     return lambda b, x: b.mul(x, b.constant(factor, dtype_of(x)))
 
 
-# Defined on integers, too.
+# Functions that are defined on integers, too
 _declare("abs", "|x|", lambda b, x: b.abs(x), integers=True)
 _declare("sign", "-1, 0 or 1; 0 for NaN", _sign, integers=True)
 _declare("negative", "-x", lambda b, x: b.neg(x), integers=True)

@@ -1,4 +1,4 @@
-"""`UpSampling`: images enlarged by a whole factor."""
+"""`UpSampling`: enlarges images by an integer factor."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def _inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _side(scale: int) -> int:
-    """Of the window with which `bilinear` interpolates."""
+    """The side of the window with which `bilinear` interpolates."""
     return 2 * scale - scale % 2
 
 
 def _weight(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
-    """A window for each channel of the data."""
+    """A `complete` rule: the weight has one window for each channel of the data."""
     if attrs["sample_type"] != "bilinear" or inputs[0] is None or len(inputs[0]) != 4:
         return inputs
     side = _side(attrs["scale"])
@@ -38,11 +38,11 @@ def _weight(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
     complete=_weight,
     attrs={
         "scale": integer(low=1, doc="factor for height and width"),
-        "num_filter": integer(0, low=0, doc="has no effect: there are as many channels as the data has"),
+        "num_filter": integer(0, low=0, doc="has no effect: the number of channels is that of the data"),
         "sample_type": enum(("bilinear", "nearest")),
-        "multi_input_mode": enum(("concat", "sum"), "concat", doc="how several enlarged inputs are joined"),
+        "multi_input_mode": enum(("concat", "sum"), "concat", doc="how several enlarged inputs are combined"),
         "num_args": counted(),
-        "workspace": integer(512, low=0, doc="has no meaning here"),
+        "workspace": integer(512, low=0, doc="has no effect"),
     },
 )
 def upsampling(
@@ -55,10 +55,10 @@ def upsampling(
     num_args: int,
     workspace: int,
 ) -> Any:
-    """NCHW images enlarged `scale` times, by repeating pixels or, with weights as second input, by interpolation
+    """Enlarges NCHW images `scale` times by repeating pixels or, with weights as second input, by interpolation
 
-    `nearest` takes several inputs, enlarges each to the size that the first one gets, and joins them along the
-    channels or adds them. `bilinear` is a `Deconvolution` of each channel; what it interpolates lies in the weights.
+    `nearest` takes several inputs, enlarges each to the enlarged size of the first, and concatenates them along the
+    channels or adds them. `bilinear` is a `Deconvolution` of each channel with the given weights.
     """
     require_same_dtype(*data)
     for x in data[: 1 if sample_type == "bilinear" else None]:
