@@ -30,7 +30,8 @@ def main(key: str, parameters: str, cpus: str) -> None:
     net(*x).asnumpy()
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    callees = [entry.session.callee for entry in net._cached._compiled.values()]
+    entries = net._cached._compiled.values()
+    callees = [getattr(entry, "session", entry).callee for entry in entries]  # older versions have no session
     packed = sum(r.nbytes for callee in callees for p in callee.prepared for r in p.results)
     weights = packed + sum(p.data().asnumpy().nbytes for p in net.collect_params().values())
     modules = [name for name in sys.modules if name.startswith(("gluonjit", "llvmlite", "networkx", "platformdirs"))]

@@ -46,7 +46,8 @@ def evaluate(
     x = _padded(x, low, high, input_dilation)
     taps = w.shape[2:]
     out = tuple((n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], taps, stride, dilation))
-    if x is not given and not np.isfinite(w).all():
+    # One pass without an array of bools. A sum that overflows takes the slower way to the same result.
+    if x is not given and not np.isfinite(w.sum()):
         mask = _padded(np.ones((1, 1, *given.shape[2:]), bool), low, high, input_dilation)
         y = _by_taps(x, mask, w, out, stride, dilation, groups)
     elif math.prod(taps) == 1 and all(s == 1 for s in stride):
