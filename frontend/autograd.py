@@ -1,15 +1,16 @@
-"""`mx.autograd`: the modes (`language.modes`), and gradients, of which there are none yet: asking raises MXNetError."""
+"""`mx.autograd`: the modes (`language.modes`) and gradients (`execution.tape`)."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
+from gluonjit.execution.functions import Function
+from gluonjit.execution.tape import backward as _backward
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.modes import (
-    Scope,
     is_recording,
     is_training,
-    modes,
     no_gradients,
     pause,
     predict_mode,
@@ -18,6 +19,8 @@ from gluonjit.language.modes import (
     set_training,
     train_mode,
 )
+from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.variable import Variable
 
 __all__ = [
     "Function",
@@ -35,8 +38,25 @@ __all__ = [
 ]
 
 
-def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, train_mode: bool = True) -> NoReturn:
-    no_gradients("autograd.backward")
+def _listed(heads: Any, head_grads: Any) -> tuple[list[Any], list[Any]]:
+    if isinstance(heads, NDArray):
+        heads = [heads]
+        head_grads = [head_grads] if not isinstance(head_grads, (list, tuple)) else head_grads
+    heads = list(heads)
+    if head_grads is None:
+        return heads, [None] * len(heads)
+    if len(head_grads) != len(heads):
+        raise ValueError(f"heads and head_grads must be of the same length, got {len(heads)} and {len(head_grads)}")
+    return heads, list(head_grads)
+
+
+def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
+    """Computes the gradients of `heads`, an array or a list, by all variables that they depend on.
+
+    Each variable's `grad` is written as its `grad_req` says. `head_grads` has an array for each head, None for ones.
+    Frees what was recorded unless `retain_graph`. MXNetError for heads that were not recorded.
+    """
+    _backward(*_listed(heads, head_grads), retain_graph, train_mode)
 
 
 def grad(
@@ -46,41 +66,29 @@ def grad(
     retain_graph: bool | None = None,
     create_graph: bool = False,
     train_mode: bool = True,
-) -> NoReturn:
-    no_gradients("autograd.grad")
+) -> Any:
+    """Returns the gradients of `heads` by `variables`, in new arrays, a list if `variables` is one.
 
-
-def mark_variables(variables: Any, gradients: Any, grad_reqs: Any = "write") -> NoReturn:
-    no_gradients("autograd.mark_variables")
-
-
-class Function:
-    """A computation with a gradient of its own: subclasses define `forward(*inputs)` and `backward(*gradients)`.
-
-    While recording, an instance may be called only once, because `backward` needs what that call saved. `backward` is
-    not used as long as there are no gradients.
+    With `create_graph` the result can be differentiated in turn; `retain_graph` defaults to it. MXNetError for a
+    variable that the heads do not depend on.
     """
+    single = isinstance(variables, NDArray)
+    listed: Sequence[Any] = [variables] if single else list(variables)
+    if not listed:
+        raise ValueError("variables cannot be an empty list.")
+    retain = create_graph if retain_graph is None else retain_graph
+    found = _backward(*_listed(heads, head_grads), retain, train_mode, create_graph, listed)
+    return found[0] if single else found
 
-    def __init__(self) -> None:
-        self._used = False
-        self.saved_tensors: tuple[Any, ...] = ()
 
-    def save_for_backward(self, *args: Any) -> None:
-        """Notes what `backward` finds in `self.saved_tensors`."""
-        self.saved_tensors = args
-
-    def __call__(self, *inputs: Any) -> Any:
-        if self._used:
-            raise AssertionError("Each Function instance can only be called once. Please create another instance.")
-        self._used = modes.recording
-        with Scope(False, None):
-            return self.forward(*inputs)
-
-    def forward(self, *inputs: Any) -> Any:
-        raise NotImplementedError
-
-    def backward(self, *output_grads: Any) -> Any:
-        raise NotImplementedError
+def mark_variables(variables: Any, gradients: Any, grad_reqs: Any = "write") -> None:
+    """Asks for gradients by arrays, to be written to the arrays `gradients`; see `NDArray.attach_grad`."""
+    if isinstance(variables, NDArray):
+        variables, gradients = [variables], [gradients]
+    if isinstance(grad_reqs, str):
+        grad_reqs = [grad_reqs] * len(variables)
+    for x, gradient, request in zip(variables, gradients, grad_reqs, strict=True):
+        x._grad_state = Variable(request, lambda gradient=gradient: gradient)
 
 
 _mxnet_names.explain(__name__)

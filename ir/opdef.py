@@ -67,6 +67,11 @@ class OpDef:
         `rng_key` if it draws random numbers, on streams counted from 0; its attribute `streams` says how many."""
         raise NotImplementedError
 
+    def with_gradient(self, types: Sequence[TensorType], attrs: Mapping[str, Any], training: bool = False) -> Any:
+        """The attributes and regions of the primitive `with_gradient` for an operator of these types; None if its
+        gradient is that of its expansion."""
+        return None
+
     def expand_into(self, b: Any, operands: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Computes the results over the emitter `b` by primitives; what level 'operator' has and others have not."""
         raise NotImplementedError
@@ -93,6 +98,11 @@ class Primitive(OpDef):
     * `accumulates`: 'reduction' (of one operand), or 'contraction', a sum of products whose kernel can go on with the
       accumulators (an *anchor* of a fused group).
     * `instructions`: about how many vector instructions an element takes, or a term of what accumulates.
+
+    `vjp` is the rule of its gradient: `vjp(b, g, y, *operands, **attrs)` emits over `b`, an emitter, the cotangent of
+    each operand (a tuple; alone if there is one operand), given those of the results. None is a cotangent of zeros,
+    given and returned. `g` and `y` (the results) are tuples if there are several. NO_GRADIENT for what is constant
+    almost everywhere; None for what has regions, for `passes/differentiate` knows these, or cannot be differentiated.
     """
 
     name: str
@@ -108,6 +118,7 @@ class Primitive(OpDef):
     instructions: float = 1.0
     pure: bool = True
     region_count: int = 0
+    vjp: Callable[..., Any] | None = None
     doc: str = ""
     level: str = "primitive"
 
@@ -142,6 +153,10 @@ class Primitive(OpDef):
                 raise IRError(f"{self.name} does not take {len(types)} operand(s)") from e
             raise
         return result if isinstance(result, tuple) else (result,)
+
+
+def NO_GRADIENT(b: Any, *_values: Any, **_attrs: Any) -> None:
+    """The `vjp` of what is constant almost everywhere: no operand gets a cotangent."""
 
 
 def canonical(value: Any) -> Any:

@@ -9,13 +9,15 @@ from gluonjit.passes.manager import register_pass
 
 
 @register_pass("expand")
-def expand(graph: Graph) -> Graph:
+def expand(graph: Graph, *, gradients: bool = False) -> Graph:
     """Replaces operators (`mx.*`) by their expansions into primitives; the graph is `expanded` then.
 
     Operators behave as the graph attribute `training` says, or their own annotation `.training`. Random ones draw the
     streams that their annotation `.stream` begins with, or the next free ones; `streams` becomes the number of streams
     that a call uses up. The input `rng_key` (i64[2]: seed, counter) is added behind the others when one is needed and
     none is there.
+
+    With `gradients`, operators whose gradient is not that of their expansion become `with_gradient`.
     """
     if graph.level != "traced":
         return graph
@@ -30,7 +32,11 @@ def expand(graph: Graph) -> Graph:
         # A program may switch the mode around a single operator (`with autograd.train_mode():`).
         mode = bool(op.attrs.get(".training", training))
         b.stream = op.attrs.get(".stream", streams)
-        results = inline(b, definition.expansion([v.type for v in operands], op.attrs, mode), operands)
+        types = [v.type for v in operands]
+        own = definition.with_gradient(types, op.attrs, mode) if gradients else None
+        if own is not None:
+            return b.emit("with_gradient", operands, own.attrs, own.regions)[: len(op.results)]
+        results = inline(b, definition.expansion(types, op.attrs, mode), operands)
         streams = max(streams, b.stream)
         return results
 

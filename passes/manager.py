@@ -46,6 +46,7 @@ class Pass:
     options: Mapping[str, Any]
     """Names and defaults of its options."""
     takes_target: bool
+    whole: bool = False
 
 
 class PassError(IRError):
@@ -81,8 +82,11 @@ _PASSES: dict[str, Pass] = {}
 _F = TypeVar("_F", bound=Callable[..., Graph])
 
 
-def register_pass(name: str, *, doc: str = "") -> Callable[[_F], _F]:
-    """Makes the decorated function known as pass `name`. The function stays as it is and can be called."""
+def register_pass(name: str, *, doc: str = "", whole: bool = False) -> Callable[[_F], _F]:
+    """Makes the decorated function known as pass `name`. The function stays as it is and can be called.
+
+    `whole`: it sees to the bodies of loops and branches itself; other passes are run on these one by one.
+    """
 
     def declare(function: _F) -> _F:
         if name in _PASSES:
@@ -90,7 +94,7 @@ def register_pass(name: str, *, doc: str = "") -> Callable[[_F], _F]:
         parameters = inspect.signature(function).parameters
         options = {k: p.default for k, p in parameters.items() if p.kind is p.KEYWORD_ONLY and k != "target"}
         text = doc or inspect.getdoc(function) or (sys.modules[function.__module__].__doc__ or "").strip()
-        _PASSES[name] = Pass(name, text, function, options, "target" in parameters)
+        _PASSES[name] = Pass(name, text, function, options, "target" in parameters, whole)
         return function
 
     return declare
@@ -190,7 +194,7 @@ def _run(step: Pass, graph: Graph, arguments: Mapping[str, Any]) -> Graph:
     """
     ops = []
     for op in graph.ops:
-        if op.regions and op.definition.level == "control":
+        if not step.whole and op.regions and op.definition.level == "control":
             regions = tuple(_run(step, body, arguments) for body in op.regions)
             if any(new is not old for new, old in zip(regions, op.regions)):
                 op = replace(op, regions=regions)

@@ -1,7 +1,7 @@
 """A counter that keeps calls off the native fast path.
 
-It counts the threads that are in training mode, and the traces that are running: what a call means then depends on
-more than its arguments, which the native entry alone looks at.
+It counts the threads that are in training mode, those that record gradients, and the traces that are running: what a
+call means then depends on more than its arguments, which the native entry alone looks at.
 """
 
 from __future__ import annotations

@@ -17,13 +17,17 @@ import numpy as np
 
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend
-from gluonjit.execution.session import Inputs, Monitor, Session
+from gluonjit.execution.computation import Computation
+from gluonjit.execution.session import Inputs, Monitor, Session, overwrite
+from gluonjit.execution.tape import Saved, note_block
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import TensorType, type_of
+from gluonjit.language import forms
 from gluonjit.language.forms import ARRAY
 from gluonjit.language.kinds import as_nd, as_np
-from gluonjit.language.modes import is_training
+from gluonjit.language.modes import is_training, modes
 from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.variable import tracked
 from gluonjit.runtime import forks
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.fast_call import fast_call
@@ -66,6 +70,8 @@ class Compiled:
     """The types of all graph inputs except for the random key."""
     device: Context | None
     """The device of arguments, parameters and results; None is cpu(0)."""
+    computation: Computation
+    """What recorded calls run."""
 
 
 class CachedCall:
@@ -128,12 +134,18 @@ class CachedCall:
                 written=known.writes,
                 streams=known.streams(training),
             )
-            found = Compiled(known, session, known.input_types(types), device)
+            computation = Computation(session.graph, self._compile)
+            found = Compiled(known, session, known.input_types(types), device, computation)
             if not known.attributes.stale:
                 self._compiled[key, device] = found
         if new:
             known.attributes.announce()
         return found
+
+    def _compile(self, graph: Graph) -> Any:
+        """Makes a forward or backward graph of a recorded call callable. Its parameters change at every step."""
+        run = self.backend(graph.with_attrs(params=()), self.options).run
+        return lambda inputs: run([np.ascontiguousarray(x) for x in inputs])
 
     def forget(self, log: Attributes) -> None:
         """Drops the trace with this log, and the code compiled from it."""
@@ -189,6 +201,10 @@ class CachedCall:
         known, session, block = compiled.trace, compiled.session, self.block
         epoch = int(EPOCH[0])  # read before the versions: a write in between is seen by the next call
         inputs = session.inputs([*leaves, *self._held(known, compiled.device)])
+        if modes.recording:
+            found = self._run_recorded(compiled, inputs)
+            if found is not None:
+                return found
         monitor = None
         if block._callback is not None:
             monitor = Monitor(block._callback, block._monitor_all, block._monitored_as_bound)
@@ -209,6 +225,29 @@ class CachedCall:
         for k, (position, offset) in known.out_views.items():
             results[k] = _part(inputs.arrays[position], offset, outputs[k].shape, known.out_kinds[k])
         return known.rebuild(results)
+
+    def _run_recorded(self, compiled: Compiled, inputs: Inputs) -> Any:
+        """The results of a call that gradients flow through, noted on the tape; None if they flow through none."""
+        known, session = compiled.trace, compiled.session
+        wrt = tuple([k for k, x in enumerate(inputs.arrays) if tracked(x)])
+        if not wrt:
+            return None
+        heads = compiled.computation.differentiable(wrt)
+        if not heads:
+            return None
+        forward = compiled.computation.forward(wrt, heads)
+        outputs, updates = forward.run(inputs.elements)
+        node_inputs = [Saved.of(x) for x in inputs.arrays] + [Saved.of(x) for x in inputs.elements[len(inputs.arrays) :]]
+        for k, new in zip(session.written, updates, strict=True):
+            overwrite(inputs.arrays[k], new)
+        results = []
+        for x, kind in zip(outputs[: forward.count], known.out_kinds, strict=True):
+            result = NDArray._wrap(x)
+            if compiled.device is not None:
+                result._storage = Storage(compiled.device)
+            results.append(as_np(result) if kind else result)
+        note_block(known.name, compiled.computation, forward, wrt, heads, inputs.arrays, node_inputs, results, outputs)
+        return forms.rebuild(known.out_form, results)
 
     def _goes_native(self, compiled: Compiled) -> bool:
         """Whether calls with this signature can go directly to native code without a change of meaning."""

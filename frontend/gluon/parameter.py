@@ -13,6 +13,7 @@ from gluonjit.gluon.parameter_dict import ParameterDict
 from gluonjit.gluon.released import Releasable
 from gluonjit.gluon.utils import shape_is_known
 from gluonjit.language.kinds import as_np
+from gluonjit.ndarray.variable import Variable
 from gluonjit.training import initializers
 from gluonjit.util import is_np_array
 
@@ -96,8 +97,6 @@ class Parameter(Releasable):
         """The array on the first context."""
         self._replicas: list[ndarray.NDArray] = []
         """The arrays on the other contexts."""
-        self._grads: list[ndarray.NDArray] | None = None
-        """The gradient buffer of each context, allocated on first use."""
         self._ctx_list: list[context.Context] | None = None
         self._deferred_init: tuple[Any, ...] = ()
         """() or the postponed (init, contexts, default_init, value given to `set_data` or None)."""
@@ -113,6 +112,10 @@ class Parameter(Releasable):
         data = self._data
         return {**self.__dict__, "_data": data, "_var": None, "_origin": None}  # the variable is created on demand
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._attach()
+
     # The array
 
     @property
@@ -124,8 +127,8 @@ class Parameter(Releasable):
         if req not in ("write", "add", "null"):
             raise AssertionError(f"grad_req must be one of 'write', 'add', or 'null', but got '{req}'")
         self._grad_req = req if self._differentiable else "null"
-        if self._grad_req == "null":
-            self._grads = None
+        if self.__dict__.get("_data") is not None:
+            self._attach()
 
     @property
     def dtype(self) -> Any:
@@ -215,11 +218,17 @@ class Parameter(Releasable):
         """Replaces the parameter's arrays."""
         self._restore(overwritten=True)
         before = [self._data, *self._replicas]
-        self._data, self._replicas, self._grads = data, list(replicas), None
+        self._data, self._replicas = data, list(replicas)
+        self._attach()
         self._plain = data is not None and not self._computes_data and self._ctx_list == [_CPU]
         for old in before:
             if old is not None:
                 old._wrote()  # compiled code watches the storage that it was given, and now reads the parameter again
+
+    def _attach(self) -> None:
+        """Asks for gradients by the arrays, as `grad_req` says."""
+        for x in self._arrays() if self._data is not None else ():
+            x._grad_state = Variable(self._grad_req or "null", x._maker_of_zeros())
 
     def set_data(self, data: Any) -> None:
         """Overwrites the value, in place; `data` (an NDArray, ndarray or nested list) is cast to the dtype.
@@ -340,13 +349,11 @@ class Parameter(Releasable):
         return self._arrays()
 
     def grad(self, ctx: context.Context | None = None) -> ndarray.NDArray:
-        """The gradient buffer on `ctx`, as for `data`; it is zero until a backward pass has written to it."""
+        """The gradient on `ctx`, as for `data`; zeros until a backward pass has written to it."""
         if self._data is not None and self._grad_req == "null":
             raise RuntimeError(f"Cannot get gradient array for Parameter '{self.name}' because grad_req='null'")
         arrays = self._arrays()
-        if self._grads is None:
-            self._grads = [ndarray.zeros(self.shape, x.context, self.dtype) for x in arrays]
-        return self._grads[0 if ctx is None and len(arrays) == 1 else self._context_index(ctx)]
+        return arrays[0 if ctx is None and len(arrays) == 1 else self._context_index(ctx)].grad
 
     def list_grad(self) -> list[ndarray.NDArray]:
         """The gradient buffer of each context."""
@@ -354,8 +361,9 @@ class Parameter(Releasable):
 
     def zero_grad(self) -> None:
         """Sets the gradient buffers to zero, if they are allocated."""
-        for grad in self._grads or ():
-            grad[:] = 0
+        for x in self._arrays() if self._data is not None else ():
+            if x._grad_state.has_grad:
+                x.grad[:] = 0
 
     def list_ctx(self) -> list[context.Context]:
         """The contexts given to `initialize`."""

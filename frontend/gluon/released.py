@@ -66,7 +66,7 @@ class Releasable:
         """
         with _releasing:
             data: Any = self.__dict__["_data"]
-            if data is None or self._origin is None or data._grad_state is not None:
+            if data is None or self._origin is None or data._grad_state.has_grad:
                 return 0
             origin, version = self._origin
             storage = data.storage()
@@ -97,3 +97,4 @@ class Releasable:
             data._storage = self._released  # code compiled from it stays valid until it is written to
             self.__dict__["_data"] = as_np(data) if self._of_numpy else data
             self._origin = self._released = None
+            self._attach()

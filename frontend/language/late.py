@@ -49,3 +49,14 @@ cached_op_class = Late("execution.cached_op")
 bind = Late("execution.executor")
 simple_bind = Late("execution.executor")
 """`Symbol.bind` and `Symbol.simple_bind`."""
+
+record_operator = Late("execution.tape")
+"""`(op, attrs, inputs, results, key)`: notes on the tape that an operator made `results`."""
+record_method = Late("execution.recorded_methods")
+"""`(method, x, args, kwargs)`: calls a method of an array that gradients flow to, and notes it on the tape."""
+record_assignment = Late("execution.recorded_methods")
+"""`(assign, x, key, value)`: `x[key] = value` while recording."""
+refuse_write = Late("execution.tape")
+"""`(x)`: an error if recording is on and gradients flow to this array."""
+backward = Late("execution.tape")
+"""`(heads, head_grads, retain_graph, train_mode)`."""

@@ -1,8 +1,4 @@
-"""This thread's modes: whether operators such as Dropout are in training mode, and whether gradients are recorded.
-
-Recording only sets what `is_recording` returns: gradients are not implemented yet, and asking for one raises
-MXNetError.
-"""
+"""This thread's modes: whether operators such as Dropout are in training mode, and whether gradients are recorded."""
 
 from __future__ import annotations
 
@@ -50,7 +46,10 @@ def set_training(train_mode: bool) -> bool:
 
 def set_recording(is_recording: bool) -> bool:
     """Sets the recording mode and returns the previous one."""
-    before, modes.recording = modes.recording, bool(is_recording)
+    before = modes.recording
+    if before != bool(is_recording):
+        modes.recording = bool(is_recording)
+        mode.change(1 if is_recording else -1)
     return before
 
 
@@ -65,12 +64,13 @@ class Scope:
         self._before.append((modes.recording, modes.training))
         recording, training = self._inside
         if recording is not None:
-            modes.recording = bool(recording)
+            set_recording(recording)
         if training is not None:
             set_training(training)
 
     def __exit__(self, *exception: Any) -> None:
-        modes.recording, training = self._before.pop()
+        recording, training = self._before.pop()
+        set_recording(recording)
         set_training(training)
 
 
@@ -93,7 +93,4 @@ def predict_mode() -> Scope:
 
 
 def no_gradients(what: str) -> NoReturn:
-    raise MXNetError(
-        f"{what}: gradients are not available yet, gluonjit runs models forward only; "
-        "autograd.record() and train_mode() do switch Dropout and BatchNorm to training"
-    )
+    raise MXNetError(f"{what}: not available yet in gluonjit")

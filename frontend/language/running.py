@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, NoReturn, Protocol
 
+from gluonjit.language import late
 from gluonjit.runtime import mode
 
 
@@ -96,13 +97,18 @@ def tracing(trace: Tracer) -> Iterator[None]:
 
 
 def recorded(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates an NDArray method: while a trace runs, the array is captured and the call is recorded."""
+    """Decorates an NDArray method: while a trace runs, the array is captured and the call is recorded.
+
+    Outside of traces, calls on an array that gradients flow to are noted on the tape.
+    """
     name = method.__name__
 
     @wraps(method)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         trace = running.trace
         if trace is None:
+            if self._grad_state is not None:
+                return late.record_method(method, self, args, kwargs)
             return method(self, *args, **kwargs)
         return getattr(trace.capture(self), name)(*args, **kwargs)
 

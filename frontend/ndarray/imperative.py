@@ -6,6 +6,7 @@ attributes alone is computed once (`_Call`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,12 +15,13 @@ import numpy as np
 from gluonjit.base import MXNetError
 from gluonjit.context import Context, placed
 from gluonjit.ir.types import IRError, type_of
+from gluonjit.language import late, rng
 from gluonjit.language.modes import modes
 from gluonjit.language.running import running
 from gluonjit.language.source import quote, user_loc
 from gluonjit.ndarray.ndarray import EAGER, NDArray
 from gluonjit.operators.registry import UNFORESEEN, Operator, OperatorError, cache_key, unforeseen
-from gluonjit.runtime.eager import quiet
+from gluonjit.runtime.eager import Eager, quiet
 from gluonjit.runtime.storage import Storage
 
 # Bits of ndarray.flags.num: C-contiguous, owns its data, writeable. A result with all three that is not an operand is
@@ -86,9 +88,20 @@ def invoke(
         arrays = [x._array for x in inputs]
     if len(arrays) != call.arity:
         op.check_arity(len(arrays), call.attrs)
+    emitter, key, tracked = EAGER[modes.training], None, False
+    if modes.recording:
+        for x in inputs:
+            if x._grad_state is not None:
+                tracked = True
+                break
+        if tracked and op.streams is not None:
+            emitter, key = _drawing(op, call.attrs)
+        if out is not None:
+            for x in [out] if isinstance(out, NDArray) else out:
+                late.refuse_write(x)
     try:
         with quiet():
-            results = op.expand(EAGER[modes.training], *arrays, **call.attrs)
+            results = op.expand(emitter, *arrays, **call.attrs)
     except (MXNetError, IRError) as e:
         raise _located(op, arrays, e) from None
     except IndexError:  # about the values of an index, as in compiled code
@@ -103,7 +116,10 @@ def invoke(
     else:
         results = [results]
     if out is not None:
-        return _write(op, results, out)
+        _write(op, results, out)
+        if tracked:
+            late.record_operator(op, call.attrs, inputs, out, key)
+        return out
     context = call.context
     if arrays:
         storage = inputs[0]._storage
@@ -130,7 +146,17 @@ def invoke(
         if context is not None:
             x._storage = Storage(context)
         wrapped.append(x)
+    if tracked:
+        late.record_operator(op, call.attrs, inputs, wrapped, key)
     return wrapped[0] if len(wrapped) == 1 else wrapped
+
+
+def _drawing(op: Operator, attrs: dict[str, Any]) -> tuple[Eager, np.ndarray]:
+    """An emitter that draws on a key of its own, from which the operator's gradient draws the same numbers again."""
+    assert op.streams is not None
+    key = rng.reserve(op.streams(attrs, modes.training))
+    streams = itertools.count()
+    return Eager(modes.training, lambda: key + np.array((0, next(streams)), np.int64)), key
 
 
 def _located(op: Operator, arrays: Sequence[np.ndarray], error: Exception) -> Exception:
@@ -151,8 +177,8 @@ def _own(result: Any, others: list[np.ndarray]) -> np.ndarray:
     return array
 
 
-def _write(op: Operator, results: list[np.ndarray], out: Any) -> Any:
-    """Writes the results to `out`, an NDArray or one per result, of the same shapes and types. Returns `out`."""
+def _write(op: Operator, results: list[np.ndarray], out: Any) -> None:
+    """Writes the results to `out`, an NDArray or one per result, of the same shapes and types."""
     targets = [out] if isinstance(out, NDArray) else list(out)
     if len(targets) != len(results):
         raise MXNetError(f"Operator {op.name} has {len(results)} outputs, but out= gives {len(targets)}")
@@ -168,4 +194,3 @@ def _write(op: Operator, results: list[np.ndarray], out: Any) -> Any:
     for target, result in zip(targets, results):
         target._array[...] = result
         target._wrote()
-    return out

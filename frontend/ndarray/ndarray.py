@@ -18,13 +18,14 @@ import numpy as np
 from gluonjit.base import MXNetError, numeric_types
 from gluonjit.context import Context, cpu, placed
 from gluonjit.ir.types import DTYPES, IRError, dtype
+from gluonjit.language import late, rng
 from gluonjit.language import mxnet_names as _mxnet_names
-from gluonjit.language import rng
 from gluonjit.language.array import Array, add_methods
 from gluonjit.language.kinds import as_np
-from gluonjit.language.modes import no_gradients
+from gluonjit.language.modes import modes
 from gluonjit.language.running import recorded, running
 from gluonjit.ndarray import index_keys
+from gluonjit.ndarray.variable import Variable
 from gluonjit.operators import support
 from gluonjit.operators.shape import decode_shape
 from gluonjit.runtime import forks
@@ -46,7 +47,7 @@ class NDArray(Array):
     """A multidimensional array of one element type, made by `nd.array`, `nd.zeros`, … and by operators.
 
     `_array` holds the elements. `_storage` is the identity of that memory, shared with all views; it is made on first
-    use (`storage`). `_grad_state` is reserved for gradients, which are not implemented yet.
+    use (`storage`). `_grad_state` is None, or says what `backward` has to know (`execution/tape.py`).
     """
 
     __slots__ = ("__weakref__", "_array", "_grad_state", "_storage")
@@ -87,6 +88,11 @@ class NDArray(Array):
         x._storage = None
         x._grad_state = None
         return x
+
+    @staticmethod
+    def _wrap_alike(array: np.ndarray) -> NDArray:
+        """`_wrap` for the class of `self`."""
+        return NDArray._wrap(array)
 
     def _view(self, array: np.ndarray) -> NDArray:
         """An NDArray on `array`, which is a view of this one's memory."""
@@ -282,9 +288,8 @@ class NDArray(Array):
 
     # Indexing.
 
+    @recorded
     def __getitem__(self, key: Any) -> NDArray:
-        if running.trace is not None:
-            return running.trace.capture(self)[key]
         array = self._array
         shape = array.shape
         if isinstance(key, index_keys.integer_types):
@@ -333,7 +338,12 @@ class NDArray(Array):
     def __setitem__(self, key: Any, value: Any) -> None:
         if running.trace is not None:
             running.trace.capture(self)[key] = value
-            return
+        elif modes.recording:
+            late.record_assignment(type(self)._assign, self, key, value)
+        else:
+            self._assign(key, value)
+
+    def _assign(self, key: Any, value: Any) -> None:
         array = self._array
         if array.ndim == 0:
             _check_scalar_key(key)
@@ -466,14 +476,52 @@ class NDArray(Array):
     # Gradients.
 
     def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
-        no_gradients("attach_grad")
+        """Asks for gradients by this array: `backward` writes them to `grad`, a new array of zeros.
+
+        `grad_req`: `write` replaces the gradient at each `backward`, `add` adds to it, `null` asks for none. An array
+        that was computed is cut off from what it was computed from.
+        """
+        if stype not in (None, "default"):
+            raise MXNetError(f"storage type {stype!r} is not supported: gradients are dense ('default')")
+        self._grad_state = Variable(grad_req, self._maker_of_zeros())
+
+    def _maker_of_zeros(self) -> Any:
+        """A function that makes an array of zeros like this one, and does not keep this one alive."""
+        shape, dtype, device, wrap = self.shape, self._array.dtype, self._device, self._wrap_alike
+
+        def make() -> NDArray:
+            grad = wrap(np.zeros(shape, dtype))
+            if device is not None:
+                grad._storage = Storage(device)
+            return grad
+
+        return make
 
     @property
-    def grad(self) -> None:
-        return None
+    def grad(self) -> NDArray | None:
+        """The array that `backward` writes this one's gradient to; None without `attach_grad`."""
+        return getattr(self._grad_state, "grad", None)
+
+    @property
+    def _fresh_grad(self) -> bool:
+        """Whether `backward` has written the gradient since this was last set to False."""
+        return bool(getattr(self._grad_state, "fresh", False))
+
+    @_fresh_grad.setter
+    def _fresh_grad(self, value: bool) -> None:
+        if self._grad_state.__class__ is Variable:
+            self._grad_state.fresh = bool(value)
+
+    def drop_grad(self) -> None:
+        """Undoes `attach_grad`."""
+        self._grad_state = None
 
     def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
-        no_gradients("backward")
+        """Computes the gradients of this array by all arrays with `attach_grad` that it was computed from.
+
+        `out_grad` is the gradient of the final result by this array; None stands for ones.
+        """
+        late.backward([self], [out_grad], retain_graph, train_mode)
 
 
 add_methods(NDArray)

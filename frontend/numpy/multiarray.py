@@ -135,19 +135,15 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
     def __iter__(self) -> Any:
         return (self[k] for k in range(len(self)))
 
+    @recorded
     def __getitem__(self, key: Any) -> Any:
-        if running.trace is not None:
-            return running.trace.capture(self)[key]
         key = numpy_key(key)
         found = self._array[key if Ellipsis in _plain(key) else (*key, Ellipsis)]
         if np.may_share_memory(found, self._array) and found.flags.c_contiguous:
             return self._view(found)
         return self._copied(found)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        if running.trace is not None:
-            running.trace.capture(self)[key] = value
-            return
+    def _assign(self, key: Any, value: Any) -> None:
         if isinstance(value, NDArray):
             value = value._array
         value = convert(np.asarray(value), self._array.dtype)

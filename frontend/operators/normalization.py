@@ -102,7 +102,23 @@ def _batch_norm(
     return narrowed(b, y, dtype_of(data)), mean, inverse
 
 
+def _moving_statistics(b: Any, y: Sequence[Any], x: Sequence[Any], *, eps: float, momentum: float, **attrs: Any) -> Any:
+    """The moving mean and variance after a batch, of which `y` has the mean and 1 / sqrt(var + eps)."""
+    if attrs["use_global_stats"]:
+        return {}
+    *_, moving_mean, moving_var = x
+    mean, inverse = y[1:3]
+    dtype = dtype_of(mean)
+    var = b.sub(b.div(b.constant(1, dtype), b.mul(inverse, inverse)), b.constant(eps, dtype))
+    old, new = b.constant(momentum, dtype), b.constant(1 - momentum, dtype)
+    return {
+        len(x) - 2: b.add(b.mul(moving_mean, old), b.mul(mean, new)),
+        len(x) - 1: b.add(b.mul(moving_var, old), b.mul(var, new)),
+    }
+
+
 BATCH_NORM: dict[str, Any] = {
+    "late": _moving_statistics,
     "inputs": _BATCH_NORM_INPUTS,
     "aux": ("moving_mean", "moving_var"),
     "outputs": lambda attrs: _STATISTICS,

@@ -22,6 +22,7 @@ from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph
 from gluonjit.ir.opdef import REQUIRED
 from gluonjit.ir.types import IRError, TensorType
+from gluonjit.operators import gradients
 from gluonjit.operators.attributes import Attr, OutOfRange
 from gluonjit.operators.expansions import expansion
 
@@ -50,6 +51,9 @@ class Operator(opdef.OpDef):
     * `initializers`: by input, the `__init__` that composing gives to a variable there that has none.
     * `streams(attrs, training)`: how many `random_bits` the expansion draws; 0 for nearly all.
     * `expand(b, *inputs, **attrs)`: into primitives.
+    * `gradient(b, g, y, x, **attrs)`: for operators whose gradient is not that of their expansion; see `gradients.py`.
+    * `late(b, y, x, **attrs)`: the inputs that get a new value when the gradient is computed, by number. `y` are the
+      results that the expansion computes, `x` the inputs.
     """
 
     name: str
@@ -73,6 +77,8 @@ class Operator(opdef.OpDef):
     """The inputs that it overwrites: maps the number of each to the number of the (hidden) result that it receives."""
     host: str = ""
     """Why compiled code has to call Python for it, when it has to."""
+    gradient: Callable[..., Sequence[Any]] | None = None
+    late: Callable[..., Mapping[int, Any]] | None = None
     aliases: tuple[str, ...] = ()
     level: str = "operator"
     _parsed: dict[Any, dict[str, Any]] = field(default_factory=dict, repr=False)
@@ -179,6 +185,9 @@ class Operator(opdef.OpDef):
         except TypeError:  # an attribute that cannot be hashed
             return make()
         return expansion(key, make)
+
+    def with_gradient(self, types: Sequence[TensorType], attrs: Mapping[str, Any], training: bool = False) -> Any:
+        return gradients.with_gradient(self, types, attrs, training)
 
     def expand_into(self, b: Any, operands: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Runs the expansion over emitter `b` on parsed attributes; always a tuple of all results it computes."""

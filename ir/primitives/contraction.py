@@ -108,6 +108,30 @@ def _element(s: Any, i: Index, a: Any, b: Any, contract: AxisPair, batch: AxisPa
     return total if wide is dtype else s.cast(total, dtype)
 
 
+def _vjp(b: Any, g: Any, y: Any, x: Any, w: Any, contract: AxisPair, batch: AxisPair) -> tuple[Any, Any]:
+    """Each operand's cotangent is the product of g with the other operand, summed over the latter's own axes."""
+    batches = len(batch[0])
+    free = [free_axes(len(v.shape), contract[side], batch[side]) for side, v in enumerate((x, w))]
+    lead = tuple(range(batches))
+    g_free = (
+        tuple(range(batches, batches + len(free[0]))),
+        tuple(range(batches + len(free[0]), batches + len(free[0]) + len(free[1]))),
+    )
+
+    def cotangent(side: int) -> Any:
+        other = 1 - side
+        operand = (x, w)[other]
+        product = b.dot_general(
+            g, operand, contract=(g_free[other], tuple(free[other])), batch=(lead, tuple(batch[other]))
+        )
+        # Its axes: the batch, this operand's own, then the contracted ones in the order of the other operand's axes.
+        partner = dict(zip(contract[other], contract[side], strict=True))
+        order = (*batch[side], *free[side], *(partner[k] for k in sorted(contract[other])))
+        return b.transpose(product, perm=tuple(order.index(k) for k in range(len(order))))
+
+    return cotangent(0), cotangent(1)
+
+
 primitive(
     "dot_general",
     infer=_infer,
@@ -115,5 +139,6 @@ primitive(
     element=_element,
     attrs={"contract": REQUIRED, "batch": ((), ())},
     accumulates="contraction",
+    vjp=_vjp,
     doc="sum over the axes paired by contract; result axes are the batch pairs, then a's other axes, then b's",
 )

@@ -26,7 +26,7 @@ from gluonjit.ir.primitives.checks import NUMERIC, check_kind, check_same_dtype,
 from gluonjit.ir.primitives.convolution_eval import evaluate
 from gluonjit.ir.primitives.movement import both
 from gluonjit.ir.primitives.reduction import accumulator
-from gluonjit.ir.types import IRError, TensorType
+from gluonjit.ir.types import IRError, TensorType, dtype_of
 
 Index = Any
 
@@ -176,6 +176,116 @@ def _eval(x: Any, w: Any, layout: Sequence[str], blank_low: Any, blank_high: Any
     return evaluate(x, w, axes, **attrs)
 
 
+# gradients ------------------------------------------------------------------------------------------------------------
+
+
+def _dilated(n: int, by: int) -> int:
+    return (n - 1) * by + 1 if n else 0
+
+
+def _swapped(letters: str, first: str, second: str) -> str:
+    return letters.translate(str.maketrans(first + second, second + first))
+
+
+def _vjp(
+    b: Any,
+    g: Any,
+    y: Any,
+    x: Any,
+    w: Any,
+    stride: Sequence[int],
+    low: Sequence[int],
+    high: Sequence[int],
+    dilation: Sequence[int],
+    input_dilation: Sequence[int],
+    groups: int,
+    layout: tuple[str, str, str],
+    blank_low: Any,
+    blank_high: Any,
+) -> tuple[Any, Any]:
+    """Both cotangents are correlations again; with q = r * stride + k * dilation - low, an input position dilated,
+
+    dx[q / input_dilation] = sum of g[r] w[k] over r, k: g dilated by `stride`, with the taps in reverse order;
+    dw[k]                  = sum of g[r] x[q / input_dilation] over r: `stride` and `dilation` change places.
+
+    Zeros that are written out as padding (`blank_low`, `blank_high`) get a cotangent, too; what pads drops it.
+    """
+    axes = Layout.parse(layout)
+    spatial = range(len(axes.input) - 2)
+    size = [x.shape[axes.input[k + 2]] for k in spatial]
+    taps = [w.shape[axes.weight[k + 2]] for k in spatial]
+    count = [g.shape[axes.result[k + 2]] for k in spatial]
+    if 0 in g.shape or 0 in x.shape:  # empty sums
+        return tuple(b.broadcast(b.constant(0, dtype_of(g)), shape=v.shape) for v in (x, w))  # type: ignore[return-value]
+
+    reach = [(n - 1) * by for n, by in zip(taps, dilation, strict=True)]
+    low_x = [r - a for r, a in zip(reach, low, strict=True)]
+    high_x = [
+        _dilated(n, inner) + r - a - _dilated(m, s)
+        for n, inner, r, a, m, s in zip(size, input_dilation, reach, low_x, count, stride, strict=True)
+    ]
+    flipped = b.reverse(w, axes=tuple(axis for axis, n in zip(axes.weight[2:], taps, strict=True) if n > 1))
+    letters = _swapped(layout[1], "O", "I")
+    if groups > 1:
+        flipped, letters = _per_group(b, flipped, axes.weight, groups), "OI" + "".join(map(str, spatial))
+    dx = b.conv(
+        g,
+        flipped,
+        stride=tuple(input_dilation),
+        low=tuple(low_x),
+        high=tuple(high_x),
+        dilation=tuple(dilation),
+        input_dilation=tuple(stride),
+        groups=groups,
+        layout=(layout[2], letters, layout[0]),
+    )
+
+    high_w = [
+        r + (m - 1) * s + 1 - a - _dilated(n, inner)
+        for r, m, s, a, n, inner in zip(reach, count, stride, low, size, input_dilation, strict=True)
+    ]
+    window: dict[str, Any] = {
+        "stride": tuple(dilation),
+        "low": tuple(low),
+        "high": tuple(high_w),
+        "dilation": tuple(stride),
+        "input_dilation": tuple(input_dilation),
+    }
+    if groups == 1:
+        # The batch is summed over: it takes the place of channels; channels that of the batch.
+        letters_w = (
+            _swapped(layout[0], "N", "C"),
+            layout[2].translate(str.maketrans("NC", "IO")),
+            layout[1].translate(str.maketrans("IO", "NC")),
+        )
+        return dx, b.conv(x, g, **window, layout=letters_w)
+    return dx, _grouped_weight(b, x, g, w, axes, groups, window)
+
+
+def _per_group(b: Any, w: Any, axes: Sequence[int], groups: int) -> Any:
+    """The weight (O, I, taps…) with inputs and filters swapped within each group: (groups * I, O / groups, taps…)."""
+    filters, depth, *taps = (w.shape[k] for k in axes)
+    apart = b.reshape(b.transpose(w, perm=tuple(axes)), shape=(groups, filters // groups, depth, *taps))
+    swapped = b.transpose(apart, perm=(0, 2, 1, *range(3, 3 + len(taps))))
+    return b.reshape(swapped, shape=(groups * depth, filters // groups, *taps))
+
+
+def _grouped_weight(b: Any, x: Any, g: Any, w: Any, axes: Layout, groups: int, window: dict[str, Any]) -> Any:
+    """The weight's cotangent by one correlation in which every group has the batch as channels."""
+    spatial = "".join(str(k) for k in range(len(axes.input) - 2))
+    batch, channels, *size = (x.shape[k] for k in axes.input)
+    _, filters, *count = (g.shape[k] for k in axes.result)
+    depth, each = channels // groups, filters // groups
+    rest = tuple(range(3, 3 + len(size)))
+    x = b.reshape(b.transpose(x, perm=axes.input), shape=(batch, groups, depth, *size))
+    x = b.reshape(b.transpose(x, perm=(2, 1, 0, *rest)), shape=(depth, groups * batch, *size))
+    g = b.reshape(b.transpose(g, perm=axes.result), shape=(batch, groups, each, *count))
+    g = b.reshape(b.transpose(g, perm=(1, 2, 0, *rest)), shape=(filters, batch, *count))
+    dw = b.conv(x, g, **window, groups=groups, layout=("NC" + spatial, "OI" + spatial, "CN" + spatial))
+    inverse = sorted(range(len(axes.weight)), key=lambda k: axes.weight[k])
+    return b.transpose(dw, perm=tuple(inverse))  # dw is (filters, depth, taps…)
+
+
 primitive(
     "conv",
     infer=_infer,
@@ -193,5 +303,6 @@ primitive(
         "blank_high": None,
     },
     accumulates="contraction",
+    vjp=_vjp,
     doc="correlation; low and high pad each spatial axis (negative: crop); letters of layout: N C, O I, digits",
 )

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.opdef import REQUIRED, primitive
-from gluonjit.ir.primitives import special
+from gluonjit.ir.opdef import NO_GRADIENT, REQUIRED, primitive
+from gluonjit.ir.primitives import derivatives, special
 from gluonjit.ir.primitives.checks import (
     ANY,
     FLOAT,
@@ -150,7 +150,8 @@ def _unary(
         return getattr(s, name)(x(i))
 
     traits: dict[str, Any] = {"elementwise": True, "predicate": predicate, "instructions": instructions}
-    primitive(name, infer=infer, eval=evaluate, element=element, doc=doc, **traits)
+    vjp = derivatives.RULES.get(name, NO_GRADIENT)
+    primitive(name, infer=infer, eval=evaluate, element=element, vjp=vjp, doc=doc, **traits)
 
 
 def _binary(
@@ -166,7 +167,8 @@ def _binary(
         return getattr(s, name)(a(i), b(i))
 
     traits |= {"elementwise": True, "predicate": predicate}
-    primitive(name, infer=infer, eval=_two(ufunc), element=element, doc=doc, **traits)
+    vjp = derivatives.RULES.get(name, NO_GRADIENT)
+    primitive(name, infer=infer, eval=_two(ufunc), element=element, vjp=vjp, doc=doc, **traits)
 
 
 _unary("neg", _one(np.negative), "-x; integers wrap", NUMERIC)
@@ -290,6 +292,7 @@ primitive(
     eval=_eval_select,
     element=lambda s, i, cond, a, b: s.select(cond(i), a(i), b(i)),
     elementwise=True,
+    vjp=derivatives.select,
     doc="a where cond, else b",
 )
 primitive(
@@ -299,5 +302,6 @@ primitive(
     element=lambda s, i, x, dtype: s.cast(x(i), as_dtype(dtype)),
     attrs={"dtype": REQUIRED},
     elementwise=True,
+    vjp=derivatives.cast,
     doc="x in another type: float to integer truncates and saturates (NaN is 0), to bool is x != 0, integers wrap",
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import INTEGER, NUMERIC, check_axis, check_choice, check_kind, check_same_dtype
-from gluonjit.ir.types import I64, IRError, TensorType, type_of
+from gluonjit.ir.types import I64, IRError, TensorType, dtype_of, type_of
 
 Index = Any
 
@@ -142,6 +143,59 @@ def _eval_sort(x: np.ndarray, axis: int, descending: bool) -> tuple[np.ndarray, 
     return np.take_along_axis(x, order, axis), order
 
 
+# gradients ------------------------------------------------------------------------------------------------------------
+
+
+def _zeros(b: Any, like: Any) -> Any:
+    return b.broadcast(b.constant(0, dtype_of(like)), shape=like.shape)
+
+
+def _clipped_tuples(b: Any, idx: Any, sizes: Sequence[int]) -> Any:
+    """idx[:, j…] as i64, clipped to axes of these sizes."""
+    wide = b.cast(idx, dtype=I64)
+    shape = (len(sizes), *(1,) * (len(idx.shape) - 1))
+    last = b.constant(np.array(sizes, np.int64).reshape(shape) - 1, I64)
+    return b.maximum(b.minimum(wide, last), b.constant(0, I64))
+
+
+def _vjp_gather(b: Any, g: Any, y: Any, x: Any, idx: Any, axis: int, mode: str) -> tuple[Any, None]:
+    n, points = x.shape[axis], len(idx.shape)
+    rows = b.reshape(idx, shape=(1, *idx.shape))
+    if mode == "wrap":
+        at = b.mod(b.cast(rows, dtype=I64), b.constant(max(n, 1), I64))
+    else:
+        at = _clipped_tuples(b, rows, (n,))
+    # scatter_add indexes first axes: bring those of `idx`, and the axis of x, to the front, and go back afterwards.
+    rank = len(g.shape)
+    moved = (*range(axis, axis + points), *range(axis), *range(axis + points, rank))
+    perm = (axis, *(k for k in range(len(x.shape)) if k != axis))
+    target = _zeros(b, b.transpose(x, perm=perm))
+    total = b.scatter_add(target, at, b.transpose(g, perm=moved))
+    return b.transpose(total, perm=tuple(sorted(range(len(perm)), key=lambda k: perm[k]))), None
+
+
+def _vjp_gather_nd(b: Any, g: Any, y: Any, x: Any, idx: Any) -> tuple[Any, None]:
+    return b.scatter_add(_zeros(b, x), _clipped_tuples(b, idx, x.shape[: idx.shape[0]]), g), None
+
+
+def _vjp_scatter_add(b: Any, g: Any, y: Any, x: Any, idx: Any, u: Any) -> tuple[Any, None, Any]:
+    depth = idx.shape[0]
+    if 0 in x.shape[:depth]:  # nothing was added
+        return g, None, _zeros(b, u)
+    inside = b.eq(_clipped_tuples(b, idx, x.shape[:depth]), b.cast(idx, dtype=I64))
+    kept = b.reduce(inside, op="all", axes=(0,))
+    rest = len(u.shape) - len(kept.shape)
+    return g, None, b.select(b.reshape(kept, shape=(*kept.shape, *(1,) * rest)), b.gather_nd(g, idx), _zeros(b, u))
+
+
+def _vjp_sort(b: Any, g: Any, y: Any, x: Any, axis: int, descending: bool) -> Any:
+    values, order = g[0], y[1]
+    if values is None:
+        return None
+    places = [order if k == axis else b.iota(shape=x.shape, axis=k, dtype=I64) for k in range(len(x.shape))]
+    return b.scatter_add(_zeros(b, x), b.concat(*(b.reshape(p, shape=(1, *x.shape)) for p in places), axis=0), values)
+
+
 primitive(
     "gather",
     infer=_infer_gather,
@@ -149,6 +203,7 @@ primitive(
     element=_element_gather,
     attrs={"axis": REQUIRED, "mode": "clip"},
     moves="lookup",
+    vjp=_vjp_gather,
     doc="x[..., idx, ...] along one axis; indices out of range go to the nearest end or wrap around",
 )
 primitive(
@@ -157,12 +212,14 @@ primitive(
     eval=_eval_gather_nd,
     element=_element_gather_nd,
     moves="lookup",
+    vjp=_vjp_gather_nd,
     doc="idx[:, j...] indexes the first axes of x; indices out of range go to the nearest end",
 )
 primitive(
     "scatter_add",
     infer=_infer_scatter_add,
     eval=_eval_scatter_add,
+    vjp=_vjp_scatter_add,
     doc="x with u added at idx, in row-major order of idx, each sum rounded; tuples out of range are dropped",
 )
 primitive(
@@ -170,5 +227,6 @@ primitive(
     infer=_infer_sort,
     eval=_eval_sort,
     attrs={"axis": REQUIRED, "descending": False},
+    vjp=_vjp_sort,
     doc="values in order along an axis, and where each came from; equals keep their order, NaN is the largest",
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.opdef import REQUIRED, primitive
+from gluonjit.ir.opdef import NO_GRADIENT, REQUIRED, primitive
 from gluonjit.ir.primitives.checks import INTEGER, check_kind, ints
 from gluonjit.ir.types import IRError, TensorType, type_of
 
@@ -93,5 +93,6 @@ primitive(
     attrs={"sizes": REQUIRED, "negative": True, "error": "IndexError"},
     pure=False,
     level="host",
+    vjp=NO_GRADIENT,
     doc="indices idx[axis, ...] counted from 0; an error if one is out of bounds, or, unless `negative`, below 0",
 )

@@ -13,7 +13,7 @@ import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import check_axes, check_axis, check_same_dtype, ints
-from gluonjit.ir.types import IRError, TensorType
+from gluonjit.ir.types import IRError, TensorType, dtype_of
 
 Index = Any  # a tuple of index expressions
 
@@ -287,6 +287,48 @@ def _element_update_slice(s: Any, i: Index, x: Any, u: Any, start: Any, step: An
     return s.guarded(inside, lambda: u(tuple(index)), x(i))
 
 
+# gradients ------------------------------------------------------------------------------------------------------------
+
+
+def _vjp_broadcast(b: Any, g: Any, y: Any, x: Any, shape: Sequence[int], dims: Sequence[int] | None) -> Any:
+    axes = broadcast_dims(len(x.shape), shape, dims)
+    stretched = {d for n, d in zip(x.shape, axes, strict=True) if n != shape[d]}
+    summed = tuple(d for d in range(len(shape)) if d in stretched or d not in axes)
+    total = b.reduce(g, op="sum", axes=summed) if summed else g
+    return b.reshape(total, shape=x.shape) if total.shape != x.shape else total
+
+
+def _vjp_slice(b: Any, g: Any, y: Any, x: Any, start: Any, size: Any, step: Any) -> Any:
+    by = step or (1,) * len(start)
+    used = [first + ((n - 1) * k + 1 if n else 0) for first, n, k in zip(start, size, by, strict=True)]
+    high = tuple(n - last for n, last in zip(x.shape, used, strict=True))
+    zero = b.constant(0, dtype_of(g))
+    return b.pad(g, zero, low=tuple(start), high=high, interior=tuple(k - 1 for k in by))
+
+
+def _vjp_pad(b: Any, g: Any, y: Any, x: Any, value: Any, low: Any, high: Any, interior: Any) -> tuple[Any, Any]:
+    step = tuple(k + 1 for k in interior) if interior else None
+    inner = b.slice(g, start=tuple(low), size=x.shape, step=step)
+    zeros = b.broadcast(b.constant(0, dtype_of(g)), shape=x.shape)
+    around = b.update_slice(g, zeros, start=tuple(low), step=step)
+    return inner, b.reduce(around, op="sum", axes=tuple(range(len(g.shape))))
+
+
+def _vjp_concat(b: Any, g: Any, y: Any, *xs: Any, axis: int) -> Any:
+    parts, first = [], 0
+    for x in xs:
+        start = tuple(first if k == axis else 0 for k in range(len(x.shape)))
+        parts.append(b.slice(g, start=start, size=x.shape))
+        first += x.shape[axis]
+    return tuple(parts)
+
+
+def _vjp_update_slice(b: Any, g: Any, y: Any, x: Any, u: Any, start: Any, step: Any) -> tuple[Any, Any]:
+    zeros = b.broadcast(b.constant(0, dtype_of(g)), shape=u.shape)
+    kept = b.update_slice(g, zeros, start=start, step=step)
+    return kept, b.slice(g, start=start, size=u.shape, step=step)
+
+
 primitive(
     "broadcast",
     infer=_infer_broadcast,
@@ -294,6 +336,7 @@ primitive(
     element=_element_broadcast,
     attrs={"shape": REQUIRED, "dims": None},
     moves="affine",
+    vjp=_vjp_broadcast,
     doc="operand axis k becomes result axis dims[k] (None: the trailing axes); axes of 1 stretch",
 )
 primitive(
@@ -303,6 +346,7 @@ primitive(
     element=_element_reshape,
     attrs={"shape": REQUIRED},
     moves="affine",
+    vjp=lambda b, g, y, x, shape: b.reshape(g, shape=x.shape),
     doc="the same elements, in row-major order, in another shape",
 )
 primitive(
@@ -312,6 +356,7 @@ primitive(
     element=_element_transpose,
     attrs={"perm": REQUIRED},
     moves="affine",
+    vjp=lambda b, g, y, x, perm: b.transpose(g, perm=tuple(sorted(range(len(perm)), key=lambda k: perm[k]))),
     doc="result axis k is operand axis perm[k]",
 )
 primitive(
@@ -321,6 +366,7 @@ primitive(
     element=_element_slice,
     attrs={"start": REQUIRED, "size": REQUIRED, "step": None},
     moves="affine",
+    vjp=_vjp_slice,
     doc="per axis: `size` elements from `start` on, `step` apart",
 )
 primitive(
@@ -330,6 +376,7 @@ primitive(
     element=_element_reverse,
     attrs={"axes": REQUIRED},
     moves="affine",
+    vjp=lambda b, g, y, x, axes: b.reverse(g, axes=axes),
     doc="the axes read backwards",
 )
 primitive(
@@ -339,6 +386,7 @@ primitive(
     element=_element_pad,
     attrs={"low": REQUIRED, "high": REQUIRED, "interior": None},
     moves="lookup",
+    vjp=_vjp_pad,
     doc="per axis: `low` and `high` copies of the value at the ends and `interior` ones between elements",
 )
 primitive(
@@ -348,6 +396,7 @@ primitive(
     element=_element_concat,
     attrs={"axis": REQUIRED},
     moves="lookup",
+    vjp=_vjp_concat,
     doc="the operands one after another along an axis",
 )
 primitive(
@@ -357,5 +406,6 @@ primitive(
     element=_element_update_slice,
     attrs={"start": REQUIRED, "step": None},
     moves="lookup",
+    vjp=_vjp_update_slice,
     doc="x with x[start : start + size(u) * step : step] replaced by u",
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.opdef import REQUIRED, primitive
+from gluonjit.ir.opdef import NO_GRADIENT, REQUIRED, primitive
 from gluonjit.ir.primitives.checks import ints
 from gluonjit.ir.types import I32, I64, IRError, TensorType
 from gluonjit.ir.types import dtype as as_dtype
@@ -118,6 +118,7 @@ primitive(
     attrs={"shape": REQUIRED, "dtype": REQUIRED, "stream": REQUIRED},
     pure=False,
     instructions=40.0,
+    vjp=NO_GRADIENT,
     doc=(
         "Philox4x32-10 words: counter words (low, high of key[1] + stream; low, high of the flat index), key words "
         "(low, high of key[0]); i32 is word 0, i64 is word 1 above word 0"

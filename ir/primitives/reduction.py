@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.opdef import REQUIRED, primitive
+from gluonjit.ir.opdef import NO_GRADIENT, REQUIRED, primitive
 from gluonjit.ir.primitives.checks import NUMERIC, check_axes, check_axis, check_bool, check_choice, check_kind
-from gluonjit.ir.types import F32, I64, DType, IRError, TensorType
+from gluonjit.ir.types import F32, I64, DType, IRError, TensorType, dtype_of
 
 Index = Any
 
@@ -146,6 +146,57 @@ def _eval_cumsum(x: np.ndarray, axis: int) -> np.ndarray:
     return np.add.accumulate(wide, axis, dtype=wide.dtype).astype(x.dtype, copy=False)
 
 
+def _vjp_reduce(b: Any, g: Any, y: Any, x: Any, op: str, axes: Sequence[int]) -> Any:
+    if op in ("any", "all"):
+        return None
+    kept = tuple(axis for axis in range(len(x.shape)) if axis not in axes)
+
+    def spread(value: Any) -> Any:
+        return b.broadcast(value, shape=x.shape, dims=kept)
+
+    if op == "sum":
+        return spread(g)
+    if op == "prod":
+        return b.mul(spread(g), _products_of_others(b, x, axes))
+    # Every maximum gets the whole cotangent, as in MXNet.
+    return b.select(b.eq(x, spread(y)), spread(g), b.constant(0, dtype_of(g)))
+
+
+def _products_of_others(b: Any, x: Any, axes: Sequence[int]) -> Any:
+    """The product of all other elements that `x` is multiplied with over `axes`: right at zeros, where y / x is not.
+
+    Prefix and suffix products in log2(n) steps of doubled distance (Hillis and Steele, "Data parallel algorithms",
+    CACM 1986).
+    """
+    kept = [axis for axis in range(len(x.shape)) if axis not in axes]
+    perm = (*kept, *sorted(axes))
+    n = math.prod(x.shape[axis] for axis in axes)
+    lead = tuple(x.shape[axis] for axis in kept)
+    if not n:
+        return x
+    rows = b.reshape(b.transpose(x, perm=perm), shape=(*lead, n))
+    one = b.constant(1, dtype_of(x))
+    none = (0,) * len(lead)
+
+    def shifted(row: Any, low: int, high: int) -> Any:
+        """The row moved by `low` to the right, or `high` to the left; ones come in."""
+        part = b.slice(row, start=(*none, high), size=(*lead, n - low - high))
+        return b.pad(part, one, low=(*none, low), high=(*none, high))
+
+    before, after = shifted(rows, 1, 0), shifted(rows, 0, 1)
+    distance = 1
+    while distance < n:
+        before = b.mul(before, shifted(before, distance, 0))
+        after = b.mul(after, shifted(after, 0, distance))
+        distance *= 2
+    others = b.reshape(b.mul(before, after), shape=tuple(x.shape[axis] for axis in perm))
+    return b.transpose(others, perm=tuple(sorted(range(len(perm)), key=lambda k: perm[k])))
+
+
+def _vjp_cumsum(b: Any, g: Any, y: Any, x: Any, axis: int) -> Any:
+    return b.reverse(b.cumsum(b.reverse(g, axes=(axis,)), axis=axis), axes=(axis,))
+
+
 primitive(
     "reduce",
     infer=_infer_reduce,
@@ -153,6 +204,7 @@ primitive(
     element=_element_reduce,
     attrs={"op": REQUIRED, "axes": REQUIRED},
     accumulates="reduction",
+    vjp=_vjp_reduce,
     doc="sum, prod, max, min, any or all over axes, which are dropped; max and min of NaN are NaN",
 )
 primitive(
@@ -162,6 +214,7 @@ primitive(
     element=_element_arg_reduce,
     attrs={"op": REQUIRED, "axis": REQUIRED},
     accumulates="reduction",
+    vjp=NO_GRADIENT,
     doc="where along an axis the first largest (argmax) or smallest (argmin) element is; NaN counts as either",
 )
 primitive(
@@ -169,5 +222,6 @@ primitive(
     infer=_infer_cumsum,
     eval=_eval_cumsum,
     attrs={"axis": REQUIRED},
+    vjp=_vjp_cumsum,
     doc="running sum along an axis; narrow floats are summed in float32 and rounded as they are written",
 )

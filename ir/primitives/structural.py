@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.graph import Graph, evaluate
-from gluonjit.ir.opdef import REQUIRED, primitive
+from gluonjit.ir.opdef import NO_GRADIENT, REQUIRED, primitive
 from gluonjit.ir.primitives.checks import NUMERIC, check_axis, check_kind, ints
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.ir.types import dtype as as_dtype
@@ -56,6 +56,7 @@ primitive(
     element=lambda s, i, value: s.array(value)(i),
     attrs={"value": REQUIRED},
     moves="affine",
+    vjp=NO_GRADIENT,
     doc="a fixed tensor",
 )
 primitive(
@@ -65,6 +66,7 @@ primitive(
     element=lambda s, i, shape, axis, dtype: s.index_value(i[axis], as_dtype(dtype)),
     attrs={"shape": REQUIRED, "axis": REQUIRED, "dtype": REQUIRED},
     moves="affine",
+    vjp=NO_GRADIENT,
     doc="the index along one axis",
 )
 primitive(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +13,7 @@ from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import NUMERIC, check_choice, check_kind, ints, window_extent
 from gluonjit.ir.primitives.movement import both
 from gluonjit.ir.primitives.reduction import accumulator, identity
-from gluonjit.ir.types import TensorType, dtype_of
+from gluonjit.ir.types import I32, I64, TensorType, dtype_of
 
 Index = Any
 
@@ -116,6 +118,85 @@ def _element(s: Any, i: Index, x: Any, op: str, window: Any, stride: Any, low: A
     return total if wide is dtype else s.cast(total, dtype)
 
 
+# gradients ------------------------------------------------------------------------------------------------------------
+
+_UNROLLED = 64
+"""Windows of up to so many elements are searched tap by tap; larger ones through a gather of all windows."""
+
+
+def _vjp(
+    b: Any, g: Any, y: Any, x: Any, op: str, window: Any, stride: Any, low: Any, high: Any, dilation: Any
+) -> Any:
+    spacing = tuple(dilation or (1,) * len(window))
+    if 0 in y.shape or 0 in x.shape:
+        return b.broadcast(b.constant(0, dtype_of(g)), shape=x.shape)
+    if op == "sum":
+        return _spread(b, g, x.shape, window, stride, low, spacing)
+    nothing = b.constant(identity(op, dtype_of(x)), dtype_of(x))
+    padded = b.pad(x, nothing, low=tuple(low), high=tuple(high)) if any(low) or any(high) else x
+    if math.prod(window) > _UNROLLED:
+        return _unpadded(b, _by_gather(b, g, padded, op, window, stride, spacing), x.shape, low)
+    # The number of the first tap that holds the result; -1 where there is none (NaN).
+    taps = list(itertools.product(*map(range, window)))
+    first = b.broadcast(b.constant(-1, I32), shape=y.shape)
+    for k, tap in reversed(list(enumerate(taps))):
+        start = tuple(t * apart for t, apart in zip(tap, spacing, strict=True))
+        found = b.eq(b.slice(padded, start=start, size=y.shape, step=tuple(stride)), y)
+        first = b.select(found, b.constant(k, I32), first)
+    zero = b.constant(0, dtype_of(g))
+    total = None
+    for k, tap in enumerate(taps):
+        start = [t * apart for t, apart in zip(tap, spacing, strict=True)]
+        after = [n - a - (m - 1) * s - 1 for n, a, m, s in zip(padded.shape, start, y.shape, stride, strict=True)]
+        part = b.select(b.eq(first, b.constant(k, I32)), g, zero)
+        part = b.pad(part, zero, low=tuple(start), high=tuple(after), interior=tuple(s - 1 for s in stride))
+        total = part if total is None else b.add(total, part)
+    return _unpadded(b, total, x.shape, low)
+
+
+def _unpadded(b: Any, padded: Any, shape: Sequence[int], low: Sequence[int]) -> Any:
+    return padded if padded.shape == tuple(shape) else b.slice(padded, start=tuple(low), size=tuple(shape))
+
+
+def _spread(
+    b: Any, g: Any, shape: Sequence[int], window: Any, stride: Any, low: Sequence[int], spacing: Sequence[int]
+) -> Any:
+    """Every element's sum of the cotangents of the windows that it is in: a windowed sum of g, dilated by `stride`."""
+    reach = [(taps - 1) * apart for taps, apart in zip(window, spacing, strict=True)]
+    # Position q of the padded input is read by results r with q = r * stride + tap * spacing.
+    ends = [(n - 1) * s + 1 for n, s in zip(g.shape, stride, strict=True)]
+    high = [max(n + a - end, 0) for n, a, end in zip(shape, low, ends, strict=True)]
+    zero = b.constant(0, dtype_of(g))
+    wide = b.pad(g, zero, low=tuple(reach), high=tuple(high), interior=tuple(s - 1 for s in stride))
+    none = (0,) * len(shape)
+    total = b.reduce_window(
+        wide, op="sum", window=tuple(window), stride=(1,) * len(shape), low=none, high=none, dilation=tuple(spacing)
+    )
+    return b.slice(total, start=tuple(low), size=tuple(shape))
+
+
+def _by_gather(b: Any, g: Any, padded: Any, op: str, window: Any, stride: Any, spacing: Sequence[int]) -> Any:
+    """The cotangent of the padded input for large windows: all windows side by side, then a search along them."""
+    rank = len(window)
+    strides = [math.prod(padded.shape[k + 1 :]) for k in range(rank)]
+    place = np.zeros((1,) * (2 * rank), np.int64)
+    for k in range(rank):
+        starts = np.arange(g.shape[k], dtype=np.int64) * stride[k] * strides[k]
+        taps = np.arange(window[k], dtype=np.int64) * spacing[k] * strides[k]
+        place = place + starts.reshape([-1 if j == k else 1 for j in range(2 * rank)])
+        place = place + taps.reshape([-1 if j == rank + k else 1 for j in range(2 * rank)])
+    table = b.constant(place.reshape(math.prod(g.shape), math.prod(window)), I64)
+    flat = b.reshape(padded, shape=(math.prod(padded.shape),))
+    rows = b.gather(flat, table, axis=0)
+    tap = b.arg_reduce(rows, op="argmax" if op == "max" else "argmin", axis=1)
+    number = b.iota(shape=(rows.shape[0],), axis=0, dtype=I64)
+    row = (1, rows.shape[0])
+    pair = b.concat(b.reshape(number, shape=row), b.reshape(tap, shape=row), axis=0)
+    zeros = b.broadcast(b.constant(0, dtype_of(g)), shape=flat.shape)
+    at = b.reshape(b.gather_nd(table, pair), shape=row)
+    return b.reshape(b.scatter_add(zeros, at, b.reshape(g, shape=(rows.shape[0],))), shape=padded.shape)
+
+
 primitive(
     "reduce_window",
     infer=_infer,
@@ -130,5 +211,6 @@ primitive(
         "dilation": None,
     },
     accumulates="reduction",
+    vjp=_vjp,
     doc="sum, max or min of every position of a window; padding (low, high) is what the reduction of nothing gives",
 )

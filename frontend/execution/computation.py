@@ -1,0 +1,122 @@
+"""`Computation`: a graph that has run forward, and the graphs of its gradient, made on demand.
+
+A recorded operator and a recorded hybridized block are both computations. They differ in what runs the graphs: the
+operator's are interpreted, the block's compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gluonjit.base import MXNetError
+from gluonjit.execution.evaluator import Evaluator
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.opdef import NO_GRADIENT
+from gluonjit.ir.types import BOOL, IRError
+from gluonjit.passes import run_passes
+from gluonjit.passes.partition import Halves, divide, sources
+
+Run = Callable[[Sequence[np.ndarray]], "tuple[list[np.ndarray], list[np.ndarray]]"]
+"""Inputs of a graph to its outputs and updates."""
+Compile = Callable[[Graph], Run]
+
+GRADIENT_PIPELINE = "expand {gradients = True}, legalize-broadcast, simplify, cse, dce"
+"""What is done to a graph before it is differentiated."""
+JOINT_PIPELINE = "legalize-broadcast, simplify, fold, cse, dce"
+"""What is done to the joint graph before it is divided."""
+
+
+def interpreted(graph: Graph) -> Run:
+    return Evaluator(graph).run
+
+
+class Backward(NamedTuple):
+    """The gradient of a computation by some of its inputs, given cotangents of some of its outputs.
+
+    Its inputs are those values of the forward computation that `sources` numbers (input k is k, output k is -1 - k),
+    then the cotangents. Its outputs are the gradients. `writes`: the inputs of the forward computation that get new
+    values, one for each of its updates.
+    """
+
+    computation: Computation
+    sources: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+@dataclass
+class Forward:
+    """A forward computation that also gives what its gradient needs: outputs behind the first `count`."""
+
+    run: Run
+    count: int
+    backward: Backward
+
+
+class Computation:
+    """`graph` may have any level up to `legal`; `compile` makes its graphs callable."""
+
+    def __init__(self, graph: Graph, compile: Compile = interpreted) -> None:
+        self.graph = graph
+        self._compile = compile
+        self._legal: Graph | None = None
+        self._run: Run | None = None
+        self._backwards: dict[Hashable, Backward] = {}
+        self._forwards: dict[Hashable, Forward] = {}
+
+    def run(self, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        if self._run is None:
+            self._run = self._compile(self.graph)
+        return self._run(inputs)
+
+    def differentiable(self, wrt: Sequence[int]) -> tuple[int, ...]:
+        """The numbers of the outputs that depend on the inputs `wrt` through ops that have a gradient."""
+        legal = self.legal
+        active = {legal.inputs[k] for k in wrt}
+        for op in legal.ops:
+            if any(v in active for v in op.operands) and getattr(op.definition, "vjp", None) is not NO_GRADIENT:
+                active.update(v for v in op.results if v.dtype is not BOOL)
+        return tuple(k for k, v in enumerate(legal.outputs) if v.dtype is not BOOL and v in active)
+
+    @property
+    def legal(self) -> Graph:
+        """The graph that is differentiated."""
+        if self._legal is None:
+            self._legal = run_passes(self.graph, GRADIENT_PIPELINE)
+        return self._legal
+
+    def backward(self, wrt: tuple[int, ...], heads: tuple[int, ...]) -> Backward:
+        """The gradient from inputs and outputs alone; what else it needs it computes again."""
+        found = self._backwards.get((wrt, heads))
+        if found is None:
+            found = self._made(divide(self._joint(wrt, heads), recompute=True))
+            self._backwards[wrt, heads] = found
+        return found
+
+    def forward(self, wrt: tuple[int, ...], heads: tuple[int, ...]) -> Forward:
+        """The forward computation that saves what the gradient would have to compute again."""
+        found = self._forwards.get((wrt, heads))
+        if found is None:
+            halves = divide(self._joint(wrt, heads))
+            count = len(self.graph.outputs)
+            found = Forward(self._compile(halves.forward), count, self._made(halves))
+            self._forwards[wrt, heads] = found
+        return found
+
+    def _joint(self, wrt: Sequence[int], heads: Sequence[int]) -> Graph:
+        legal = self.legal
+        options = {"wrt": tuple(wrt), "heads": tuple(heads)}
+        try:
+            joint = run_passes(legal, [("differentiate", options)])
+        except IRError as e:
+            raise MXNetError(str(e)) from None
+        return run_passes(joint, JOINT_PIPELINE)
+
+    def _made(self, halves: Halves) -> Backward:
+        backward = halves.backward
+        places = {v: place for v, place in zip(backward.inputs, sources(halves))}
+        writes = tuple(places[state] for state, _ in backward.updates)
+        return Backward(Computation(backward, self._compile), sources(halves), writes)

@@ -1,0 +1,45 @@
+"""The computations of single operators, which recording needs; cached, as a program repeats them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit.execution.computation import Computation
+from gluonjit.ir.graph import RNG_KEY, Builder
+from gluonjit.ir.opdef import attr_key
+from gluonjit.ir.types import I64, TensorType, type_of
+from gluonjit.operators.registry import Operator
+
+_LIMIT = 4096
+_known: dict[Any, Computation] = {}
+
+
+def of_operator(
+    op: Operator, attrs: Mapping[str, Any], operands: Sequence[np.ndarray], training: bool
+) -> Computation:
+    """The computation of an operator with these (parsed) attributes, on arrays of these types."""
+    types = tuple(type_of(x) for x in operands)
+    try:
+        key = (op, types, training, tuple((k, attr_key(attrs[k])) for k in sorted(attrs)))
+        found = _known.get(key)
+    except TypeError:  # an attribute that cannot be hashed
+        return _made(op, attrs, types, training)
+    if found is None:
+        found = _made(op, attrs, types, training)
+        if len(_known) >= _LIMIT:  # an attribute or a shape that changes with every call must not fill the memory
+            _known.clear()
+        _known[key] = found
+    return found
+
+
+def _made(op: Operator, attrs: Mapping[str, Any], types: Sequence[TensorType], training: bool) -> Computation:
+    b = Builder(op.name, "traced", training)
+    operands = [b.input(name, type) for name, type in zip(op.input_names(attrs), types, strict=True)]
+    if op.streams is not None and op.streams(attrs, training):
+        b.key = b.input(RNG_KEY, TensorType(I64, (2,)))
+    results = b.emit(f"mx.{op.name}", operands, attrs)
+    visible = op.visible(attrs) if op.visible else len(results)
+    return Computation(b.build(results[:visible], {"training": training}))

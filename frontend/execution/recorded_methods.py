@@ -1,0 +1,147 @@
+"""Methods of arrays on the tape: indexing, views, copies.
+
+A method of an array that gradients flow to is run as always, and traced: its graph has the gradient. So what a method
+means is stated once, where traces run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from gluonjit.execution.computation import Computation
+from gluonjit.execution.tape import record, refuse_write
+from gluonjit.ir.types import type_of
+from gluonjit.language import late
+from gluonjit.language.modes import Scope, modes
+from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.variable import tracked
+from gluonjit.trace.tracing import trace
+
+_LIMIT = 4096
+_known: dict[Any, Computation] = {}
+
+
+class _Call:
+    """A program (`trace.protocols.Program`) that calls one function on its arguments."""
+
+    _fast_call = None
+    _children: dict[str, Any] = {}
+    _reg_params: dict[str, Any] = {}
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.name = name
+        self._function = function
+
+    def hybrid_forward(self, F: Any, *args: Any) -> Any:
+        return self._function(*args)
+
+    def name_scope(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def collect_params(self) -> dict[str, Any]:
+        return {}
+
+
+def computation_of(name: str, function: Callable[..., Any], arrays: Sequence[NDArray], key: Any) -> Computation:
+    """The graph of `function(*arrays)`, which returns one array. `key` tells functions of the same name apart; None: the
+    graph is not cached."""
+    signature = (name, key, tuple((type_of(x._array), x._numpy) for x in arrays)) if key is not None else None
+    try:
+        found = _known.get(signature)
+    except TypeError:
+        signature, found = None, None
+    if found is None:
+        with Scope(False, None):
+            traced = trace(_Call(name, function), tuple(NDArray._wrap(x._array) if not x._numpy else x for x in arrays))
+        found = Computation(traced.graph([type_of(x._array) for x in arrays], modes.training))
+        if signature is not None:
+            if len(_known) >= _LIMIT:
+                _known.clear()
+            _known[signature] = found
+    return found
+
+
+def _record_method(method: Callable[..., Any], x: NDArray, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of `method(x, *args, **kwargs)`, noted on the tape if recording is on."""
+    result = method(x, *args, **kwargs)
+    name = method.__name__
+    if not modes.recording or name == "detach" or not isinstance(result, NDArray) or result is x or not tracked(x):
+        return result
+    inputs, rebuild = _arrays_in((x, *args), kwargs)
+
+    def function(*given: Any) -> Any:
+        (first, *rest), named = rebuild(given)
+        return getattr(first, name)(*rest, **named)
+
+    if name == "copyto" or name == "as_in_context":
+        inputs, function = [x], lambda y: y.copy()
+    key = repr((args, sorted(kwargs.items()))) if _is_plain((args, tuple(kwargs.items()))) else None
+    record(computation_of(name, function, inputs, key), inputs, [result], name)
+    return result
+
+
+def _arrays_in(args: Any, kwargs: dict[str, Any]) -> tuple[list[NDArray], Callable[[Sequence[Any]], Any]]:
+    """The arrays in nested arguments, and a function that puts others in their place."""
+    arrays: list[NDArray] = []
+
+    def taken(value: Any) -> Any:
+        if isinstance(value, NDArray):
+            arrays.append(value)
+            return _Place(len(arrays) - 1)
+        if isinstance(value, (tuple, list)):
+            return type(value)([taken(v) for v in value])
+        if isinstance(value, dict):
+            return {k: taken(v) for k, v in value.items()}
+        return value
+
+    shape = taken(args), taken(kwargs)
+
+    def put(value: Any, given: Sequence[Any]) -> Any:
+        if isinstance(value, _Place):
+            return given[value.number]
+        if isinstance(value, (tuple, list)):
+            return type(value)([put(v, given) for v in value])
+        if isinstance(value, dict):
+            return {k: put(v, given) for k, v in value.items()}
+        return value
+
+    return arrays, lambda given: put(shape, given)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether the `repr` of an argument says all about it."""
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return value is None or value is Ellipsis or isinstance(value, (bool, int, float, str, slice, type))
+
+
+class _Place:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def _record_assignment(assign: Callable[..., None], x: NDArray, key: Any, value: Any) -> None:
+    """`x[key] = value` while recording: `x`, which no gradient flows to so far, is computed from `value` from now on."""
+    refuse_write(x)
+    before = x._array.copy()
+    assign(x, key, value)
+    if not isinstance(value, NDArray) or value._grad_state is None or not tracked(value):
+        return
+    old = NDArray._wrap(before)
+    inputs, rebuild = _arrays_in((old, key, value), {})
+
+    def function(*given: Any) -> Any:
+        (target, at, new), _ = rebuild(given)
+        result = target.copy()
+        result[at] = new
+        return result
+
+    record(computation_of("assignment", function, inputs, None), inputs, [x], "assignment")
+
+
+late.record_method.provide(_record_method)
+late.record_assignment.provide(_record_assignment)

@@ -1,0 +1,376 @@
+"""The tape: which computation made an array, and the walk back from there.
+
+Every array that was computed from a *variable* (an array with `attach_grad`) while recording holds an `Edge`: the
+`Node` that made it, and which of its results it is. A node refers to the edges of its inputs, never to an array that
+was made from it, so what no array leads to is freed at once. Nodes are numbered as they are made; `backward` visits
+them from the highest number down, which is an order in which every node follows those that read it.
+
+A node keeps the values that its gradient reads, by reference. If one of them has been written to since, the gradient
+would be wrong: `backward` refuses, and names it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gluonjit.base import MXNetError
+from gluonjit.execution.computation import Backward, Computation, Forward
+from gluonjit.execution.operator_computations import of_operator
+from gluonjit.ir.graph import Loc
+from gluonjit.language import late
+from gluonjit.language.kinds import as_np
+from gluonjit.language.modes import Scope, modes
+from gluonjit.language.source import quote, user_loc
+from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.variable import Variable, tracked
+from gluonjit.runtime.storage import Storage
+
+_numbers = itertools.count()
+
+
+class Edge(NamedTuple):
+    """Where an array comes from: result `index` of a node."""
+
+    node: Node
+    index: int
+
+
+class Node:
+    """One recorded computation.
+
+    * `sources`: where each input that gradients flow to comes from.
+    * `heads`: the numbers of the results that depend on these inputs.
+    """
+
+    __slots__ = ("device", "heads", "loc", "name", "number", "released", "results", "sources")
+
+    def __init__(self, name: str, sources: Sequence[Any], heads: Sequence[int], results: Sequence[NDArray]) -> None:
+        self.number = next(_numbers)
+        self.name = name
+        self.sources = tuple(sources)
+        self.heads = tuple(heads)
+        self.results = [(x.shape, x._array.dtype, x._numpy) for x in results]
+        self.device = results[0]._device if results else None
+        self.loc: Loc = user_loc()
+        self.released = False
+
+    def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
+        """The gradients for `sources`, given the cotangents of `heads`; recorded in turn with `create_graph`."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Frees what was kept for `pull`, which cannot be called any more."""
+        self.released = True
+        self.sources = ()
+
+    def mark(self, results: Sequence[NDArray]) -> None:
+        """Makes the node the origin of those results that gradients flow through."""
+        for k in self.heads:
+            results[k]._grad_state = Edge(self, k)
+
+
+class Saved(NamedTuple):
+    """A value that a gradient reads. Memory that can be written to is known by its storage and version."""
+
+    array: np.ndarray
+    storage: Storage | None
+    version: int
+    origin: Any
+    """The source of the value, for gradients of gradients; of a node's own results, their number."""
+    kind: bool
+    """Whether it is an array of `mx.np`."""
+
+    @staticmethod
+    def of(x: Any, origin: Any = None) -> Saved:
+        if not isinstance(x, NDArray):
+            return Saved(x, None, 0, None, False)
+        storage = x.storage()
+        return Saved(x._array, storage, storage.version, x._grad_state if origin is None else origin, x._numpy)
+
+    @property
+    def changed(self) -> bool:
+        return self.storage is not None and self.storage.version != self.version
+
+
+class GraphNode(Node):
+    """A computation whose gradient is a graph.
+
+    `saved` are the values that `backward` reads, in its order; `written` the arrays that its updates are written to.
+    """
+
+    __slots__ = ("again", "backward", "saved", "written")
+
+    def __init__(
+        self,
+        name: str,
+        sources: Sequence[Any],
+        heads: Sequence[int],
+        results: Sequence[NDArray],
+        backward: Backward,
+        saved: Sequence[Saved],
+        written: Sequence[NDArray],
+        again: Callable[[], tuple[Backward, Sequence[Saved]]] | None = None,
+    ) -> None:
+        super().__init__(name, sources, heads, results)
+        self.backward = backward
+        self.saved = saved
+        self.written = written
+        self.again = again
+        """Gives a gradient that can be recorded, where `saved` holds intermediate values."""
+
+    def release(self) -> None:
+        super().release()
+        self.saved, self.written, self.again = (), (), None
+
+    def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
+        backward, saved = self.backward, self.saved
+        if create_graph and self.again is not None:
+            backward, saved = self.again()
+        for place, value in zip(backward.sources, saved):
+            if value.changed:
+                what = f"input {place}" if place >= 0 else f"output {-1 - place}"
+                raise MXNetError(
+                    f"{what} of {self.name} was written to after it was recorded, so its gradient cannot be computed "
+                    f"any more. Call backward before, or write to a copy{quote(self.loc)}"
+                )
+        arrays = [value.array for value in saved]
+        outputs, updates = backward.computation.run([*arrays, *[g._array for g in cotangents]])
+        for target, new in zip(self.written, updates, strict=True):
+            np.copyto(target._array, new)
+            target._wrote()
+        if not create_graph:
+            return [NDArray._wrap(x) for x in outputs]
+        inputs = []
+        for value in saved:
+            proxy = _array(value.array, value.kind, self.device)
+            own = value.origin.__class__ is int
+            proxy._grad_state = Edge(self, value.origin) if own else value.origin
+            inputs.append(proxy)
+        kind = any(numpy for _, _, numpy in self.results)
+        results = [_array(_own_memory(x, arrays), kind, self.device) for x in outputs]
+        record(backward.computation, [*inputs, *cotangents], results, f"the gradient of {self.name}")
+        return results
+
+
+def _array(elements: np.ndarray, numpy: bool, device: Any) -> NDArray:
+    x = NDArray._wrap(elements)
+    if device is not None:
+        x._storage = Storage(device)
+    return as_np(x) if numpy else x
+
+
+def _own_memory(x: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
+    """`x`, C-contiguous and in memory of its own."""
+    fresh = x.flags.c_contiguous and x.flags.writeable and not any(np.may_share_memory(x, y) for y in others)
+    return x if fresh else np.array(x, order="C")
+
+
+def record(
+    computation: Computation, inputs: Sequence[NDArray], results: Sequence[NDArray], name: str, key: Any = None
+) -> None:
+    """Notes that `computation` made `results` from `inputs`, and from a random key if there is one.
+
+    Does nothing if no gradient flows to any input, or none through the computation.
+    """
+    wrt = tuple([k for k, x in enumerate(inputs) if x._grad_state is not None and tracked(x)])
+    if not wrt:
+        return
+    heads = computation.differentiable(wrt)
+    if not heads:
+        return
+    backward = computation.backward(wrt, heads)
+    values = [*inputs, key]
+    saved = [
+        Saved.of(values[place]) if place >= 0 else Saved.of(results[-1 - place], _number(-1 - place, heads))
+        for place in backward.sources
+    ]
+    written = [inputs[k] for k in backward.writes]
+    node = GraphNode(name, [inputs[k]._grad_state for k in wrt], heads, results, backward, saved, written)
+    node.mark(results)
+
+
+def note_block(
+    name: str,
+    computation: Computation,
+    forward: Forward,
+    wrt: tuple[int, ...],
+    heads: tuple[int, ...],
+    inputs: Sequence[NDArray],
+    saved_inputs: Sequence[Saved],
+    results: Sequence[NDArray],
+    outputs: Sequence[np.ndarray],
+) -> None:
+    """Notes that the forward computation of a block gave `outputs`: `results`, then what its gradient needs.
+
+    `saved_inputs` are the values of all its inputs before the call, among them those of the arrays `inputs`.
+    """
+
+    def saved(backward: Backward) -> list[Saved]:
+        return [
+            saved_inputs[place]
+            if place >= 0
+            else Saved.of(results[-1 - place], _number(-1 - place, heads))
+            if -1 - place < len(results)
+            else Saved.of(outputs[-1 - place])
+            for place in backward.sources
+        ]
+
+    again_computation = computation
+    kept_results = [Saved.of(x, _number(k, heads)) for k, x in enumerate(results)]
+
+    def again() -> tuple[Backward, list[Saved]]:
+        backward = again_computation.backward(wrt, heads)
+        return backward, [saved_inputs[p] if p >= 0 else kept_results[-1 - p] for p in backward.sources]
+
+    backward = forward.backward
+    written = [inputs[k] for k in backward.writes]
+    sources = [inputs[k]._grad_state for k in wrt]
+    node = GraphNode(name, sources, heads, results, backward, saved(backward), written, again)
+    node.mark(results)
+
+
+def _number(result: int, heads: Sequence[int]) -> Any:
+    return result if result in heads else None
+
+
+def backward(
+    heads: Sequence[NDArray],
+    head_grads: Sequence[NDArray | None],
+    retain_graph: bool,
+    train_mode: bool,
+    create_graph: bool = False,
+    variables: Sequence[NDArray] | None = None,
+) -> list[NDArray]:
+    """Computes the gradients of `heads` by all variables that they depend on, and writes them to these.
+
+    With `variables`, returns their gradients instead and writes none.
+    """
+    pending: list[tuple[int, Node]] = []
+    received: dict[Node, dict[int, NDArray]] = {}
+    leaves: dict[Variable, NDArray] = {}
+
+    def send(source: Any, g: NDArray) -> None:
+        if source.__class__ is Edge:
+            node, index = source
+            at = received.get(node)
+            if at is None:
+                at = received[node] = {}
+                heapq.heappush(pending, (-node.number, node))  # numbers are unique: nodes are never compared
+            at[index] = _sum(at[index], g, create_graph) if index in at else g
+        elif source is not None and source.request != "null":
+            leaves[source] = _sum(leaves[source], g, create_graph) if source in leaves else g
+
+    for head, g in zip(heads, head_grads, strict=True):
+        state = head._grad_state
+        if state is None or (state.__class__ is Variable and variables is None and state.request == "null"):
+            raise MXNetError(
+                "Cannot differentiate node because it is not in a computational graph. You need to set is_recording to "
+                "true or use autograd.record() to save computational graphs for backward. If you want to differentiate "
+                "the same graph twice, you need to pass retain_graph=True to backward."
+            )
+        if state.__class__ is Edge and state.node.released:
+            raise _freed(state.node)
+        if g is None:
+            g = NDArray._wrap(np.ones(head.shape, head._array.dtype))
+        elif g.shape != head.shape:
+            raise MXNetError(f"the head gradient has shape {g.shape}, the head {head.shape}")
+        elif g._array.dtype != head._array.dtype:
+            g = g.astype(head.dtype)
+        send(state, g)
+    wanted: dict[tuple[int, int], None] = {}
+    found: dict[Any, NDArray] = {}
+    for x in variables or ():
+        state = x._grad_state
+        if state.__class__ is Edge:
+            wanted[state.node.number, state.index] = None
+    visited: list[Node] = []
+    with Scope(create_graph, train_mode):
+        while pending:
+            _, node = heapq.heappop(pending)
+            visited.append(node)
+            given = received.pop(node)
+            for index, g in given.items():
+                if (node.number, index) in wanted:
+                    found[node.number, index] = g
+            if node.released:
+                raise _freed(node)
+            cotangents = []
+            for k in node.heads:
+                g = given.get(k)
+                if g is None:
+                    shape, dtype, _ = node.results[k]
+                    g = NDArray._wrap(np.zeros(shape, dtype))
+                cotangents.append(g)
+            gradients = node.pull(cotangents, create_graph)
+            for source, g in zip(node.sources, gradients, strict=True):
+                if g is not None:
+                    send(source, g)
+    if not retain_graph:
+        for node in visited:
+            node.release()
+    if variables is None:
+        for variable, g in leaves.items():
+            write(variable, g)
+        return []
+    results = []
+    for k, x in enumerate(variables):
+        state = x._grad_state
+        key: Any = (state.node.number, state.index) if state.__class__ is Edge else state
+        g = found.get(key) if state.__class__ is Edge else leaves.get(key)
+        if g is None:
+            raise MXNetError(
+                f"Cannot differentiate with respect to the {k + 1}-th variable because it is unreachable from the "
+                "outputs."
+            )
+        results.append(g if create_graph else _array(_own_memory(g._array, ()), x._numpy, x._device))
+    return results
+
+
+def _freed(node: Node) -> MXNetError:
+    return MXNetError(
+        f"the graph of {node.name} has been used by an earlier backward, which freed it. If you want to differentiate "
+        f"the same graph twice, you need to pass retain_graph=True to backward.{quote(node.loc)}"
+    )
+
+
+def _sum(a: NDArray, b: NDArray, create_graph: bool) -> NDArray:
+    if create_graph:
+        return a + b
+    return NDArray._wrap(np.asarray(a._array + b._array))
+
+
+def write(variable: Variable, g: NDArray) -> None:
+    """Writes a gradient to a variable's array, or adds it."""
+    target = variable.grad
+    if variable.request == "add":
+        target._array += g._array.astype(target._array.dtype, copy=False)
+    else:
+        np.copyto(target._array, g._array, casting="unsafe")
+    target._wrote()
+    variable.fresh = True
+
+
+def _record_operator(op: Any, attrs: dict[str, Any], inputs: Sequence[NDArray], results: Any, key: Any) -> None:
+    """Notes that an operator made `results` in the current mode."""
+    outputs = list(results) if isinstance(results, (list, tuple)) else [results]
+    record(of_operator(op, attrs, [x._array for x in inputs], modes.training), inputs, outputs, op.name, key)
+
+
+def refuse_write(x: NDArray) -> None:
+    """MXNetError if `x` was computed from a variable, or is one: its new elements would have no gradient."""
+    if modes.recording and x._grad_state is not None and tracked(x):
+        raise MXNetError(
+            "Assigning to NDArrays that are already in a computational graph will cause undefined behavior when "
+            "evaluating gradients. Please call backward first to clear the graph or do this out side of a record "
+            f"section.{quote(user_loc())}"
+        )
+
+
+late.record_operator.provide(_record_operator)
+late.refuse_write.provide(refuse_write)
+late.backward.provide(backward)

@@ -1,0 +1,44 @@
+"""Arrays that gradients are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+REQUESTS = ("write", "add", "null")
+"""How `backward` stores a gradient: replaces the old one, adds to it, or not at all."""
+
+
+class Variable:
+    """What `attach_grad` makes of an array: `NDArray._grad_state` holds it.
+
+    `fresh`: whether `backward` has stored a gradient since somebody, such as a Trainer, last set it to False.
+    """
+
+    __slots__ = ("_grad", "_make", "fresh", "request")
+
+    def __init__(self, request: str, make: Callable[[], Any]) -> None:
+        if request not in REQUESTS:
+            raise ValueError(f"grad_req must be 'write', 'add' or 'null', got {request!r}")
+        self.request = request
+        self.fresh = False
+        self._grad: Any = None
+        self._make = make
+
+    @property
+    def has_grad(self) -> bool:
+        """Whether the array for the gradient exists."""
+        return self._grad is not None
+
+    @property
+    def grad(self) -> Any:
+        """The array that `backward` writes to, the same one for ever; zeros, made on first use."""
+        if self._grad is None:
+            self._grad = self._make()
+        return self._grad
+
+
+def tracked(x: Any) -> bool:
+    """Whether gradients flow to this array: it is a variable, or was computed from one while recording."""
+    state = x._grad_state
+    return state is not None and (state.__class__ is not Variable or state.request != "null")

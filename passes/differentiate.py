@@ -1,0 +1,201 @@
+"""`differentiate`: the reverse mode of automatic differentiation (Griewank and Walther, "Evaluating derivatives", 2008).
+
+The joint graph is the forward ops, then, from the last to the first, the rule of each (`Primitive.vjp`), which turns
+the cotangents of an op's results into those of its operands. The rules are emitted as primitives, so a joint graph can
+be differentiated again. Loops and branches: `differentiate_control.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, reemit
+from gluonjit.ir.opdef import NO_GRADIENT, Primitive
+from gluonjit.ir.types import BOOL, IRError
+from gluonjit.passes.differentiate_control import branch_forward, loop_forward
+from gluonjit.passes.manager import register_pass
+
+Cotangents = Sequence["Value | None"]
+"""One for each value; None stands for zeros."""
+
+
+class Step(NamedTuple):
+    """An op of the forward pass, as the reverse sweep needs it."""
+
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    pull: Callable[[Cotangents], Cotangents]
+    """Emits the cotangents of the operands, given those of the results."""
+    op: Op
+
+
+@register_pass("differentiate", whole=True)
+def differentiate(graph: Graph, *, wrt: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Graph:
+    """Appends the gradient of a graph to it: the joint graph.
+
+    `wrt`: the numbers of the inputs to differentiate by (default: those of a float type); `heads`: the numbers of the
+    outputs that get a cotangent (default: likewise). The result has an input for the cotangent of each head behind the
+    others, and behind the outputs the cotangent of each `wrt`, zeros if nothing depends on it. Its attributes say
+    what is what: `primals`, the number of outputs of the given graph, `cotangents`, the number of inputs added, and
+    `late`, how many of the updates (the last ones) belong to the gradient: see `with_gradient`.
+
+    Needs level `legal`, where `broadcast` alone stretches operands. The joint graph has level `expanded`: constants in
+    the rules are broadcast implicitly.
+    """
+    if graph.level != "legal":
+        raise IRError(f"@{graph.name} has level {graph.level!r}; gradients need 'legal': run legalize-broadcast before")
+    wrt = _numbers("wrt", wrt, graph.inputs)
+    heads = _numbers("heads", heads, graph.outputs)
+    b = Builder(graph.name, "expanded")
+    env = {v: b.input(v.name, v.type) for v in graph.inputs}
+    sweep = _Sweep(b, [env[graph.inputs[k]] for k in wrt])
+    sweep.forward(graph.ops, env)
+    given = [b.input(f"d_{graph.outputs[k].name or k}", graph.outputs[k].type) for k in heads]
+    b.loc = None
+    gradients = sweep.backward([(env[graph.outputs[k]], g) for k, g in zip(heads, given, strict=True)])
+    outputs = [env[v] for v in graph.outputs]
+    for state, new in graph.updates:
+        b.update(env[state], env[new])
+    inputs = set(env[v] for v in graph.inputs)
+    late = [(state, new) for state, new in sweep.late if state in inputs]
+    for state, new in late:
+        b.update(state, new)
+    results = [g if g is not None else zeros(b, v) for g, v in zip(gradients, sweep.wrt, strict=True)]
+    attrs = {**graph.attrs, "primals": len(outputs), "cotangents": len(given), "late": len({s for s, _ in late})}
+    attrs.pop("params", None)
+    return replace(b.build([*outputs, *results]), attrs=attrs)
+
+
+def _numbers(what: str, given: Sequence[int] | None, values: Sequence[Value]) -> tuple[int, ...]:
+    if given is None:
+        return tuple(k for k, v in enumerate(values) if v.dtype.is_float)
+    for k in given:
+        if not 0 <= k < len(values):
+            raise IRError(f"{what} = {tuple(given)}: there is no number {k}, only {len(values)}")
+        if values[k].dtype is BOOL:
+            raise IRError(f"{what} = {tuple(given)}: %{values[k].name} is {values[k].type}, which has no gradient")
+    return tuple(given)
+
+
+def zeros(b: Builder, like: Value) -> Value:
+    """Zeros of the type of `like`."""
+    zero = b.constant(0, like.dtype)
+    return b.broadcast(zero, shape=like.shape) if like.shape else zero
+
+
+def joint(graph: Graph, wrt: Sequence[int], heads: Sequence[int]) -> Graph:
+    """`differentiate` without a check of the level, for bodies of loops and branches."""
+    return differentiate(graph.with_level("legal"), wrt=tuple(wrt), heads=tuple(heads))
+
+
+class _Sweep:
+    """Emits ops forward while it notes how to go back."""
+
+    def __init__(self, b: Builder, wrt: Sequence[Value]) -> None:
+        self.b = b
+        self.wrt = wrt
+        self.active: set[Value] = set(wrt)
+        """The values that depend on `wrt`."""
+        self.steps: list[Step] = []
+        self.late: list[tuple[Value, Value]] = []
+
+    def forward(self, ops: Iterable[Op], env: dict[Value, Value]) -> None:
+        """Emits copies of `ops`; `env` has the values that they read, and gets those that they make."""
+        for op in ops:
+            self.b.loc = op.loc
+            operands = tuple(env[v] for v in op.operands)
+            results = self._step(op, operands)
+            env.update(zip(op.results, results, strict=True))
+
+    def _step(self, op: Op, operands: tuple[Value, ...]) -> Sequence[Value]:
+        b, definition = self.b, op.definition
+        if op.name == "with_gradient":
+            return self._with_gradient(op, operands)
+        depends = [v in self.active for v in operands]
+        assert isinstance(definition, Primitive)
+        if not any(depends) or definition.vjp is NO_GRADIENT:
+            return reemit(b, op, operands)
+        if op.name == "loop":
+            results, pull, active = loop_forward(b, op, operands, depends, joint)
+        elif op.name == "branch":
+            results, pull, active = branch_forward(b, op, operands, depends, joint)
+        else:
+            results = reemit(b, op, operands)
+            pull, active = _by_rule(b, definition, op, operands, results), [True] * len(results)
+        self._note(op, operands, results, pull, active)
+        return results
+
+    def _note(
+        self, op: Op, operands: Sequence[Value], results: Sequence[Value], pull: Callable, active: Sequence[bool]
+    ) -> None:
+        self.steps.append(Step(tuple(operands), tuple(results), pull, op))
+        self.active.update(r for r, is_active in zip(results, active) if is_active and r.dtype is not BOOL)
+
+    def _with_gradient(self, op: Op, operands: tuple[Value, ...]) -> Sequence[Value]:
+        b, body = self.b, op.regions[0]
+        env = dict(zip(body.inputs, operands, strict=True))
+        if len(op.regions) == 1:
+            self.forward(body.ops, env)
+        else:
+            copy_ops(b, body.ops, env)
+        results = [env[v] for v in body.outputs]
+        self.late += [(operands[k], results[j]) for k, j in op.attrs["late"]]
+        if len(op.regions) == 2 and any(operands[k] in self.active for k in op.attrs["to"]):
+            rule, receivers = op.regions[1], op.attrs["to"]
+
+            def pull(g: Cotangents) -> Cotangents:
+                given = [x if x is not None else zeros(b, r) for x, r in zip(g, results, strict=True)]
+                values = dict(zip(rule.inputs, [*operands, *results, *given], strict=True))
+                copy_ops(b, rule.ops, values)
+                found: list[Value | None] = [None] * len(operands)
+                for k, v in zip(receivers, rule.outputs, strict=True):
+                    found[k] = values[v]
+                return found
+
+            # What leaves is active even where it equals an operand: its cotangent is this rule's.
+            results = [b.reshape(r, shape=r.shape) if r in operands else r for r in results]
+            self._note(op, operands, results, pull, [True] * len(results))
+        return results
+
+    def backward(self, heads: Sequence[tuple[Value, Value]]) -> list[Value | None]:
+        """Emits the cotangents of `wrt`, given pairs of a value and its cotangent."""
+        b = self.b
+        cotangents: dict[Value, Value] = {}
+
+        def add(v: Value, g: Value) -> None:
+            if v in self.active:
+                cotangents[v] = b.add(cotangents[v], g) if v in cotangents else g
+
+        for v, g in heads:
+            add(v, g)
+        for step in reversed(self.steps):
+            g = [cotangents.get(r) for r in step.results]
+            if all(x is None for x in g):
+                continue
+            b.loc = step.op.loc
+            for v, x in zip(step.operands, step.pull(g), strict=True):
+                if x is not None:
+                    add(v, x)
+        return [cotangents.get(v) for v in self.wrt]
+
+
+def _by_rule(
+    b: Builder, definition: Primitive, op: Op, operands: Sequence[Value], results: Sequence[Value]
+) -> Callable[[Cotangents], Cotangents]:
+    attrs = {k: v for k, v in op.attrs.items() if not k.startswith(".")}
+
+    def pull(g: Cotangents) -> Cotangents:
+        if definition.vjp is None:
+            place = f"\n  at {op.loc}" if op.loc else ""
+            raise IRError(f"{op.name} has no gradient{place}")
+        one = len(results) == 1
+        out = definition.vjp(b, g[0] if one else tuple(g), results[0] if one else tuple(results), *operands, **attrs)
+        found = out if isinstance(out, tuple) else (out,) * len(operands) if out is None else (out,)
+        for v, x in zip(operands, found, strict=True):
+            if x is not None and x.type != v.type:
+                raise IRError(f"the gradient rule of {op.name} gives {x.type} for an operand of type {v.type}")
+        return found
+
+    return pull

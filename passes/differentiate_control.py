@@ -1,0 +1,199 @@
+"""Gradients of `loop` and `branch`.
+
+The gradient of a loop is a loop that runs backwards. Its body is the gradient of the body, divided by `partition`: the
+forward loop keeps what the backward loop needs as rows. Iterations that a condition left out are passed by.
+
+The gradient of a branch is a branch on the same condition, which computes the forward part of its region again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit.ir.graph import Builder, Graph, Op, Value, inline
+from gluonjit.ir.opdef import NO_GRADIENT
+from gluonjit.ir.types import BOOL, I64, TensorType
+from gluonjit.passes.dce import dce
+from gluonjit.passes.partition import divide
+
+Cotangents = Sequence["Value | None"]
+Pull = Callable[[Cotangents], Cotangents]
+Joint = Callable[[Graph, Sequence[int], Sequence[int]], Graph]
+Forward = tuple[Sequence[Value], Pull, Sequence[bool]]
+"""The results, how to go back, and which results depend on active operands."""
+
+
+def depends(graph: Graph, active: Sequence[bool]) -> list[bool]:
+    """Which outputs depend on the active inputs, through ops that have a gradient."""
+    reached = {v for v, is_active in zip(graph.inputs, active, strict=True) if is_active}
+    for op in graph.ops:
+        if any(v in reached for v in op.operands) and getattr(op.definition, "vjp", None) is not NO_GRADIENT:
+            reached.update(r for r in op.results if r.dtype is not BOOL)
+    return [v in reached for v in graph.outputs]
+
+
+def _zeros(b: Builder, type: TensorType) -> Value:
+    zero = b.constant(0, type.dtype)
+    return b.broadcast(zero, shape=type.shape) if type.shape else zero
+
+
+def _chosen(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    return [v for v, wanted in zip(values, mask, strict=True) if wanted]
+
+
+def branch_forward(b: Builder, op: Op, operands: Sequence[Value], active: Sequence[bool], joint: Joint) -> Forward:
+    results = b.emit("branch", operands, op.attrs, op.regions, op.loc, [r.name for r in op.results])
+    captured = operands[1:]
+    wrt = [k for k, is_active in enumerate(active[1:]) if is_active]
+    reached = [any(pair) for pair in zip(*(depends(region, active[1:]) for region in op.regions))]
+    heads = [k for k, is_reached in enumerate(reached) if is_reached]
+
+    def pull(g: Cotangents) -> Cotangents:
+        given = [g[k] if g[k] is not None else _zeros(b, results[k].type) for k in heads]
+        regions = [_gradients_only(joint(region, wrt, heads)) for region in op.regions]
+        gradients = b.emit("branch", [operands[0], *captured, *given], {}, regions)  # type: ignore[list-item]
+        found: list[Value | None] = [None] * len(operands)
+        for k, v in zip(wrt, gradients, strict=True):
+            found[k + 1] = v
+        return found
+
+    return results, pull, reached
+
+
+def _gradients_only(graph: Graph) -> Graph:
+    """A joint graph without the outputs of the forward part."""
+    b = Builder(graph.name, graph.level)
+    inputs = [b.input(v.name, v.type) for v in graph.inputs]
+    values = inline(b, graph, inputs)
+    return dce(b.build(values[graph.attrs["primals"] :]))
+
+
+def loop_forward(b: Builder, op: Op, operands: Sequence[Value], active: Sequence[bool], joint: Joint) -> Forward:
+    return _Loop(b, op, operands, active, joint).forward()
+
+
+class _Loop:
+    """The two loops of one loop. Inputs of a body: the index, what is carried, one row of each scanned operand, what
+    is captured. Outputs: what is carried, the rows."""
+
+    def __init__(self, b: Builder, op: Op, operands: Sequence[Value], active: Sequence[bool], joint: Joint) -> None:
+        self.b, self.op, self.operands = b, op, tuple(operands)
+        self.body = op.regions[0]
+        self.carried, self.scanned = op.attrs["carried"], op.attrs["scanned"]
+        self.trip = op.attrs["trip"]
+        self.conditional = len(op.regions) == 2
+        rest = list(active[self.carried :])
+        state = list(active[: self.carried])
+        while True:  # what one iteration makes active is active in the next
+            reached = depends(self.body, [False, *state, *rest])
+            wider = [a or r for a, r in zip(state, reached)]
+            if wider == state:
+                break
+            state = wider
+        self.active_inputs = [False, *state, *rest]
+        self.active_outputs = [*state, *reached[self.carried :]]
+        wrt = [k for k, is_active in enumerate(self.active_inputs) if is_active]
+        heads = [k for k, is_active in enumerate(self.active_outputs) if is_active]
+        self.halves = divide(joint(self.body, wrt, heads))
+
+    def forward(self) -> Forward:
+        b, op, body = self.b, self.op, self.body
+        forward = self.halves.forward
+        saved = self.halves.saved
+        # A value that the backward body reads: an input of the body, or one that the forward body gives as well.
+        inputs = {v: k for k, v in enumerate(forward.inputs)}
+        end = 1 + self.carried
+        extra = [v for v in saved if v not in inputs or 1 <= inputs[v] < end]
+        inner = Builder(body.name, forward.level)
+        values = [inner.input(v.name, v.type) for v in forward.inputs]
+        env = dict(zip(forward.inputs, values, strict=True))
+        from_body = dict(zip(forward.outputs, inline(inner, forward, values), strict=True))
+        rows = [env[v] if v in env else from_body[v] for v in extra]
+        flags = [inner.constant(1, I64)] if self.conditional else []
+        outputs = [*(from_body[v] for v in forward.outputs[: len(body.outputs)]), *rows, *flags]
+        regions = [inner.build(outputs), *op.regions[1:]]
+        every = b.emit("loop", self.operands, op.attrs, regions, op.loc, [r.name for r in op.results])
+        results = every[: len(op.results)]
+        kept = dict(zip(extra, every[len(op.results) :]))
+        flag = every[-1] if self.conditional else None
+
+        def pull(g: Cotangents) -> Cotangents:
+            return self._pull(g, results, kept, flag, inputs)
+
+        return results, pull, self.active_outputs
+
+    def _pull(
+        self,
+        g: Cotangents,
+        results: Sequence[Value],
+        kept: dict[Value, Value],
+        flag: Value | None,
+        inputs: dict[Value, int],
+    ) -> Cotangents:
+        """The backward loop. It carries the cotangents of the state, and the sums of those of what is captured; it
+        scans, last row first, the saved rows, those of the scanned operands, and the cotangents of the rows."""
+        b, backward, saved = self.b, self.halves.backward, self.halves.saved
+        end, first_captured = 1 + self.carried, 1 + self.carried + self.scanned
+        states = [k for k in range(1, end) if self.active_inputs[k]]
+        items = [k for k in range(end, first_captured) if self.active_inputs[k]]
+        captured = [k for k in range(first_captured, len(self.active_inputs)) if self.active_inputs[k]]
+        heads = [k for k, is_active in enumerate(self.active_outputs) if is_active]
+        row_heads = [k for k in heads if k >= self.carried]
+
+        def operand(k: int) -> Value:
+            return self.operands[k - 1]
+
+        def cotangent(k: int) -> Value:
+            x = g[k]
+            return x if x is not None else _zeros(b, results[k].type)
+
+        def reversed_rows(x: Value) -> Value:
+            return b.reverse(x, axes=(0,)) if self.trip > 1 else x
+
+        carried = [cotangent(k - 1) for k in states] + [_zeros(b, operand(k).type) for k in captured]
+        scanned, whole = [], []
+        source: dict[Value, tuple[str, int]] = {}
+        for v in saved:
+            k = inputs.get(v, -1)
+            if k == 0:
+                source[v] = "index", 0
+            elif v in kept or end <= k < first_captured:
+                source[v] = "row", len(scanned)
+                scanned.append(reversed_rows(kept[v] if v in kept else operand(k)))
+            else:
+                source[v] = "whole", len(whole)
+                whole.append(operand(k))
+        first_head = len(scanned)
+        scanned += [reversed_rows(cotangent(k)) for k in row_heads]
+        if flag is not None:
+            scanned.append(reversed_rows(flag))
+
+        body = Builder(f"{self.body.name}_backward", "expanded")
+        number = body.input("i", TensorType(I64))
+        state = [body.input("", v.type) for v in carried]
+        row = [body.input("", v.type.with_shape(v.shape[1:])) for v in scanned]
+        fixed = [body.input("", v.type) for v in whole]
+        index = body.sub(body.constant(self.trip - 1, I64), number)
+        read = {"index": [index], "row": row, "whole": fixed}
+        given = [read[kind][k] for kind, k in (source[v] for v in saved)]
+        by_head = dict(zip(row_heads, row[first_head:])) | {k - 1: state[n] for n, k in enumerate(states)}
+        gradients = inline(body, backward, [*given, *(by_head[k] for k in heads)])
+        by_input = dict(zip([k for k, is_active in enumerate(self.active_inputs) if is_active], gradients, strict=True))
+        new = [by_input[k] for k in states]
+        new += [body.add(state[len(states) + n], by_input[k]) for n, k in enumerate(captured)]
+        out = [by_input[k] for k in items]
+        if flag is not None:
+            ran = body.ne(row[-1], body.constant(0, I64))
+            new = [body.select(ran, x, old) for x, old in zip(new, state)]
+            out = [body.select(ran, x, body.constant(np.zeros((), x.dtype.numpy), x.dtype)) for x in out]
+        attrs = {"carried": len(carried), "scanned": len(scanned), "trip": self.trip}
+        every = b.emit("loop", [*carried, *scanned, *whole], attrs, [body.build([*new, *out])])
+        found: list[Value | None] = [None] * len(self.operands)
+        for k, x in zip([*states, *captured], every):
+            found[k - 1] = x
+        for k, x in zip(items, every[len(carried) :]):
+            found[k - 1] = reversed_rows(x)
+        return found

@@ -1,0 +1,174 @@
+"""`partition`: divides a joint graph into a forward and a backward graph.
+
+What the backward graph reads of the forward part is either saved or computed again. Cheap ops, element by element or
+moves, may be computed again from saved values; of all choices, the one that saves the fewest bytes is a minimum cut
+between what must be computed in the forward graph and what the gradient reads (as in Chen et al., "Training deep nets
+with sublinear memory cost", 2016, but for ops that a kernel fuses for nothing). Inputs of the graph are saved for free:
+they exist anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops
+from gluonjit.ir.types import IRError
+from gluonjit.passes.manager import register_pass
+
+
+class Halves(NamedTuple):
+    """The inputs of `backward` are `saved`, then the cotangents; its outputs the gradients."""
+
+    forward: Graph
+    saved: tuple[Value, ...]
+    """Inputs and outputs of `forward`, in the order in which `backward` takes them."""
+    backward: Graph
+
+
+@register_pass("partition", whole=True)
+def partition(graph: Graph, *, half: str = "forward") -> Graph:
+    """One half of a joint graph.
+
+    `forward` has the given graph's inputs and, behind its outputs, what is saved. `backward` takes the saved values,
+    among them inputs, and the cotangents; its attribute `saved` numbers where the former come from: input k as k,
+    output k as -1 - k.
+    """
+    if half not in ("forward", "backward"):
+        raise IRError(f"half must be 'forward' or 'backward', got {half!r}")
+    halves = divide(graph)
+    if half == "forward":
+        return halves.forward
+    return halves.backward.with_attrs(saved=sources(halves))
+
+
+def sources(halves: Halves) -> tuple[int, ...]:
+    """Where each saved value comes from: input k of the forward graph is k, its output k is -1 - k."""
+    places = {v: -1 - k for k, v in reversed(list(enumerate(halves.forward.outputs)))}
+    places.update({v: k for k, v in enumerate(halves.forward.inputs)})
+    return tuple(places[v] for v in halves.saved)
+
+
+def divide(graph: Graph, recompute: bool = False) -> Halves:
+    """Both halves of the joint graph that `differentiate` made.
+
+    With `recompute`, only inputs and outputs of the given graph are saved, whatever it costs to compute the rest again.
+    """
+    if "primals" not in graph.attrs:
+        raise IRError(f"@{graph.name} is not a joint graph; run differentiate before")
+    count, given, late = (graph.attrs[key] for key in ("primals", "cotangents", "late"))
+    inputs, cotangents = graph.inputs[: len(graph.inputs) - given], graph.inputs[len(graph.inputs) - given :]
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    split = len(graph.updates) - late
+    updates, late_updates = graph.updates[:split], graph.updates[split:]
+
+    backward_ops, backward_values = _after(graph, cotangents)
+    wanted = [v for op in backward_ops for v in op.operands]
+    wanted += [*gradients, *(v for pair in late_updates for v in pair)]
+    read = [v for v in dict.fromkeys(wanted) if v not in backward_values]
+    saved = _nearest(graph, (*inputs, *outputs), read) if recompute else _cheapest(graph, inputs, read)
+
+    name = graph.name
+    kept = [v for v in saved if v not in inputs and v not in outputs]
+    forward, env = _half(graph, f"{name}_forward", inputs, [*outputs, *kept], updates, ())
+    backward, _ = _half(graph, f"{name}_backward", [*saved, *cotangents], gradients, late_updates, saved)
+    attrs = {k: v for k, v in graph.attrs.items() if k not in ("primals", "cotangents", "late")}
+    return Halves(replace(forward, attrs=attrs), tuple(env[v] for v in saved), replace(backward, attrs=attrs))
+
+
+def _after(graph: Graph, cotangents: Sequence[Value]) -> tuple[list[Op], set[Value]]:
+    """The ops that depend on the cotangents, and all values that do."""
+    values = set(cotangents)
+    ops = []
+    for op in graph.ops:
+        if any(v in values for v in op.operands):
+            ops.append(op)
+            values.update(op.results)
+    return ops, values
+
+
+def _half(
+    graph: Graph,
+    name: str,
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    updates: Sequence[tuple[Value, Value]],
+    known: Iterable[Value],
+) -> tuple[Graph, dict[Value, Value]]:
+    """The graph of what `outputs` and `updates` need, and which of its values stand for those of the joint graph."""
+    live = {*outputs, *(new for _, new in updates)} - set(known) - set(inputs)
+    ops = []
+    for op in reversed(graph.ops):
+        if any(r in live for r in op.results):
+            ops.append(op)
+            live.update(v for v in op.operands if v not in inputs and v not in known)
+    b = Builder(name, graph.level)
+    env = {v: b.input(v.name, v.type) for v in inputs}
+    fixed = {v: env[v] for v in known}
+    for op in reversed(ops):
+        copy_ops(b, [op], env)
+        env.update(fixed)  # of an op with several results, one may be saved and another be computed again
+    for state, new in updates:
+        b.update(env[state], env[new])
+    return b.build([env[v] for v in outputs]), env
+
+
+def _recomputable(op: Op) -> bool:
+    """Whether the op costs next to nothing beside the one that reads it, with which it is fused."""
+    definition = op.definition
+    if op.name == "random_bits":  # a pure function of the key
+        return True
+    return definition.pure and not definition.accumulates and not definition.has_own_kernel and not op.regions
+
+
+def _nearest(graph: Graph, known: Sequence[Value], read: Sequence[Value]) -> list[Value]:
+    """Those of the `known` values from which all of `read` can be computed."""
+    known_values, seen = set(known), set()
+    pending = list(read)
+    while pending:
+        v = pending.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        if v not in known_values:
+            pending += graph.producers[v].operands
+    return [v for v in dict.fromkeys(known) if v in seen]
+
+
+def _cheapest(graph: Graph, inputs: Sequence[Value], read: Sequence[Value]) -> list[Value]:
+    """The values to save from which all of `read` can be computed, in the order of the graph."""
+    import networkx as nx  # heavy, and only needed where something is recorded
+
+    taken = set(inputs)
+    flow = nx.DiGraph()
+    seen: set[Value] = set()
+    fixed: set[Value] = set()
+    """Values that cannot be computed again."""
+    pending = list(read)
+    while pending:
+        v = pending.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        flow.add_edge((v, 0), (v, 1), capacity=0 if v in taken else max(v.type.nbytes, 1))
+        op = graph.producers.get(v)
+        if op is None or not _recomputable(op):
+            fixed.add(v)
+            continue
+        for x in op.operands:
+            flow.add_edge((x, 1), (v, 0))
+            pending.append(x)
+    goals = set(read)
+    saved: set[Value] = set()
+    for nodes in list(nx.weakly_connected_components(flow)):
+        part = flow.subgraph(nodes).copy()
+        ends = {v for v, _ in nodes}
+        if not ends & fixed:
+            continue  # computed from nothing
+        part.add_edges_from(("source", (v, 0)) for v in ends & fixed)
+        part.add_edges_from(((v, 1), "goal") for v in ends & goals)
+        _, (before, _) = nx.minimum_cut(part, "source", "goal")
+        saved |= {v for v in ends if (v, 0) in before and (v, 1) not in before}
+    order = {v: k for k, v in enumerate((*graph.inputs, *(r for op in graph.ops for r in op.results)))}
+    return sorted(saved, key=order.__getitem__)
