@@ -145,7 +145,7 @@ class CachedCall:
     def _compile(self, graph: Graph) -> Any:
         """Makes a forward or backward graph of a recorded call callable. Its parameters change at every step."""
         run = self.backend(graph.with_attrs(params=()), self.options).run
-        return lambda inputs: run([np.ascontiguousarray(x) for x in inputs])
+        return lambda inputs: run([np.asarray(x, order="C") for x in inputs])
 
     def forget(self, log: Attributes) -> None:
         """Drops the trace with this log, and the code compiled from it."""

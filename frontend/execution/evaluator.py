@@ -21,7 +21,7 @@ class Evaluator:
         slots: dict[Value, int] = {v: k for k, v in enumerate(graph.inputs)}
         last: dict[Value, int] = {}
         for k, op in enumerate(graph.ops):
-            slots.update((r, len(slots) + n) for n, r in enumerate(op.results))
+            slots.update([(r, len(slots) + n) for n, r in enumerate(op.results)])
             last.update((v, k) for v in (*op.operands, *op.results))
         kept = {*graph.results, *graph.inputs}
         self._size = len(slots)
