@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gluonjit.execution.functions import Function
+from gluonjit.execution.python_functions import Function
 from gluonjit.execution.tape import backward as _backward
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.modes import (
     is_recording,
     is_training,
-    no_gradients,
     pause,
     predict_mode,
     record,
@@ -88,7 +87,7 @@ def mark_variables(variables: Any, gradients: Any, grad_reqs: Any = "write") -> 
     if isinstance(grad_reqs, str):
         grad_reqs = [grad_reqs] * len(variables)
     for x, gradient, request in zip(variables, gradients, grad_reqs, strict=True):
-        x._grad_state = Variable(request, lambda gradient=gradient: gradient)
+        x._grad_state = Variable.into(request, gradient)
 
 
 _mxnet_names.explain(__name__)

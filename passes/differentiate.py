@@ -1,4 +1,4 @@
-"""`differentiate`: the reverse mode of automatic differentiation (Griewank and Walther, "Evaluating derivatives", 2008).
+"""`differentiate`: automatic differentiation in reverse mode (Griewank and Walther, "Evaluating derivatives", 2008).
 
 The joint graph is the forward ops, then, from the last to the first, the rule of each (`Primitive.vjp`), which turns
 the cotangents of an op's results into those of its operands. The rules are emitted as primitives, so a joint graph can
@@ -58,7 +58,7 @@ def differentiate(graph: Graph, *, wrt: Sequence[int] | None = None, heads: Sequ
     outputs = [env[v] for v in graph.outputs]
     for state, new in graph.updates:
         b.update(env[state], env[new])
-    inputs = set(env[v] for v in graph.inputs)
+    inputs = {env[v] for v in graph.inputs}
     late = [(state, new) for state, new in sweep.late if state in inputs]
     for state, new in late:
         b.update(state, new)
@@ -171,11 +171,11 @@ class _Sweep:
         for v, g in heads:
             add(v, g)
         for step in reversed(self.steps):
-            g = [cotangents.get(r) for r in step.results]
-            if all(x is None for x in g):
+            given = [cotangents.get(r) for r in step.results]
+            if all(x is None for x in given):
                 continue
             b.loc = step.op.loc
-            for v, x in zip(step.operands, step.pull(g), strict=True):
+            for v, x in zip(step.operands, step.pull(given), strict=True):
                 if x is not None:
                     add(v, x)
         return [cotangents.get(v) for v in self.wrt]

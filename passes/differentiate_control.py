@@ -154,7 +154,8 @@ class _Loop:
             return b.reverse(x, axes=(0,)) if self.trip > 1 else x
 
         carried = [cotangent(k - 1) for k in states] + [_zeros(b, operand(k).type) for k in captured]
-        scanned, whole = [], []
+        scanned: list[Value] = []
+        whole: list[Value] = []
         source: dict[Value, tuple[str, int]] = {}
         for v in saved:
             k = inputs.get(v, -1)

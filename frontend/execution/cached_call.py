@@ -237,7 +237,9 @@ class CachedCall:
             return None
         forward = compiled.computation.forward(wrt, heads)
         outputs, updates = forward.run(inputs.elements)
-        node_inputs = [Saved.of(x) for x in inputs.arrays] + [Saved.of(x) for x in inputs.elements[len(inputs.arrays) :]]
+        node_inputs = [Saved.of(x) for x in inputs.arrays] + [
+            Saved.of(x) for x in inputs.elements[len(inputs.arrays) :]
+        ]
         for k, new in zip(session.written, updates, strict=True):
             overwrite(inputs.arrays[k], new)
         results = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -117,6 +117,6 @@ class Computation:
 
     def _made(self, halves: Halves) -> Backward:
         backward = halves.backward
-        places = {v: place for v, place in zip(backward.inputs, sources(halves))}
+        places = dict(zip(backward.inputs, sources(halves)))
         writes = tuple(places[state] for state, _ in backward.updates)
         return Backward(Computation(backward, self._compile), sources(halves), writes)

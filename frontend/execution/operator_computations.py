@@ -17,9 +17,7 @@ _LIMIT = 4096
 _known: dict[Any, Computation] = {}
 
 
-def of_operator(
-    op: Operator, attrs: Mapping[str, Any], operands: Sequence[np.ndarray], training: bool
-) -> Computation:
+def of_operator(op: Operator, attrs: Mapping[str, Any], operands: Sequence[np.ndarray], training: bool) -> Computation:
     """The computation of an operator with these (parsed) attributes, on arrays of these types."""
     types = tuple(type_of(x) for x in operands)
     try:

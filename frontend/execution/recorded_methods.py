@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import numpy as np
-
 from gluonjit.execution.computation import Computation
 from gluonjit.execution.tape import record, refuse_write
 from gluonjit.ir.types import type_of
@@ -28,7 +26,7 @@ _known: dict[Any, Computation] = {}
 class _Call:
     """A program (`trace.protocols.Program`) that calls one function on its arguments."""
 
-    _fast_call = None
+    _fast_call: Callable[..., Any] | None = None
     _children: dict[str, Any] = {}
     _reg_params: dict[str, Any] = {}
 
@@ -47,8 +45,10 @@ class _Call:
 
 
 def computation_of(name: str, function: Callable[..., Any], arrays: Sequence[NDArray], key: Any) -> Computation:
-    """The graph of `function(*arrays)`, which returns one array. `key` tells functions of the same name apart; None: the
-    graph is not cached."""
+    """The graph of `function(*arrays)`, which returns one array.
+
+    `key` tells functions of the same name apart; None: the graph is not cached.
+    """
     signature = (name, key, tuple((type_of(x._array), x._numpy) for x in arrays)) if key is not None else None
     try:
         found = _known.get(signature)
@@ -78,7 +78,7 @@ def _record_method(method: Callable[..., Any], x: NDArray, args: tuple[Any, ...]
         return getattr(first, name)(*rest, **named)
 
     if name == "copyto" or name == "as_in_context":
-        inputs, function = [x], lambda y: y.copy()
+        inputs, function = [x], _copied
     key = repr((args, sorted(kwargs.items()))) if _is_plain((args, tuple(kwargs.items()))) else None
     record(computation_of(name, function, inputs, key), inputs, [result], name)
     return result
@@ -112,6 +112,10 @@ def _arrays_in(args: Any, kwargs: dict[str, Any]) -> tuple[list[NDArray], Callab
     return arrays, lambda given: put(shape, given)
 
 
+def _copied(x: Any) -> Any:
+    return x.copy()
+
+
 def _is_plain(value: Any) -> bool:
     """Whether the `repr` of an argument says all about it."""
     if isinstance(value, (tuple, list)):
@@ -125,7 +129,7 @@ class _Place:
 
 
 def _record_assignment(assign: Callable[..., None], x: NDArray, key: Any, value: Any) -> None:
-    """`x[key] = value` while recording: `x`, which no gradient flows to so far, is computed from `value` from now on."""
+    """`x[key] = value` while recording: no gradient flows to `x` so far; from now on it is computed from `value`."""
     refuse_write(x)
     before = x._array.copy()
     assign(x, key, value)

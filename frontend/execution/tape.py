@@ -34,10 +34,10 @@ _numbers = itertools.count()
 
 
 class Edge(NamedTuple):
-    """Where an array comes from: result `index` of a node."""
+    """Where an array comes from: a result of a node, by number."""
 
     node: Node
-    index: int
+    number: int
 
 
 class Node:
@@ -287,7 +287,7 @@ def backward(
     for x in variables or ():
         state = x._grad_state
         if state.__class__ is Edge:
-            wanted[state.node.number, state.index] = None
+            wanted[state.node.number, state.number] = None
     visited: list[Node] = []
     with Scope(create_graph, train_mode):
         while pending:
@@ -320,7 +320,7 @@ def backward(
     results = []
     for k, x in enumerate(variables):
         state = x._grad_state
-        key: Any = (state.node.number, state.index) if state.__class__ is Edge else state
+        key: Any = (state.node.number, state.number) if state.__class__ is Edge else state
         g = found.get(key) if state.__class__ is Edge else leaves.get(key)
         if g is None:
             raise MXNetError(
@@ -340,7 +340,8 @@ def _freed(node: Node) -> MXNetError:
 
 def _sum(a: NDArray, b: NDArray, create_graph: bool) -> NDArray:
     if create_graph:
-        return a + b
+        total: NDArray = a.__add__(b)
+        return total
     return NDArray._wrap(np.asarray(a._array + b._array))
 
 

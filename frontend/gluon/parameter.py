@@ -353,7 +353,8 @@ class Parameter(Releasable):
         if self._data is not None and self._grad_req == "null":
             raise RuntimeError(f"Cannot get gradient array for Parameter '{self.name}' because grad_req='null'")
         arrays = self._arrays()
-        return arrays[0 if ctx is None and len(arrays) == 1 else self._context_index(ctx)].grad
+        x = arrays[0 if ctx is None and len(arrays) == 1 else self._context_index(ctx)]
+        return x.grad  # type: ignore[return-value]
 
     def list_grad(self) -> list[ndarray.NDArray]:
         """The gradient buffer of each context."""
@@ -363,7 +364,7 @@ class Parameter(Releasable):
         """Sets the gradient buffers to zero, if they are allocated."""
         for x in self._arrays() if self._data is not None else ():
             if x._grad_state.has_grad:
-                x.grad[:] = 0
+                x._grad_state.grad[:] = 0
 
     def list_ctx(self) -> list[context.Context]:
         """The contexts given to `initialize`."""

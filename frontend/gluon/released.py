@@ -36,6 +36,10 @@ class Releasable:
     _of_numpy = False
     """Whether the array is an `mx.np.ndarray`."""
 
+    def _attach(self) -> None:
+        """Asks for gradients by the array, when it is a new one."""
+        raise NotImplementedError
+
     @property
     def _data(self) -> ndarray.NDArray | None:
         """The array, or None. A released array is read from its file again."""

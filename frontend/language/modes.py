@@ -93,4 +93,4 @@ def predict_mode() -> Scope:
 
 
 def no_gradients(what: str) -> NoReturn:
-    raise MXNetError(f"{what}: not available yet in gluonjit")
+    raise MXNetError(f"{what}: gradients are not available yet in gluonjit")

@@ -14,6 +14,7 @@ from gluonjit.gluon import SymbolBlock
 from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.ir.types import TensorType
 from gluonjit.language import mxnet_names as _mxnet_names
+from gluonjit.language.modes import no_gradients
 from gluonjit.model import load_checkpoint
 from gluonjit.module.base_module import BaseModule, Params, Shapes, check_described, check_input_names, described
 from gluonjit.ndarray import NDArray
@@ -68,7 +69,7 @@ class Module(BaseModule):
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
         """Loads `prefix-symbol.json` and `prefix-0000.params` (the epoch in four digits); `kwargs` are `Module`'s."""
         if load_optimizer_states:
-            autograd.no_gradients("Module.load with load_optimizer_states")
+            no_gradients("Module.load with load_optimizer_states")
         graph, args, aux = load_checkpoint(prefix, epoch)
         module = Module(symbol=graph, **kwargs)
         module._loaded = args, aux
@@ -80,7 +81,7 @@ class Module(BaseModule):
     ) -> None:
         """Writes `prefix-symbol.json` and `prefix-0000.params` (the epoch)."""
         if save_optimizer_states:
-            autograd.no_gradients("Module.save_checkpoint with save_optimizer_states")
+            no_gradients("Module.save_checkpoint with save_optimizer_states")
         file = f"{prefix}-{epoch:04d}.params"
         self.save_params(file)
         self._symbol.save(f"{prefix}-symbol.json", remove_amp_cast=remove_amp_cast)

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gluonjit import autograd
 from gluonjit import ndarray as nd
 from gluonjit.context import current_context
+from gluonjit.language.modes import no_gradients
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
 from gluonjit.test_utils.closeness import _numpy, assert_almost_equal, compare_ndarray_tuple
@@ -121,7 +121,7 @@ def check_speed(
     if typ not in ("whole", "forward"):
         raise ValueError('typ can only be "whole" or "forward".')
     if typ == "whole":
-        autograd.no_gradients("check_speed(typ='whole')")
+        no_gradients("check_speed(typ='whole')")
     if location is not None and not isinstance(location, dict):
         raise AssertionError(f'Expect dict, get "location"={location}')
     shapes = kwargs if location is None else {name: x.shape for name, x in location.items()}
@@ -158,7 +158,7 @@ def check_consistency(
     whose first output has the widest type, unless `ground_truth` is given. `grad_req` must be 'null'.
     """
     if grad_req != "null":
-        autograd.no_gradients("check_consistency(grad_req != 'null')")
+        no_gradients("check_consistency(grad_req != 'null')")
     if len(ctx_list) < 2:
         raise AssertionError("check_consistency compares: it needs at least two entries in ctx_list")
     symbols = [sym] * len(ctx_list) if isinstance(sym, Symbol) else list(sym)
@@ -234,11 +234,11 @@ def compare_optimizer(
 
 
 def check_symbolic_backward(*args: Any, **kwargs: Any) -> NoReturn:
-    autograd.no_gradients("check_symbolic_backward")
+    no_gradients("check_symbolic_backward")
 
 
 def check_numeric_gradient(*args: Any, **kwargs: Any) -> NoReturn:
-    autograd.no_gradients("check_numeric_gradient")
+    no_gradients("check_numeric_gradient")
 
 
 def check_gluon_hybridize_consistency(
@@ -254,7 +254,7 @@ def check_gluon_hybridize_consistency(
     `net_builder(prefix=)` makes the block. `test_grad` must be False: there are no gradients yet.
     """
     if test_grad:
-        autograd.no_gradients("check_gluon_hybridize_consistency(test_grad=True)")
+        no_gradients("check_gluon_hybridize_consistency(test_grad=True)")
     first = net_builder(prefix="net_")
     first.initialize()
     expected = first(*data_l).asnumpy()

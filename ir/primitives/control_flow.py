@@ -14,11 +14,11 @@ are 0. The condition, an optional second region, gives a bool[].
 
 `branch(condition: bool[], captured…) (then, otherwise)`: the results of one region; both take the captured operands.
 
-`with_gradient(operands…) {to = (…), late = (…)} (forward[, gradient])`: the results of the first region. When a graph is
-differentiated, the second region gives the cotangents of the operands numbered by `to`; it takes operands, results, and
-the cotangents of all results. Without one, the forward region is differentiated. `late` are pairs (operand, result): the
-operand's array gets the value of the result when the gradient is computed, as BatchNorm's moving mean does. No code is
-generated for it: `differentiate` takes it apart.
+`with_gradient(operands…) {to = (…), late = (…)} (forward[, gradient])`: the results of the first region. When a graph
+is differentiated, the second region gives the cotangents of the operands numbered by `to`; it takes operands, results,
+and the cotangents of all results. Without one, the forward region is differentiated. `late` are pairs (operand,
+result): the operand's array gets the value of the result when the gradient is computed, as BatchNorm's moving mean
+does. No code is generated for it: `differentiate` takes it apart.
 
 Codegen lowers a region as a graph of its own, which is called in a loop (or after a conditional jump). Carried values
 have two buffers, which swap roles after each iteration; rows are read and written in place.

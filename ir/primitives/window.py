@@ -124,9 +124,7 @@ _UNROLLED = 64
 """Windows of up to so many elements are searched tap by tap; larger ones through a gather of all windows."""
 
 
-def _vjp(
-    b: Any, g: Any, y: Any, x: Any, op: str, window: Any, stride: Any, low: Any, high: Any, dilation: Any
-) -> Any:
+def _vjp(b: Any, g: Any, y: Any, x: Any, op: str, window: Any, stride: Any, low: Any, high: Any, dilation: Any) -> Any:
     spacing = tuple(dilation or (1,) * len(window))
     if 0 in y.shape or 0 in x.shape:
         return b.broadcast(b.constant(0, dtype_of(g)), shape=x.shape)
@@ -146,10 +144,10 @@ def _vjp(
     zero = b.constant(0, dtype_of(g))
     total = None
     for k, tap in enumerate(taps):
-        start = [t * apart for t, apart in zip(tap, spacing, strict=True)]
-        after = [n - a - (m - 1) * s - 1 for n, a, m, s in zip(padded.shape, start, y.shape, stride, strict=True)]
+        first_read = [t * apart for t, apart in zip(tap, spacing, strict=True)]
+        after = [n - a - (m - 1) * s - 1 for n, a, m, s in zip(padded.shape, first_read, y.shape, stride, strict=True)]
         part = b.select(b.eq(first, b.constant(k, I32)), g, zero)
-        part = b.pad(part, zero, low=tuple(start), high=tuple(after), interior=tuple(s - 1 for s in stride))
+        part = b.pad(part, zero, low=tuple(first_read), high=tuple(after), interior=tuple(s - 1 for s in stride))
         total = part if total is None else b.add(total, part)
     return _unpadded(b, total, x.shape, low)
 

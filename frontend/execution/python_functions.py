@@ -8,6 +8,7 @@ from typing import Any
 from gluonjit.base import MXNetError
 from gluonjit.execution.tape import Node
 from gluonjit.language.modes import Scope, modes
+from gluonjit.language.running import running
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.variable import tracked
 
@@ -58,8 +59,10 @@ class Function:
         self._used = modes.recording
         with Scope(False, None):
             found = self.forward(*inputs)
+        if running.trace is not None or not modes.recording:
+            return found
         sources = [x._grad_state if tracked(x) else None for x in inputs]
-        if not modes.recording or all(source is None for source in sources):
+        if all(source is None for source in sources):
             return found
         single = not isinstance(found, (list, tuple))
         results = [x.copy() if any(x is y for y in inputs) else x for x in ([found] if single else found)]
