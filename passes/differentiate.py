@@ -154,8 +154,12 @@ class _Sweep:
                     found[k] = values[v]
                 return found
 
-            # What leaves is active even where it equals an operand: its cotangent is this rule's.
-            results = [b.reshape(r, shape=r.shape) if r in operands else r for r in results]
+            # Each result is a value of its own, even where it equals an operand or another result: its cotangent is
+            # this rule's, and its own.
+            taken = set(operands)
+            for k, r in enumerate(results):
+                results[k] = b.reshape(r, shape=r.shape) if r in taken else r
+                taken.add(r)
             self._note(op, operands, results, pull, [True] * len(results))
         return results
 

@@ -1,10 +1,15 @@
-"""Training and recording modes; computing gradients is an error that says that they are not implemented."""
+"""Training and recording modes, and gradients through the tape."""
 
+import gc
 import threading
 
+import numpy as np
 import pytest
 
+import gluonjit as mx
 from gluonjit import MXNetError, autograd, nd
+from gluonjit.execution.tape import Node
+from gluonjit.gluon import nn
 
 
 def modes():
@@ -58,9 +63,373 @@ def test_modes_are_thread_local():
     assert seen == [(False, False)]
 
 
-def test_no_gradients_yet():
+# Gradients ------------------------------------------------------------------------------------------------------------
+
+
+def variable(values, request="write"):
+    x = nd.array(values)
+    x.attach_grad(request)
+    return x
+
+
+def equal(x, want):
+    np.testing.assert_allclose(x.asnumpy(), want, rtol=1e-6)
+
+
+def test_backward_writes_the_gradients_of_variables():
+    x, w, other = variable([1.0, 2.0]), variable([3.0, 4.0]), variable([5.0])
+    with autograd.record():
+        y = (x * x * w).sum()
+    y.backward()
+    equal(x.grad, [6.0, 16.0])
+    equal(w.grad, [1.0, 4.0])
+    equal(other.grad, [0.0])
+
+
+def test_an_array_has_no_gradient_until_one_is_attached():
     x = nd.array([1.0])
     assert x.grad is None
-    for ask in [x.attach_grad, x.backward, lambda: autograd.backward(x), lambda: autograd.grad(x, [x])]:
-        with pytest.raises(MXNetError, match="gradients are not available yet"):
-            ask()
+    x.attach_grad()
+    assert x.grad.shape == (1,)
+
+
+def test_the_gradient_stays_one_array():
+    x = variable([1.0])
+    grad = x.grad
+    for _ in range(2):
+        with autograd.record():
+            y = 3 * x
+        y.backward()
+    assert x.grad is grad
+    equal(grad, [3.0])
+
+
+def test_head_gradients():
+    x = variable([1.0, 2.0])
+    with autograd.record():
+        y = x * x
+    y.backward(nd.array([10.0, 100.0]))
+    equal(x.grad, [20.0, 400.0])
+
+
+def test_a_head_gradient_has_the_shape_of_its_head():
+    x = variable([1.0, 2.0])
+    with autograd.record():
+        y = x * x
+    with pytest.raises(MXNetError, match=r"head gradient has shape \(3,\), the head \(2,\)"):
+        y.backward(nd.ones(3))
+
+
+def test_several_heads():
+    x = variable([1.0, 2.0])
+    with autograd.record():
+        a, b = x * x, 3 * x
+    autograd.backward([a, b], [None, nd.array([10.0, 20.0])])
+    equal(x.grad, [2 + 30, 4 + 60])
+
+
+def test_a_head_may_be_computed_from_another():
+    x = variable([2.0])
+    with autograd.record():
+        a = x * x
+        b = a * a
+    autograd.backward([b, a])
+    equal(x.grad, [32 + 4])
+
+
+def test_a_variable_may_be_a_head():
+    x = variable([2.0])
+    x.backward(nd.array([5.0]))
+    equal(x.grad, [5.0])
+
+
+def test_grad_req_add_and_null():
+    x, frozen = variable([1.0], "add"), variable([2.0], "null")
+    for _ in range(2):
+        with autograd.record():
+            y = x * x * frozen
+        y.backward()
+    equal(x.grad, [8.0])
+    x.grad[:] = 0
+    with autograd.record():
+        y = 3 * x
+    y.backward()
+    equal(x.grad, [3.0])
+
+
+def test_an_unknown_grad_req():
+    with pytest.raises(ValueError, match="grad_req must be 'write', 'add' or 'null', got 'wirte'"):
+        nd.ones(2).attach_grad("wirte")
+
+
+def test_a_second_backward_needs_retain_graph():
+    x = variable([3.0])
+    with autograd.record():
+        y = x * x
+    y.backward(retain_graph=True)
+    x.grad[:] = 0
+    y.backward()
+    equal(x.grad, [6.0])
+    with pytest.raises(MXNetError, match="retain_graph=True") as e:
+        y.backward()
+    assert __file__ in str(e.value)
+
+
+def test_backward_of_what_was_not_recorded():
+    x = variable([1.0])
+    y = x * x
+    with pytest.raises(MXNetError, match="not in a computational graph"):
+        y.backward()
+
+
+def test_detach_and_pause():
+    x = variable([2.0])
+    with autograd.record():
+        a = x * x
+        with autograd.pause():
+            b = x * x
+        y = x * a.detach() + x * b
+    y.backward()
+    equal(x.grad, [8.0])
+
+
+def test_attach_grad_on_an_intermediate_cuts_the_graph():
+    x = variable([2.0])
+    with autograd.record():
+        a = x * x
+        a.attach_grad()
+        y = 3 * a
+    y.backward()
+    equal(a.grad, [3.0])
+    equal(x.grad, [0.0])
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_recorded_in_predict_mode(hybrid):
+    net = nn.Dropout(0.5)
+    if hybrid:
+        net.hybridize()
+    x = variable([1.0] * 8)
+    with autograd.record(train_mode=False):
+        y = net(x)
+    y.backward()
+    equal(x.grad, [1.0] * 8)
+
+
+def assign_in_place(x):
+    x += 1
+
+
+def assign_all(x):
+    x[:] = 5
+
+
+def assign_an_element(x):
+    x[0] = 5
+
+
+@pytest.mark.parametrize("assign", [assign_in_place, assign_all, assign_an_element])
+def test_writing_to_recorded_arrays_is_refused(assign):
+    x = variable([1.0, 2.0])
+    with autograd.record():
+        y = x * x
+        for target in (x, y):
+            with pytest.raises(MXNetError, match="Assigning to NDArrays that are already in a computational graph"):
+                assign(target)
+    y.backward()
+    equal(x.grad, [2.0, 4.0])
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_a_saved_value_that_was_overwritten_is_named(hybrid):
+    class Square(nn.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return x * x
+
+    net = Square(prefix="square_")
+    if hybrid:
+        net.hybridize()
+    x = variable([1.0, 2.0])
+    with autograd.record():
+        y = net(x)
+    x[:] = 7
+    with pytest.raises(MXNetError, match="input 0 of .* was written to after it was recorded") as e:
+        y.backward()
+    assert __file__ in str(e.value)
+
+
+def test_an_overwritten_result_is_named():
+    x = variable([1.0, 2.0])
+    with autograd.record():
+        y = nd.exp(x)
+        z = y.sum()
+    y[:] = 0
+    with pytest.raises(MXNetError, match="output 0 of exp was written to"):
+        z.backward()
+
+
+def test_what_the_gradient_does_not_read_may_be_overwritten():
+    x = variable([1.0, 2.0])
+    with autograd.record():
+        y = 3 * x
+    x[:] = 7
+    y.backward()
+    equal(x.grad, [3.0, 3.0])
+
+
+def test_grad_returns_gradients():
+    x, w = variable([1.0, 2.0]), variable([3.0, 4.0])
+    with autograd.record():
+        y = x * x * w
+        a = autograd.grad(y, x, retain_graph=True)
+        b, c = autograd.grad(y, [w, x], head_grads=nd.array([1.0, 10.0]))
+    equal(a, [6.0, 16.0])
+    equal(b, [1.0, 40.0])
+    equal(c, [6.0, 160.0])
+    equal(x.grad, [0.0, 0.0])
+
+
+def test_grad_by_an_intermediate():
+    x = variable([2.0])
+    with autograd.record():
+        a = x * x
+        y = a * a * x
+    da, dx = autograd.grad(y, [a, x])
+    equal(da, [16.0])
+    equal(dx, [80.0])
+
+
+def test_grad_by_what_the_head_does_not_depend_on():
+    x, w = variable([1.0]), variable([2.0])
+    with autograd.record():
+        y = x * x
+    with pytest.raises(MXNetError, match="with respect to the 2-th variable because it is unreachable"):
+        autograd.grad(y, [x, w])
+    with pytest.raises(ValueError, match="variables cannot be an empty list"):
+        autograd.grad(y, [])
+
+
+def test_gradients_of_gradients():
+    x = variable([1.0, 2.0])
+    with autograd.record():
+        y = x**4
+        first = autograd.grad(y, x, create_graph=True)
+        second = autograd.grad(first, x, create_graph=True)
+        penalty = (second * second).sum()
+    equal(first, [4.0, 32.0])
+    equal(second, [12.0, 48.0])
+    penalty.backward()
+    equal(x.grad, [2 * 12 * 24, 2 * 48 * 48])
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_gradient_of_a_gradient_penalty(hybrid):
+    net = nn.Dense(1, use_bias=False, activation="tanh", in_units=2)
+    net.initialize(mx.init.Constant(0.5))
+    if hybrid:
+        net.hybridize()
+    x = variable([[0.2, -0.4]])
+    with autograd.record():
+        g = autograd.grad(net(x), x, create_graph=True)
+        loss = (g * g).sum()
+    loss.backward()
+    t = np.tanh(-0.1)
+    slope = 1 - t * t
+    # loss = (w1² + w2²) s(wx)², and s' = -2 t s
+    w, s = 0.5, slope
+    want = [2 * w * s * s + 2 * w * w * 2 * s * (-2 * t * s) * v for v in (0.2, -0.4)]
+    equal(net.weight.grad(), [want])
+
+
+def test_mark_variables():
+    x, g = nd.array([2.0]), nd.zeros(1)
+    autograd.mark_variables([x], [g], "add")
+    for _ in range(2):
+        with autograd.record():
+            y = x * x
+        y.backward()
+    equal(g, [8.0])
+    assert x.grad is g
+
+
+def test_an_operator_with_several_results():
+    x = variable([[1.0, 2.0, 3.0, 4.0]])
+    with autograd.record():
+        a, b = nd.split(x, 2)
+        y = (a * b).sum()
+    y.backward()
+    equal(x.grad, [[3.0, 4.0, 1.0, 2.0]])
+
+
+def test_one_array_as_both_operands():
+    x = variable([[1.0, 2.0], [3.0, 4.0]])
+    with autograd.record():
+        y = nd.dot(x, x)
+    y.backward()
+    ones = np.ones((2, 2))
+    values = x.asnumpy()
+    equal(x.grad, ones @ values.T + values.T @ ones)
+
+
+def test_what_no_array_leads_to_is_freed_at_once():
+    def nodes():
+        return [o for o in gc.get_objects() if isinstance(o, Node)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(nodes())
+        x = variable([1.0, 2.0])
+        with autograd.record():
+            y = nd.exp(x) * x
+        assert len(nodes()) == before + 2
+        del y
+        assert len(nodes()) == before
+    finally:
+        gc.enable()
+
+
+def test_a_long_tape():
+    x = variable([1.0])
+    with autograd.record():
+        y = x
+        for _ in range(3000):
+            y = y + 1
+    y.backward()
+    equal(x.grad, [1.0])
+
+
+def test_function():
+    class Scaled(autograd.Function):
+        def forward(self, x):
+            self.save_for_backward(x)
+            return x * 2
+
+        def backward(self, g):
+            (x,) = self.saved_tensors
+            return 10 * g * x
+
+    x = variable([3.0])
+    with autograd.record():
+        y = Scaled()(x) + x
+    y.backward()
+    equal(x.grad, [31.0])
+
+
+def test_two_threads_record_at_the_same_time():
+    found = {}
+
+    def run(k):
+        x = variable([float(k)])
+        for _ in range(20):
+            with autograd.record():
+                y = x * x
+            y.backward()
+        found[k] = float(x.grad.asscalar())
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {1: 2.0, 2: 4.0}
