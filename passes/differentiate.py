@@ -59,7 +59,7 @@ def differentiate(graph: Graph, *, wrt: Sequence[int] | None = None, heads: Sequ
     for state, new in graph.updates:
         b.update(env[state], env[new])
     inputs = {env[v] for v in graph.inputs}
-    late = [(state, new) for state, new in sweep.late if state in inputs]
+    late = [(state, new) for _, state, new in sweep.late if state in inputs]
     for state, new in late:
         b.update(state, new)
     results = [g if g is not None else zeros(b, v) for g, v in zip(gradients, sweep.wrt, strict=True)]
@@ -99,7 +99,8 @@ class _Sweep:
         self.active: set[Value] = set(wrt)
         """The values that depend on `wrt`."""
         self.steps: list[Step] = []
-        self.late: list[tuple[Value, Value]] = []
+        self.late: list[tuple[Sequence[Value], Value, Value]] = []
+        """(results of the op, state, its new value)."""
 
     def forward(self, ops: Iterable[Op], env: dict[Value, Value]) -> None:
         """Emits copies of `ops`; `env` has the values that they read, and gets those that they make."""
@@ -141,7 +142,8 @@ class _Sweep:
         else:
             copy_ops(b, body.ops, env)
         results = [env[v] for v in body.outputs]
-        self.late += [(operands[k], results[j]) for k, j in op.attrs["late"]]
+        late = op.attrs["late"] if any(v in self.active for v in operands) else ()
+        new = [(operands[k], results[j]) for k, j in late]
         if len(op.regions) == 2 and any(operands[k] in self.active for k in op.attrs["to"]):
             rule, receivers = op.regions[1], op.attrs["to"]
 
@@ -161,6 +163,7 @@ class _Sweep:
                 results[k] = b.reshape(r, shape=r.shape) if r in taken else r
                 taken.add(r)
             self._note(op, operands, results, pull, [True] * len(results))
+        self.late += [(results, *pair) for pair in new]
         return results
 
     def backward(self, heads: Sequence[tuple[Value, Value]]) -> list[Value | None]:
@@ -182,6 +185,7 @@ class _Sweep:
             for v, x in zip(step.operands, step.pull(given), strict=True):
                 if x is not None:
                     add(v, x)
+        self.late = [entry for entry in self.late if any(r in cotangents for r in entry[0])]
         return [cotangents.get(v) for v in self.wrt]
 
 

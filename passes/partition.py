@@ -9,7 +9,8 @@ they exist anyway.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -67,7 +68,10 @@ def divide(graph: Graph, recompute: bool = False) -> Halves:
     wanted = [v for op in backward_ops for v in op.operands]
     wanted += [*gradients, *(v for pair in late_updates for v in pair)]
     read = [v for v in dict.fromkeys(wanted) if v not in backward_values]
-    saved = _nearest(graph, (*inputs, *outputs), read) if recompute else _cheapest(graph, inputs, read)
+    if recompute:
+        saved = _nearest(graph, (*inputs, *outputs), read)
+    else:
+        saved = _cheapest(graph, inputs, read, _following(graph, [state for state, _ in late_updates]))
 
     name = graph.name
     kept = [v for v in saved if v not in inputs and v not in outputs]
@@ -136,8 +140,20 @@ def _nearest(graph: Graph, known: Sequence[Value], read: Sequence[Value]) -> lis
     return [v for v in dict.fromkeys(known) if v in seen]
 
 
-def _cheapest(graph: Graph, inputs: Sequence[Value], read: Sequence[Value]) -> list[Value]:
-    """The values to save from which all of `read` can be computed, in the order of the graph."""
+def _following(graph: Graph, states: Sequence[Value]) -> set[Value]:
+    """The values that can be computed again and depend on states which get new values when the gradient is computed.
+
+    Two recorded calls may each change a state, one after the other, so what depends on it must be computed late.
+    """
+    found = set(states)
+    for op in graph.ops if states else ():
+        if _recomputable(op) and any(v in found for v in op.operands):
+            found.update(op.results)
+    return found
+
+
+def _cheapest(graph: Graph, inputs: Sequence[Value], read: Sequence[Value], late: Collection[Value]) -> list[Value]:
+    """The values to save from which all of `read` can be computed, in the order of the graph; none of `late`."""
     import networkx as nx  # heavy, and only needed where something is recorded
 
     taken = set(inputs)
@@ -151,7 +167,8 @@ def _cheapest(graph: Graph, inputs: Sequence[Value], read: Sequence[Value]) -> l
         if v in seen:
             continue
         seen.add(v)
-        flow.add_edge((v, 0), (v, 1), capacity=0 if v in taken else max(v.type.nbytes, 1))
+        cost = 0 if v in taken else math.inf if v in late else max(v.type.nbytes, 1)
+        flow.add_edge((v, 0), (v, 1), capacity=cost)
         op = graph.producers.get(v)
         if op is None or not _recomputable(op):
             fixed.add(v)

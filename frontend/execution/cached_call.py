@@ -17,8 +17,8 @@ import numpy as np
 
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend
-from gluonjit.execution.computation import Computation
-from gluonjit.execution.session import Inputs, Monitor, Session, overwrite
+from gluonjit.execution.computation import Computation, compiled
+from gluonjit.execution.session import Inputs, Monitor, Session
 from gluonjit.execution.tape import Saved, note_block
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import TensorType, type_of
@@ -134,18 +134,13 @@ class CachedCall:
                 written=known.writes,
                 streams=known.streams(training),
             )
-            computation = Computation(session.graph, self._compile)
+            computation = Computation(session.graph, compiled(self.backend, self.options))
             found = Compiled(known, session, known.input_types(types), device, computation)
             if not known.attributes.stale:
                 self._compiled[key, device] = found
         if new:
             known.attributes.announce()
         return found
-
-    def _compile(self, graph: Graph) -> Any:
-        """Makes a forward or backward graph of a recorded call callable. Its parameters change at every step."""
-        run = self.backend(graph.with_attrs(params=()), self.options).run
-        return lambda inputs: run([np.asarray(x, order="C") for x in inputs])
 
     def forget(self, log: Attributes) -> None:
         """Drops the trace with this log, and the code compiled from it."""
@@ -201,13 +196,13 @@ class CachedCall:
         known, session, block = compiled.trace, compiled.session, self.block
         epoch = int(EPOCH[0])  # read before the versions: a write in between is seen by the next call
         inputs = session.inputs([*leaves, *self._held(known, compiled.device)])
-        if modes.recording:
-            found = self._run_recorded(compiled, inputs)
-            if found is not None:
-                return found
         monitor = None
         if block._callback is not None:
             monitor = Monitor(block._callback, block._monitor_all, block._monitored_as_bound)
+        if modes.recording:
+            found = self._run_recorded(compiled, inputs, monitor)
+            if found is not None:
+                return found
 
         def release(k: int) -> int:
             if not len(leaves) <= k < len(leaves) + len(known.params):
@@ -226,7 +221,7 @@ class CachedCall:
             results[k] = _part(inputs.arrays[position], offset, outputs[k].shape, known.out_kinds[k])
         return known.rebuild(results)
 
-    def _run_recorded(self, compiled: Compiled, inputs: Inputs) -> Any:
+    def _run_recorded(self, compiled: Compiled, inputs: Inputs, monitor: Monitor | None) -> Any:
         """The results of a call that gradients flow through, noted on the tape; None if they flow through none."""
         known, session = compiled.trace, compiled.session
         wrt = tuple([k for k, x in enumerate(inputs.arrays) if tracked(x)])
@@ -236,12 +231,9 @@ class CachedCall:
         if not heads:
             return None
         forward = compiled.computation.forward(wrt, heads)
-        outputs, updates = forward.run(inputs.elements)
-        node_inputs = [Saved.of(x) for x in inputs.arrays] + [
-            Saved.of(x) for x in inputs.elements[len(inputs.arrays) :]
-        ]
-        for k, new in zip(session.written, updates, strict=True):
-            overwrite(inputs.arrays[k], new)
+        # Before the call, which may write to its inputs.
+        node_inputs = [Saved.of(x) for x in (*inputs.arrays, *inputs.elements[len(inputs.arrays) :])]
+        outputs = session.run_forward(forward, inputs, monitor)
         results = []
         for x, kind in zip(outputs[: forward.count], known.out_kinds, strict=True):
             result = NDArray._wrap(x)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from gluonjit.ir.opdef import NO_GRADIENT
 from gluonjit.ir.types import BOOL, IRError
 from gluonjit.passes import run_passes
 from gluonjit.passes.partition import Halves, divide, sources
+from gluonjit.runtime import backend as backends
 
 Run = Callable[[Sequence[np.ndarray]], "tuple[list[np.ndarray], list[np.ndarray]]"]
 """Inputs of a graph to its outputs and updates."""
@@ -30,8 +31,19 @@ JOINT_PIPELINE = "legalize-broadcast, simplify, fold, cse, dce"
 """What is done to the joint graph before it is divided."""
 
 
-def interpreted(graph: Graph) -> Run:
+def evaluated(graph: Graph) -> Run:
+    """Runs a graph op by op, with NumPy: for graphs too small to be worth compiling."""
     return Evaluator(graph).run
+
+
+def compiled(backend: backends.Backend, options: dict[str, Any]) -> Compile:
+    """What compiles the graphs of a recorded call. No value is prepared in advance: parameters change at every step."""
+
+    def compile(graph: Graph) -> Run:
+        run = backend(graph.with_attrs(params=()), options).run
+        return lambda inputs: run([np.asarray(x, order="C") for x in inputs])
+
+    return compile
 
 
 class Backward(NamedTuple):
@@ -39,12 +51,14 @@ class Backward(NamedTuple):
 
     Its inputs are those values of the forward computation that `sources` numbers (input k is k, output k is -1 - k),
     then the cotangents. Its outputs are the gradients. `writes`: the inputs of the forward computation that get new
-    values, one for each of its updates.
+    values, one for each of its updates; they are read as they are when it runs. `reads`: whether the gradients depend
+    on each of the cotangents.
     """
 
     computation: Computation
     sources: tuple[int, ...]
     writes: tuple[int, ...]
+    reads: tuple[bool, ...]
 
 
 @dataclass
@@ -59,7 +73,7 @@ class Forward:
 class Computation:
     """`graph` may have any level up to `legal`; `compile` makes its graphs callable."""
 
-    def __init__(self, graph: Graph, compile: Compile = interpreted) -> None:
+    def __init__(self, graph: Graph, compile: Compile = evaluated) -> None:
         self.graph = graph
         self._compile = compile
         self._legal: Graph | None = None
@@ -119,4 +133,6 @@ class Computation:
         backward = halves.backward
         places = dict(zip(backward.inputs, sources(halves)))
         writes = tuple(places[state] for state, _ in backward.updates)
-        return Backward(Computation(backward, self._compile), sources(halves), writes)
+        read = {v for op in backward.ops for v in op.operands} | {*backward.results}
+        reads = tuple(v in read for v in backward.inputs[len(halves.saved) :])
+        return Backward(Computation(backward, self._compile), sources(halves), writes, reads)

@@ -1,10 +1,9 @@
-"""`Executor`: a symbol bound to the arrays that it reads. Forward only."""
+"""`Executor`: a symbol bound to the arrays that it reads, and to those that its gradients go to."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,14 +11,16 @@ from gluonjit import ndarray
 from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend
+from gluonjit.execution.computation import Computation, Forward, compiled, evaluated
 from gluonjit.execution.interpreted import interpreted, is_tiny
-from gluonjit.execution.session import Monitor, Session, overwrite
+from gluonjit.execution.session import Inputs, Monitor, Session, overwrite
+from gluonjit.execution.tape import Saved
 from gluonjit.ir.types import F32, IRError, TensorType, type_of
 from gluonjit.ir.types import dtype as ir_dtype
 from gluonjit.language import late
-from gluonjit.language.modes import no_gradients
 from gluonjit.language.source import quote
 from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.variable import REQUESTS, store
 from gluonjit.symbol.dtypes import solve_types
 from gluonjit.symbol.graph import Entry, Node, post_order, variables
 from gluonjit.symbol.infer import check_shape, known_variables
@@ -36,6 +37,9 @@ class Executor:
     `arg_arrays` and `aux_arrays` are in the order of `list_arguments()` and `list_auxiliary_states()`. Every `forward`
     reads them, so new data and parameters are passed by writing to them. `outputs` are the same arrays during the
     executor's life: each `forward` overwrites them.
+
+    `backward` writes the gradient by an argument to its array in `grad_arrays` or adds it there, as `requests` says for
+    each argument: 'write', 'add' or 'null'. Arguments without an array get no gradient.
     """
 
     def __init__(
@@ -45,6 +49,8 @@ class Executor:
         arg_arrays: Sequence[Any],
         aux_arrays: Sequence[Any],
         inputs: Collection[str] | None = None,
+        grad_arrays: Sequence[Any] | None = None,
+        requests: Sequence[str] | None = None,
     ) -> None:
         self._inputs = inputs
         """Names of the arguments that change in each call, if the caller named any; the others are parameters."""
@@ -53,9 +59,13 @@ class Executor:
         self._arguments, self._aux = variables(self._symbol._heads)
         self.arg_arrays = list(arg_arrays)
         self.aux_arrays = list(aux_arrays)
-        self.grad_arrays: list[Any] = [None] * len(self.arg_arrays)
+        self.grad_arrays: list[Any] = list(grad_arrays or [None] * len(self.arg_arrays))
+        self._requests = list(requests or ["null"] * len(self.arg_arrays))
         self._sessions: dict[bool, Session] = {}
         """By training mode."""
+        self._computations: dict[bool, Computation] = {}
+        """What runs the same graphs where gradients are wanted, by training mode."""
+        self._last: _Recorded | None = None
         self._outputs: list[Any] | None = None
         self._monitor: Monitor | None = None
 
@@ -77,7 +87,7 @@ class Executor:
 
     @property
     def grad_dict(self) -> dict[str, Any]:
-        """None for every argument: gradients are not implemented yet."""
+        """The gradients' arrays by name of the argument; None for those that get none."""
         return _by_name([n.name for n in self._arguments], self.grad_arrays)
 
     @property
@@ -116,14 +126,43 @@ class Executor:
                 )
             arguments[name][:] = array
         training = bool(is_train)
-        session = self._sessions.get(training)
-        if session is None:
-            session = self._sessions[training] = self.session(training, kwargs)
-        outputs = session.run(session.inputs([*self.arg_arrays, *self.aux_arrays]), self._monitor)
+        session = self._session(training, kwargs)
+        inputs = session.inputs([*self.arg_arrays, *self.aux_arrays])
+        self._last = None
+        if training and self._wrt():
+            self._last = self._recorded(training, inputs)
+            outputs = self._last.outputs
+        else:
+            outputs = session.run(inputs, self._monitor)
         for (node, _), own, new in zip(self._symbol._heads, self.outputs, outputs):
             if node.op is not None:
                 overwrite(own, new)
         return self.outputs
+
+    def _session(self, training: bool, given: Collection[str] = ()) -> Session:
+        session = self._sessions.get(training)
+        if session is None:
+            session = self._sessions[training] = self.session(training, given)
+        return session
+
+    def _wrt(self) -> tuple[int, ...]:
+        """The numbers of the arguments that get a gradient."""
+        return tuple(
+            k for k, (x, r) in enumerate(zip(self.grad_arrays, self._requests)) if x is not None and r != "null"
+        )
+
+    def _recorded(self, training: bool, inputs: Inputs) -> _Recorded:
+        """Runs the graph, keeping what its gradient needs."""
+        session = self._session(training)
+        computation = self._computations.get(training)
+        if computation is None:
+            compile = evaluated if is_tiny(session.graph) else compiled(get_backend(None), {})
+            computation = self._computations[training] = Computation(session.graph, compile)
+        wrt = self._wrt()
+        heads = computation.differentiable(wrt)
+        forward = computation.forward(wrt, heads)
+        watched = [Saved.of(x) for x in inputs.arrays] + [Saved.of(x) for x in inputs.elements[len(inputs.arrays) :]]
+        return _Recorded(forward, wrt, heads, watched, session.run_forward(forward, inputs, self._monitor))
 
     def session(self, training: bool, given: Collection[str] = ()) -> Session:
         """The compiled graph for arrays like the bound ones, in their order; `given` names those that change often."""
@@ -168,8 +207,62 @@ class Executor:
         return lower(self._symbol.name or "group", inputs, nodes, heads, training=training, updates=updates)
 
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
-        """Not available yet: MXNetError."""
-        no_gradients("Executor.backward")
+        """Computes the gradients of the last `forward`, and stores them in `grad_arrays`.
+
+        `out_grads` are the gradients by the outputs: an array, a list, or a dict by the outputs' names. Outputs of loss
+        layers need none. Operators' late updates, such as BatchNorm's of its moving statistics, happen here; not with
+        `is_train=False`. Without a `forward` before, runs it.
+
+        MXNetError if an output's gradient is missing, or an array was written to since `forward` that the gradients
+        depend on.
+        """
+        if self._last is None:
+            session = self._session(is_train)
+            self._last = self._recorded(is_train, session.inputs([*self.arg_arrays, *self.aux_arrays]))
+        last, backward = self._last, self._last.forward.backward
+        given = self._head_gradients(out_grads)
+        values = []
+        for place in backward.sources:
+            if place >= 0 and last.inputs[place].changed and place not in backward.writes:
+                name = [*self._arguments, *self._aux][place].name
+                raise MXNetError(
+                    f"{name} was written to after forward, so the gradients cannot be computed any more. Call backward "
+                    "before"
+                )
+            values.append(last.inputs[place].array if place >= 0 else last.outputs[-1 - place])
+        for k, reads in zip(last.heads, backward.reads):
+            own = self.outputs[k]
+            if given[k] is None and reads:
+                raise MXNetError(
+                    "Because the last operator is not Loss function, head_gradient is required when calling backward. "
+                    f"out_grads has none for {self._symbol.list_outputs()[k]}"
+                )
+            if given[k] is not None and given[k].shape != own.shape:
+                raise MXNetError(
+                    f"operands shape mismatch: out_grads has {list(given[k].shape)} for "
+                    f"{self._symbol.list_outputs()[k]}, which is {list(own.shape)}"
+                )
+            dtype = own._array.dtype
+            values.append(np.zeros(own.shape, dtype) if given[k] is None else given[k]._array.astype(dtype, copy=False))
+        gradients, updates = backward.computation.run(values)
+        for k, gradient in zip(last.wrt, gradients, strict=True):
+            store(self.grad_arrays[k], self._requests[k], gradient)
+        if is_train:
+            for k, new in zip(backward.writes, updates, strict=True):
+                overwrite([*self.arg_arrays, *self.aux_arrays][k], new)
+
+    def _head_gradients(self, given: Any) -> list[Any]:
+        """The gradients by all outputs, None for those that are not given."""
+        names = self._symbol.list_outputs()
+        if given is None:
+            given = []
+        elif isinstance(given, NDArray):
+            given = [given]
+        elif isinstance(given, Mapping):
+            given = [given[name] for name in names]
+        if not all(x is None or isinstance(x, NDArray) for x in given):
+            raise TypeError("inputs must be NDArray")
+        return [*given, *[None] * (len(names) - len(given))]
 
     def copy_params_from(
         self,
@@ -195,7 +288,8 @@ class Executor:
         """
         known = known_variables(self._symbol._heads, (), kwargs, check_shape)
         table = solve_shapes(self._symbol._heads, known)
-        arrays = []
+        arrays: list[Any] = []
+        grads = list(self.grad_arrays)
         for node, old in zip([*self._arguments, *self._aux], [*self.arg_arrays, *self.aux_arrays]):
             shape = table[node, 0]
             if not is_complete(shape) or shape == old.shape:
@@ -214,9 +308,11 @@ class Executor:
                     "sizing it is more efficient than the reverse. If you really want to up size, set "
                     "allow_up_sizing=True to enable allocation of new arrays."
                 )
+            if len(arrays) < len(grads) and grads[len(arrays)] is not None:
+                grads[len(arrays)] = ndarray.zeros(shape, old.context, old.dtype)
             arrays.append(new)
         count = len(self._arguments)
-        return Executor(self._symbol, self._ctx, arrays[:count], arrays[count:], self._inputs)
+        return Executor(self._symbol, self._ctx, arrays[:count], arrays[count:], self._inputs, grads, self._requests)
 
     def get_optimized_symbol(self) -> Any:
         """A copy of the graph. Optimizations cannot be shown as MXNet's operators; `gluonjit dump` prints their IR."""
@@ -225,6 +321,17 @@ class Executor:
     def debug_str(self) -> str:
         """The graph, node by node."""
         return self._symbol.debug_str()
+
+
+class _Recorded(NamedTuple):
+    """A run of a graph whose gradient can be computed."""
+
+    forward: Forward
+    wrt: tuple[int, ...]
+    heads: tuple[int, ...]
+    inputs: list[Saved]
+    outputs: list[np.ndarray]
+    """The graph's outputs, then what else the gradient needs."""
 
 
 def _by_name(names: Sequence[str], arrays: Sequence[Any]) -> dict[str, Any]:
@@ -237,29 +344,52 @@ def bind(symbol: Any, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_st
     """See `Symbol.bind`."""
     if not isinstance(ctx, Context):
         raise TypeError("Context type error")
-    if args_grad:
-        warnings.warn("gradients are not available yet: args_grad is left as it is", stacklevel=3)
     arguments, aux = variables(symbol._heads)
-    arg_arrays = _arrays("args", args, [n.name for n in arguments])
+    names = [n.name for n in arguments]
+    arg_arrays = _arrays("args", args, names)
     aux_arrays = _arrays("aux_states", aux_states or [], [n.name for n in aux])
-    executor = Executor(symbol, ctx, arg_arrays, aux_arrays)
+    grad_arrays = _arrays("args_grad", args_grad, names, partial=True) if args_grad else None
+    for name, x, g in zip(names, arg_arrays, grad_arrays or ()):
+        if g is not None and g.shape != x.shape:
+            raise MXNetError(f"args_grad has shape {g.shape} for {name}, whose shape is {x.shape}")
+    requests = _requests(grad_req, names)
+    executor = Executor(symbol, ctx, arg_arrays, aux_arrays, None, grad_arrays, requests)
     executor._graph(False)  # raises an error now for arrays of wrong shapes or types
     return executor
 
 
-def _arrays(key: str, given: Any, names: Sequence[str]) -> list[Any]:
+def _requests(given: Any, names: Sequence[str]) -> list[str]:
+    """What `grad_req`, a word, a list of them, or a dict by name, says for each argument."""
+    if isinstance(given, str):
+        found = [given] * len(names)
+    elif isinstance(given, (list, tuple)):
+        if len(given) != len(names):
+            raise ValueError(f"grad_req has {len(given)} entries for {len(names)} arguments")
+        found = list(given)
+    elif isinstance(given, Mapping):
+        found = [given.get(name, "null") for name in names]
+    else:
+        raise TypeError(f"grad_req is a word, a list or a dict, got {type(given).__name__}")
+    for request in found:
+        if request not in REQUESTS:
+            raise ValueError(f"grad_req must be in {', '.join(map(repr, REQUESTS))}, got {request!r}")
+    return found
+
+
+def _arrays(key: str, given: Any, names: Sequence[str], partial: bool = False) -> list[Any]:
+    """The arrays of all names, from a list or a dict; None for those without one, which only `partial` allows."""
     if isinstance(given, (list, tuple)):
         if len(given) != len(names):
             raise ValueError(f"Length of {key} does not match the number of arguments")
         found = list(given)
     elif isinstance(given, Mapping):
-        missing = [name for name in names if name not in given]
+        missing = [name for name in names if name not in given and not partial]
         if missing:
             raise ValueError(f"key `{missing[0]}` is missing in `{key}`")
-        found = [given[name] for name in names]
+        found = [given.get(name) for name in names]
     else:
-        found = [None]
-    if not all(isinstance(x, NDArray) for x in found):
+        found, partial = [None], False
+    if not all(isinstance(x, NDArray) or (partial and x is None) for x in found):
         raise TypeError("Only accept list of NDArrays or dict of str to NDArray")
     return found
 
@@ -275,7 +405,10 @@ def simple_bind(symbol: Any, ctx: Any, grad_req: Any, type_dict: Any, shapes: Ma
         except MXNetError as e:
             raise _refused(symbol, node, shapes, f"there is not enough memory for {types[node.name]}") from e
 
-    return Executor(symbol, ctx, [zeros(n) for n in arguments], [zeros(n) for n in aux], set(shapes))
+    requests = _requests(grad_req, [n.name for n in arguments])
+    grads = [zeros(n) if request != "null" else None for n, request in zip(arguments, requests)]
+    args, states = [zeros(n) for n in arguments], [zeros(n) for n in aux]
+    return Executor(symbol, ctx, args, states, set(shapes), grads, requests)
 
 
 def solve_variables(symbol: Any, types: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, TensorType]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gluonjit.base import MXNetError
+from gluonjit.execution.computation import Forward
 from gluonjit.execution.monitored import run_monitored
 from gluonjit.ir.graph import Graph
 from gluonjit.language import rng
@@ -88,8 +89,7 @@ class Session:
         `release(k)` is called if only the packed copy of input k in compiled code is needed any more: it frees the
         array if it can, and returns the number of bytes freed.
         """
-        if monitor is not None:
-            run_monitored(self.graph, inputs.elements, monitor.callback, monitor.inputs_too, monitor.as_bound)
+        self._show(inputs, monitor)
         try:
             if release is not None and isinstance(self.callee, Executable):
                 outputs, updates = self.callee.run(inputs.elements, inputs.versions, release)
@@ -103,9 +103,23 @@ class Session:
             ):
                 raise
             raise self._out_of_memory() from None
+        self._write(inputs, updates)
+        return outputs
+
+    def run_forward(self, forward: Forward, inputs: Inputs, monitor: Monitor | None = None) -> list[np.ndarray]:
+        """Runs the forward computation of this graph, whose outputs are followed by what its gradient needs."""
+        self._show(inputs, monitor)
+        outputs, updates = forward.run(inputs.elements)
+        self._write(inputs, updates)
+        return outputs
+
+    def _show(self, inputs: Inputs, monitor: Monitor | None) -> None:
+        if monitor is not None:
+            run_monitored(self.graph, inputs.elements, monitor.callback, monitor.inputs_too, monitor.as_bound)
+
+    def _write(self, inputs: Inputs, updates: Sequence[np.ndarray]) -> None:
         for k, new in zip(self.written, updates, strict=True):
             overwrite(inputs.arrays[k], new)
-        return outputs
 
     def _out_of_memory(self) -> MXNetError:
         """An error about the operator with the largest result: that is what there was no room for, most likely."""

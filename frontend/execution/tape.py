@@ -27,7 +27,7 @@ from gluonjit.language.kinds import as_np
 from gluonjit.language.modes import Scope, modes
 from gluonjit.language.source import quote, user_loc
 from gluonjit.ndarray import NDArray
-from gluonjit.ndarray.variable import Variable, tracked
+from gluonjit.ndarray.variable import Variable, store, tracked
 from gluonjit.runtime.storage import Storage
 
 _numbers = itertools.count()
@@ -132,7 +132,7 @@ class GraphNode(Node):
         if create_graph and self.again is not None:
             backward, saved = self.again()
         for place, value in zip(backward.sources, saved):
-            if value.changed:
+            if value.changed and place not in backward.writes:
                 what = f"input {place}" if place >= 0 else f"output {-1 - place}"
                 raise MXNetError(
                     f"{what} of {self.name} was written to after it was recorded, so its gradient cannot be computed "
@@ -140,9 +140,10 @@ class GraphNode(Node):
                 )
         arrays = [value.array for value in saved]
         outputs, updates = backward.computation.run([*arrays, *[g._array for g in cotangents]])
-        for target, new in zip(self.written, updates, strict=True):
-            np.copyto(target._array, new)
-            target._wrote()
+        if modes.training:
+            for target, new in zip(self.written, updates, strict=True):
+                np.copyto(target._array, new)
+                target._wrote()
         if not create_graph:
             return [NDArray._wrap(x) for x in outputs]
         inputs = []
@@ -347,12 +348,7 @@ def _sum(a: NDArray, b: NDArray, create_graph: bool) -> NDArray:
 
 def write(variable: Variable, g: NDArray) -> None:
     """Writes a gradient to a variable's array, or adds it."""
-    target = variable.grad
-    if variable.request == "add":
-        target._array += g._array.astype(target._array.dtype, copy=False)
-    else:
-        np.copyto(target._array, g._array, casting="unsafe")
-    target._wrote()
+    store(variable.grad, variable.request, g._array)
     variable.fresh = True
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 REQUESTS = ("write", "add", "null")
 """How `backward` stores a gradient: replaces the old one, adds to it, or not at all."""
 
@@ -43,6 +45,15 @@ class Variable:
         if self._grad is None:
             self._grad = self._make()
         return self._grad
+
+
+def store(target: Any, request: str, gradient: np.ndarray) -> None:
+    """Writes a gradient to the array `target`, or adds it."""
+    if request == "add":
+        target._array += gradient.astype(target._array.dtype, copy=False)
+    else:
+        np.copyto(target._array, gradient, casting="unsafe")
+    target._wrote()
 
 
 def tracked(x: Any) -> bool:
