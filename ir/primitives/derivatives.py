@@ -65,14 +65,16 @@ def _mod(b: Any, g: Value, y: Value, x: Value, by: Value) -> tuple[Value, ...]:
     return g, b.neg(b.mul(g, b.floor(b.div(x, by))))
 
 
-def _pow(b: Any, g: Value, y: Value, x: Value, exponent: Value) -> tuple[Value, ...]:
-    none = zero(b, x)
-    one = _number(b, 1, x)
-    constant = b.eq(exponent, none)
-    slope = b.mul(exponent, b.pow(x, b.sub(exponent, one)))
-    # x**0 is 1 everywhere; 0**p does not depend on p > 0. The logarithm is kept away from 0 before it is multiplied.
-    logarithm = b.log(b.select(b.eq(x, none), one, x))
-    return b.select(constant, none, b.mul(g, slope)), b.mul(g, b.mul(y, logarithm))
+def _pow(b: Any, g: Value, y: Value, x: Value, exponent: Value) -> tuple[Value | None, ...]:
+    none, one = zero(b, x), _number(b, 1, x)
+    at_0 = b.eq(x, none)
+    away_from_0 = b.select(at_0, one, x)
+    # x**0 is 1 everywhere, and 0 * x**-1 has no value at 0. 0**p does not depend on p > 0, and log(0) has none either.
+    # What is selected comes before the operation: a second derivative flows through what a select discards.
+    base = b.select(b.eq(exponent, none), away_from_0, x)
+    slope = b.mul(exponent, b.pow(base, b.sub(exponent, one)))
+    by_exponent = b.mul(g, b.mul(y, b.log(away_from_0))) if dtype_of(x).is_float else None
+    return b.mul(g, slope), by_exponent
 
 
 def _extremum(first_wins: str) -> Rule:

@@ -1,0 +1,104 @@
+"""Gradients of graphs against differences of their outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gluonjit.ir.graph import Graph, evaluate
+from gluonjit.ir.types import BOOL, F64
+from gluonjit.passes import run_passes
+from gluonjit.passes.partition import divide, sources
+
+STEP = 2e-4
+"""The fourth-order difference below has an error of about STEP**4, and rounding adds about 1e-15 / STEP."""
+_STENCIL = ((-2, 1 / 12), (-1, -2 / 3), (1, 2 / 3), (2, -1 / 12))
+
+
+def legal(graph: Graph) -> Graph:
+    return run_passes(graph, "expand {gradients = True}, legalize-broadcast")
+
+
+def joint(graph: Graph, wrt: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Graph:
+    """The joint graph, of level `legal`, so that it can be differentiated again."""
+    given = {k: tuple(v) for k, v in (("wrt", wrt), ("heads", heads)) if v is not None}
+    return run_passes(legal(graph), [("differentiate", given), "legalize-broadcast", "dce"])
+
+
+def differentiable(graph: Graph) -> tuple[list[int], list[int]]:
+    """The numbers of the inputs and outputs whose derivatives differences can find: those of float64."""
+    return (
+        [k for k, v in enumerate(graph.inputs) if v.dtype is F64],
+        [k for k, v in enumerate(graph.outputs) if v.dtype is F64],
+    )
+
+
+def gradients(both: Graph, inputs: Sequence[np.ndarray], cotangents: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return evaluate(both, [*inputs, *cotangents])[0][both.attrs["primals"] :]
+
+
+def random_like(rng: np.random.Generator, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return [np.asarray(rng.uniform(0.3, 1, x.shape) * rng.choice((-1, 1), x.shape)) for x in arrays]
+
+
+def assert_is_gradient(
+    graph: Graph, inputs: Sequence[np.ndarray], what: str = "", order: int = 1, seed: int = 0, tolerance: float = 1e-7
+) -> None:
+    """The gradients of a graph of float64 equal differences in a random direction; so do those of its gradients up to
+    `order`. Outputs that are infinite, as windows of nothing are, are left out."""
+    wrt, heads = differentiable(graph)
+    if not wrt or not heads:
+        return
+    rng = np.random.default_rng(seed)
+    graph = legal(graph)
+    outputs, _ = evaluate(graph, inputs)
+    weights = [
+        np.where(np.isinf(outputs[k]), 0, w) for k, w in zip(heads, random_like(rng, [outputs[k] for k in heads]))
+    ]
+    both = joint(graph, wrt, heads)
+    found = gradients(both, inputs, weights)
+    directions = random_like(rng, [inputs[k] for k in wrt])
+    assert [x.shape for x in found] == [x.shape for x in directions], what
+
+    def weighted(t: float) -> float:
+        moved = list(inputs)
+        for k, v in zip(wrt, directions, strict=True):
+            moved[k] = np.asarray(inputs[k] + t * v)
+        outputs, _ = evaluate(graph, moved)
+        return sum(float(np.vdot(w, np.where(w == 0, 0, outputs[k]))) for w, k in zip(weights, heads, strict=True))
+
+    wanted = sum(c * weighted(k * STEP) for k, c in _STENCIL) / STEP
+    got = sum(float(np.vdot(g, v)) for g, v in zip(found, directions, strict=True))
+    scale = 1 + sum(float(np.abs(g * v).sum()) for g, v in zip(found, directions, strict=True))
+    assert np.isfinite(wanted), f"{what}: the difference is {wanted}"
+    assert abs(got - wanted) <= tolerance * scale, f"{what}: the gradient gives {got}, differences {wanted}"
+    if order > 1:
+        primals = both.attrs["primals"]
+        only = run_passes(
+            Graph(both.name, both.inputs, both.ops, both.outputs[primals:], (), both.level, both.attrs), "dce"
+        )
+        assert_is_gradient(only, [*inputs, *weights], f"{what}, order {order}", order - 1, seed + 1, tolerance)
+
+
+def assert_halves_agree(graph: Graph, inputs: Sequence[np.ndarray], what: str = "", seed: int = 0) -> None:
+    """Forward and backward graph, however divided, give what the joint graph gives, bit for bit."""
+    wrt = [k for k, v in enumerate(graph.inputs) if v.dtype.is_float]
+    heads = [k for k, v in enumerate(graph.outputs) if v.dtype is not BOOL and v.dtype.is_float]
+    both = joint(graph, wrt, heads)
+    rng = np.random.default_rng(seed)
+    given = [
+        np.asarray(rng.uniform(-1, 1, both.inputs[len(inputs) + k].shape)).astype(
+            both.inputs[len(inputs) + k].dtype.numpy
+        )
+        for k in range(len(heads))
+    ]
+    outputs, updates = evaluate(both, [*inputs, *given])
+    for recompute in (False, True):
+        halves = divide(both, recompute)
+        first, first_updates = evaluate(halves.forward, inputs)
+        saved = [inputs[k] if k >= 0 else first[-1 - k] for k in sources(halves)]
+        second, late = evaluate(halves.backward, [*saved, *given])
+        got = [*first[: both.attrs["primals"]], *second, *first_updates, *late]
+        for a, b in zip(got, [*outputs, *updates], strict=True):
+            np.testing.assert_array_equal(a, b, f"{what}, recompute={recompute}")
