@@ -400,7 +400,8 @@ def inline(b: Builder, body: Graph, operands: Sequence[Value]) -> tuple[Value, .
     for op in body.ops:
         attrs = op.attrs
         if op.name == "random_bits":
-            env.setdefault(op.operands[0], b.random_key())
+            if op.operands[0] not in env:
+                env[op.operands[0]] = b.random_key()
             attrs = MappingProxyType({**attrs, "stream": first + attrs["stream"]})
             b.stream = max(b.stream, attrs["stream"] + 1)
         results = tuple(Value(r.name, r.type, r.offset) for r in op.results)

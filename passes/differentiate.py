@@ -14,7 +14,7 @@ from typing import NamedTuple
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, reemit
 from gluonjit.ir.opdef import NO_GRADIENT, Primitive
 from gluonjit.ir.types import BOOL, IRError
-from gluonjit.passes.differentiate_control import branch_forward, loop_forward
+from gluonjit.passes.differentiate_control import branch_forward, loop_forward, without_rules
 from gluonjit.passes.manager import register_pass
 
 Cotangents = Sequence["Value | None"]
@@ -117,6 +117,8 @@ class _Sweep:
         depends = [v in self.active for v in operands]
         assert isinstance(definition, Primitive)
         if not any(depends) or definition.vjp is NO_GRADIENT:
+            if op.regions:
+                op = replace(op, regions=tuple(map(without_rules, op.regions)))
             return reemit(b, op, operands)
         if op.name == "loop":
             results, pull, active = loop_forward(b, op, operands, depends, joint)
@@ -135,17 +137,18 @@ class _Sweep:
         self.active.update(r for r, is_active in zip(results, active) if is_active and r.dtype is not BOOL)
 
     def _with_gradient(self, op: Op, operands: tuple[Value, ...]) -> Sequence[Value]:
-        b, body = self.b, op.regions[0]
+        b = self.b
+        body, *rules = op.regions if len(op.regions) == 1 else map(without_rules, op.regions)
         env = dict(zip(body.inputs, operands, strict=True))
-        if len(op.regions) == 1:
-            self.forward(body.ops, env)
-        else:
+        if rules:
             copy_ops(b, body.ops, env)
+        else:
+            self.forward(body.ops, env)
         results = [env[v] for v in body.outputs]
         late = op.attrs["late"] if any(v in self.active for v in operands) else ()
         new = [(operands[k], results[j]) for k, j in late]
-        if len(op.regions) == 2 and any(operands[k] in self.active for k in op.attrs["to"]):
-            rule, receivers = op.regions[1], op.attrs["to"]
+        if rules and any(operands[k] in self.active for k in op.attrs["to"]):
+            rule, receivers = rules[0], op.attrs["to"]
 
             def pull(g: Cotangents) -> Cotangents:
                 given = [x if x is not None else zeros(b, r) for x, r in zip(g, results, strict=True)]

@@ -9,11 +9,11 @@ The gradient of a branch is a branch on the same condition, which computes the f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from gluonjit.ir.graph import Builder, Graph, Op, Value, inline
+from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, reemit
 from gluonjit.ir.opdef import NO_GRADIENT
 from gluonjit.ir.types import BOOL, I64, TensorType
 from gluonjit.passes.dce import dce
@@ -40,12 +40,35 @@ def _zeros(b: Builder, type: TensorType) -> Value:
     return b.broadcast(zero, shape=type.shape) if type.shape else zero
 
 
-def _chosen(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
-    return [v for v, wanted in zip(values, mask, strict=True) if wanted]
+def _copied(b: Builder, graph: Graph, values: Sequence[Value]) -> list[Value]:
+    """The outputs of a copy of `graph` over these values. Random ops keep their streams: they are drawn again."""
+    env = dict(zip(graph.inputs, values, strict=True))
+    copy_ops(b, graph.ops, env)
+    return [env[v] for v in graph.outputs]
+
+
+def without_rules(graph: Graph) -> Graph:
+    """The graph with the forward region of each `with_gradient` in its place, in bodies of loops and branches, too."""
+    if not any(op.regions for op in graph.ops):
+        return graph
+    b = Builder(graph.name, graph.level)
+    env = {v: b.input(v.name, v.type) for v in graph.inputs}
+    for op in graph.ops:
+        operands = [env[v] for v in op.operands]
+        if op.name == "with_gradient":
+            new: Sequence[Value] = _copied(b, without_rules(op.regions[0]), operands)
+        else:
+            regions = tuple(without_rules(region) for region in op.regions)
+            new = reemit(b, replace(op, regions=regions), operands)
+        env.update(zip(op.results, new, strict=True))
+    for state, value in graph.updates:
+        b.update(env[state], env[value])
+    return b.build([env[v] for v in graph.outputs], graph.attrs)
 
 
 def branch_forward(b: Builder, op: Op, operands: Sequence[Value], active: Sequence[bool], joint: Joint) -> Forward:
-    results = b.emit("branch", operands, op.attrs, op.regions, op.loc, [r.name for r in op.results])
+    regions = [without_rules(region) for region in op.regions]
+    results = b.emit("branch", operands, op.attrs, regions, op.loc, [r.name for r in op.results])
     captured = operands[1:]
     wrt = [k for k, is_active in enumerate(active[1:]) if is_active]
     reached = [any(pair) for pair in zip(*(depends(region, active[1:]) for region in op.regions))]
@@ -67,7 +90,7 @@ def _gradients_only(graph: Graph) -> Graph:
     """A joint graph without the outputs of the forward part."""
     b = Builder(graph.name, graph.level)
     inputs = [b.input(v.name, v.type) for v in graph.inputs]
-    values = inline(b, graph, inputs)
+    values = _copied(b, graph, inputs)
     return dce(b.build(values[graph.attrs["primals"] :]))
 
 
@@ -110,11 +133,11 @@ class _Loop:
         inner = Builder(body.name, forward.level)
         values = [inner.input(v.name, v.type) for v in forward.inputs]
         env = dict(zip(forward.inputs, values, strict=True))
-        from_body = dict(zip(forward.outputs, inline(inner, forward, values), strict=True))
+        from_body = dict(zip(forward.outputs, _copied(inner, forward, values), strict=True))
         rows = [env[v] if v in env else from_body[v] for v in extra]
         flags = [inner.constant(1, I64)] if self.conditional else []
         outputs = [*(from_body[v] for v in forward.outputs[: len(body.outputs)]), *rows, *flags]
-        regions = [inner.build(outputs), *op.regions[1:]]
+        regions = [inner.build(outputs), *map(without_rules, op.regions[1:])]
         every = b.emit("loop", self.operands, op.attrs, regions, op.loc, [r.name for r in op.results])
         results = every[: len(op.results)]
         kept = dict(zip(extra, every[len(op.results) :]))
@@ -181,7 +204,7 @@ class _Loop:
         read = {"index": [index], "row": row, "whole": fixed}
         given = [read[kind][k] for kind, k in (source[v] for v in saved)]
         by_head = dict(zip(row_heads, row[first_head:])) | {k - 1: state[n] for n, k in enumerate(states)}
-        gradients = inline(body, backward, [*given, *(by_head[k] for k in heads)])
+        gradients = _copied(body, backward, [*given, *(by_head[k] for k in heads)])
         by_input = dict(zip([k for k, is_active in enumerate(self.active_inputs) if is_active], gradients, strict=True))
         new = [by_input[k] for k in states]
         new += [body.add(state[len(states) + n], by_input[k]) for n, k in enumerate(captured)]
