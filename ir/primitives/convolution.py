@@ -15,6 +15,7 @@ terms. Negative: so many positions outside are terms, as zeros.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -259,6 +260,8 @@ def _vjp(
             layout[1].translate(str.maketrans("IO", "NC")),
         )
         return dx, b.conv(x, g, **window, layout=letters_w)
+    if w.shape[axes.weight[1]] == 1 and set(input_dilation) == {1}:
+        return dx, _depthwise_weight(b, x, g, w, axes, stride, low, dilation)
     return dx, _grouped_weight(b, x, g, w, axes, groups, window)
 
 
@@ -268,6 +271,54 @@ def _per_group(b: Any, w: Any, axes: Sequence[int], groups: int) -> Any:
     apart = b.reshape(b.transpose(w, perm=tuple(axes)), shape=(groups, filters // groups, depth, *taps))
     swapped = b.transpose(apart, perm=(0, 2, 1, *range(3, 3 + len(taps))))
     return b.reshape(swapped, shape=(groups * depth, filters // groups, *taps))
+
+
+def _depthwise_weight(
+    b: Any,
+    x: Any,
+    g: Any,
+    w: Any,
+    axes: Layout,
+    stride: Sequence[int],
+    low: Sequence[int],
+    dilation: Sequence[int],
+) -> Any:
+    """The weight's cotangent where each filter reads a single channel: for each tap, the sum per channel of g times the
+    elements of x that the tap reads."""
+    rank = len(axes.input)
+    taps = [w.shape[k] for k in axes.weight[2:]]
+    size = [x.shape[k] for k in axes.input[2:]]
+    count = [g.shape[k] for k in axes.result[2:]]
+    channels, filters = x.shape[axes.input[1]], g.shape[axes.result[1]]
+    # As N, C, spatial….
+    x, g = b.transpose(x, perm=axes.input), b.transpose(g, perm=axes.result)
+    each = filters // channels
+    sums = []
+    for tap in itertools.product(*map(range, taps)):
+        # Result r reads x[r * stride + tap * dilation - low], where that is inside.
+        shift = [t * d - a for t, d, a in zip(tap, dilation, low, strict=True)]
+        first = [max(0, -(m // s)) for m, s in zip(shift, stride, strict=True)]
+        last = [min(n, (k - 1 - m) // s + 1) for n, k, m, s in zip(count, size, shift, stride, strict=True)]
+        if any(a >= z for a, z in zip(first, last)):
+            sums.append(b.broadcast(b.constant(0, dtype_of(g)), shape=(filters,)))
+            continue
+        length = tuple(z - a for a, z in zip(first, last))
+        there = tuple(a * s + m for a, s, m in zip(first, stride, shift))
+        step = (1, 1, *stride)
+        part = b.slice(x, start=(0, 0, *there), size=(*x.shape[:2], *length), step=step if set(step) != {1} else None)
+        cotangent = b.slice(g, start=(0, 0, *first), size=(*g.shape[:2], *length))
+        if each > 1:
+            cotangent = b.reshape(cotangent, shape=(g.shape[0], channels, each, *length))
+            part = b.reshape(part, shape=(x.shape[0], channels, 1, *length))
+            part = b.broadcast(part, shape=cotangent.shape)
+        product = b.mul(part, cotangent)
+        kept = 3 if each > 1 else 2
+        total = b.reduce(product, op="sum", axes=(0, *range(kept, len(product.shape))))
+        sums.append(b.reshape(total, shape=(filters,)))
+    rows = b.concat(*(b.reshape(v, shape=(1, filters)) for v in sums), axis=0)
+    dw = b.reshape(b.transpose(rows, perm=(1, 0)), shape=(filters, 1, *taps))
+    inverse = sorted(range(rank), key=lambda k: axes.weight[k])
+    return b.transpose(dw, perm=tuple(inverse))
 
 
 def _grouped_weight(b: Any, x: Any, g: Any, w: Any, axes: Layout, groups: int, window: dict[str, Any]) -> Any:

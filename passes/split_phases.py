@@ -1,0 +1,134 @@
+"""`split-phases`: a convolution of a dilated input becomes one small convolution for each phase of its result.
+
+Between the elements of an input that is dilated by s there are zeros, so result position r reads only the taps k for
+which (r + k * dilation - low) is a multiple of s. These depend on r mod s alone, its *phase*: results of one phase are
+a convolution of the input as it is with every s-th tap (along each axis). Together the phases take 1/s of the
+multiply-adds along each axis. Gradients of strided convolutions and transposed convolutions have this form.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.ir.primitives.convolution import Layout
+from gluonjit.passes.manager import register_pass
+
+
+class _Phase(NamedTuple):
+    """One phase along one axis: a convolution with `count` results."""
+
+    count: int
+    first: int
+    """The first tap."""
+    taps: int
+    step: int
+    """Between taps."""
+    low: int
+    dilation: int
+
+
+@register_pass("split-phases")
+def split_phases(graph: Graph) -> Graph:
+    """Replaces convolutions of dilated inputs, without strides, by a convolution for each phase of the result."""
+
+    def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        attrs = op.attrs
+        dilated = [k for k, n in enumerate(attrs["input_dilation"]) if n > 1] if op.name == "conv" else []
+        if not dilated or any(attrs["stride"][k] > 1 for k in dilated) or 0 in op.result.shape:
+            return None
+        return [_interleaved(b, operands, attrs, op.result)]
+
+    return rewrite(graph, rule)
+
+
+def _phases(out: int, size: int, taps: int, low: int, dilation: int, inner: int) -> list[_Phase]:
+    found = []
+    apart = inner // math.gcd(dilation, inner)
+    for phase in range(inner):
+        count = -(-(out - phase) // inner) if out > phase else 0
+        first = next((k for k in range(min(apart, taps)) if (phase + k * dilation - low) % inner == 0), taps)
+        shift = (low - phase - first * dilation) // inner
+        found.append(_Phase(count, first, -(-(taps - first) // apart), apart, shift, dilation * apart // inner))
+    return found
+
+
+def _interleaved(b: Builder, operands: Sequence[Value], attrs: Any, result: Value) -> Value:
+    x, w = operands
+    axes = Layout.parse(attrs["layout"])
+    spatial = range(result.ndim - 2)
+    per_axis = [
+        _phases(
+            result.shape[axes.result[k + 2]],
+            x.shape[axes.input[k + 2]],
+            w.shape[axes.weight[k + 2]],
+            attrs["low"][k],
+            attrs["dilation"][k],
+            attrs["input_dilation"][k],
+        )
+        if attrs["stride"][k] == 1
+        else None
+        for k in spatial
+    ]
+    counts = [
+        max(p.count for p in phases) if phases else result.shape[axes.result[k + 2]]
+        for k, phases in enumerate(per_axis)
+    ]
+    parts = {}
+    choices = [range(len(phases)) if phases else range(1) for phases in per_axis]
+    for choice in itertools.product(*choices):
+        chosen = [phases[n] if phases else None for phases, n in zip(per_axis, choice)]
+        parts[choice] = _one(b, x, w, attrs, axes, chosen, counts, result)
+    # From the last axis to the first: the phases side by side on a new axis behind it, which is then merged with it.
+    for k in reversed(spatial):
+        axis = axes.result[k + 2]
+        for head in {choice[:k] for choice in parts}:
+            row = [parts.pop((*head, n)) for n in choices[k]]
+            parts[head] = _merged(b, row, axis, result.shape[axis])
+    (y,) = parts.values()
+    return y
+
+
+def _merged(b: Builder, row: Sequence[Value], axis: int, length: int) -> Value:
+    if len(row) == 1:
+        return row[0]
+    apart = [b.reshape(v, shape=(*v.shape[: axis + 1], 1, *v.shape[axis + 1 :])) for v in row]
+    y = b.concat(*apart, axis=axis + 1)
+    y = b.reshape(y, shape=(*y.shape[:axis], y.shape[axis] * len(row), *y.shape[axis + 2 :]))
+    if y.shape[axis] == length:
+        return y
+    size = (*y.shape[:axis], length, *y.shape[axis + 1 :])
+    return b.slice(y, start=(0,) * y.ndim, size=size)
+
+
+def _one(
+    b: Builder,
+    x: Value,
+    w: Value,
+    attrs: Any,
+    axes: Layout,
+    phases: Sequence[_Phase | None],
+    counts: Sequence[int],
+    result: Value,
+) -> Value:
+    """The results of one phase along each axis; those past the last position exist, and are dropped later."""
+    shape = list(result.shape)
+    for k, n in enumerate(counts):
+        shape[axes.result[k + 2]] = n
+    if any(p is not None and p.taps <= 0 for p in phases):
+        return b.broadcast(b.constant(0, result.dtype), shape=tuple(shape))
+    start, size, step = [0] * w.ndim, list(w.shape), [1] * w.ndim
+    new: dict[str, list[int]] = {key: list(attrs[key]) for key in ("low", "high", "dilation", "input_dilation")}
+    for k, phase in enumerate(phases):
+        if phase is None:
+            continue
+        axis = axes.weight[k + 2]
+        start[axis], size[axis], step[axis] = phase.first, phase.taps, phase.step
+        new["low"][k], new["dilation"][k], new["input_dilation"][k] = phase.low, phase.dilation, 1
+        reach = (phase.taps - 1) * phase.dilation + 1
+        new["high"][k] = counts[k] - 1 + reach - x.shape[axes.input[k + 2]] - phase.low
+    part = w if list(w.shape) == size else b.slice(w, start=tuple(start), size=tuple(size), step=tuple(step))
+    return b.emit("conv", [x, part], {**attrs, **{key: tuple(value) for key, value in new.items()}})[0]
