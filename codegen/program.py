@@ -28,6 +28,7 @@ from gluonjit.codegen.places import Place, Places
 from gluonjit.codegen.planar import lower_planar
 from gluonjit.codegen.schedule import Span, Step
 from gluonjit.codegen.sequential import lower_sequential
+from gluonjit.codegen.weight_gradient import lower_weight_gradient
 from gluonjit.codegen.winograd import lower_winograd
 from gluonjit.ir.buffers import runs_kernel
 from gluonjit.ir.graph import Graph, Op
@@ -210,6 +211,7 @@ _KERNELS: dict[str, Callable[[str, Graph, Mapping[str, Any], Machine, Module], N
     "depthwise": lower_depthwise,
     "expand_depthwise": lower_expand_depthwise,
     "winograd": lower_winograd,
+    "weight_gradient": lower_weight_gradient,
 }
 """Kernels of groups, by the annotation `.kernel`: each is written from the group's body and its annotations."""
 

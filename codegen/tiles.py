@@ -160,6 +160,16 @@ class Tile:
         f.module.declare(name, t, ["ptr", "i32", f"<{self.lanes} x i1>", t])
         return f.op(f"call {t} @{name}(ptr {pointer}, i32 {align}, {self.mask}, {t} zeroinitializer)")
 
+    def store(self, value: str, pointer: str, partial: bool = False) -> None:
+        """A vector to memory; a partial one does not touch what lies past its last lane."""
+        f, t = self.f, self.vector
+        if not partial:
+            f.emit(f"store {t} {value}, ptr {pointer}, align {self.bytes}")
+            return
+        name = f"llvm.masked.store.v{self.lanes}f{self.bytes * 8}.p0"
+        f.module.declare(name, "void", [t, "ptr", "i32", f"<{self.lanes} x i1>"])
+        f.emit(f"call void @{name}({t} {value}, ptr {pointer}, i32 {self.bytes}, {self.mask})")
+
     @property
     def mask(self) -> str:
         """The lanes of a partial vector that exist, as a typed constant."""

@@ -11,6 +11,7 @@ Where a region ends in a flattening and a dense layer, the dense layer's weights
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Sequence
 
 from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, reemit
@@ -162,6 +163,11 @@ def _conv(b: Builder, op: Op, operands: list[_Layouts]) -> _Layouts:
     x, w = operands
     lx, lw, ly = op.attrs["layout"]
     spatial = "".join(map(str, range(len(lx) - 2)))
+    if (lx, lw) == (f"CN{spatial}", f"IO{spatial}") and is_weight_gradient(op):
+        # Pixels are the terms, whose order is free; images and channels keep their places in memory.
+        letters = f"C{spatial}N", f"I{spatial}O", f"{spatial}NC"
+        y = b.emit("conv", [x.last(), w.last()], {**op.attrs, "layout": letters})[0]
+        return _Layouts(b, _to(b, y, letters[2], ly))
     channels_last = f"N{spatial}C"
     kernel = f"{spatial}IO"
     data = x.last() if lx == f"NC{spatial}" else _to(b, x.plain(), lx, channels_last)
@@ -172,6 +178,17 @@ def _conv(b: Builder, op: Op, operands: list[_Layouts]) -> _Layouts:
         # The op's own layout is another one (perhaps channels-last itself): convert the result to N, C, spatial….
         y = b.transpose(_to(b, y, channels_last, ly), perm=last_perm(y.ndim))
     return _Layouts(b, last=y)
+
+
+def is_weight_gradient(op: Op) -> bool:
+    """Whether a convolution has the form of a gradient by a convolution's weights: a window as large as an image, which
+    is moved by a few positions."""
+    w, attrs = op.operands[1], op.attrs
+    taps = [w.shape[k] for k, letter in enumerate(attrs["layout"][1]) if letter not in "OI"]
+    count = [op.result.shape[k] for k, letter in enumerate(attrs["layout"][2]) if letter not in "NC"]
+    plain = attrs["groups"] == 1 and set(attrs["input_dilation"]) == {1}
+    blank = any((*(attrs["blank_low"] or ()), *(attrs["blank_high"] or ())))
+    return plain and not blank and math.prod(count) <= math.prod(taps) * w.shape[attrs["layout"][1].index("I")]
 
 
 def _to(b: Builder, x: Value, have: str, want: str) -> Value:

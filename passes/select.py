@@ -19,13 +19,17 @@ from gluonjit.passes.manager import register_pass
 from gluonjit.passes.select_conv import select_conv
 from gluonjit.passes.select_matmul import select_dot
 from gluonjit.passes.select_planar import select_planar
+from gluonjit.passes.select_weight_gradient import select_weight_gradient
 from gluonjit.passes.site import Site
 from gluonjit.passes.tiling import MAX_ROWS
 
 
 def _select_conv(site: Site) -> Value | None:
-    made = select_planar(site)
-    return select_conv(site) if made is None else made
+    for select_kind in (select_weight_gradient, select_planar, select_conv):
+        made = select_kind(site)
+        if made is not None:
+            return made
+    return None
 
 
 _SELECTORS = {"dot_general": select_dot, "conv": _select_conv}
