@@ -63,8 +63,8 @@ def select_conv(site: Site) -> Value | None:
         packed = right
         pixels, rolled = tile.pixels, tile.rows == 0
     else:
-        if site.winograd and site.is_fixed(1):
-            found = winograd_notes(left, right, attrs, epilogue.shape, site.target)
+        if site.winograd:
+            found = winograd_notes(left, right, attrs, epilogue.shape, site.target, not site.is_fixed(1))
             if found is not None:
                 return _winograd(site, epilogue, left, right, attrs, found)
         notes, packed = _pack(b, left, right, attrs, epilogue.shape, site.target, site.most)

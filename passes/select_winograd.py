@@ -23,9 +23,16 @@ from gluonjit.passes.site import moved, view
 from gluonjit.passes.tiling_winograd import Problem, winograd_tile, working_memory
 
 
-def winograd_notes(x: Value, w: Value, attrs: Any, out: tuple[int, ...], target: Machine) -> dict[str, Any] | None:
-    """Annotations of the kernel for a `conv` of x by w with these attributes; None where the direct one is better."""
+def winograd_notes(
+    x: Value, w: Value, attrs: Any, out: tuple[int, ...], target: Machine, trained: bool = False
+) -> dict[str, Any] | None:
+    """Annotations of the kernel for a `conv` of x by w with these attributes; None where the direct one is better.
+
+    `trained`: w is another one in each call.
+    """
     problem = problem_of(x, w, attrs, out)
+    if problem is not None:
+        problem = problem._replace(trained=trained)
     tile = None if problem is None else winograd_tile(problem, target)
     if problem is None or tile is None:
         return None

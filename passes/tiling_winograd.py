@@ -46,6 +46,8 @@ class Problem(NamedTuple):
     depth: int
     filters: int
     itemsize: int
+    trained: bool = False
+    """Whether the weights change from call to call, so that each call transforms them."""
 
 
 def winograd_tile(problem: Problem, target: Machine) -> WinogradTile | None:
@@ -87,7 +89,7 @@ def _tile(problem: Problem, outputs: tuple[int, int], target: Machine) -> Winogr
 
 def direct_cycles(problem: Problem, target: Machine) -> float:
     """Estimated cycles of the direct convolution."""
-    images, (rows, width), taps, inside, depth, filters, item = problem
+    images, (rows, width), taps, inside, depth, filters, item, _ = problem
     terms = math.prod(taps) * depth
     tile = tiling.register_tile(width, filters, terms, LINE, item, target)
     vectors = tile[1] // tiling.lanes(target, item)
@@ -103,6 +105,9 @@ def winograd_cycles(problem: Problem, tile: WinogradTile, target: Machine) -> fl
     vectors = -(-problem.depth // width) - (-problem.filters // width)
     transforms = tiles * vectors * positions * _TRANSFORM
     weights = positions * problem.depth * problem.filters * item
+    if problem.trained:
+        multiply_adds = math.prod(problem.taps) * weights / item / width
+        transforms += multiply_adds / 2 + 2 * weights / (_L3 if weights <= target.l3 // 2 else _MEMORY)
     return _with_weights(products + transforms, weights) + _traffic(problem, tile, target)
 
 
