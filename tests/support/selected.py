@@ -16,7 +16,7 @@ from gluonjit.ir.machine import Machine
 from gluonjit.passes import run_passes
 
 TARGETS = ["host", "x86-64-v3", "x86-64-v2"]
-NATIVE = ("matmul", "conv", "depthwise", "expand_depthwise", "winograd", "planar")
+NATIVE = ("matmul", "conv", "depthwise", "expand_depthwise", "winograd", "planar", "weight_gradient")
 _GUARD = 192
 """Bytes on either side of a buffer that must stay as they are."""
 
