@@ -19,9 +19,9 @@ from gluonjit.passes.manager import register_pass
 
 
 class _Phase(NamedTuple):
-    """One phase along one axis: a convolution with `count` results."""
+    """One phase along one axis: a convolution with `length` results."""
 
-    count: int
+    length: int
     first: int
     """The first tap."""
     taps: int
@@ -74,7 +74,7 @@ def _interleaved(b: Builder, operands: Sequence[Value], attrs: Any, result: Valu
         for k in spatial
     ]
     counts = [
-        max(p.count for p in phases) if phases else result.shape[axes.result[k + 2]]
+        max(p.length for p in phases) if phases else result.shape[axes.result[k + 2]]
         for k, phases in enumerate(per_axis)
     ]
     parts = {}

@@ -144,6 +144,10 @@ def kernels(graph, winograd=True):
     return {op.attrs.get(".kernel") for op in graph.ops}
 
 
+def test_weights_that_change_are_transformed_where_that_pays():
+    assert "winograd" in kernels(conv((40, 40), 64, 64, 3, low=1, high=1, params=()))
+
+
 def test_what_has_no_such_kernel():
     plain = {"low": 1, "high": 1}
     for graph in (
