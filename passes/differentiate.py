@@ -59,11 +59,11 @@ def differentiate(graph: Graph, *, wrt: Sequence[int] | None = None, heads: Sequ
     for state, new in graph.updates:
         b.update(env[state], env[new])
     inputs = {env[v] for v in graph.inputs}
-    late = [(state, new) for _, state, new in sweep.late if state in inputs]
+    late = [(state, new) for state, new in sweep.late.items() if state in inputs]
     for state, new in late:
         b.update(state, new)
     results = [g if g is not None else zeros(b, v) for g, v in zip(gradients, sweep.wrt, strict=True)]
-    attrs = {**graph.attrs, "primals": len(outputs), "cotangents": len(given), "late": len({s for s, _ in late})}
+    attrs = {**graph.attrs, "primals": len(outputs), "cotangents": len(given), "late": len(late)}
     attrs.pop("params", None)
     return replace(b.build([*outputs, *results]), attrs=attrs)
 
@@ -99,8 +99,8 @@ class _Sweep:
         self.active: set[Value] = set(wrt)
         """The values that depend on `wrt`."""
         self.steps: list[Step] = []
-        self.late: list[tuple[Sequence[Value], Value, Value]] = []
-        """(results of the op, state, its new value)."""
+        self.late: dict[Value, Value] = {}
+        """The newest value of each state that changes when the gradient is computed: see `with_gradient`."""
 
     def forward(self, ops: Iterable[Op], env: dict[Value, Value]) -> None:
         """Emits copies of `ops`; `env` has the values that they read, and gets those that they make."""
@@ -121,9 +121,9 @@ class _Sweep:
                 op = replace(op, regions=tuple(map(without_rules, op.regions)))
             return reemit(b, op, operands)
         if op.name == "loop":
-            results, pull, active = loop_forward(b, op, operands, depends, joint)
+            results, pull, active = loop_forward(b, op, operands, depends, joint, self.late)
         elif op.name == "branch":
-            results, pull, active = branch_forward(b, op, operands, depends, joint)
+            results, pull, active = branch_forward(b, op, operands, depends, joint, self.late)
         else:
             results = reemit(b, op, operands)
             pull, active = _by_rule(b, definition, op, operands, results), [True] * len(results)
@@ -145,8 +145,6 @@ class _Sweep:
         else:
             self.forward(body.ops, env)
         results = [env[v] for v in body.outputs]
-        late = op.attrs["late"] if any(v in self.active for v in operands) else ()
-        new = [(operands[k], results[j]) for k, j in late]
         if rules and any(operands[k] in self.active for k in op.attrs["to"]):
             rule, receivers = rules[0], op.attrs["to"]
 
@@ -166,8 +164,23 @@ class _Sweep:
                 results[k] = b.reshape(r, shape=r.shape) if r in taken else r
                 taken.add(r)
             self._note(op, operands, results, pull, [True] * len(results))
-        self.late += [(results, *pair) for pair in new]
+        if op.attrs["late"] and any(v in self.active for v in operands):
+            self.steps.append(Step((), tuple(results), lambda g: self._change_states(op, body, operands, env), op))
         return results
+
+    def _change_states(self, op: Op, body: Graph, operands: Sequence[Value], env: dict[Value, Value]) -> Cotangents:
+        """Computes the late results of `with_gradient` from the newest values of the states; `env` has those that were
+        computed forward, from the states as they were then."""
+        pairs = [(operands[k], body.inputs[k], body.outputs[j]) for k, j in op.attrs["late"]]
+        moved = {inner: self.late[state] for state, inner, _ in pairs if state in self.late}
+        changed = set(moved)
+        values = env | moved
+        for inner in body.ops if moved else ():
+            if any(v in changed for v in inner.operands):
+                copy_ops(self.b, [inner], values)
+                changed.update(inner.results)
+        self.late.update((state, values[new]) for state, _, new in pairs)
+        return ()
 
     def backward(self, heads: Sequence[tuple[Value, Value]]) -> list[Value | None]:
         """Emits the cotangents of `wrt`, given pairs of a value and its cotangent."""
@@ -188,7 +201,6 @@ class _Sweep:
             for v, x in zip(step.operands, step.pull(given), strict=True):
                 if x is not None:
                     add(v, x)
-        self.late = [entry for entry in self.late if any(r in cotangents for r in entry[0])]
         return [cotangents.get(v) for v in self.wrt]
 
 

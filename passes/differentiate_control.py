@@ -41,10 +41,11 @@ def _zeros(b: Builder, type: TensorType) -> Value:
 
 
 def _copied(b: Builder, graph: Graph, values: Sequence[Value]) -> list[Value]:
-    """The outputs of a copy of `graph` over these values. Random ops keep their streams: they are drawn again."""
+    """The results (outputs, then updated states) of a copy of `graph` over these values. Random ops keep their streams:
+    they are drawn again."""
     env = dict(zip(graph.inputs, values, strict=True))
     copy_ops(b, graph.ops, env)
-    return [env[v] for v in graph.outputs]
+    return [env[v] for v in graph.results]
 
 
 def without_rules(graph: Graph) -> Graph:
@@ -66,7 +67,10 @@ def without_rules(graph: Graph) -> Graph:
     return b.build([env[v] for v in graph.outputs], graph.attrs)
 
 
-def branch_forward(b: Builder, op: Op, operands: Sequence[Value], active: Sequence[bool], joint: Joint) -> Forward:
+def branch_forward(
+    b: Builder, op: Op, operands: Sequence[Value], active: Sequence[bool], joint: Joint, late: dict[Value, Value]
+) -> Forward:
+    """`late` has the newest values of states that change when the gradient is computed."""
     regions = [without_rules(region) for region in op.regions]
     results = b.emit("branch", operands, op.attrs, regions, op.loc, [r.name for r in op.results])
     captured = operands[1:]
@@ -76,34 +80,51 @@ def branch_forward(b: Builder, op: Op, operands: Sequence[Value], active: Sequen
 
     def pull(g: Cotangents) -> Cotangents:
         given = [g[k] if g[k] is not None else _zeros(b, results[k].type) for k in heads]
-        regions = [_gradients_only(joint(region, wrt, heads)) for region in op.regions]
-        gradients = b.emit("branch", [operands[0], *captured, *given], {}, regions)  # type: ignore[list-item]
+        joints = [joint(region, wrt, heads) for region in op.regions]
+        states = sorted({graph.inputs.index(state) for graph in joints for state, _ in graph.updates})
+        newest = [late.get(v, v) if k in states else v for k, v in enumerate(captured)]
+        regions = [_gradients_only(graph, states) for graph in joints]
+        every = b.emit("branch", [operands[0], *newest, *given], {}, regions)  # type: ignore[list-item]
         found: list[Value | None] = [None] * len(operands)
-        for k, v in zip(wrt, gradients, strict=True):
+        for k, v in zip(wrt, every):
             found[k + 1] = v
+        late.update(zip([captured[k] for k in states], every[len(wrt) :], strict=True))
         return found
 
     return results, pull, reached
 
 
-def _gradients_only(graph: Graph) -> Graph:
-    """A joint graph without the outputs of the forward part."""
+def _gradients_only(graph: Graph, states: Sequence[int]) -> Graph:
+    """A joint graph without the outputs of the forward part; behind the gradients, the new values of these inputs."""
     b = Builder(graph.name, graph.level)
     inputs = [b.input(v.name, v.type) for v in graph.inputs]
     values = _copied(b, graph, inputs)
-    return dce(b.build(values[graph.attrs["primals"] :]))
+    new = dict(zip([graph.inputs.index(state) for state, _ in graph.updates], values[len(graph.outputs) :]))
+    gradients = values[graph.attrs["primals"] : len(graph.outputs)]
+    return dce(b.build([*gradients, *(new.get(k, inputs[k]) for k in states)]))
 
 
-def loop_forward(b: Builder, op: Op, operands: Sequence[Value], active: Sequence[bool], joint: Joint) -> Forward:
-    return _Loop(b, op, operands, active, joint).forward()
+def loop_forward(
+    b: Builder, op: Op, operands: Sequence[Value], active: Sequence[bool], joint: Joint, late: dict[Value, Value]
+) -> Forward:
+    """`late` has the newest values of states that change when the gradient is computed."""
+    return _Loop(b, op, operands, active, joint, late).forward()
 
 
 class _Loop:
     """The two loops of one loop. Inputs of a body: the index, what is carried, one row of each scanned operand, what
     is captured. Outputs: what is carried, the rows."""
 
-    def __init__(self, b: Builder, op: Op, operands: Sequence[Value], active: Sequence[bool], joint: Joint) -> None:
-        self.b, self.op, self.operands = b, op, tuple(operands)
+    def __init__(
+        self,
+        b: Builder,
+        op: Op,
+        operands: Sequence[Value],
+        active: Sequence[bool],
+        joint: Joint,
+        late: dict[Value, Value],
+    ) -> None:
+        self.b, self.op, self.operands, self.late = b, op, tuple(operands), late
         self.body = op.regions[0]
         self.carried, self.scanned = op.attrs["carried"], op.attrs["scanned"]
         self.trip = op.attrs["trip"]
@@ -156,8 +177,9 @@ class _Loop:
         flag: Value | None,
         inputs: dict[Value, int],
     ) -> Cotangents:
-        """The backward loop. It carries the cotangents of the state, and the sums of those of what is captured; it
-        scans, last row first, the saved rows, those of the scanned operands, and the cotangents of the rows."""
+        """The backward loop. It carries the cotangents of the state, the sums of those of what is captured, and what is
+        captured and changes late; it scans, last row first, the saved rows, those of the scanned operands, and the
+        cotangents of the rows."""
         b, backward, saved = self.b, self.halves.backward, self.halves.saved
         end, first_captured = 1 + self.carried, 1 + self.carried + self.scanned
         states = [k for k in range(1, end) if self.active_inputs[k]]
@@ -176,7 +198,11 @@ class _Loop:
         def reversed_rows(x: Value) -> Value:
             return b.reverse(x, axes=(0,)) if self.trip > 1 else x
 
+        from_forward = dict(zip(backward.inputs, saved))
+        late = [inputs[from_forward[state]] for state, _ in backward.updates]
         carried = [cotangent(k - 1) for k in states] + [_zeros(b, operand(k).type) for k in captured]
+        summed = len(carried)
+        carried += [self.late.get(operand(k), operand(k)) for k in late]
         scanned: list[Value] = []
         whole: list[Value] = []
         source: dict[Value, tuple[str, int]] = {}
@@ -184,6 +210,8 @@ class _Loop:
             k = inputs.get(v, -1)
             if k == 0:
                 source[v] = "index", 0
+            elif k in late:
+                source[v] = "state", summed + late.index(k)
             elif v in kept or end <= k < first_captured:
                 source[v] = "row", len(scanned)
                 scanned.append(reversed_rows(kept[v] if v in kept else operand(k)))
@@ -201,13 +229,14 @@ class _Loop:
         row = [body.input("", v.type.with_shape(v.shape[1:])) for v in scanned]
         fixed = [body.input("", v.type) for v in whole]
         index = body.sub(body.constant(self.trip - 1, I64), number)
-        read = {"index": [index], "row": row, "whole": fixed}
+        read = {"index": [index], "state": state, "row": row, "whole": fixed}
         given = [read[kind][k] for kind, k in (source[v] for v in saved)]
         by_head = dict(zip(row_heads, row[first_head:])) | {k - 1: state[n] for n, k in enumerate(states)}
-        gradients = _copied(body, backward, [*given, *(by_head[k] for k in heads)])
-        by_input = dict(zip([k for k, is_active in enumerate(self.active_inputs) if is_active], gradients, strict=True))
+        results_of_body = _copied(body, backward, [*given, *(by_head[k] for k in heads)])
+        by_input = dict(zip([k for k, is_active in enumerate(self.active_inputs) if is_active], results_of_body))
         new = [by_input[k] for k in states]
         new += [body.add(state[len(states) + n], by_input[k]) for n, k in enumerate(captured)]
+        new += results_of_body[len(backward.outputs) :]
         out = [by_input[k] for k in items]
         if flag is not None:
             ran = body.ne(row[-1], body.constant(0, I64))
@@ -218,6 +247,7 @@ class _Loop:
         found: list[Value | None] = [None] * len(self.operands)
         for k, x in zip([*states, *captured], every):
             found[k - 1] = x
+        self.late.update(zip(map(operand, late), every[summed:]))
         for k, x in zip(items, every[len(carried) :]):
             found[k - 1] = reversed_rows(x)
         return found

@@ -264,6 +264,84 @@ def test_both_results_of_a_rule_are_an_operand():
     assert found == 1 + 20 + 100
 
 
+# States that change late ----------------------------------------------------------------------------------------------
+
+MOVING = """
+  {y}, {y}_new = with_gradient({x}, {m}) {{late = ((1, 1),)}} ((%a: f64[], %m: f64[]) {{
+    %s = sin(%a)
+    %half: f64[] = constant() {{value = 0.5}}
+    %h = mul(%m, %half)
+    %n = add(%h, %s)
+    return %s, %n
+  }})
+"""
+
+
+def late_updates(text, *inputs):
+    graph = parse_graph(text)
+    heads = [v for v in graph.outputs if v.dtype.is_float]
+    inputs = [np.asarray(x) for x in inputs]
+    both = joint(graph, [k for k, v in enumerate(graph.inputs) if v.name == "x"])
+    given = [np.ones(v.shape) for v in heads]
+    got = evaluate(both, [*inputs, *given])[1]
+    np.testing.assert_allclose(compile_graph(both).run([*inputs, *given])[1], got, rtol=1e-12)
+    assert_halves_agree(graph, inputs)
+    return got
+
+
+def test_two_ops_change_one_state():
+    """The later one first, as when they are recorded one by one."""
+    text = f"""graph @g(%x: f64[], %m: f64[]) {{
+      {MOVING.format(x="%x", y="%y", m="%m")}
+      {MOVING.format(x="%y", y="%z", m="%m")}
+      return %z
+    }}"""
+    first = np.sin(0.7)
+    second = np.sin(first)
+    np.testing.assert_allclose(late_updates(text, 0.7, 3.0), [(3.0 / 2 + second) / 2 + first])
+
+
+@pytest.mark.parametrize("most", [1e9, 0.6, 0.0])
+def test_a_state_changes_in_a_loop(most):
+    text = f"""graph @g(%x: f64[], %m: f64[], %most: f64[]) {{
+      %y = loop(%x, %m, %most) {{carried = 1, trip = 3}} ((%i: i64[], %c: f64[], %m: f64[], %most: f64[]) {{
+        {MOVING.format(x="%c", y="%d", m="%m")}
+        return %d
+      }}, (%i: i64[], %c: f64[], %m: f64[], %most: f64[]) {{
+        %lower = neg(%most)
+        %low = gt(%c, %lower)
+        %index = cast(%i) {{dtype = f64}}
+        %high = lt(%index, %most)
+        %go = and(%low, %high)
+        return %go
+      }})
+      return %y
+    }}"""
+    values, c = [], 0.7
+    for k in range(3):
+        if k < most:
+            c = np.sin(c)
+            values.append(c)
+    want = 3.0
+    for c in reversed(values):
+        want = want / 2 + c
+    np.testing.assert_allclose(late_updates(text, 0.7, 3.0, most), [want])
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_state_changes_in_a_branch(taken):
+    text = f"""graph @g(%c: bool[], %x: f64[], %m: f64[]) {{
+      %y = branch(%c, %x, %m) ((%a: f64[], %m: f64[]) {{
+        {MOVING.format(x="%a", y="%d", m="%m")}
+        return %d
+      }}, (%a: f64[], %m: f64[]) {{
+        return %a
+      }})
+      return %y
+    }}"""
+    np.testing.assert_allclose(late_updates(text, taken, 0.7, 3.0), [1.5 + np.sin(0.7) if taken else 3.0])
+
+
 # Random numbers -------------------------------------------------------------------------------------------------------
 
 NOISE = """
