@@ -17,7 +17,8 @@ def expand(graph: Graph, *, gradients: bool = False) -> Graph:
     that a call uses up. The input `rng_key` (i64[2]: seed, counter) is added behind the others when one is needed and
     none is there.
 
-    With `gradients`, operators whose gradient is not that of their expansion become `with_gradient`.
+    With `gradients`, operators whose gradient is not that of their expansion become `with_gradient`; otherwise, its
+    forward region takes its place.
     """
     if graph.level != "traced":
         return graph
@@ -27,6 +28,8 @@ def expand(graph: Graph, *, gradients: bool = False) -> Graph:
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
         nonlocal streams
         definition = op.definition
+        if op.name == "with_gradient" and not gradients:
+            return inline(b, expand(op.regions[0].with_level("traced")), operands)
         if definition.level != "operator":
             return None
         # A program may switch the mode around a single operator (`with autograd.train_mode():`).

@@ -64,7 +64,7 @@ def divide(graph: Graph, recompute: bool = False) -> Halves:
     split = len(graph.updates) - late
     updates, late_updates = graph.updates[:split], graph.updates[split:]
 
-    backward_ops, backward_values = _after(graph, cotangents)
+    backward_ops, backward_values = _after(graph, cotangents, [*outputs, *(new for _, new in updates)])
     wanted = [v for op in backward_ops for v in op.operands]
     wanted += [*gradients, *(v for pair in late_updates for v in pair)]
     read = [v for v in dict.fromkeys(wanted) if v not in backward_values]
@@ -81,12 +81,21 @@ def divide(graph: Graph, recompute: bool = False) -> Halves:
     return Halves(replace(forward, attrs=attrs), tuple(env[v] for v in saved), replace(backward, attrs=attrs))
 
 
-def _after(graph: Graph, cotangents: Sequence[Value]) -> tuple[list[Op], set[Value]]:
-    """The ops that depend on the cotangents, and all values that do."""
+def _after(graph: Graph, cotangents: Sequence[Value], results: Sequence[Value]) -> tuple[list[Op], set[Value]]:
+    """The ops of the backward graph, and their values: those that depend on the cotangents.
+
+    Of a gradient that does not, as a loss layer's, those that cost something and that no result of the forward graph
+    needs.
+    """
+    needed = set(results)
+    for op in reversed(graph.ops):
+        if any(r in needed for r in op.results):
+            needed.update(op.operands)
     values = set(cotangents)
     ops = []
     for op in graph.ops:
-        if any(v in values for v in op.operands):
+        late = not _recomputable(op) and not any(r in needed for r in op.results)
+        if late or any(v in values for v in op.operands):
             ops.append(op)
             values.update(op.results)
     return ops, values

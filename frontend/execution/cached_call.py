@@ -18,8 +18,8 @@ import numpy as np
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend
 from gluonjit.execution.computation import Computation, compiled
+from gluonjit.execution.recorded_calls import recorded_call
 from gluonjit.execution.session import Inputs, Monitor, Session
-from gluonjit.execution.tape import Saved, note_block
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import TensorType, type_of
 from gluonjit.language import forms
@@ -200,9 +200,12 @@ class CachedCall:
         if block._callback is not None:
             monitor = Monitor(block._callback, block._monitor_all, block._monitored_as_bound)
         if modes.recording:
-            found = self._run_recorded(compiled, inputs, monitor)
+            if known.refused_gradient is not None and any(map(tracked, inputs.arrays)):
+                raise known.refused_gradient
+            computation, kinds = compiled.computation, known.out_kinds
+            found = recorded_call(known.name, session, computation, inputs, monitor, kinds, compiled.device)
             if found is not None:
-                return found
+                return forms.rebuild(known.out_form, found)
 
         def release(k: int) -> int:
             if not len(leaves) <= k < len(leaves) + len(known.params):
@@ -220,28 +223,6 @@ class CachedCall:
         for k, (position, offset) in known.out_views.items():
             results[k] = _part(inputs.arrays[position], offset, outputs[k].shape, known.out_kinds[k])
         return known.rebuild(results)
-
-    def _run_recorded(self, compiled: Compiled, inputs: Inputs, monitor: Monitor | None) -> Any:
-        """The results of a call that gradients flow through, noted on the tape; None if they flow through none."""
-        known, session = compiled.trace, compiled.session
-        wrt = tuple([k for k, x in enumerate(inputs.arrays) if tracked(x)])
-        if not wrt:
-            return None
-        heads = compiled.computation.differentiable(wrt)
-        if not heads:
-            return None
-        forward = compiled.computation.forward(wrt, heads)
-        # Before the call, which may write to its inputs.
-        node_inputs = [Saved.of(x) for x in (*inputs.arrays, *inputs.elements[len(inputs.arrays) :])]
-        outputs = session.run_forward(forward, inputs, monitor)
-        results = []
-        for x, kind in zip(outputs[: forward.count], known.out_kinds, strict=True):
-            result = NDArray._wrap(x)
-            if compiled.device is not None:
-                result._storage = Storage(compiled.device)
-            results.append(as_np(result) if kind else result)
-        note_block(known.name, compiled.computation, forward, wrt, heads, inputs.arrays, node_inputs, results, outputs)
-        return forms.rebuild(known.out_form, results)
 
     def _goes_native(self, compiled: Compiled) -> bool:
         """Whether calls with this signature can go directly to native code without a change of meaning."""

@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.execution.backends import get_backend
+from gluonjit.execution.computation import Computation, compiled
 from gluonjit.execution.executor import Executor
-from gluonjit.execution.session import Monitor, Session
+from gluonjit.execution.recorded_calls import recorded_call
+from gluonjit.execution.session import Inputs, Monitor, Session
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import type_of
 from gluonjit.language import late
 from gluonjit.language.kinds import as_np
-from gluonjit.language.modes import is_training
+from gluonjit.language.modes import is_training, modes
 from gluonjit.ndarray import NDArray
 
 _FLAGS: tuple[str, ...] = ("static_alloc", "static_shape", "inline_limit", "forward_bulk_size", "backward_bulk_size")
@@ -42,6 +45,7 @@ class CachedOp:
         self._names, self._count = names, len(arguments)
         self._order = [names.index(name) for name in (*arguments, *aux)]
         self._sessions: dict[Any, Session] = {}
+        self._computations: dict[Any, Computation] = {}
         self._monitor: Monitor | None = None
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -59,7 +63,10 @@ class CachedOp:
         if session is None:
             executor = Executor(self._symbol, args[0].context, arrays[: self._count], arrays[self._count :])
             session = self._sessions[key] = executor.session(training)
-        results = [NDArray._wrap(x) for x in session.run(session.inputs(arrays), self._monitor)]
+        inputs = session.inputs(arrays)
+        results = self._recorded(key, session, inputs) if modes.recording else None
+        if results is None:
+            results = [NDArray._wrap(x) for x in session.run(inputs, self._monitor)]
         if out is not None:
             targets = out if isinstance(out, (list, tuple)) else [out]
             if len(targets) != len(results):
@@ -70,6 +77,14 @@ class CachedOp:
         if self.is_np_sym:
             results = as_np(results)
         return results[0] if len(results) == 1 else results
+
+    def _recorded(self, key: Any, session: Session, inputs: Inputs) -> list[NDArray] | None:
+        """The results, noted on the tape; None if no gradient flows through the call."""
+        computation = self._computations.get(key)
+        if computation is None:
+            computation = self._computations[key] = Computation(session.graph, compiled(get_backend(None), {}))
+        name, kinds = self._symbol.name or "CachedOp", [False] * len(self._symbol)
+        return recorded_call(name, session, computation, inputs, self._monitor, kinds, None)
 
     def _register_op_hook(self, callback: Callable[..., None] | None, monitor_all: bool = False) -> None:
         """Registers `callback(name, operator, array)` for every operator's results; `monitor_all`: and for inputs."""

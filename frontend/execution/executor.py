@@ -162,7 +162,7 @@ class Executor:
         heads = computation.differentiable(wrt)
         forward = computation.forward(wrt, heads)
         watched = [Saved.of(x) for x in inputs.arrays] + [Saved.of(x) for x in inputs.elements[len(inputs.arrays) :]]
-        return _Recorded(forward, wrt, heads, watched, session.run_forward(forward, inputs, self._monitor))
+        return _Recorded(forward, wrt, heads, watched, *session.run_forward(forward, inputs, self._monitor))
 
     def session(self, training: bool, given: Collection[str] = ()) -> Session:
         """The compiled graph for arrays like the bound ones, in their order; `given` names those that change often."""
@@ -332,6 +332,7 @@ class _Recorded(NamedTuple):
     inputs: list[Saved]
     outputs: list[np.ndarray]
     """The graph's outputs, then what else the gradient needs."""
+    kept: list[Any]
 
 
 def _by_name(names: Sequence[str], arrays: Sequence[Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def run_monitored(
         operands = [values[v] for v in op.operands]
         if not op.name.startswith(PREFIX):
             values.update(zip(op.results, evaluate_op(_expanded(op), operands), strict=True))
-            if op.regions:
+            if op.regions and op.name != "with_gradient":
                 states = op.attrs.get("carried", 0)
                 for v in (*op.results[states:], *op.results[:states]):
                     node, _, number = v.name.rpartition("_output")

@@ -16,6 +16,7 @@ from gluonjit.ir.graph import Graph
 from gluonjit.language import rng
 from gluonjit.language.source import quote
 from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.custom_calls import kept_operators
 from gluonjit.runtime.backend import Backend
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.storage import Watched
@@ -106,12 +107,16 @@ class Session:
         self._write(inputs, updates)
         return outputs
 
-    def run_forward(self, forward: Forward, inputs: Inputs, monitor: Monitor | None = None) -> list[np.ndarray]:
-        """Runs the forward computation of this graph, whose outputs are followed by what its gradient needs."""
+    def run_forward(
+        self, forward: Forward, inputs: Inputs, monitor: Monitor | None = None
+    ) -> tuple[list[np.ndarray], list[Any]]:
+        """Runs the forward computation of this graph. Returns its outputs, followed by what its gradient needs, and
+        objects that must live as long as the gradient is needed."""
         self._show(inputs, monitor)
-        outputs, updates = forward.run(inputs.elements)
+        with kept_operators() as kept:
+            outputs, updates = forward.run(inputs.elements)
         self._write(inputs, updates)
-        return outputs
+        return outputs, kept
 
     def _show(self, inputs: Inputs, monitor: Monitor | None) -> None:
         if monitor is not None:

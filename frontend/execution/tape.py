@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from gluonjit.language.kinds import as_np
 from gluonjit.language.modes import Scope, modes
 from gluonjit.language.source import quote, user_loc
 from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.custom_calls import kept_operators
 from gluonjit.ndarray.variable import Variable, store, tracked
 from gluonjit.runtime.storage import Storage
 
@@ -68,6 +69,15 @@ class Node:
         self.released = True
         self.sources = ()
 
+    def check(self, saved: Iterable[tuple[str, Saved]]) -> None:
+        """MXNetError if a value that the gradient reads, given with its name, has been written to since."""
+        for what, value in saved:
+            if value.changed:
+                raise MXNetError(
+                    f"{what} of {self.name} was written to after it was recorded, so its gradient cannot be computed "
+                    f"any more. Call backward before, or write to a copy{quote(self.loc)}"
+                )
+
     def mark(self, results: Sequence[NDArray]) -> None:
         """Makes the node the origin of those results that gradients flow through."""
         for k in self.heads:
@@ -103,7 +113,7 @@ class GraphNode(Node):
     `saved` are the values that `backward` reads, in its order; `written` the arrays that its updates are written to.
     """
 
-    __slots__ = ("again", "backward", "saved", "written")
+    __slots__ = ("again", "backward", "kept", "saved", "written")
 
     def __init__(
         self,
@@ -120,26 +130,26 @@ class GraphNode(Node):
         self.backward = backward
         self.saved = saved
         self.written = written
+        self.kept: Sequence[Any] = ()
         self.again = again
         """Gives a gradient that can be recorded, where `saved` holds intermediate values."""
 
     def release(self) -> None:
         super().release()
-        self.saved, self.written, self.again = (), (), None
+        self.saved, self.written, self.again, self.kept = (), (), None, ()
 
     def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
         backward, saved = self.backward, self.saved
         if create_graph and self.again is not None:
             backward, saved = self.again()
-        for place, value in zip(backward.sources, saved):
-            if value.changed and place not in backward.writes:
-                what = f"input {place}" if place >= 0 else f"output {-1 - place}"
-                raise MXNetError(
-                    f"{what} of {self.name} was written to after it was recorded, so its gradient cannot be computed "
-                    f"any more. Call backward before, or write to a copy{quote(self.loc)}"
-                )
+        self.check(
+            (f"input {place}" if place >= 0 else f"output {-1 - place}", value)
+            for place, value in zip(backward.sources, saved)
+            if place not in backward.writes
+        )
         arrays = [value.array for value in saved]
-        outputs, updates = backward.computation.run([*arrays, *[g._array for g in cotangents]])
+        with kept_operators():
+            outputs, updates = backward.computation.run([*arrays, *[g._array for g in cotangents]])
         if modes.training:
             for target, new in zip(self.written, updates, strict=True):
                 np.copyto(target._array, new)
@@ -205,10 +215,12 @@ def note_block(
     saved_inputs: Sequence[Saved],
     results: Sequence[NDArray],
     outputs: Sequence[np.ndarray],
+    kept: Sequence[Any],
 ) -> None:
     """Notes that the forward computation of a block gave `outputs`: `results`, then what its gradient needs.
 
-    `saved_inputs` are the values of all its inputs before the call, among them those of the arrays `inputs`.
+    `saved_inputs` are the values of all its inputs before the call, among them those of the arrays `inputs`; `kept` are
+    objects that live as long as the node.
     """
 
     def saved(backward: Backward) -> list[Saved]:
@@ -232,6 +244,7 @@ def note_block(
     written = [inputs[k] for k in backward.writes]
     sources = [inputs[k]._grad_state for k in wrt]
     node = GraphNode(name, sources, heads, results, backward, saved(backward), written, again)
+    node.kept = kept
     node.mark(results)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from gluonjit import ndarray, symbol
 from gluonjit.ndarray import NDArray
-from gluonjit.symbol import Symbol, differentiable_writes
+from gluonjit.symbol import Symbol, differentiable_writes, traced_gradients
 from gluonjit.symbol.graph import Entry, copy_graph, post_order
 
 if TYPE_CHECKING:
@@ -69,7 +69,10 @@ def of_traces(block: str, prefix: str, traces: Sequence[Trace]) -> tuple[Symbol,
     def constant(value: np.ndarray) -> Entry:
         return variable("constant", NDArray._wrap(np.array(value)))
 
-    heads = differentiable_writes.rewritten(trace.outputs, trace.pinned_shapes, constant)
+    outputs, own = traced_gradients.without_own_gradients(trace.outputs)
+    if own:
+        _warn(f"{block} defines a gradient (autograd.Function), which the exported graph does not have")
+    heads = differentiable_writes.rewritten(outputs, trace.pinned_shapes, constant)
     nodes = set(post_order(heads))
     replaced = {n: variable("captured", x) for n, x in trace.captured_variables.items() if n in nodes}
     replaced |= {n: constant(value) for n, value in trace.constants.items() if n in nodes}

@@ -41,6 +41,10 @@ numpy_packages = Late("numpy.namespaces")
 
 call_custom = Late("ndarray.custom_calls")
 """`(operands, arguments)`: what compiled code calls for operators that users wrote in Python."""
+call_custom_backward = Late("ndarray.custom_calls")
+"""`(operands, arguments)`: what compiled code calls for their gradients."""
+record_custom = Late("execution.python_functions")
+"""`(name, operator, in_data, aux, results)`: notes on the tape that such an operator made `results`."""
 
 executor_class = Late("execution.executor")
 """`()`: the class `Executor`, which `mx.sym` exports."""

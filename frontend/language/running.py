@@ -51,7 +51,7 @@ class Tracer(Protocol):
         """Records the body of a loop or branch."""
 
     def append_control(
-        self, op: str, graphs: Sequence[Any], given: Any, captured: Any, attrs: Mapping[str, Any], sensitive: bool
+        self, op: Any, graphs: Sequence[Any], given: Any, captured: Any, attrs: Mapping[str, Any], sensitive: bool
     ) -> Any:
         """Records a loop or branch whose bodies are graphs."""
 

@@ -10,17 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.graph import Loc
+from gluonjit.ir.graph import Builder, Loc
 from gluonjit.ir.opdef import did_you_mean
-from gluonjit.ir.types import TensorType, dtype, dtype_of
+from gluonjit.ir.types import I64, TensorType, dtype, dtype_of
 from gluonjit.language.source import quote
 from gluonjit.operators.attributes import Attr, string
 from gluonjit.operators.custom_classes import PROPS
+from gluonjit.operators.gradients import WithGradient
 from gluonjit.operators.registry import Operator, OperatorError, operator
 from gluonjit.operators.support import Shapes, merge
 
-OP_TYPE, TRAINING = ".op_type", ".training"
-"""Arguments of the callback (`ndarray.custom_calls`) besides the operator's own attributes."""
+OP_TYPE, TRAINING, KEPT, TO = ".op_type", ".training", ".kept", ".to"
+"""Arguments of the callbacks (`ndarray.custom_calls`) besides the operator's own attributes.
+
+`KEPT`: the call is recorded, so its `CustomOp` is kept for the gradient, and its number is the last result.
+`TO`: the numbers of the inputs whose gradients are wanted.
+"""
 
 
 @contextmanager
@@ -59,6 +64,39 @@ class CustomOperator(Operator):
 
     def aux_names(self, attrs: Mapping[str, Any]) -> Sequence[str]:
         return tuple(properties(attrs).list_auxiliary_states())
+
+    def with_gradient(
+        self, types: Sequence[TensorType], attrs: Mapping[str, Any], training: bool = False
+    ) -> WithGradient:
+        """The gradient calls `CustomOp.backward`, on the object whose `forward` made the results."""
+        op_type, arguments = attrs["op_type"], attrs["arguments"]
+        prop = properties(attrs)
+        count, made = len(prop.list_arguments()), len(prop.list_outputs())
+        forward = Builder(op_type, training=training)
+        inputs = [forward.input("", t) for t in types]
+        results = _call(forward, inputs, op_type, arguments, kept=True)
+        b = Builder(f"{op_type}_gradient", training=training)
+        x = [b.input("", t) for t in types]
+        y, g = ([b.input("", v.type) for v in results] for _ in range(2))
+        groups = ([*range(made)], [*range(made, made + count)], [*range(made + count, made + count + made)])
+        with blamed(op_type):
+            read = set(prop.declare_backward_dependency(*groups))
+        numbered = zip((*groups[0], *groups[1], *groups[2]), (*g[:made], *x[:count], *y[:made]))
+        given = [v if k in read else b.broadcast(b.constant(0, v.dtype), shape=v.shape) for k, v in numbered]
+        to = [k for k in range(count) if types[k].dtype.is_float]
+        wanted = " ".join(map(str, to))
+        if not to:
+            return WithGradient({"to": ()}, (forward.build(results), b.build([])))
+        found = b.emit(
+            "host_call",
+            [*given, *y[made:]],
+            {
+                "function": "custom_backward",
+                "arguments": ((OP_TYPE, op_type), (TO, wanted), *arguments),
+                "types": tuple(types[k] for k in to),
+            },
+        )
+        return WithGradient({"to": tuple(to)}, (forward.build(results), b.build(found)))
 
 
 def _inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
@@ -101,6 +139,13 @@ def _updates(attrs: Mapping[str, Any]) -> dict[int, int]:
 )
 def custom(b: Any, *inputs: Any, op_type: str, arguments: tuple[tuple[str, str], ...]) -> Any:
     """The results of the custom operator that was registered as `op_type` with mx.operator.register"""
+    return _call(b, inputs, op_type, arguments)
+
+
+def _call(
+    b: Any, inputs: Sequence[Any], op_type: str, arguments: tuple[tuple[str, str], ...], kept: bool = False
+) -> Any:
+    """Emits the call of an operator's `forward`, a tuple of results."""
     prop = properties({"op_type": op_type, "arguments": arguments})
     count = len(prop.list_arguments())
     with blamed(op_type):
@@ -109,4 +154,6 @@ def custom(b: Any, *inputs: Any, op_type: str, arguments: tuple[tuple[str, str],
     types = [TensorType(dtype(np.dtype(t)), tuple(s)) for s, t in zip(shapes, dtypes)]
     types += [TensorType(dtype_of(x), tuple(x.shape)) for x in inputs[count:]]
     arguments = ((OP_TYPE, op_type), (TRAINING, str(b.training)), *arguments)
-    return b.host_call(*inputs, function="custom", arguments=arguments, types=tuple(types))
+    if kept:
+        arguments, types = ((KEPT, "1"), *arguments), [*types, TensorType(I64)]
+    return b.emit("host_call", inputs, {"function": "custom", "arguments": arguments, "types": tuple(types)})

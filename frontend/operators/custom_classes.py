@@ -37,7 +37,10 @@ class CustomOp:
         in_grad: list[NDArray],
         aux: list[NDArray],
     ) -> None:
-        """Computes `in_grad`; never called yet, as gradients are not implemented."""
+        """Computes `in_grad` with `assign`; `req` is 'null' for inputs whose gradient nobody wants.
+
+        Called on the object whose `forward` has made `out_data`.
+        """
         raise NotImplementedError
 
     def assign(self, dst: NDArray, req: str, src: Any) -> None:
@@ -76,7 +79,7 @@ class CustomOpProp:
         )
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        """Which arrays `backward` reads."""
+        """Which arrays `backward` reads, of those with the given numbers. It finds zeros in the others."""
         return [*(out_grad if self.need_top_grad_ else []), *in_data, *out_data]
 
     def create_operator(self, ctx: Context, in_shapes: list[Any], in_dtypes: list[Any]) -> CustomOp:
@@ -87,6 +90,7 @@ PROPS: dict[str, Callable[..., CustomOpProp]] = {}
 """The registered classes, by `op_type`."""
 
 FUNCTIONS["custom"] = late.call_custom
+FUNCTIONS["custom_backward"] = late.call_custom_backward
 
 
 def register(reg_name: str) -> Callable[[T], T]:

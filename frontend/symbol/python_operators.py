@@ -7,7 +7,8 @@ valid in this process: its JSON identifies the instance (in MXNet, by its addres
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -40,7 +41,7 @@ class PythonOp:
         out_data[0][:] = in_data[0]
 
     def backward(self, out_grad: list[Any], in_data: list[Any], out_data: list[Any], in_grad: list[Any]) -> None:
-        """Writes gradients into the arrays of `in_grad`; not called yet."""
+        """Writes gradients into the arrays of `in_grad`."""
         in_grad[0][:] = 1.0
 
     def infer_shape(self, in_shape: list[list[int]]) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -59,44 +60,79 @@ class PythonOp:
 
 
 class NumpyOp(PythonOp):
-    """`forward` gets NumPy arrays."""
+    """`forward` and `backward` get NumPy arrays."""
 
     def get_symbol(self, *args: Any, **kwargs: Any) -> Symbol:
-        return _node(self, _call_with_numpy, args, kwargs)
+        return _node(self, _CallWithNumpy, args, kwargs)
 
 
 class NDArrayOp(PythonOp):
-    """`forward` gets NDArrays."""
+    """`forward` and `backward` get NDArrays."""
 
     def get_symbol(self, *args: Any, **kwargs: Any) -> Symbol:
-        return _node(self, _call_with_arrays, args, kwargs)
+        return _node(self, _CallWithArrays, args, kwargs)
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         """Which arrays `backward` reads."""
         return [*(out_grad if self.need_top_grad() else []), *in_data, *out_data]
 
 
-def _call_with_arrays(op: PythonOp, inputs: list[Any], outputs: list[Any]) -> None:
-    op.forward(in_data=inputs, out_data=outputs)
-
-
-def _call_with_numpy(op: PythonOp, inputs: list[Any], outputs: list[Any]) -> None:
-    results = [x.asnumpy() for x in outputs]
-    op.forward(in_data=[x.asnumpy() for x in inputs], out_data=results)
-    for out, result in zip(outputs, results):
-        out[:] = result
-
-
 class _Call(CustomOp):
-    def __init__(self, op: PythonOp, call: Callable[..., None]) -> None:
-        self.op, self.call = op, call
+    def __init__(self, op: PythonOp) -> None:
+        self.op = op
 
+
+class _CallWithArrays(_Call):
     def forward(self, is_train: bool, req: list[str], in_data: list[Any], out_data: list[Any], aux: list[Any]) -> None:
-        self.call(self.op, in_data, out_data)
+        self.op.forward(in_data=in_data, out_data=out_data)
+
+    def backward(
+        self,
+        req: list[str],
+        out_grad: list[Any],
+        in_data: list[Any],
+        out_data: list[Any],
+        in_grad: list[Any],
+        aux: list[Any],
+    ) -> None:
+        self.op.backward(out_grad=out_grad, in_data=in_data, out_data=out_data, in_grad=in_grad)
+
+
+class _CallWithNumpy(_Call):
+    def forward(self, is_train: bool, req: list[str], in_data: list[Any], out_data: list[Any], aux: list[Any]) -> None:
+        with _written_back(out_data) as results:
+            self.op.forward(in_data=_numpy(in_data), out_data=results)
+
+    def backward(
+        self,
+        req: list[str],
+        out_grad: list[Any],
+        in_data: list[Any],
+        out_data: list[Any],
+        in_grad: list[Any],
+        aux: list[Any],
+    ) -> None:
+        with _written_back(in_grad) as gradients:
+            self.op.backward(
+                out_grad=_numpy(out_grad), in_data=_numpy(in_data), out_data=_numpy(out_data), in_grad=gradients
+            )
+
+
+def _numpy(arrays: Sequence[Any]) -> list[Any]:
+    return [x.asnumpy() for x in arrays]
+
+
+@contextmanager
+def _written_back(arrays: Sequence[Any]) -> Iterator[list[Any]]:
+    """Copies of arrays, whose elements become those of the arrays at the end."""
+    copies = _numpy(arrays)
+    yield copies
+    for x, new in zip(arrays, copies, strict=True):
+        x[:] = new
 
 
 class _Properties(CustomOpProp):
-    def __init__(self, op: PythonOp, call: Callable[..., None]) -> None:
+    def __init__(self, op: PythonOp, call: type[_Call]) -> None:
         super().__init__(op.need_top_grad())
         self.op, self.call = op, call
 
@@ -111,10 +147,10 @@ class _Properties(CustomOpProp):
         return inputs, outputs, ()
 
     def create_operator(self, ctx: Any, in_shapes: list[Any], in_dtypes: list[Any]) -> CustomOp:
-        return _Call(self.op, self.call)
+        return self.call(self.op)
 
 
-def _node(op: PythonOp, call: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symbol:
+def _node(op: PythonOp, call: type[_Call], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symbol:
     op_type = f"{type(op).__name__}:{next(_numbers)}"
     PROPS[op_type] = lambda: _Properties(op, call)  # never removed: the graph may outlive the user's references
     return Custom(*args, op_type=op_type, **kwargs)

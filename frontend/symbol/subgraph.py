@@ -11,6 +11,7 @@ from gluonjit import attribute
 from gluonjit.ir.graph import Builder, Loc, Value
 from gluonjit.ir.types import TensorType
 from gluonjit.operators import registry
+from gluonjit.operators.registry import Operator
 from gluonjit.operators.support import Shapes
 from gluonjit.symbol.compose import make_node
 from gluonjit.symbol.graph import Entry, Node, post_order
@@ -165,11 +166,11 @@ def _post_order_within(outputs: Sequence[Entry], inside: Callable[[Node], bool])
 
 
 def control_node(
-    name: str, graphs: Sequence[Subgraph], inputs: Sequence[Entry], attrs: Mapping[str, Any], loc: Loc | None = None
+    op: Operator, graphs: Sequence[Subgraph], inputs: Sequence[Entry], attrs: Mapping[str, Any], loc: Loc | None = None
 ) -> Node:
-    """The node of operator `name` that holds these graphs."""
+    """The node of an operator that holds these graphs."""
     raw = {key: str(value) for key, value in attrs.items()} | {"num_args": len(inputs) + len(graphs)}
-    node = make_node(registry.get(name), inputs, raw, hint=name, loc=loc, fill=False)
+    node = make_node(op, inputs, raw, hint=op.name, loc=loc, fill=False)
     node.parsed = with_graphs(node.parsed, graphs)
     return node
 

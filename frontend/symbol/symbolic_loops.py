@@ -15,6 +15,7 @@ from gluonjit.language.array import Array
 from gluonjit.language.kinds import as_np
 from gluonjit.language.loop_contract import flat, iterations, listed, one_step
 from gluonjit.language.running import running
+from gluonjit.operators import registry
 from gluonjit.symbol.graph import Entry, Node
 from gluonjit.symbol.subgraph import MARK, Origin, Subgraph, control_node, cut, marked
 from gluonjit.symbol.symbol import Symbol
@@ -25,7 +26,7 @@ def _flat(value: Any, what: str) -> tuple[list[Any], Any]:
 
 
 @dataclass
-class _Body:
+class Body:
     """The result of running a function on variables: its graph, the origins of the graph's inputs, its results' forms.
 
     `kinds` says which results are of `mx.np`; `sensitive`: the function read a type.
@@ -41,7 +42,7 @@ class _Body:
         """Which of the graph's inputs each of the `count` variables is."""
         return [self.origins.index(k) for k in range(count)]
 
-    def without_unread(self) -> _Body:
+    def without_unread(self) -> Body:
         graph = self.graph.without_unread()
         return replace(self, graph=graph, origins=self.origins[: len(graph.inputs)])
 
@@ -52,7 +53,7 @@ def _trace_of(symbols: Sequence[Any]) -> Any:
     return trace if trace is not None and trace.concerns(symbols) else None
 
 
-def _record(name: str, given: Sequence[Any], scanned: int, function: Callable[..., Any]) -> _Body:
+def record_body(name: str, given: Sequence[Any], scanned: int, function: Callable[..., Any]) -> Body:
     """Runs `function(*variables) -> (results, forms)` on variables for `given`: for rows of the first `scanned`."""
     trace = _trace_of(given)
     with marked(name) as mark:
@@ -67,7 +68,7 @@ def _record(name: str, given: Sequence[Any], scanned: int, function: Callable[..
         if trace is not None:
             outputs, kinds, forms, program, sensitive = trace.record_body(variables, given, scanned, function)
             graph, origins = cut(outputs, variables, set(program).__contains__, program, trace.modes)
-            return _Body(graph, origins, forms, kinds, sensitive)
+            return Body(graph, origins, forms, kinds, sensitive)
         results, forms = function(*(type(x)([(v, 0)]) for v, x in zip(variables, given)))
         for x in results:
             if not isinstance(x, Symbol):
@@ -78,17 +79,18 @@ def _record(name: str, given: Sequence[Any], scanned: int, function: Callable[..
             return made == mark or made.startswith(f"{mark}$")
 
         kinds = [x._numpy for x in results]
-        return _Body(*cut([x._entry("output") for x in results], variables, inside), forms, kinds)
+        return Body(*cut([x._entry("output") for x in results], variables, inside), forms, kinds)
 
 
-def _append(op: str, bodies: Sequence[_Body], given: Sequence[Any], captured: Sequence[Entry], attrs: Any) -> list[Any]:
+def _append(op: str, bodies: Sequence[Body], given: Sequence[Any], captured: Sequence[Entry], attrs: Any) -> list[Any]:
     """The outputs of a new node that holds the bodies' graphs, on `given` symbols and captured entries."""
-    graphs = [body.graph for body in bodies]
+    operator, graphs = registry.get(op), [body.graph for body in bodies]
     trace = _trace_of(given)
     if trace is not None:
-        results = trace.append_control(op, graphs, given, captured, attrs, any(body.sensitive for body in bodies))
+        sensitive = any(body.sensitive for body in bodies)
+        results = trace.append_control(operator, graphs, given, captured, attrs, sensitive)
     else:
-        node = control_node(op, graphs, [*(x._entry("input") for x in given), *captured], attrs)
+        node = control_node(operator, graphs, [*(x._entry("input") for x in given), *captured], attrs)
         results = [Symbol([(node, k)]) for k in range(node.visible)]
     return [as_np(x) if kind else x for x, kind in zip(results, bodies[-1].kinds, strict=True)]
 
@@ -115,7 +117,7 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any, name: str) ->
             raise AssertionError("The input and output loop_vars have different format")
         return [*parts, *kept], (form, kept_form, len(parts))
 
-    recorded = _record(name, [*rows, *states], len(rows), run)
+    recorded = record_body(name, [*rows, *states], len(rows), run)
     form, kept_form, count = recorded.forms
     places = recorded.places(len(rows) + len(states))
     captured = [o for o in recorded.origins if not isinstance(o, int)]
@@ -130,7 +132,7 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any, name: str) ->
     return forms.rebuild(listed(form), results[:count]), forms.rebuild(kept_form, results[count:])
 
 
-def _operands(bodies: Sequence[_Body], count: int) -> tuple[list[Entry], list[list[int]]]:
+def _operands(bodies: Sequence[Body], count: int) -> tuple[list[Entry], list[list[int]]]:
     """What the bodies capture, once each; and which operands each body's inputs are, after `count` variables."""
     captured = list(dict.fromkeys(o for body in bodies for o in body.origins if not isinstance(o, int)))
     number = {o: count + k for k, o in enumerate(captured)}
@@ -161,8 +163,8 @@ def while_loop(
         return [*parts, *kept], (outputs_form, len(parts))
 
     bodies = [
-        _record(f"{name}_cond", variables, 0, condition).without_unread(),
-        _record(f"{name}_func", variables, 0, step),
+        record_body(f"{name}_cond", variables, 0, condition).without_unread(),
+        record_body(f"{name}_func", variables, 0, step),
     ]
     outputs_form, outputs = bodies[1].forms
     captured, locs = _operands(bodies, count)
@@ -179,8 +181,8 @@ def while_loop(
 
 
 def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], name: str) -> Any:
-    def recorded(part: str, function: Callable[[], Any]) -> _Body:
-        return _record(f"{name}_{part}", [], 0, lambda: _flat(function(), "cond outputs"))
+    def recorded(part: str, function: Callable[[], Any]) -> Body:
+        return record_body(f"{name}_{part}", [], 0, lambda: _flat(function(), "cond outputs"))
 
     bodies = [recorded("pred", lambda: [pred]), recorded("then", then_func), recorded("else", else_func)]
     if len(bodies[1].graph.heads) != len(bodies[2].graph.heads):

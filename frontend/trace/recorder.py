@@ -78,6 +78,8 @@ class Recorder:
         self._parameters: dict[Held, TracedSymbol] = {}
         self._captured: dict[Any, TracedSymbol] = {}
         self._owners: dict[int, Held] | None = None
+        self.refused_gradient: TraceError | None = None
+        """Why a gradient that the program defines cannot be compiled, if so."""
         self.attributes = Attributes()
         self.probes = False
         """Whether to check after every operator if the program has drawn random numbers from Python or NumPy."""
@@ -339,7 +341,7 @@ class Recorder:
 
     def append_control(
         self,
-        op: str,
+        op: Operator,
         graphs: Sequence[Any],
         given: Sequence[TracedSymbol],
         captured: Sequence[Entry],

@@ -47,6 +47,7 @@ class Trace:
     * `form` is the nesting of the arguments (see `flatten`), `input_names` the names of their arrays; `out_form` is
       the nesting of the result, which `rebuild` makes from output arrays.
     * `out_views`: for each output that is a view of an input, the input's position and the view's offset in elements.
+    * `refused_gradient`: why the gradient cannot be compiled, if the program defines one that cannot.
     * `facts`: what the program learned of types; `training`: the mode it ran in, a guard if `mode_fact`; `context`:
       the arguments' device, a guard if `context_fact`.
     """
@@ -98,6 +99,7 @@ class Trace:
         self.aliases: tuple[int, ...] = ()
         self.out_views = {k: (self._inputs.index(entry), offset) for k, (entry, offset) in views.items()}
         self.attributes = recorder.attributes
+        self.refused_gradient = recorder.refused_gradient
 
     @property
     def captured_variables(self) -> dict[Node, NDArray]:

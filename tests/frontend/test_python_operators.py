@@ -25,6 +25,11 @@ def product_class(base):
             out_data[0][:] = in_data[0] * in_data[1]
             out_data[1][:] = in_data[0].sum()
 
+        def backward(self, out_grad, in_data, out_data, in_grad):
+            self.seen = type(out_grad[0]), type(in_grad[0])
+            in_grad[0][:] = out_grad[0] * in_data[1] * 10 + out_grad[1]
+            in_grad[1][:] = out_grad[0] * in_data[0] * 10
+
     return Product
 
 
@@ -35,14 +40,16 @@ def test_operators_from_before_custom_op(base, kind):
     y = op(sym.var("x") + 1, b=sym.var("w"), name="p")
     assert y.list_arguments() == ["x", "w"] and y.list_outputs() == ["p_product", "p_total"]
     assert y.infer_shape(x=(2, 3))[:2] == ([(2, 3), (2, 3)], [(2, 3), (1,)])
-    executor = y.simple_bind(mx.cpu(), x=(2, 3), grad_req="null")
+    executor = y.simple_bind(mx.cpu(), x=(2, 3))
     product, total = executor.forward(x=nd.ones((2, 3)), w=nd.full((2, 3), 3))
     assert op.seen == (kind, kind)
     assert product.asnumpy().tolist() == [[6, 6, 6]] * 2 and total.asscalar() == 12
     again = op.get_symbol(sym.var("x"), sym.var("w"))[0]
     assert again.eval(x=nd.full((2,), 2), w=nd.full((2,), 5))[0].asnumpy().tolist() == [10, 10]
-    with pytest.raises(mx.MXNetError, match="gradients"):
-        executor.backward()
+    executor.forward(is_train=True)
+    executor.backward([nd.ones((2, 3)), nd.full(1, 5)])
+    assert op.seen == (kind, kind)
+    assert [g.asnumpy().tolist() for g in executor.grad_arrays] == [[[35.0] * 3] * 2, [[20.0] * 3] * 2]
 
 
 def test_what_they_do_unless_overridden():
@@ -82,6 +89,17 @@ def test_cached_op():
     single._register_op_hook(lambda name, operator, value: seen.append((operator, value.shape)))
     single(nd.zeros(2))
     assert seen == [(b"exp", (2,))]
+
+
+def test_cached_ops_are_recorded():
+    x, w = nd.array([1, 2]), nd.array([3, 4])
+    for array in (x, w):
+        array.attach_grad()
+    op = nd.CachedOp(sym.var("x") * sym.var("w"))
+    with autograd.record():
+        y = op(x, w) * 2
+    y.backward()
+    assert x.grad.asnumpy().tolist() == [6, 8] and w.grad.asnumpy().tolist() == [2, 4]
 
 
 def test_cached_op_refuses():
