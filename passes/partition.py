@@ -5,6 +5,9 @@ moves, may be computed again from saved values; of all choices, the one that sav
 between what must be computed in the forward graph and what the gradient reads (as in Chen et al., "Training deep nets
 with sublinear memory cost", 2016, but for ops that a kernel fuses for nothing). Inputs of the graph are saved for free:
 they exist anyway.
+
+A value that is computed again may differ from the first one in the last bit, for it is in another kernel. So decisions
+are saved, never taken again: where the maximum was, which side a comparison fell on, what was rounded to what.
 """
 
 from __future__ import annotations
@@ -68,10 +71,14 @@ def divide(graph: Graph, recompute: bool = False) -> Halves:
     wanted = [v for op in backward_ops for v in op.operands]
     wanted += [*gradients, *(v for pair in late_updates for v in pair)]
     read = [v for v in dict.fromkeys(wanted) if v not in backward_values]
+    again = _recomputable(graph)
     if recompute:
         saved = _nearest(graph, (*inputs, *outputs), read)
+        if any(op not in again and _decides(op, ()) for op in graph.ops):
+            # Decisions are taken again after all, but on nothing that was computed before.
+            saved = _nearest(graph, inputs, read)
     else:
-        saved = _cheapest(graph, inputs, read, _following(graph, [state for state, _ in late_updates]))
+        saved = _cheapest(graph, inputs, read, again, _following(graph, [state for state, _ in late_updates], again))
 
     name = graph.name
     kept = [v for v in saved if v not in inputs and v not in outputs]
@@ -127,12 +134,48 @@ def _half(
     return b.build([env[v] for v in outputs]), env
 
 
-def _recomputable(op: Op) -> bool:
-    """Whether the op costs next to nothing beside the one that reads it, with which it is fused."""
-    definition = op.definition
-    if op.name == "random_bits":  # a pure function of the key
+_KEEPS_BITS = frozenset("neg abs sign maximum minimum select sort floor ceil round rint trunc".split())
+"""Primitives whose result has the same bits in every kernel, if the operands have; those that move have it, too."""
+_DECIDES = frozenset("floor ceil round rint trunc mod".split())
+
+
+def _recomputable(graph: Graph) -> set[Op]:
+    """The ops that cost next to nothing beside the one that reads it, with which it is fused, and decide nothing."""
+    found = set()
+    exact: set[Value] = set(graph.inputs)
+    """Values that have the same bits whenever they are computed."""
+    constant: set[Value] = set()
+    for op in graph.ops:
+        definition = op.definition
+        if all(v in constant for v in op.operands) and not op.regions:
+            constant.update(op.results)
+        same = all(v in exact for v in op.operands)
+        if same and _keeps_bits(op):
+            exact.update(op.results)
+        if op.name == "random_bits":  # a pure function of the key
+            found.add(op)
+        elif not definition.pure or definition.accumulates or definition.has_own_kernel or op.regions:
+            continue
+        elif same or not _decides(op, constant):
+            found.add(op)
+    return found
+
+
+def _keeps_bits(op: Op) -> bool:
+    if not any(v.dtype.is_float for v in (*op.operands, *op.results)):
         return True
-    return definition.pure and not definition.accumulates and not definition.has_own_kernel and not op.regions
+    extremum = op.attrs.get("op") in ("max", "min", "argmax", "argmin")
+    return bool(op.definition.moves) or op.definition.predicate or op.name in _KEEPS_BITS or extremum
+
+
+def _decides(op: Op, constant: Collection[Value]) -> bool:
+    """Whether a change of a float operand in the last bit may change the result altogether. Not so a comparison with a
+    constant: there, one side is as good as the other, and the masks of activations shall cost nothing."""
+    if not any(v.dtype.is_float for v in op.operands):
+        return False
+    if op.definition.predicate:
+        return not any(v in constant for v in op.operands)
+    return op.name in _DECIDES or op.name == "cast" and not op.result.dtype.is_float
 
 
 def _nearest(graph: Graph, known: Sequence[Value], read: Sequence[Value]) -> list[Value]:
@@ -149,20 +192,23 @@ def _nearest(graph: Graph, known: Sequence[Value], read: Sequence[Value]) -> lis
     return [v for v in dict.fromkeys(known) if v in seen]
 
 
-def _following(graph: Graph, states: Sequence[Value]) -> set[Value]:
+def _following(graph: Graph, states: Sequence[Value], again: Collection[Op]) -> set[Value]:
     """The values that can be computed again and depend on states which get new values when the gradient is computed.
 
     Two recorded calls may each change a state, one after the other, so what depends on it must be computed late.
     """
     found = set(states)
     for op in graph.ops if states else ():
-        if _recomputable(op) and any(v in found for v in op.operands):
+        if op in again and any(v in found for v in op.operands):
             found.update(op.results)
     return found
 
 
-def _cheapest(graph: Graph, inputs: Sequence[Value], read: Sequence[Value], late: Collection[Value]) -> list[Value]:
-    """The values to save from which all of `read` can be computed, in the order of the graph; none of `late`."""
+def _cheapest(
+    graph: Graph, inputs: Sequence[Value], read: Sequence[Value], again: Collection[Op], late: Collection[Value]
+) -> list[Value]:
+    """The values to save from which all of `read` can be computed by the ops `again`, in the order of the graph; none
+    of `late`."""
     import networkx as nx  # heavy, and only needed where something is recorded
 
     taken = set(inputs)
@@ -179,9 +225,10 @@ def _cheapest(graph: Graph, inputs: Sequence[Value], read: Sequence[Value], late
         cost = 0 if v in taken else math.inf if v in late else max(v.type.nbytes, 1)
         flow.add_edge((v, 0), (v, 1), capacity=cost)
         op = graph.producers.get(v)
-        if op is None or not _recomputable(op):
+        if op not in again:
             fixed.add(v)
             continue
+        assert op is not None
         for x in op.operands:
             flow.add_edge((x, 1), (v, 0))
             pending.append(x)
