@@ -101,7 +101,7 @@ def _after(graph: Graph, cotangents: Sequence[Value], results: Sequence[Value]) 
     values = set(cotangents)
     ops = []
     for op in graph.ops:
-        late = not _recomputable(op) and not any(r in needed for r in op.results)
+        late = _costs(op) and not any(r in needed for r in op.results)
         if late or any(v in values for v in op.operands):
             ops.append(op)
             values.update(op.results)
@@ -146,19 +146,21 @@ def _recomputable(graph: Graph) -> set[Op]:
     """Values that have the same bits whenever they are computed."""
     constant: set[Value] = set()
     for op in graph.ops:
-        definition = op.definition
         if all(v in constant for v in op.operands) and not op.regions:
             constant.update(op.results)
         same = all(v in exact for v in op.operands)
         if same and _keeps_bits(op):
             exact.update(op.results)
-        if op.name == "random_bits":  # a pure function of the key
-            found.add(op)
-        elif not definition.pure or definition.accumulates or definition.has_own_kernel or op.regions:
-            continue
-        elif same or not _decides(op, constant):
+        if not _costs(op) and (same or not _decides(op, constant)):
             found.add(op)
     return found
+
+
+def _costs(op: Op) -> bool:
+    definition = op.definition
+    if op.name == "random_bits":  # a pure function of the key
+        return False
+    return bool(not definition.pure or definition.accumulates or definition.has_own_kernel or op.regions)
 
 
 def _keeps_bits(op: Op) -> bool:
