@@ -106,7 +106,7 @@ class Computation:
         """The gradient from inputs and outputs alone; what else it needs it computes again."""
         found = self._backwards.get((wrt, heads))
         if found is None:
-            found = self._made(divide(self._joint(wrt, heads), recompute=True))
+            found = self._made(divide(self.joint(wrt, heads), recompute=True))
             self._backwards[wrt, heads] = found
         return found
 
@@ -114,13 +114,14 @@ class Computation:
         """The forward computation that saves what the gradient would have to compute again."""
         found = self._forwards.get((wrt, heads))
         if found is None:
-            halves = divide(self._joint(wrt, heads))
+            halves = divide(self.joint(wrt, heads))
             count = len(self.graph.outputs)
             found = Forward(self._compile(halves.forward), count, self._made(halves))
             self._forwards[wrt, heads] = found
         return found
 
-    def _joint(self, wrt: Sequence[int], heads: Sequence[int]) -> Graph:
+    def joint(self, wrt: Sequence[int], heads: Sequence[int]) -> Graph:
+        """The graph and its gradient, simplified, before it is divided."""
         legal = self.legal
         options = {"wrt": tuple(wrt), "heads": tuple(heads)}
         try:

@@ -117,12 +117,49 @@ def test_a_failing_model_names_its_line(run, tmp_path):
         ("optimized", ("level planned", "prepare", "fused")),
         ("llvm", ("define void @main", "target triple")),
         ("asm", ("main:",)),
+        ("joint", ("dot_general", "tanh", "primals = 1", "cotangents = 1")),
+        ("forward", ("_forward(", "dot_general", "tanh")),
+        ("backward", ("_backward(", "dot_general", "saved = (")),
     ],
 )
 def test_every_stage(run, stage, words):
     status, out, err = run("dump", "model.py:net", "--input", "2x5", "--stage", stage)
     assert status == 0, err
     assert all(word in out for word in words)
+
+
+def test_gradients_of_what_has_none(run, tmp_path):
+    (tmp_path / "signs.py").write_text(
+        "from gluonjit.gluon import nn\nnet = nn.HybridLambda(lambda F, x: F.sign(x))\n"
+        "square = nn.HybridLambda(lambda F, x: x * x)\n"
+    )
+    status, _, err = run("dump", "signs.py:net", "--input", "2x5", "--stage", "backward")
+    assert status == 1 and "no output of" in err and "has a gradient" in err
+    status, out, _ = run("dump", "signs.py:square", "--input", "2x5", "--stage", "backward")
+    assert status == 0 and "saved = (0,)" in out  # by the input, for there is no parameter
+
+
+def test_gradients_are_those_of_training(run, tmp_path):
+    (tmp_path / "norm.py").write_text(
+        "from gluonjit.gluon import nn\nnet = nn.BatchNorm(in_channels=5, prefix='norm_')\nnet.initialize()\n"
+    )
+    status, out, err = run("dump", "norm.py:net", "--input", "2x5", "--stage", "backward")
+    assert status == 0, err
+    assert "update %norm_running_mean =" in out
+    *_, results = out.rstrip("}\n").rpartition("return ")
+    assert len(results.split(",")) == 2  # gamma and beta
+
+
+def test_opt_differentiates(run):
+    text = "graph @g(%x: f32[3]) { %y = sin(%x) return %y }"
+    status, out, _ = run("opt", "-", "-p", "legalize-broadcast, differentiate", stdin=text)
+    assert status == 0 and "cos(%x)" in out
+    status, out, err = run("opt", "-", "-p", "differentiate", stdin=text)
+    assert status == 1 and "run legalize-broadcast before" in err
+    status, out, _ = run(
+        "opt", "-", "-p", "legalize-broadcast, differentiate, partition {half = 'backward'}", stdin=text
+    )
+    assert status == 0 and "@g_backward(" in out
 
 
 def test_a_printed_stage_is_input_again(run, tmp_path):

@@ -199,6 +199,17 @@ def test_dump(run):
     )
 
 
+@pytest.mark.parametrize("stage", ["joint", "forward", "backward"])
+def test_dump_of_a_gradient(run, stage):
+    status, out, err = run("dump", *FILES, "--input", "data=1x3x8x8", "--stage", stage)
+    assert status == 0, err
+    assert "conv(" in out
+    if stage != "forward":  # by the parameters, not by the data
+        *_, results = out.rstrip("}\n").rpartition("return ")
+        parameters = [name for name in mx.nd.load("net-0000.params") if "running" not in name]
+        assert len(results.split(",")) == len(parameters) + (stage == "joint")
+
+
 def test_bench(run):
     status, out, _ = run("bench", *FILES, "--input", "data=1x3x8x8", "--rounds", "1", "--seconds", "0.001")
     assert status == 0 and "imperative" in out and "hybridized" in out

@@ -35,9 +35,12 @@ def programs(first):
 
 @batches(PROGRAMS)
 def test_gradients_are_those_of_differences(first):
-    for program in programs(first):
-        order = 2 if program.seed % 4 == 0 else 1
-        assert_is_gradient(program.graph, program.inputs, f"seed {program.seed}", order, tolerance=2e-5)
+    every = programs(first)
+    compared = 0
+    for p in every:
+        order = 2 if p.seed % 4 == 0 else 1
+        compared += assert_is_gradient(p.graph, p.inputs, f"seed {p.seed}", order, tolerance=2e-5, smooth=False)
+    assert compared > len(every) * 0.8
 
 
 @batches(PROGRAMS)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from typing import Any
 
+from gluonjit.base import MXNetError
 from gluonjit.ir.graph import Graph
 from gluonjit.tools.cli.models import add_model, calling, load_model
 
-STAGES = ("trace", "expanded", "optimized", "llvm", "asm")
+STAGES = ("trace", "expanded", "optimized", "llvm", "asm", "joint", "forward", "backward")
+GRADIENT_STAGES = ("joint", "forward", "backward")
+"""What `backward()` makes of a recorded call, in training mode: `joint` is the model and its gradient by the
+parameters, or by the inputs if there are none; `forward` and `backward` are its halves."""
 
 
 def add_commands(commands: Any) -> None:
@@ -20,10 +25,17 @@ def add_commands(commands: Any) -> None:
             name,
             help=help_,
             description=f"{help_[0].upper()}{help_[1:]}.",
-            epilog=f"example:\n  gluonjit {name} examples/lenet.py:net --input 16x1x28x28 --stage optimized",
+            epilog=f"example:\n  gluonjit {name} examples/lenet.py:net --input 16x1x28x28 --stage optimized\n"
+            f"  gluonjit {name} examples/lenet.py:net --input 16x1x28x28 --stage backward",
         )
         add_model(p)
-        p.add_argument("--stage", choices=STAGES, default=stage, help="what to print (default: %(default)s)")
+        p.add_argument(
+            "--stage",
+            choices=STAGES,
+            default=stage,
+            help="what to print (default: %(default)s); joint: with its gradient by the parameters; forward, backward: "
+            "the halves of that",
+        )
         p.add_argument("--train", action="store_true", help="in training mode")
         p.add_argument("--no-winograd", action="store_true", help="as with hybridize(winograd=False)")
         p.add_argument(
@@ -38,10 +50,15 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.language import modes
 
     block, given = load_model(arguments)
-    mode = modes.train_mode() if arguments.train else modes.predict_mode()
+    stage = "explain" if arguments.explain else arguments.stage
+    training = arguments.train or stage in GRADIENT_STAGES
+    mode = modes.train_mode() if training else modes.predict_mode()
     with mode, calling(arguments.model, given):
         graph = trace_call(block, given)
-    stage = "explain" if arguments.explain else arguments.stage
+    if stage in GRADIENT_STAGES:
+        fixed = {p.name for p in block.collect_params().values() if p.grad_req == "null"}
+        print(render_gradient(graph, stage, fixed, arguments.locs), end="")
+        return
     print(render(graph, stage, arguments.locs, not arguments.no_winograd), end="")
 
 
@@ -68,3 +85,23 @@ def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True) 
         return print_graph(planned, locs=locs, elide=16)
     text = lower_program(planned, target).text
     return text if stage == "llvm" else llvm.assembly(text, target)
+
+
+def render_gradient(graph: Graph, stage: str, fixed: Collection[str] = (), locs: bool = False) -> str:
+    """The text of `graph` (level `traced`) with its gradient, or of one half. `fixed` are the names of parameters that
+    get no gradient."""
+    from gluonjit.execution.computation import Computation
+    from gluonjit.ir.text import print_graph
+    from gluonjit.passes import run_passes
+
+    computation = Computation(graph)
+    floats = [k for k, v in enumerate(graph.inputs) if v.dtype.is_float and v.name not in fixed]
+    params = [k for k in floats if k in graph.attrs.get("params", ())]
+    wrt = params or floats
+    heads = computation.differentiable(wrt)
+    if not heads:
+        raise MXNetError(f"no output of {graph.name} depends on a parameter or an input in a way that has a gradient")
+    joint = computation.joint(wrt, heads)
+    if stage != "joint":
+        joint = run_passes(joint, [("partition", {"half": stage})])
+    return print_graph(joint, locs=locs, elide=16)

@@ -15,7 +15,9 @@ def add_commands(commands: Any) -> None:
         help="run passes over a graph's text",
         description="Runs passes over a graph's text and prints the result.",
         epilog="example:\n  echo 'graph @g() { %a = constant() {value = 1.0} %b = add(%a, %a) return %b }' "
-        "| gluonjit opt - -p fold,dce",
+        "| gluonjit opt - -p fold,dce\n"
+        "  echo 'graph @g(%x: f32[3]) { %y = sin(%x) return %y }' "
+        "| gluonjit opt - -p 'legalize-broadcast, differentiate {wrt = (0,)}'",
     )
     p.add_argument("graph", metavar="FILE.ir", help="a graph's text; `-` is standard input")
     p.add_argument(
