@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections import namedtuple
 from collections.abc import Mapping
+from typing import Any
 
 from gluonjit import ndarray, symbol
+from gluonjit.language import late
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
@@ -63,3 +65,11 @@ def load_checkpoint(prefix: str, epoch: int) -> tuple[Symbol, Params, Params]:
 
 
 _mxnet_names.explain(__name__)
+_of_mxnet = globals()["__getattr__"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports `FeedForward` on first use: it stands on modules, which stand on this one."""
+    if name == "FeedForward":
+        return late.feed_forward_class()
+    return _of_mxnet(name)

@@ -353,13 +353,13 @@ def bind(symbol: Any, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_st
     for name, x, g in zip(names, arg_arrays, grad_arrays or ()):
         if g is not None and g.shape != x.shape:
             raise MXNetError(f"args_grad has shape {g.shape} for {name}, whose shape is {x.shape}")
-    requests = _requests(grad_req, names)
-    executor = Executor(symbol, ctx, arg_arrays, aux_arrays, None, grad_arrays, requests)
+    wanted = requests(grad_req, names)
+    executor = Executor(symbol, ctx, arg_arrays, aux_arrays, None, grad_arrays, wanted)
     executor._graph(False)  # raises an error now for arrays of wrong shapes or types
     return executor
 
 
-def _requests(given: Any, names: Sequence[str]) -> list[str]:
+def requests(given: Any, names: Sequence[str]) -> list[str]:
     """What `grad_req`, a word, a list of them, or a dict by name, says for each argument."""
     if isinstance(given, str):
         found = [given] * len(names)
@@ -406,10 +406,10 @@ def simple_bind(symbol: Any, ctx: Any, grad_req: Any, type_dict: Any, shapes: Ma
         except MXNetError as e:
             raise _refused(symbol, node, shapes, f"there is not enough memory for {types[node.name]}") from e
 
-    requests = _requests(grad_req, [n.name for n in arguments])
-    grads = [zeros(n) if request != "null" else None for n, request in zip(arguments, requests)]
+    wanted = requests(grad_req, [n.name for n in arguments])
+    grads = [zeros(n) if request != "null" else None for n, request in zip(arguments, wanted)]
     args, states = [zeros(n) for n in arguments], [zeros(n) for n in aux]
-    return Executor(symbol, ctx, args, states, set(shapes), grads, requests)
+    return Executor(symbol, ctx, args, states, set(shapes), grads, wanted)
 
 
 def solve_variables(symbol: Any, types: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, TensorType]:

@@ -46,6 +46,8 @@ call_custom_backward = Late("ndarray.custom_calls")
 record_custom = Late("execution.python_functions")
 """`(name, operator, in_data, aux, results)`: notes on the tape that such an operator made `results`."""
 
+feed_forward_class = Late("module.feed_forward")
+"""`()`: the class `FeedForward`, which `mx.model` exports."""
 executor_class = Late("execution.executor")
 """`()`: the class `Executor`, which `mx.sym` exports."""
 cached_op_class = Late("execution.cached_op")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from gluonjit import metric, ndarray
 from gluonjit.base import _as_list
 from gluonjit.data.iterators import DataBatch, DataDesc, DataIter
-from gluonjit.language.modes import no_gradients
 from gluonjit.model import BatchEndParam
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.array_files import borrow
@@ -228,29 +229,122 @@ class BaseModule:
 
     # Training
 
-    def fit(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Not available yet: MXNetError."""
-        no_gradients(f"{type(self).__name__}.fit")
+    def backward(self, out_grads: Any = None) -> None:
+        """Computes the gradients of the last `forward`. `out_grads` are those of the outputs that are no losses."""
+        raise NotImplementedError
 
-    def forward_backward(self, data_batch: Any) -> NoReturn:
-        """Not available yet: MXNetError."""
-        no_gradients(f"{type(self).__name__}.forward_backward")
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
+        """The gradients by the data, which `bind(inputs_need_grad=True)` asks for."""
+        raise NotImplementedError
 
-    def backward(self, out_grads: Any = None) -> NoReturn:
-        """Not available yet: MXNetError."""
-        no_gradients(f"{type(self).__name__}.backward")
+    def init_optimizer(
+        self,
+        kvstore: Any = "local",
+        optimizer: Any = "sgd",
+        optimizer_params: Any = (("learning_rate", 0.01),),
+        force_init: bool = False,
+    ) -> None:
+        raise NotImplementedError
 
-    def get_input_grads(self, merge_multi_context: bool = True) -> NoReturn:
-        """Not available yet: MXNetError."""
-        no_gradients(f"{type(self).__name__}.get_input_grads")
+    def update(self) -> None:
+        """Updates the parameters with the gradients of the last `backward`."""
+        raise NotImplementedError
 
-    def init_optimizer(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Not available yet: MXNetError."""
-        no_gradients(f"{type(self).__name__}.init_optimizer")
+    def forward_backward(self, data_batch: Any) -> None:
+        """`forward` in training mode, then `backward`."""
+        self.forward(data_batch, is_train=True)
+        self.backward()
 
-    def update(self) -> NoReturn:
-        """Not available yet: MXNetError."""
-        no_gradients(f"{type(self).__name__}.update")
+    def fit(
+        self,
+        train_data: Any,
+        eval_data: DataIter | None = None,
+        eval_metric: Any = "acc",
+        epoch_end_callback: Any = None,
+        batch_end_callback: Any = None,
+        kvstore: Any = "local",
+        optimizer: Any = "sgd",
+        optimizer_params: Any = (("learning_rate", 0.01),),
+        eval_end_callback: Any = None,
+        eval_batch_end_callback: Any = None,
+        initializer: Any = Uniform(0.01),  # noqa: B008 (immutable, and the signature is MXNet's)
+        arg_params: Params | None = None,
+        aux_params: Params | None = None,
+        allow_missing: bool = False,
+        force_rebind: bool = False,
+        force_init: bool = False,
+        begin_epoch: int = 0,
+        num_epoch: int | None = None,
+        validation_metric: Any = None,
+        monitor: Any = None,
+        sparse_row_id_fn: Any = None,
+    ) -> None:
+        """Trains for the epochs from `begin_epoch` to `num_epoch`, with data of `train_data`.
+
+        Binds the module, initializes its parameters and sets its optimizer first, as far as that has not been done. The
+        metric is logged after each epoch; with `eval_data`, so is `validation_metric` (default: the same).
+        `batch_end_callback(BatchEndParam)` is called after each batch, `epoch_end_callback(epoch, symbol, arguments,
+        auxiliary states)` after each epoch; each may be a list.
+        """
+        if num_epoch is None:
+            raise AssertionError("please specify number of epochs")
+        self.bind(train_data.provide_data, train_data.provide_label, for_training=True, force_rebind=force_rebind)
+        if monitor is not None:
+            self.install_monitor(monitor)
+        self.init_params(initializer, arg_params, aux_params, allow_missing, force_init)
+        self.init_optimizer(kvstore, optimizer, optimizer_params)
+        validation_metric = eval_metric if validation_metric is None else validation_metric
+        if not isinstance(eval_metric, metric.EvalMetric):
+            eval_metric = metric.create(eval_metric)
+        for epoch in range(begin_epoch, num_epoch):
+            started = time.time()
+            eval_metric.reset()
+            values = []
+            for nbatch, data_batch, following in _with_next(train_data):
+                if monitor is not None:
+                    monitor.tic()
+                self.forward_backward(data_batch)
+                self.update()
+                several = isinstance(data_batch, list)
+                labels = [b.label for b in data_batch] if several else data_batch.label
+                self.update_metric(eval_metric, labels, pre_sliced=several)
+                if following is not None:
+                    self.prepare(following, sparse_row_id_fn)
+                else:
+                    values = eval_metric.get_global_name_value()
+                if monitor is not None:
+                    monitor.toc_print()
+                _notify(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
+            for name, value in values:
+                self.logger.info("Epoch[%d] Train-%s=%f", epoch, name, value)
+            self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - started)
+            args, aux = self.get_params()
+            self.set_params(args, aux)
+            for callback in _as_list(epoch_end_callback) if epoch_end_callback is not None else ():
+                callback(epoch, self.symbol, args, aux)
+            if eval_data is not None:
+                found = self.score(
+                    eval_data,
+                    validation_metric,
+                    score_end_callback=eval_end_callback,
+                    batch_end_callback=eval_batch_end_callback,
+                    epoch=epoch,
+                )
+                for name, value in found:
+                    self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, value)
+            train_data.reset()
+
+
+def _with_next(data: Iterable[Any]) -> Iterator[tuple[int, Any, Any]]:
+    """(number, batch, the following batch or None)."""
+    batches = iter(data)
+    batch = next(batches, None)
+    for k in itertools.count():
+        if batch is None:
+            return
+        following = next(batches, None)
+        yield k, batch, following
+        batch = following
 
 
 def _without_padding(outputs: Iterable[NDArray], pad: int | None) -> list[NDArray]:

@@ -114,9 +114,9 @@ class BucketingModule(BaseModule):
         if self.binded and not force_rebind:
             self.logger.warning("Already bound, ignoring bind()")
             return
-        self.for_training, self.inputs_need_grad = for_training, inputs_need_grad
+        self.for_training, self.inputs_need_grad, self._grad_req = for_training, inputs_need_grad, grad_req
         default = self._bucket(self._default_bucket_key)
-        default.bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind)
+        default.bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, None, grad_req)
         for module in self._buckets.values():
             if module is not default:
                 module._reset_bind()
@@ -135,7 +135,10 @@ class BucketingModule(BaseModule):
         if not module.binded:
             shared = self._buckets[self._default_bucket_key]
             module._loaded = None
-            module.bind(data_shapes, label_shapes, self.for_training, self.inputs_need_grad, shared_module=shared)
+            grads = self.for_training, self.inputs_need_grad
+            module.bind(data_shapes, label_shapes, *grads, shared_module=shared, grad_req=self._grad_req)
+            if self.optimizer_initialized:
+                module.borrow_optimizer(shared)
             if self._monitor is not None:
                 module.install_monitor(self._monitor)
         self._current = module
@@ -190,6 +193,35 @@ class BucketingModule(BaseModule):
         self._ready()
         self.switch_bucket(data_batch.bucket_key, data_batch.provide_data, data_batch.provide_label)
         self._module.forward(data_batch, is_train)
+
+    def backward(self, out_grads: Any = None) -> None:
+        self._ready()
+        self._module.backward(out_grads)
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
+        return self._module.get_input_grads(merge_multi_context)
+
+    def init_optimizer(
+        self,
+        kvstore: Any = "local",
+        optimizer: Any = "sgd",
+        optimizer_params: Any = (("learning_rate", 0.01),),
+        force_init: bool = False,
+    ) -> None:
+        """Sets the optimizer, which all buckets share."""
+        self._ready()
+        if self.optimizer_initialized and not force_init:
+            self.logger.warning("optimizer already initialized, ignoring.")
+            return
+        default = self._buckets[self._default_bucket_key]
+        default.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
+        for module in self._buckets.values():
+            if module is not default and module.binded:
+                module.borrow_optimizer(default)
+        self.optimizer_initialized = True
+
+    def update(self) -> None:
+        self._module.update()
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
         return self._module.get_outputs(merge_multi_context)

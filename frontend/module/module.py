@@ -1,23 +1,25 @@
-"""`Module`: one graph. It runs as a `SymbolBlock`, so it is compiled once for each input shape."""
+"""`Module`: one graph, run by an `Executor` for each shape of its inputs."""
 
 from __future__ import annotations
 
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from gluonjit import autograd, context, ndarray, symbol
+from gluonjit import context, ndarray
 from gluonjit.data.iterators import DataDesc
-from gluonjit.execution.executor import solve_variables
-from gluonjit.gluon import SymbolBlock
-from gluonjit.gluon.parameter import ParameterDict
+from gluonjit.execution.executor import Executor, requests, solve_variables
+from gluonjit.files import atomic
 from gluonjit.ir.types import TensorType
+from gluonjit.kvstore import create as create_store
 from gluonjit.language import mxnet_names as _mxnet_names
-from gluonjit.language.modes import no_gradients
 from gluonjit.model import load_checkpoint
 from gluonjit.module.base_module import BaseModule, Params, Shapes, check_described, check_input_names, described
 from gluonjit.ndarray import NDArray
+from gluonjit.optimizer import Optimizer, Updater, get_updater
+from gluonjit.optimizer import create as create_optimizer
 from gluonjit.symbol import Symbol
 from gluonjit.symbol.dtypes import declared_type
 from gluonjit.symbol.graph import post_order
@@ -54,38 +56,57 @@ class Module(BaseModule):
         check_input_names(symbol, fixed, "fixed_param", True)
         self._symbol: Symbol = symbol
         given = [*self._data_names, *self._label_names, *self._state_names]
-        arguments = symbol.list_arguments()
-        self._inputs = [name for name in given if name in arguments]
-        self._param_names = [name for name in arguments if name not in given]
+        self._arguments = symbol.list_arguments()
+        self._inputs = [name for name in given if name in self._arguments]
+        self._param_names = [name for name in self._arguments if name not in given]
+        self._fixed = set(fixed)
         self._aux_names = symbol.list_auxiliary_states()
         self._loaded: tuple[Params, Params] | None = None
         """Parameters from a file, until `bind` creates the arrays to copy them to."""
-        self._block: SymbolBlock | None = None
-        self._outputs: list[NDArray] = []
+        self._arrays: Params = {}
+        """Parameters and auxiliary states, of all executors; modules of other buckets share them."""
+        self._grads: Params = {}
+        """The gradients of those parameters that get one."""
+        self._executors: dict[Any, Executor] = {}
+        """By the types of the inputs."""
+        self._executor: Executor | None = None
+        """The one that has run last, or will run first."""
+        self._watch: tuple[Any, bool] | None = None
+        """The callback of a Monitor, and whether it wants inputs, too."""
+        self._optimizer: Optimizer | None = None
+        self._updater: Updater | None = None
+        self._states_file: str | None = None
+        """The optimizer's states to load, until there is an optimizer."""
         self._label_shapes: list[DataDesc] | None = None
         """None before `bind`, too: MXNet's tutorials read it there."""
 
     @staticmethod
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
-        """Loads `prefix-symbol.json` and `prefix-0000.params` (the epoch in four digits); `kwargs` are `Module`'s."""
-        if load_optimizer_states:
-            no_gradients("Module.load with load_optimizer_states")
+        """Loads `prefix-symbol.json` and `prefix-0000.params` (the epoch in four digits); `kwargs` are `Module`'s.
+
+        With `load_optimizer_states`, `init_optimizer` will load the states of `prefix-0000.states`.
+        """
         graph, args, aux = load_checkpoint(prefix, epoch)
         module = Module(symbol=graph, **kwargs)
         module._loaded = args, aux
         module.params_initialized = True
+        if load_optimizer_states:
+            module._states_file = f"{prefix}-{epoch:04d}.states"
         return module
 
     def save_checkpoint(
         self, prefix: str, epoch: int, save_optimizer_states: bool = False, remove_amp_cast: bool = True
     ) -> None:
-        """Writes `prefix-symbol.json` and `prefix-0000.params` (the epoch)."""
-        if save_optimizer_states:
-            no_gradients("Module.save_checkpoint with save_optimizer_states")
+        """Writes `prefix-symbol.json` and `prefix-0000.params` (the epoch); with `save_optimizer_states` also
+        `prefix-0000.states`."""
         file = f"{prefix}-{epoch:04d}.params"
         self.save_params(file)
         self._symbol.save(f"{prefix}-symbol.json", remove_amp_cast=remove_amp_cast)
         logging.info('Saved checkpoint to "%s"', file)
+        if save_optimizer_states:
+            states = f"{prefix}-{epoch:04d}.states"
+            self.save_optimizer_states(states)
+            logging.info('Saved optimizer state to "%s"', states)
 
     # Names and shapes
 
@@ -101,10 +122,10 @@ class Module(BaseModule):
     def output_names(self) -> list[str]:
         return self._symbol.list_outputs()
 
-    def _bound(self) -> SymbolBlock:
-        if self._block is None:
+    def _bound(self) -> Executor:
+        if self._executor is None:
             raise AssertionError("call bind first")
-        return self._block
+        return self._executor
 
     @property
     def data_shapes(self) -> list[DataDesc]:
@@ -136,8 +157,10 @@ class Module(BaseModule):
     ) -> None:
         """Sets the inputs' shapes and creates parameters of the inferred shapes, all 0.
 
-        Parameters from a file or an earlier binding are kept; those of `shared_module` are shared. ValueError if the
-        names in `data_shapes` are not the module's; RuntimeError if the shape of a variable cannot be inferred.
+        Parameters from a file or an earlier binding are kept; those of `shared_module` are shared, with their
+        gradients. `grad_req` says what `backward` does with the gradients of parameters: a word, or one by name;
+        `fixed_param_names` get none. ValueError if the names in `data_shapes` are not the module's; RuntimeError if the
+        shape of a variable cannot be inferred.
         """
         if force_rebind:
             self._reset_bind()
@@ -146,40 +169,72 @@ class Module(BaseModule):
             return
         if inputs_need_grad and not for_training:
             raise AssertionError("inputs_need_grad is for training")
-        if shared_module is not None and not (isinstance(shared_module, Module) and shared_module._block is not None):
+        if shared_module is not None and not (isinstance(shared_module, Module) and shared_module._executor):
             raise AssertionError("shared_module is a Module that is bound")
         for c in self._context:
             context.placed(c)
         self.for_training, self.inputs_need_grad = for_training, inputs_need_grad
+        self._requests = self._requested(grad_req)
         check_described(self._label_names, described(label_shapes), "label", False)
         self._infer(data_shapes, label_shapes)
-        shared: ParameterDict | None = None
         if shared_module is not None:
-            shared = shared_module._bound().params
+            self._arrays, self._grads = shared_module._arrays, shared_module._grads
             self.params_initialized = shared_module.params_initialized
-        inputs = [symbol.var(name, dtype=self._types[name].dtype.numpy) for name in self._inputs]
-        self._block = SymbolBlock(self._symbol, inputs, params=shared)
-        for name, param in self._block.params.items():
-            if param._data is None:
-                type = self._types[name]
-                param.dtype, param.shape = type.dtype.numpy.name, type.shape
-                param._place(ndarray.zeros(type.shape, dtype=type.dtype.numpy), self._context[:1])
+        for name in (*self._param_names, *self._aux_names):
+            if name not in self._arrays:
+                self._arrays[name] = self._zeros(name)
+            if self._requests.get(name, "null") != "null" and name not in self._grads:
+                self._grads[name] = self._zeros(name)
         self._states = [self._zeros(name) for name in self._state_names]
+        self._executor = self._executor_of_shapes()
         if self._loaded is not None:
             self._copy(*self._loaded)
             self._loaded = None
         self.binded = True
 
+    def _requested(self, grad_req: Any) -> dict[str, str]:
+        """What is to be done with each argument's gradient."""
+        found = dict(zip(self._arguments, requests(grad_req, self._arguments)))
+        for name in self._arguments:
+            if not self.for_training or name in self._fixed:
+                found[name] = "null"
+            elif name in self._inputs:
+                found[name] = "write" if self.inputs_need_grad and name in self._data_names else "null"
+        return found
+
+    def _executor_of_shapes(self) -> Executor:
+        """The executor for the current shapes of the inputs."""
+        key = tuple(self._types[name] for name in self._inputs)
+        found = self._executors.get(key)
+        if found is None:
+            inputs = {name: self._zeros(name) for name in self._inputs}
+            grads = {name: self._zeros(name) for name in self._inputs if self._requests[name] != "null"}
+            arrays, given = {**self._arrays, **inputs}, {**self._grads, **grads}
+            found = self._executors[key] = Executor(
+                self._symbol,
+                self._context[0],
+                [arrays[name] for name in self._arguments],
+                [arrays[name] for name in self._aux_names],
+                self._inputs,
+                [given.get(name) for name in self._arguments],
+                [self._requests[name] for name in self._arguments],
+            )
+            if self._watch is not None:
+                found.set_monitor_callback(*self._watch)
+        return found
+
     def _reset_bind(self) -> None:
-        if self._block is not None and self.params_initialized:
+        if self._executor is not None and self.params_initialized:
             self._loaded = self.get_params()
         self.binded = False
-        self._block = None
+        self._executor = None
+        self._executors, self._arrays, self._grads = {}, {}, {}
 
     def reshape(self, data_shapes: Shapes, label_shapes: Shapes | None = None) -> None:
         """Changes the inputs' shapes; parameters are kept."""
         self._bound()
         self._infer(data_shapes, label_shapes)
+        self._executor = self._executor_of_shapes()
 
     def _infer(self, data_shapes: Shapes, label_shapes: Shapes | None) -> None:
         """Infers the types of all variables from those of data and labels."""
@@ -197,7 +252,7 @@ class Module(BaseModule):
         self._label_shapes = None if label_shapes is None else labels
 
     def _zeros(self, name: str) -> NDArray:
-        return ndarray.zeros(self._types[name].shape, dtype=self._types[name].dtype.numpy)
+        return ndarray.zeros(self._types[name].shape, self._context[0], self._types[name].dtype.numpy)
 
     # Parameters
 
@@ -205,13 +260,12 @@ class Module(BaseModule):
         """(arguments, auxiliary states) by name, as copies."""
         if not self.params_initialized:
             raise AssertionError("call init_params or set_params first")
-        if self._block is None:
+        if self._executor is None:
             return self._loaded or ({}, {})
-        params = self._block.params
-        return (
-            {name: params[name].data().copy() for name in self._param_names},
-            {name: params[name].data().copy() for name in self._aux_names},
+        args, aux = (
+            {name: self._arrays[name].copy() for name in names} for names in (self._param_names, self._aux_names)
         )
+        return args, aux
 
     def init_params(
         self,
@@ -235,10 +289,9 @@ class Module(BaseModule):
         if not self.binded:
             raise AssertionError("call bind before initializing the parameters")
         attrs = self._symbol.attr_dict()
-        params = self._bound().params
         for names, given in ((self._param_names, arg_params), (self._aux_names, aux_params)):
             for name in sorted(names):
-                array = params[name].data()
+                array = self._arrays[name]
                 if given is not None and name in given:
                     _assign(name, array, given[name])
                 elif given is not None and not allow_missing:
@@ -269,11 +322,10 @@ class Module(BaseModule):
             self.params_initialized = True
 
     def _copy(self, args: Params, aux: Params, allow_extra: bool = False) -> None:
-        params = self._bound().params
         for given, names, what in ((args, self._param_names, "arguments"), (aux, self._aux_names, "auxiliary states")):
             for name, array in given.items():
                 if name in names:
-                    _assign(name, params[name].data(), array)
+                    _assign(name, self._arrays[name], array)
                 elif not allow_extra:
                     raise ValueError(f'Find name "{name}" that is not in the {what}')
 
@@ -297,24 +349,10 @@ class Module(BaseModule):
         given = dict(zip((d.name for d in self._data_shapes), data))
         given |= dict(zip((d.name for d in self._label_shapes or ()), label))
         given |= dict(zip(self._state_names, self._states))
-        inputs = []
+        executor = self._bound()
         for name in self._inputs:
-            x = given[name] if name in given else self._zeros(name)
-            type = self._types[name]
-            inputs.append(x.astype(type.dtype.numpy, copy=False).as_in_context(self._context[0]))
-        training = self.for_training if is_train is None else is_train
-        with autograd.train_mode() if training else autograd.predict_mode():
-            outputs = self._bound()(*inputs)
-        self._keep(outputs if isinstance(outputs, list) else [outputs])
-
-    def _keep(self, outputs: list[NDArray]) -> None:
-        """Stores the outputs: in the arrays of the previous call, if shapes and element types are the same."""
-        if [(x.shape, x.dtype) for x in outputs] != [(x.shape, x.dtype) for x in self._outputs]:
-            self._outputs = outputs
-            return
-        for own, new in zip(self._outputs, outputs):
-            if own is not new:
-                new.copyto(own)
+            executor.arg_dict[name][:] = given.get(name, 0)
+        executor.forward(self.for_training if is_train is None else is_train)
 
     def _reshape_for(self, batch: Any, data: Sequence[NDArray], label: Sequence[NDArray]) -> None:
         data_shapes = None if isinstance(batch, list) else getattr(batch, "provide_data", None)
@@ -330,14 +368,15 @@ class Module(BaseModule):
         The next `forward` overwrites them, if its outputs have the same shapes.
         """
         self._ready()
-        return list(self._outputs) if merge_multi_context else [[x] for x in self._outputs]
+        outputs = self._bound().outputs
+        return list(outputs) if merge_multi_context else [[x] for x in outputs]
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         """Updates a metric with the outputs of the last `forward` and their labels."""
         if pre_sliced:
             labels = [_joined(parts) for parts in zip(*labels)]
         named = dict(zip((d.name for d in self._label_shapes or ()), labels or ()))
-        eval_metric.update_dict(named, dict(zip(self.output_names, self._outputs)))
+        eval_metric.update_dict(named, dict(zip(self.output_names, self._bound().outputs)))
 
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:
         """The arrays of the states, each in a list of one array."""
@@ -359,6 +398,91 @@ class Module(BaseModule):
         """Passes every operator's results to a Monitor."""
         mon.install(_Monitored(self))
 
+    # Training
+
+    def backward(self, out_grads: Any = None) -> None:
+        """Computes the gradients of the last `forward`; see `Executor.backward`."""
+        self._ready()
+        if not self.for_training:
+            raise AssertionError("re-bind with for_training=True to run backward")
+        self._bound().backward(out_grads)
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
+        """The gradients by the data; unless `merge_multi_context`, each in a list of one array."""
+        self._ready()
+        if not self.inputs_need_grad:
+            raise AssertionError("bind with inputs_need_grad=True to get the gradients of inputs")
+        found = [self._bound().grad_dict[name] for name in self._data_names]
+        return found if merge_multi_context else [[g] for g in found]
+
+    def init_optimizer(
+        self,
+        kvstore: Any = "local",
+        optimizer: Any = "sgd",
+        optimizer_params: Any = (("learning_rate", 0.01),),
+        force_init: bool = False,
+    ) -> None:
+        """Sets the optimizer: an Optimizer, or the name and the settings of one.
+
+        Its `rescale_grad` is 1 / (batch size), unless the settings say otherwise. `kvstore` is only checked: there is
+        one copy of the parameters, which the module updates itself.
+        """
+        self._ready()
+        if self.optimizer_initialized and not force_init:
+            self.logger.warning("optimizer already initialized, ignoring...")
+            return
+        if isinstance(kvstore, str):
+            create_store(kvstore)
+        scale = 1 / self._data_shapes[0].shape[0]
+        names = dict(enumerate(self._param_names))
+        if isinstance(optimizer, Optimizer):
+            if optimizer.rescale_grad != scale:
+                warnings.warn(
+                    "Optimizer created manually outside Module but rescale_grad is not normalized to "
+                    f"1.0/batch_size/num_workers ({optimizer.rescale_grad} vs. {scale}). Is this intended?",
+                    stacklevel=2,
+                )
+            if not optimizer.idx2name:
+                optimizer.idx2name = names
+        else:
+            settings = {"rescale_grad": scale, **dict(optimizer_params)}
+            optimizer = create_optimizer(optimizer, sym=self._symbol, param_idx2name=names, **settings)
+        self._optimizer, self._updater = optimizer, get_updater(optimizer)
+        self.optimizer_initialized = True
+        if self._states_file is not None:
+            self.load_optimizer_states(self._states_file)
+            self._states_file = None
+
+    def borrow_optimizer(self, shared_module: Module) -> None:
+        """Uses the optimizer of another module, with its states."""
+        if not shared_module.optimizer_initialized:
+            raise AssertionError("the module to borrow from has no optimizer: call its init_optimizer first")
+        self._optimizer, self._updater = shared_module._optimizer, shared_module._updater
+        self.optimizer_initialized = True
+
+    def _optimizing(self) -> Updater:
+        self._ready()
+        if self._updater is None:
+            raise AssertionError("call init_optimizer first")
+        return self._updater
+
+    def update(self) -> None:
+        """Updates the parameters with the gradients of the last `backward`."""
+        updater = self._optimizing()
+        wanted = [(k, name) for k, name in enumerate(self._param_names) if self._requests[name] != "null"]
+        if wanted:
+            updater(
+                [k for k, _ in wanted], [self._grads[name] for _, name in wanted], [self._arrays[n] for _, n in wanted]
+            )
+
+    def save_optimizer_states(self, fname: Any) -> None:
+        """Writes the optimizer's states to a file."""
+        atomic.write(fname, [self._optimizing().get_states()])
+
+    def load_optimizer_states(self, fname: Any) -> None:
+        """Loads what `save_optimizer_states` wrote."""
+        self._optimizing().set_states(Path(fname).read_bytes())
+
 
 class _Monitored:
     """The interface of an executor that a Monitor uses, for a module."""
@@ -367,17 +491,17 @@ class _Monitored:
         self._module = module
 
     def set_monitor_callback(self, callback: Any, monitor_all: bool = False) -> None:
-        block = self._module._bound()
-        block._monitored_as_bound = True
-        block.register_op_hook(lambda name, op, array: callback(name, array), monitor_all)
+        self._module._watch = callback, monitor_all
+        for executor in self._module._executors.values():
+            executor.set_monitor_callback(callback, monitor_all)
 
     @property
     def arg_dict(self) -> Params:
-        return {name: self._module._bound().params[name].data() for name in self._module._param_names}
+        return {name: self._module._arrays[name] for name in self._module._param_names}
 
     @property
     def aux_dict(self) -> Params:
-        return {name: self._module._bound().params[name].data() for name in self._module._aux_names}
+        return {name: self._module._arrays[name] for name in self._module._aux_names}
 
 
 def _assign(name: str, target: NDArray, value: NDArray) -> None:

@@ -79,13 +79,14 @@ class SequentialModule(BaseModule):
         self.for_training, self.inputs_need_grad = for_training, inputs_need_grad
         self._label_shapes = label_shapes if any(meta.get("take_labels") for _, meta in self._chain) else None
         shapes: Any = data_shapes
-        for module, meta in self._chain:
+        for k, (module, meta) in enumerate(self._chain):
             if meta.get(self.META_AUTO_WIRING):
                 if len(module.data_names) != len(shapes):
                     raise AssertionError(f"{len(shapes)} outputs for {len(module.data_names)} data")
                 shapes = [(name, tuple(shape)) for name, (_, shape) in zip(module.data_names, shapes)]
             labels = label_shapes if meta.get(self.META_TAKE_LABELS) else None
-            module.bind(shapes, labels, for_training, force_rebind=force_rebind)
+            needs_grad = inputs_need_grad or (for_training and k > 0)
+            module.bind(shapes, labels, for_training, needs_grad, force_rebind, None, grad_req)
             shapes = module.output_shapes
         self.binded = True
 
@@ -127,6 +128,37 @@ class SequentialModule(BaseModule):
             labels = data_batch.label if meta.get(self.META_TAKE_LABELS) else None
             module.forward(DataBatch(batch.data, labels), is_train)
             batch = DataBatch(module.get_outputs())
+
+    def backward(self, out_grads: Any = None) -> None:
+        """`backward` of every module, from the last, each with the gradients by the inputs of the next one."""
+        self._ready()
+        modules = self._links()
+        for k, module in reversed(list(enumerate(modules))):
+            module.backward(out_grads)
+            if k:
+                out_grads = module.get_input_grads()
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
+        return self._links()[0].get_input_grads(merge_multi_context)
+
+    def init_optimizer(
+        self,
+        kvstore: Any = "local",
+        optimizer: Any = "sgd",
+        optimizer_params: Any = (("learning_rate", 0.01),),
+        force_init: bool = False,
+    ) -> None:
+        self._ready()
+        if self.optimizer_initialized and not force_init:
+            self.logger.warning("optimizer already initialized, ignoring.")
+            return
+        for module in self._links():
+            module.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
+        self.optimizer_initialized = True
+
+    def update(self) -> None:
+        for module in self._links():
+            module.update()
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
         return self._links()[-1].get_outputs(merge_multi_context)

@@ -230,12 +230,6 @@ def test_batches_that_do_not_fit(module):
         module.forward(mx.io.DataBatch([mx.nd.array(X)] * 2))
 
 
-def test_training_needs_gradients(module):
-    for name in ("fit", "backward", "update", "init_optimizer"):
-        with pytest.raises(mx.MXNetError, match=f"Module.{name}: gradients are not available yet"):
-            getattr(module, name)()
-
-
 def test_training_mode():
     module = mx.mod.Module(mx.sym.Dropout(mx.sym.var("data"), p=0.5), label_names=None)
     module.bind([("data", (100,))])
