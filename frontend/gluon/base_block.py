@@ -147,16 +147,8 @@ class Block:
 
     def _warn_of_unregistered_children(self) -> None:
         children = set(map(id, self._children.values()))
-
-        def holds_unregistered_block(value: Any) -> bool:
-            if isinstance(value, (list, tuple)):
-                return any(map(holds_unregistered_block, value))
-            if isinstance(value, dict):
-                return any(map(holds_unregistered_block, value.values()))
-            return isinstance(value, Block) and id(value) not in children
-
         for key, value in self.__dict__.items():
-            if isinstance(value, (list, tuple, dict)) and key != "_children" and holds_unregistered_block(value):
+            if isinstance(value, (list, tuple, dict)) and key != "_children" and _holds_other_block(value, children):
                 warnings.warn(
                     f'"{type(self).__name__}.{key}" is an unregistered container with Blocks. Note that Blocks inside '
                     "the list, tuple or dict will not be registered automatically. Make sure to register them using "
@@ -318,3 +310,12 @@ class Block:
 
 
 block_attributes.observe(Block)
+
+
+def _holds_other_block(value: Any, registered: set[int]) -> bool:
+    """Whether nested containers hold a block whose id is not among those registered."""
+    if isinstance(value, (list, tuple)):
+        return any(_holds_other_block(v, registered) for v in value)
+    if isinstance(value, dict):
+        return any(_holds_other_block(v, registered) for v in value.values())
+    return isinstance(value, Block) and id(value) not in registered
