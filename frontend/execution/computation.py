@@ -78,6 +78,7 @@ class Computation:
         self._compile = compile
         self._legal: Graph | None = None
         self._run: Run | None = None
+        self._heads: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._backwards: dict[Hashable, Backward] = {}
         self._forwards: dict[Hashable, Forward] = {}
 
@@ -86,8 +87,14 @@ class Computation:
             self._run = self._compile(self.graph)
         return self._run(inputs)
 
-    def differentiable(self, wrt: Sequence[int]) -> tuple[int, ...]:
+    def differentiable(self, wrt: tuple[int, ...]) -> tuple[int, ...]:
         """The numbers of the outputs that depend on the inputs `wrt` through ops that have a gradient."""
+        found = self._heads.get(wrt)
+        if found is None:
+            found = self._heads[wrt] = self._reached(wrt)
+        return found
+
+    def _reached(self, wrt: Sequence[int]) -> tuple[int, ...]:
         legal = self.legal
         active = {legal.inputs[k] for k in wrt}
         for op in legal.ops:

@@ -97,7 +97,7 @@ def render_gradient(graph: Graph, stage: str, fixed: Collection[str] = (), locs:
     computation = Computation(graph)
     floats = [k for k, v in enumerate(graph.inputs) if v.dtype.is_float and v.name not in fixed]
     params = [k for k in floats if k in graph.attrs.get("params", ())]
-    wrt = params or floats
+    wrt = tuple(params or floats)
     heads = computation.differentiable(wrt)
     if not heads:
         raise MXNetError(f"no output of {graph.name} depends on a parameter or an input in a way that has a gradient")
