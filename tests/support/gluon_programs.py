@@ -1,0 +1,401 @@
+"""Random functions of arrays, in `mx.nd` and `mx.np`: what a `hybrid_forward` may do with its arguments.
+
+`gluon_program(seed, numpy)` gives steps that were tried on arrays, and these arrays. A step is a function of `F` and
+arrays; `run(F, arrays)` goes through them all.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import gluonjit as mx
+
+LARGEST = 20.0
+MOST_ELEMENTS = 400
+
+Step = Callable[..., Any]
+
+
+@dataclass
+class GluonProgram:
+    seed: int
+    numpy: bool
+    arrays: list[np.ndarray]
+    steps: list[tuple[str, Step, tuple[int, ...]]]
+    outputs: list[int]
+    exact: bool
+    """Whether everything is computed in float64."""
+
+    def run(self, F: Any, arrays: Sequence[Any]) -> list[Any]:
+        values = list(arrays)
+        for _, step, operands in self.steps:
+            result = step(F, *(values[k] for k in operands))
+            values.extend(result if isinstance(result, (list, tuple)) else [result])
+        return [values[k] for k in self.outputs]
+
+    def __str__(self) -> str:
+        lines = [f"{name}{operands}" for name, _, operands in self.steps]
+        return f"seed {self.seed}, {'mx.np' if self.numpy else 'mx.nd'}: " + "; ".join(lines)
+
+
+class _Unfit(Exception):
+    pass
+
+
+def _axis(rng: random.Random, x: Any) -> int:
+    if not x.ndim:
+        raise _Unfit
+    return rng.randrange(-x.ndim, x.ndim)
+
+
+def _new_shape(rng: random.Random, size: int) -> tuple[int, ...]:
+    out: list[int] = []
+    while size > 1:
+        n = rng.choice([k for k in range(2, size + 1) if size % k == 0])
+        out.insert(rng.randint(0, len(out)), n)
+        size //= n
+    return tuple(out) or (1,)
+
+
+def _index(rng: random.Random, x: Any) -> Any:
+    """A basic index of `x`."""
+    key: list[Any] = []
+    for n in x.shape[: rng.randint(0, x.ndim)]:
+        kind = rng.random()
+        if kind < 0.3:
+            key.append(rng.randrange(-n, n))
+        elif kind < 0.4:
+            key.append(None)
+        elif kind < 0.5:
+            key.append(slice(None, None, -1))
+        else:
+            start = rng.randrange(n)
+            key.append(slice(start, rng.randint(start + 1, n), rng.choice((None, 1, 2))))
+    if rng.random() < 0.2:
+        key.append(Ellipsis)
+    return tuple(key) if len(key) != 1 or rng.random() < 0.5 else key[0]
+
+
+def _ints(rng: random.Random, count: int, n: int) -> list[int]:
+    return [rng.randrange(n) for _ in range(count)]
+
+
+# Each maker gets the random numbers and an operand (or two of one shape) and gives a step, with its parameters chosen.
+
+UNARY = "relu sigmoid tanh sin cos arctan square softsign erf expm1 abs negative".split()
+
+
+def _unary(rng: random.Random, x: Any) -> Step:
+    name = rng.choice(UNARY)
+    return lambda F, x: getattr(F, name)(x)
+
+
+def _positive(rng: random.Random, x: Any) -> Step:
+    name = rng.choice("log sqrt rsqrt cbrt reciprocal log2 log1p gammaln".split())
+    return lambda F, x: getattr(F, name)(F.square(x) + 0.5)
+
+
+def _scalar(rng: random.Random, x: Any) -> Step:
+    k = rng.choice((2, -0.5, 3.25))
+    return rng.choice(
+        [
+            lambda F, x: x * k,
+            lambda F, x: k - x,
+            lambda F, x: x + k,
+            lambda F, x: x / k,
+            lambda F, x: k / (x * x + 1),
+            lambda F, x: (x * x + 0.3) ** k,
+            lambda F, x: x**2,
+            lambda F, x: -x,
+        ]
+    )
+
+
+def _binary(rng: random.Random, x: Any, y: Any) -> Step:
+    return rng.choice(
+        [
+            lambda F, x, y: x + y,
+            lambda F, x, y: x - y,
+            lambda F, x, y: x * y,
+            lambda F, x, y: x / (y * y + 1),
+            lambda F, x, y: (x * x + 0.5) ** y,
+        ]
+    )
+
+
+def _same_twice(rng: random.Random, x: Any) -> Step:
+    return rng.choice([lambda F, x: x * x, lambda F, x: x - x * x, lambda F, x: x / (x * x + 2)])
+
+
+def _indexed(rng: random.Random, x: Any) -> Step:
+    key = _index(rng, x)
+    return lambda F, x: x[key]
+
+
+def _reshaped(rng: random.Random, x: Any) -> Step:
+    shape = _new_shape(rng, x.size)
+    return lambda F, x: x.reshape(shape)
+
+
+def _transposed(rng: random.Random, x: Any) -> Step:
+    if rng.random() < 0.3:
+        return lambda F, x: x.T
+    axes = tuple(rng.sample(range(x.ndim), x.ndim))
+    if not axes:
+        raise _Unfit
+    return lambda F, x: x.transpose(axes)
+
+
+def _cast(rng: random.Random, x: Any) -> Step:
+    name = rng.choice(("float32", "float16", "int32"))
+    return lambda F, x: (x * 3).astype(name).astype("float64")
+
+
+def _reduced(rng: random.Random, x: Any) -> Step:
+    name, axis, keep = rng.choice(("sum", "mean", "max", "min", "prod")), _axis(rng, x), rng.random() < 0.5
+    return lambda F, x: getattr(x, name)(axis=axis, keepdims=keep)
+
+
+def _expanded(rng: random.Random, x: Any) -> Step:
+    axis = rng.randint(0, x.ndim)
+    return lambda F, x: x.expand_dims(axis)
+
+
+def _clipped(rng: random.Random, x: Any) -> Step:
+    return lambda F, x: F.clip(x, -0.7, 0.9)
+
+
+# mx.nd ----------------------------------------------------------------------------------------------------------------
+
+
+def _nd_constant(F: Any, values: Any) -> Any:
+    return mx.nd.array(values, dtype="float64")
+
+
+def _nd_softmax(rng: random.Random, x: Any) -> Step:
+    name, axis = rng.choice(("softmax", "log_softmax", "softmin")), _axis(rng, x)
+    return lambda F, x: getattr(F, name)(x, axis=axis)
+
+
+def _nd_concat(rng: random.Random, x: Any, y: Any) -> Step:
+    axis = rng.randrange(x.ndim)
+    return rng.choice(
+        [
+            lambda F, x, y: F.concat(x, y, x, dim=axis),
+            lambda F, x, y: F.stack(x, y, axis=axis),
+            lambda F, x, y: F.where(x > y, x * 2, y),
+            lambda F, x, y: F.maximum(x, y),
+            lambda F, x, y: F.minimum(x, y),
+            lambda F, x, y: F.broadcast_hypot(x, y),
+        ]
+    )
+
+
+def _nd_split(rng: random.Random, x: Any) -> Step:
+    axis = rng.randrange(x.ndim)
+    n = x.shape[axis]
+    parts = rng.choice([k for k in range(1, n + 1) if n % k == 0])
+    return lambda F, x: F.split(x, num_outputs=parts, axis=axis)
+
+
+def _nd_moves(rng: random.Random, x: Any) -> Step:
+    axis = rng.randrange(x.ndim)
+    n = x.shape[axis]
+    end = rng.randint(1, n)
+    indices = _ints(rng, 3, n + 1)
+    return rng.choice(
+        [
+            lambda F, x: F.slice_axis(x, axis=axis, begin=0, end=end),
+            lambda F, x: F.flip(x, axis=axis),
+            lambda F, x: F.tile(x, reps=(2,)),
+            lambda F, x: F.repeat(x, repeats=2, axis=axis),
+            lambda F, x: F.take(x, _index_array(F, x, indices), axis=axis),
+            lambda F, x: F.take(x, _index_array(F, x, indices), axis=axis, mode="wrap"),
+            lambda F, x: F.sort(x, axis=axis),
+            lambda F, x: F.topk(x, axis=axis, k=1, ret_typ="value"),
+            lambda F, x: F.cumsum(x, axis=axis),
+            lambda F, x: F.swapaxes(x, 0, axis),
+            lambda F, x: F.reshape(x, shape=(-1, 0), reverse=True),
+            lambda F, x: F.flatten(x),
+            lambda F, x: F.zeros_like(x) + x,
+            lambda F, x: F.reverse(x, axis=axis),
+            lambda F, x: F.broadcast_like(F.sum(x, axis=axis, keepdims=True), x),
+            lambda F, x: F.norm(x + 3, axis=axis),
+            lambda F, x: F.BlockGrad(x) * x,
+            lambda F, x: F.L2Normalization(F.reshape(x + 2, shape=(1, -1))),
+            lambda F, x: F.smooth_l1(x, scalar=1.0),
+            lambda F, x: F.slice_like(x, F.slice_axis(x, axis=axis, begin=0, end=end)),
+            lambda F, x: F.diag(F.reshape(x, shape=(-1,))),
+        ]
+    )
+
+
+def _index_array(F: Any, x: Any, indices: Sequence[int]) -> Any:
+    """Indices computed from an array, so that they are no constants where the function is traced."""
+    flat = F.slice_axis(F.reshape(x, shape=(-1,)), axis=0, begin=0, end=1)
+    return F.concat(*(flat * 0 + k for k in indices), dim=0)
+
+
+def _nd_matrix(rng: random.Random, x: Any) -> Step:
+    if not x.ndim:
+        raise _Unfit
+    n = x.size // x.shape[0]
+    return rng.choice(
+        [
+            lambda F, x: F.dot(F.reshape(x, shape=(-1, n)), F.reshape(x, shape=(n, -1))),
+            lambda F, x: F.dot(F.reshape(x, shape=(-1, n)), F.reshape(x, shape=(-1, n)), transpose_b=True),
+            lambda F, x: F.batch_dot(F.reshape(x, shape=(-1, 1, n)), F.reshape(x, shape=(-1, n, 1))),
+            lambda F, x: F.linalg.gemm2(F.reshape(x, shape=(-1, n)), F.reshape(x, shape=(-1, n)), transpose_a=True),
+            lambda F, x: F.LayerNorm(
+                F.reshape(x, shape=(-1, n)) * 2, F.ones_like(_row(F, x, n)), F.zeros_like(_row(F, x, n))
+            ),
+        ]
+    )
+
+
+def _row(F: Any, x: Any, n: int) -> Any:
+    return F.reshape(F.slice_axis(F.reshape(x, shape=(-1, n)), axis=0, begin=0, end=1), shape=(-1,))
+
+
+def _nd_pooled(rng: random.Random, x: Any) -> Step:
+    kind = rng.choice(("max", "avg", "sum"))
+    kernel, stride, pad = rng.randint(1, 3), rng.randint(1, 2), rng.randint(0, 1)
+    return lambda F, x: F.Pooling(
+        F.reshape(x, shape=(1, 1, -1)), kernel=(kernel,), stride=(stride,), pad=(min(pad, kernel // 2),), pool_type=kind
+    )
+
+
+def _nd_convolved(rng: random.Random, x: Any) -> Step:
+    stride = rng.randint(1, 2)
+    return lambda F, x: F.Convolution(
+        F.reshape(x, shape=(1, 1, -1)),
+        F.reshape(F.slice_axis(F.reshape(x, shape=(-1,)), axis=0, begin=0, end=2), shape=(1, 1, 2)),
+        kernel=(2,),
+        num_filter=1,
+        stride=(stride,),
+        pad=(1,),
+        no_bias=True,
+    )
+
+
+# mx.np ----------------------------------------------------------------------------------------------------------------
+
+
+def _np_combined(rng: random.Random, x: Any, y: Any) -> Step:
+    axis = rng.randrange(x.ndim) if x.ndim else None
+    if axis is None:
+        raise _Unfit
+    return rng.choice(
+        [
+            lambda F, x, y: F.np.concatenate([x, y, x], axis=axis),
+            lambda F, x, y: F.np.stack([x, y], axis=axis),
+            lambda F, x, y: F.np.where(x > y, x * 2, y),
+            lambda F, x, y: F.np.maximum(x, y),
+            lambda F, x, y: F.np.hypot(x, y + 3),
+            lambda F, x, y: F.np.arctan2(x, y * y + 1),
+        ]
+    )
+
+
+def _np_moves(rng: random.Random, x: Any) -> Step:
+    if not x.ndim:
+        raise _Unfit
+    axis = rng.randrange(x.ndim)
+    return rng.choice(
+        [
+            lambda F, x: F.np.flip(x, axis),
+            lambda F, x: F.np.tile(x, (2,)),
+            lambda F, x: F.np.repeat(x, 2, axis=axis),
+            lambda F, x: F.np.cumsum(x, axis=axis),
+            lambda F, x: F.np.swapaxes(x, 0, axis),
+            lambda F, x: F.np.moveaxis(x, 0, axis),
+            lambda F, x: F.np.squeeze(F.np.expand_dims(x, 0), 0),
+            lambda F, x: F.np.roll(x, 1, axis=axis),
+            lambda F, x: F.np.broadcast_to(x, (2, *x.shape)),
+            lambda F, x: F.np.mean(x, axis=axis) + F.np.std(x + 1, axis=axis),
+            lambda F, x: F.np.tensordot(x, x, axes=([axis], [axis])),
+            lambda F, x: F.np.dot(x.reshape((-1,)), x.reshape((-1,))),
+            lambda F, x: F.np.einsum("i,j->ij", x.reshape((-1,)), x.reshape((-1,))),
+            lambda F, x: F.npx.softmax(x, axis=axis),
+            lambda F, x: F.npx.relu(x),
+            lambda F, x: F.np.sin(x) * F.np.exp(F.np.tanh(x)),
+            lambda F, x: F.np.log(x * x + 1) + F.np.sqrt(x * x + 1),
+        ]
+    )
+
+
+ND_ONE = [
+    _unary,
+    _positive,
+    _scalar,
+    _same_twice,
+    _indexed,
+    _indexed,
+    _reshaped,
+    _transposed,
+    _cast,
+    _reduced,
+    _expanded,
+]
+ND_ONE += [_clipped, _nd_softmax, _nd_split, _nd_moves, _nd_moves, _nd_moves, _nd_matrix, _nd_pooled, _nd_convolved]
+ND_TWO = [_binary, _nd_concat]
+NP_ONE = [
+    _scalar,
+    _same_twice,
+    _indexed,
+    _indexed,
+    _reshaped,
+    _transposed,
+    _cast,
+    _reduced,
+    _np_moves,
+    _np_moves,
+    _np_moves,
+]
+NP_TWO = [_binary, _np_combined]
+
+
+def gluon_program(seed: int, numpy: bool, count: int = 8) -> GluonProgram:
+    rng = random.Random(f"gluon {seed} {numpy}")
+    gen = np.random.default_rng(seed)
+    shape = tuple(rng.randint(1, 4) for _ in range(rng.randint(1, 3)))
+    shapes = [shape, shape, tuple(rng.randint(1, 4) for _ in range(rng.randint(1, 3)))]
+    if numpy and rng.random() < 0.3:
+        shapes.append(())
+    arrays = [np.asarray(gen.uniform(0.3, 1.5, s) * gen.choice((-1, 1), s)) for s in shapes]
+    array, F = (mx.np.array, mx) if numpy else (mx.nd.array, mx.nd)
+    values = [array(x, dtype="float64") for x in arrays]
+    program = GluonProgram(seed, numpy, arrays, [], [], True)
+    one, two = (NP_ONE, NP_TWO) if numpy else (ND_ONE, ND_TWO)
+    while len(program.steps) < count:
+        k = int(len(values) * max(rng.random(), rng.random()))
+        operands: tuple[int, ...] = (k,)
+        try:
+            if rng.random() < 0.25:
+                fitting = [j for j, v in enumerate(values) if v.shape == values[k].shape]
+                operands = (k, rng.choice(fitting))
+                maker = rng.choice(two)
+            else:
+                maker = rng.choice(one)
+            step = maker(rng, *(values[j] for j in operands))
+            result = step(F, *(values[j] for j in operands))
+        except (_Unfit, mx.MXNetError, ValueError, TypeError, IndexError):
+            continue
+        results = result if isinstance(result, (list, tuple)) else [result]
+        found = [r.asnumpy() for r in results]
+        if not all(0 < x.size < MOST_ELEMENTS and (np.abs(x) < LARGEST).all() for x in found):
+            continue
+        values.extend(results)
+        program.steps.append((maker.__name__.lstrip("_"), step, operands))
+        program.exact &= maker is not _cast
+    program.outputs = [len(values) - 1, rng.randrange(len(arrays), len(values))]
+    if rng.random() < 0.2:
+        program.outputs.append(0)  # an output that is an input
+    if rng.random() < 0.1:
+        program.outputs.append(program.outputs[0])
+    return program
