@@ -167,22 +167,34 @@ def _log_sum(b: Any, values: list[Any]) -> Any:
     peak = values[0]
     for v in values[1:]:
         peak = b.maximum(peak, v)
-    zero = scalar(b, 0, dtype_of(peak))
-    base = b.select(b.eq(peak, scalar(b, -math.inf, dtype_of(peak))), zero, peak)
+    none, base = _base(b, peak)
     total = None
     for v in values:
         power = b.exp(b.sub(v, base))
         total = power if total is None else b.add(total, power)
-    return b.add(b.log(total), base)
+    return _log(b, total, none, base)
 
 
 def _log_total(b: Any, x: Any) -> Any:
     """`_log_sum` along axis 1 of a matrix."""
     batch = x.shape[0]
-    peak = b.reduce(x, op="max", axes=(1,))
-    base = b.select(b.eq(peak, scalar(b, -math.inf, dtype_of(x))), scalar(b, 0, dtype_of(x)), peak)
+    none, base = _base(b, b.reduce(x, op="max", axes=(1,)))
     powers = b.exp(b.sub(x, b.reshape(base, shape=(batch, 1))))
-    return b.add(b.log(b.reduce(powers, op="sum", axes=(1,))), base)
+    return _log(b, b.reduce(powers, op="sum", axes=(1,)), none, base)
+
+
+def _base(b: Any, peak: Any) -> tuple[Any, Any]:
+    """Where there is no path at all; and what to subtract before exp, which is finite there, too."""
+    wide = dtype_of(peak)
+    none = b.eq(peak, scalar(b, -math.inf, wide))
+    return none, b.select(none, scalar(b, 0, wide), peak)
+
+
+def _log(b: Any, total: Any, none: Any, base: Any) -> Any:
+    """log(total) + base, minus infinity where there is no path. No log of 0 is taken: its gradient would be 0 · inf."""
+    wide = dtype_of(base)
+    found = b.add(b.log(b.select(none, scalar(b, 1, wide), total)), base)
+    return b.select(none, scalar(b, -math.inf, wide), found)
 
 
 @operator(

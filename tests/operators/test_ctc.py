@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+import gluonjit as mx
 from gluonjit.base import MXNetError
 
 from .running import run_eager
@@ -54,3 +55,22 @@ def test_refused():
         run_eager("CTCLoss", [np.zeros((2, 1, 3), np.float32), np.ones((1, 3), np.float32)], {})
     with pytest.raises(MXNetError, match="CTCLoss takes data"):
         run_eager("CTCLoss", [np.zeros((2, 3), np.float32), np.ones((1, 3), np.float32)], {})
+
+
+@pytest.mark.parametrize("labels", [[1, 2, 1], [1, 2, 0], [1, 1, 1], [0, 0, 0]])
+def test_gradient(labels):
+    """Against differences; states that no path reaches, and labels that do not fit, add nothing."""
+    data = floats(np.random.RandomState(len(labels)), 4, 1, 3).astype(np.float64)
+    scores = mx.nd.array(data, dtype="float64")
+    scores.attach_grad()
+    with mx.autograd.record():
+        loss = mx.nd.CTCLoss(scores, mx.nd.array([labels]))
+    loss.backward()
+    expected, step = np.zeros_like(data), 1e-5
+    for place in np.ndindex(data.shape):
+        near = [data.copy(), data.copy()]
+        for x, side in zip(near, (1, -1)):
+            x[place] += side * step
+        after, before = (by_enumeration(x[:, 0], [k for k in labels if k], 0) for x in near)
+        expected[place] = (after - before) / (2 * step)
+    np.testing.assert_allclose(scores.grad.asnumpy(), expected, atol=1e-8)
