@@ -46,6 +46,12 @@ class Places:
         }
         """Root → the slot of its buffer, for roots outside of the arena."""
         self._name = graph.name
+        self._same = {}
+        """The slot of a new value that is written over its state → the state's."""
+        if graph.attrs.get("in_place"):
+            inputs = dict(zip(graph.inputs, layout.input_slots, strict=True))
+            new = layout.result_slots[len(graph.outputs) :]
+            self._same = {slot: inputs[state] for slot, (state, _) in zip(new, graph.updates, strict=True)}
 
     def __getitem__(self, v: Value) -> Place:
         root, offset, _ = self._windows[v]
@@ -69,7 +75,7 @@ class Places:
             if outer != n * inner:
                 run, pitch = stop, 0
                 break
-        name = "arena" if place.kind == "arena" else f"table {place.at}"
+        name = "arena" if place.kind == "arena" else f"table {self._same.get(place.at, place.at)}"
         start = place.at if place.kind == "arena" else place.offset
         if v.size == 0:
             stop = 0

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.files import atomic
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.ndarray import NDArray
-from gluonjit.optimizer import Optimizer, get_updater
+from gluonjit.optimizer import Optimizer, Updater, get_updater
 
 __all__ = ["KVStore", "create"]
 
@@ -26,7 +29,9 @@ class KVStore:
     def __init__(self, type_: str = "local") -> None:
         self._type = type_
         self._stored: dict[Any, NDArray] = {}
-        self._updater: Callable[[Any, NDArray, NDArray], None] | None = None
+        self._sums: dict[Any, NDArray] = {}
+        """Where values of several devices are added up, by key: the same arrays at each step."""
+        self._updater: Callable[[Any, Any, Any], None] | None = None
 
     @property
     def type(self) -> str:
@@ -52,16 +57,37 @@ class KVStore:
         for k, v in _pairs(key, value):
             if k in self._stored:
                 raise MXNetError(f"duplicate init of key {k}")
-            self._stored[k] = _sum(v)
+            self._stored[k] = (v[0] if isinstance(v, (list, tuple)) else v).copy()
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Sums the values of each key; it replaces the stored value, or goes to the updater if there is one."""
-        for k, v in _pairs(key, value):
-            stored, new = self._get(k), _sum(v)
-            if self._updater is None:
+        pairs = [(k, self._get(k), self._sum(k, v)) for k, v in _pairs(key, value)]
+        if self._updater is None:
+            for _, stored, new in pairs:
                 stored[:] = new
-            else:
+        elif isinstance(self._updater, Updater):
+            if pairs:
+                keys, weights, grads = (list(part) for part in zip(*pairs))
+                self._updater(keys, grads, weights)
+        else:
+            for k, stored, new in pairs:
                 self._updater(k, new, stored)
+
+    def _sum(self, key: Any, value: Any) -> NDArray:
+        """The sum of a list of arrays, or the array itself."""
+        if isinstance(value, NDArray):
+            return value
+        first, *others = value
+        if not others:
+            return first
+        total = self._sums.get(key)
+        if total is None or total.shape != first.shape or total.dtype != first.dtype:
+            total = self._sums[key] = first.copy()
+        else:
+            total[:] = first
+        for other in others:
+            total += other
+        return total
 
     def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
         """Copies stored values into `out`."""
@@ -98,11 +124,10 @@ class KVStore:
             raise MXNetError(f"Unknown type for gradient compression {compression_params.get('type')}")
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
-        with open(fname, "wb") as file:
-            file.write(self._optimizer_states().get_states(dump_optimizer))
+        atomic.write(fname, [self._optimizer_states().get_states(dump_optimizer)])
 
     def load_optimizer_states(self, fname: str) -> None:
-        """Only for files that are trusted: they are unpickled."""
+        """Loads what `save_optimizer_states` wrote, here or in MXNet. Nothing in the file is executed."""
         with open(fname, "rb") as file:
             self._optimizer_states().set_states(file.read())
 
@@ -128,16 +153,6 @@ def _pairs(key: Any, value: Any) -> list[tuple[Any, Any]]:
     return list(zip(key, value))
 
 
-def _sum(value: Any) -> NDArray:
-    """The sum of a list of arrays, or a copy of one."""
-    if isinstance(value, NDArray):
-        return value.copy()
-    total = value[0].copy()
-    for other in value[1:]:
-        total += other
-    return total
-
-
 def create(name: str = "local") -> KVStore:
     """The store called `name`: `'local'`, `'device'` or `'nccl'`. MXNetError for those of several machines."""
     if not isinstance(name, str):
@@ -147,6 +162,29 @@ def create(name: str = "local") -> KVStore:
     if name.lower() not in _LOCAL:
         raise MXNetError(f"Unknown KVStore type {name!r}{did_you_mean(name.lower(), _LOCAL)}")
     return KVStore(name.lower())
+
+
+_LARGE = 16 << 20
+"""Elements of an array with which a store of the type 'local' should not update."""
+
+
+def for_training(kvstore: Any, devices: int, arrays: Sequence[Any]) -> tuple[Any, bool]:
+    """(the store or None if none is needed, whether it updates by default) for a KVStore, its type or None.
+
+    `arrays` have shapes.
+    """
+    if kvstore is None:
+        return None, False
+    on_store = bool(int(os.environ.get("MXNET_UPDATE_ON_KVSTORE", "1")))
+    if not isinstance(kvstore, str):
+        if not hasattr(kvstore, "pushpull"):
+            raise TypeError("kvstore must be KVStore, str or None")
+        return kvstore, on_store
+    if devices == 1 and "dist" not in kvstore:
+        return None, False
+    if kvstore == "local" and any(math.prod(x.shape or ()) > _LARGE for x in arrays):
+        on_store = False
+    return create(kvstore), on_store
 
 
 _mxnet_names.explain(__name__)

@@ -171,32 +171,55 @@ def result_buffers(graph: Graph, places: Mapping[Value, Window]) -> dict[Value, 
 
 
 def in_place_pairs(op: Op, places: Mapping[Value, Window]) -> list[tuple[Value, Value]]:
-    """(result, root of an operand) pairs where the result may overwrite the operand.
+    """(root of a result, root of an operand) pairs where the result may overwrite the operand.
 
-    The kernel must read each element of the operand only at the index at which it writes the result: its body consists
-    of elementwise primitives, the operand has the result's shape, and no other operand is in the same buffer, which
-    might be read at other indices. Both cover their buffers.
+    The kernel must read each element of the operand only at the index at which it writes the results: its body consists
+    of elementwise primitives, the results have one shape (they are then written in one loop, at each index after all
+    have been computed), the operand has it too, and no other operand is in the same buffer, which might be read at
+    other indices. Both cover their buffers.
     """
     if op.attrs.get(".kernel") != "loops" or op.name != "fused":
         return []
     body = op.regions[0]
-    if len(body.outputs) != 1 or not fills_buffer(op.results[0], places[op.results[0]]):
+    shape = body.outputs[0].shape
+    if any(v.shape != shape for v in body.outputs):
         return []
     for o in body.ops:
         if not o.definition.elementwise and o.name not in ("constant", "broadcast"):
             return []
     moved = {v for o in body.ops if o.name == "broadcast" for v in o.operands}
-    out = body.outputs[0].type
     read = [places[v].root for v in op.operands]
     return [
-        (places[op.results[0]].root, root)
+        (places[r].root, root)
+        for r in op.results
+        if fills_buffer(r, places[r])
         for v, inner, root in zip(op.operands, body.inputs, read, strict=True)
         if inner not in moved
-        and inner.shape == out.shape
-        and inner.dtype.itemsize == out.dtype.itemsize
+        and inner.shape == shape
+        and inner.dtype.itemsize == r.dtype.itemsize
         and read.count(root) == 1
         and fills_buffer(v, places[v])
     ]
+
+
+def updates_in_place(graph: Graph, places: Mapping[Value, Window]) -> list[bool]:
+    """For each update, whether its new value may be written over the state: the kernel that writes it is the last that
+    reads the state, and reads each element only where it writes."""
+    owned = result_buffers(graph, places)
+    kernels = [op for op in graph.ops if not is_view(op) and op.name != "prepare"]
+    written: dict[Value, int] = {}
+    read: dict[Value, int] = {}
+    for t, op in enumerate(kernels):
+        for r in op.results:
+            written.setdefault(places[r].root, t)
+        read.update((places[v].root, t) for v in op.operands)
+    found = []
+    for k, (state, new) in enumerate(graph.updates, len(graph.outputs)):
+        root = places[new].root
+        first, last = written.get(root, -1), read.get(state, -1)
+        while_writing = last == first >= 0 and (root, state) in in_place_pairs(kernels[first], places)
+        found.append(owned.get(root) == k and (last < first or while_writing))
+    return found
 
 
 # ---- the strides that kernels know

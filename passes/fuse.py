@@ -20,6 +20,7 @@ buffer, iota, constants) may join.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -34,6 +35,8 @@ from gluonjit.passes.manager import register_pass
 MAX_OPS = 96
 """Bounds register pressure and compile time of one kernel."""
 MAX_OPERANDS = 24
+_LONGEST_ROW = 1 << 14
+"""The most elements of a single row in a row group, which one thread computes."""
 _TABLE = 4096
 """The most constant indices of a gather that code is specialized for."""
 
@@ -279,8 +282,11 @@ def _join(group: Group, op: Op, graph: Graph) -> None:
     elif op.name == "broadcast" and group.row_axes is None and not group.reduces and op.result.shape == group.shape:
         producer = graph.producers.get(op.operands[0])
         axes = _broadcast_over(op)
-        if producer is not None and axes and group.anchor is None and _reduces_rows(producer, axes, group.shape, graph):
-            group.row_axes = axes
+        rows = math.prod(n for k, n in enumerate(group.shape) if k not in axes)
+        alone = rows == 1 and op.result.size > _LONGEST_ROW
+        if producer is not None and axes and group.anchor is None and not alone:
+            if _reduces_rows(producer, axes, group.shape, graph):
+                group.row_axes = axes
     for v in op.operands:
         factor = _reads_per_element(op, v)
         group.reps[v] = max(group.reps.get(v, 0.0), reps * factor)

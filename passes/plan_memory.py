@@ -5,6 +5,9 @@ interference graph, the largest buffer first, each at the lowest offset that fit
 decreasing; Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020). An elementwise
 kernel may overwrite an operand of which it is the last reader. A buffer that is written window by window (a concat) is
 live from the first window on.
+
+With the graph attribute `in_place`, the caller passes each state's own array for its new value. A new value that cannot
+be written there while the state is still being read is copied in the end.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from types import MappingProxyType
 
 from gluonjit.ir.buffers import ALIGNMENT, control_workspace, is_view, runs_kernel
 from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value
-from gluonjit.ir.windows import Window, in_place_pairs, is_row_major, result_buffers, windows
+from gluonjit.ir.windows import Window, in_place_pairs, is_row_major, result_buffers, updates_in_place, windows
 from gluonjit.passes.manager import register_pass
 
 
@@ -35,7 +38,10 @@ def plan_memory(graph: Graph) -> Graph:
 
     Sets `Value.offset`, `.workspace_offset`, and the graph attributes `arena` (bytes), `arena_sum` (unshared) and, if a
     kernel needs any, `scratch` (bytes per thread)."""
-    graph = _PlannedRegions(_CopiedResults(graph).run(), "planned").run()
+    graph = _CopiedResults(graph).run()
+    if graph.attrs.get("in_place"):
+        graph = _CopiedStates(graph).run()
+    graph = _PlannedRegions(graph, "planned").run()
     places = windows(graph)
     owned = result_buffers(graph, places)
     last_use = _last_uses(graph, places)
@@ -156,12 +162,29 @@ class _CopiedResults(Rewriter):
         copied = list(results)
         for k, old in enumerate(self.graph.results):
             if owned.get(places[old].root) != k:
-                body = Builder("copy", "fused")
-                region = body.build([body.input("x", results[k].type)])
                 window = places[old].strides
-                strides = {} if is_row_major(old.shape, window) else {".strides": (window, None)}
-                copied[k] = self.b.emit("fused", [results[k]], {".kernel": "copy", **strides}, [region])[0]
+                copied[k] = _copy(self.b, results[k], None if is_row_major(old.shape, window) else window)
         return super().finish(copied)
+
+
+class _CopiedStates(Rewriter):
+    """Copies the new values of states that cannot be written in place. Every result has a buffer of its own."""
+
+    def finish(self, results: Sequence[Value]) -> Graph:
+        copied = list(results)
+        direct = updates_in_place(self.graph, windows(self.graph))
+        for k, in_place in enumerate(direct, len(self.graph.outputs)):
+            if not in_place:
+                copied[k] = _copy(self.b, results[k])
+        return super().finish(copied)
+
+
+def _copy(b: Builder, x: Value, strides: tuple[int, ...] | None = None) -> Value:
+    """A copy of a value with these strides (None: row-major)."""
+    body = Builder("copy", "fused")
+    region = body.build([body.input("x", x.type)])
+    attrs = {".kernel": "copy", **({".strides": (strides, None)} if strides else {})}
+    return b.emit("fused", [x], attrs, [region])[0]
 
 
 def _annotate(graph: Graph, offsets: Mapping[Value, int], notes: Mapping[Op, dict[str, int]]) -> Graph:

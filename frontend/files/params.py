@@ -83,6 +83,11 @@ def parse(data: Any, name: str, dense_limit: int | None = None) -> Arrays:
     return _Reader(memoryview(data), name, dense_limit, copy=True).file()
 
 
+def parse_record(data: Any, name: str) -> np.ndarray:
+    """The array that `record` has written."""
+    return _Reader(memoryview(data), name, None, copy=True).record(0)
+
+
 class _Reader:
     """A position in a buffer, with bounds checks. `what` in its methods is the part's name in messages."""
 
@@ -283,13 +288,22 @@ def chunks(arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> Iterator[
     magic = V2 if all(x.ndim for x in values) and not is_np_shape() else V3
     yield struct.pack("<QQQ", MAGIC, 0, len(values))
     for x in values:
-        yield struct.pack(f"<Iii{x.ndim}q", magic, sparse.DEFAULT, x.ndim, *x.shape)
-        yield struct.pack("<iii", *CPU, FLAG_OF[dtype_of(x)])
-        yield np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+        yield from _record(x, magic)
     yield struct.pack("<Q", len(names))
     for name in names:
         encoded = name.encode()
         yield struct.pack("<Q", len(encoded)) + encoded
+
+
+def record(x: np.ndarray) -> bytearray:
+    """One array as a file holds it."""
+    return bytearray().join(map(bytes, _record(x, V2 if x.ndim and not is_np_shape() else V3)))
+
+
+def _record(x: np.ndarray, magic: int) -> Iterator[Any]:
+    yield struct.pack(f"<Iii{x.ndim}q", magic, sparse.DEFAULT, x.ndim, *x.shape)
+    yield struct.pack("<iii", *CPU, FLAG_OF[dtype_of(x)])
+    yield np.ascontiguousarray(x).reshape(-1).view(np.uint8)
 
 
 def _shown(type: DType, shape: Sequence[int]) -> str:

@@ -1,14 +1,16 @@
-"""`gluon.Trainer`: an optimizer for a set of parameters. It can be created and inspected; steps need gradients."""
+"""`gluon.Trainer`: an optimizer for a set of parameters."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
+from gluonjit import kvstore as kv
 from gluonjit import optimizer as opt
+from gluonjit.files import atomic
 from gluonjit.gluon.parameter import Parameter, ParameterDict
-from gluonjit.language.modes import no_gradients
+from gluonjit.optimizer.step import Steps
 
 __all__ = ["Trainer"]
 
@@ -16,12 +18,15 @@ __all__ = ["Trainer"]
 class Trainer:
     """Applies an optimizer to parameters.
 
-    * `params`: a ParameterDict, a dict (taken in the order of its keys) or a list of Parameters, initialized.
+    * `params`: a ParameterDict, a dict (taken in the order of its keys) or a list of Parameters, initialized. Their
+      shapes may still be unknown.
     * `optimizer`: an Optimizer, or a registered name with `optimizer_params` as settings.
-    * `kvstore`, `compression_params`, `update_on_kvstore`: how MXNet sums gradients over devices. They have no effect,
-      as all devices share the host's memory.
+    * `kvstore`: a KVStore or its type, which sums gradients over contexts; unused if there is one context.
+      `update_on_kvstore`: whether it also updates, which is the default if it is used; the environment variable
+      MXNET_UPDATE_ON_KVSTORE changes that. `compression_params` have no effect: nothing is sent.
 
-    Each context has an updater of its own, for its own copies of the parameters.
+    Otherwise each context has an updater of its own, for its own copies of the parameters. A step of all parameters on
+    all contexts is one compiled call: it is taken as a whole, or, interrupted, not at all.
     """
 
     def __init__(
@@ -55,6 +60,54 @@ class Trainer:
             self._optimizer = opt.create(optimizer, param_dict=by_index, **(optimizer_params or {}))
         self._updaters = [opt.get_updater(self._optimizer) for _ in self._contexts or [None]]
         self._scale = self._optimizer.rescale_grad
+        self._steps = Steps()
+        self._kvstore_params = {"kvstore": kvstore, "update_on_kvstore": update_on_kvstore}
+        self._compression_params = compression_params
+        self._reset_kvstore()
+
+    def _reset_kvstore(self) -> None:
+        """Forgets the store; the next step makes a new one."""
+        self._kv_initialized = False
+        self._kvstore: Any = None
+        self._update_on_kvstore: bool | None = None
+        self._distributed: bool | None = None
+        self._params_to_init = list(self._params)
+
+    def _init_kvstore(self) -> None:
+        """Makes the store, if there is use for one."""
+        for param in self._params:
+            param._arrays()  # an error, if it has no value
+        wanted = self._kvstore_params["update_on_kvstore"]
+        store, on_store = kv.for_training(self._kvstore_params["kvstore"], len(self._contexts or ()), self._params)
+        self._distributed = False
+        if store is not None:
+            on_store = on_store if wanted is None else bool(wanted)
+            if on_store and not store.is_capable("optimizer"):
+                if wanted:
+                    raise ValueError(f"Please set update_on_kvstore=False when training with {type(store)}")
+                on_store = False
+            if self._compression_params:
+                store.set_gradient_compression(self._compression_params)
+            if on_store:
+                store.set_optimizer(self._optimizer)
+            self._kvstore, self._update_on_kvstore = store, on_store
+        self._kv_initialized = True
+
+    def _init_params(self) -> None:
+        """Puts the parameters that have a value by now into the store."""
+        if self._kvstore is not None:
+            for param in self._params_to_init:
+                if not param._deferred_init:
+                    arrays = param.list_data()
+                    self._kvstore.broadcast(self._param2idx[param.name], arrays[0], arrays)
+        deferred = [param for param in self._params_to_init if param._deferred_init]
+        self._params_to_init = deferred if self._kvstore is not None else []
+
+    def _ready(self) -> None:
+        if not self._kv_initialized:
+            self._init_kvstore()
+        if self._params_to_init:
+            self._init_params()
 
     def _common_contexts(self) -> Any:
         """The contexts of all parameters; RuntimeError for one that is not initialized."""
@@ -80,29 +133,104 @@ class Trainer:
     def set_learning_rate(self, lr: float) -> None:
         self._optimizer.set_learning_rate(lr)
 
-    def step(self, batch_size: int, ignore_stale_grad: bool = False) -> NoReturn:
-        """One step of all parameters, gradients divided by `batch_size`."""
-        no_gradients("Trainer.step")
+    def step(self, batch_size: int, ignore_stale_grad: bool = False) -> None:
+        """One step of all parameters, gradients divided by `batch_size`; to be called after `backward`.
 
-    def allreduce_grads(self) -> NoReturn:
-        """Sums gradients over contexts."""
-        no_gradients("Trainer.allreduce_grads")
+        Raises a UserWarning, which is an exception, if `backward` has not computed the gradient of a parameter since
+        the last step. `ignore_stale_grad` leaves such parameters as they are.
+        """
+        self._optimizer.rescale_grad = self._scale / batch_size
+        self._ready()
+        self._allreduce_grads()
+        self._update(ignore_stale_grad)
 
-    def update(self, batch_size: int, ignore_stale_grad: bool = False) -> NoReturn:
-        """`step` without summing over contexts."""
-        no_gradients("Trainer.update")
+    def allreduce_grads(self) -> None:
+        """Sums gradients over contexts: the first half of `step`, before `update`."""
+        self._ready()
+        self._refuse_on_kvstore("allreduce_grads()")
+        self._allreduce_grads()
+
+    def update(self, batch_size: int, ignore_stale_grad: bool = False) -> None:
+        """The second half of `step`, after `allreduce_grads`."""
+        self._ready()
+        self._refuse_on_kvstore("update()")
+        self._optimizer.rescale_grad = self._scale / batch_size
+        self._update(ignore_stale_grad)
+
+    def _refuse_on_kvstore(self, what: str) -> None:
+        if self._update_on_kvstore:
+            raise AssertionError(
+                f"{what} when parameters are updated on kvstore is not supported. Try setting `update_on_kvstore` to "
+                "False when creating trainer."
+            )
+
+    def _allreduce_grads(self) -> None:
+        if self._kvstore is None:
+            return
+        trained = [(k, param) for k, param in enumerate(self._params) if param.grad_req != "null"]
+        keys, grads = [k for k, _ in trained], [param.list_grad() for _, param in trained]
+        if self._update_on_kvstore:
+            self._kvstore.pushpull(keys, grads, out=[param.list_data() for _, param in trained])
+        else:
+            self._kvstore.pushpull(keys, grads)
+
+    def _update(self, ignore_stale_grad: bool = False) -> None:
+        scaler = getattr(self, "_amp_loss_scaler", None)
+        if scaler is not None and scaler.has_overflow(self._params):
+            return
+        work: list[list[tuple[int, Any, Any]]] = [[] for _ in self._updaters]
+        for k, param in enumerate(self._params):
+            if param.grad_req == "null":
+                continue
+            arrays = param._arrays()
+            if not ignore_stale_grad:
+                for x in arrays:
+                    if not x._fresh_grad:
+                        raise UserWarning(
+                            f"Gradient of Parameter `{param.name}` on context {x.context} has not been updated by "
+                            "backward since last `step`. This could mean a bug in your model that made it only use a "
+                            "subset of the Parameters (Blocks) for this iteration. If you are intentionally only using "
+                            "a subset, call step with ignore_stale_grad=True to suppress this warning and skip "
+                            "updating of Parameters with stale gradient"
+                        )
+            if not self._update_on_kvstore:
+                for own, x in zip(work, arrays):
+                    if x._fresh_grad:
+                        own.append((k, x.grad, x))
+        prepared = []
+        for updater, own in zip(self._updaters, work):
+            if own:
+                found = updater.prepare(*(list(part) for part in zip(*own)))
+                prepared += found or []
+        self._steps.take(prepared)
+        for own in work:
+            for _, _, x in own:
+                x._fresh_grad = False
 
     def save_states(self, fname: str | os.PathLike[str]) -> None:
-        """Writes the optimizer, its settings and states."""
-        with open(fname, "wb") as file:
-            file.write(self._updaters[0].get_states(dump_optimizer=True))
+        """Writes the optimizer, its settings and states, as MXNet does. What belongs to parameters (`lr_mult`,
+        `wd_mult`) is not part of it."""
+        self._ready()
+        if self._update_on_kvstore:
+            if self._params_to_init:
+                raise AssertionError(
+                    "Cannot save trainer states when some parameters are not yet initialized in kvstore."
+                )
+            self._kvstore.save_optimizer_states(fname, dump_optimizer=True)
+        else:
+            atomic.write(fname, [self._updaters[0].get_states(dump_optimizer=True)])
 
     def load_states(self, fname: str | os.PathLike[str]) -> None:
-        """Loads what `save_states` wrote. The file is unpickled, so it must be trusted."""
-        with open(fname, "rb") as file:
-            states = file.read()
-        for updater in self._updaters:
-            updater.set_states(states)
-            updater.optimizer = self._updaters[0].optimizer
-        self._optimizer = self._updaters[0].optimizer
+        """Loads what `save_states` wrote, here or in MXNet. Nothing in the file is executed."""
+        self._ready()
+        if self._update_on_kvstore:
+            self._kvstore.load_optimizer_states(fname)
+            self._optimizer = self._kvstore._updater.optimizer
+        else:
+            with open(fname, "rb") as file:
+                states = file.read()
+            for updater in self._updaters:
+                updater.set_states(states)
+                updater.optimizer = self._updaters[0].optimizer
+            self._optimizer = self._updaters[0].optimizer
         self._optimizer.param_dict = dict(enumerate(self._params))

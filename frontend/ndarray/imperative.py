@@ -112,6 +112,8 @@ def invoke(
         raise _located(op, arrays, unforeseen(e, call.attrs)) from None
 
     if results.__class__ is tuple or results.__class__ is list:
+        if op.updates is not None:
+            _update(op, call.attrs, inputs, results)
         results = list(results[: call.visible])
     else:
         results = [results]
@@ -149,6 +151,19 @@ def invoke(
     if tracked:
         late.record_operator(op, call.attrs, inputs, wrapped, key)
     return wrapped[0] if len(wrapped) == 1 else wrapped
+
+
+def _update(op: Operator, attrs: dict[str, Any], inputs: Sequence[Any], results: Sequence[np.ndarray]) -> None:
+    """Overwrites the inputs that the operator updates."""
+    assert op.updates is not None
+    written = op.updates(attrs)
+    for at in written:
+        late.refuse_write(inputs[at])
+    arrays = [inputs[at]._array for at in written]
+    new = [_own(results[k], arrays) for k in written.values()]
+    for at, value in zip(written, new):
+        inputs[at]._array[...] = value
+        inputs[at]._wrote()
 
 
 def _drawing(op: Operator, attrs: dict[str, Any]) -> tuple[Eager, np.ndarray]:

@@ -1,4 +1,4 @@
-"""`mx.optimizer`: optimizers with their settings, and learning rates per parameter."""
+"""`mx.optimizer`: optimizers, and the states that they keep for weights."""
 
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.optimizer.optimizer import Optimizer, Updater, create, get_updater, register
@@ -20,6 +20,7 @@ from gluonjit.optimizer.rules import (
     Nadam,
     RMSProp,
     Signum,
+    Test,
     ccSGD,
 )
 
@@ -42,6 +43,7 @@ __all__ = [
     "Optimizer",
     "RMSProp",
     "Signum",
+    "Test",
     "Updater",
     "ccSGD",
     "create",

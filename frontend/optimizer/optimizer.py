@@ -1,12 +1,10 @@
 """The base of optimizers: learning rate and weight decay of each parameter, and the registry by name.
 
-Optimizers can be created and configured, and a user's optimizer that defines `update` works. Those in `rules` have no
-`update` yet, because there are no gradients.
+An optimizer of `rules` says what it does to a weight in `_update`. One that a user writes overrides `update`.
 """
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
@@ -15,9 +13,12 @@ import numpy as np
 
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language import mxnet_names as _mxnet_names
-from gluonjit.language.modes import no_gradients
+from gluonjit.language.kinds import as_nd
 from gluonjit.ndarray import NDArray
+from gluonjit.optimizer import states as state_files
+from gluonjit.optimizer.step import Steps, Update, take
 from gluonjit.training.schedules import LRScheduler
+from gluonjit.util import is_np_array
 
 T = TypeVar("T", bound=type)
 
@@ -70,6 +71,7 @@ class Optimizer:
         self.idx2name = dict(param_idx2name or {})
         self.param_dict = param_dict or {}
         self.sym_info = (sym.attr_dict(), sym.list_arguments()) if sym is not None else ()
+        self.allow_np_array = is_np_array()
         self.lr_mult: dict[Any, float] = {}
         self.wd_mult: dict[Any, float] = {}
         self.set_lr_mult({})
@@ -171,7 +173,7 @@ class Optimizer:
             return self.create_state(index, weight)
         if self.multi_precision:
             master = weight.astype(np.float32)
-            return master, self.create_state(index, master)
+            return self._with_master(self.create_state(index, master), master)
         warnings.warn(
             "Accumulating with float16 in optimizer can lead to poor accuracy or slow convergence. "
             "Consider using multi_precision=True option of the optimizer",
@@ -179,18 +181,72 @@ class Optimizer:
         )
         return self.create_state(index, weight)
 
-    def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Changes `weight` in place, given its gradient; subclasses define it."""
-        no_gradients(f"{type(self).__name__}.update")
+    master_last: ClassVar[bool] = False
+    """Whether the state of a float16 weight is (state, its float32 copy), not the other way round."""
 
-    def update_multi_precision(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
+    def _with_master(self, state: Any, master: NDArray) -> Any:
+        return (state, master) if self.master_last else (master, state)
+
+    def _without_master(self, weight: NDArray, state: Any) -> tuple[NDArray | None, Any]:
+        """(the weight's float32 copy or None, the rest of its state)"""
+        if not (self.multi_precision and weight.dtype == np.float16 and isinstance(state, (tuple, list))):
+            return None, state
+        return (state[1], state[0]) if self.master_last else (state[0], state[1])
+
+    def _update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> Update | None:
+        """What the next step does to a weight, None for nothing; counts the step. `state` has no float32 copy."""
+        raise NotImplementedError(f"{type(self).__name__} must define update(index, weight, grad, state)")
+
+    def updates(
+        self, indices: Sequence[Any], weights: Sequence[NDArray], grads: Sequence[NDArray], states: Sequence[Any]
+    ) -> list[Update]:
+        """What the next step does to these weights, in mixed precision where the optimizer is asked to."""
+        found = []
+        for index, weight, grad, state in zip(indices, weights, grads, states, strict=True):
+            master, inner = self._without_master(weight, state)
+            update = self._update(index, weight, grad, inner)
+            if update is not None:
+                found.append(update._replace(master=master))
+        return found
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether steps are described by `_update`, rather than by the user's own methods."""
+        own = type(self)
+        return (
+            own.update is Optimizer.update
+            and own.update_multi_precision is Optimizer.update_multi_precision
+            and own._update is not Optimizer._update
+        )
+
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """Changes `weight` and `state` in place, given the gradient. Each argument may be a list, for several weights.
+
+        An optimizer that a user writes overrides this method.
+        """
+        several = isinstance(index, (list, tuple))
+        for i, w, g, s in zip(index, weight, grad, state) if several else [(index, weight, grad, state)]:
+            found = self._update(i, w, g, s)
+            if found is not None:
+                take([found])
+
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         """`update`; a float16 weight under `multi_precision` is updated in float32 and rounded."""
-        if self.multi_precision and weight.dtype == np.float16:
-            master, inner = state
-            self.update(index, master, grad.astype(np.float32), inner)
-            weight[:] = master
-        else:
-            self.update(index, weight, grad, state)
+        several = isinstance(index, (list, tuple))
+        if self.has_rules:
+            take(
+                self.updates(index, weight, grad, state)
+                if several
+                else self.updates([index], [weight], [grad], [state])
+            )
+            return
+        for i, w, g, s in zip(index, weight, grad, state) if several else [(index, weight, grad, state)]:
+            master, inner = self._without_master(w, s)
+            if master is None:
+                self.update(i, w, g, s)
+            else:
+                self.update(i, master, g.astype(np.float32), inner)
+                w[:] = master
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "param_dict"}
@@ -209,25 +265,84 @@ class Updater:
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self.states: dict[Any, Any] = {}
+        self.states_synced: dict[Any, bool] = {}
+        """Whether a state is on its weight's device; it may not be, when it comes from a file."""
+        self.aggregate_updates = optimizer.aggregate_num > 0
+        self._steps = Steps()
 
     def __call__(self, index: Any, grad: Any, weight: Any) -> None:
-        """Each argument may be a list, for several weights."""
+        """Each argument may be a list, for several weights, which are then updated in one compiled call."""
         several = isinstance(index, (list, tuple))
-        for i, g, w in zip(index, grad, weight) if several else [(index, grad, weight)]:
+        indices, grads, weights = (index, grad, weight) if several else ([index], [grad], [weight])
+        found = self.prepare(list(indices), list(grads), list(weights))
+        if found is not None:
+            self._steps.take(found)
+
+    def prepare(self, indices: list[Any], grads: list[Any], weights: list[Any]) -> list[Update] | None:
+        """What the step does to these weights, for `Steps.take`; counts it as done.
+
+        An optimizer that a user wrote does it at once: None.
+        """
+        optimizer = self.optimizer
+        if not getattr(optimizer, "allow_np_array", True) and any(x._numpy for x in (*grads, *weights)):
+            raise ValueError("Converting np.ndarray to mx.nd.NDArray is not allowed")
+        grads, weights = [as_nd(g) for g in grads], [as_nd(w) for w in weights]
+        if weights:
+            optimizer._set_current_context(weights[0].context.device_id)
+        for i, w in zip(indices, weights):
             if i not in self.states:
-                self.states[i] = self.optimizer.create_state_multi_precision(i, w)
-            self.optimizer.update_multi_precision(i, w, g, self.states[i])
+                self.states[i] = optimizer.create_state_multi_precision(i, w)
+                self.states_synced[i] = True
+            elif not self.states_synced.get(i, True):
+                self.states[i] = self.sync_state_context(self.states[i], w.context)
+                self.states_synced[i] = True
+        groups = self._groups(indices, weights, grads)
+        if not optimizer.has_rules:
+            for group in groups:
+                for i, w, g in group:
+                    optimizer.update_multi_precision(i, w, g, self.states[i])
+            return None
+        found = []
+        for group in groups:
+            own, ws, gs = zip(*group)
+            found += optimizer.updates(own, ws, gs, [self.states[i] for i in own])
+        return found
+
+    def _groups(self, indices: Sequence[Any], weights: Sequence[Any], grads: Sequence[Any]) -> list[list[Any]]:
+        """(index, weight, gradient) of the weights whose rates are computed together: MXNet's aggregated updates."""
+        every = list(zip(indices, weights, grads))
+        size = self.optimizer.aggregate_num
+        if size <= 0:
+            return [[one] for one in every]
+        by_type: dict[Any, list[Any]] = {}
+        for one in every:
+            by_type.setdefault(one[1].dtype, []).append(one)
+        return [same[k : k + size] for same in by_type.values() for k in range(0, len(same), size)]
+
+    def sync_state_context(self, state: Any, context: Any) -> Any:
+        """The state, moved to a context."""
+        if isinstance(state, NDArray):
+            return state.as_in_context(context)
+        if isinstance(state, (tuple, list)):
+            return type(state)(self.sync_state_context(x, context) for x in state)
+        return state
 
     def set_states(self, states: bytes) -> None:
-        """Loads what `get_states` returned. The bytes are unpickled, so they must be trusted."""
-        loaded = pickle.loads(states)
-        if isinstance(loaded, tuple) and len(loaded) == 2:
+        """Loads what `get_states` returned, here or in MXNet. Only data is read: no code in it runs.
+
+        MXNetError for bytes that are no states.
+        """
+        loaded = state_files.loads(states, Optimizer)
+        if isinstance(loaded, tuple):
             self.states, self.optimizer = loaded
         else:
             self.states = loaded
+        self.aggregate_updates = self.optimizer.aggregate_num > 0
+        self.states_synced = dict.fromkeys(self.states, False)
 
     def get_states(self, dump_optimizer: bool = False) -> bytes:
-        return pickle.dumps((self.states, self.optimizer) if dump_optimizer else self.states)
+        """The states of all weights, in a form that MXNet reads; with `dump_optimizer` the optimizer, too."""
+        return state_files.dumps((self.states, self.optimizer) if dump_optimizer else self.states, Optimizer)
 
 
 def get_updater(optimizer: Optimizer) -> Updater:

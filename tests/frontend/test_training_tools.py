@@ -14,13 +14,6 @@ from gluonjit.base import MXNetError
 # Optimizers
 
 
-def test_built_in_updates_need_gradients():
-    x = nd.ones(2)
-    for name in ("sgd", "Adam", "LAMB"):
-        with pytest.raises(MXNetError, match="update: gradients are not available yet"):
-            optimizer.create(name).update(0, x, x, None)
-
-
 @optimizer.register
 class Plain(optimizer.Optimizer):
     """w − lr·(g·rescale + wd·w), with the number of steps as state."""

@@ -1,6 +1,7 @@
-"""`gluon.Trainer` and `gluon.utils`: what works without gradients, and what says that there are none."""
+"""`gluon.Trainer` and `gluon.utils`."""
 
 import hashlib
+import signal
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import gluonjit as mx
 from gluonjit import gluon, nd
 from gluonjit.base import MXNetError
 from gluonjit.gluon import utils
+from support import optimizer_cases
 
 
 def dense():
@@ -35,11 +37,208 @@ def test_a_trainer_can_be_made_and_asked(tmp_path):
     assert other.learning_rate == 0.3 and other.optimizer.momentum == 0.9 and len(other.optimizer.param_dict) == 2
 
 
-@pytest.mark.parametrize("call", ["step", "update", "allreduce_grads"])
-def test_steps_need_gradients(call):
-    trainer = gluon.Trainer(dense().collect_params(), "sgd")
-    with pytest.raises(MXNetError, match=f"Trainer.{call}: gradients are not available yet"):
-        getattr(trainer, call)(*[1] * (call != "allreduce_grads"))
+# Training beside real MXNet (tests/oracle/record_training.py)
+
+
+@pytest.fixture(scope="module")
+def recorded(root):
+    return np.load(root / "tests" / "data" / "training.npz")
+
+
+def lenet(recorded, where, hybridize=False):
+    """The net with the recorded parameters `where`."""
+    net = optimizer_cases.lenet(mx)
+    net.initialize()
+    net(nd.array(optimizer_cases.batch(0)[0]))
+    for name, param in net.collect_params().items():
+        param.set_data(recorded[f"{where}/{name}"])
+    if hybridize:
+        net.hybridize()
+    return net
+
+
+@pytest.mark.parametrize(("training", "hybridize"), [("sgd", False), ("sgd", True), ("adam", False)])
+def test_lenet_trains_as_in_mxnet(training, hybridize, recorded):
+    net = lenet(recorded, f"{training}/before", hybridize)
+    trainer = optimizer_cases.trainer(mx, net, training)
+    losses = optimizer_cases.train(mx, net, trainer, range(optimizer_cases.LOSSES))
+    np.testing.assert_allclose(losses, recorded[f"{training}/losses"], 1e-4)
+    for name, value in optimizer_cases.values(net).items():
+        np.testing.assert_allclose(value, recorded[f"{training}/after/{name}"], 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("training", optimizer_cases.TRAININGS)
+def test_training_goes_on_from_mxnets_file(training, recorded, tmp_path):
+    net = lenet(recorded, f"{training}/half")
+    (tmp_path / "states").write_bytes(recorded[f"{training}/states"].tobytes())
+    trainer = gluon.Trainer(net.collect_params(), "sgd")
+    trainer.load_states(tmp_path / "states")
+    half = optimizer_cases.LOSSES // 2
+    losses = optimizer_cases.train(mx, net, trainer, range(half, 2 * half))
+    np.testing.assert_allclose(losses, recorded[f"{training}/losses"][half:], 1e-4)
+
+
+def test_going_on_from_a_file_gives_the_same_bits(recorded, tmp_path):
+    nets = [lenet(recorded, "adam/before") for _ in range(2)]
+    first = optimizer_cases.trainer(mx, nets[0], "adam")
+    optimizer_cases.train(mx, nets[0], first, range(3))
+    first.save_states(tmp_path / "states")
+    nets[0].save_parameters(str(tmp_path / "params"))
+    optimizer_cases.train(mx, nets[0], first, range(3, 6))
+    nets[1].load_parameters(str(tmp_path / "params"))
+    second = optimizer_cases.trainer(mx, nets[1], "adam")
+    second.load_states(tmp_path / "states")
+    optimizer_cases.train(mx, nets[1], second, range(3, 6))
+    one, other = map(optimizer_cases.values, nets)
+    assert all((x == y).all() for x, y in zip(one.values(), other.values()))
+
+
+# Steps
+
+
+def fresh(param, value=1.0):
+    """Writes a gradient as `backward` does."""
+    for x in param.list_data():
+        x.grad[:] = value
+        x._fresh_grad = True
+
+
+def test_the_gradient_is_divided_by_the_batch():
+    net = dense()
+    before = net.weight.data().asnumpy()
+    trainer = gluon.Trainer(net.collect_params(), mx.optimizer.SGD(learning_rate=0.5, rescale_grad=4.0))
+    fresh(net.weight), fresh(net.bias)
+    trainer.step(2)
+    np.testing.assert_allclose(net.weight.data().asnumpy(), before - 1.0, 1e-6)
+    fresh(net.weight), fresh(net.bias)
+    trainer.allreduce_grads()
+    trainer.update(8)
+    np.testing.assert_allclose(net.weight.data().asnumpy(), before - 1.25, 1e-6)
+
+
+def test_stale_gradients():
+    net = dense()
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1.0})
+    before = {name: p.data().asnumpy() for name, p in net.collect_params().items()}
+    fresh(net.weight)
+    with pytest.raises(UserWarning, match=r"Gradient of Parameter `dense\d*_bias` on context cpu\(0\) has not been "):
+        trainer.step(1)
+    assert all((p.data().asnumpy() == before[name]).all() for name, p in net.collect_params().items())
+    trainer.step(1, ignore_stale_grad=True)
+    np.testing.assert_allclose(net.weight.data().asnumpy(), before[net.weight.name] - 1, 1e-6)
+    assert (net.bias.data().asnumpy() == before[net.bias.name]).all()
+    with pytest.raises(UserWarning, match="only use a subset of the Parameters"):
+        trainer.step(1)
+    net.bias.grad_req = net.weight.grad_req = "null"
+    trainer.step(1)
+
+
+def test_shapes_may_be_unknown_until_the_first_step(tmp_path):
+    net = gluon.nn.Dense(3)
+    net.initialize()
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1.0, "momentum": 0.5})
+    with pytest.raises(MXNetError, match="initialization was deferred"):
+        trainer.step(1)
+    x = nd.ones((2, 4))
+    with mx.autograd.record():
+        loss = net(x).sum()
+    loss.backward()
+    before = net.weight.data().asnumpy()
+    trainer.step(2)
+    np.testing.assert_allclose(net.weight.data().asnumpy(), before - 1, 1e-5)
+    trainer.save_states(tmp_path / "states")
+
+
+CONTEXTS = [mx.cpu(0), mx.cpu(1)]
+
+
+def copies():
+    net = gluon.nn.Dense(3, in_units=2)
+    net.initialize(ctx=CONTEXTS)
+    return net
+
+
+@pytest.mark.parametrize("settings", [{}, {"update_on_kvstore": False}, {"kvstore": "store"}])
+def test_contexts_share_their_gradients(settings, tmp_path):
+    net = copies()
+    before = net.weight.data(mx.cpu(0)).asnumpy()
+    if "kvstore" in settings:
+        settings = {"kvstore": mx.kv.create("local")}
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1.0, "momentum": 0.5}, **settings)
+    for _ in range(2):
+        for x, c in zip(utils.split_and_load(np.ones((4, 2), np.float32), CONTEXTS), (1, 2)):
+            with mx.autograd.record():
+                loss = (net(x) * c).sum()
+            loss.backward()
+        trainer.step(6)
+    one, other = (x.asnumpy() for x in net.weight.list_data())
+    assert (one == other).all()
+    np.testing.assert_allclose(one, before - 1 - 1.5, 1e-5)  # each gradient is 2 + 4
+    trainer.save_states(tmp_path / "states")
+    again = gluon.Trainer(net.collect_params(), "sgd", update_on_kvstore=settings.get("update_on_kvstore"))
+    again.load_states(tmp_path / "states")
+    assert again.learning_rate == 1.0 and again.optimizer.param_dict[0] is trainer._params[0]
+    if settings.get("update_on_kvstore", True):
+        with pytest.raises(AssertionError, match=r"update\(\) when parameters are updated on kvstore is not supported"):
+            trainer.update(1)
+        with pytest.raises(AssertionError, match=r"allreduce_grads\(\) when parameters are updated on kvstore"):
+            trainer.allreduce_grads()
+    else:
+        fresh(net.weight), fresh(net.bias)
+        trainer.allreduce_grads()
+        assert net.weight.grad(mx.cpu(1)).asnumpy().tolist() == [[2.0, 2.0]] * 3
+        trainer.update(1)
+
+
+def test_the_environment_chooses_where_to_update(monkeypatch):
+    monkeypatch.setenv("MXNET_UPDATE_ON_KVSTORE", "0")
+    net = copies()
+    trainer = gluon.Trainer(net.collect_params(), "sgd")
+    fresh(net.weight), fresh(net.bias)
+    trainer.allreduce_grads()
+    with pytest.raises(TypeError, match="kvstore must be KVStore, str or None"):
+        gluon.Trainer(net.collect_params(), "sgd", kvstore=3).allreduce_grads()
+    with pytest.raises(MXNetError, match="Unknown KVStore type"):
+        gluon.Trainer(net.collect_params(), "sgd", kvstore="locl").allreduce_grads()
+
+
+def test_interrupted_steps_are_whole():
+    """Ctrl-C leaves parameters of before or after a step, on all contexts."""
+    params = gluon.ParameterDict()
+    own = [params.get(f"p{k}", shape=(50 * k + 1, 40), init="zeros") for k in range(8)]
+    params.initialize(ctx=CONTEXTS)
+    trainer = gluon.Trainer(params, "sgd", {"learning_rate": 1.0, "momentum": 0.5}, update_on_kvstore=False)
+
+    def step():
+        for p in own:
+            fresh(p)
+        trainer.update(1)
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    step()
+    interrupted = 0
+    errors = np.geterr()  # an interrupted assignment may leave others
+    old = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for k in range(60):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-4 * (k + 1))
+                while True:
+                    step()
+            except KeyboardInterrupt:
+                interrupted += 1
+            values = {float(v) for p in own for x in p.list_data() for v in np.unique(x.asnumpy())}
+            assert len(values) == 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+        np.seterr(**errors)
+    assert interrupted == 60
+
+
+# What it refuses, and other functions
 
 
 def test_what_a_trainer_refuses():

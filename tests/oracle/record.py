@@ -22,6 +22,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -42,7 +43,10 @@ def ask(case: samples.Case) -> list[np.ndarray]:
     mode = mx.autograd.train_mode() if case.training else mx.autograd.predict_mode()
     with mode, mx.util.np_shape(case.operator.startswith("_np")):  # operators of mx.np know tensors of rank 0
         keys, values = list(case.attrs), [str(v) for v in case.attrs.values()]
-        place = inputs[0] if case.operator == "_scatter_set_nd" else None  # which works in place alone
+        place: Any = inputs[0] if case.operator == "_scatter_set_nd" else None  # which works in place alone
+        if "multi_" in case.operator and case.operator.endswith("_update"):  # so do these, on the weights
+            count = case.attrs.get("num_weights") or case.attrs["num_tensors"]
+            place = inputs[:: len(inputs) // count][:count]
         out = _imperative_invoke(handle.value, inputs, keys, values, place, False, False)
     return [y.asnumpy() for y in (out if isinstance(out, list) else [out])]
 

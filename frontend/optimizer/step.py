@@ -1,0 +1,201 @@
+"""Steps of weights: one after the other as operators, or all of them in one compiled call.
+
+An optimizer says what is to be done to a weight as an `Update`: a rule, arrays, numbers. `Steps` compiles the updates
+of all weights into one graph, with every number that the rules take as an input: a schedule of the learning rate
+compiles nothing. The call writes new weights and states in place. Python runs no bytecode in between, so Ctrl-C leaves
+the weights of before or after the step.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gluonjit.execution.backends import get_backend
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.types import BF16, F16, F32, TensorType, dtype_of, type_of
+from gluonjit.language.source import quote, user_loc
+from gluonjit.ndarray import NDArray
+from gluonjit.operators import update_rules
+from gluonjit.operators.registry import OperatorError
+from gluonjit.operators.update_rules import Rule
+from gluonjit.runtime.eager import Eager, quiet
+
+MAX_STEPS = 16
+"""How many compiled steps, for different lists of weights, are kept."""
+
+
+class Update(NamedTuple):
+    """What a step does to one weight. See `update_rules` for rules; `states` may hold arrays that are only read."""
+
+    rule: Rule
+    weight: NDArray
+    grad: NDArray
+    states: tuple[NDArray, ...]
+    scalars: dict[str, float]
+    master: NDArray | None = None
+    """The weight's float32 copy, from which the step is computed."""
+
+    @property
+    def arrays(self) -> tuple[NDArray, ...]:
+        """The gradient, then the arrays that the step may write."""
+        first = (self.grad, self.weight, *self.states)
+        return first if self.master is None else (*first, self.master)
+
+
+def _refuse() -> Any:
+    raise AssertionError("rules of optimizers draw no random numbers")
+
+
+_EAGER = Eager(False, _refuse)
+
+
+def check(updates: Sequence[Update]) -> None:
+    """Raises OperatorError for arrays whose shapes do not fit."""
+    for u in updates:
+        if u.grad.shape != u.weight.shape:
+            raise OperatorError(
+                f"the gradient has shape {u.grad.shape}, the weight {u.weight.shape}{quote(user_loc())}"
+            )
+
+
+def take(updates: Sequence[Update]) -> None:
+    """Takes steps one after the other, without compiling."""
+    check(updates)
+    for u in updates:
+        states = [x._array for x in u.states]
+        master = None if u.master is None else u.master._array
+        with quiet():
+            (weight, *new), wide = update_rules.run(
+                _EAGER, u.rule, u.weight._array, u.grad._array, states, u.scalars, master
+            )
+        targets = [u.weight, *u.states[: len(new)], *([] if u.master is None else [u.master])]
+        values = [weight, *new, *([] if u.master is None else [wide])]
+        own = [x._array for x in targets]
+        values = [x.copy() if any(np.may_share_memory(x, y) for y in own) else x for x in values]
+        for target, value in zip(targets, values, strict=True):
+            target._array[...] = value
+            target._wrote()
+
+
+class Steps:
+    """Takes the steps of several weights in one compiled call. What is compiled is kept. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, _Step] = {}
+        self._lock = threading.Lock()
+
+    def take(self, updates: Sequence[Update]) -> None:
+        updates = [u for u in updates if u.weight._array.size]
+        if not updates:
+            return
+        check(updates)
+        with self._lock:
+            key = tuple([_signature(u) for u in updates])
+            step = self._known.get(key)
+            if step is None:
+                if len(self._known) >= MAX_STEPS:
+                    self._known.clear()
+                step = self._known[key] = _Step(updates)
+            taken = step.take(updates)
+        if not taken:
+            take(updates)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
+
+
+def _signature(u: Update) -> Hashable:
+    arrays = tuple([(x._array.shape, x._array.dtype) for x in u.arrays])
+    return u.rule, arrays, u.master is None, tuple(u.scalars)
+
+
+class _Step:
+    """The compiled step for weights of certain types. Bound to the arrays that it was last called with."""
+
+    def __init__(self, updates: Sequence[Update]) -> None:
+        b = Builder("step")
+        self._flat = [_is_flat(u) for u in updates]
+        self._writes: list[list[int]] = []
+        """Of each update, the numbers of the arrays that it writes, among its `arrays`."""
+        for u, flat in zip(updates, self._flat):
+            names = [f"arg{k}" for k in range(len(u.arrays))]
+            values = [b.input(name, _type(x, flat)) for name, x in zip(names, u.arrays)]
+            grad, weight, *states = values
+            master = states.pop() if u.master is not None else None
+            kind = dtype_of(weight if master is None else master)
+            kind = F32 if kind in (F16, BF16) else kind
+            scalars = {name: b.input(name, TensorType(kind, ())) for name in u.scalars}
+            new, wide = update_rules.run(b, u.rule, weight, grad, states, scalars, master)
+            for old, value in zip((weight, *states), new):
+                b.update(old, value)
+            if master is not None:
+                b.update(master, wide)
+            self._writes.append([*range(1, 1 + len(new)), *([len(values) - 1] if master is not None else [])])
+        self._executable: Any = get_backend(None)(b.build([], {"in_place": True}), {})
+        self._arrays: list[np.ndarray] = []
+        self._written: list[NDArray] = []
+        self._rows: list[np.ndarray] = []
+        self._call: Any = None
+
+    def take(self, updates: Sequence[Update]) -> bool:
+        """Takes the step; False, and nothing is done, if arrays share memory so that the order would matter."""
+        arrays = [x._array for u in updates for x in u.arrays]
+        if self._call is None or any(x is not y for x, y in zip(arrays, self._arrays)):
+            if not self._bind(updates, arrays):
+                return False
+        for row, u in zip(self._rows, updates):
+            row[:] = [*u.scalars.values()]
+        written = [x for u, numbers in zip(updates, self._writes) for x in map(u.arrays.__getitem__, numbers)]
+        # Before the call too: were it interrupted after it, compiled code would not learn of the new weights.
+        for x in written:
+            x._wrote()
+        self._call()
+        for x in written:
+            x._wrote()
+        return True
+
+    def _bind(self, updates: Sequence[Update], arrays: list[np.ndarray]) -> bool:
+        inputs: list[np.ndarray] = []
+        results: list[np.ndarray] = []
+        rows: list[np.ndarray] = []
+        for u, flat, numbers in zip(updates, self._flat, self._writes):
+            own = [x._array.reshape(-1) if flat else x._array for x in u.arrays]
+            wide = (u.weight if u.master is None else u.master)._array.dtype
+            row = np.empty(len(u.scalars), wide if wide == np.float64 else np.float32)
+            rows.append(row)
+            inputs += [*own, *(row[k : k + 1].reshape(()) for k in range(len(row)))]
+            results += [own[k] for k in numbers]
+        if not all(x.flags.writeable for x in results) or _overlap(results, inputs):
+            return False
+        self._call = self._executable.bind(inputs, results)
+        self._arrays, self._rows = arrays, rows
+        return True
+
+
+def _is_flat(u: Update) -> bool:
+    """Whether the rule looks at no axes, so that equal sizes share their code."""
+    return all(x.shape == u.weight.shape for x in u.arrays)
+
+
+def _type(x: NDArray, flat: bool) -> TensorType:
+    own = type_of(x._array)
+    return TensorType(own.dtype, (own.size,)) if flat else own
+
+
+def _overlap(written: Sequence[np.ndarray], every: Sequence[np.ndarray]) -> bool:
+    """Whether an array that is written shares memory with another one of `every`, which holds all of them once."""
+    targets = {id(x) for x in written}
+    spans = sorted((x.ctypes.data, x.ctypes.data + x.nbytes, id(x) in targets) for x in every)
+    end, last_is_target = 0, False
+    for start, stop, target in spans:
+        if start < end and (target or last_is_target):
+            return True
+        end, last_is_target = max(end, stop), target
+    return False
