@@ -13,7 +13,7 @@ from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import NUMERIC, check_choice, check_kind, ints, window_extent
 from gluonjit.ir.primitives.movement import both
 from gluonjit.ir.primitives.reduction import accumulator, identity
-from gluonjit.ir.types import I32, I64, TensorType, dtype_of
+from gluonjit.ir.types import I8, I64, TensorType, dtype_of
 
 Index = Any
 
@@ -121,7 +121,7 @@ def _element(s: Any, i: Index, x: Any, op: str, window: Any, stride: Any, low: A
 # gradients ------------------------------------------------------------------------------------------------------------
 
 _UNROLLED = 64
-"""Windows of up to so many elements are searched tap by tap; larger ones through a gather of all windows."""
+"""Windows of up to so many elements are searched tap by tap; larger ones along one axis after the other."""
 
 
 def _vjp(b: Any, g: Any, y: Any, x: Any, op: str, window: Any, stride: Any, low: Any, high: Any, dilation: Any) -> Any:
@@ -130,26 +130,30 @@ def _vjp(b: Any, g: Any, y: Any, x: Any, op: str, window: Any, stride: Any, low:
         return b.broadcast(b.constant(0, dtype_of(g)), shape=x.shape)
     if op == "sum":
         return _spread(b, g, x.shape, window, stride, low, spacing)
-    nothing = b.constant(identity(op, dtype_of(x)), dtype_of(x))
-    padded = b.pad(x, nothing, low=tuple(low), high=tuple(high)) if any(low) or any(high) else x
     if math.prod(window) > _UNROLLED:
-        return _unpadded(b, _by_gather(b, g, padded, op, window, stride, spacing), x.shape, low)
+        return _axis_by_axis(b, g, x, op, window, stride, low, high, spacing)
+    padded = _padded(b, x, op, low, high)
     # The number of the first tap that holds the result; -1 where there is none (NaN).
     taps = list(itertools.product(*map(range, window)))
-    first = b.broadcast(b.constant(-1, I32), shape=y.shape)
+    first = b.broadcast(b.constant(-1, I8), shape=y.shape)
     for k, tap in reversed(list(enumerate(taps))):
         start = tuple(t * apart for t, apart in zip(tap, spacing, strict=True))
         found = b.eq(b.slice(padded, start=start, size=y.shape, step=tuple(stride)), y)
-        first = b.select(found, b.constant(k, I32), first)
+        first = b.select(found, b.constant(k, I8), first)
     zero = b.constant(0, dtype_of(g))
     total = None
     for k, tap in enumerate(taps):
         first_read = [t * apart for t, apart in zip(tap, spacing, strict=True)]
         after = [n - a - (m - 1) * s - 1 for n, a, m, s in zip(padded.shape, first_read, y.shape, stride, strict=True)]
-        part = b.select(b.eq(first, b.constant(k, I32)), g, zero)
+        part = b.select(b.eq(first, b.constant(k, I8)), g, zero)
         part = b.pad(part, zero, low=tuple(first_read), high=tuple(after), interior=tuple(s - 1 for s in stride))
         total = part if total is None else b.add(total, part)
     return _unpadded(b, total, x.shape, low)
+
+
+def _padded(b: Any, x: Any, op: str, low: Sequence[int], high: Sequence[int]) -> Any:
+    nothing = b.constant(identity(op, dtype_of(x)), dtype_of(x))
+    return b.pad(x, nothing, low=tuple(low), high=tuple(high)) if any(low) or any(high) else x
 
 
 def _unpadded(b: Any, padded: Any, shape: Sequence[int], low: Sequence[int]) -> Any:
@@ -173,26 +177,52 @@ def _spread(
     return b.slice(total, start=tuple(low), size=tuple(shape))
 
 
-def _by_gather(b: Any, g: Any, padded: Any, op: str, window: Any, stride: Any, spacing: Sequence[int]) -> Any:
-    """The cotangent of the padded input for large windows: all windows side by side, then a search along them."""
+def _axis_by_axis(
+    b: Any, g: Any, x: Any, op: str, window: Any, stride: Any, low: Any, high: Any, spacing: Sequence[int]
+) -> Any:
+    """The cotangent of x for large windows: the maximum of a window is that of its rows' maxima. The last axis is
+    reduced first, so that the first maximum in row-major order gets all."""
     rank = len(window)
-    strides = [math.prod(padded.shape[k + 1 :]) for k in range(rank)]
-    place = np.zeros((1,) * (2 * rank), np.int64)
-    for k in range(rank):
-        starts = np.arange(g.shape[k], dtype=np.int64) * stride[k] * strides[k]
-        taps = np.arange(window[k], dtype=np.int64) * spacing[k] * strides[k]
-        place = place + starts.reshape([-1 if j == k else 1 for j in range(2 * rank)])
-        place = place + taps.reshape([-1 if j == rank + k else 1 for j in range(2 * rank)])
-    table = b.constant(place.reshape(math.prod(g.shape), math.prod(window)), I64)
-    flat = b.reshape(padded, shape=(math.prod(padded.shape),))
-    rows = b.gather(flat, table, axis=0)
-    tap = b.arg_reduce(rows, op="argmax" if op == "max" else "argmin", axis=1)
-    number = b.iota(shape=(rows.shape[0],), axis=0, dtype=I64)
-    row = (1, rows.shape[0])
-    pair = b.concat(b.reshape(number, shape=row), b.reshape(tap, shape=row), axis=0)
-    zeros = b.broadcast(b.constant(0, dtype_of(g)), shape=flat.shape)
-    at = b.reshape(b.gather_nd(table, pair), shape=row)
-    return b.reshape(b.scatter_add(zeros, at, b.reshape(g, shape=(rows.shape[0],))), shape=padded.shape)
+
+    def alone(values: Sequence[int], axis: int, other: int) -> tuple[int, ...]:
+        return tuple(values[k] if k == axis else other for k in range(rank))
+
+    steps = []
+    for k in reversed(range(rank)):
+        if (window[k], stride[k], low[k], high[k]) == (1, 1, 0, 0):
+            continue
+        steps.append((k, x))
+        x = b.reduce_window(
+            x,
+            op=op,
+            window=alone(window, k, 1),
+            stride=alone(stride, k, 1),
+            low=alone(low, k, 0),
+            high=alone(high, k, 0),
+            dilation=alone(spacing, k, 1),
+        )
+    for k, x in reversed(steps):
+        begin = alone(low, k, 0)
+        padded = _padded(b, x, op, begin, alone(high, k, 0))
+        g = _unpadded(b, _along_axis(b, g, padded, op, k, window[k], stride[k], spacing[k]), x.shape, begin)
+    return g
+
+
+def _along_axis(b: Any, g: Any, x: Any, op: str, axis: int, taps: int, stride: int, spacing: int) -> Any:
+    """The cotangent of x for windows along one axis, without padding."""
+    count, rank = g.shape[axis], len(x.shape)
+    table = np.arange(count, dtype=np.int64)[:, None] * stride + np.arange(taps, dtype=np.int64) * spacing
+    rows = b.gather(x, b.constant(table, I64), axis=axis)
+    tap = b.arg_reduce(rows, op="argmax" if op == "max" else "argmin", axis=axis + 1)
+    starts = b.mul(b.iota(shape=g.shape, axis=axis, dtype=I64), b.constant(stride, I64))
+    at = b.add(starts, b.mul(tap, b.constant(spacing, I64)))
+    zero = b.constant(0, dtype_of(g))
+    if count == 1:
+        here = b.eq(b.iota(shape=x.shape, axis=axis, dtype=I64), b.broadcast(at, shape=x.shape))
+        return b.select(here, b.broadcast(g, shape=x.shape), zero)
+    places = [at if k == axis else b.iota(shape=g.shape, axis=k, dtype=I64) for k in range(rank)]
+    index = b.concat(*(b.reshape(p, shape=(1, *g.shape)) for p in places), axis=0)
+    return b.scatter_add(b.broadcast(zero, shape=x.shape), index, g)
 
 
 primitive(

@@ -113,7 +113,7 @@ def test_the_halves_agree(name):
 # Windows --------------------------------------------------------------------------------------------------------------
 
 
-def test_large_windows_by_gather(monkeypatch):
+def test_large_windows_axis_by_axis(monkeypatch):
     monkeypatch.setattr(window, "_UNROLLED", 0)
     for case, rng in float_draws("reduce_window", 40):
         assert_is_gradient(graph_of(case), smooth_values(case, rng), str(case), order=2)
