@@ -32,6 +32,10 @@ class Comparison:
     """B's median per call."""
     base: float
     """A's."""
+    best: float
+    """B's shortest per call, the mean of a turn."""
+    base_best: float
+    """A's."""
     cpu: float
     base_cpu: float
     """CPU time by wall time: medians."""
@@ -88,6 +92,8 @@ def summarize(pairs: Sequence[tuple[Turn, Turn]]) -> Comparison:
         high,
         statistics.median(b.seconds for _, b in used),
         statistics.median(a.seconds for a, _ in used),
+        min(b.seconds for _, b in used),
+        min(a.seconds for a, _ in used),
         statistics.median(b.cpu for _, b in used),
         statistics.median(a.cpu for a, _ in used),
         len(good),

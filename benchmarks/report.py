@@ -35,9 +35,12 @@ def peer(row: Row, name: str) -> str:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    lines = [_cells(row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(_HEAD, *lines)]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(cells, widths)).rstrip() for cells in [_HEAD, *lines])
+    return _columns(_HEAD, [_cells(row) for row in rows])
+
+
+def _columns(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(head, *lines)]
+    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(cells, widths)).rstrip() for cells in [head, *lines])
 
 
 def markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
@@ -85,6 +88,71 @@ def _ratio(row: Row, name: str) -> str:
     if p is None:
         return "–"
     return f"({p['ratio']:.2f})" if p["disturbed"] else f"{p['ratio']:.2f}"
+
+
+def training_ours(row: Row) -> str:
+    """`27.1 ms (best 26.8), 286 GFLOP/s, first step 4.1 s, 310 MB`"""
+    facts = row["ours"]
+    return (
+        f"{time(facts['seconds'])} (best {time(facts['best'])}), {row['flop'] / facts['seconds'] / 1e9:.1f} GFLOP/s, "
+        f"first step {facts['first']:.2f} s, {facts['memory'] / 1e6:.0f} MB"
+    )
+
+
+def training_peer(row: Row, name: str) -> str:
+    """`30.6 ms, 1.15 times ours (…), cpu/wall 1.00; best 30.1 ms, first step 7.1 s, 410 MB, losses differ by 3e-06`"""
+    p = row["peers"][name]
+    return (
+        f"{peer(row, name)}; best {time(p['best'])}, first step {p['first']:.2f} s, {p['memory'] / 1e6:.0f} MB, "
+        f"losses differ by {p['difference']:.0e}"
+    )
+
+
+_TRAINING_HEAD = "step,threads,ours,its best,GFLOP/s,of peak,best peer,its time,ratio,MXNet / ours".split(",")
+
+
+def _training_cells(row: Row) -> list[str]:
+    facts, name, rate = row["ours"], best_peer(row), row["flop"] / row["ours"]["seconds"]
+    cells = [f"{row['workload']} {row['title']}", str(row["threads"]), time(facts["seconds"]), time(facts["best"])]
+    cells += [f"{rate / 1e9:.1f}", f"{rate / row['limits']['flops']:.0%}"]
+    cells += [name, time(row["peers"][name]["seconds"]), _ratio(row, name)] if name else ["", "", ""]
+    missed = "mxnet" in row["peers"] and row["peers"]["mxnet"]["ratio"] < row["goal"]
+    return [*cells, _ratio(row, "mxnet") + " (missed)" * missed]
+
+
+def training(rows: Sequence[Row]) -> str:
+    return _columns(_TRAINING_HEAD, [_training_cells(row) for row in rows])
+
+
+def training_markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
+    """Times, memory, first steps and losses."""
+    names = peers_of(rows)
+    versions = {name: row["peers"][name]["version"] for row in rows for name in names if name in row["peers"]}
+    skipped = sorted({f"{name}: {why}" for row in rows for name, why in row["skipped"].items()})
+    parts = [
+        f"Measured on {machine['cpu']}. Times are medians over turns (the best turn beside them), ratios a peer's time "
+        "by ours: the median over neighbouring turns.",
+        _table(_TRAINING_HEAD, map(_training_cells, rows)),
+        "Every peer's time by ours (in brackets: disturbed, so they do not count):",
+        _table(["", "threads", *names], (_ratios(row, names) for row in rows)),
+        "Seconds until the first step has ended (import, data and compilation included):",
+        _table(["", "threads", "gluonjit", *names], (_facts(row, names, "first", "{:.2f}", 1.0) for row in rows)),
+        "The most memory a process had until then, in MB:",
+        _table(["", "threads", "gluonjit", *names], (_facts(row, names, "memory", "{:.0f}", 1e-6) for row in rows)),
+        "The largest relative difference between a peer's first losses and ours:",
+        _table(["", "threads", *names], (_facts(row, names, "difference", "{:.0e}", 1.0, False) for row in rows)),
+    ]
+    if versions:
+        parts.append("Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".")
+    if skipped:
+        parts.append("Left out:\n\n" + "\n".join(f"- {text}" for text in skipped))
+    return "\n\n".join(parts) + "\n"
+
+
+def _facts(row: Row, names: Sequence[str], key: str, form: str, scale: float, with_ours: bool = True) -> list[str]:
+    of = [row["peers"].get(name) for name in names]
+    cells = [form.format(facts[key] * scale) if facts else "–" for facts in ([row["ours"]] if with_ours else []) + of]
+    return [row["workload"], str(row["threads"]), *cells]
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -9,6 +9,9 @@
 
 `error` is the largest difference from the float64 reference, `difference` that from our output, both divided by the
 largest absolute value of the reference.
+
+A row of `benchmarks.training` has, in place of these, `batch` and, of ours and of each peer, `losses` (of the first
+steps) and `best`, the shortest time; `difference` is the largest relative difference from our losses.
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ def load(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
-def merged(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
+def merged(old: Iterable[Row], new: Iterable[Row], order: Iterable[str] = WORKLOADS) -> list[Row]:
     """All rows; where both have one, the new one, with those peers of the old one that it has not measured."""
     rows = {key(row): row for row in old}
     for row in new:
@@ -65,8 +68,8 @@ def merged(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
         peers = {**before["peers"], **row["peers"]}
         skipped = {name: why for name, why in {**before["skipped"], **row["skipped"]}.items() if name not in peers}
         rows[key(row)] = {**row, "peers": peers, "skipped": skipped, "limits": {**before["limits"], **row["limits"]}}
-    order = list(WORKLOADS)
-    return sorted(rows.values(), key=lambda row: (order.index(row["workload"]), row["threads"]))
+    places = list(order)
+    return sorted(rows.values(), key=lambda row: (places.index(row["workload"]), row["threads"]))
 
 
 def best_peer(row: Row) -> str | None:

@@ -6,13 +6,13 @@ net, inputs = make("W3", batch=16, width=2)   # twice the channels, where the wo
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 import gluonjit as mx
+from benchmarks.weights import values
 from gluonjit.gluon import HybridBlock, nn, rnn
 from gluonjit.gluon.model_zoo import vision
 
@@ -164,16 +164,5 @@ def make(key: str, batch: int | None = None, width: int = 1) -> tuple[HybridBloc
         net.infer_shape(*map(mx.nd.array, inputs))
     for name, parameter in parameters.items():
         parameter._finish_deferred_init()
-        parameter.set_data(mx.nd.array(_values(name, parameter.shape, workload.gain)))
+        parameter.set_data(mx.nd.array(values(name, parameter.shape, workload.gain)))
     return net, inputs
-
-
-def _values(name: str, shape: Shape, gain: float) -> np.ndarray:
-    """What a parameter holds: anybody can make the same again, in any order."""
-    rng = np.random.RandomState(zlib.crc32(name.encode()) & 0x7FFFFFFF)
-    if name.endswith(("gamma", "running_var")):
-        return rng.uniform(0.8, 1.2, shape).astype(np.float32)
-    if name.endswith("weight"):
-        fan_in = float(np.prod(shape[1:]))
-        return (rng.standard_normal(shape) * (gain / fan_in) ** 0.5).astype(np.float32)
-    return rng.uniform(-0.1, 0.1, shape).astype(np.float32)

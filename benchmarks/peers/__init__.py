@@ -29,3 +29,12 @@ class Loaded:
     version: str
     work: float | None = None
     """What a call does, where the model does not say: flop, or bytes."""
+
+
+LOSSES = 20
+"""So many steps of a training engine note their loss."""
+
+
+def losses_array(losses: Sequence[float]) -> np.ndarray:
+    """What a training engine answers for its output: the losses of its first steps, `LOSSES` at most."""
+    return np.array(losses, np.float64)

@@ -84,7 +84,7 @@ def test_growth_prints_every_size(capsys):
     assert lines[1].split()[:2] == ["batch", "1"] and "operations x 2.00" in lines[2]
 
 
-@pytest.mark.parametrize("command", ["run", "compare", "growth", "startup"])
+@pytest.mark.parametrize("command", ["run", "compare", "growth", "startup", "training"])
 def test_help_has_an_example(command):
     made = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{command}", "--help"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -1,0 +1,239 @@
+"""Training steps in PyTorch: eager, and with `torch.compile` around forward and loss.
+
+Modules have the names of the Gluon nets' parameters, so that they start from the same values. Images are channels-last,
+as PyTorch's documentation advises for convolutions on CPUs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from typing import Any
+
+from benchmarks.model import Model
+from benchmarks.peers import LOSSES, Loaded, losses_array
+from benchmarks.steps import STEPS, WORDS, Step, batches
+from benchmarks.weights import values
+
+
+def eager(model: Model, threads: int) -> Loaded:
+    return _load(model, threads, compiled=False)
+
+
+def compiled(model: Model, threads: int) -> Loaded:
+    return _load(model, threads, compiled=True)
+
+
+def _load(model: Model, threads: int, compiled: bool) -> Loaded:
+    import torch
+
+    torch.set_num_threads(threads)
+    facts = model.facts
+    step, updates = STEPS[facts["step"]], facts["updates"]
+    net = _net(step)
+    _set_parameters(net, step)
+    data = [(torch.from_numpy(x), torch.from_numpy(y).long()) for x, y in batches(step, facts["batch"])]
+    if step.key == "T6":
+        data = [(x.long(), y) for x, y in data]
+    if data[0][0].ndim == 4:
+        net = net.to(memory_format=torch.channels_last)
+        data = [(x.contiguous(memory_format=torch.channels_last), y) for x, y in data]
+
+    def evaluate(x: Any, y: Any) -> Any:
+        scores = net(x)
+        return torch.nn.functional.cross_entropy(scores.reshape(-1, scores.shape[-1]), y.reshape(-1))
+
+    forward = torch.compile(evaluate) if compiled else evaluate
+    optimizer = _optimizer(step, net)
+    turns, losses = itertools.cycle(data), []
+
+    def call() -> None:
+        x, y = next(turns)
+        optimizer.zero_grad(set_to_none=True)
+        loss = forward(x, y)
+        loss.backward()
+        if step.clip is not None:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), step.clip)
+        if updates:
+            optimizer.step()
+        if len(losses) < LOSSES:
+            losses.append(loss.item())
+
+    return Loaded(call, [], lambda _: losses_array(losses), torch.__version__)
+
+
+def _optimizer(step: Step, net: Any) -> Any:
+    import torch
+
+    s = step.settings
+    if step.optimizer == "adam":
+        return torch.optim.Adam(net.parameters(), s["learning_rate"])
+    return torch.optim.SGD(
+        net.parameters(), s["learning_rate"], momentum=s.get("momentum", 0.0), weight_decay=s.get("wd", 0.0)
+    )
+
+
+def _set_parameters(net: Any, step: Step) -> None:
+    """Gluon calls the factors of a normalization `gamma`, its sums `beta`, and those of an LSTM by their layer."""
+    import torch
+
+    norms = (torch.nn.BatchNorm2d, torch.nn.LayerNorm)
+    for path, module in net.named_modules():
+        tensors = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
+        for name, tensor in tensors.items():
+            if name == "num_batches_tracked":
+                continue
+            if isinstance(module, norms):
+                name = {"weight": "gamma", "bias": "beta"}.get(name, name)
+            elif isinstance(module, torch.nn.LSTM):
+                kind, side, layer = name.split("_")  # weight_ih_l0
+                name = f"{layer}_{side[0]}2h_{kind}" if side == "ih" else f"{layer}_h2h_{kind}"
+            found = values(f"{path}.{name}", tuple(tensor.shape), step.gain)
+            tensor.data.copy_(torch.from_numpy(found))
+
+
+def _net(step: Step) -> Any:
+    from torch import nn
+
+    if step.key == "T1":
+        return _sequence(nn.Linear(784, 128), "relu", nn.Linear(128, 64), "relu", nn.Linear(64, 10))
+    if step.key == "T2":
+        convolutions = (nn.Conv2d(1, 20, 5), "relu", nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), "relu", nn.MaxPool2d(2))
+        return _sequence(*convolutions, "flatten", nn.Linear(800, 500), "relu", nn.Linear(500, 10))
+    return {"T3": _resnet, "T4": _resnet, "T5": _mobilenet, "T6": _language_model, "T7": _encoder}[step.key](step)
+
+
+def _sequence(*layers: Any) -> Any:
+    """Numbers the layers as Gluon does; those given by a name are parts of others there."""
+    from torch import nn
+
+    kinds = {"relu": nn.ReLU, "flatten": nn.Flatten}
+    found: OrderedDict[str, Any] = OrderedDict()
+    count = 0
+    for place, layer in enumerate(layers):
+        if isinstance(layer, str):
+            found[f"{layer}{place}"] = kinds[layer]()
+        else:
+            found[str(count)] = layer
+            count += 1
+    return nn.Sequential(found)
+
+
+def _classifier(features: Any, output: Any) -> Any:
+    from torch import nn
+
+    return nn.Sequential(OrderedDict(features=features, output=output))
+
+
+def _resnet(step: Step) -> Any:
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self, before: int, channels: int, stride: int) -> None:
+            super().__init__()
+            self.body = _sequence(
+                nn.Conv2d(before, channels, 3, stride, 1, bias=False),
+                nn.BatchNorm2d(channels),
+                nn.ReLU(),
+                nn.Conv2d(channels, channels, 3, 1, 1, bias=False),
+                nn.BatchNorm2d(channels),
+            )
+            self.downsample = nn.Identity()
+            if stride != 1 or before != channels:
+                convolution = nn.Conv2d(before, channels, 1, stride, bias=False)
+                self.downsample = _sequence(convolution, nn.BatchNorm2d(channels))
+
+        def forward(self, x: Any) -> Any:
+            return nn.functional.relu(self.body(x) + self.downsample(x))
+
+    if step.key == "T3":
+        layers = [nn.Conv2d(3, 64, 3, 1, 1, bias=False)]
+    else:
+        first = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
+        layers = [first, nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    before = 64
+    for channels in (64, 128, 256, 512):
+        stride = 1 if channels == 64 else 2
+        layers.append(_sequence(Block(before, channels, stride), Block(channels, channels, 1)))
+        before = channels
+    return _classifier(_sequence(*layers, nn.AdaptiveAvgPool2d(1), "flatten"), nn.Linear(512, step.classes))
+
+
+def _mobilenet(step: Step) -> Any:
+    from torch import nn
+
+    def convolution(before: int, channels: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> list[Any]:
+        pad = kernel // 2
+        return [
+            nn.Conv2d(before, channels, kernel, stride, pad, groups=groups, bias=False),
+            nn.BatchNorm2d(channels),
+        ]
+
+    class Bottleneck(nn.Module):
+        def __init__(self, before: int, channels: int, t: int, stride: int) -> None:
+            super().__init__()
+            inner = before * t
+            self.adds = stride == 1 and before == channels
+            self.out = _sequence(
+                *convolution(before, inner),
+                nn.ReLU6(),
+                *convolution(inner, inner, 3, stride, inner),
+                nn.ReLU6(),
+                *convolution(inner, channels),
+            )
+
+        def forward(self, x: Any) -> Any:
+            return x + self.out(x) if self.adds else self.out(x)
+
+    layers = [*convolution(3, 32, 3, 2), nn.ReLU6()]
+    before = 32
+    groups = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    for t, channels, count, first in groups:
+        for k in range(count):
+            layers.append(Bottleneck(before, channels, t, first if k == 0 else 1))
+            before = channels
+    layers += [*convolution(before, 1280), nn.ReLU6(), nn.AdaptiveAvgPool2d(1)]
+    return _classifier(_sequence(*layers), _sequence(nn.Conv2d(1280, step.classes, 1, bias=False), "flatten"))
+
+
+def _language_model(step: Step) -> Any:
+    from torch import nn
+
+    class LanguageModel(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(WORDS, 200)
+            self.lstm = nn.LSTM(200, 200, 2)
+            self.decoder = nn.Linear(200, WORDS)
+
+        def forward(self, words: Any) -> Any:
+            return self.decoder(self.lstm(self.embedding(words))[0])
+
+    return LanguageModel()
+
+
+def _encoder(step: Step) -> Any:
+    from torch import nn
+
+    class Layer(nn.Module):
+        def __init__(self, units: int, heads: int) -> None:
+            super().__init__()
+            self.heads = heads
+            self.qkv = nn.Linear(units, 3 * units)
+            self.proj = nn.Linear(units, units)
+            self.norm1 = nn.LayerNorm(units)
+            self.ffn1 = nn.Linear(units, 4 * units)
+            self.ffn2 = nn.Linear(4 * units, units)
+            self.norm2 = nn.LayerNorm(units)
+
+        def forward(self, x: Any) -> Any:
+            parts = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+            mixed = nn.functional.scaled_dot_product_attention(*parts.unbind())
+            x = self.norm1(x + self.proj(mixed.transpose(1, 2).flatten(2)))
+            return self.norm2(x + self.ffn2(nn.functional.gelu(self.ffn1(x))))
+
+    class Mean(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.mean(1)
+
+    return _sequence(*(Layer(256, 4) for _ in range(4)), Mean(), nn.Linear(256, 10))

@@ -1,0 +1,178 @@
+"""The training steps that are measured, T1 to T7: what is computed, on which data, from which parameters.
+
+MXNet's own process reads this module, too, so nothing here imports an engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+BATCHES = 4
+"""So many batches are taken in turn, so that a loss curve is one of learning."""
+WORDS = 10_000
+"""The size of T6's vocabulary, for both its inputs and its labels."""
+
+
+@dataclass(frozen=True)
+class Step:
+    key: str
+    title: str
+    shape: tuple[int, ...]
+    """Of one sample of the input."""
+    classes: int
+    batch: int
+    small: int
+    """The batch of `--small`."""
+    gflop: float
+    """What a step of `batch` samples computes: every product once, convolutions by their definition, and no gradient
+    of the data."""
+    optimizer: str
+    settings: dict[str, float] = field(default_factory=dict)
+    """Of the optimizer, by MXNet's names."""
+    clip: float | None = None
+    """The greatest norm of all gradients together."""
+    gain: float = 2.0
+    """See `weights.values`."""
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """The shape of a sample's label."""
+        return self.shape if self.key == "T6" else ()
+
+
+_IMAGES = {"learning_rate": 0.01, "momentum": 0.9, "wd": 1e-4}
+
+STEPS = {
+    s.key: s
+    for s in (
+        Step("T1", "MLP 784-128-64-10, SGD", (784,), 10, 64, 64, 0.029, "sgd", {"learning_rate": 0.1}),
+        Step(
+            "T2",
+            "LeNet, momentum",
+            (1, 28, 28),
+            10,
+            64,
+            16,
+            0.84,
+            "sgd",
+            {"learning_rate": 0.01, "momentum": 0.9},
+        ),
+        Step("T3", "ResNet-18 v1, 32x32, momentum, wd", (3, 32, 32), 10, 64, 16, 213, "sgd", _IMAGES),
+        Step("T4", "ResNet-18 v1, 224x224, momentum, wd", (3, 224, 224), 1000, 16, 4, 170, "sgd", _IMAGES),
+        Step("T5", "MobileNetV2 1.0, momentum, wd", (3, 224, 224), 1000, 16, 4, 29, "sgd", _IMAGES),
+        Step(
+            "T6",
+            "LSTM 2x200, 35 words, clipped, SGD",
+            (35,),
+            WORDS,
+            32,
+            8,
+            17.7,
+            "sgd",
+            {"learning_rate": 1.0},
+            clip=0.25,
+            gain=1.0,
+        ),
+        Step(
+            "T7",
+            "4 encoder layers, length 128, Adam",
+            (128, 256),
+            10,
+            8,
+            2,
+            21,
+            "adam",
+            {"learning_rate": 1e-4},
+            gain=1.0,
+        ),
+    )
+}
+
+
+def batches(step: Step, batch: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Inputs and labels. T6's are (words, batch), as `gluon.rnn` takes them by default."""
+    rng = np.random.RandomState(0)
+    found = []
+    for _ in range(BATCHES):
+        if step.key == "T6":
+            x, y = (rng.randint(0, WORDS, (*step.shape, batch)) for _ in range(2))
+        else:
+            x, y = rng.uniform(-1, 1, (batch, *step.shape)), rng.randint(0, step.classes, batch)
+        found.append((x.astype(np.float32), y.astype(np.float32)))
+    return found
+
+
+def gluon_net(mx: Any, step: Step) -> Any:
+    """The net as a Gluon user writes it; `mx` is gluonjit or MXNet."""
+    nn, vision = mx.gluon.nn, mx.gluon.model_zoo.vision
+    if step.key in ("T3", "T4"):
+        channels = [64, 64, 128, 256, 512]
+        small = step.key == "T3"
+        return vision.ResNetV1(vision.BasicBlockV1, [2, 2, 2, 2], channels, classes=step.classes, thumbnail=small)
+    if step.key == "T5":
+        return vision.mobilenet_v2_1_0(classes=step.classes)
+    if step.key == "T6":
+        return _language_model(mx)
+    net = nn.HybridSequential()
+    if step.key == "T1":
+        net.add(nn.Dense(128, activation="relu"), nn.Dense(64, activation="relu"), nn.Dense(10))
+    elif step.key == "T2":
+        for channels in (20, 50):
+            net.add(nn.Conv2D(channels, 5, activation="relu"), nn.MaxPool2D(2, 2))
+        net.add(nn.Dense(500, activation="relu"), nn.Dense(10))
+    else:
+        _encoder(mx, net)
+    return net
+
+
+def _language_model(mx: Any) -> Any:
+    nn, rnn = mx.gluon.nn, mx.gluon.rnn
+
+    class LanguageModel(mx.gluon.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            with self.name_scope():
+                self.embedding = nn.Embedding(WORDS, 200)
+                self.lstm = rnn.LSTM(200, 2, input_size=200)
+                self.decoder = nn.Dense(WORDS, flatten=False, in_units=200)
+
+        def hybrid_forward(self, F: Any, words: Any) -> Any:
+            return self.decoder(self.lstm(self.embedding(words)))
+
+    return LanguageModel()
+
+
+def _encoder(mx: Any, net: Any) -> None:
+    nn = mx.gluon.nn
+
+    class Layer(mx.gluon.HybridBlock):
+        """Self-attention and two dense layers, each added to its input and normalized."""
+
+        def __init__(self, units: int, heads: int) -> None:
+            super().__init__()
+            self._heads, self._scale = heads, (units // heads) ** -0.5
+            with self.name_scope():
+                self.qkv = nn.Dense(3 * units, flatten=False, in_units=units)
+                self.proj = nn.Dense(units, flatten=False, in_units=units)
+                self.norm1 = nn.LayerNorm(in_channels=units)
+                self.ffn1 = nn.Dense(4 * units, flatten=False, in_units=units)
+                self.gelu = nn.GELU()
+                self.ffn2 = nn.Dense(units, flatten=False, in_units=4 * units)
+                self.norm2 = nn.LayerNorm(in_channels=units)
+
+        def hybrid_forward(self, F: Any, x: Any) -> Any:
+            def heads(t: Any) -> Any:  # (batch * heads, length, units of one head)
+                return t.reshape((0, 0, self._heads, -1)).transpose((0, 2, 1, 3)).reshape((-3, 0, 0))
+
+            query, key, value = (heads(t) for t in F.split(self.qkv(x), 3, axis=2))
+            weights = F.softmax(F.batch_dot(query, key, transpose_b=True) * self._scale)
+            mixed = F.batch_dot(weights, value).reshape((-4, -1, self._heads, 0, 0)).transpose((0, 2, 1, 3))
+            x = self.norm1(x + self.proj(mixed.reshape((0, 0, -3))))
+            return self.norm2(x + self.ffn2(self.gelu(self.ffn1(x))))
+
+    for _ in range(4):
+        net.add(Layer(256, 4))
+    net.add(nn.HybridLambda(lambda F, x: F.mean(x, axis=1)), nn.Dense(10))
