@@ -314,14 +314,16 @@ def _ordered(variables: Sequence[Var], traced: Tracer) -> tuple[list[Var], set[V
 def _across(
     order: Sequence[Var], rows: Sequence[Var], choice: Choice, traced: Tracer, work: float, width: int
 ) -> Var | None:
-    """Another variable along which memory is contiguous that the vector would have to gather."""
+    """Another variable along which memory is contiguous that the vector has to gather: a square is read by rows and
+    turned or, where the lanes lie irregularly, gathered from lines that stay in the cache from row to row."""
     u = choice.var
-    if u is None or u is not order[-1] or choice.unroll > 1 or work > _SQUARE_WORK:
+    if u is None or u is not order[-1] or work > _SQUARE_WORK:
         return None
     best: dict[Var, int] = {}
     for a in traced.references:
-        step = a.expr.coefficient(u)
-        if a.kind != "load" or a.loops or a.guarded or not step or abs(step) * (width - 1) < PIECES * width:
+        if a.kind != "load" or a.loops or a.guarded:
+            continue
+        if _lane_cost(a.expr, a.kind, u, width, choice.unroll) < width * _GATHER:
             continue
         for w in order[:-1]:
             if (w in rows) == (u in rows) and extent(w) >= width and a.expr.coefficient(w) == 1:

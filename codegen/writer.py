@@ -7,7 +7,7 @@ blocked, so that a square of elements is read by rows and turned in registers (`
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -162,13 +162,15 @@ class NestWriter:
         unroll = max(1, min(unroll, n // width))
         lane = affine(s.lane_number(width)) if n >= width else Affine(0)
         blocks = n // (width * unroll)
+        # A square takes all registers.
+        alternate = s.alternate if plan.across is None else _in_sequence
         if blocks == 1 and not divided:
-            s.alternate(functools.partial(inside, lane + j * width) for j in range(unroll))
+            alternate(functools.partial(inside, lane + j * width) for j in range(unroll))
         elif blocks:
             begin, end = self._share(blocks) if divided else (0, blocks)
             with f.for_(begin, end) as loop:
                 i = self._bound(var.name, blocks, loop.index) * (width * unroll) + lane
-                s.alternate(functools.partial(inside, i + j * width) for j in range(unroll))
+                alternate(functools.partial(inside, i + j * width) for j in range(unroll))
         done = blocks * unroll
         singles, partial = n // width - done, n % width
 
@@ -225,6 +227,11 @@ class NestWriter:
             self.s.store(buffer, index, value)
         for buffer, distance in self.fetched:
             self.s.fetch(buffer, buffer.flat(index) + distance)
+
+
+def _in_sequence(pieces: Iterable[Callable[[], object]]) -> None:
+    for write in pieces:
+        write()
 
 
 def _is_short(plan: Plan, width: int) -> bool:

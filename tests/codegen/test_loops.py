@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen import llvm
+from gluonjit.codegen.access import Buffer
+from gluonjit.codegen.footprint import trace
+from gluonjit.codegen.index import variable
 from gluonjit.codegen.loops import lower_loops, supported
+from gluonjit.codegen.nest import extent, plan_nest
 from gluonjit.codegen.target import named
 from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph, evaluate
@@ -246,6 +250,19 @@ def test_transposes_are_read_in_squares(shape, target):
     check(lambda b, x, y: b.mul(b.transpose(x, perm=(1, 0)), y), f32(*shape), f32(*shape[::-1]), target=target)
     check(lambda b, x: b.transpose(x, perm=(2, 0, 1)), f32(3, *shape), target=target, nthreads=2)
     check(lambda b, x: b.transpose(x, perm=(0, 2, 1)), f32(40, *shape), target=target, nthreads=3)
+
+
+@pytest.mark.parametrize("taps", [(2, 2), (3, 3), (5, 5)])
+def test_transposes_of_weights_are_blocked(taps):
+    """From taps, inputs, outputs to MXNet's order: short rows, merged, are written in blocks of as many rows as a
+    vector of the operand holds."""
+    graph = check(lambda b, x: b.transpose(x, perm=(3, 2, 0, 1)), f32(*taps, 34, 50), nthreads=2)
+    (y,) = graph.outputs
+    index = tuple(variable("i", n) for n in y.shape)
+    traced = trace(graph, [(y, index)])
+    traced.store(Buffer("", y.dtype, y.shape, None).flat(index))
+    plan = plan_nest(graph, [v for i in index for v in i.leaves], index, traced, 16)
+    assert plan.across is not None and extent(plan.across) == 50
 
 
 @pytest.mark.parametrize("target", runnable_targets())
