@@ -60,14 +60,16 @@ def while_loop(
 
 def _padded(column: Sequence[NDArray], most: int, used: int | None = None) -> NDArray:
     """The first `used` arrays (None: all) as rows, followed by zeros up to `most` rows."""
-    first = column[0]
-    out = zeros((most, *first.shape), dtype=first.dtype, ctx=first.context)
-    for k, x in enumerate(column[:used]):
-        if x.shape != first.shape:
-            shapes = "\n".join(f"  Step {n}, shape is {y.shape}" for n, y in enumerate(column))
-            raise ValueError(f"Shapes of step_outputs are inconsistent, which are:\n{shapes}")
-        out[k] = x
-    return as_np(out) if first._numpy else out
+    first, rows = column[0], column[:used]
+    if any(x.shape != first.shape for x in rows):
+        shapes = "\n".join(f"  Step {n}, shape is {y.shape}" for n, y in enumerate(column))
+        raise ValueError(f"Shapes of step_outputs are inconsistent, which are:\n{shapes}")
+    rest = zeros((most - len(rows), *first.shape), dtype=first.dtype, ctx=first.context)
+    rest = as_np(rest) if first._numpy else rest
+    if not rows:
+        return rest
+    stacked = NDArray._functions.stack(*rows)
+    return NDArray._functions.concat(stacked, rest, dim=0) if len(rest) else stacked
 
 
 def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], name: str) -> Any:

@@ -19,7 +19,7 @@ from support.compare import assert_close
 from support.gradients import assert_halves_agree, assert_is_gradient, joint, random_like
 from support.smooth_programs import NAMES, REGIONS, smooth_program
 
-PROGRAMS = int(os.environ.get("PROGRAMS", "160"))
+PROGRAMS = int(os.environ.get("PROGRAMS", "80"))
 BATCH = 40
 TOGETHER = 10
 """Programs in a graph: what a compilation costs besides its kernels is paid once for all of them."""

@@ -1,0 +1,93 @@
+"""Layers in loops and branches, and outputs that are inputs: hybridized blocks have the gradients of plain ones."""
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit import autograd, nd
+from gluonjit.gluon import HybridBlock, nn, rnn
+
+ONES = (2, 4)
+X = np.random.RandomState(0).uniform(0.3, 1.2, (3, *ONES)).astype("f4")
+
+
+def foreach(body):
+    return lambda block, F, x: F.contrib.foreach(lambda d, s: body(block, F, d, s[0]), x, [F.ones(ONES)])[0]
+
+
+def count_to_3(block, F, x):
+    def step(i, v):
+        return F.Dropout(v, 0.5), (i + 1, v * 1.5)
+
+    return F.contrib.while_loop(lambda i, v: i < 3, step, (F.zeros((1,)), x), max_iterations=5)[0]
+
+
+def inner(F, d, s):
+    rows, _ = F.contrib.foreach(lambda e, q: (e * q[0] * F.sum(s), [q[0] + e]), d, [F.ones((4,))])
+    return rows, [d * s]
+
+
+def norm():
+    return nn.BatchNorm(in_channels=4)
+
+
+CASES = {
+    "dropout in foreach": (foreach(lambda b, F, d, s: (F.Dropout(d, 0.5) * s, [F.Dropout(s, 0.3) + d])), []),
+    "dropout in while_loop": (count_to_3, []),
+    "dropout in cond": (lambda b, F, x: F.contrib.cond(F.sum(x) > 0, lambda: F.Dropout(x, 0.5) * x, lambda: x), []),
+    "foreach in foreach": (foreach(lambda b, F, d, s: inner(F, d, s)), []),
+    "a shared layer": (lambda b, F, x: b.c0(b.c0(F.reshape(x, shape=(6, 4)))), [norm]),
+    "statistics in foreach": (
+        foreach(lambda b, F, d, s: (b.c1(b.c0(d)), [b.c0(d) * s])),
+        [norm, lambda: nn.Dense(3, in_units=4)],
+    ),
+    "statistics in cond": (lambda b, F, x: F.contrib.cond(F.sum(x) > 0, lambda: b.c0(x[0]), lambda: x[0]), [norm]),
+    "through integers": (lambda b, F, x: (x * 3).astype("int32").astype("float32") * x, []),
+    "outputs that are inputs": (lambda b, F, x: [x, x * 2, x], []),
+    "outputs that are views": (lambda b, F, x: [x.reshape((6, 4)), x[1], x], []),
+    "an lstm with dropout": (
+        lambda b, F, x: b.c0(x),
+        [lambda: rnn.LSTM(3, num_layers=2, dropout=0.5, input_size=4)],
+    ),
+}
+
+
+class Layers(HybridBlock):
+    def __init__(self, function, children, **kwargs):
+        super().__init__(**kwargs)
+        self.function = function
+        for k, make in enumerate(children):
+            setattr(self, f"c{k}", make())
+
+    def hybrid_forward(self, F, x):
+        return self.function(self, F, x)
+
+
+def outcome(name, hybrid):
+    """The losses of two steps, all gradients, and the parameters afterwards."""
+    mx.random.seed(7)
+    net = Layers(*CASES[name], prefix="layers_")
+    net.initialize(mx.init.One())
+    if hybrid:
+        net.hybridize()
+    x = nd.array(X)
+    x.attach_grad()
+    found = []
+    parameters = net.collect_params().values()
+    for _ in range(2):
+        with autograd.record():
+            out = net(x)
+            loss = sum((y * y).sum() for y in (out if isinstance(out, (list, tuple)) else [out]))
+        loss.backward()
+        found += [loss, x.grad, *(p.grad() for p in parameters if p.grad_req != "null")]
+        found = [nd.array(v) for v in found]
+    return [v.asnumpy() for v in (*found, *(p.data() for p in parameters))]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_hybridized_is_plain(name):
+    plain, compiled = outcome(name, False), outcome(name, True)
+    assert any(v.any() for v in plain[1:])
+    for a, b in zip(compiled, plain, strict=True):
+        assert np.isfinite(b).all()
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * (1 + np.abs(b).max()))
