@@ -20,6 +20,7 @@ from gluonjit.execution.backends import get_backend
 from gluonjit.execution.computation import Computation, compiled
 from gluonjit.execution.recorded_calls import recorded_call
 from gluonjit.execution.session import Inputs, Monitor, Session
+from gluonjit.execution.tape import refuse_write
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import TensorType, type_of
 from gluonjit.language import forms
@@ -134,7 +135,10 @@ class CachedCall:
                 written=known.writes,
                 streams=known.streams(training),
             )
-            computation = Computation(session.graph, compiled(self.backend, self.options))
+            graph = session.graph
+            # What the program writes to an array has a gradient, too.
+            graph = replace(graph, outputs=(*graph.outputs, *(graph.updates[k][1] for k in known.assigned)))
+            computation = Computation(graph, compiled(self.backend, self.options))
             found = Compiled(known, session, known.input_types(types), device, computation)
             if not known.attributes.stale:
                 self._compiled[key, device] = found
@@ -202,8 +206,11 @@ class CachedCall:
         if modes.recording:
             if known.refused_gradient is not None and any(map(tracked, inputs.arrays)):
                 raise known.refused_gradient
+            targets = [inputs.arrays[known.writes[k]] for k in known.assigned]
+            for x in targets:
+                refuse_write(x)
             computation, kinds = compiled.computation, known.out_kinds
-            found = recorded_call(known.name, session, computation, inputs, monitor, kinds, compiled.device)
+            found = recorded_call(known.name, session, computation, inputs, monitor, kinds, compiled.device, targets)
             if found is not None:
                 return forms.rebuild(known.out_form, found)
 

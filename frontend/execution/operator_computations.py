@@ -33,6 +33,16 @@ def of_operator(op: Operator, attrs: Mapping[str, Any], operands: Sequence[np.nd
     return found
 
 
+def of_values(op: Operator, attrs: Mapping[str, Any], operands: Sequence[np.ndarray]) -> Computation:
+    """The computation of an operator by its first operand, where the shape of the result depends on the others' values.
+
+    They are constants of its graph.
+    """
+    data, *others = operands
+    b = Builder(op.name)
+    return Computation(b.build([op.expand(b, b.input("data", type_of(data)), *others, **attrs)]))
+
+
 def _made(op: Operator, attrs: Mapping[str, Any], types: Sequence[TensorType], training: bool) -> Computation:
     b = Builder(op.name, "traced", training)
     operands = [b.input(name, type) for name, type in zip(op.input_names(attrs), types, strict=True)]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from gluonjit.context import Context
 from gluonjit.execution.computation import Computation
 from gluonjit.execution.session import Inputs, Monitor, Session
-from gluonjit.execution.tape import Saved, note_block
+from gluonjit.execution.tape import Saved, note_block, note_constant
 from gluonjit.language.kinds import as_np
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.variable import tracked
@@ -22,24 +24,37 @@ def recorded_call(
     monitor: Monitor | None,
     kinds: Sequence[bool],
     device: Context | None,
+    targets: Sequence[NDArray] = (),
 ) -> list[NDArray] | None:
-    """The results of the session's graph, noted on the tape; None if no gradient flows through the call.
+    """The results of the session's graph, noted on the tape; None if no gradient flows to any input.
 
     `kinds` says which results are arrays of `mx.np`, `device` where they are (None: cpu(0)).
+    `targets` are arrays that the call writes to; the computation gives their new values behind the results.
     """
-    wrt = tuple([k for k, x in enumerate(inputs.arrays) if x._grad_state is not None and tracked(x)])
+    reached = [k for k, x in enumerate(inputs.arrays) if x._grad_state is not None and tracked(x)]
+    if not reached:
+        return None
+    wrt = tuple(k for k in reached if inputs.arrays[k]._array.dtype != np.bool_)
+
+    def wrapped(outputs: Sequence[np.ndarray]) -> list[NDArray]:
+        results = []
+        for x, kind in zip(outputs, kinds, strict=True):
+            result = NDArray._wrap(x)
+            if device is not None:
+                result._storage = Storage(device)
+            results.append(as_np(result) if kind else result)
+        return results
+
     heads = computation.differentiable(wrt) if wrt else ()
     if not heads:
-        return None
+        results = wrapped(session.run(inputs, monitor))
+        note_constant(name, [inputs.arrays[k] for k in reached], results)
+        return results
     forward = computation.forward(wrt, heads)
     # Before the call, which may write to its inputs.
     saved = [Saved.of(x) for x in (*inputs.arrays, *inputs.elements[len(inputs.arrays) :])]
     outputs, kept = session.run_forward(forward, inputs, monitor)
-    results = []
-    for x, kind in zip(outputs[: forward.count], kinds, strict=True):
-        result = NDArray._wrap(x)
-        if device is not None:
-            result._storage = Storage(device)
-        results.append(as_np(result) if kind else result)
-    note_block(name, computation, forward, wrt, heads, inputs.arrays, saved, results, outputs, kept)
+    results = wrapped(outputs[: forward.count - len(targets)])
+    made = [*results, *targets]
+    note_block(name, computation, forward, wrt, heads, inputs.arrays, saved, made, outputs, kept)
     return results

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
+
 from gluonjit.execution.computation import Computation
 from gluonjit.execution.tape import record, refuse_write
 from gluonjit.ir.types import type_of
@@ -69,6 +71,8 @@ def _record_method(method: Callable[..., Any], x: NDArray, args: tuple[Any, ...]
     """The result of `method(x, *args, **kwargs)`, noted on the tape if recording is on."""
     result = method(x, *args, **kwargs)
     name = method.__name__
+    if name == "__getitem__":
+        args = (_positions(args[0]), *args[1:])
     if not modes.recording or name == "detach" or not isinstance(result, NDArray) or result is x or not tracked(x):
         return result
     inputs, rebuild = _arrays_in((x, *args), kwargs)
@@ -87,33 +91,52 @@ def _record_method(method: Callable[..., Any], x: NDArray, args: tuple[Any, ...]
 def _arrays_in(args: Any, kwargs: dict[str, Any]) -> tuple[list[NDArray], Callable[[Sequence[Any]], Any]]:
     """The arrays in nested arguments, and a function that puts others in their place."""
     arrays: list[NDArray] = []
+    shape = _taken(args, arrays), _taken(kwargs, arrays)
+    return arrays, lambda given: _put(shape, given)
 
-    def taken(value: Any) -> Any:
-        if isinstance(value, NDArray):
-            arrays.append(value)
-            return _Place(len(arrays) - 1)
-        if isinstance(value, (tuple, list)):
-            return type(value)([taken(v) for v in value])
-        if isinstance(value, dict):
-            return {k: taken(v) for k, v in value.items()}
-        return value
 
-    shape = taken(args), taken(kwargs)
+# Functions of the module: a closure that calls itself is a reference cycle, which would keep the arrays.
 
-    def put(value: Any, given: Sequence[Any]) -> Any:
-        if isinstance(value, _Place):
-            return given[value.number]
-        if isinstance(value, (tuple, list)):
-            return type(value)([put(v, given) for v in value])
-        if isinstance(value, dict):
-            return {k: put(v, given) for k, v in value.items()}
-        return value
 
-    return arrays, lambda given: put(shape, given)
+def _taken(value: Any, arrays: list[NDArray]) -> Any:
+    """Nested arguments with places in place of arrays, which are appended to `arrays`."""
+    if isinstance(value, NDArray):
+        arrays.append(value)
+        return _Place(len(arrays) - 1)
+    if isinstance(value, (tuple, list)):
+        return type(value)([_taken(v, arrays) for v in value])
+    if isinstance(value, dict):
+        return {k: _taken(v, arrays) for k, v in value.items()}
+    return value
+
+
+def _put(value: Any, given: Sequence[Any]) -> Any:
+    """The reverse of `_taken`."""
+    if isinstance(value, _Place):
+        return given[value.number]
+    if isinstance(value, (tuple, list)):
+        return type(value)([_put(v, given) for v in value])
+    if isinstance(value, dict):
+        return {k: _put(v, given) for k, v in value.items()}
+    return value
 
 
 def _copied(x: Any) -> Any:
     return x.copy()
+
+
+def _positions(key: Any) -> Any:
+    """An index key with positions in place of masks, as a trace does not know how many elements a mask has."""
+    parts: list[Any] = []
+    masks = False
+    for part in key if isinstance(key, tuple) else (key,):
+        mask = part._array if isinstance(part, NDArray) else part
+        if isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.ndim:
+            parts.extend(np.nonzero(mask))
+            masks = True
+        else:
+            parts.append(part)
+    return tuple(parts) if masks else key
 
 
 def _is_plain(value: Any) -> bool:
@@ -136,7 +159,7 @@ def _record_assignment(assign: Callable[..., None], x: NDArray, key: Any, value:
     if not isinstance(value, NDArray) or value._grad_state is None or not tracked(value):
         return
     old = NDArray._wrap(before)
-    inputs, rebuild = _arrays_in((old, key, value), {})
+    inputs, rebuild = _arrays_in((old, _positions(key), value), {})
 
     def function(*given: Any) -> Any:
         (target, at, new), _ = rebuild(given)

@@ -20,7 +20,7 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.execution.computation import Backward, Computation, Forward
-from gluonjit.execution.operator_computations import of_operator
+from gluonjit.execution.operator_computations import of_operator, of_values
 from gluonjit.ir.graph import Loc
 from gluonjit.language import late
 from gluonjit.language.kinds import as_np
@@ -46,14 +46,16 @@ class Node:
 
     * `sources`: where each input that gradients flow to comes from.
     * `heads`: the numbers of the results that depend on these inputs.
+    * `masks`: where inputs of type bool come from, by which the gradient is 0.
     """
 
-    __slots__ = ("device", "heads", "loc", "name", "number", "released", "results", "sources")
+    __slots__ = ("device", "heads", "loc", "masks", "name", "number", "released", "results", "sources")
 
     def __init__(self, name: str, sources: Sequence[Any], heads: Sequence[int], results: Sequence[NDArray]) -> None:
         self.number = next(_numbers)
         self.name = name
         self.sources = tuple(sources)
+        self.masks: Sequence[Any] = ()
         self.heads = tuple(heads)
         self.results = [(x.shape, x._array.dtype, x._numpy) for x in results]
         self.device = results[0]._device if results else None
@@ -67,7 +69,7 @@ class Node:
     def release(self) -> None:
         """Frees what was kept for `pull`, which cannot be called any more."""
         self.released = True
-        self.sources = ()
+        self.sources = self.masks = ()
 
     def check(self, saved: Iterable[tuple[str, Saved]]) -> None:
         """MXNetError if a value that the gradient reads, given with its name, has been written to since."""
@@ -168,6 +170,24 @@ class GraphNode(Node):
         return results
 
 
+class _ConstantNode(Node):
+    """A computation whose results do not change with its inputs, almost everywhere: as `sign`. Its gradient is 0."""
+
+    __slots__ = ("types",)
+
+    def __init__(self, name: str, inputs: Sequence[NDArray], results: Sequence[NDArray]) -> None:
+        super().__init__(name, [x._grad_state for x in inputs], range(len(results)), results)
+        self.types = [(x.shape, x._array.dtype) for x in inputs]
+
+    def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
+        return [NDArray._wrap(np.zeros(shape, dtype)) for shape, dtype in self.types]
+
+
+def note_constant(name: str, inputs: Sequence[NDArray], results: Sequence[NDArray]) -> None:
+    """Notes that `results` depend on `inputs`, to which gradients flow, but have the gradient 0."""
+    _ConstantNode(name, inputs, results).mark(results)
+
+
 def _array(elements: np.ndarray, numpy: bool, device: Any) -> NDArray:
     x = NDArray._wrap(elements)
     if device is not None:
@@ -186,13 +206,15 @@ def record(
 ) -> None:
     """Notes that `computation` made `results` from `inputs`, and from a random key if there is one.
 
-    Does nothing if no gradient flows to any input, or none through the computation.
+    Does nothing if no gradient flows to any input.
     """
-    wrt = tuple([k for k, x in enumerate(inputs) if x._grad_state is not None and tracked(x)])
-    if not wrt:
+    reached = [k for k, x in enumerate(inputs) if x._grad_state is not None and tracked(x)]
+    if not reached:
         return
-    heads = computation.differentiable(wrt)
+    wrt = tuple([k for k in reached if inputs[k]._array.dtype != np.bool_])
+    heads = computation.differentiable(wrt) if wrt else ()
     if not heads:
+        note_constant(name, [inputs[k] for k in reached], results)
         return
     backward = computation.backward(wrt, heads)
     values = [*inputs, key]
@@ -202,6 +224,7 @@ def record(
     ]
     written = [inputs[k] for k in backward.writes]
     node = GraphNode(name, [inputs[k]._grad_state for k in wrt], heads, results, backward, saved, written)
+    node.masks = [inputs[k]._grad_state for k in reached if k not in wrt]
     node.mark(results)
 
 
@@ -243,8 +266,9 @@ def note_block(
     backward = forward.backward
     written = [inputs[k] for k in backward.writes]
     sources = [inputs[k]._grad_state for k in wrt]
+    masks = [x._grad_state for k, x in enumerate(inputs) if x._array.dtype == np.bool_ and tracked(x)]
     node = GraphNode(name, sources, heads, results, backward, saved(backward), written, again)
-    node.kept = kept
+    node.kept, node.masks = kept, masks
     node.mark(results)
 
 
@@ -324,6 +348,8 @@ def backward(
             for source, g in zip(node.sources, gradients, strict=True):
                 if g is not None:
                     send(source, g)
+            for source in node.masks:
+                send(source, NDArray._wrap(np.zeros((), np.bool_)))
     if not retain_graph:
         for node in visited:
             node.release()
@@ -368,6 +394,9 @@ def write(variable: Variable, g: NDArray) -> None:
 def _record_operator(op: Any, attrs: dict[str, Any], inputs: Sequence[NDArray], results: Any, key: Any) -> None:
     """Notes that an operator made `results` in the current mode."""
     outputs = list(results) if isinstance(results, (list, tuple)) else [results]
+    if op.imperative_only:
+        record(of_values(op, attrs, [x._array for x in inputs]), inputs[:1], outputs, op.name)
+        return
     record(of_operator(op, attrs, [x._array for x in inputs], modes.training), inputs, outputs, op.name, key)
 
 

@@ -41,6 +41,8 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
     if running.trace is not None and hasattr(source_array, "asnumpy"):
         return source_array.copy() if dtype is None else source_array.astype(dtype)
     if isinstance(source_array, NDArray):
+        if source_array._grad_state is not None:  # the copy may be recorded
+            return source_array.astype(source_array.dtype if dtype is None else dtype).as_in_context(_context(ctx))
         source = source_array._array
         target = source.dtype if dtype is None else element_type(dtype)
     else:

@@ -11,6 +11,7 @@ import ctypes
 import math
 import warnings
 import weakref
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -428,6 +429,10 @@ class NDArray(Array):
     def T(self) -> NDArray:
         return self if self.ndim < 2 else NDArray._functions.transpose(self)
 
+    def _reshaped(self, shape: Iterable[int]) -> NDArray:
+        """A view of another shape. `reshape` records it, but means something else by 0."""
+        return self.reshape(tuple(shape)) if self.size else self._view(self._array.reshape(tuple(shape)))
+
     def flatten(self, inplace: bool = False) -> NDArray:
         """The array of shape (n, …) as a matrix (n, product of the other dimensions); a copy unless `inplace`."""
         return self.reshape((0, -1)) if inplace else NDArray._functions.flatten(self)
@@ -440,7 +445,7 @@ class NDArray(Array):
             raise AssertionError(f"axis {axis} is out of range for {self.ndim}d array")
         shape = list(self.shape)
         shape.insert(axis + self.ndim + 1 if axis < 0 else axis, 1)
-        return self._view(self._array.reshape(shape))
+        return self._reshaped(shape)
 
     def squeeze(self, axis: Any = None, inplace: bool = False) -> NDArray:
         """The array without its axes of length 1 (all, or those given); a copy unless `inplace`."""
@@ -456,7 +461,7 @@ class NDArray(Array):
                 raise AssertionError(f"Squeeze target axis {k} must be size 1, got {self.shape[k]}.")
         drop = {k % self.ndim for k in axes} if axes else {k for k, n in enumerate(self.shape) if n == 1}
         shape = tuple(n for k, n in enumerate(self.shape) if k not in drop)
-        return self._view(self._array.reshape(shape or (1,)))
+        return self._reshaped(shape or (1,))
 
     def broadcast_to(self, shape: Any) -> NDArray:
         own = (1,) * (len(shape) - self.ndim) + self.shape

@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.base import integer_types
+from gluonjit.base import MXNetError, integer_types
 from gluonjit.language.array import Array
+from gluonjit.language.modes import modes
 from gluonjit.language.running import running
+from gluonjit.language.source import quote, user_loc
+from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.variable import tracked
 from gluonjit.numpy.dispatch import apply, is_number, unsupported
 from gluonjit.numpy.multiarray import _wrapped, array
 from gluonjit.trace.traced_symbol import TracedSymbol
@@ -53,7 +57,10 @@ def unique(
     found: Any = np.unique(  # type: ignore[call-overload]
         _values(ar, "unique()"), return_index, return_inverse, return_counts, axis
     )
-    return tuple(map(_wrapped, found)) if isinstance(found, tuple) else _wrapped(found)
+    results = tuple(map(_wrapped, found)) if isinstance(found, tuple) else _wrapped(found)
+    if modes.recording:
+        check_gradient("unique", (ar,), results)
+    return results
 
 
 FALLBACK = (
@@ -81,10 +88,30 @@ def _by_numpy(name: str) -> Callable[..., Any]:
         return _wrapped(y) if isinstance(y, np.ndarray) else y
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        return outwards(plain(*map(inwards, args), **{key: inwards(value) for key, value in kwargs.items()}))
+        found = outwards(plain(*map(inwards, args), **{key: inwards(value) for key, value in kwargs.items()}))
+        if modes.recording:
+            check_gradient(name, (*args, *kwargs.values()), found)
+        return found
 
     function.__name__, function.__doc__ = name, f"`numpy.{name}`, on values: not in compiled code"
     return function
+
+
+def check_gradient(name: str, given: Any, found: Any) -> None:
+    """MXNetError if gradients flow to an array among `given` and the results are numbers that would have none."""
+    results = found if isinstance(found, (list, tuple)) else (found,)
+    if not any(isinstance(y, np.floating) or isinstance(y, NDArray) and y._array.dtype.kind == "f" for y in results):
+        return
+    pending = list(given)
+    while pending:
+        x = pending.pop()
+        if isinstance(x, (list, tuple)):
+            pending += x
+        elif isinstance(x, NDArray) and x._grad_state is not None and tracked(x):
+            raise MXNetError(
+                f"np.{name} is computed by NumPy, so it has no gradient: call it outside of autograd.record(), or on "
+                f"x.detach(){quote(user_loc())}"
+            )
 
 
 def _values(x: Any, what: str) -> np.ndarray:

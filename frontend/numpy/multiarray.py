@@ -123,10 +123,9 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
         """The array of `mx.nd` on the same memory."""
         return as_nd(self._view(self._array))
 
+    @recorded
     def reshape_view(self, *shape: Any, **kwargs: Any) -> Any:
         """A view of another shape, which shares memory."""
-        if running.trace is not None:
-            return running.trace.capture(self).reshape(*shape, **kwargs)
         single = len(shape) == 1 and isinstance(shape[0], (tuple, list))
         return self._view(self._array.reshape(shape[0] if single else shape))
 
@@ -169,6 +168,9 @@ def array(object: Any, dtype: Any = None, ctx: Context | None = None) -> Any:
     if running.trace is not None and hasattr(object, "asnumpy"):
         return as_np(object.copy() if dtype is None else object.astype(dtype))
     if isinstance(object, NDArray):
+        if object._grad_state is not None:  # the copy may be recorded
+            copied = as_np(object.astype(object.dtype if dtype is None else dtype))
+            return copied.as_in_context(current_context() if ctx is None else ctx)
         source = object._array
     elif isinstance(object, (np.ndarray, np.generic)):
         source = np.asarray(object)

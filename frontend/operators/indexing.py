@@ -97,7 +97,7 @@ def boolean_mask(b: Any, data: Any, index: Any, *, axis: int) -> Any:
     require_shape(index, data.shape[axis : axis + 1], "index")
     if not isinstance(index, np.ndarray):
         raise OperatorError(f"boolean_mask cannot be compiled: {boolean_mask.imperative_only}")
-    return b.gather(data, np.flatnonzero(index), axis=axis)
+    return b.gather(data, b.constant(np.flatnonzero(index), I64), axis=axis)
 
 
 def along_axis(b: Any, x: Any, index: Any, axis: int) -> Any:

@@ -42,7 +42,8 @@ class Trace:
     * Graph inputs in order: the arguments' arrays; `params` (`Held`); `captured` (NDArrays, by reference);
       and, if operators draw random numbers, the key.
     * `writes`: positions among these inputs of the arrays that the program writes to, in the order of the graph's
-      `updates`. If there are any, `alias_pattern` of a call's arrays must equal `aliases`.
+      `updates`. If there are any, `alias_pattern` of a call's arrays must equal `aliases`. `assigned` numbers those
+      writes among them that the program makes itself, rather than an operator.
     * `in_kinds` and `out_kinds` say which of the arguments' arrays and of the results are `mx.np.ndarray`s.
     * `form` is the nesting of the arguments (see `flatten`), `input_names` the names of their arrays; `out_form` is
       the nesting of the result, which `rebuild` makes from output arrays.
@@ -96,6 +97,7 @@ class Trace:
         self.params: list[Held] = [param for _, param in self._params]
         self.captured: list[NDArray] = [x for _, x in self._captured]
         self.writes = [self._inputs.index(e) for e, _ in self._updates]
+        self.assigned = [k for k, (_, new) in enumerate(self._updates) if not _kept_by_operator(new)]
         self.aliases: tuple[int, ...] = ()
         self.out_views = {k: (self._inputs.index(entry), offset) for k, (entry, offset) in views.items()}
         self.attributes = recorder.attributes
@@ -174,6 +176,12 @@ class Trace:
             modes=self._modes,
             random_nodes=self._program,
         )
+
+
+def _kept_by_operator(entry: Entry) -> bool:
+    """Whether this is the new value of a state that an operator writes to, such as an auxiliary state of `Custom`."""
+    node, k = entry
+    return bool(node.op and node.op.updates and k in node.op.updates(node.parsed).values())
 
 
 def _declared(param: Held) -> TensorType:

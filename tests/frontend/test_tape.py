@@ -1,10 +1,15 @@
 """What is recorded, what is kept for the gradient, and what happens to it."""
 
+import gc
+import os
+import threading
+import weakref
+
 import numpy as np
 import pytest
 
 import gluonjit as mx
-from gluonjit import autograd, nd
+from gluonjit import autograd, gluon, nd
 from gluonjit.gluon import nn
 
 
@@ -69,3 +74,244 @@ def test_hooks_see_recorded_calls():
     with autograd.record():
         net(nd.ones((1, 3)))
     assert len(seen) == 1 and seen[0].endswith(b"fwd_output")
+
+
+# What is recorded
+
+M = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+
+
+def variable(value=M, kind=nd):
+    x = kind.array(value)
+    x.attach_grad()
+    return x
+
+
+def gradient(function, kind=nd):
+    """The gradient of the sum of `function(x)` by x."""
+    x = variable(kind=kind)
+    with autograd.record():
+        y = function(x)
+    y.backward()
+    return x.grad.asnumpy().tolist()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: nd.array(x * 2),
+        lambda x: nd.array(x * 2, ctx=mx.cpu(1)),
+        lambda x: nd.array(x, dtype="float64") * 2,
+        lambda x: mx.np.array(x * 2),
+        lambda x: (x * 2).copyto(nd.zeros((2, 3))),
+        lambda x: x.copyto(mx.cpu(1)) * 2,
+        lambda x: (x * 2).as_in_context(mx.cpu(1)),
+        lambda x: x.expand_dims(0, inplace=True) * 2,
+        lambda x: x.expand_dims(0).squeeze(0, inplace=True) * 2,
+        lambda x: x.flatten(inplace=True) * 2,
+        lambda x: x.astype("float32", copy=False) * 2,
+        lambda x: x.as_np_ndarray().reshape_view(3, 2) * 2,
+        lambda x: nd.concatenate([x * 2]),
+        lambda x: sum(row * 2 for row in x),
+        lambda x: gluon.utils.split_and_load(x, [mx.cpu(0), mx.cpu(1)])[0] * 2 + x[1] * 2,
+    ],
+)
+def test_copies_and_views_are_recorded(function):
+    assert gradient(function) == [[2, 2, 2], [2, 2, 2]]
+
+
+def test_masks_select_what_gets_a_gradient():
+    expected = [[0, 0, 2], [2, 2, 2]]
+    assert gradient(lambda x: x[x > 2] * 2, mx.np) == expected
+    assert gradient(lambda x: mx.np.where(x > 2, x * 2, x * 0), mx.np) == expected
+    assert gradient(lambda x: nd.contrib.boolean_mask(x, nd.array([0, 1])) * 2) == [[0, 0, 0], [2, 2, 2]]
+
+    def assigned(x):
+        y = mx.np.zeros((2, 3))
+        y[mx.np.array(M) > 2] = x[x > 2] * 2
+        return y
+
+    assert gradient(assigned, mx.np) == expected
+
+
+@pytest.mark.parametrize(
+    "function",
+    [nd.sign, lambda x: x > 2, lambda x: (x > 2).sum(), lambda x: x.argmax(axis=1), lambda x: x[0].one_hot(7)],
+)
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_what_is_constant_almost_everywhere_has_the_gradient_0(function, hybridize):
+    class Net(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return function(x)
+
+    net = Net()
+    net.hybridize(hybridize)
+    x = variable()
+    x.grad[:] = 7
+    with autograd.record():
+        y = net(x)
+    y.backward()
+    assert x.grad.asnumpy().tolist() == [[0] * 3] * 2
+
+
+def test_a_mask_alone_gives_0():
+    x = variable(kind=mx.np)
+    x.grad[:] = 7
+    with autograd.record():
+        y = mx.np.where(x > 2, mx.np.ones((2, 3)), mx.np.zeros((2, 3)))
+        z = mx.np.where(x > 2, y, y * 2)
+    z.backward()
+    assert x.grad.asnumpy().tolist() == [[0] * 3] * 2
+
+
+@pytest.mark.parametrize("name", ["float_power", "nanmax", "unique"])
+def test_functions_of_numpy_have_no_gradient(name):
+    x = variable(kind=mx.np)
+    arguments = (x, 2) if name == "float_power" else (x,)
+    with autograd.record(), pytest.raises(mx.MXNetError, match=f"np.{name} is computed by NumPy.*\n.*test_tape.py"):
+        getattr(mx.np, name)(*arguments)
+    with autograd.record():
+        assert mx.np.argwhere(x > 2).shape == (4, 2)
+
+
+# Blocks
+
+
+class Writes(gluon.HybridBlock):
+    def hybrid_forward(self, F, x, z):
+        z[:] = x * 2
+        return z * x
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_what_a_block_writes_to_an_argument_is_recorded(hybridize):
+    net, x, z = Writes(), variable(), nd.ones((2, 3))
+    net.hybridize(hybridize)
+    with autograd.record():
+        y = net(x, z)
+        w = z * 3 + y
+    w.backward()
+    assert x.grad.asnumpy().tolist() == [[10, 14, 18], [22, 26, 30]]
+    with autograd.record(), pytest.raises(mx.MXNetError, match="Assigning to NDArrays that are already"):
+        net(nd.ones((2, 3)), x)
+
+
+def test_a_block_that_changes_its_state_is_recorded():
+    class Counts(gluon.HybridBlock):
+        n = 0
+
+        def hybrid_forward(self, F, x):
+            self.n += 1
+            return x * self.n
+
+    net, x = Counts(), variable()
+    net.hybridize()
+    found = []
+    for _ in range(3):
+        with autograd.record():
+            y = net(x)
+        y.backward()
+        found.append(x.grad[0, 0].asscalar())
+    assert found == [1, 2, 3]
+
+
+# Memory
+
+
+def test_deep_tapes():
+    x = variable([1.0])
+    with autograd.record():
+        y = x
+        for _ in range(20_000):
+            y = y + 1
+    y.backward(retain_graph=True)
+    del y  # frees all nodes, without recursion
+    assert x.grad.asscalar() == 1
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+@pytest.mark.parametrize("finish", [lambda y: y.backward(), lambda y: y.backward(retain_graph=True), lambda y: None])
+def test_the_tape_gives_its_memory_back(hybridize, finish):
+    net = nn.HybridSequential()
+    net.add(nn.Dense(4, activation="relu"), nn.BatchNorm(), nn.Dropout(0.5), nn.Dense(2))
+    net.initialize()
+    net.hybridize(hybridize)
+    x = variable()
+    gc.disable()
+    try:
+        for _ in range(2):
+            with autograd.record():
+                middle = x * 2
+                y = (net(middle)[0] * nd.ones(2)).reshape((-1,)) + nd.sign(middle).sum()
+            alive = [weakref.ref(y._array), weakref.ref(middle._array)]
+            finish(y)
+            del y, middle
+            assert [ref() for ref in alive] == [None, None]
+    finally:
+        gc.enable()
+
+
+# Threads and interruptions
+
+
+def test_two_threads_record_at_once():
+    found = {}
+
+    def run(k):
+        net = nn.Dense(2, in_units=3)
+        net.initialize(mx.init.One())
+        net.hybridize()
+        for _ in range(10):
+            with autograd.record():
+                y = (net(nd.array(M) * k) ** 2).sum()
+            y.backward()
+        found[k] = net.weight.grad().asnumpy()
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_allclose(found[2], found[1] * 4, rtol=1e-6)
+    np.testing.assert_allclose(
+        found[1][0], [2 * (6 * 1 + 15 * 4), 2 * (6 * 2 + 15 * 5), 2 * (6 * 3 + 15 * 6)], rtol=1e-6
+    )
+
+
+def test_an_interrupted_backward_writes_no_gradient():
+    class Interrupted(autograd.Function):
+        def forward(self, x):
+            return x * 2
+
+        def backward(self, dy):
+            raise KeyboardInterrupt
+
+    x, w = variable(), variable()
+    with autograd.record():
+        y = Interrupted()(x) * w
+    with pytest.raises(KeyboardInterrupt):
+        y.backward()
+    assert not x.grad.asnumpy().any() and not w.grad.asnumpy().any()
+    assert not autograd.is_recording() and not autograd.is_training()
+
+
+def test_children_of_a_fork_go_on():
+    net, x = nn.Dense(1, in_units=3), variable()
+    net.initialize(mx.init.One())
+    net.hybridize()
+    with autograd.record():
+        y = net(x)
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            y.backward()
+            with autograd.record():
+                z = net(x) * 2
+            z.backward()
+            status = int(x.grad.asnumpy().tolist() != [[2] * 3] * 2)
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    y.backward()
+    assert x.grad.asnumpy().tolist() == [[1] * 3] * 2
