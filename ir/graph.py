@@ -187,7 +187,7 @@ class Builder(Emitter):
         self._inputs: list[Value] = []
         self._ops: list[Op] = []
         self._producers: dict[Value, Op] = {}
-        self._updates: list[tuple[Value, Value]] = []
+        self._updates: dict[Value, Value] = {}
 
     def input(self, name: str, type: TensorType) -> Value:
         value = Value(name, type)
@@ -263,7 +263,8 @@ class Builder(Emitter):
         """States that input `state` holds `new` after the call. The last of several wins."""
         if state.type != new.type:
             raise IRError(f"state {state.name} has type {state.type} and cannot become {new.type}")
-        self._updates = [(s, v) for s, v in self._updates if s is not state] + [(state, new)]
+        self._updates.pop(state, None)
+        self._updates[state] = new
 
     def build(self, outputs: Sequence[Value], attrs: Mapping[str, Any] | None = None) -> Graph:
         return Graph(
@@ -271,7 +272,7 @@ class Builder(Emitter):
             tuple(self._inputs),
             tuple(self._ops),
             tuple(outputs),
-            tuple(self._updates),
+            tuple(self._updates.items()),
             self.level,
             MappingProxyType(dict(attrs or {})),
         )

@@ -37,6 +37,7 @@ DIFFERENT = {
         "`softmax`, `log_softmax`": "softmax SoftmaxOutput",
         "pixels of weight 0": "_contrib_ModulatedDeformableConvolution",
         "sums with infinities": "norm _npi_average _npi_norm",
+        "LAMB in mixed precision": "_multi_mp_lamb_update",
         "NaN or infinity as index": "_contrib_SparseEmbedding _ravel_multi_index _unravel_index",
         "`linalg_potrf`": "_linalg_gelqf _linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet",
         "`image.random_saturation`": "_image_random_saturation",
