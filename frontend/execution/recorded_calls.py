@@ -51,8 +51,9 @@ def recorded_call(
         note_constant(name, [inputs.arrays[k] for k in reached], results)
         return results
     forward = computation.forward(wrt, heads)
-    # Before the call, which may write to its inputs.
     saved = [Saved.of(x) for x in (*inputs.arrays, *inputs.elements[len(inputs.arrays) :])]
+    for k in session.written:  # by this very call: its gradient reads what was there before
+        saved[k] = saved[k].copied()
     outputs, kept = session.run_forward(forward, inputs, monitor)
     results = wrapped(outputs[: forward.count - len(targets)])
     made = [*results, *targets]

@@ -1,4 +1,4 @@
-"""Layers in loops and branches, and outputs that are inputs: hybridized blocks have the gradients of plain ones."""
+"""Layers in loops and branches, outputs that are inputs, states: hybridized blocks have the gradients of plain ones."""
 
 import numpy as np
 import pytest
@@ -91,3 +91,36 @@ def test_hybridized_is_plain(name):
     for a, b in zip(compiled, plain, strict=True):
         assert np.isfinite(b).all()
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * (1 + np.abs(b).max()))
+
+
+class Counting(HybridBlock):
+    """Multiplies by a state, which it counts up before or after that."""
+
+    def __init__(self, before, **kwargs):
+        super().__init__(**kwargs)
+        self.before = before
+        self.state = nd.array([1.0, 2.0])
+
+    def hybrid_forward(self, F, x):
+        if self.before:
+            self.state[:] = self.state + 1
+        y = x * x * self.state
+        if not self.before:
+            self.state[:] = self.state + 1
+        return y
+
+
+@pytest.mark.parametrize(("before", "hybrid"), [(True, False), (True, True), (False, True)])
+def test_a_state_that_the_call_writes(before, hybrid):
+    net = Counting(before, prefix="counting_")
+    if hybrid:
+        net.hybridize()
+    x = nd.array([3.0, 4.0])
+    x.attach_grad()
+    for step in range(2):
+        with autograd.record():
+            y = net(x)
+        y.backward()
+        state = np.array([1.0, 2.0]) + step + before
+        np.testing.assert_allclose(x.grad.asnumpy(), 2 * x.asnumpy() * state)
+    np.testing.assert_allclose(net.state.asnumpy(), [3.0, 4.0])
