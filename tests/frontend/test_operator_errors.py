@@ -176,3 +176,25 @@ def test_arguments_that_this_memory_does_not_hold():
     for dtype, why in (("float32", "there is not enough memory for f32"), ("float64", "f64.* is too large")):
         with pytest.raises(RuntimeError, match=f"(?s)Error in argument fc_weight of fc: FullyConnected: {why}"):
             y.simple_bind(mx.cpu(), x=(1, 2**10), type_dict={"x": dtype})
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda F, x: F.zeros((-1, 3)),  # here
+        lambda F, x: F.random.uniform(shape=(2, -1)),  # here
+        lambda F, x: F._internal._npi_ones(shape=(0, -1)),  # here
+    ],
+)
+def test_dimensions_that_nothing_determines(call, hybridize):
+    said = message(call, mx.nd.ones((1,)), hybridize=hybridize)
+    assert "Error in operator" in said and "-1" in said and "# here" in said
+
+
+def test_dimensions_that_nothing_determines_in_a_graph():
+    for make in (mx.sym.zeros, mx.sym.random.uniform):
+        with pytest.raises(MXNetError, match="-1"):
+            make(shape=(-1, 3), name="z").eval()
+        with pytest.raises(MXNetError, match="-1"):
+            (make(shape=(-1, 3)) * 2).eval()
