@@ -6,7 +6,6 @@ A `TensorType` is a dtype and a static shape; `()` is a 0-d tensor, and a dimens
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +80,8 @@ def dtype(spec: Any) -> DType:
         return _BY_NUMPY[np.dtype(spec)]
     except (KeyError, TypeError, ValueError, SyntaxError):  # np.dtype has a language of its own: "(2,3)f4,i8"
         pass
+    import difflib
+
     near = difflib.get_close_matches(str(spec), [*DTYPES, *map(str, _BY_NUMPY)], 1)
     hint = f"did you mean {near[0]!r}?" if near else f"supported are {', '.join(DTYPES)}"
     raise IRError(f"unsupported element type {spec!r}; {hint}")

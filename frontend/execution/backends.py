@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -46,6 +45,8 @@ def get_backend(name: str | None) -> Backend:
     try:
         return _backends[name or DEFAULT]
     except KeyError:
+        import difflib
+
         near = difflib.get_close_matches(str(name), _backends, 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise MXNetError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import zlib
@@ -21,6 +20,8 @@ SPARE = 64 << 20
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """What a gzip file unpacks to, as a stream. MXNetError where it is damaged, or unpacks to too much."""
+    import gzip
+
     try:
         with gzip.open(path) as file:
             yield _Bounded(file, MAX_RATIO * os.path.getsize(path) + SPARE, str(path))

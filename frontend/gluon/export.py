@@ -16,7 +16,8 @@ import numpy as np
 
 from gluonjit import ndarray, symbol
 from gluonjit.ndarray import NDArray
-from gluonjit.symbol import Symbol, differentiable_writes
+from gluonjit.symbol import Symbol
+from gluonjit.symbol.differentiable_writes import rewritten as with_differentiable_writes
 from gluonjit.symbol.graph import Entry, copy_graph, post_order
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def of_traces(block: str, prefix: str, traces: Sequence[Trace]) -> tuple[Symbol,
     def constant(value: np.ndarray) -> Entry:
         return variable("constant", NDArray._wrap(np.array(value)))
 
-    heads = differentiable_writes.rewritten(trace.outputs, trace.pinned_shapes, constant)
+    heads = with_differentiable_writes(trace.outputs, trace.pinned_shapes, constant)
     nodes = set(post_order(heads))
     replaced = {n: variable("captured", x) for n, x in trace.captured_variables.items() if n in nodes}
     replaced |= {n: constant(value) for n, value in trace.constants.items() if n in nodes}

@@ -9,7 +9,6 @@ from typing import Any
 
 from gluonjit import autograd, context, ndarray, symbol
 from gluonjit.data.iterators import DataDesc
-from gluonjit.execution.executor import solve_variables
 from gluonjit.gluon import SymbolBlock
 from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.ir.types import TensorType
@@ -18,6 +17,7 @@ from gluonjit.model import load_checkpoint
 from gluonjit.module.base_module import BaseModule, Params, Shapes, check_described, check_input_names, described
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
+from gluonjit.symbol.binding import solve_variables
 from gluonjit.symbol.dtypes import declared_type
 from gluonjit.symbol.graph import post_order
 from gluonjit.training.initializers import InitDesc, Uniform
