@@ -1,11 +1,12 @@
 """What every test may use."""
 
+import gc
 import os
 from pathlib import Path
 
 import pytest
 
-from support.limits import leaving_no_trace, limited
+from support.limits import end_when_stuck, leaving_no_trace, limited
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -22,12 +23,25 @@ def pytest_configure(config):
         raise pytest.UsageError("--update rewrites files: run it in one process (-n 0)")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """What collection makes lives until the end, so the garbage collector should not scan it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
 SECONDS = 600
 """On the clock, that a test may take: many times what any of them takes on a busy machine."""
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
+    end_when_stuck(SECONDS + 60)
     with limited(SECONDS):
         return (yield)
 
