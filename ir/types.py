@@ -99,8 +99,11 @@ class TensorType:
     shape: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.nbytes > _MOST:
-            raise IRError(f"{self} is too large: it has {self.size} elements, and addresses have 64 bits")
+        # Strides, and so NumPy, count an extent of 0 as 1.
+        count = self.size or math.prod(n or 1 for n in self.shape)
+        if count * self.dtype.itemsize > _MOST:
+            has = "it has" if self.size else "without its zeros it would have"
+            raise IRError(f"{self} is too large: {has} {count} elements, and addresses have 64 bits")
 
     @property
     def rank(self) -> int:

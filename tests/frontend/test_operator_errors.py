@@ -171,6 +171,16 @@ def test_results_that_this_memory_does_not_hold(hybridize):
         assert "Error in operator broadcast_" in said and "emory" in said and "# here" in said
 
 
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_empty_results_whose_strides_no_address_holds(hybridize):
+    for call in (
+        lambda F, x: F.tile(x, reps=(2**31, 2**31)),  # here
+        lambda F, x: F.zeros((0, 2**62)),  # here
+    ):
+        said = message(call, mx.nd.ones((0, 3)), hybridize=hybridize)
+        assert "Error in operator " in said and "is too large: without its zeros" in said and "# here" in said
+
+
 def test_arguments_that_this_memory_does_not_hold():
     y = mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=2**50, name="fc")
     for dtype, why in (("float32", "there is not enough memory for f32"), ("float64", "f64.* is too large")):
