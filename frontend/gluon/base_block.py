@@ -88,10 +88,15 @@ class Block:
     _NOT_COPIED: tuple[str, ...] = ("_parents", block_attributes.READERS)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in self._NOT_COPIED}
+        return {k: v for k, v in block_attributes.state_of(self).items() if k not in self._NOT_COPIED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        slots = block_attributes.slot_names(type(self))
+        for name, value in state.items():
+            if name in slots:
+                object.__setattr__(self, name, value)
+            else:
+                self.__dict__[name] = value
         self.__dict__.setdefault("_parents", [])
         for child in self._children.values():
             child.__dict__.setdefault("_parents", []).append(weakref.ref(self))
