@@ -162,6 +162,22 @@ def test_windows_that_lie_in_padding(hybridize):
 
 
 @pytest.mark.parametrize("hybridize", [False, True])
+def test_repetitions_that_are_cut_off(hybridize):
+    for repeat in (3, 4, 2**31, 2**63 - 1):
+        block = nn.HybridLambda(lambda F, x: F.contrib.arange_like(x, start=5, repeat=repeat))  # noqa: B023
+        if hybridize:
+            block.hybridize()
+        assert block(mx.nd.ones((2, 2))).asnumpy().tolist() == [[5, 5], [5, 6 if repeat == 3 else 5]]
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+@pytest.mark.parametrize("name", ["softmax", "softmin", "log_softmax"])
+def test_probabilities_are_floats(name, hybridize):
+    call = lambda F, x: getattr(F, name)(x, dtype="int64")  # noqa: E731
+    assert "Invalid Input: 'int64'" in message(call, mx.nd.ones((2, 2)), hybridize=hybridize)
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
 def test_results_that_this_memory_does_not_hold(hybridize):
     for call in (
         lambda F, x: F.broadcast_add(F.tile(x, reps=(2**20, 1)), F.tile(x, reps=(1, 2**20))),  # here
