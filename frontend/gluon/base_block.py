@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gluonjit.gluon import parameter_files, structure_files, summary
+from gluonjit.gluon.keywords import suggesting
 from gluonjit.gluon.naming import BlockScope, name_block
 from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.gluon.utils import HookHandle, _indent
@@ -32,6 +33,12 @@ class Block:
     _is_container = False
     """Whether the block only calls its children; a summary has no row for it."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith("gluonjit.") and "__init__" in vars(cls):
+            cls.__init__ = suggesting(cls.__init__)  # type: ignore[method-assign]
+
+    @suggesting
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         self._empty_prefix = prefix == ""
         self._prefix, self._params = name_block(prefix, params, self._alias())
