@@ -16,7 +16,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    # The user's own cache is none of our business, and every test compiles what it tests. See `object_cache`.
+    # The user's own cache is none of our business. See `compiled_once` and `object_cache`.
     os.environ["GLUONJIT_CACHE"] = "0"
     # A golden file holds many cases; two workers that rewrite it would lose each other's changes.
     if config.getoption("--update") and config.getoption("numprocesses", default=None):
@@ -52,6 +52,25 @@ def leaves_no_trace():
         yield
 
 
+FRONT_END = {"frontend", "gluon", "module", "reference", "rnn"}
+"""Folders whose tests often compile the same graphs, and are not about how that is done. All others compile anew."""
+
+
+@pytest.fixture(autouse=True)
+def compiled_once(request, tmp_path_factory, leaves_no_trace):
+    """An object cache for all tests of `FRONT_END`, in all processes, that is empty at first."""
+    if request.path.relative_to(ROOT / "tests").parts[0] not in FRONT_END:
+        yield
+        return
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv("GLUONJIT_CACHE")
+        environment.setenv("GLUONJIT_CACHE_DIR", str(folder / "compiled"))
+        yield
+
+
 @pytest.fixture
 def update(request) -> bool:
     """Whether golden tests should rewrite what they expect instead of comparing."""
@@ -61,7 +80,7 @@ def update(request) -> bool:
 @pytest.fixture
 def object_cache(tmp_path, monkeypatch) -> Path:
     """An object cache of the test's own, empty; the folder that its entries will lie in."""
-    monkeypatch.delenv("GLUONJIT_CACHE")
+    monkeypatch.delenv("GLUONJIT_CACHE", raising=False)
     monkeypatch.setenv("GLUONJIT_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache" / "objects"
 

@@ -4,7 +4,6 @@ import zlib
 
 import numpy as np
 
-
 PIECE = 1 << 20
 """Numbers that are drawn at a time. Fresh memory for all float64 weights of a VGG costs as much as drawing them."""
 
