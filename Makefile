@@ -18,6 +18,8 @@ TYPECHECK := build/typecheck/gluonjit
 # Either would put foreign packages in front of the venv's own.
 unexport PYTHONPATH
 unexport PYTHONHOME
+# Each of the many processes would compile all sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint bench clean
 
@@ -45,7 +47,8 @@ define make_venv
     echo 'On Debian: apt install make python3-venv; or name another: make PYTHON=python3.12 ...'; exit 1; }
 $(PYTHON) -m venv --clear $(@D)
 endef
-PIP_INSTALL = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check
+# Not all modules are ever imported; those that are, Python compiles then.
+PIP_INSTALL = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 # The install is editable, so only pyproject.toml (dependencies, package roots) makes it out of date.
 $(VENV)/stamp: pyproject.toml

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
@@ -48,6 +48,10 @@ class Axis:
 
     def reads(self, o: int, tap: int) -> bool:
         return 0 <= self.at(o, tap) < self.size
+
+    def first_at(self, position: int, tap: int) -> int:
+        """The first output position, perhaps negative, of which `tap` reads at an input position or after it."""
+        return -((tap * self.dilation - self.low - position) // self.stride)
 
     @property
     def is_padded(self) -> bool:
@@ -84,24 +88,37 @@ class Kind:
 
 
 def tile_kinds(axis: Axis, pixels: int, merge: bool) -> list[tuple[Kind, int, int]]:
-    """(kind, first tile, number of tiles) for runs of equal tiles along the axis. `merge`: taps may be joined."""
-    kinds = []
-    for start in range(0, axis.out, pixels):
-        count = min(pixels, axis.out - start)
-        segments: list[Segment] = []
-        for tap in range(axis.taps):
-            active = tuple(c for c in range(count) if axis.reads(start + c, tap))
-            if segments and merge and segments[-1].active == active and segments[-1].last == tap:
-                segments[-1] = Segment(segments[-1].first, tap + 1, active)
-            elif active:
-                segments.append(Segment(tap, tap + 1, active))
-        kinds.append(Kind(count, tuple(segments)))
-    runs, first = [], 0
-    for kind, group in groupby(kinds):
-        n = len(list(group))
-        runs.append((kind, first, n))
-        first += n
+    """(kind, first tile, number of tiles) for runs of equal tiles along the axis. `merge`: taps may be joined.
+
+    The axis may be of any length: only tiles where a tap begins or ceases to read inside the input are looked at.
+    """
+    tiles = -(-axis.out // pixels)
+    # The last tile may have fewer pixels.
+    starts = {0, axis.out // pixels}
+    for tap in range(axis.taps):
+        for edge in (0, axis.size):
+            tile = axis.first_at(edge, tap) // pixels
+            starts |= {tile, tile + 1}
+    ends = [*sorted(t for t in starts if 0 <= t < tiles), tiles]
+    runs: list[tuple[Kind, int, int]] = []
+    for first, end in pairwise(ends):
+        kind = _tile_kind(axis, first * pixels, min(pixels, axis.out - first * pixels), merge)
+        if runs and runs[-1][0] == kind:
+            first = runs.pop()[1]
+        runs.append((kind, first, end - first))
     return runs
+
+
+def _tile_kind(axis: Axis, start: int, count: int, merge: bool) -> Kind:
+    """Of the tile of `count` pixels from output position `start` on."""
+    segments: list[Segment] = []
+    for tap in range(axis.taps):
+        active = tuple(c for c in range(count) if axis.reads(start + c, tap))
+        if segments and merge and segments[-1].active == active and segments[-1].last == tap:
+            segments[-1] = Segment(segments[-1].first, tap + 1, active)
+        elif active:
+            segments.append(Segment(tap, tap + 1, active))
+    return Kind(count, tuple(segments))
 
 
 def lower_conv(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:

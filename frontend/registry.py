@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
@@ -81,6 +80,8 @@ def get_create_func(base_class: type, nickname: str) -> Callable[..., Any]:
         if what.startswith(("[", "{")):
             if args or kwargs:
                 raise AssertionError(f"a {nickname} given as JSON takes no further arguments")
+            import json
+
             described = json.loads(what)
             return create(described[0], **described[1]) if isinstance(described, list) else create(**described)
         name = what.lower()

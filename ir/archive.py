@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import struct
-import zipfile
 from pathlib import Path
 from typing import IO
 
@@ -31,6 +30,8 @@ _END64 = struct.Struct("<4s36xQ")  # signature, …, the directory's size
 
 def check_directory(file: IO[bytes]) -> None:
     """BadZipFile for an archive with a directory larger than MAX_DIRECTORY, before that is read."""
+    import zipfile
+
     size = file.seek(0, os.SEEK_END)
     start = max(0, size - 22 - 0xFFFF)  # the end's record, and at most so long a comment
     file.seek(start)
@@ -50,6 +51,8 @@ def check_directory(file: IO[bytes]) -> None:
 
 def read_array(path: Path, key: str, type_: TensorType) -> np.ndarray:
     """The array `key` of an archive, which must be of this type; IRError, or what damage makes `zipfile` raise."""
+    import zipfile
+
     if not path.is_file():
         raise IRError("no such file")
     with open(path, "rb") as file:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir import opdef
-from gluonjit.ir.printer import print_graph
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 
 LEVELS = ("traced", "expanded", "legal", "fused", "planned")
@@ -128,6 +127,8 @@ class Graph:
         return replace(self, attrs=MappingProxyType({**self.attrs, **attrs}))
 
     def __str__(self) -> str:
+        from gluonjit.ir.printer import print_graph
+
         return print_graph(self)
 
 

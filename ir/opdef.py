@@ -6,7 +6,6 @@ their own subclasses of `OpDef` whose `expand` turns an op into primitives; `ir`
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -212,6 +211,8 @@ def lookup(name: str) -> OpDef:
 
 def did_you_mean(name: str, known: Any) -> str:
     """`; did you mean 'x'?` when a known name is near, else the list when it is short, else nothing."""
+    import difflib
+
     names = [str(k) for k in known]
     near = difflib.get_close_matches(name, names, 1)
     if near:

@@ -6,7 +6,6 @@ A `TensorType` is a dtype and a static shape; `()` is a 0-d tensor, and a dimens
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +80,8 @@ def dtype(spec: Any) -> DType:
         return _BY_NUMPY[np.dtype(spec)]
     except (KeyError, TypeError, ValueError, SyntaxError):  # np.dtype has a language of its own: "(2,3)f4,i8"
         pass
+    import difflib
+
     near = difflib.get_close_matches(str(spec), [*DTYPES, *map(str, _BY_NUMPY)], 1)
     hint = f"did you mean {near[0]!r}?" if near else f"supported are {', '.join(DTYPES)}"
     raise IRError(f"unsupported element type {spec!r}; {hint}")
@@ -98,8 +99,11 @@ class TensorType:
     shape: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.nbytes > _MOST:
-            raise IRError(f"{self} is too large: it has {self.size} elements, and addresses have 64 bits")
+        # Strides, and so NumPy, count an extent of 0 as 1.
+        count = self.size or math.prod(n or 1 for n in self.shape)
+        if count * self.dtype.itemsize > _MOST:
+            has = "it has" if self.size else "without its zeros it would have"
+            raise IRError(f"{self} is too large: {has} {count} elements, and addresses have 64 bits")
 
     @property
     def rank(self) -> int:

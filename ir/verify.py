@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from typing import NoReturn
+from weakref import WeakSet
 
 from gluonjit.ir import opdef
 from gluonjit.ir.graph import LEVELS, Graph, Op, Value
@@ -78,10 +79,17 @@ def _definition(graph: Graph, op: Op, level: int) -> opdef.OpDef:
 def _verify_region(graph: Graph, op: Op, region: Graph, level: int) -> None:
     if region.level in LEVELS and LEVELS.index(region.level) < min(level, _LEGAL):
         _fail(graph, op, f"a region of level {region.level!r} in a graph of level {graph.level!r}")
+    if region in _valid:
+        return
     try:
         verify(region)
     except VerifyError as e:
         _fail(graph, op, f"in its region: {e}")
+    _valid.add(region)
+
+
+_valid: WeakSet[Graph] = WeakSet()
+"""Regions that have been verified. Graphs do not change, and most passes keep most regions."""
 
 
 def _verify_types(graph: Graph, op: Op, definition: opdef.OpDef) -> None:

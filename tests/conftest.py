@@ -1,11 +1,12 @@
 """What every test may use."""
 
+import gc
 import os
 from pathlib import Path
 
 import pytest
 
-from support.limits import leaving_no_trace, limited
+from support.limits import end_when_stuck, leaving_no_trace, limited
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -15,11 +16,23 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    # The user's own cache is none of our business, and every test compiles what it tests. See `object_cache`.
+    # The user's own cache is none of our business. See `compiled_once` and `object_cache`.
     os.environ["GLUONJIT_CACHE"] = "0"
     # A golden file holds many cases; two workers that rewrite it would lose each other's changes.
     if config.getoption("--update") and config.getoption("numprocesses", default=None):
         raise pytest.UsageError("--update rewrites files: run it in one process (-n 0)")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """What collection makes lives until the end, so the garbage collector should not scan it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 SECONDS = 600
@@ -28,6 +41,7 @@ SECONDS = 600
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
+    end_when_stuck(SECONDS + 60)
     with limited(SECONDS):
         return (yield)
 
@@ -35,6 +49,25 @@ def pytest_runtest_protocol(item):
 @pytest.fixture(autouse=True)
 def leaves_no_trace():
     with leaving_no_trace():
+        yield
+
+
+FRONT_END = {"frontend", "gluon", "module", "reference", "rnn"}
+"""Folders whose tests often compile the same graphs, and are not about how that is done. All others compile anew."""
+
+
+@pytest.fixture(autouse=True)
+def compiled_once(request, tmp_path_factory, leaves_no_trace):
+    """An object cache for all tests of `FRONT_END`, in all processes, that is empty at first."""
+    if request.path.relative_to(ROOT / "tests").parts[0] not in FRONT_END:
+        yield
+        return
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv("GLUONJIT_CACHE")
+        environment.setenv("GLUONJIT_CACHE_DIR", str(folder / "compiled"))
         yield
 
 
@@ -47,7 +80,7 @@ def update(request) -> bool:
 @pytest.fixture
 def object_cache(tmp_path, monkeypatch) -> Path:
     """An object cache of the test's own, empty; the folder that its entries will lie in."""
-    monkeypatch.delenv("GLUONJIT_CACHE")
+    monkeypatch.delenv("GLUONJIT_CACHE", raising=False)
     monkeypatch.setenv("GLUONJIT_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache" / "objects"
 

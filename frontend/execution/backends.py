@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import did_you_mean
+from gluonjit.operators import attributes
 from gluonjit.runtime.backend import Backend, Callee
 
 DEFAULT = "llvm"
@@ -46,6 +46,8 @@ def get_backend(name: str | None) -> Backend:
     try:
         return _backends[name or DEFAULT]
     except KeyError:
+        import difflib
+
         near = difflib.get_close_matches(str(name), _backends, 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise MXNetError(
@@ -65,6 +67,32 @@ def check_options(name: str | None, given: Mapping[str, Any]) -> None:
             raise MXNetError(
                 f"Cannot find argument '{key}', Possible Arguments: {', '.join(possible)}{did_you_mean(key, possible)}"
             )
+
+
+FLAGS = {
+    "static_alloc": attributes.boolean(False),
+    "static_shape": attributes.boolean(False),
+    "inline_limit": attributes.integer(2, low=0),
+    "forward_bulk_size": attributes.integer(None, low=0),
+    "backward_bulk_size": attributes.integer(None, low=0),
+}
+"""MXNet's flags of hybridized blocks and cached operators, with their defaults."""
+
+
+def parsed_flags(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of `FLAGS`, which may also be strings such as `'True'`; a default stays as it is.
+
+    MXNetError, in MXNet's words, for other values.
+    """
+    parsed = {}
+    for name, value in given.items():
+        flag = FLAGS[name]
+        try:
+            parsed[name] = value if value is flag.default else flag.parse(value)
+        except (ValueError, TypeError, OverflowError):
+            kind = flag.kind if flag.low is None else f"{flag.kind} (non-negative)"
+            raise MXNetError(f"Invalid Parameter format for {name} expect {kind} but value={str(value)!r}") from None
+    return parsed
 
 
 # The compiler is imported on first use: a program that hybridizes nothing does not need it.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gluonjit.base import MXNetError
-from gluonjit.execution.backends import get_backend
+from gluonjit.execution.backends import FLAGS, get_backend, parsed_flags
 from gluonjit.execution.computation import Computation, compiled
 from gluonjit.execution.executor import Executor
 from gluonjit.execution.recorded_calls import recorded_call
@@ -18,8 +18,7 @@ from gluonjit.language.kinds import as_np
 from gluonjit.language.modes import is_training, modes
 from gluonjit.ndarray import NDArray
 
-_FLAGS: tuple[str, ...] = ("static_alloc", "static_shape", "inline_limit", "forward_bulk_size", "backward_bulk_size")
-_FLAGS += ("data_indices", "param_indices", "subgraph", "is_dynamic")
+_FLAGS = (*FLAGS, "data_indices", "param_indices", "subgraph", "is_dynamic")
 """MXNet's flags for memory allocation and bulking. They do not change results, and are ignored here."""
 
 
@@ -31,8 +30,10 @@ class CachedOp:
     """
 
     def __init__(self, sym: Any, flags: Iterable[tuple[str, Any]] = ()) -> None:
-        for key, _ in flags:
-            if key not in _FLAGS:
+        for key, value in flags:
+            if key in FLAGS:
+                parsed_flags({key: value})
+            elif key not in _FLAGS:
                 raise MXNetError(
                     f"Cannot find argument '{key}', Possible Arguments: {', '.join(_FLAGS)}{did_you_mean(key, _FLAGS)}"
                 )

@@ -15,17 +15,15 @@ from gluonjit.execution.computation import Computation, Forward, compiled, evalu
 from gluonjit.execution.interpreted import interpreted, is_tiny
 from gluonjit.execution.session import Inputs, Monitor, Session, overwrite
 from gluonjit.execution.tape import Saved
-from gluonjit.ir.types import F32, IRError, TensorType, type_of
-from gluonjit.ir.types import dtype as ir_dtype
+from gluonjit.ir.types import type_of
 from gluonjit.language import late
-from gluonjit.language.source import quote
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.variable import REQUESTS, store
-from gluonjit.symbol.dtypes import solve_types
+from gluonjit.symbol.binding import cannot_bind, solve_variables
 from gluonjit.symbol.graph import Entry, Node, post_order, variables
 from gluonjit.symbol.infer import check_shape, known_variables
 from gluonjit.symbol.lower import lower, stream_numbers
-from gluonjit.symbol.shapes import bracketed, is_complete, solve_shapes
+from gluonjit.symbol.shapes import is_complete, solve_shapes
 
 LEARNED = ("weight", "bias", "gamma", "beta", "alpha")
 """The endings of names of layers' parameters."""
@@ -404,58 +402,12 @@ def simple_bind(symbol: Any, ctx: Any, grad_req: Any, type_dict: Any, shapes: Ma
         try:
             return ndarray.zeros(types[node.name].shape, ctx, types[node.name].dtype.numpy)
         except MXNetError as e:
-            raise _refused(symbol, node, shapes, f"there is not enough memory for {types[node.name]}") from e
+            raise cannot_bind(symbol, node, shapes, f"there is not enough memory for {types[node.name]}") from e
 
     wanted = requests(grad_req, [n.name for n in arguments])
     grads = [zeros(n) if request != "null" else None for n, request in zip(arguments, wanted)]
     args, states = [zeros(n) for n in arguments], [zeros(n) for n in aux]
     return Executor(symbol, ctx, args, states, set(shapes), grads, wanted)
-
-
-def solve_variables(symbol: Any, types: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, TensorType]:
-    """The types of all variables, by name, inferred from the given element types and shapes.
-
-    Unknown element types become float32; RuntimeError if a shape stays unknown.
-    """
-    heads = symbol._heads
-    arguments, aux = variables(heads)
-    by_name = {n.name: n for n in (*arguments, *aux)}
-    known = {by_name[k]: v for k, v in shapes.items() if k in by_name and isinstance(v, tuple)}
-    given = {by_name[k]: ir_dtype(v) for k, v in types.items() if k in by_name}
-    try:
-        table = solve_shapes(heads, known)
-    except MXNetError as e:
-        raise RuntimeError(f"simple_bind error. Arguments:\n{_listed(shapes)}{e}") from e
-    open_ = [n for n in by_name.values() if not is_complete(table[n, 0])]
-    if open_:
-        listed = ", ".join(f"{n.name}: {bracketed(table[n, 0])}" for n in open_)
-        raise RuntimeError(
-            "simple_bind error. InferShape pass cannot decide shapes for the following arguments (-1 means unknown "
-            f"dimensions). Please consider providing them as inputs:\n{listed}"
-        )
-    dtypes = solve_types(heads, given)
-    found = {}
-    for name, n in by_name.items():
-        try:
-            found[name] = TensorType(dtypes[n, 0] or F32, table[n, 0] or ())
-        except IRError as e:
-            raise _refused(symbol, n, shapes, str(e)) from e
-    return found
-
-
-def _refused(symbol: Any, variable: Node, shapes: Mapping[str, Any], why: str) -> RuntimeError:
-    """An error about a variable's array, which names the operator that reads it first."""
-    readers = (n for n in post_order(symbol._heads) if n.op and any(v is variable for v, _ in n.inputs))
-    reader = next(readers, None)
-    of = f" of {reader.name}: {reader.op.name}" if reader is not None and reader.op is not None else ""
-    place = quote(reader.loc) if reader is not None else ""
-    return RuntimeError(
-        f"simple_bind error. Arguments:\n{_listed(shapes)}Error in argument {variable.name}{of}: {why}{place}"
-    )
-
-
-def _listed(shapes: Mapping[str, Any]) -> str:
-    return "".join(f"{k}: {v}\n" for k, v in shapes.items())
 
 
 late.executor_class.provide(lambda: Executor)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 from collections.abc import Iterable
 from typing import Any
@@ -33,7 +32,7 @@ def write(path: str | os.PathLike[str], chunks: Iterable[Any]) -> None:
 def _replace(target: str, chunks: Iterable[Any]) -> None:
     folder, name = os.path.split(target)
     # The name is shortened, as the suffix could make it too long for the file system.
-    temporary = os.path.join(folder, f".{name[:64]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = os.path.join(folder, f".{name[:64]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     # Not `tempfile`: only the owner can read its files, while new files have to follow the user's umask.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     try:

@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.files import npz, params, safetensors
+from gluonjit.files import params, safetensors
 
 Arrays = dict[str, np.ndarray] | list[np.ndarray]
-
-FORMATS = {".npz": npz, ".safetensors": safetensors}
-"""By file ending; the modules have `read` and `write`. `params` reads and writes everything else."""
 
 
 def read(path: str | os.PathLike[str], copy: bool = True) -> Arrays:
@@ -31,4 +28,10 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray] | Seque
 
 
 def _format(path: str | os.PathLike[str]) -> Any:
-    return FORMATS.get(os.path.splitext(os.fspath(path))[1].lower(), params)
+    """The module, with functions `read` and `write`, for files with this ending."""
+    ending = os.path.splitext(os.fspath(path))[1].lower()
+    if ending == ".npz":
+        from gluonjit.files import npz
+
+        return npz
+    return safetensors if ending == ".safetensors" else params

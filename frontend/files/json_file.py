@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
@@ -29,6 +28,8 @@ def decode(text: str | bytes, name: str, what: str) -> Any:
 
     As in MXNet, strings may contain control characters, and any text may follow the value.
     """
+    import json
+
     if len(text) > MAX_BYTES:
         raise CheckpointError(f"{name}: the file: more than {MAX_BYTES} bytes; expected {what}")
     try:

@@ -8,7 +8,6 @@ Numbers are little-endian, offsets count from the start of the data, which the a
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import struct
@@ -144,6 +143,8 @@ def _chunks(arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> Iterator
             "data_offsets": [offset, offset + x.nbytes],
         }
         offset += x.nbytes
+    import json
+
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     yield struct.pack("<Q", len(text)) + text

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gluonjit.gluon import parameter_files, structure_files, summary
+from gluonjit.gluon.keywords import suggesting
 from gluonjit.gluon.naming import BlockScope, name_block
 from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.gluon.utils import HookHandle, _indent
@@ -32,6 +33,12 @@ class Block:
     _is_container = False
     """Whether the block only calls its children; a summary has no row for it."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith("gluonjit.") and "__init__" in vars(cls):
+            cls.__init__ = suggesting(cls.__init__)  # type: ignore[method-assign]
+
+    @suggesting
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         self._empty_prefix = prefix == ""
         self._prefix, self._params = name_block(prefix, params, self._alias())
@@ -88,10 +95,15 @@ class Block:
     _NOT_COPIED: tuple[str, ...] = ("_parents", block_attributes.READERS)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in self._NOT_COPIED}
+        return {k: v for k, v in block_attributes.state_of(self).items() if k not in self._NOT_COPIED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        slots = block_attributes.slot_names(type(self))
+        for name, value in state.items():
+            if name in slots:
+                object.__setattr__(self, name, value)
+            else:
+                self.__dict__[name] = value
         self.__dict__.setdefault("_parents", [])
         for child in self._children.values():
             child.__dict__.setdefault("_parents", []).append(weakref.ref(self))

@@ -16,7 +16,7 @@ from typing import Any
 from gluonjit import ndarray, symbol
 from gluonjit.base import StateChange, ValueNeeded
 from gluonjit.context import Context
-from gluonjit.execution.backends import check_options, get_backend
+from gluonjit.execution.backends import check_options, get_backend, parsed_flags
 from gluonjit.gluon import export
 from gluonjit.gluon.base_block import Block
 from gluonjit.gluon.parameter import ParameterDict
@@ -43,7 +43,7 @@ class HybridBlock(Block):
 
     # A slot: reading it costs a quarter less of a call than reading the instance's dictionary does.
     __slots__ = ("_fast_call",)
-    _NOT_COPIED = (*Block._NOT_COPIED, "_cached")
+    _NOT_COPIED = (*Block._NOT_COPIED, "_cached", "_fast_call")
 
     # Both are set on the instance by `execution.cached_call.CachedCall`, and dropped whenever they no longer fit.
     _cached: Any = None
@@ -110,19 +110,21 @@ class HybridBlock(Block):
         get_backend(backend)  # an unknown name is an error here, not at the first call
         options = {**(kwargs.pop("backend_opts", None) or {}), **kwargs}
         check_options(backend, options)
+        flags = parsed_flags(
+            {
+                "static_alloc": static_alloc,
+                "static_shape": static_shape,
+                "inline_limit": inline_limit,
+                "forward_bulk_size": forward_bulk_size,
+                "backward_bulk_size": backward_bulk_size,
+            }
+        )
         if active and (self._forward_hooks or self._forward_pre_hooks):
             warnings.warn(
                 f'"{self}" is being hybridized while still having forward hook/pre-hook. '
                 f'If "{self}" is a child of HybridBlock, the hooks will not take effect.',
                 stacklevel=2,
             )
-        flags: dict[str, Any] = {
-            "static_alloc": static_alloc,
-            "static_shape": static_shape,
-            "inline_limit": inline_limit,
-            "forward_bulk_size": forward_bulk_size,
-            "backward_bulk_size": backward_bulk_size,
-        }
         chosen = {"backend": backend, "backend_opts": options}
         self._fast_call = None
         if clear or any(self._flags.get(key) != value for key, value in chosen.items()):

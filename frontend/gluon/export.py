@@ -16,7 +16,8 @@ import numpy as np
 
 from gluonjit import ndarray, symbol
 from gluonjit.ndarray import NDArray
-from gluonjit.symbol import Symbol, differentiable_writes, traced_gradients
+from gluonjit.symbol import Symbol, traced_gradients
+from gluonjit.symbol.differentiable_writes import rewritten as with_differentiable_writes
 from gluonjit.symbol.graph import Entry, copy_graph, post_order
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def of_traces(block: str, prefix: str, traces: Sequence[Trace]) -> tuple[Symbol,
     outputs, own = traced_gradients.without_own_gradients(trace.outputs)
     if own:
         _warn(f"{block} defines a gradient (autograd.Function), which the exported graph does not have")
-    heads = differentiable_writes.rewritten(outputs, trace.pinned_shapes, constant)
+    heads = with_differentiable_writes(outputs, trace.pinned_shapes, constant)
     nodes = set(post_order(heads))
     replaced = {n: variable("captured", x) for n, x in trace.captured_variables.items() if n in nodes}
     replaced |= {n: constant(value) for n, value in trace.constants.items() if n in nodes}

@@ -10,7 +10,6 @@ blocks that the same program has constructed.
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,8 @@ Entry = dict[str, Any]
 
 def save(block: Block, prefix: str | os.PathLike[str]) -> None:
     """Writes `<prefix>-model.json` and `<prefix>-model.params`."""
+    import json
+
     name = os.fspath(prefix)
     model: Entry = {}
     _describe(block, model, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import hashlib
 import math
 import os
 import warnings
@@ -83,6 +82,8 @@ def clip_global_norm(arrays: Sequence[Any], max_norm: float, check_isfinite: boo
 
 def check_sha1(filename: str | os.PathLike[str], sha1_hash: str) -> bool:
     """Whether a file's SHA-1 is `sha1_hash`."""
+    import hashlib
+
     digest = hashlib.sha1(usedforsecurity=False)
     with open(filename, "rb") as file:
         while chunk := file.read(1 << 20):

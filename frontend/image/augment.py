@@ -5,7 +5,6 @@ Those that change colors take float images and change them in place.
 
 from __future__ import annotations
 
-import json
 import random
 import warnings
 from typing import Any
@@ -41,6 +40,8 @@ class Augmenter:
         self._kwargs = {key: _plain(value) for key, value in kwargs.items()}
 
     def dumps(self) -> Any:
+        import json
+
         return json.dumps([type(self).__name__.lower(), self._kwargs])
 
     def __call__(self, src: Any) -> Any:

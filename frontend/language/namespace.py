@@ -94,9 +94,10 @@ def populate(package: dict[str, Any], flavour: Flavour) -> None:
     package["contrib"].__dict__.update(contrib_functions.of_both())
     _resolve_lazily(package, "op", flavour, made)
     # The small sub-modules are filled at once, as programs look up names in their `__dict__`.
-    for name in SUBMODULES[2:]:
-        for function in operators_in(name, flavour.operators):
-            getattr(package[name], function)
+    for full in flavour.operators:
+        place, name = place_of(full)
+        if place not in ("op", "_internal"):
+            getattr(package[place], name)
 
 
 def _resolve_lazily(namespace: dict[str, Any], place: str, flavour: Flavour, made: dict[str, Any]) -> None:
@@ -224,23 +225,30 @@ def input_names(op: Operator) -> tuple[str, ...]:
     """
     if isinstance(op.inputs, tuple):
         return op.inputs
-    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = inspect.signature(op.expand).parameters.values()
-    return tuple(p.name for p in parameters if p.kind is positional)[1:]
+    code = op.expand.__code__
+    return code.co_varnames[1 : code.co_argcount]
 
 
 def signature(op: Operator, flavour: Flavour) -> inspect.Signature:
     """The signature of MXNet's generated function; for a variadic operator `(*data, **kwargs)`."""
-    kind = inspect.Parameter
-    rest = kind("kwargs", kind.VAR_KEYWORD)
     if op.variadic:
-        return inspect.Signature([kind("data", kind.VAR_POSITIONAL), rest])
-    named: list[tuple[str, Any]] = [(name, None) for name in input_names(op)]
-    named += [(name, _Null) for name in op.attrs]
-    named += [(name, None) for name in flavour.tail]
-    return inspect.Signature([*(kind(n, kind.POSITIONAL_OR_KEYWORD, default=d) for n, d in named), rest])
+        return inspect.Signature([_DATA, _REST])
+    inputs = [_parameter(name, None) for name in input_names(op)]
+    attrs = [_parameter(name, _Null) for name in op.attrs]
+    tail = [_parameter(name, None) for name in flavour.tail]
+    return inspect.Signature([*inputs, *attrs, *tail, _REST])
 
 
+_DATA = inspect.Parameter("data", inspect.Parameter.VAR_POSITIONAL)
+_REST = inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)
+
+
+@cache
+def _parameter(name: str, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+
+
+@cache
 def document(op: Operator) -> str:
     """The docstring of an operator's function: that of its expansion, followed by inputs and attributes."""
     inputs = "*data" if op.variadic else ", ".join(input_names(op))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gluonjit import context, ndarray
 from gluonjit.data.iterators import DataDesc
-from gluonjit.execution.executor import Executor, requests, solve_variables
+from gluonjit.execution.executor import Executor, requests
 from gluonjit.files import atomic
+from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import TensorType
 from gluonjit.kvstore import create as create_store
 from gluonjit.language import mxnet_names as _mxnet_names
@@ -21,9 +22,13 @@ from gluonjit.ndarray import NDArray
 from gluonjit.optimizer import Optimizer, Updater, get_updater
 from gluonjit.optimizer import create as create_optimizer
 from gluonjit.symbol import Symbol
+from gluonjit.symbol.binding import solve_variables
 from gluonjit.symbol.dtypes import declared_type
 from gluonjit.symbol.graph import post_order
 from gluonjit.training.initializers import InitDesc, Uniform
+
+MAX_LISTED = 5
+"""The most names that an error lists."""
 
 
 class Module(BaseModule):
@@ -295,7 +300,7 @@ class Module(BaseModule):
                 if given is not None and name in given:
                     _assign(name, array, given[name])
                 elif given is not None and not allow_missing:
-                    raise RuntimeError(f"{name} is not presented")
+                    raise RuntimeError(f"{name} is not presented{_extra(given, names)}")
                 elif initializer is not None:
                     initializer(InitDesc(name, attrs.get(name)), array)
         self.params_initialized = True
@@ -327,7 +332,8 @@ class Module(BaseModule):
                 if name in names:
                     _assign(name, self._arrays[name], array)
                 elif not allow_extra:
-                    raise ValueError(f'Find name "{name}" that is not in the {what}')
+                    hint = did_you_mean(name, names)
+                    raise ValueError(f'Find name "{name}" that is not in the {what}{hint}')
 
     # Running
 
@@ -502,6 +508,12 @@ class _Monitored:
     @property
     def aux_dict(self) -> Params:
         return {name: self._module._arrays[name] for name in self._module._aux_names}
+
+
+def _extra(given: Params, names: Collection[str]) -> str:
+    """The given names that the graph does not have, as one of them may be misspelt: the end of an error message."""
+    extra = [name for name in given if name not in names]
+    return f"; given, but not in the graph: {', '.join(extra[:MAX_LISTED])}" if extra else ""
 
 
 def _assign(name: str, target: NDArray, value: NDArray) -> None:

@@ -55,6 +55,7 @@ def ones_like(b: Any, data: Any) -> Any:
 
 def progression(b: Any, start: float, step: float, n: int, dtype: DType, repeat: int = 1) -> Any:
     """start, start + step, … (`n` elements in all, each number `repeat` times), computed in `dtype`."""
+    repeat = min(repeat, max(n, 1))  # what is cut off must not take memory
     if n == 0:
         return filled(b, 0, (0,), dtype)
     if repeat == 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +33,8 @@ def blamed(op_type: str) -> Iterator[None]:
     try:
         yield
     except AssertionError as e:
+        import traceback
+
         places = [Loc(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(e.__traceback__)]
         said = f": {e}" if str(e) else ""
         raise OperatorError(f"Error in operator Custom({op_type!r}): AssertionError{said}{quote(places[-1])}") from None
@@ -48,7 +49,7 @@ def properties(attrs: Mapping[str, Any]) -> Any:
         return PROPS[kind](**dict(attrs["arguments"]))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class CustomOperator(Operator):
     """Its attributes are `op_type` and those of the user's class, which are parsed into `arguments`, as strings."""
 

@@ -23,7 +23,7 @@ from gluonjit.operators.support import Shapes, merge
 Attrs = Mapping[str, Any]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ControlFlow(Operator):
     """An operator that holds `graphs` graphs.
 

@@ -48,7 +48,7 @@ def roles(graph: Any) -> list[str]:
     return [found.get(variable, "sum") for variable in graph.inputs]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class FusedNode(ControlFlow):
     """An operator that holds the subgraph it replaces: one layer and its epilogue.
 

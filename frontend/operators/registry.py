@@ -34,7 +34,7 @@ class OperatorError(MXNetError, IRError):
     """An operator refuses its inputs or attributes: users see an MXNetError, code that builds graphs an IRError."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Operator(opdef.OpDef):
     """An operator of MXNet's vocabulary.
 
@@ -81,7 +81,10 @@ class Operator(opdef.OpDef):
     late: Callable[..., Mapping[int, Any]] | None = None
     aliases: tuple[str, ...] = ()
     level: str = "operator"
-    _parsed: dict[Any, dict[str, Any]] = field(default_factory=dict, repr=False)
+    _parsed: dict[Any, dict[str, Any]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<operator {self.name}>"
 
     @property
     def doc(self) -> str:

@@ -13,7 +13,7 @@ from gluonjit.operators.support import axis_in, first_from_output, narrowed, par
 _ATTRS = {
     "axis": integer(-1),
     "temperature": optional(number()),
-    "dtype": optional(dtype()),
+    "dtype": optional(dtype(among=("float16", "float32", "float64"))),
     "use_length": optional(boolean(), False),
 }
 

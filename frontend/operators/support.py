@@ -43,12 +43,19 @@ def require_numeric(operator: str, x: Any) -> DType:
     return dtype
 
 
+def to_one_dtype(first: str, other: str) -> str:
+    """How to convert operands of these element types to one: the end of an error message."""
+    parameters = f", or a network's parameters with net.cast({first!r})" if "float" in first else ""
+    return f"; convert one: data with x.astype({other!r}){parameters}"
+
+
 def require_same_dtype(*inputs: Any) -> None:
     first = inputs[0].dtype
     for k, x in enumerate(inputs[1:], 1):
         if x.dtype != first:
             expected, got = type_name(dtype_of(inputs[0])), type_name(dtype_of(x))
-            raise OperatorError(f"Incompatible attr in node at {k}-th input: expected {expected}, got {got}")
+            hint = to_one_dtype(expected, got)
+            raise OperatorError(f"Incompatible attr in node at {k}-th input: expected {expected}, got {got}{hint}")
 
 
 def require_same_shape(*inputs: Any) -> None:

@@ -2,40 +2,10 @@
 
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.rnn import io, rnn, rnn_cell
-from gluonjit.rnn.cell_containers import BidirectionalCell, SequentialRNNCell
-from gluonjit.rnn.checkpoints import do_rnn_checkpoint, load_rnn_checkpoint, rnn_unroll, save_rnn_checkpoint
-from gluonjit.rnn.convolutional_cells import BaseConvRNNCell, ConvGRUCell, ConvLSTMCell, ConvRNNCell
-from gluonjit.rnn.fused_cell import FusedRNNCell
-from gluonjit.rnn.modifiers import ModifierCell, ResidualCell, ZoneoutCell
-from gluonjit.rnn.sentences import BucketSentenceIter, encode_sentences
-from gluonjit.rnn.symbolic_cells import BaseRNNCell, DropoutCell, GRUCell, LSTMCell, RNNCell, RNNParams
+from gluonjit.rnn.io import *  # noqa: F403
+from gluonjit.rnn.rnn import *  # noqa: F403
+from gluonjit.rnn.rnn_cell import *  # noqa: F403
 
-__all__ = [
-    "BaseConvRNNCell",
-    "BaseRNNCell",
-    "BidirectionalCell",
-    "BucketSentenceIter",
-    "ConvGRUCell",
-    "ConvLSTMCell",
-    "ConvRNNCell",
-    "DropoutCell",
-    "FusedRNNCell",
-    "GRUCell",
-    "LSTMCell",
-    "ModifierCell",
-    "RNNCell",
-    "RNNParams",
-    "ResidualCell",
-    "SequentialRNNCell",
-    "ZoneoutCell",
-    "do_rnn_checkpoint",
-    "encode_sentences",
-    "io",
-    "load_rnn_checkpoint",
-    "rnn",
-    "rnn_cell",
-    "rnn_unroll",
-    "save_rnn_checkpoint",
-]
+__all__ = ["io", "rnn", "rnn_cell", *io.__all__, *rnn.__all__, *rnn_cell.__all__]
 
 _mxnet_names.explain(__name__)

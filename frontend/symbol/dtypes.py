@@ -11,7 +11,7 @@ from gluonjit.files.type_flags import TYPE_FLAGS
 from gluonjit.ir import types
 from gluonjit.ir.types import F16, F32, I8, DType, IRError, TensorType
 from gluonjit.operators.mkldnn import FusedNode
-from gluonjit.operators.support import Shapes
+from gluonjit.operators.support import Shapes, to_one_dtype
 from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.shapes import PROBES
 
@@ -54,9 +54,10 @@ def refine_types(node: Node, ins: list[DType | None], outs: list[DType | None]) 
         found = _trial(node, ins)  # type: ignore[arg-type]
         for k in tied:
             if not found and ins[k] is not one:
+                expected, got = one.numpy.name, ins[k].numpy.name  # type: ignore[union-attr]
                 raise MXNetError(
                     f"Error in operator {node.name}: Incompatible attr in node {node.name} at {k}-th input: "
-                    f"expected {one.numpy.name}, got {ins[k].numpy.name}"  # type: ignore[union-attr]
+                    f"expected {expected}, got {got}{to_one_dtype(expected, got)}"
                 )
         found = found or (stated or one,) * len(outs)
     return ins, [t or f for t, f in zip(outs, (*found, *[None] * len(outs)))]

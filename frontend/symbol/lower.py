@@ -94,7 +94,12 @@ def completed_sources(
         return {}
     table = solve_shapes(heads, {entry[0]: type.shape for entry, type in inputs})
     shapes = {n: table.get((n, 0)) for n in unknown}
-    return {n: closed(n, s) for n, s in shapes.items() if s is not None and (is_complete(s) or "shape" in n.parsed)}
+    return {n: closed(n, s) for n, s in shapes.items() if s is not None and (is_complete(s) or _may_be_empty(n))}
+
+
+def _may_be_empty(node: Node) -> bool:
+    """Whether an open node has a meaning if no user determines its shape: 0 is no elements then, and -1 an error."""
+    return min(node.parsed.get("shape", (-1,)), default=0) >= 0
 
 
 def emit(b: Builder, node: Node, operands: Sequence[Value], attrs: Mapping[str, Any]) -> tuple[Value, ...]:

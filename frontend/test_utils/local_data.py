@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import bz2
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,8 +98,7 @@ def _unpack_if_missing(names: Sequence[str], url: str) -> None:
     if not all(os.path.exists(os.path.join("data", name)) for name in names):
         path = download(url, dirname="data")
         if path.endswith(".zip"):
-            with zipfile.ZipFile(path) as archive:
-                archive.extractall("data")
+            packed.unzip(Path(path), Path("data"))
 
 
 def get_mnist_iterator(
@@ -133,8 +130,7 @@ def get_zip_data(data_dir: str, url: str, data_origin_name: str) -> None:
     """Checks for `data_origin_name` in `data_dir`, which MXNet unpacks after downloading."""
     path = os.path.join(data_dir, data_origin_name)
     if not os.path.exists(path):
-        with zipfile.ZipFile(download(url, dirname=data_dir)) as archive:
-            archive.extractall(data_dir)
+        packed.unzip(Path(download(url, dirname=data_dir)), Path(data_dir))
 
 
 def get_bz2_data(data_dir: str, data_name: str, url: str, data_origin_name: str) -> None:
@@ -142,9 +138,7 @@ def get_bz2_data(data_dir: str, data_name: str, url: str, data_origin_name: str)
     target, source = os.path.join(data_dir, data_name), os.path.join(data_dir, data_origin_name)
     if not os.path.exists(target):
         download(url, fname=data_origin_name, dirname=data_dir)
-        with bz2.open(source) as packed, open(target, "wb") as file:
-            for line in packed:
-                file.write(line)
+        packed.unpack_bz2(Path(source), Path(target))
         os.remove(source)
 
 

@@ -259,6 +259,16 @@ def _slot(block: Any, name: str) -> Any:
     return found if type(found) is MemberDescriptorType else None
 
 
+def state_of(block: Any) -> dict[str, Any]:
+    """All attributes of a block's own, those in slots included."""
+    kept = {name: value for name in slot_names(type(block)) if (value := held(block, name)) is not MISSING}
+    return {**block.__dict__, **kept}
+
+
+def slot_names(kind: type) -> set[str]:
+    return {name for c in kind.__mro__ for name, found in vars(c).items() if type(found) is MemberDescriptorType}
+
+
 def changed(block: Any, name: str, old: Any, caller: Any) -> None:
     """An attribute of a block has been set, or deleted, by the code of frame `caller`.
 

@@ -7,8 +7,6 @@ initializer to use; without it the end of the name decides (`_weight`, `_bias`, 
 
 from __future__ import annotations
 
-import json
-import logging
 import math
 import re
 import warnings
@@ -57,6 +55,8 @@ class Initializer:
 
     def dumps(self) -> str:
         """JSON that `create` makes an equal initializer from: `["xavier", {"magnitude": 3, …}]`."""
+        import json
+
         return json.dumps([type(self).__name__.lower(), self._kwargs])
 
     def __eq__(self, other: object) -> bool:
@@ -86,6 +86,8 @@ class Initializer:
 
     def _log(self, desc: str, how: Any, arr: NDArray) -> None:
         if self._verbose:
+            import logging
+
             logging.info("Initialized %s as %s: %s", desc, how, self._print_func(arr))
 
     def _by_name(self, name: str, arr: NDArray) -> None:
@@ -234,6 +236,8 @@ def create(initializer: Any, *args: Any, **kwargs: Any) -> Initializer:
     if initializer.startswith(("[", "{")):
         if args or kwargs:
             raise AssertionError("an initializer given as JSON takes no further arguments")
+        import json
+
         described = json.loads(initializer)
         return create(described[0], **described[1]) if isinstance(described, list) else create(**described)
     name = initializer.lower()
@@ -315,6 +319,8 @@ class Constant(Initializer):
     __hash__ = None  # type: ignore[assignment]
 
     def dumps(self) -> str:
+        import json
+
         value = self.value if np.isscalar(self.value) else _to_numpy(self.value).tolist()
         return json.dumps(["constant", {"value": value}])
 
@@ -537,6 +543,8 @@ class Load:
                 )
             self.default_init(name, arr)
         if self.verbose:
+            import logging
+
             logging.info("Initialized %s by %s", name, "loading" if name in self.param else "default")
 
 

@@ -6,7 +6,6 @@ All start with an optional warm-up of `warmup_steps` updates, from `warmup_begin
 
 from __future__ import annotations
 
-import logging
 from math import cos, pi
 
 __all__ = ["CosineScheduler", "FactorScheduler", "LRScheduler", "MultiFactorScheduler", "PolyScheduler"]
@@ -45,6 +44,12 @@ class LRScheduler:
         raise NotImplementedError("must override this")
 
 
+def _log(num_update: int, rate: float) -> None:
+    import logging
+
+    logging.info("Update[%d]: Change learning rate to %0.5e", num_update, rate)
+
+
 class FactorScheduler(LRScheduler):
     """Multiplies the rate by `factor` after every `step` updates, down to `stop_factor_lr`."""
 
@@ -75,7 +80,7 @@ class FactorScheduler(LRScheduler):
         while num_update > self.count + self.step:
             self.count += self.step
             self.base_lr = max(self.base_lr * self.factor, self.stop_factor_lr)
-            logging.info("Update[%d]: Change learning rate to %0.5e", num_update, self.base_lr)
+            _log(num_update, self.base_lr)
         return self.base_lr
 
 
@@ -112,7 +117,7 @@ class MultiFactorScheduler(LRScheduler):
             self.count = self.step[self.cur_step_ind]
             self.cur_step_ind += 1
             self.base_lr *= self.factor
-            logging.info("Update[%d]: Change learning rate to %0.5e", num_update, self.base_lr)
+            _log(num_update, self.base_lr)
         return self.base_lr
 
 

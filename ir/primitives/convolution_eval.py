@@ -90,9 +90,10 @@ def _pointwise(x: np.ndarray, w: np.ndarray, groups: int) -> np.ndarray:
 
 def _windows(x: np.ndarray, taps: Sequence[int], out: Sequence[int], stride: Any, dilation: Any) -> np.ndarray:
     """A view [batch, channels, *taps, *out] of padded `x`."""
-    steps = x.strides[2:]
-    strides = (*x.strides[:2], *(s * d for s, d in zip(steps, dilation)), *(s * k for s, k in zip(steps, stride)))
-    return as_strided(x, (*x.shape[:2], *taps, *out), strides, writeable=False)
+    extents, by = (*taps, *out), (*dilation, *stride)
+    # Along an extent of 1, `by` may be any number, and the product larger than an address.
+    strides = (s * k if n > 1 else 0 for n, s, k in zip(extents, x.strides[2:] * 2, by))
+    return as_strided(x, (*x.shape[:2], *extents), (*x.strides[:2], *strides), writeable=False)
 
 
 def _depthwise(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gluonjit.codegen.conv import Axis, tile_kinds
 from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.types import F16, F32, F64, TensorType
 from gluonjit.runtime.compiler import compile_graph
@@ -184,3 +185,35 @@ def test_padding_and_strides_of_any_size(groups):
         depth = slice(channel, channel + 1) if groups == 3 else slice(None)
         expected[0, channel, 1, 1] = (inputs[0][0, depth, :3, :3] * inputs[1][channel]).sum()
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_stride_of_any_size():
+    """Windows beyond the first are outside, so the stride is of no account."""
+    x, w = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), np.ones((1, 1, 3, 3), np.float32)
+    for stride, expected in ((1, [[45, 54], [81, 90]]), (2**63 - 1, [[45]])):
+        b = Builder("net")
+        operands = [b.input("x", TensorType(F32, x.shape)), b.input("w", TensorType(F32, w.shape))]
+        none, one = (0, 0), (1, 1)
+        y = b.conv(*operands, stride=(stride, stride), low=none, high=none, dilation=one, input_dilation=one)
+        graph = b.build([y])
+        for (result,), _ in (evaluate(graph, [x, w]), compile_graph(graph).run([x, w])):
+            assert result[0, 0].tolist() == expected
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_kinds_of_tiles(merge):
+    """Each tile's taps, as they are defined; and an axis that is far too long to look at each tile."""
+    for size, taps, stride, low, dilation in ((7, 3, 1, 5, 2), (3, 5, 2, 9, 1), (20, 3, 1, 1, 1), (1, 1, 3, 4, 1)):
+        axis = Axis(size, out=14, taps=taps, stride=stride, low=low, dilation=dilation)
+        for pixels in (1, 4, 14, 20):
+            read = []
+            for kind, first, number in tile_kinds(axis, pixels, merge):
+                assert first * pixels == len(read)
+                for _ in range(number):
+                    among = [(s, tap) for s in kind.segments for tap in range(s.first, s.last)]
+                    read += [{tap for s, tap in among if c in s.active} for c in range(kind.pixels)]
+            places = [[o * stride + tap * dilation - low for tap in range(taps)] for o in range(14)]
+            assert read == [{tap for tap, k in enumerate(row) if 0 <= k < size} for row in places]
+    far = 10**12
+    runs = tile_kinds(Axis(size=8, out=2 * far + 6, taps=3, stride=1, low=far, dilation=1), 4, merge)
+    assert len(runs) < 10 and sum(number for _, _, number in runs) == (2 * far + 6 + 3) // 4

@@ -162,6 +162,22 @@ def test_windows_that_lie_in_padding(hybridize):
 
 
 @pytest.mark.parametrize("hybridize", [False, True])
+def test_repetitions_that_are_cut_off(hybridize):
+    for repeat in (3, 4, 2**31, 2**63 - 1):
+        block = nn.HybridLambda(lambda F, x: F.contrib.arange_like(x, start=5, repeat=repeat))  # noqa: B023
+        if hybridize:
+            block.hybridize()
+        assert block(mx.nd.ones((2, 2))).asnumpy().tolist() == [[5, 5], [5, 6 if repeat == 3 else 5]]
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+@pytest.mark.parametrize("name", ["softmax", "softmin", "log_softmax"])
+def test_probabilities_are_floats(name, hybridize):
+    call = lambda F, x: getattr(F, name)(x, dtype="int64")  # noqa: E731
+    assert "Invalid Input: 'int64'" in message(call, mx.nd.ones((2, 2)), hybridize=hybridize)
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
 def test_results_that_this_memory_does_not_hold(hybridize):
     for call in (
         lambda F, x: F.broadcast_add(F.tile(x, reps=(2**20, 1)), F.tile(x, reps=(1, 2**20))),  # here
@@ -171,8 +187,40 @@ def test_results_that_this_memory_does_not_hold(hybridize):
         assert "Error in operator broadcast_" in said and "emory" in said and "# here" in said
 
 
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_empty_results_whose_strides_no_address_holds(hybridize):
+    for call in (
+        lambda F, x: F.tile(x, reps=(2**31, 2**31)),  # here
+        lambda F, x: F.zeros((0, 2**62)),  # here
+    ):
+        said = message(call, mx.nd.ones((0, 3)), hybridize=hybridize)
+        assert "Error in operator " in said and "is too large: without its zeros" in said and "# here" in said
+
+
 def test_arguments_that_this_memory_does_not_hold():
     y = mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=2**50, name="fc")
     for dtype, why in (("float32", "there is not enough memory for f32"), ("float64", "f64.* is too large")):
         with pytest.raises(RuntimeError, match=f"(?s)Error in argument fc_weight of fc: FullyConnected: {why}"):
             y.simple_bind(mx.cpu(), x=(1, 2**10), type_dict={"x": dtype})
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda F, x: F.zeros((-1, 3)),  # here
+        lambda F, x: F.random.uniform(shape=(2, -1)),  # here
+        lambda F, x: F._internal._npi_ones(shape=(0, -1)),  # here
+    ],
+)
+def test_dimensions_that_nothing_determines(call, hybridize):
+    said = message(call, mx.nd.ones((1,)), hybridize=hybridize)
+    assert "Error in operator" in said and "-1" in said and "# here" in said
+
+
+def test_dimensions_that_nothing_determines_in_a_graph():
+    for make in (mx.sym.zeros, mx.sym.random.uniform):
+        with pytest.raises(MXNetError, match="-1"):
+            make(shape=(-1, 3), name="z").eval()
+        with pytest.raises(MXNetError, match="-1"):
+            (make(shape=(-1, 3)) * 2).eval()

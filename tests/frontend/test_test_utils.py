@@ -12,6 +12,7 @@ import pytest
 import gluonjit as mx
 from gluonjit import gluon, language, nd, sym, test_utils
 from gluonjit.base import MXNetError
+from gluonjit.files import packed
 
 NAMES = Path(language.__file__).parent / "mxnet_names" / "names.txt"
 
@@ -255,6 +256,28 @@ def test_optimizers():
         test_utils.compare_optimizer(Minus(0.5), Minus(0.4), (2, 3), "float32")
     with pytest.raises(MXNetError, match="dense"):
         test_utils.compare_optimizer(Minus(0.5), Minus(0.5), (2, 3), "float32", w_stype="row_sparse")
+
+
+def test_data_sets_unpack_no_further_than_their_size_allows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(packed, "SPARE", 1000)
+    (tmp_path / "data").mkdir()
+    with zipfile.ZipFile("data/cifar10.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("cifar/train.rec", bytes(1 << 20))
+    (tmp_path / "data/rows.bz2").write_bytes(bz2.compress(bytes(1 << 20)))
+    with pytest.raises(MXNetError, match="data/cifar10.zip unpacks to 1048576 bytes or more"):
+        test_utils.get_cifar10()
+    with pytest.raises(MXNetError, match="data/cifar10.zip unpacks to 1048576 bytes or more"):
+        test_utils.get_zip_data("data", "http://x.org/cifar10.zip", "rows")
+    with pytest.raises(MXNetError, match="data/rows.bz2 unpacks to 1048576 bytes or more"):
+        test_utils.get_bz2_data("data", "rows", "http://x.org/rows.bz2", "rows.bz2")
+    (tmp_path / "data/cifar10.zip").write_bytes(b"PK")
+    (tmp_path / "data/rows.bz2").write_bytes(b"BZ")
+    with pytest.raises(MXNetError, match="data/cifar10.zip: damaged zip archive"):
+        test_utils.get_cifar10()
+    with pytest.raises(MXNetError, match="data/rows.bz2: damaged bzip2 file"):
+        test_utils.get_bz2_data("data", "rows", "http://x.org/rows.bz2", "rows.bz2")
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["cifar10.zip", "rows.bz2"]
 
 
 def test_data_that_is_there(tmp_path, monkeypatch):

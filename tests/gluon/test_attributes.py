@@ -542,6 +542,24 @@ def test_copies_and_pickles_are_on_their_own():
     assert block(X).asnumpy().tolist() == [2, 4]
 
 
+def test_copies_have_the_attributes_in_slots():
+    class Slotted(Scaled):
+        __slots__ = ("__hidden", "empty", "temperature")
+
+        def __init__(self):
+            super().__init__()
+            self.temperature = 3
+            self.__hidden = 4
+
+        def hidden(self):
+            return self.__hidden
+
+    block = compiled(Slotted())
+    for other in (copy.deepcopy(block), copy.copy(block)):
+        assert other.temperature == 3 and other.hidden() == 4 and not hasattr(other, "empty")
+        assert other(X).asnumpy().tolist() == [2, 4]
+
+
 def test_no_cost_after_the_trace():
     compiled(Scaled())
     assert "__getattribute__" not in vars(gluon.Block)

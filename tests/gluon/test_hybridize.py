@@ -133,6 +133,28 @@ def test_plain_blocks_pass_it_on(x):
     close(net(x), expected)
 
 
+@pytest.mark.parametrize("flag", ["static_alloc", "static_shape"])
+def test_flags_are_booleans_as_mxnet_reads_them(flag):
+    net = mlp()
+    for value in (True, 1, "True", "false", "0"):
+        net.hybridize(**{flag: value})
+    for value in ("maybe", 2, None, []):
+        with pytest.raises(mx.MXNetError, match=f"Invalid Parameter format for {flag} expect boolean but value='"):
+            net.hybridize(**{flag: value})
+    with pytest.raises(mx.MXNetError, match=f"Invalid Parameter format for {flag} expect boolean"):
+        mx.nd.CachedOp(mx.sym.var("x") + 1, [(flag, "maybe")])
+
+
+@pytest.mark.parametrize("flag", ["inline_limit", "forward_bulk_size", "backward_bulk_size"])
+def test_sizes_are_not_negative(flag, x):
+    net = mlp()
+    net.hybridize(**{flag: "3"})
+    assert net(x).shape == mlp()(x).shape
+    for value in ("maybe", -1):
+        with pytest.raises(mx.MXNetError, match=rf"Invalid Parameter format for {flag} expect int \(non-negative\)"):
+            net.hybridize(**{flag: value})
+
+
 def test_a_block_that_overrides_forward_runs_in_python(x):
     class Own(gluon.HybridBlock):
         def __init__(self):

@@ -172,3 +172,40 @@ def test_initialize(owner):
     parameters = inspect.signature(getattr(gluon, owner).initialize).parameters
     assert list(parameters)[1:] == ["init", "ctx", "verbose", "force_reinit"]
     assert parameters["init"].default == initializer.Uniform()
+
+
+class Own(gluon.HybridBlock):
+    def __init__(self, width, **kwargs):
+        super().__init__(**kwargs)
+        if width is None:
+            raise TypeError("the width must be a number")
+
+
+class Popping(nn.Dense):
+    def __init__(self, **kwargs):
+        kwargs.pop("unknown")
+        super().__init__(3, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("make", "block", "wrong", "right"),
+    [
+        (lambda: nn.Dense(10, activaton="relu"), "Dense", "activaton", "activation"),
+        (lambda: nn.Conv2D(8, kernal_size=3), "Conv2D", "kernal_size", "kernel_size"),
+        (lambda: nn.Conv2D(8, 3, stride=2), "Conv2D", "stride", "strides"),
+        (lambda: gluon.loss.L2Loss(batch_axes=1), "L2Loss", "batch_axes", "batch_axis"),
+        (lambda: gluon.rnn.LSTMCell(3, hidden=2), "LSTMCell", "hidden", "hidden_size"),
+        (lambda: Own(2, widht=3), "Own", "widht", "width"),
+    ],
+)
+def test_misspelt_keywords(make, block, wrong, right):
+    with pytest.raises(TypeError) as error:
+        make()
+    assert str(error.value) == f"{block}() got an unexpected keyword argument {wrong!r}; did you mean {right!r}?"
+
+
+def test_other_errors_of_constructors_stay():
+    with pytest.raises(TypeError, match="^the width must be a number$"):
+        Own(None)
+    with pytest.raises(TypeError, match="got multiple values for argument 'units'"):
+        Popping(unknown=1, units=2)

@@ -176,7 +176,8 @@ def test_parameters_that_do_not_fit(module):
     with raises(RuntimeError, "fc1_bias is not presented"):
         module.set_params(less, AUX)
     module.set_params({"fc2_bias": ARGS["fc2_bias"]}, {}, allow_missing=True)
-    with raises(ValueError, 'Find name "other" that is not in the arguments'):
+    known = "; known: fc1_weight, fc1_bias, bn_gamma, bn_beta, fc2_weight, fc2_bias"
+    with raises(ValueError, f'Find name "other" that is not in the arguments{known}'):
         module.set_params({"other": X}, AUX, allow_missing=True)
     module.set_params({"other": X}, AUX, allow_missing=True, allow_extra=True)
     with raises(ValueError, "parameter fc2_bias has shape (5,); the graph's has (3,)"):
@@ -217,6 +218,17 @@ def test_wrong_names():
     module = mx.mod.Module(classifier())
     with pytest.raises(ValueError, match="Data provided by data_shapes don't match names specified by data_names"):
         module.bind([("image", (4, 4))])
+
+
+def test_misspelt_parameters(module):
+    arrays, states = module.get_params()
+    arrays["fc1_wieght"] = arrays.pop("fc1_weight")
+    with pytest.raises(RuntimeError, match="fc1_weight is not presented; given, but not in the graph: fc1_wieght"):
+        module.set_params(arrays, states)
+    with pytest.raises(RuntimeError, match="fc1_weight is not presented; given, but not in the graph: fc1_wieght"):
+        module.init_params(arg_params=arrays, aux_params=states, force_init=True)
+    with pytest.raises(ValueError, match="\"fc1_wieght\" that is not in the arguments; did you mean 'fc1_weight'?"):
+        module.set_params(arrays, states, allow_missing=True)
 
 
 def test_unknown_shapes():

@@ -29,6 +29,14 @@ def test_element_types_are_not_promoted(operator):
         one(operator, ONES, ONES.astype(np.float64), **attrs)
 
 
+def test_element_types_that_differ_say_how_to_convert_them():
+    remedy = r"convert one: data with x.astype\('float32'\), or a network's parameters with net.cast\('float64'\)"
+    with pytest.raises(MXNetError, match=remedy):
+        one("FullyConnected", ONES.astype(np.float64), ONES, num_hidden=2, no_bias=True)
+    with pytest.raises(MXNetError, match=r"convert one: data with x.astype\('float32'\)$"):
+        one("elemwise_add", ONES.astype(np.int32), ONES)
+
+
 @pytest.mark.parametrize("operator", ["elemwise_add", "_maximum", "_equal", "add_n"])
 def test_equal_shapes_are_required(operator):
     attrs = {"num_args": 2} if operator == "add_n" else {}

@@ -144,6 +144,19 @@ def test_importing_gluonjit_is_cheap():
     assert loaded_by("gluonjit").isdisjoint(LATE)
 
 
+@pytest.mark.parametrize("module", ["gluonjit.ndarray", "gluonjit.gluon"])
+def test_importing_layers_imports_no_library_that_few_programs_need(module: str):
+    """Each of these takes milliseconds, so the functions that need it import it. NumPy may import some of them."""
+    rare = {"concurrent.futures", "difflib", "hashlib", "importlib.resources", "json", "logging", "multiprocessing"}
+    rare |= {"gzip", "secrets", "tarfile", "tempfile", "traceback", "zipfile"}
+    assert not (loaded_by(module) - loaded_by("numpy")) & rare
+
+
+def test_importing_modules_compiles_nothing():
+    ours = loaded_by("gluonjit.module")
+    assert {"gluonjit.passes", "gluonjit.codegen", "gluonjit.runtime.executable"}.isdisjoint(ours)
+
+
 def test_importing_the_ir_does_not_import_the_frontend():
     """`gluonjit` itself is imported on the way, as the parent, and has to be lazy for this."""
     ours = {name for name in loaded_by("gluonjit.ir") if name.partition(".")[0] == "gluonjit"}
@@ -169,6 +182,10 @@ INSIDE_FUNCTIONS = {
         "gluonjit.runtime.reference.Reference",
     },
     "gluonjit.gluon.block": {"gluonjit.execution.cached_call.CachedCall"},
+    # Few programs print graphs, for which `json` and five regular expressions are needed.
+    "gluonjit.ir.graph": {"gluonjit.ir.printer.print_graph"},
+    # Few programs read `.npz`; `zipfile`, with what it imports, takes as long as a tenth of the operators.
+    "gluonjit.files.formats": {"gluonjit.files.npz"},
 }
 """Imports of our own modules inside functions, by the module that has them: each keeps a start cheap."""
 LAZY = "gluonjit.tools.cli"

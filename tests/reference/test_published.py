@@ -34,7 +34,7 @@ def test_model_zoo(name, shared):
     folder = shared / "mxnet" / "ref" / "zoo"
     expected = np.load(folder / f"{name}-out.npy")
     meta = json.loads((folder / f"{name}-meta.json").read_text())
-    values = {key: weights(key, shape).astype(np.float32) for key, (_, shape) in meta["structured"].items()}
+    values = {key: weights(key, shape) for key, (_, shape) in meta["structured"].items()}
     arrays = {full: mx.nd.array(values[key]) for key, (full, _) in meta["structured"].items()}
     x = arrays["data"] = mx.nd.array(image(meta["input"]))
     (logits,) = run(mx.sym.load(folder / f"{name}-symbol.json"), arrays)

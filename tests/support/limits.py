@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import logging
+import math
 import os
 import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,8 +24,7 @@ if hasattr(os, "register_at_fork"):  # a child's alarms are its own
 
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Fails a test that runs longer (wall time): at the line that waits, or by ending the process if native code does
-    not return."""
+    """Fails a test that runs longer (wall time), at the line that waits. See `end_when_stuck` for native code."""
     if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -33,13 +34,26 @@ def limited(seconds: float) -> Iterator[None]:
 
     handler = signal.signal(signal.SIGALRM, fail)
     left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
-    faulthandler.dump_traceback_later(seconds + 60, exit=True, file=sys.__stderr__)
     try:
         yield
     finally:
-        faulthandler.cancel_dump_traceback_later()
         signal.setitimer(signal.ITIMER_REAL, left)
         signal.signal(signal.SIGALRM, handler)
+
+
+_REARMED = 60.0
+"""Seconds between two arms of the watchdog, each of which starts a thread and waits for the end of the last one."""
+_armed = -math.inf
+
+
+def end_when_stuck(seconds: float) -> None:
+    """Ends the process, with all tracebacks, if this is not called again within `seconds`, or a minute more: native
+    code that does not return lets no signal handler run."""
+    global _armed
+    now = time.monotonic()
+    if now - _armed >= _REARMED:
+        faulthandler.dump_traceback_later(seconds + _REARMED, exit=True, file=sys.__stderr__)
+        _armed = now
 
 
 def state() -> dict[str, Any]:

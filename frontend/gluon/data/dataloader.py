@@ -7,19 +7,14 @@ error in a worker, or its death, is raised when the batch is requested.
 from __future__ import annotations
 
 import io
-import multiprocessing
 import os
 import pickle
 import random
-import signal
 import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
-from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +24,9 @@ from gluonjit.gluon.data.sampler import BatchSampler, RandomSampler, Sampler, Se
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language import rng
 from gluonjit.ndarray import NDArray
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 __all__ = ["DataLoader", "default_batchify_fn", "default_mp_batchify_fn"]
 
@@ -61,6 +59,8 @@ _worker_dataset: Any = None
 
 
 def _worker_initializer(dataset: Any, seed: int, started: Any) -> None:
+    import signal
+
     global _worker_dataset
     _worker_dataset = dataset
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C and stops its workers
@@ -79,6 +79,8 @@ def _worker_fn(samples: Any, batchify_fn: Callable[[Any], Any], dataset: Any = N
 
 
 def _pickled(batch: Any) -> bytes:
+    from multiprocessing.reduction import ForkingPickler
+
     buffer = io.BytesIO()
     ForkingPickler(buffer, pickle.HIGHEST_PROTOCOL).dump(batch)
     return buffer.getvalue()
@@ -95,12 +97,15 @@ class _Ticket:
         self._future = future
 
     def get(self, timeout: float | None = None) -> Any:
+        from concurrent.futures import TimeoutError as FutureTimeout
+        from multiprocessing import TimeoutError as PoolTimeout
+
         try:
             return self._future.result(timeout)
         except FutureTimeout as e:
             if self._future.done():
                 raise  # the TimeoutError was raised in the worker
-            raise multiprocessing.TimeoutError from e
+            raise PoolTimeout from e
 
     def __del__(self) -> None:
         self._future.cancel()  # the batch can no longer be requested
@@ -110,6 +115,9 @@ class _WorkerPool:
     """Threads or processes that make batches; it has the methods of `multiprocessing.Pool` that are used here."""
 
     def __init__(self, workers: int, dataset: Any, threads: bool) -> None:
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
         self.stopped = False
         self._executor: Executor
         if threads:
@@ -184,13 +192,16 @@ class _MultiWorkerIter:
         self._sent_idx += 1
 
     def __next__(self) -> Any:
+        from concurrent.futures import BrokenExecutor
+        from multiprocessing import TimeoutError as PoolTimeout
+
         self._push_next()
         if self._rcvd_idx == self._sent_idx:
             raise StopIteration
         ticket = self._data_buffer.pop(self._rcvd_idx)
         try:
             batch = ticket.get(self._timeout)
-        except multiprocessing.TimeoutError as e:
+        except PoolTimeout as e:
             self._worker_pool.terminate()
             raise MXNetError(
                 f"no batch came for {self._timeout} seconds: a worker hangs, or is slow; "

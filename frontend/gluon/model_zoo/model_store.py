@@ -6,7 +6,6 @@ A file is called `<model>-<first 8 hex digits of its SHA-1>.params`, as in MXNet
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +71,8 @@ def get_model_file(name: str, root: str = ROOT) -> str:
 
     FileNotFoundError if the file does not exist, ValueError if its hash differs from the published one's.
     """
+    import hashlib
+
     file_name = f"{name}-{short_hash(name)}.params"
     path = os.path.join(os.path.expanduser(root), file_name)
     if not os.path.exists(path):

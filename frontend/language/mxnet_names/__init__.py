@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
-from importlib import import_module, resources
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -63,10 +63,13 @@ def _node_names() -> dict[str, frozenset[str]]:
 
 
 def _table(file: str) -> Iterable[list[str]]:
+    from importlib import resources
+
     text = resources.files(__name__).joinpath(file).read_text(encoding="utf-8")
     return (line.split() for line in text.splitlines() if not line.startswith("#"))
 
 
+@cache
 def place_of(name: str) -> tuple[str, str]:
     """Sub-module and function name of the operator `name`: `_contrib_foo` → ('contrib', 'foo')."""
     for place in ("contrib", "linalg", "sparse", "image"):

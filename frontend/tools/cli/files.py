@@ -10,7 +10,6 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.files.array_names import shown
-from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import TensorType, dtype_of
 from gluonjit.tools.cli import inputs as cli_inputs
 from gluonjit.tools.cli.inputs import Input
@@ -100,23 +99,13 @@ class FileModel:
     def _named(self, found: Sequence[tuple[str | None, np.ndarray]]) -> dict[str, np.ndarray]:
         listed = shown(", ".join(self.inputs)) or "none"
         arguments = [name for name in self.symbol.list_arguments() if name not in self.arrays]
-        free = iter([name for name in self.inputs if name not in [given for given, _ in found]])
-        values: dict[str, np.ndarray] = {}
-        for given, x in found:
-            name = next(free, None) if given is None else given
-            if name is None:
-                raise MXNetError(f"{len(found)} inputs are given; the graph has {len(self.inputs)}: {listed}")
-            if name not in arguments:
-                raise MXNetError(
-                    f"the graph has no input {name!r}{did_you_mean(name, map(shown, self.inputs))}; it has {listed}"
-                )
-            values[name] = x
+        values = cli_inputs.by_name(found, self.inputs, listed, arguments)
         self.inputs += [name for name in values if name not in self.inputs]
         return values
 
     def _types(self, values: Mapping[str, np.ndarray]) -> Mapping[str, TensorType]:
         """The types of all variables. The element types of inputs follow from the parameters, if possible."""
-        from gluonjit.execution.executor import solve_variables
+        from gluonjit.symbol.binding import solve_variables
 
         arguments = self.symbol.list_arguments()
         known = {name: x.dtype for name, x in self.arrays.items() if name in arguments}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gluonjit.base import MXNetError
+from gluonjit.files.array_names import shown
+from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError, TensorType, dtype
 
 HELP = (
@@ -100,6 +102,27 @@ def check_names(names: Sequence[str | None]) -> None:
     for k, name in enumerate(names):
         if name is not None and name in names[:k]:
             raise IRError(f"input {name} is given twice")
+
+
+def by_name(
+    found: Sequence[tuple[str | None, np.ndarray]], inputs: Sequence[str], listed: str, known: Collection[str] = ()
+) -> dict[str, np.ndarray]:
+    """The arrays that `arrays` returned, by name; those without one are for the remaining `inputs`, in order.
+
+    MXNetError for too many, and for a name that is neither one of `inputs` nor `known`; it shows what is `listed`.
+    """
+    remaining = iter([name for name in inputs if name not in [given for given, _ in found]])
+    values: dict[str, np.ndarray] = {}
+    for given, x in found:
+        name = next(remaining, None) if given is None else given
+        if name is None:
+            raise MXNetError(f"{len(found)} inputs are given; the graph has {len(inputs)}: {listed}")
+        if name not in inputs and name not in known:
+            raise MXNetError(
+                f"the graph has no input {name!r}{did_you_mean(name, map(shown, inputs))}; it has {listed}"
+            )
+        values[name] = x
+    return values
 
 
 def _read(path: str) -> Mapping[str | None, np.ndarray]:

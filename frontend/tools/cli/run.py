@@ -11,7 +11,6 @@ import numpy as np
 
 from gluonjit.files.array_names import shown
 from gluonjit.ir.graph import Graph, evaluate
-from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError, type_of
 from gluonjit.tools.cli import inputs as cli_inputs
 from gluonjit.tools.cli.files import is_symbol
@@ -91,7 +90,7 @@ def relative_difference(got: np.ndarray, want: np.ndarray) -> float:
 def _graph_inputs(graph: Graph, given: Sequence[Input], seed: int) -> list[np.ndarray]:
     """An array for each of the graph's inputs: the given ones, by name or in order, or random ones if none are given.
 
-    IRError for names and types that are not the graph's, or if only some inputs are given.
+    MXNetError for names that are not the graph's, IRError for other types, or if only some inputs are given.
     """
     if not given:
         rng = np.random.default_rng(seed)
@@ -99,17 +98,10 @@ def _graph_inputs(graph: Graph, given: Sequence[Input], seed: int) -> list[np.nd
     types = {v.name: v.type for v in graph.inputs}
     listed = ", ".join(f"{name}: {type}" for name, type in types.items()) or "none"
     found = cli_inputs.arrays(given, seed)
-    unnamed = iter([name for name in types if name not in [n for n, _ in found]])
-    values: dict[str, np.ndarray] = {}
-    for asked, x in found:
-        name = next(unnamed, None) if asked is None else asked
-        if name is None:
-            raise IRError(f"{len(found)} inputs are given; the graph has {len(types)}: {listed}")
-        if name not in types:
-            raise IRError(f"the graph has no input {name!r}{did_you_mean(name, types)}; it has {listed}")
+    values = cli_inputs.by_name(found, list(types), listed)
+    for name, x in values.items():
         if type_of(x) != types[name]:
             raise IRError(f"--input {name} is {type_of(x)}; the graph takes {types[name]}")
-        values[name] = x
     missing = [name for name in types if name not in values]
     if missing:
         raise IRError(f"no --input for {', '.join(missing)}; the graph has {listed}")

@@ -10,6 +10,7 @@ from gluonjit import context, ndarray
 from gluonjit.gluon.block import Block, HybridBlock
 from gluonjit.gluon.nn import BatchNorm, HybridSequential, Sequential
 from gluonjit.gluon.parameter import ParameterDict
+from gluonjit.language.source import stacklevel
 
 __all__ = [
     "Concurrent",
@@ -128,7 +129,7 @@ class SyncBatchNorm(BatchNorm):
         warnings.warn(
             "Caution using SyncBatchNorm: if not using all the GPUs, please mannually set num_devices",
             UserWarning,
-            stacklevel=3,
+            stacklevel=stacklevel(),
         )
         return max(context.num_gpus(), 1)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import struct
-import tarfile
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
@@ -139,6 +138,8 @@ class CIFAR10(_LocalDataset):
         return images, rows[:, self._label_column()].astype(np.int32)
 
     def _contents(self, name: str) -> bytes:
+        import tarfile
+
         for file in (self._root / name, self._root / self.folder / name):
             if file.is_file():
                 return file.read_bytes()
