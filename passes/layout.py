@@ -28,11 +28,21 @@ def layout(graph: Graph) -> Graph:
     return _ChannelsLast(graph).run()
 
 
+def carried_last(graph: Graph) -> set[Value]:
+    """The values that `layout` computes channels-last; none of a graph that it cannot take yet."""
+    if graph.level != "legal" or not any(op.name == "conv" for op in graph.ops):
+        return set()
+    found = _ChannelsLast(graph)
+    found.run()
+    return {v for v, layouts in found.layouts.items() if v.ndim >= 3 and layouts.is_last}
+
+
 class _ChannelsLast(Rewriter):
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
         self.fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
         self.fixed.update(r for op in fixed_ops(graph) for r in op.results)
+        self.given = set(graph.inputs)
         self.layouts = {v: _Layouts(self.b, new) for v, new in self.env.items()}
 
     def value(self, v: Value) -> Value:
@@ -40,6 +50,9 @@ class _ChannelsLast(Rewriter):
 
     def visit(self, op: Op) -> Sequence[Value]:
         operands = [self.layouts[v] for v in op.operands]
+        if self._is_given_last(op):
+            self.layouts[op.result] = _Layouts(self.b, last=operands[0].plain())
+            return ()
         new = _channels_last(self.b, op, operands, self.fixed) if len(op.results) == 1 else None
         if new is not None:
             self.layouts[op.result] = new
@@ -47,6 +60,13 @@ class _ChannelsLast(Rewriter):
             values = reemit(self.b, op, [o.plain() for o in operands])
             self.layouts.update((old, _Layouts(self.b, v)) for old, v in zip(op.results, values, strict=True))
         return ()
+
+    def _is_given_last(self, op: Op) -> bool:
+        """Whether the op makes the usual order of an input that is channels-last, as saved values are."""
+        x = op.operands[0] if op.operands else None
+        if op.name != "transpose" or x not in self.given or x in self.fixed:
+            return False
+        return op.result.ndim >= 3 and op.attrs["perm"] == first_perm(op.result.ndim)
 
 
 def last_perm(rank: int) -> tuple[int, ...]:

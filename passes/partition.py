@@ -18,7 +18,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops
-from gluonjit.ir.types import IRError
+from gluonjit.ir.types import IRError, TensorType
+from gluonjit.passes.layout import carried_last, first_perm, last_perm
 from gluonjit.passes.manager import register_pass
 
 
@@ -83,7 +84,11 @@ def divide(graph: Graph, recompute: bool = False) -> Halves:
     name = graph.name
     kept = [v for v in saved if v not in inputs and v not in outputs]
     forward, env = _half(graph, f"{name}_forward", inputs, [*outputs, *kept], updates, ())
-    backward, _ = _half(graph, f"{name}_backward", [*saved, *cotangents], gradients, late_updates, saved)
+    last = carried_last(forward)
+    turned = {v for v in kept if env[v] in last}
+    if turned:
+        forward, env = _half(graph, f"{name}_forward", inputs, [*outputs, *kept], updates, (), turned)
+    backward, _ = _half(graph, f"{name}_backward", [*saved, *cotangents], gradients, late_updates, saved, turned)
     attrs = {k: v for k, v in graph.attrs.items() if k not in ("primals", "cotangents", "late")}
     return Halves(replace(forward, attrs=attrs), tuple(env[v] for v in saved), replace(backward, attrs=attrs))
 
@@ -115,8 +120,12 @@ def _half(
     outputs: Sequence[Value],
     updates: Sequence[tuple[Value, Value]],
     known: Iterable[Value],
+    turned: Collection[Value] = (),
 ) -> tuple[Graph, dict[Value, Value]]:
-    """The graph of what `outputs` and `updates` need, and which of its values stand for those of the joint graph."""
+    """The graph of what `outputs` and `updates` need, and which of its values stand for those of the joint graph.
+
+    Those that are `turned` are channels-last as inputs and as outputs.
+    """
     live = {*outputs, *(new for _, new in updates)} - set(known) - set(inputs)
     ops = []
     for op in reversed(graph.ops):
@@ -124,13 +133,20 @@ def _half(
             ops.append(op)
             live.update(v for v in op.operands if v not in inputs and v not in known)
     b = Builder(name, graph.level)
-    env = {v: b.input(v.name, v.type) for v in inputs}
+    env: dict[Value, Value] = {}
+    for v in inputs:
+        if v in turned:
+            x = b.input(v.name, TensorType(v.dtype, tuple(v.shape[p] for p in last_perm(v.ndim))))
+            env[v] = b.transpose(x, perm=first_perm(v.ndim))
+        else:
+            env[v] = b.input(v.name, v.type)
     fixed = {v: env[v] for v in known}
     for op in reversed(ops):
         copy_ops(b, [op], env)
         env.update(fixed)  # of an op with several results, one may be saved and another be computed again
     for state, new in updates:
         b.update(env[state], env[new])
+    env.update((v, b.transpose(env[v], perm=last_perm(v.ndim))) for v in outputs if v in turned)
     return b.build([env[v] for v in outputs]), env
 
 

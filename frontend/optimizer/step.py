@@ -25,7 +25,8 @@ from gluonjit.operators.update_rules import Rule
 from gluonjit.runtime.eager import Eager, quiet
 
 MAX_STEPS = 16
-"""How many compiled steps, for different lists of weights, are kept."""
+"""For how many lists of weights a step is compiled. Programs that train other parameters at every step, of which there
+may be any number of lists, get the same code for one weight at a time."""
 
 
 class Update(NamedTuple):
@@ -86,6 +87,7 @@ class Steps:
 
     def __init__(self) -> None:
         self._known: dict[Hashable, _Step] = {}
+        self._single: dict[Hashable, _Step] = {}
         self._lock = threading.Lock()
 
     def take(self, updates: Sequence[Update]) -> None:
@@ -93,22 +95,27 @@ class Steps:
         if not updates:
             return
         check(updates)
+        keys = tuple([_signature(u) for u in updates])
         with self._lock:
-            key = tuple([_signature(u) for u in updates])
-            step = self._known.get(key)
-            if step is None:
-                if len(self._known) >= MAX_STEPS:
-                    self._known.clear()
-                step = self._known[key] = _Step(updates)
-            taken = step.take(updates)
-        if not taken:
-            take(updates)
+            if keys in self._known or len(self._known) < MAX_STEPS:
+                _take(self._known, keys, updates)
+                return
+            for key, u in zip(keys, updates):
+                _take(self._single, key, [u])
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()  # type: ignore[misc]
+
+
+def _take(known: dict[Hashable, _Step], key: Hashable, updates: Sequence[Update]) -> None:
+    step = known.get(key)
+    if step is None:
+        step = known[key] = _Step(updates)
+    if not step.take(updates):
+        take(updates)
 
 
 def _signature(u: Update) -> Hashable:

@@ -173,6 +173,15 @@ def test_weights_of_other_arrays_are_found(compiled):
     assert (others[2].asnumpy() == weights[2].asnumpy() - 1).all()
 
 
+def test_any_number_of_lists_compiles_little(compiled, monkeypatch):
+    monkeypatch.setattr(steps, "MAX_STEPS", 2)
+    updater, weights, grads = three("sgd", learning_rate=0.25)
+    for chosen in ([0], [0, 1, 2], [2], [1, 2], [0, 2], [0, 1], [1]):
+        updater(chosen, [grads[k] for k in chosen], [weights[k] for k in chosen])
+    assert len(compiled) == 4  # [0], [0, 1, 2]; then a weight of 6 elements, and one of 4
+    assert [w.asnumpy()[0] for w in weights] == [0.0, 0.0, 0.0]
+
+
 def test_memory_does_not_grow():
     import tracemalloc
 

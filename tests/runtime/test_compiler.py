@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gluonjit.ir.graph import Builder
-from gluonjit.ir.types import F32, TensorType
+from gluonjit.ir.types import F32, IRError, TensorType
 from gluonjit.runtime.arenas import ArenaPool
 from gluonjit.runtime.compiler import PIPELINE, compile_graph
 
@@ -77,3 +77,28 @@ def test_who_wants_most_memory_prepares_first(monkeypatch):
     assert sizes[0] <= lent[0].nbytes and sizes[1] <= lent[1].nbytes <= 2 * sizes[1]
     want = product(*inputs)
     assert np.abs(y - want).max() <= 1e-5 * np.abs(want).max()
+
+
+def test_bound_calls_write_over_their_states():
+    b = Builder("step", "traced")
+    w, g, lr = (b.input(name, TensorType(F32, shape)) for name, shape in (("w", (5,)), ("g", (5,)), ("lr", ())))
+    new = b.sub(w, b.mul(lr, g))
+    b.update(w, new)
+    executable = compile_graph(b.build([b.neg(new)], {"in_place": True}))
+    weight, grad, rate, out = (
+        np.ones(5, np.float32),
+        np.ones(5, np.float32),
+        np.float32(0.5).reshape(()),
+        np.empty(5, "f"),
+    )
+    call = executable.bind([weight, grad, rate], [out, weight])
+    call()
+    call()
+    assert (weight == 0).all() and (out == 0).all()
+    with pytest.raises(IRError, match=r"expected f32\[5\], got f32\[4\]"):
+        executable.bind([weight, grad[:4], rate], [out, weight])
+
+
+def test_a_call_that_prepares_results_cannot_be_bound():
+    with pytest.raises(IRError, match="prepares results"):
+        compile_graph(graph_with_weights()).bind([], [])
