@@ -18,7 +18,7 @@ from gluonjit.execution.tape import Saved
 from gluonjit.ir.types import type_of
 from gluonjit.language import late
 from gluonjit.ndarray import NDArray
-from gluonjit.ndarray.variable import REQUESTS, store
+from gluonjit.ndarray.variable import requests, store
 from gluonjit.symbol.binding import cannot_bind, solve_variables
 from gluonjit.symbol.graph import Entry, Node, post_order, variables
 from gluonjit.symbol.infer import check_shape, known_variables
@@ -355,24 +355,6 @@ def bind(symbol: Any, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_st
     executor = Executor(symbol, ctx, arg_arrays, aux_arrays, None, grad_arrays, wanted)
     executor._graph(False)  # raises an error now for arrays of wrong shapes or types
     return executor
-
-
-def requests(given: Any, names: Sequence[str]) -> list[str]:
-    """What `grad_req`, a word, a list of them, or a dict by name, says for each argument."""
-    if isinstance(given, str):
-        found = [given] * len(names)
-    elif isinstance(given, (list, tuple)):
-        if len(given) != len(names):
-            raise ValueError(f"grad_req has {len(given)} entries for {len(names)} arguments")
-        found = list(given)
-    elif isinstance(given, Mapping):
-        found = [given.get(name, "null") for name in names]
-    else:
-        raise TypeError(f"grad_req is a word, a list or a dict, got {type(given).__name__}")
-    for request in found:
-        if request not in REQUESTS:
-            raise ValueError(f"grad_req must be in {', '.join(map(repr, REQUESTS))}, got {request!r}")
-    return found
 
 
 def _arrays(key: str, given: Any, names: Sequence[str], partial: bool = False) -> list[Any]:

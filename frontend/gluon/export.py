@@ -16,9 +16,10 @@ import numpy as np
 
 from gluonjit import ndarray, symbol
 from gluonjit.ndarray import NDArray
-from gluonjit.symbol import Symbol, traced_gradients
+from gluonjit.symbol import Symbol
 from gluonjit.symbol.differentiable_writes import rewritten as with_differentiable_writes
 from gluonjit.symbol.graph import Entry, copy_graph, post_order
+from gluonjit.symbol.traced_gradients import without_own_gradients
 
 if TYPE_CHECKING:
     from gluonjit.trace import Trace
@@ -70,7 +71,7 @@ def of_traces(block: str, prefix: str, traces: Sequence[Trace]) -> tuple[Symbol,
     def constant(value: np.ndarray) -> Entry:
         return variable("constant", NDArray._wrap(np.array(value)))
 
-    outputs, own = traced_gradients.without_own_gradients(trace.outputs)
+    outputs, own = without_own_gradients(trace.outputs)
     if own:
         _warn(f"{block} defines a gradient (autograd.Function), which the exported graph does not have")
     heads = with_differentiable_writes(outputs, trace.pinned_shapes, constant)

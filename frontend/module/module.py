@@ -6,19 +6,20 @@ import logging
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gluonjit import context, ndarray
 from gluonjit.data.iterators import DataDesc
-from gluonjit.execution.executor import Executor, requests
 from gluonjit.files import atomic
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import TensorType
 from gluonjit.kvstore import create as create_store
+from gluonjit.language import late
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.model import load_checkpoint
 from gluonjit.module.base_module import BaseModule, Params, Shapes, check_described, check_input_names, described
 from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.variable import requests
 from gluonjit.optimizer import Optimizer, Updater, get_updater
 from gluonjit.optimizer import create as create_optimizer
 from gluonjit.symbol import Symbol
@@ -26,6 +27,10 @@ from gluonjit.symbol.binding import solve_variables
 from gluonjit.symbol.dtypes import declared_type
 from gluonjit.symbol.graph import post_order
 from gluonjit.training.initializers import InitDesc, Uniform
+
+if TYPE_CHECKING:
+    from gluonjit.execution.executor import Executor
+
 
 MAX_LISTED = 5
 """The most names that an error lists."""
@@ -215,7 +220,7 @@ class Module(BaseModule):
             inputs = {name: self._zeros(name) for name in self._inputs}
             grads = {name: self._zeros(name) for name in self._inputs if self._requests[name] != "null"}
             arrays, given = {**self._arrays, **inputs}, {**self._grads, **grads}
-            found = self._executors[key] = Executor(
+            found = self._executors[key] = late.executor_class()(
                 self._symbol,
                 self._context[0],
                 [arrays[name] for name in self._arguments],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,3 +60,21 @@ def tracked(x: Any) -> bool:
     """Whether gradients flow to this array: it is a variable, or was computed from one while recording."""
     state = x._grad_state
     return state is not None and (state.__class__ is not Variable or state.request != "null")
+
+
+def requests(given: Any, names: Sequence[str]) -> list[str]:
+    """What `grad_req`, a word, a list of them, or a dict by name, says for each argument."""
+    if isinstance(given, str):
+        found = [given] * len(names)
+    elif isinstance(given, (list, tuple)):
+        if len(given) != len(names):
+            raise ValueError(f"grad_req has {len(given)} entries for {len(names)} arguments")
+        found = list(given)
+    elif isinstance(given, Mapping):
+        found = [given.get(name, "null") for name in names]
+    else:
+        raise TypeError(f"grad_req is a word, a list or a dict, got {type(given).__name__}")
+    for request in found:
+        if request not in REQUESTS:
+            raise ValueError(f"grad_req must be in {', '.join(map(repr, REQUESTS))}, got {request!r}")
+    return found

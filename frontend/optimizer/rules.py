@@ -6,7 +6,6 @@ the rule as a number.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from collections.abc import Sequence
@@ -234,6 +233,8 @@ class LBSGD(_WithRules):
         **kwargs: Any,
     ) -> None:
         super().__init__(multi_precision=multi_precision, **kwargs)
+        import logging  # rarely needed
+
         logging.info("Running Large-Batch SGD Algorithm")
         logging.info(
             "(Batch_scale=%f, warmup_epochs=%d, warmup_strategy=%s, updates_per_epoch=%d)",
