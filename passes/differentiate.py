@@ -71,6 +71,8 @@ def differentiate(graph: Graph, *, wrt: Sequence[int] | None = None, heads: Sequ
 def _numbers(what: str, given: Sequence[int] | None, values: Sequence[Value]) -> tuple[int, ...]:
     if given is None:
         return tuple(k for k, v in enumerate(values) if v.dtype.is_float)
+    if not isinstance(given, (tuple, list)) or not all(type(k) is int for k in given):
+        raise IRError(f"{what} must be a tuple of ints, got {given!r}")
     for k in given:
         if not 0 <= k < len(values):
             raise IRError(f"{what} = {tuple(given)}: there is no number {k}, only {len(values)}")

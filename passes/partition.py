@@ -62,13 +62,18 @@ def divide(graph: Graph, recompute: bool = False) -> Halves:
     """
     if "primals" not in graph.attrs:
         raise IRError(f"@{graph.name} is not a joint graph; run differentiate before")
-    count, given, late = (graph.attrs[key] for key in ("primals", "cotangents", "late"))
+    count, given, late = (
+        _at_most(graph, key, len(values))
+        for key, values in (("primals", graph.outputs), ("cotangents", graph.inputs), ("late", graph.updates))
+    )
     inputs, cotangents = graph.inputs[: len(graph.inputs) - given], graph.inputs[len(graph.inputs) - given :]
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
     split = len(graph.updates) - late
     updates, late_updates = graph.updates[:split], graph.updates[split:]
 
     backward_ops, backward_values = _after(graph, cotangents, [*outputs, *(new for _, new in updates)])
+    if any(v in backward_values for v in (*outputs, *(new for _, new in updates))):
+        raise IRError(f"@{graph.name} is not a joint graph: one of its first {count} outputs depends on a cotangent")
     wanted = [v for op in backward_ops for v in op.operands]
     wanted += [*gradients, *(v for pair in late_updates for v in pair)]
     read = [v for v in dict.fromkeys(wanted) if v not in backward_values]
@@ -91,6 +96,13 @@ def divide(graph: Graph, recompute: bool = False) -> Halves:
     backward, _ = _half(graph, f"{name}_backward", [*saved, *cotangents], gradients, late_updates, saved, turned)
     attrs = {k: v for k, v in graph.attrs.items() if k not in ("primals", "cotangents", "late")}
     return Halves(replace(forward, attrs=attrs), tuple(env[v] for v in saved), replace(backward, attrs=attrs))
+
+
+def _at_most(graph: Graph, key: str, most: int) -> int:
+    value = graph.attrs.get(key)
+    if type(value) is not int or not 0 <= value <= most:
+        raise IRError(f"the attribute {key!r} of a joint graph must be an int from 0 to {most}, got {value!r}")
+    return value
 
 
 def _after(graph: Graph, cotangents: Sequence[Value], results: Sequence[Value]) -> tuple[list[Op], set[Value]]:

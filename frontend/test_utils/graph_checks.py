@@ -1,17 +1,17 @@
-"""Checks of symbols, blocks and optimizers. Those that need gradients raise an error that there are none yet."""
+"""Checks of symbols, blocks and optimizers: results, gradients, speed."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
+from gluonjit import autograd, symbol
 from gluonjit import ndarray as nd
 from gluonjit.context import current_context
-from gluonjit.language.modes import no_gradients
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
 from gluonjit.test_utils.closeness import _numpy, assert_almost_equal, compare_ndarray_tuple
@@ -116,12 +116,10 @@ def check_speed(
 ) -> float:
     """Seconds for a call, the average of `N`, with `location` or random inputs of the shapes in `kwargs`.
 
-    `typ` must be 'forward': 'whole' needs gradients.
+    `typ` 'forward' is inference, 'whole' forward in training mode and backward.
     """
     if typ not in ("whole", "forward"):
         raise ValueError('typ can only be "whole" or "forward".')
-    if typ == "whole":
-        no_gradients("check_speed(typ='whole')")
     if location is not None and not isinstance(location, dict):
         raise AssertionError(f'Expect dict, get "location"={location}')
     shapes = kwargs if location is None else {name: x.shape for name, x in location.items()}
@@ -130,10 +128,16 @@ def check_speed(
         location = {name: np.random.normal(size=x.shape) for name, x in executor.arg_dict.items()}
     for name, value in location.items():
         executor.arg_dict[name][:] = value.astype(executor.arg_dict[name].dtype)
-    executor.forward(is_train=False)
+
+    def call() -> None:
+        executor.forward(is_train=typ == "whole")
+        if typ == "whole":
+            executor.backward(executor.outputs)
+
+    call()
     started = time.perf_counter()
     for _ in range(N):
-        executor.forward(is_train=False)
+        call()
     return (time.perf_counter() - started) / N
 
 
@@ -152,13 +156,13 @@ def check_consistency(
     use_uniform: bool = False,
     rand_type: Any = np.float64,
 ) -> Mapping[str, Any]:
-    """AssertionError unless a symbol has equal results for all of `ctx_list`; returns the reference results.
+    """AssertionError unless a symbol has equal results, and gradients (unless `grad_req` is 'null'), for all of
+    `ctx_list`; returns the reference.
 
     Entries of `ctx_list` are arguments of `simple_bind`: a context, shapes and a `type_dict`. The reference is the one
-    whose first output has the widest type, unless `ground_truth` is given. `grad_req` must be 'null'.
+    whose first output has the widest type, unless `ground_truth` is given. Gradients are those for the outputs
+    themselves as head gradients, in training mode. Without tolerances, the narrower type decides them.
     """
-    if grad_req != "null":
-        no_gradients("check_consistency(grad_req != 'null')")
     if len(ctx_list) < 2:
         raise AssertionError("check_consistency compares: it needs at least two entries in ctx_list")
     symbols = [sym] * len(ctx_list) if isinstance(sym, Symbol) else list(sym)
@@ -182,17 +186,51 @@ def check_consistency(
             x[:] = aux_params[name]
         executor.forward(is_train=False)
     widest = int(np.argmax([np.dtype(executor.outputs[0].dtype).itemsize for executor in executors]))
-    truth = dict(executors[widest].output_dict) if ground_truth is None else ground_truth
+    names = symbols[0].list_outputs()
+    truth = _copied(executors[widest].output_dict) if ground_truth is None else dict(ground_truth)
+    _compare(executors, names, widest, truth, "Predict", rtol, atol, raise_on_err, equal_nan)
+    if grad_req != "null":
+        heads = [nd.array(truth[name], dtype=np.float64) for name in names]
+        for executor in executors:
+            executor.forward(is_train=True)
+            executor.backward([x.astype(y.dtype) for x, y in zip(heads, executor.outputs)])
+        if ground_truth is None:
+            truth = _copied({**executors[widest].output_dict, **_given(executors[widest].grad_dict)})
+        wanted = list(_given(executors[0].grad_dict))
+        _compare(executors, [*names, *wanted], widest, truth, "Train", rtol, atol, raise_on_err, equal_nan)
+    return truth
+
+
+def _given(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: x for name, x in arrays.items() if x is not None}
+
+
+def _copied(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: x.copy() for name, x in arrays.items()}
+
+
+def _compare(
+    executors: Sequence[Any],
+    names: Sequence[str],
+    reference: int,
+    truth: Mapping[str, Any],
+    stage: str,
+    rtol: Any,
+    atol: Any,
+    raise_on_err: bool,
+    equal_nan: bool,
+) -> None:
+    """Compares executors' outputs and gradients with the truth."""
     for k, executor in enumerate(executors):
-        for name, output in zip(symbols[0].list_outputs(), executor.outputs) if k != widest else ():
+        found = {**_given(executor.grad_dict), **executor.output_dict}
+        for name in names if k != reference else ():
             try:
-                assert_almost_equal(output, truth[name], rtol=rtol, atol=atol, equal_nan=equal_nan)
+                assert_almost_equal(found[name], truth[name], rtol=rtol, atol=atol, equal_nan=equal_nan)
             except AssertionError as e:
-                print(f"Predict Err: ctx {k} vs ctx {widest} at {name}")
+                print(f"{stage} Err: ctx {k} vs ctx {reference} at {name}")
                 if raise_on_err:
                     raise
                 print(e)
-    return truth
 
 
 def compare_optimizer(
@@ -233,12 +271,116 @@ def compare_optimizer(
         assert_almost_equal(weight, copies[k], rtol=rtol, atol=atol)
 
 
-def check_symbolic_backward(*args: Any, **kwargs: Any) -> NoReturn:
-    no_gradients("check_symbolic_backward")
+def check_symbolic_backward(
+    sym: Symbol,
+    location: Any,
+    out_grads: Any,
+    expected: Any,
+    rtol: Any = None,
+    atol: Any = None,
+    aux_states: Any = None,
+    grad_req: Any = "write",
+    ctx: Any = None,
+    grad_stypes: Any = None,
+    equal_nan: bool = False,
+    dtype: Any = np.float32,
+) -> list[Any]:
+    """AssertionError unless `expected` are the gradients at `location` for the heads' gradients `out_grads`.
+
+    Each is a list or a dict by name. A gradient that is added to (`grad_req`) starts from random numbers. Returns the
+    gradients.
+    """
+    ctx = ctx or current_context()
+    names = sym.list_arguments()
+    arguments = _by_name(names, location, ctx, dtype)
+    states = _by_name(sym.list_auxiliary_states(), aux_states or [], ctx, dtype)
+    if not isinstance(expected, Mapping):
+        expected = dict(zip(names, expected))
+    if isinstance(grad_req, str):
+        grad_req = dict.fromkeys(names, grad_req)
+    elif not isinstance(grad_req, Mapping):
+        grad_req = dict(zip(names, grad_req))
+    before = {name: np.random.normal(size=np.shape(_numpy(x))) for name, x in expected.items()}
+    grads = {name: nd.array(x, ctx=ctx, dtype=arguments[name].dtype) for name, x in before.items()}
+    executor = sym.bind(ctx, arguments, args_grad=grads, aux_states=states, grad_req=grad_req)
+    executor.forward(is_train=True)
+    heads: Any = None
+    if out_grads is not None:
+        if isinstance(out_grads, Mapping):
+            out_grads = [out_grads[name] for name in sym.list_outputs()]
+        elif isinstance(out_grads, (NDArray, np.ndarray)):
+            out_grads = [out_grads]
+        heads = [
+            g if g is None or isinstance(g, NDArray) else nd.array(g, ctx=ctx, dtype=x.dtype)
+            for g, x in zip(out_grads, executor.outputs)
+        ]
+    executor.backward(heads)
+    for name, expect in expected.items():
+        request = grad_req.get(name, "null")
+        start = grads[name].asnumpy() if request == "write" else before[name].astype(arguments[name].dtype)
+        given = np.asarray(_numpy(expect))
+        wanted = {"write": given, "add": given + start, "null": start}[request]
+        shown = (f"EXPECTED_{name}", f"BACKWARD_{name}")
+        assert_almost_equal(wanted, grads[name].asnumpy(), rtol, atol, shown, equal_nan=equal_nan)
+    return list(executor.grad_arrays)
 
 
-def check_numeric_gradient(*args: Any, **kwargs: Any) -> NoReturn:
-    no_gradients("check_numeric_gradient")
+def check_numeric_gradient(
+    sym: Symbol,
+    location: Any,
+    aux_states: Any = None,
+    numeric_eps: float | None = None,
+    rtol: Any = None,
+    atol: Any = None,
+    grad_nodes: Any = None,
+    use_forward_train: bool = True,
+    ctx: Any = None,
+    grad_stype_dict: Any = None,
+    dtype: Any = np.float32,
+) -> None:
+    """AssertionError unless the gradients at `location` are the slopes that finite differences show.
+
+    They are those of a random linear function of the first output. `grad_nodes` names the arguments to check (default:
+    all), or gives their `grad_req`.
+    """
+    if dtype not in (np.float16, np.float32, np.float64):
+        raise AssertionError(f"dtype must be float16, float32 or float64, got {dtype}")
+    ctx = ctx or current_context()
+    step = {np.float16: 1e-1, np.float32: 1e-3, np.float64: 1e-5}[dtype] if numeric_eps is None else numeric_eps
+    names = sym.list_arguments()
+    places = {name: x.astype(dtype) for name, x in _by_name(names, location, ctx, dtype).items()}
+    states = _by_name(sym.list_auxiliary_states(), aux_states or [], ctx, dtype)
+    starts = {name: x.copy() for name, x in states.items()}
+    if grad_nodes is None:
+        grad_nodes = names
+    requests = dict(grad_nodes) if isinstance(grad_nodes, Mapping) else dict.fromkeys(grad_nodes, "write")
+    for name in requests:
+        if name not in names:
+            raise ValueError(f"grad_nodes: the symbol has no argument {name}; it has {', '.join(names)}")
+    before = {name: np.random.normal(0, 0.01, places[name].shape) for name in requests}
+    grads = {name: nd.array(x, ctx=ctx, dtype=dtype) for name, x in before.items()}
+    weighted = symbol.sum(symbol.broadcast_mul(sym[0], symbol.var("__random_proj")), name="__weighted")
+    bound = sym[0].bind(ctx, dict(places), aux_states=states)
+    weights = nd.array(np.random.uniform(0.1, 1.1, bound.forward()[0].shape), ctx=ctx, dtype=dtype)
+    _restore(states, starts)
+    arguments = {**places, "__random_proj": weights}
+    executor = weighted.bind(ctx, arguments, args_grad=grads, grad_req=requests, aux_states=states)
+    executor.forward(is_train=True)
+    executor.backward([nd.ones(executor.outputs[0].shape, ctx=ctx, dtype=dtype)])
+    found = {name: g.asnumpy() for name, g in grads.items()}
+    _restore(states, starts)
+    plain = weighted.bind(ctx, arguments, aux_states=states)
+    checked = {name: arguments[name] for name in requests}
+    slopes = numeric_grad(plain, checked, starts, step, use_forward_train, dtype)
+    for name, request in requests.items():
+        start = before[name].astype(dtype)
+        wanted = {"write": slopes[name], "add": slopes[name] + start, "null": start}[request]
+        assert_almost_equal(wanted, found[name], rtol, atol, (f"NUMERICAL_{name}", f"BACKWARD_{name}"))
+
+
+def _restore(states: Mapping[str, NDArray], values: Mapping[str, NDArray]) -> None:
+    for name, x in states.items():
+        x[:] = values[name]
 
 
 def check_gluon_hybridize_consistency(
@@ -251,19 +393,35 @@ def check_gluon_hybridize_consistency(
 ) -> None:
     """AssertionError unless a block gives one answer, hybridized or not, and `numpy_func` gives it, too.
 
-    `net_builder(prefix=)` makes the block. `test_grad` must be False: there are no gradients yet.
+    `net_builder(prefix=)` makes the block. With `test_grad`, gradients by parameters and data must be equal, too.
     """
-    if test_grad:
-        no_gradients("check_gluon_hybridize_consistency(test_grad=True)")
     first = net_builder(prefix="net_")
     first.initialize()
-    expected = first(*data_l).asnumpy()
+    first(*data_l)
     second = net_builder(prefix="net_")
     second.initialize()
+    second(*data_l)
     for name, param in second.collect_params().items():
         param.set_data(first.collect_params()[name].data())
     second.hybridize()
-    assert_almost_equal(second(*data_l), expected, rtol=rtol, atol=atol)
+    answers = []
+    for net in (first, second):
+        inputs = [x.copy() for x in data_l]
+        if not test_grad:
+            answers.append({"output": net(*inputs).asnumpy()})
+            continue
+        for x in inputs:
+            x.attach_grad()
+        with autograd.record():
+            y = net(*inputs)
+        y.backward()
+        params = net.collect_params().items()
+        answers.append({"output": y.asnumpy()})
+        answers[-1].update({name: p.grad().asnumpy() for name, p in params if p.grad_req != "null"})
+        answers[-1].update({f"data {k}": x.grad.asnumpy() for k, x in enumerate(inputs)})
+    for name, value in answers[0].items():
+        assert_almost_equal(answers[1][name], value, rtol=rtol, atol=atol, names=(f"HYBRID_{name}", name))
+    expected = answers[0]["output"]
     if numpy_func is not None:
         assert_almost_equal(expected, numpy_func(*(x.asnumpy() for x in data_l)), rtol=rtol, atol=atol)
 

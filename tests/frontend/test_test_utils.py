@@ -76,10 +76,43 @@ def test_symbols_and_blocks():
     def net(prefix):
         return gluon.nn.Dense(3, activation="tanh", prefix=prefix)
 
-    test_utils.check_gluon_hybridize_consistency(net, [nd.ones((2, 4))], test_grad=False)
-    for check in (test_utils.check_numeric_gradient, test_utils.check_symbolic_backward):
-        with pytest.raises(MXNetError, match="gradients are not available"):
-            check(y, [])
+    for test_grad in (False, True):
+        test_utils.check_gluon_hybridize_consistency(net, [nd.ones((2, 4))], test_grad=test_grad)
+
+
+def test_checks_of_gradients():
+    y = sym.exp(sym.var("a")) * sym.var("b")
+    places, heads = [np.zeros(2), np.full(2, 3.0)], [np.array([1.0, 2.0])]
+    expected = {"a": np.array([3.0, 6.0]), "b": np.array([1.0, 2.0])}
+    found = test_utils.check_symbolic_backward(y, places, heads, expected)
+    assert [g.asnumpy().tolist() for g in found] == [[3, 6], [1, 2]]
+    test_utils.check_symbolic_backward(y, places, heads, [*expected.values()], grad_req={"a": "add", "b": "null"})
+    with pytest.raises(AssertionError, match="BACKWARD_b"):
+        test_utils.check_symbolic_backward(y, places, heads, {**expected, "b": np.zeros(2)})
+
+    test_utils.check_numeric_gradient(y, places, rtol=1e-2)
+    test_utils.check_numeric_gradient(y, places, dtype=np.float64, grad_nodes={"a": "add", "b": "null"})
+    norm = sym.BatchNorm(sym.var("x"), fix_gamma=False, name="bn")
+    x = np.random.RandomState(0).standard_normal((5, 2))
+    aux = [np.zeros(2), np.ones(2)]
+    test_utils.check_numeric_gradient(norm, [x, np.ones(2), np.zeros(2)], aux, dtype=np.float64, rtol=1e-3, atol=1e-5)
+    with pytest.raises(AssertionError, match="BACKWARD_a"):  # its gradient is declared to be 0
+        test_utils.check_numeric_gradient(sym.Custom(sym.var("a"), op_type="without_gradient"), [np.ones(2)])
+    with pytest.raises(ValueError, match="no argument c; it has a, b"):
+        test_utils.check_numeric_gradient(y, places, grad_nodes=["c"])
+
+
+@mx.operator.register("without_gradient")
+class WithoutGradientProp(mx.operator.CustomOpProp):
+    def create_operator(self, ctx, shapes, dtypes):
+        class WithoutGradient(mx.operator.CustomOp):
+            def forward(self, is_train, req, in_data, out_data, aux):
+                self.assign(out_data[0], req[0], in_data[0] * 2)
+
+            def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+                self.assign(in_grad[0], req[0], 0)
+
+        return WithoutGradient()
 
 
 def test_other_helpers():
@@ -213,12 +246,20 @@ def test_checks_of_executors():
     with pytest.raises(AssertionError, match="exceeds tolerance"):
         test_utils.check_consistency([y, other], [shapes, wide], grad_req="null")
     test_utils.check_consistency([y, other], [shapes, wide], grad_req="null", raise_on_err=False)
-    with pytest.raises(MXNetError, match="gradients are not available"):
-        test_utils.check_consistency(y, [shapes, wide])
+    truth = test_utils.check_consistency(y, [shapes, wide])
+    assert truth["x"].dtype == np.float64 and set(truth) == {"f_output", "x", "f_weight", "f_bias"}
+    test_utils.check_consistency(
+        y, [shapes, wide], grad_req="add", ground_truth=truth, arg_params={}, raise_on_err=False
+    )
+    x = sym.var("x")
+    squared, twice = sym.square(x, name="f"), sym.elemwise_mul(x, x, name="f")
+    half = sym.elemwise_mul(x, sym.Custom(x, op_type="without_gradient") / 2, name="f")
+    test_utils.check_consistency([squared, twice], [shapes, shapes])
+    with pytest.raises(AssertionError, match="exceeds tolerance"):
+        test_utils.check_consistency([squared, half], [shapes, shapes])
     assert test_utils.check_speed(y, N=2, typ="forward", x=(2, 4)) > 0
     assert test_utils.check_speed(sym.exp(sym.var("x")), {"x": np.ones((2, 2))}, N=1, typ="forward") > 0
-    with pytest.raises(MXNetError, match="gradients are not available"):
-        test_utils.check_speed(y, x=(2, 4))
+    assert test_utils.check_speed(y, N=1, x=(2, 4)) > 0
     with pytest.raises(ValueError, match='typ can only be "whole" or "forward"'):
         test_utils.check_speed(y, typ="part", x=(2, 4))
 

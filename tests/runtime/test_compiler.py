@@ -85,12 +85,8 @@ def test_bound_calls_write_over_their_states():
     new = b.sub(w, b.mul(lr, g))
     b.update(w, new)
     executable = compile_graph(b.build([b.neg(new)], {"in_place": True}))
-    weight, grad, rate, out = (
-        np.ones(5, np.float32),
-        np.ones(5, np.float32),
-        np.float32(0.5).reshape(()),
-        np.empty(5, "f"),
-    )
+    weight, grad, out = (np.ones(5, np.float32) for _ in range(3))
+    rate = np.array(0.5, np.float32)
     call = executable.bind([weight, grad, rate], [out, weight])
     call()
     call()
