@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gluonjit.execution.anomalies import detect_anomaly
 from gluonjit.execution.python_functions import Function
 from gluonjit.execution.tape import backward as _backward
 from gluonjit.language import mxnet_names as _mxnet_names
@@ -24,6 +25,7 @@ from gluonjit.ndarray.variable import Variable
 __all__ = [
     "Function",
     "backward",
+    "detect_anomaly",
     "grad",
     "is_recording",
     "is_training",

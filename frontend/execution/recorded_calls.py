@@ -6,11 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gluonjit.base import MXNetError
 from gluonjit.context import Context
+from gluonjit.execution import anomalies
 from gluonjit.execution.computation import Computation
 from gluonjit.execution.session import Inputs, Monitor, Session
-from gluonjit.execution.tape import Saved, note_block, note_constant
+from gluonjit.execution.tape import Saved, note_block, note_constant, note_refusal
 from gluonjit.language.kinds import as_np
+from gluonjit.language.modes import modes
+from gluonjit.language.source import user_loc
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.variable import tracked
 from gluonjit.runtime.storage import Storage
@@ -50,12 +54,20 @@ def recorded_call(
         results = wrapped(session.run(inputs, monitor))
         note_constant(name, [inputs.arrays[k] for k in reached], results)
         return results
-    forward = computation.forward(wrt, heads)
+    try:
+        forward = computation.forward(wrt, heads)
+    except MXNetError as e:
+        results = wrapped(session.run(inputs, monitor))
+        note_refusal(name, [inputs.arrays[k] for k in wrt], heads, [*results, *targets], e)
+        return results
     saved = [Saved.of(x) for x in (*inputs.arrays, *inputs.elements[len(inputs.arrays) :])]
     for k in session.written:  # by this very call: its gradient reads what was there before
         saved[k] = saved[k].copied()
     outputs, kept = session.run_forward(forward, inputs, monitor)
     results = wrapped(outputs[: forward.count - len(targets)])
+    if modes.anomalies:
+        given = [*(value.array for value in saved)]
+        anomalies.check_block(name, user_loc(), session.graph, given, [x._array for x in results])
     made = [*results, *targets]
     note_block(name, computation, forward, wrt, heads, inputs.arrays, saved, made, outputs, kept)
     return results

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gluonjit.base import MXNetError
+from gluonjit.execution import anomalies
 from gluonjit.execution.computation import Backward, Computation, Forward
 from gluonjit.execution.operator_computations import of_operator, of_values
 from gluonjit.ir.graph import Loc
@@ -79,6 +80,11 @@ class Node:
                     f"{what} of {self.name} was written to after it was recorded, so its gradient cannot be computed "
                     f"any more. Call backward before, or write to a copy{quote(self.loc)}"
                 )
+
+    def inspect(self, cotangents: Sequence[NDArray], gradients: Sequence[NDArray | None]) -> None:
+        """An error if `pull` has made a nan or infinity."""
+        found = [g._array for g in gradients if g is not None]
+        anomalies.check_gradient(self.name, self.loc, [g._array for g in cotangents], found)
 
     def mark(self, results: Sequence[NDArray]) -> None:
         """Makes the node the origin of those results that gradients flow through."""
@@ -154,8 +160,12 @@ class GraphNode(Node):
             if place not in backward.writes
         )
         arrays = [value.array for value in saved]
+        given = [*arrays, *[g._array for g in cotangents]]
         with kept_operators():
-            outputs, updates = backward.computation.run([*arrays, *[g._array for g in cotangents]])
+            outputs, updates = backward.computation.run(given)
+        if modes.anomalies and self.again is not None:  # a block: which operator in it?
+            incoming = [g._array for g in cotangents]
+            anomalies.check_gradient(self.name, self.loc, incoming, outputs, backward.computation.graph, given)
         if modes.training:
             for target, new in zip(self.written, updates, strict=True):
                 np.copyto(target._array, new)
@@ -192,6 +202,28 @@ def note_constant(name: str, inputs: Sequence[NDArray], results: Sequence[NDArra
     _ConstantNode(name, inputs, results).mark(results)
 
 
+class _RefusingNode(Node):
+    """A computation that has no gradient, which is an error only where one is asked for."""
+
+    __slots__ = ("error",)
+
+    def __init__(
+        self, name: str, inputs: Sequence[NDArray], heads: Sequence[int], results: Sequence[NDArray], error: MXNetError
+    ) -> None:
+        super().__init__(name, [x._grad_state for x in inputs], heads, results)
+        self.error = str(error)
+
+    def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
+        raise MXNetError(self.error if "\n  at " in self.error else f"{self.error}{quote(self.loc)}")
+
+
+def note_refusal(
+    name: str, inputs: Sequence[NDArray], heads: Sequence[int], results: Sequence[NDArray], error: MXNetError
+) -> None:
+    """Notes that the gradient of `results` by `inputs` cannot be computed, for the reason that `error` says."""
+    _RefusingNode(name, inputs, heads, results, error).mark(results)
+
+
 def _array(elements: np.ndarray, numpy: bool, device: Any) -> NDArray:
     x = NDArray._wrap(elements)
     if device is not None:
@@ -215,12 +247,18 @@ def record(
     reached = [k for k, x in enumerate(inputs) if x._grad_state is not None and tracked(x)]
     if not reached:
         return
+    if modes.anomalies:
+        anomalies.check_operator(name, user_loc(), [x._array for x in inputs], [x._array for x in results])
     wrt = tuple([k for k in reached if inputs[k]._array.dtype != np.bool_])
     heads = computation.differentiable(wrt) if wrt else ()
     if not heads:
         note_constant(name, [inputs[k] for k in reached], results)
         return
-    backward = computation.backward(wrt, heads)
+    try:
+        backward = computation.backward(wrt, heads)
+    except MXNetError as e:
+        note_refusal(name, [inputs[k] for k in wrt], heads, results, e)
+        return
     values = [*inputs, key]
     saved = [
         Saved.of(values[place]) if place >= 0 else Saved.of(results[-1 - place], _number(-1 - place, heads))
@@ -349,6 +387,8 @@ def backward(
                     g = NDArray._wrap(np.zeros(shape, dtype))
                 cotangents.append(g)
             gradients = node.pull(cotangents, create_graph)
+            if modes.anomalies:
+                node.inspect(cotangents, gradients)
             for source, g in zip(node.sources, gradients, strict=True):
                 if g is not None:
                     send(source, g)

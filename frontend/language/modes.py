@@ -13,6 +13,8 @@ from gluonjit.runtime import mode
 class _Modes(threading.local):
     training = False
     recording = False
+    anomalies = False
+    """Whether the first nan or infinity is an error (`autograd.detect_anomaly`)."""
 
 
 modes = _Modes()

@@ -11,6 +11,7 @@ import pytest
 import gluonjit as mx
 from gluonjit import autograd, gluon, nd
 from gluonjit.gluon import nn
+from gluonjit.ir import opdef
 
 
 def normalized(hybridize):
@@ -315,3 +316,19 @@ def test_children_of_a_fork_go_on():
     assert os.waitpid(child, 0)[1] == 0
     y.backward()
     assert x.grad.asnumpy().tolist() == [[1] * 3] * 2
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_an_operator_without_gradient_is_an_error_in_backward(hybridize, monkeypatch):
+    class Net(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return F.degrees(F.arctanh(x))
+
+    monkeypatch.setattr(opdef.lookup("atanh"), "vjp", None)
+    net, x = Net(), variable([[[0.5, 0.25]]])
+    net.hybridize(hybridize)
+    with autograd.record():
+        y = net(x) * 2
+    assert y.shape == (1, 1, 2)
+    with pytest.raises(mx.MXNetError, match="atanh has no gradient\n  at .*test_tape.py"):
+        y.backward()
