@@ -74,7 +74,7 @@ def _optimizer(step: Step, net: Any) -> Any:
 
 
 def _set_parameters(net: Any, step: Step) -> None:
-    """Gluon calls the factors of a normalization `gamma`, its sums `beta`, and those of an LSTM by their layer."""
+    """Gluon calls the factors of a normalization `gamma`, sums `beta`, and names an LSTM's as those of its cells."""
     import torch
 
     norms = (torch.nn.BatchNorm2d, torch.nn.LayerNorm)
@@ -87,7 +87,7 @@ def _set_parameters(net: Any, step: Step) -> None:
                 name = {"weight": "gamma", "bias": "beta"}.get(name, name)
             elif isinstance(module, torch.nn.LSTM):
                 kind, side, layer = name.split("_")  # weight_ih_l0
-                name = f"{layer}_{side[0]}2h_{kind}" if side == "ih" else f"{layer}_h2h_{kind}"
+                name = f"_unfused.{layer[1:]}.{side[0]}2h_{kind}"
             found = values(f"{path}.{name}", tuple(tensor.shape), step.gain)
             tensor.data.copy_(torch.from_numpy(found))
 
