@@ -34,6 +34,10 @@ class NotImplementedForSymbol(MXNetError):
         return text + " is not implemented for Symbol and only available in NDArray."
 
 
+class NotSupportedForSparseNDArray(MXNetError):
+    """A method that only dense arrays have was called on a sparse one."""
+
+
 class TraceError(MXNetError):
     """Something in `hybrid_forward` cannot be compiled; the message shows the user's line and what to write instead."""
 

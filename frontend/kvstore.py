@@ -12,6 +12,8 @@ from gluonjit.files import atomic
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.sparse_arrays import RowSparseNDArray
+from gluonjit.ndarray.sparse_functions import retain
 from gluonjit.optimizer import Optimizer, Updater, get_updater
 
 __all__ = ["KVStore", "create"]
@@ -63,8 +65,11 @@ class KVStore:
         """Sums the values of each key; it replaces the stored value, or goes to the updater if there is one."""
         pairs = [(k, self._get(k), self._sum(k, v)) for k, v in _pairs(key, value)]
         if self._updater is None:
-            for _, stored, new in pairs:
-                stored[:] = new
+            for k, stored, new in pairs:
+                if stored.stype == new.stype:
+                    stored[:] = new
+                else:
+                    self._stored[k] = new.copy()
         elif isinstance(self._updater, Updater):
             if pairs:
                 keys, weights, grads = (list(part) for part in zip(*pairs))
@@ -90,17 +95,20 @@ class KVStore:
         return total
 
     def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
-        """Copies stored values into `out`."""
+        """Copies stored values into `out`, except for row_sparse ones if `ignore_sparse`: see `row_sparse_pull`."""
         if out is None:
             raise AssertionError("pull needs out=")
         for k, targets in _pairs(key, out):
+            stored = self._get(k)
+            if ignore_sparse and stored.stype != "default":
+                continue
             for target in targets if isinstance(targets, (list, tuple)) else [targets]:
-                target[:] = self._get(k)
+                target[:] = stored
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """`push`, then `pull` into `out`, or into the values themselves."""
         self.push(key, value, priority)
-        self.pull(key, value if out is None else out, priority)
+        self.pull(key, value if out is None else out, priority, ignore_sparse=out is not None)
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """`init`, then `pull`."""
@@ -108,7 +116,22 @@ class KVStore:
         self.pull(key, out, priority)
 
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
-        raise MXNetError("row_sparse_pull: arrays are dense; use pull")
+        """Copies the stored rows that `row_ids` lists into row_sparse arrays, which then hold no others.
+
+        `row_ids` may be a list, one for each array of `out`.
+        """
+        if out is None or row_ids is None:
+            raise AssertionError("row_sparse_pull needs out= and row_ids=")
+        for k, targets in _pairs(key, out):
+            stored = self._get(k)
+            if not isinstance(stored, RowSparseNDArray):
+                raise MXNetError(f"row_sparse_pull: the value of key {k} is stored as {stored.stype!r}; use pull")
+            targets = targets if isinstance(targets, (list, tuple)) else [targets]
+            each = row_ids if isinstance(row_ids, (list, tuple)) else [row_ids] * len(targets)
+            for target, ids in zip(targets, each, strict=len(each) != 1):
+                if not isinstance(target, RowSparseNDArray):
+                    raise MXNetError(f"row_sparse_pull: out= is {target.stype!r}; it must be row_sparse")
+                retain(stored, ids.reshape(-1), out=target)
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         """From now on pushed values are gradients for `optimizer`."""

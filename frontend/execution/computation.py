@@ -6,8 +6,9 @@ operator's are interpreted, the block's compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from gluonjit.ir.opdef import NO_GRADIENT
 from gluonjit.ir.types import BOOL, IRError
 from gluonjit.passes import run_passes
 from gluonjit.passes.partition import Halves, divide, sources
+from gluonjit.passes.row_gradients import row_gradients
 from gluonjit.runtime import backend as backends
 
 Run = Callable[[Sequence[np.ndarray]], "tuple[list[np.ndarray], list[np.ndarray]]"]
@@ -52,13 +54,15 @@ class Backward(NamedTuple):
     Its inputs are those values of the forward computation that `sources` numbers (input k is k, output k is -1 - k),
     then the cotangents. Its outputs are the gradients. `writes`: the inputs of the forward computation that get new
     values, one for each of its updates; they are read as they are when it runs. `reads`: whether the gradients depend
-    on each of the cotangents.
+    on each of the cotangents. `additions`: the gradients that are given as rows, by number, and as how many outputs
+    (indices, rows) each: see `passes/row_gradients.py`.
     """
 
     computation: Computation
     sources: tuple[int, ...]
     writes: tuple[int, ...]
     reads: tuple[bool, ...]
+    additions: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass
@@ -109,22 +113,26 @@ class Computation:
             self._legal = run_passes(self.graph, GRADIENT_PIPELINE)
         return self._legal
 
-    def backward(self, wrt: tuple[int, ...], heads: tuple[int, ...]) -> Backward:
-        """The gradient from inputs and outputs alone; what else it needs it computes again."""
-        found = self._backwards.get((wrt, heads))
+    def backward(self, wrt: tuple[int, ...], heads: tuple[int, ...], rows: tuple[int, ...] = ()) -> Backward:
+        """The gradient from inputs and outputs alone; what else it needs it computes again.
+
+        `rows`: the numbers, in `wrt`, of the inputs whose gradient is wanted as rows, where that is possible."""
+        found = self._backwards.get((wrt, heads, rows))
         if found is None:
-            found = self._made(divide(self.joint(wrt, heads), recompute=True))
-            self._backwards[wrt, heads] = found
+            joint, additions = row_gradients(self.joint(wrt, heads), rows)
+            found = self._made(divide(joint, recompute=True), additions)
+            self._backwards[wrt, heads, rows] = found
         return found
 
-    def forward(self, wrt: tuple[int, ...], heads: tuple[int, ...]) -> Forward:
+    def forward(self, wrt: tuple[int, ...], heads: tuple[int, ...], rows: tuple[int, ...] = ()) -> Forward:
         """The forward computation that saves what the gradient would have to compute again."""
-        found = self._forwards.get((wrt, heads))
+        found = self._forwards.get((wrt, heads, rows))
         if found is None:
-            halves = divide(self.joint(wrt, heads))
+            joint, additions = row_gradients(self.joint(wrt, heads), rows)
+            halves = divide(joint)
             count = len(self.graph.outputs)
-            found = Forward(self._compile(halves.forward), count, self._made(halves))
-            self._forwards[wrt, heads] = found
+            found = Forward(self._compile(halves.forward), count, self._made(halves, additions))
+            self._forwards[wrt, heads, rows] = found
         return found
 
     def joint(self, wrt: Sequence[int], heads: Sequence[int]) -> Graph:
@@ -137,10 +145,10 @@ class Computation:
             raise MXNetError(str(e)) from None
         return run_passes(joint, JOINT_PIPELINE)
 
-    def _made(self, halves: Halves) -> Backward:
+    def _made(self, halves: Halves, additions: Mapping[int, int]) -> Backward:
         backward = halves.backward
         places = dict(zip(backward.inputs, sources(halves)))
         writes = tuple(places[state] for state, _ in backward.updates)
         read = {v for op in backward.ops for v in op.operands} | {*backward.results}
         reads = tuple(v in read for v in backward.inputs[len(halves.saved) :])
-        return Backward(Computation(backward, self._compile), sources(halves), writes, reads)
+        return Backward(Computation(backward, self._compile), sources(halves), writes, reads, additions)

@@ -16,7 +16,7 @@ from gluonjit.language.kinds import as_np
 from gluonjit.language.modes import modes
 from gluonjit.language.source import user_loc
 from gluonjit.ndarray import NDArray
-from gluonjit.ndarray.variable import tracked
+from gluonjit.ndarray.variable import tracked, wants_rows
 from gluonjit.runtime.storage import Storage
 
 
@@ -38,7 +38,7 @@ def recorded_call(
     reached = [k for k, x in enumerate(inputs.arrays) if x._grad_state is not None and tracked(x)]
     if not reached:
         return None
-    wrt = tuple(k for k in reached if inputs.arrays[k]._array.dtype != np.bool_)
+    wrt = tuple(k for k in reached if inputs.arrays[k]._stand_in.dtype != np.bool_)
 
     def wrapped(outputs: Sequence[np.ndarray]) -> list[NDArray]:
         results = []
@@ -54,8 +54,9 @@ def recorded_call(
         results = wrapped(session.run(inputs, monitor))
         note_constant(name, [inputs.arrays[k] for k in reached], results)
         return results
+    rows = tuple([n for n, k in enumerate(wrt) if wants_rows(inputs.arrays[k])])
     try:
-        forward = computation.forward(wrt, heads)
+        forward = computation.forward(wrt, heads, rows)
     except MXNetError as e:
         results = wrapped(session.run(inputs, monitor))
         note_refusal(name, [inputs.arrays[k] for k in wrt], heads, [*results, *targets], e)

@@ -29,7 +29,8 @@ from gluonjit.language.modes import Scope, modes
 from gluonjit.language.source import quote, user_loc
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.custom_calls import kept_operators
-from gluonjit.ndarray.variable import Variable, store, tracked
+from gluonjit.ndarray.sparse_arrays import BaseSparseNDArray, cast_dense, from_additions
+from gluonjit.ndarray.variable import Variable, store, tracked, wants_rows
 from gluonjit.runtime.storage import Storage
 
 _numbers = itertools.count()
@@ -58,7 +59,7 @@ class Node:
         self.sources = tuple(sources)
         self.masks: Sequence[Any] = ()
         self.heads = tuple(heads)
-        self.results = [(x.shape, x._array.dtype, x._numpy) for x in results]
+        self.results = [(x.shape, x._stand_in.dtype, x._numpy) for x in results]
         self.device = results[0]._device if results else None
         self.loc: Loc = user_loc()
         self.released = False
@@ -171,7 +172,7 @@ class GraphNode(Node):
                 np.copyto(target._array, new)
                 target._wrote()
         if not create_graph:
-            return [NDArray._wrap(x) for x in outputs]
+            return self._gradients(backward, outputs)
         inputs = []
         for value in saved:
             proxy = _array(value.array, value.kind, self.device)
@@ -183,6 +184,52 @@ class GraphNode(Node):
         record(backward.computation, [*inputs, *cotangents], results, f"the gradient of {self.name}")
         return results
 
+    def _gradients(self, backward: Backward, outputs: Sequence[np.ndarray]) -> list[NDArray]:
+        if not backward.additions:
+            return [NDArray._wrap(x) for x in outputs]
+        gradients: list[NDArray] = []
+        rest = iter(outputs)
+        for k, source in enumerate(self.sources):
+            count = backward.additions.get(k)
+            if count is None:
+                gradients.append(NDArray._wrap(next(rest)))
+            else:
+                terms = [(next(rest), next(rest)) for _ in range(count)]
+                gradients.append(from_additions(source.grad.shape, terms, self.device))
+        return gradients
+
+
+class RuleNode(Node):
+    """An operator on sparse arrays, whose gradient is a function of the cotangent of its one result.
+
+    `places`: which of the gradients belong to `sources`.
+    """
+
+    __slots__ = ("gradient", "places")
+
+    def __init__(self, name: str, inputs: Sequence[NDArray], results: Sequence[NDArray], gradient: Any) -> None:
+        self.places = [k for k, x in enumerate(inputs) if x._grad_state is not None and tracked(x)]
+        super().__init__(name, [inputs[k]._grad_state for k in self.places], (0,), results)
+        self.gradient = gradient
+
+    def release(self) -> None:
+        super().release()
+        self.gradient = None
+
+    def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
+        if create_graph:
+            raise MXNetError(
+                f"the gradient of {self.name} on sparse arrays cannot be differentiated again: use "
+                f".tostype('default') before{quote(self.loc)}"
+            )
+        gradients = self.gradient(cotangents[0])
+        return [gradients[k] for k in self.places]
+
+
+def record_rule(name: str, inputs: Sequence[NDArray], results: Sequence[NDArray], gradient: Any) -> None:
+    """Notes that an operator on sparse arrays made `results`, one array; see `RuleNode`."""
+    RuleNode(name, inputs, results, gradient).mark(results)
+
 
 class _ConstantNode(Node):
     """A computation whose results do not change with its inputs, almost everywhere: as `sign`. Its gradient is 0."""
@@ -191,7 +238,7 @@ class _ConstantNode(Node):
 
     def __init__(self, name: str, inputs: Sequence[NDArray], results: Sequence[NDArray]) -> None:
         super().__init__(name, [x._grad_state for x in inputs], range(len(results)), results)
-        self.types = [(x.shape, x._array.dtype) for x in inputs]
+        self.types = [(x.shape, x._stand_in.dtype) for x in inputs]
 
     def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
         return [NDArray._wrap(np.zeros(shape, dtype)) for shape, dtype in self.types]
@@ -249,23 +296,36 @@ def record(
         return
     if modes.anomalies:
         anomalies.check_operator(name, user_loc(), [x._array for x in inputs], [x._array for x in results])
-    wrt = tuple([k for k in reached if inputs[k]._array.dtype != np.bool_])
+    wrt = tuple([k for k in reached if inputs[k]._stand_in.dtype != np.bool_])
     heads = computation.differentiable(wrt) if wrt else ()
     if not heads:
         note_constant(name, [inputs[k] for k in reached], results)
         return
+    rows = tuple([n for n, k in enumerate(wrt) if wants_rows(inputs[k])])
     try:
-        backward = computation.backward(wrt, heads)
+        backward = computation.backward(wrt, heads, rows)
     except MXNetError as e:
         note_refusal(name, [inputs[k] for k in wrt], heads, results, e)
         return
     values = [*inputs, key]
-    saved = [
-        Saved.of(values[place]) if place >= 0 else Saved.of(results[-1 - place], _number(-1 - place, heads))
-        for place in backward.sources
-    ]
+
+    def saved(backward: Backward) -> list[Saved]:
+        return [
+            Saved.of(values[place]) if place >= 0 else Saved.of(results[-1 - place], _number(-1 - place, heads))
+            for place in backward.sources
+        ]
+
+    again = None
+    if backward.additions:
+        dense = computation.backward(wrt, heads)
+        dense_saved = saved(dense)
+
+        def again() -> tuple[Backward, Sequence[Saved]]:
+            return dense, dense_saved
+
     written = [inputs[k] for k in backward.writes]
-    node = GraphNode(name, [inputs[k]._grad_state for k in wrt], heads, results, backward, saved, written)
+    sources = [inputs[k]._grad_state for k in wrt]
+    node = GraphNode(name, sources, heads, results, backward, saved(backward), written, again)
     node.masks = [inputs[k]._grad_state for k in reached if k not in wrt]
     node.mark(results)
 
@@ -356,10 +416,10 @@ def backward(
         if state.__class__ is Edge and state.node.released:
             raise _freed(state.node)
         if g is None:
-            g = NDArray._wrap(np.ones(head.shape, head._array.dtype))
+            g = NDArray._wrap(np.ones(head.shape, head._stand_in.dtype))
         elif g.shape != head.shape:
             raise MXNetError(f"the head gradient has shape {g.shape}, the head {head.shape}")
-        elif g._array.dtype != head._array.dtype:
+        elif g._stand_in.dtype != head._stand_in.dtype:
             g = g.astype(head.dtype)
         send(state, g)
     wanted: dict[tuple[int, int], None] = {}
@@ -411,7 +471,9 @@ def backward(
                 f"Cannot differentiate with respect to the {k + 1}-th variable because it is unreachable from the "
                 "outputs."
             )
-        results.append(g if create_graph else _array(_own_memory(g._array, ()), x._numpy, x._device))
+        results.append(
+            g if create_graph or g.stype != "default" else _array(_own_memory(g._array, ()), x._numpy, x._device)
+        )
     return results
 
 
@@ -431,7 +493,15 @@ def _sum(a: NDArray, b: NDArray, create_graph: bool) -> NDArray:
 
 def write(variable: Variable, g: NDArray) -> None:
     """Writes a gradient to a variable's array, or adds it."""
-    store(variable.grad, variable.request, g._array)
+    target = variable.grad
+    if isinstance(target, BaseSparseNDArray):
+        if g.stype != target.stype:
+            g = cast_dense(g._array, target.stype, target._device)
+        if g.dtype != target.dtype:
+            g = g.astype(target.dtype)
+        target._become(target + g if variable.request == "add" else g)
+    else:
+        store(target, variable.request, g._array)
     variable.fresh = True
 
 
@@ -441,7 +511,7 @@ def _record_operator(op: Any, attrs: dict[str, Any], inputs: Sequence[NDArray], 
     if op.imperative_only:
         record(of_values(op, attrs, [x._array for x in inputs]), inputs[:1], outputs, op.name)
         return
-    record(of_operator(op, attrs, [x._array for x in inputs], modes.training), inputs, outputs, op.name, key)
+    record(of_operator(op, attrs, [x._stand_in for x in inputs], modes.training), inputs, outputs, op.name, key)
 
 
 def refuse_write(x: NDArray) -> None:
@@ -455,5 +525,6 @@ def refuse_write(x: NDArray) -> None:
 
 
 late.record_operator.provide(_record_operator)
+late.record_rule.provide(record_rule)
 late.refuse_write.provide(refuse_write)
 late.backward.provide(backward)

@@ -9,8 +9,9 @@ All numbers are little-endian, nothing is aligned:
     shape:   i32 rank · rank × i64
     context: i32 device type · i32 device number;  type: i32
 
-MXNet writes V2, and V3 where a rank of 0 is a scalar; V0 and V1 are from 0.x. Sparse arrays (V2, with the parts in
-brackets) are read as dense ones, with a warning. `read` and `write` use NumPy arrays.
+MXNet writes V2, and V3 where a rank of 0 is a scalar; V0 and V1 are from 0.x. Sparse arrays are V2, with what is in
+brackets. `read` and `write` use NumPy arrays, and `sparse.Parts`; a reader that wants dense arrays alone gets the
+sparse ones as such, with a warning.
 """
 
 from __future__ import annotations
@@ -47,19 +48,22 @@ CPU = (1, 0)
 FLAG_OF = {ir_dtype(name): flag for name, flag in TYPE_FLAGS.items()}
 TYPE_OF = {flag: type for type, flag in FLAG_OF.items()}
 
-Arrays = dict[str, np.ndarray] | list[np.ndarray]
+Arrays = dict[str, Any] | list[Any]
 
 # Reading
 
 
-def read(path: str | os.PathLike[str], copy: bool = True, dense_limit: int | None = None) -> Arrays:
+def read(
+    path: str | os.PathLike[str], copy: bool = True, dense_limit: int | None = None, keep_sparse: bool = False
+) -> Arrays:
     """The arrays of a file: a dict if they have names, else a list. Arrays do not share memory.
 
     Without `copy`, arrays are read-only views of the mapped file where possible. This is for callers that copy them
     immediately.
 
     `dense_limit`: how many bytes the sparse arrays may take as dense ones, in all. The default, twice the file's size
-    plus 15 MB, is enough unless arrays are nearly empty, and keeps a damaged shape from exhausting the memory.
+    plus 15 MB, is enough unless arrays are nearly empty, and keeps a damaged shape from exhausting the memory. With
+    `keep_sparse`, they are `sparse.Parts`.
 
     Raises CheckpointError for a malformed file, MXNetError for one that cannot be opened.
     """
@@ -70,17 +74,17 @@ def read(path: str | os.PathLike[str], copy: bool = True, dense_limit: int | Non
             if stat.S_ISCHR(facts.st_mode):
                 raise MXNetError(f"cannot read {name}: it is a device")
             if not facts.st_size:  # neither an empty file nor a pipe can be mapped
-                return parse(file.read(), name, dense_limit)
+                return parse(file.read(), name, dense_limit, keep_sparse)
             mapped = origin.map_file(file)
     except OSError as e:
         raise MXNetError(f"cannot read {name}: {e.strerror or e}") from e
     # Not closed here: the map is freed with the last array that views it, which a traceback may keep alive.
-    return _Reader(memoryview(mapped), name, dense_limit, copy).file()
+    return _Reader(memoryview(mapped), name, dense_limit, copy, keep_sparse).file()
 
 
-def parse(data: Any, name: str, dense_limit: int | None = None) -> Arrays:
+def parse(data: Any, name: str, dense_limit: int | None = None, keep_sparse: bool = False) -> Arrays:
     """`read` for a buffer; `name` is for messages."""
-    return _Reader(memoryview(data), name, dense_limit, copy=True).file()
+    return _Reader(memoryview(data), name, dense_limit, copy=True, keep_sparse=keep_sparse).file()
 
 
 def parse_record(data: Any, name: str) -> np.ndarray:
@@ -91,11 +95,14 @@ def parse_record(data: Any, name: str) -> np.ndarray:
 class _Reader:
     """A position in a buffer, with bounds checks. `what` in its methods is the part's name in messages."""
 
-    def __init__(self, view: memoryview, name: str, dense_limit: int | None, copy: bool) -> None:
+    def __init__(
+        self, view: memoryview, name: str, dense_limit: int | None, copy: bool, keep_sparse: bool = False
+    ) -> None:
         self.view = view
         self.name = name
         self.offset = 0
         self.copy = copy
+        self.keep_sparse = keep_sparse
         self.dense_limit = 2 * len(view) + SPARE - OTHER if dense_limit is None else dense_limit
         self.densified: dict[int, str] = {}
         """The storage types of sparse arrays, by number."""
@@ -169,7 +176,7 @@ class _Reader:
             self.fail(f"{what} has {found}", "none", start)
         return text
 
-    def record(self, number: int) -> np.ndarray:
+    def record(self, number: int) -> Any:
         """One array, of any version."""
         what = f"array {number}"
         start = self.offset
@@ -194,7 +201,8 @@ class _Reader:
         type = self.type(what)
         if storage == sparse.DEFAULT:
             return self.dense(shape, type, what, self.copy)
-        self.densified[number] = sparse.NAMES[storage]
+        if not self.keep_sparse:
+            self.densified[number] = sparse.NAMES[storage]
         return self.sparse(storage, shape, stored, type, what, start)
 
     def storage(self, what: str) -> int:
@@ -248,8 +256,8 @@ class _Reader:
 
     def sparse(
         self, storage: int, shape: tuple[int, ...], stored: tuple[int, ...], type: DType, what: str, start: int
-    ) -> np.ndarray:
-        """Reads the rest of a sparse array, from after its element type; returns it as a dense one."""
+    ) -> Any:
+        """Reads the rest of a sparse array, from after its element type; returns its parts, or a dense array."""
         aux = []
         for part in (f"the {name} of {what}" for name in sparse.AUX[storage]):
             aux_type = self.type(part)
@@ -257,6 +265,15 @@ class _Reader:
                 self.fail(f"{part} are {aux_type}", "integers", self.offset - 4)
             aux.append((self.shape(f"the shape of {part}"), aux_type, part))
         size = self.size(shape, type, what)
+        if self.keep_sparse:
+            values = self.dense(stored, type, what, copy=True)
+            parts = tuple(self.dense(*part, copy=True).astype(np.int64) for part in aux)
+            try:
+                sparse.check(storage, shape, values, parts)
+            except ValueError as e:
+                found, _, expected = str(e).partition("; expected ")
+                self.fail(f"{what}: {found}", expected, start)
+            return sparse.Parts(storage, shape, values, parts)
         if size > self.dense_limit:
             self.fail(f"{what} takes {size} bytes as a dense array", f"at most {self.dense_limit} in this file", start)
         self.dense_limit -= size
@@ -271,21 +288,21 @@ class _Reader:
 # Writing
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> None:
-    """Writes arrays byte for byte as MXNet's `nd.save` does; an existing file is replaced atomically.
+def write(path: str | os.PathLike[str], arrays: Mapping[str, Any] | Sequence[Any]) -> None:
+    """Writes arrays, and sparse ones (`sparse.Parts`), byte for byte as MXNet's `nd.save` does.
 
-    V2 cannot represent scalars: a file that contains one, or that is written within `np_shape(True)`, is V3, which
-    MXNet reads within `np_shape(True)`. MXNetError if the file cannot be written.
+    An existing file is replaced atomically. V2 cannot represent scalars: a file that contains one, or that is written
+    within `np_shape(True)`, is V3, which MXNet reads within `np_shape(True)`. MXNetError if the file cannot be written.
     """
     atomic.write(path, chunks(arrays))
 
 
-def chunks(arrays: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> Iterator[Any]:
+def chunks(arrays: Mapping[str, Any] | Sequence[Any]) -> Iterator[Any]:
     """The contents that `write` writes, as a sequence of buffers."""
     names = list(arrays) if isinstance(arrays, Mapping) else []
     array_names.check(names)
     values = list(arrays.values() if isinstance(arrays, Mapping) else arrays)
-    magic = V2 if all(x.ndim for x in values) and not is_np_shape() else V3
+    magic = V2 if all(x.shape for x in values) and not is_np_shape() else V3
     yield struct.pack("<QQQ", MAGIC, 0, len(values))
     for x in values:
         yield from _record(x, magic)
@@ -300,10 +317,24 @@ def record(x: np.ndarray) -> bytearray:
     return bytearray().join(map(bytes, _record(x, V2 if x.ndim and not is_np_shape() else V3)))
 
 
-def _record(x: np.ndarray, magic: int) -> Iterator[Any]:
+def _record(x: np.ndarray | sparse.Parts, magic: int) -> Iterator[Any]:
+    if isinstance(x, sparse.Parts):
+        arrays = (x.values, *x.aux)
+        yield struct.pack("<Ii", magic, x.storage)
+        yield _dimensions(x.values.shape) + _dimensions(x.shape)
+        yield struct.pack("<iii", *CPU, FLAG_OF[dtype_of(x.values)])
+        for aux in x.aux:
+            yield struct.pack("<i", FLAG_OF[dtype_of(aux)]) + _dimensions(aux.shape)
+        for part in arrays:
+            yield np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+        return
     yield struct.pack(f"<Iii{x.ndim}q", magic, sparse.DEFAULT, x.ndim, *x.shape)
     yield struct.pack("<iii", *CPU, FLAG_OF[dtype_of(x)])
     yield np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+
+
+def _dimensions(shape: Sequence[int]) -> bytes:
+    return struct.pack(f"<i{len(shape)}q", len(shape), *shape)
 
 
 def _shown(type: DType, shape: Sequence[int]) -> str:

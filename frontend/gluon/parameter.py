@@ -13,6 +13,7 @@ from gluonjit.gluon.parameter_dict import ParameterDict
 from gluonjit.gluon.released import Releasable
 from gluonjit.gluon.utils import shape_is_known
 from gluonjit.language.kinds import as_np
+from gluonjit.ndarray import sparse_arrays
 from gluonjit.ndarray.variable import Variable
 from gluonjit.training import initializers
 from gluonjit.util import is_np_array
@@ -43,7 +44,8 @@ class Parameter(Releasable):
     * `allow_deferred_init`: `initialize` may be called before the shape is known; the first forward pass then
       initializes the parameter.
     * `grad_req`: 'write', 'add' or 'null'; `differentiable=False` fixes it to 'null'.
-    * `stype`, `grad_stype`: kept for compatibility. Storage is dense, so only `stype='default'` has data.
+    * `stype`: a `'row_sparse'` weight lives in the Trainer's store. Here there are the rows that `row_sparse_data` last
+      fetched from there. `grad_stype`: the storage type of the gradient; `'row_sparse'` holds the rows looked up.
 
     A parameter on several contexts has an array for each: a layer called with arguments on `cpu(1)` computes with the
     array on `cpu(1)`. Only methods such as `set_data` keep the copies equal.
@@ -110,7 +112,13 @@ class Parameter(Releasable):
 
     def __getstate__(self) -> dict[str, Any]:
         data = self._data
-        return {**self.__dict__, "_data": data, "_var": None, "_origin": None}  # the variable is created on demand
+        return {
+            **self.__dict__,
+            "_data": data,
+            "_var": None,
+            "_origin": None,
+            "_trainer": None,
+        }  # the variable is created on demand; a Trainer belongs to the process that made it
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -197,13 +205,15 @@ class Parameter(Releasable):
                 f"Cannot initialize Parameter '{self.name}' because it has invalid shape: {self.shape}. "
                 "Please specify in_units, in_channels, etc for `Block`s."
             )
-        if self._stype != "default":
-            raise MXNetError(f"Parameter '{self.name}' has storage type {self._stype}: only dense arrays are supported")
+        if self._stype == "csr":
+            raise MXNetError(f"Parameter '{self.name}' cannot have storage type csr: use 'row_sparse' or 'default'")
         data = ndarray.zeros(self.shape, ctx_list[0], self.dtype)
         if value is None:
             initializers.create(default_init)(initializers.InitDesc(self.name, {"__init__": init}), data)
         else:
             data[:] = value
+        if self._stype == "row_sparse":
+            data = sparse_arrays.with_all_rows(data._array, data._device)
         self._deferred_init = ()
         self._of_numpy = is_np_array()
         self._place(data, ctx_list)
@@ -228,7 +238,7 @@ class Parameter(Releasable):
     def _attach(self) -> None:
         """Asks for gradients by the arrays, as `grad_req` says."""
         for x in self._arrays() if self._data is not None else ():
-            x._grad_state = Variable(self._grad_req or "null", x._maker_of_zeros())
+            x._grad_state = Variable(self._grad_req or "null", x._maker_of_zeros(self._grad_stype), self._grad_stype)
 
     def set_data(self, data: Any) -> None:
         """Overwrites the value, in place; `data` (an NDArray, ndarray or nested list) is cast to the dtype.
@@ -242,6 +252,8 @@ class Parameter(Releasable):
         if self._data is not None:
             for own in self._arrays():
                 own[:] = data
+            if self._trainer is not None:
+                self._trainer._forget_value(self)
             return
         if not self._deferred_init:
             raise AssertionError(
@@ -320,6 +332,12 @@ class Parameter(Releasable):
     def _reduce(self) -> ndarray.NDArray:
         """The mean over contexts, which is what is saved to files."""
         first, *others = self._arrays()
+        if self._stype != "default":
+            if self._trainer is None:
+                return first
+            whole = first._with(first._values)
+            self._trainer._row_sparse_pull(self, whole, ndarray.arange(self.shape[0], dtype="int64"))
+            return whole
         if not others:
             return first
         total: Any = first
@@ -346,6 +364,11 @@ class Parameter(Releasable):
 
     def list_data(self) -> list[ndarray.NDArray]:
         """The array of each context."""
+        if self._stype != "default":
+            raise RuntimeError(
+                f"Cannot return copies of Parameter '{self.name}' on all contexts via list_data() because its storage "
+                f"type is {self._stype}. Please use row_sparse_data() instead."
+            )
         return self._arrays()
 
     def grad(self, ctx: context.Context | None = None) -> ndarray.NDArray:
@@ -375,18 +398,44 @@ class Parameter(Releasable):
         raise RuntimeError(f"Parameter '{self.name}' has not been initialized: call net.initialize() first")
 
     def row_sparse_data(self, row_id: ndarray.NDArray) -> ndarray.NDArray:
-        """Rows of a 'row_sparse' parameter; always raises RuntimeError, as such parameters do not exist here."""
-        raise RuntimeError(
-            f"Cannot return a copy of Parameter {self.name} via row_sparse_data() because its storage type is "
-            f"{self._stype}. Please use data() instead."
-        )
+        """The array of a 'row_sparse' parameter on the context of `row_id`, with these rows of the Trainer's weight."""
+        if self._stype != "row_sparse":
+            raise RuntimeError(
+                f"Cannot return a copy of Parameter {self.name} via row_sparse_data() because its storage type is "
+                f"{self._stype}. Please use data() instead."
+            )
+        return self._fetch([self._on(getattr(row_id, "ctx", None))], row_id)[0]
+
+    def _fetch(self, arrays: list[ndarray.NDArray], row_id: Any) -> list[ndarray.NDArray]:
+        """`arrays`, with these rows of the Trainer's weight."""
+        if not isinstance(row_id, ndarray.NDArray):
+            raise TypeError(f"row_id must have NDArray type, but {type(row_id)} is given")
+        if self._trainer is None:
+            raise RuntimeError(
+                f"Cannot get row_sparse data for Parameter '{self.name}' when no Trainer is created with it."
+            )
+        self._trainer._row_sparse_pull(self, arrays, row_id)
+        return arrays
+
+    def _set_trainer(self, trainer: Any) -> None:
+        """Says whose store has the weight. A 'row_sparse' parameter belongs to one Trainer."""
+        if self._stype == "default":
+            return
+        if self._trainer is not None and trainer is not None and self._trainer is not trainer:
+            raise RuntimeError(
+                f"Failed to set the trainer for Parameter '{self.name}' because it was already set. More than one "
+                f"trainers for a {self._stype} Parameter is not supported."
+            )
+        self._trainer = trainer
 
     def list_row_sparse_data(self, row_id: ndarray.NDArray) -> list[ndarray.NDArray]:
-        """Rows of a 'row_sparse' parameter; always raises RuntimeError, as such parameters do not exist here."""
-        raise RuntimeError(
-            f"Cannot return copies of Parameter '{self.name}' on all contexts via list_row_sparse_data() because its "
-            f"storage type is {self._stype}. Please use data() instead."
-        )
+        """`row_sparse_data` for all contexts."""
+        if self._stype != "row_sparse":
+            raise RuntimeError(
+                f"Cannot return copies of Parameter '{self.name}' on all contexts via list_row_sparse_data() because "
+                f"its storage type is {self._stype}. Please use data() instead."
+            )
+        return self._fetch(self._arrays(), row_id)
 
     def var(self) -> symbol.Symbol:
         """The variable that stands for this parameter in symbolic graphs."""

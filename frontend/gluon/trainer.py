@@ -59,6 +59,8 @@ class Trainer:
         else:
             self._optimizer = opt.create(optimizer, param_dict=by_index, **(optimizer_params or {}))
         self._updaters = [opt.get_updater(self._optimizer) for _ in self._contexts or [None]]
+        for param in self._params:
+            param._set_trainer(self)
         self._scale = self._optimizer.rescale_grad
         self._steps = Steps()
         self._kvstore_params = {"kvstore": kvstore, "update_on_kvstore": update_on_kvstore}
@@ -78,7 +80,17 @@ class Trainer:
         for param in self._params:
             param._arrays()  # an error, if it has no value
         wanted = self._kvstore_params["update_on_kvstore"]
-        store, on_store = kv.for_training(self._kvstore_params["kvstore"], len(self._contexts or ()), self._params)
+        given, devices = self._kvstore_params["kvstore"], len(self._contexts or ())
+        if any(param._stype != "default" for param in self._params):
+            if wanted is False:
+                raise ValueError("Cannot set update_on_kvstore=False when sparse weights are present.")
+            if given is None:
+                raise TypeError("row_sparse parameters live in a KVStore: kvstore must be one, or its type")
+            store, on_store = kv.create(given) if isinstance(given, str) else given, True
+        else:
+            store, on_store = kv.for_training(given, devices, self._params)
+            # The store would hold a dense weight beside each gradient.
+            on_store = on_store and all(param._grad_stype == "default" for param in self._params)
         self._distributed = False
         if store is not None:
             on_store = on_store if wanted is None else bool(wanted)
@@ -98,10 +110,20 @@ class Trainer:
         if self._kvstore is not None:
             for param in self._params_to_init:
                 if not param._deferred_init:
-                    arrays = param.list_data()
+                    arrays = param._arrays()
                     self._kvstore.broadcast(self._param2idx[param.name], arrays[0], arrays)
         deferred = [param for param in self._params_to_init if param._deferred_init]
         self._params_to_init = deferred if self._kvstore is not None else []
+
+    def _row_sparse_pull(self, param: Parameter, out: Any, row_id: Any) -> None:
+        """Fetches rows of a weight from the store."""
+        self._ready()
+        self._kvstore.row_sparse_pull(self._param2idx[param.name], out=out, row_ids=row_id)
+
+    def _forget_value(self, param: Parameter) -> None:
+        """The parameter's value was set: the store's is out of date."""
+        if self._kvstore is not None and param not in self._params_to_init:
+            self._reset_kvstore()
 
     def _ready(self) -> None:
         if not self._kv_initialized:
@@ -170,7 +192,7 @@ class Trainer:
         trained = [(k, param) for k, param in enumerate(self._params) if param.grad_req != "null"]
         keys, grads = [k for k, _ in trained], [param.list_grad() for _, param in trained]
         if self._update_on_kvstore:
-            self._kvstore.pushpull(keys, grads, out=[param.list_data() for _, param in trained])
+            self._kvstore.pushpull(keys, grads, out=[param._arrays() for _, param in trained])
         else:
             self._kvstore.pushpull(keys, grads)
 

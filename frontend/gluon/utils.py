@@ -70,7 +70,8 @@ def clip_global_norm(arrays: Sequence[Any], max_norm: float, check_isfinite: boo
     """
     if not arrays:
         raise AssertionError("clip_global_norm needs an array")
-    norm = math.sqrt(sum(float((x.astype("float64") ** 2).sum().asscalar()) for x in arrays))
+    stored = [x if x.stype == "default" else x.data for x in arrays]
+    norm = math.sqrt(sum(float((x.astype("float64") ** 2).sum().asscalar()) for x in stored))
     if check_isfinite and not math.isfinite(norm):
         warnings.warn(UserWarning("nan or inf is detected. Clipping results will be undefined."), stacklevel=2)
     scale = max_norm / (norm + 1e-8)

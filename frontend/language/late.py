@@ -58,6 +58,9 @@ simple_bind = Late("execution.executor")
 
 record_operator = Late("execution.tape")
 """`(op, attrs, inputs, results, key)`: notes on the tape that an operator made `results`."""
+record_rule = Late("execution.tape")
+"""`(name, inputs, results, gradient)`: notes on the tape that `results` (one) were made from `inputs`, and that
+`gradient` makes of the result's cotangent those of the inputs."""
 record_method = Late("execution.recorded_methods")
 """`(method, x, args, kwargs)`: calls a method of an array that gradients flow to, and notes it on the tape."""
 record_assignment = Late("execution.recorded_methods")

@@ -6,7 +6,7 @@ from gluonjit.language import late, loop_contract
 from gluonjit.language.kinds import lazy_packages
 from gluonjit.language.namespace import Flavour, populate
 from gluonjit.language.running import running
-from gluonjit.ndarray import contrib_updates, imperative_loops
+from gluonjit.ndarray import contrib_updates, imperative_loops, sparse_functions
 from gluonjit.ndarray.array_arithmetic import *  # noqa: F403
 from gluonjit.ndarray.array_files import *  # noqa: F403
 from gluonjit.ndarray.constructors import *  # noqa: F403
@@ -21,6 +21,7 @@ populate(globals(), FLAVOUR)
 
 globals()["op"].Custom = globals()["Custom"]
 globals()["contrib"].__dict__.update(contrib_updates.functions())
+globals()["sparse"].__dict__.update(sparse_functions.FUNCTIONS)
 globals()["contrib"].__dict__.update(loop_contract.functions(lambda: running.trace or imperative_loops))
 
 _of_operators = globals()["__getattr__"]

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from gluonjit.files import formats, params
+from gluonjit.files.sparse import NAMES, Parts
 from gluonjit.ndarray.ndarray import NDArray
+from gluonjit.ndarray.sparse_arrays import CLASSES, BaseSparseNDArray
 
 __all__ = ["load", "load_frombuffer", "save"]
 
@@ -27,23 +29,26 @@ def save(fname: str | os.PathLike[str], data: Any) -> None:
     names, arrays = (data.keys(), data.values()) if isinstance(data, dict) else ((), data)
     if not all(isinstance(x, str) for x in names) or not all(isinstance(x, NDArray) for x in arrays):
         raise TypeError("save only accept dict str->NDArray or list of NDArray")
-    plain = [x._array for x in arrays]
+    plain = [_plain(x) for x in arrays]
     formats.write(fname, dict(zip(names, plain)) if isinstance(data, dict) else plain)
 
 
 def load(fname: str | os.PathLike[str]) -> Arrays:
     """The arrays of a file that `save` or MXNet wrote: a list, or a dict if they have names.
 
-    Sparse arrays become dense. Raises CheckpointError for a malformed file, MXNetError for one that cannot be
+    Raises CheckpointError for a malformed file, MXNetError for one that cannot be
     read.
     """
     if not isinstance(fname, (str, os.PathLike)):
         raise TypeError("fname required to be a string")
-    return _wrapped(formats.read(fname))
+    return _wrapped(formats.read(fname, keep_sparse=True))
 
 
 def borrow(fname: str | os.PathLike[str]) -> Arrays:
-    """`load` for a caller that copies the arrays at once: they are read-only, and may be views of the mapped file."""
+    """`load` for a caller that copies the arrays at once: they are read-only, and may be views of the mapped file.
+
+    Sparse arrays become dense.
+    """
     return _wrapped(formats.read(fname, copy=False))
 
 
@@ -51,10 +56,18 @@ def load_frombuffer(buf: bytes | str) -> Arrays:
     """`load` for the contents of a file."""
     if not isinstance(buf, (str, bytes)):
         raise TypeError("buf required to be a string or bytes")
-    return _wrapped(params.parse(buf.encode() if isinstance(buf, str) else buf, "<buffer>"))
+    return _wrapped(params.parse(buf.encode() if isinstance(buf, str) else buf, "<buffer>", keep_sparse=True))
 
 
-def _wrapped(arrays: dict[str, np.ndarray] | list[np.ndarray]) -> Arrays:
+def _plain(x: NDArray) -> np.ndarray | Parts:
+    return Parts(x._layout, x._shape, x._values, x._aux) if isinstance(x, BaseSparseNDArray) else x._array
+
+
+def _wrapped(arrays: dict[str, Any] | list[Any]) -> Arrays:
     if isinstance(arrays, dict):
-        return {name: NDArray._wrap(x) for name, x in arrays.items()}
-    return [NDArray._wrap(x) for x in arrays]
+        return {name: _array(x) for name, x in arrays.items()}
+    return [_array(x) for x in arrays]
+
+
+def _array(x: np.ndarray | Parts) -> NDArray:
+    return CLASSES[NAMES[x.storage]](x.shape, x.values, x.aux) if isinstance(x, Parts) else NDArray._wrap(x)

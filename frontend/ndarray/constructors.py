@@ -40,6 +40,8 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
     """A copy of an array or of nested lists. float32 unless `dtype` says otherwise; an NDArray keeps its type."""
     if running.trace is not None and hasattr(source_array, "asnumpy"):
         return source_array.copy() if dtype is None else source_array.astype(dtype)
+    if getattr(source_array, "stype", "default") != "default" or type(source_array).__module__.startswith("scipy."):
+        return NDArray._functions.sparse.array(source_array, ctx, dtype)
     if isinstance(source_array, NDArray):
         if source_array._grad_state is not None:  # the copy may be recorded
             return source_array.astype(source_array.dtype if dtype is None else dtype).as_in_context(_context(ctx))
@@ -63,12 +65,14 @@ def _context(ctx: Context | None) -> Context:
 
 def empty(shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None) -> NDArray:
     """An uninitialized array."""
-    _dense(stype)
+    if stype not in (None, "default"):
+        return NDArray._functions.sparse.empty(stype, shape, ctx, dtype)
     return _placed_copy(np.empty(shape, element_type(mx_real_t if dtype is None else dtype)), _context(ctx))
 
 
 def zeros(shape: Any, ctx: Any = None, dtype: Any = None, stype: str | None = None, **kwargs: Any) -> NDArray:
-    _dense(stype)
+    if stype not in (None, "default"):
+        return NDArray._functions.sparse.zeros(stype, shape, ctx, dtype)
     return _internal()._zeros(shape=shape, ctx=str(_context(ctx)), dtype=_default(dtype), **kwargs)
 
 
@@ -122,11 +126,6 @@ def eye(N: int, M: int = 0, k: int = 0, ctx: Any = None, dtype: Any = None, **kw
 
 def _default(dtype: Any) -> Any:
     return mx_real_t if dtype is None else dtype
-
-
-def _dense(stype: str | None) -> None:
-    if stype not in (None, "default"):
-        raise MXNetError(f"storage type {stype!r} is not supported: arrays are dense ('default')")
 
 
 def moveaxis(tensor: NDArray, source: Any, destination: Any) -> NDArray:

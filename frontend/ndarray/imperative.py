@@ -19,7 +19,9 @@ from gluonjit.language import late, rng
 from gluonjit.language.modes import modes
 from gluonjit.language.running import running
 from gluonjit.language.source import quote, user_loc
+from gluonjit.ndarray import sparse_operators
 from gluonjit.ndarray.ndarray import EAGER, NDArray
+from gluonjit.ndarray.variable import tracked
 from gluonjit.operators.registry import UNFORESEEN, Operator, OperatorError, cache_key, unforeseen
 from gluonjit.runtime.eager import Eager, quiet
 from gluonjit.runtime.storage import Storage
@@ -32,12 +34,13 @@ _FRESH = 0x0001 | 0x0004 | 0x0400
 class _Call:
     """What depends on an operator and its attributes alone: parsed attributes, numbers of inputs and of results."""
 
-    __slots__ = ("arity", "attrs", "context", "visible")
+    __slots__ = ("arity", "attrs", "context", "makes_sparse", "visible")
 
     def __init__(self, op: Operator, raw: dict[str, Any]) -> None:
         self.attrs = op.parse(raw)
         self.arity = len(op.input_names(self.attrs))
         self.visible = op.visible(self.attrs) if op.visible else len(op.outputs(self.attrs))
+        self.makes_sparse = op.name == "cast_storage" and self.attrs["stype"] != "default"
         # Operators without inputs get their result's device as an attribute.
         self.context: Context | None = placed(raw["ctx"]) if "ctx" in op.attrs and "ctx" in raw else None
 
@@ -81,6 +84,12 @@ def invoke(
     if running.trace is not None:
         return running.trace.invoke(op, inputs, attrs, out, name, attr, hint)
     call = _call(op, attrs)
+    for x in inputs:
+        if call.makes_sparse or x.__class__ is not NDArray and x is not None and x.stype != "default":
+            found = _from_parts(op, call, [x for x in inputs if x is not None], out)
+            if found is not None:
+                return found
+            break
     try:
         arrays = [x._array for x in inputs]
     except AttributeError:
@@ -88,13 +97,13 @@ def invoke(
         arrays = [x._array for x in inputs]
     if len(arrays) != call.arity:
         op.check_arity(len(arrays), call.attrs)
-    emitter, key, tracked = EAGER[modes.training], None, False
+    emitter, key, flows = EAGER[modes.training], None, False
     if modes.recording:
         for x in inputs:
             if x._grad_state is not None:
-                tracked = True
+                flows = True
                 break
-        if tracked and op.streams is not None:
+        if flows and op.streams is not None:
             emitter, key = _drawing(op, call.attrs)
         if out is not None:
             for x in [out] if isinstance(out, NDArray) else out:
@@ -119,7 +128,7 @@ def invoke(
         results = [results]
     if out is not None:
         _write(op, results, out)
-        if tracked:
+        if flows:
             late.record_operator(op, call.attrs, inputs, out, key)
         return out
     context = call.context
@@ -148,7 +157,7 @@ def invoke(
         if context is not None:
             x._storage = Storage(context)
         wrapped.append(x)
-    if tracked:
+    if flows:
         late.record_operator(op, call.attrs, inputs, wrapped, key)
     return wrapped[0] if len(wrapped) == 1 else wrapped
 
@@ -164,6 +173,27 @@ def _update(op: Operator, attrs: dict[str, Any], inputs: Sequence[Any], results:
     for at, value in zip(written, new):
         inputs[at]._array[...] = value
         inputs[at]._wrote()
+
+
+def _from_parts(op: Operator, call: _Call, inputs: Sequence[Any], out: Any) -> NDArray | None:
+    """The result of an operator on sparse arrays; None if it is to run on the dense ones."""
+    if len(inputs) != call.arity:
+        op.check_arity(len(inputs), call.attrs)
+    flows = [modes.recording and x._grad_state is not None and tracked(x) for x in inputs]
+    found = sparse_operators.evaluate(op, call.attrs, inputs)
+    if found is None:
+        return None
+    if out is not None:
+        if modes.recording:
+            late.refuse_write(out)
+        found = found.copyto(out)
+    if any(flows):
+        gradient = sparse_operators.gradient_of(op, call.attrs, inputs, flows)
+        if gradient is None:
+            late.record_operator(op, call.attrs, inputs, found, None)
+        else:
+            late.record_rule(op.name, inputs, [found], gradient)
+    return found
 
 
 def _drawing(op: Operator, attrs: dict[str, Any]) -> tuple[Eager, np.ndarray]:
@@ -198,14 +228,13 @@ def _write(op: Operator, results: list[np.ndarray], out: Any) -> None:
     if len(targets) != len(results):
         raise MXNetError(f"Operator {op.name} has {len(results)} outputs, but out= gives {len(targets)}")
     for k, (target, result) in enumerate(zip(targets, results)):
-        array = target._array
+        array = target._stand_in
         if array.shape != np.shape(result) or array.dtype != result.dtype:
             raise MXNetError(
                 f"Incompatible attr in node  at {k}-th output: operator {op.name} gives "
                 f"{result.dtype}{list(np.shape(result))}, out= is {array.dtype}{list(array.shape)}"
             )
     if len(targets) > 1:
-        results = [_own(result, [t._array for t in targets]) for result in results]
+        results = [_own(result, [t._stand_in for t in targets]) for result in results]
     for target, result in zip(targets, results):
-        target._array[...] = result
-        target._wrote()
+        target._store(result)

@@ -11,13 +11,14 @@ import ctypes
 import math
 import warnings
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gluonjit.base import MXNetError, numeric_types
 from gluonjit.context import Context, cpu, placed
+from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import DTYPES, IRError, dtype
 from gluonjit.language import late, rng
 from gluonjit.language import mxnet_names as _mxnet_names
@@ -39,6 +40,9 @@ _making_storage = forks.held()
 
 _lent: weakref.WeakValueDictionary[int, NDArray] = weakref.WeakValueDictionary()
 """The arrays whose handle has been handed out, by handle."""
+
+sparse_zeros: dict[str, Callable[..., Any]] = {}
+"""By storage type: `(shape, dtype, device)` gives a function that makes arrays of zeros; `sparse_arrays` adds them."""
 
 EAGER = {training: Eager(training, rng.next_key) for training in (False, True)}
 """The emitters that evaluate expansions on arrays, by training mode."""
@@ -115,6 +119,11 @@ class NDArray(Array):
         """Must follow every write to the elements: compiled code then recomputes what it derived from them."""
         if self._storage is not None:
             self._storage.wrote()
+
+    @property
+    def _stand_in(self) -> np.ndarray:
+        """An array of the same shape and element type, for what does not look at elements."""
+        return self._array
 
     # Properties.
 
@@ -252,9 +261,13 @@ class NDArray(Array):
             raise MXNetError(
                 f"Incompatible attr in node  at 0-th output: expected {list(self.shape)}, got {list(other.shape)}"
             )
-        other._array[...] = convert(self._array, other._array.dtype)
-        other._wrote()
+        other._store(convert(self._array, np.dtype(other.dtype)))
         return other
+
+    def _store(self, elements: np.ndarray) -> None:
+        """Replaces all elements by those of an array of the same shape and type."""
+        self._array[...] = elements
+        self._wrote()
 
     def as_in_context(self, context: Context) -> NDArray:
         return self if context == self.context else self.copyto(context)
@@ -271,13 +284,11 @@ class NDArray(Array):
         """A view of the whole array that is not part of the gradient graph."""
         return self._view(self._array)
 
-    @recorded
     def tostype(self, stype: str) -> NDArray:
-        if stype == "default":
-            return self.copy()
+        """A copy in another storage type: `'default'` (dense), `'row_sparse'` or `'csr'`."""
         if stype == "csr" and self.ndim != 2:
             raise ValueError(f"To convert to a CSR, the NDArray should be 2 Dimensional. Current shape is {self.shape}")
-        raise MXNetError(f"storage type {stype!r} is not supported: arrays are dense ('default')")
+        return NDArray._functions.cast_storage(self, stype=stype)
 
     def as_nd_ndarray(self) -> NDArray:
         return self
@@ -484,15 +495,19 @@ class NDArray(Array):
         """Asks for gradients by this array: `backward` writes them to `grad`, a new array of zeros.
 
         `grad_req`: `write` replaces the gradient at each `backward`, `add` adds to it, `null` asks for none. An array
-        that was computed is cut off from what it was computed from.
+        that was computed is cut off from what it was computed from. `stype`: the storage type of `grad`, by default
+        that of this array; a `row_sparse` gradient has the rows that were looked up.
         """
-        if stype not in (None, "default"):
-            raise MXNetError(f"storage type {stype!r} is not supported: gradients are dense ('default')")
-        self._grad_state = Variable(grad_req, self._maker_of_zeros())
+        stype = stype or self.stype
+        self._grad_state = Variable(grad_req, self._maker_of_zeros(stype), stype)
 
-    def _maker_of_zeros(self) -> Any:
+    def _maker_of_zeros(self, stype: str) -> Any:
         """A function that makes an array of zeros like this one, and does not keep this one alive."""
-        shape, dtype, device, wrap = self.shape, self._array.dtype, self._device, self._wrap_alike
+        shape, dtype, device, wrap = self.shape, self._stand_in.dtype, self._device, self._wrap_alike
+        if stype != "default":
+            if stype not in sparse_zeros:
+                raise ValueError(f"unknown storage type: {stype}{did_you_mean(stype, ('default', *sparse_zeros))}")
+            return sparse_zeros[stype](shape, dtype, device)
 
         def make() -> NDArray:
             grad = wrap(np.zeros(shape, dtype))

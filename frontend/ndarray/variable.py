@@ -14,15 +14,17 @@ REQUESTS = ("write", "add", "null")
 class Variable:
     """What `attach_grad` makes of an array: `NDArray._grad_state` holds it.
 
+    `stype`: the storage type of the gradient.
     `fresh`: whether `backward` has stored a gradient since somebody, such as a Trainer, last set it to False.
     """
 
-    __slots__ = ("_grad", "_make", "fresh", "request")
+    __slots__ = ("_grad", "_make", "fresh", "request", "stype")
 
-    def __init__(self, request: str, make: Callable[[], Any]) -> None:
+    def __init__(self, request: str, make: Callable[[], Any], stype: str = "default") -> None:
         if request not in REQUESTS:
             raise ValueError(f"grad_req must be 'write', 'add' or 'null', got {request!r}")
         self.request = request
+        self.stype = stype
         self.fresh = False
         self._grad: Any = None
         self._make = make
@@ -30,7 +32,7 @@ class Variable:
     @staticmethod
     def into(request: str, grad: Any) -> Variable:
         """A variable whose gradients go to a given array."""
-        variable = Variable(request, lambda: grad)
+        variable = Variable(request, lambda: grad, grad.stype)
         variable._grad = grad
         return variable
 
@@ -45,6 +47,12 @@ class Variable:
         if self._grad is None:
             self._grad = self._make()
         return self._grad
+
+
+def wants_rows(x: Any) -> bool:
+    """Whether this array is a variable whose gradient is to be row_sparse."""
+    state = x._grad_state
+    return state.__class__ is Variable and state.stype == "row_sparse"
 
 
 def store(target: Any, request: str, gradient: np.ndarray) -> None:

@@ -58,7 +58,12 @@ class _WithRules(Optimizer):
         bound = self.clip_gradient
         if bound is not None and (bound > 0 or clips_at_zero and bound == 0):
             scalars["clip_gradient"] = bound
-        return Update(rule, weight, grad, _arrays(state), scalars)
+        rows_only = grad.stype == "row_sparse" and self._is_lazy(weight)
+        return Update(rule, weight, grad, _arrays(state), scalars, rows_only=rows_only)
+
+    def _is_lazy(self, weight: NDArray) -> bool:
+        """Whether a row_sparse gradient updates its own rows only, as in MXNet; else the other rows' gradient is 0."""
+        return False
 
     def _rates(self, index: Any) -> dict[str, float]:
         """Counts the step; the learning rate and weight decay of the weight."""
@@ -90,6 +95,9 @@ class SGD(_WithRules):
         self.momentum = momentum
         self.lazy_update = lazy_update
         self.aggregate_num = _aggregation(4)
+
+    def _is_lazy(self, weight: NDArray) -> bool:
+        return self.lazy_update
 
     def create_state(self, index: Any, weight: NDArray) -> Any:
         return None if self.momentum == 0 else _zeros(weight)
@@ -256,6 +264,9 @@ class LBSGD(_WithRules):
         self.cumgrads: dict[Any, dict[str, Any]] = {}
         """By index: `cum_grad`, the sum of gradients since the last update (0: none), and `num_cums`, their number."""
 
+    def _is_lazy(self, weight: NDArray) -> bool:
+        return self.momentum == 0
+
     def create_state(self, index: Any, weight: NDArray) -> Any:
         return None if self.momentum == 0 else _zeros(weight)
 
@@ -364,6 +375,9 @@ class NAG(_WithRules):
         super().__init__(**kwargs)
         self.momentum = momentum
 
+    def _is_lazy(self, weight: NDArray) -> bool:
+        return self.momentum == 0
+
     def create_state(self, index: Any, weight: NDArray) -> Any:
         return None if self.momentum == 0 else _zeros(weight)
 
@@ -407,6 +421,9 @@ class Adam(_WithRules):
         self.epsilon = epsilon
         self.lazy_update = lazy_update
 
+    def _is_lazy(self, weight: NDArray) -> bool:
+        return self.lazy_update
+
     def create_state(self, index: Any, weight: NDArray) -> Any:
         return _zeros(weight), _zeros(weight)
 
@@ -426,6 +443,9 @@ class AdaGrad(_WithRules):
         super().__init__(**kwargs)
         self.float_stable_eps = eps
 
+    def _is_lazy(self, weight: NDArray) -> bool:
+        return True
+
     def create_state(self, index: Any, weight: NDArray) -> Any:
         return _zeros(weight, np.float32)
 
@@ -441,6 +461,9 @@ class GroupAdaGrad(_WithRules):
     def __init__(self, eps: float = 1e-5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.float_stable_eps = eps
+
+    def _is_lazy(self, weight: NDArray) -> bool:
+        return True
 
     def create_state(self, index: Any, weight: NDArray) -> Any:
         if len(weight.shape) != 2:
@@ -516,6 +539,9 @@ class Ftrl(_WithRules):
         self.lamda1 = lamda1
         self.beta = beta
         self.lr = learning_rate
+
+    def _is_lazy(self, weight: NDArray) -> bool:
+        return weight.stype == "row_sparse"
 
     def create_state(self, index: Any, weight: NDArray) -> Any:
         return _zeros(weight, np.float32), _zeros(weight, np.float32)

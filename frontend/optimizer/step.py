@@ -19,6 +19,7 @@ from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import BF16, F16, F32, TensorType, dtype_of, type_of
 from gluonjit.language.source import quote, user_loc
 from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.sparse_arrays import RowSparseNDArray
 from gluonjit.operators import update_rules
 from gluonjit.operators.registry import OperatorError
 from gluonjit.operators.update_rules import Rule
@@ -39,6 +40,8 @@ class Update(NamedTuple):
     scalars: dict[str, float]
     master: NDArray | None = None
     """The weight's float32 copy, from which the step is computed."""
+    rows_only: bool = False
+    """Whether only the rows that the gradient, which is row_sparse, has are updated."""
 
     @property
     def arrays(self) -> tuple[NDArray, ...]:
@@ -67,6 +70,9 @@ def take(updates: Sequence[Update]) -> None:
     """Takes steps one after the other, without compiling."""
     check(updates)
     for u in updates:
+        if u.rows_only:
+            _take_rows(u)
+            continue
         states = [x._array for x in u.states]
         master = None if u.master is None else u.master._array
         with quiet():
@@ -78,8 +84,29 @@ def take(updates: Sequence[Update]) -> None:
         own = [x._array for x in targets]
         values = [x.copy() if any(np.may_share_memory(x, y) for y in own) else x for x in values]
         for target, value in zip(targets, values, strict=True):
-            target._array[...] = value
-            target._wrote()
+            target._store(value)
+
+
+def _take_rows(u: Update) -> None:
+    """Takes the step of the gradient's rows: the rule sees these rows of all arrays."""
+    assert isinstance(u.grad, RowSparseNDArray)
+    where = u.grad._rows
+    if not len(where):
+        return
+
+    def rows(x: NDArray) -> NDArray:
+        return NDArray._wrap(x.rows(where) if isinstance(x, RowSparseNDArray) else x._array[where])
+
+    inner = Update(u.rule, rows(u.weight), NDArray._wrap(u.grad._values), tuple(map(rows, u.states)), u.scalars)
+    if u.master is not None:
+        inner = inner._replace(master=rows(u.master))
+    take([inner])
+    for own, new in zip(u.arrays[1:], inner.arrays[1:]):
+        if isinstance(own, RowSparseNDArray):
+            own.update_rows(where, new._array)
+        else:
+            own._array[where] = new._array
+            own._wrote()
 
 
 class Steps:
@@ -91,6 +118,10 @@ class Steps:
         self._lock = threading.Lock()
 
     def take(self, updates: Sequence[Update]) -> None:
+        on_parts = [u for u in updates if u.rows_only or u.weight.stype != "default"]
+        if on_parts:
+            take(on_parts)
+        updates = [_with_dense_gradient(u) for u in updates if not u.rows_only and u.weight.stype == "default"]
         updates = [u for u in updates if u.weight._array.size]
         if not updates:
             return
@@ -116,6 +147,10 @@ def _take(known: dict[Hashable, _Step], key: Hashable, updates: Sequence[Update]
         step = known[key] = _Step(updates)
     if not step.take(updates):
         take(updates)
+
+
+def _with_dense_gradient(u: Update) -> Update:
+    return u if u.grad.stype == "default" else u._replace(grad=u.grad.tostype("default"))
 
 
 def _signature(u: Update) -> Hashable:

@@ -252,11 +252,12 @@ def compare_optimizer(
     for stype in (w_stype, g_stype):
         if stype not in ("default", "row_sparse", "csr"):
             raise ValueError(f"storage type {stype} is not supported yet")
-        nd.empty((1,), stype=stype)
     shapes = shape if isinstance(shape, list) else [shape]
     if len(shapes) != ntensors:
         raise AssertionError(f"there are {len(shapes)} shapes for {ntensors} tensors")
-    weights, gradients = ([nd.random.uniform(shape=s, dtype=dtype) for s in shapes] for _ in range(2))
+    weights, gradients = (
+        [nd.random.uniform(shape=s, dtype=dtype).tostype(stype) for s in shapes] for stype in (w_stype, g_stype)
+    )
     copies, same_gradients = ([x.copy() for x in arrays] for arrays in (weights, gradients))
     states = [opt2.create_state_multi_precision(k, w) for k, w in enumerate(copies)]
     if isinstance(shape, list):

@@ -78,7 +78,7 @@ class Dropout(HybridBlock):
 class Embedding(HybridBlock):
     """Rows of weight (input_dim, output_dim), picked by indices: (…) → (…, output_dim).
 
-    `sparse_grad` has no effect: gradients are dense.
+    `sparse_grad`: the gradient is a row_sparse array, of the rows that were picked.
     """
 
     def __init__(

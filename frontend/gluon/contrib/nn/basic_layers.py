@@ -1,4 +1,4 @@
-"""Concurrent blocks, pixel shuffling, and layers for sparse storage and several devices, which do not exist here."""
+"""Concurrent blocks, pixel shuffling, and layers for sparse storage and several devices."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Identity(HybridBlock):
 
 
 class SparseEmbedding(Block):
-    """`nn.Embedding` with row_sparse weight. That storage does not exist here: the block can be created, not called."""
+    """`nn.Embedding` with row_sparse weight, which lives in a Trainer's store: make one before the first call."""
 
     def __init__(
         self, input_dim: int, output_dim: int, dtype: Any = "float32", weight_initializer: Any = None, **kwargs: Any

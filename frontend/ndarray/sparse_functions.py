@@ -1,0 +1,203 @@
+"""`mx.nd.sparse`: functions that make sparse arrays, beside the operators of the same package."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gluonjit.base import MXNetError, integer_types, mx_real_t
+from gluonjit.context import Context, current_context, placed
+from gluonjit.language import late
+from gluonjit.language.modes import modes
+from gluonjit.ndarray import array_arithmetic, sparse_arrays
+from gluonjit.ndarray.constructors import array as dense_array
+from gluonjit.ndarray.constructors import zeros as dense_zeros
+from gluonjit.ndarray.ndarray import NDArray, convert, element_type
+from gluonjit.ndarray.sparse_arrays import BaseSparseNDArray, CSRNDArray, RowSparseNDArray, cast_dense
+from gluonjit.ndarray.variable import tracked
+
+
+def zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None, **kwargs: Any) -> NDArray:
+    """An array of zeros in this storage type."""
+    if stype == "default":
+        return dense_zeros(shape, ctx=ctx, dtype=dtype, **kwargs)
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    return sparse_arrays.zeros(stype, shape, element_type(dtype or mx_real_t), _device(ctx))
+
+
+def empty(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """An array of zeros in this storage type."""
+    return zeros(stype, shape, ctx, dtype)
+
+
+def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """A copy of a sparse array, or of a `scipy.sparse.csr_matrix`."""
+    if isinstance(source_array, NDArray):
+        if not isinstance(source_array, BaseSparseNDArray):
+            raise AssertionError("Please use `tostype` to create RowSparseNDArray or CSRNDArray from an NDArray")
+        return _placed(source_array, ctx, dtype)
+    if _is_scipy(source_array):
+        return csr_matrix(source_array, ctx=ctx, dtype=dtype or source_array.dtype)
+    raise ValueError(f"Please use mx.nd.array to create an NDArray with source_array of type {type(source_array)}")
+
+
+def csr_matrix(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """A CSRNDArray.
+
+    `arg1`: (data, indices, indptr), see CSRNDArray; (data, (rows, columns)), where elements of one place are summed;
+    a shape, for zeros; a CSRNDArray, a `scipy.sparse` matrix, or a dense array.
+    """
+    if not isinstance(arg1, tuple):
+        return _converted(arg1, "csr", shape, ctx, dtype)
+    if len(arg1) == 2 and all(isinstance(n, integer_types) for n in arg1):
+        _same_shape(arg1, shape)
+        return zeros("csr", arg1, ctx, dtype)
+    if len(arg1) == 2:
+        data, (rows, columns) = arg1
+        values, (rows, columns) = _values(data, dtype, 1), (_indices(rows, "rows"), _indices(columns, "columns"))
+        if not values.shape == rows.shape == columns.shape:
+            raise ValueError(f"{len(values)} elements, {len(rows)} rows and {len(columns)} columns; expected as many")
+        shape = _shape(shape, lambda: (_end(rows), _end(columns)))
+        if rows.size and (rows.min() < 0 or rows.max() >= shape[0]):
+            raise ValueError(f"rows from {rows.min()} to {rows.max()}; expected them in the range 0 to {shape[0] - 1}")
+        where, values = sparse_arrays.sum_rows(rows * max(shape[1], 1) + columns, values)
+        rows, columns = where // max(shape[1], 1), where % max(shape[1], 1)
+        return sparse_arrays.from_elements(shape, rows, columns, values, _device(ctx))
+    if len(arg1) != 3:
+        raise ValueError(f"Unexpected length of input tuple: {len(arg1)}")
+    data, columns, indptr = arg1
+    values, columns, indptr = _values(data, dtype, 1), _indices(columns, "indices"), _indices(indptr, "indptr")
+    shape = _shape(shape, lambda: (len(indptr) - 1, _end(columns)))
+    if len(shape) != 2 or len(indptr) != shape[0] + 1:
+        raise ValueError(f"indptr has {len(indptr)} elements; expected {shape[0] + 1} for shape {shape}")
+    return CSRNDArray(shape, values, (indptr, columns), _device(ctx))
+
+
+def row_sparse_array(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """A RowSparseNDArray.
+
+    `arg1`: (data, indices), the rows and their numbers; a shape, for zeros; a RowSparseNDArray, or a dense array.
+    """
+    if not isinstance(arg1, tuple):
+        return _converted(arg1, "row_sparse", shape, ctx, dtype)
+    if len(arg1) < 2:
+        raise ValueError(f"Unexpected length of input tuple: {len(arg1)}")
+    if len(arg1) > 2 or all(isinstance(n, integer_types) for n in arg1):
+        _same_shape(arg1, shape)
+        return zeros("row_sparse", arg1, ctx, dtype)
+    data, indices = arg1
+    values, rows = _values(data, dtype), _indices(indices, "indices")
+    if values.shape[:1] != rows.shape:
+        raise ValueError(f"{values.shape[:1]} rows for {rows.shape} indices; expected as many")
+    shape = _shape(shape, lambda: (_end(rows), *values.shape[1:]))
+    if shape[1:] != values.shape[1:]:
+        raise ValueError(f"rows of shape {values.shape[1:]} for an array of shape {shape}")
+    if np.any(rows[1:] <= rows[:-1]):
+        order = np.argsort(rows, kind="stable")
+        rows, values = rows[order], values[order]
+    return RowSparseNDArray(shape, values, (rows,), _device(ctx))
+
+
+def retain(data: Any, indices: Any, out: Any = None, name: Any = None) -> RowSparseNDArray:
+    """The rows of a row_sparse array that `indices` lists, ascending; others are 0 in the result."""
+    if not isinstance(data, RowSparseNDArray):
+        raise MXNetError(f"retain takes a row_sparse array, not one of storage type {data.stype!r}: use .tostype first")
+    wanted = np.unique(_indices(indices, "indices"))
+    if wanted.size and not 0 <= wanted[0] <= wanted[-1] < data.shape[0]:
+        raise MXNetError(f"retain: rows from {wanted[0]} to {wanted[-1]} of {data.shape[0]}")
+    result = RowSparseNDArray(data.shape, data.rows(wanted), (wanted,), data._device)
+    if modes.recording and data._grad_state is not None and tracked(data):
+
+        def gradient(g: NDArray) -> list[NDArray]:
+            rows = g.rows(wanted) if isinstance(g, RowSparseNDArray) else g._array[wanted]
+            return [RowSparseNDArray(g.shape, rows, (wanted,), g._device)]
+
+        late.record_rule("retain", [data], [result], gradient)
+    if out is None:
+        return result
+    result.copyto(out)
+    return out
+
+
+def _converted(source: Any, stype: str, shape: Any, ctx: Context | None, dtype: Any) -> NDArray:
+    """A sparse array from one that is sparse already, or dense."""
+    if isinstance(source, BaseSparseNDArray) and source.stype == stype:
+        _same_shape(source.shape, shape)
+        return _placed(source, ctx, dtype)
+    if _is_scipy(source) and stype == "csr":
+        source = source.tocsr().sorted_indices()
+        _same_shape(source.shape, shape)
+        return csr_matrix((source.data, source.indices, source.indptr), source.shape, ctx, dtype or source.dtype)
+    dense = dense_array(source.asnumpy() if isinstance(source, BaseSparseNDArray) else source, ctx, dtype)
+    _same_shape(dense.shape, shape)
+    return cast_dense(dense._array, stype, dense._device)
+
+
+def _placed(x: Any, ctx: Context | None, dtype: Any) -> NDArray:
+    """A copy of a sparse array."""
+    copy = x.copyto(ctx or current_context())
+    return copy if dtype is None else copy.astype(dtype, copy=False)
+
+
+def _is_scipy(x: Any) -> bool:
+    return type(x).__module__.startswith("scipy.sparse")
+
+
+def _device(ctx: Context | None) -> Context | None:
+    return placed(ctx or current_context())
+
+
+def _values(data: Any, dtype: Any, rank: int | None = None) -> np.ndarray:
+    """What is stored: float32 unless `dtype` or an array says otherwise."""
+    if isinstance(data, NDArray):
+        values = data.asnumpy()
+        target = values.dtype if dtype is None else element_type(dtype)
+    else:
+        own = data.dtype if isinstance(data, np.ndarray) and data.dtype.kind != "O" else mx_real_t
+        target = element_type(own if dtype is None else dtype)
+        values = np.array(data)
+    values = np.ascontiguousarray(convert(values, target)).reshape(values.shape)
+    if rank is not None and values.ndim != rank:
+        raise ValueError(f"data has {values.ndim} axes; expected {rank}")
+    return values
+
+
+def _indices(given: Any, what: str) -> np.ndarray:
+    found = np.array(given.asnumpy() if isinstance(given, NDArray) else given)
+    if found.ndim != 1:
+        raise ValueError(f"{what} must be a vector, got shape {found.shape}")
+    return found.astype(np.int64)
+
+
+def _end(indices: np.ndarray) -> int:
+    return int(indices.max()) + 1 if indices.size else 0
+
+
+def _shape(given: Any, inferred: Any) -> tuple[int, ...]:
+    shape = tuple(map(int, given if given is not None else inferred()))
+    if any(n < 0 for n in shape) or math.prod(shape) >= 1 << 62:
+        raise ValueError(f"shape {shape} is not possible")
+    return shape
+
+
+def _same_shape(own: Sequence[int], wanted: Any) -> None:
+    if wanted is not None and tuple(wanted) != tuple(own):
+        raise ValueError(f"Shape mismatch detected. {tuple(own)} vs {tuple(wanted)}")
+
+
+FUNCTIONS: dict[str, Any] = {
+    "BaseSparseNDArray": BaseSparseNDArray,
+    "CSRNDArray": CSRNDArray,
+    "RowSparseNDArray": RowSparseNDArray,
+    "array": array,
+    "csr_matrix": csr_matrix,
+    "empty": empty,
+    "retain": retain,
+    "row_sparse_array": row_sparse_array,
+    "zeros": zeros,
+    **{name: getattr(array_arithmetic, name) for name in ("add", "subtract", "multiply", "divide")},
+}
+"""What `mx.nd.sparse` has besides operators."""

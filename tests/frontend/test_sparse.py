@@ -1,0 +1,417 @@
+"""Sparse arrays: layouts, operators, gradients as rows, updates of rows, the store, files, LibSVM."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit import autograd, gluon, nd
+from gluonjit.base import MXNetError
+
+ROWS = np.array([[0, 0], [1, 2], [0, 0], [3, 4], [0, 0]], np.float32)
+MATRIX = np.array([[1, 0, 2, 0], [0, 0, 0, 0], [0, 3, 0, 0]], np.float32)
+
+
+@pytest.fixture
+def r():
+    return nd.sparse.row_sparse_array(([[1, 2], [3, 4]], [1, 3]), shape=(5, 2))
+
+
+@pytest.fixture
+def c():
+    return nd.sparse.csr_matrix(([1, 2, 3], [0, 2, 1], [0, 2, 2, 3]), shape=(3, 4))
+
+
+def same(x, stype, elements):
+    assert x.stype == stype
+    np.testing.assert_array_equal(x.asnumpy(), np.asarray(elements, x.dtype))
+
+
+# Arrays
+
+
+def test_what_they_are(r, c):
+    assert isinstance(r, nd.NDArray) and isinstance(c, nd.sparse.BaseSparseNDArray)
+    assert repr(r) == "\n<RowSparseNDArray 5x2 @cpu(0)>"
+    assert repr(c) == "\n<CSRNDArray 3x4 @cpu(0)>"
+    assert (r.shape, r.ndim, len(r), r.dtype, r.stype) == ((5, 2), 2, 5, np.float32, "row_sparse")
+    assert r.indices.dtype is np.int64
+    same(r.data, "default", [[1, 2], [3, 4]])
+    same(c.indices, "default", [0, 2, 1])
+    same(c.indptr, "default", [0, 2, 2, 3])
+    same(r, "row_sparse", ROWS)
+    same(c, "csr", MATRIX)
+
+
+def test_made_from_what_mxnet_takes(r, c):
+    same(nd.sparse.row_sparse_array(ROWS), "row_sparse", ROWS)
+    same(nd.sparse.row_sparse_array(([[3, 4], [1, 2]], [3, 1]), shape=(5, 2)), "row_sparse", ROWS)
+    assert nd.sparse.row_sparse_array(([[1, 2]], [3])).shape == (4, 2)
+    same(nd.sparse.csr_matrix(MATRIX), "csr", MATRIX)
+    same(nd.sparse.csr_matrix(([2, 1, 3], ([0, 0, 2], [2, 0, 1])), shape=(3, 4)), "csr", MATRIX)
+    same(nd.sparse.csr_matrix((2, 3)), "csr", np.zeros((2, 3)))
+    same(nd.zeros((2, 3), stype="row_sparse", dtype="float64"), "row_sparse", np.zeros((2, 3)))
+    same(nd.array(c), "csr", MATRIX)
+    same(nd.array(ROWS).tostype("row_sparse"), "row_sparse", ROWS)
+    same(r.tostype("default"), "default", ROWS)
+    same(pickle.loads(pickle.dumps(c)), "csr", MATRIX)
+    same(c.as_in_context(mx.cpu(1)), "csr", MATRIX)
+    for wrong in (
+        lambda: nd.sparse.csr_matrix(([1], [0], [0, 1]), shape=(3, 4)),
+        lambda: nd.sparse.row_sparse_array(([[1, 2]], [0, 1])),
+        lambda: nd.zeros((2,), stype="csr"),
+        lambda: r.tostype("csr"),
+    ):
+        with pytest.raises(ValueError):
+            wrong()
+
+
+def test_writes_and_copies(r, c):
+    dense = nd.zeros((5, 2))
+    r.copyto(dense)
+    same(dense, "default", ROWS)
+    x = nd.zeros((5, 2), stype="row_sparse")
+    x[:] = nd.array(ROWS)
+    assert x.indices.asnumpy().tolist() == [1, 3]
+    x[:] = 0
+    assert x.indices.shape == (0,)
+    nd.elemwise_add(nd.ones((5, 2)), nd.ones((5, 2)), out=x)
+    same(x, "row_sparse", np.full((5, 2), 2))
+    x *= 2
+    same(x, "row_sparse", np.full((5, 2), 4))
+    with pytest.raises(TypeError, match=r"only supports \[:\]"):
+        x[1] = 2
+    with pytest.raises(MXNetError, match=r"use x\.tostype\('default'\)\.reshape"):
+        x.reshape((2, 5))
+    with pytest.raises(MXNetError, match="column indices from 0 to 9"):
+        nd.sparse.csr_matrix(([1, 2], [0, 9], [0, 2]), shape=(1, 4)).check_format()
+
+
+def test_rows_of_a_matrix(c):
+    same(c[1:3], "csr", MATRIX[1:3])
+    same(c[-1], "csr", MATRIX[2:])
+    same(nd.slice(c, begin=(0, 1), end=(2, 3)), "csr", MATRIX[:2, 1:3])
+    same(nd.take(c, nd.array([2, 0])), "csr", MATRIX[[2, 0]])
+    same(nd.concat(c, c, dim=0), "csr", np.concatenate([MATRIX, MATRIX]))
+    with pytest.raises(ValueError, match="continuous slicing"):
+        c[::2]
+
+
+# Operators: storage of the results as MXNet's
+
+
+def test_operators_that_keep_the_storage(r, c):
+    other = nd.sparse.row_sparse_array(([[1, 1]], [2]), shape=(5, 2))
+    same(r + other, "row_sparse", ROWS + other.asnumpy())
+    assert (r + other).indices.asnumpy().tolist() == [1, 2, 3]
+    same(r - r, "row_sparse", np.zeros((5, 2)))
+    same(r * nd.array(ROWS), "row_sparse", ROWS**2)
+    same(nd.elemwise_mul(nd.array(ROWS), r), "row_sparse", ROWS**2)
+    same(-r, "row_sparse", -ROWS)
+    same(r / 2, "row_sparse", ROWS / 2)
+    same(r.square(), "row_sparse", ROWS**2)
+    same(r > 1, "row_sparse", ROWS > 1)
+    same(nd.add_n(r, r, r), "row_sparse", 3 * ROWS)
+    same(r.astype("float64"), "row_sparse", ROWS)
+    same(c + c, "csr", 2 * MATRIX)
+    assert (c - c).data.shape == (0,)
+    same(nd.broadcast_mul(c, nd.array([[1, 2, 3, 4]])), "csr", MATRIX * [1, 2, 3, 4])
+    same(nd.sparse.retain(r, nd.array([0, 1])), "row_sparse", ROWS * [[1], [1], [0], [0], [0]])
+    assert nd.sparse.retain(r, nd.array([0, 1])).indices.asnumpy().tolist() == [0, 1]
+
+
+def test_operators_that_make_them_dense(r, c):
+    same(r + 1, "default", ROWS + 1)
+    same(r > -1, "default", np.ones((5, 2)))
+    same(r + nd.array(ROWS), "default", 2 * ROWS)
+    same(nd.ones((5, 2)) - r, "default", 1 - ROWS)
+    same(r.T, "default", ROWS.T)
+    same(c.sum(axis=0), "default", MATRIX.sum(0))
+    same(c.sum(axis=1), "default", MATRIX.sum(1))
+    same(r.sum(), "default", [10])
+    np.testing.assert_allclose(r.norm().asnumpy(), [30**0.5], rtol=1e-6)
+
+
+def test_dot(c):
+    w, g = np.arange(8, dtype="f4").reshape(4, 2), np.arange(6, dtype="f4").reshape(3, 2)
+    same(nd.sparse.dot(c, nd.array(w)), "default", MATRIX @ w)
+    same(nd.dot(c, nd.array(w).tostype("row_sparse")), "default", MATRIX @ w)
+    same(nd.dot(c, nd.array(g), transpose_a=True), "row_sparse", MATRIX.T @ g)
+    same(nd.dot(nd.array(g.T), c), "csr", g.T @ MATRIX)
+    sparse = nd.sparse.csr_matrix(([1.0], [7], [0, 1]), shape=(1, 1 << 40))
+    found = nd.dot(sparse, nd.ones((1, 3)), transpose_a=True)  # only the rows exist
+    assert found.indices.asnumpy().tolist() == [7]
+    with pytest.raises(MXNetError, match="dot shape error"):
+        nd.dot(c, nd.ones((3, 2)))
+
+
+# Gradients
+
+
+def embedding(hybridize=False, rows=6, grad_req="write"):
+    net = gluon.nn.Embedding(rows, 2, sparse_grad=True)
+    net.initialize(mx.init.One())
+    net.weight.grad_req = grad_req
+    if hybridize:
+        net.hybridize()
+    return net
+
+
+def gradient(net, loss):
+    with autograd.record():
+        y = loss(net)
+    y.backward()
+    return net.weight.grad()
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_the_gradient_of_a_lookup_is_its_rows(hybridize):
+    net = embedding(hybridize)
+    kept = net.weight.grad()
+    assert (kept.stype, kept.indices.shape) == ("row_sparse", (0,))
+    found = gradient(net, lambda net: (net(nd.array([1, 3, 1])) * nd.array([[1, 2]] * 3)).sum())
+    assert found is kept
+    assert found.indices.asnumpy().tolist() == [1, 3]
+    same(found.data, "default", [[2, 4], [1, 2]])
+    found = gradient(net, lambda net: (net(nd.array([2, 0])) * 0).sum())  # the rows that were touched, 0 or not
+    assert found.indices.asnumpy().tolist() == [0, 2]
+    found = gradient(net, lambda net: net(nd.array([4, 1])).sum() + net(nd.array([0, 1])).sum())
+    assert found.indices.asnumpy().tolist() == [0, 1, 4]
+    same(found.data, "default", [[1, 1], [2, 2], [1, 1]])
+    found = gradient(net, lambda net: net(nd.array([4])).sum() + (net.weight.data() * 2).sum())
+    same(found, "row_sparse", [[2, 2]] * 4 + [[3, 3], [2, 2]])
+    net.weight.zero_grad()
+    assert net.weight.grad().indices.shape == (0,)
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_added_gradients_of_lookups(hybridize):
+    net = embedding(hybridize, grad_req="add")
+    for rows in ([1, 3, 1], [2, 2]):
+        found = gradient(net, lambda net, rows=rows: net(nd.array(rows)).sum())
+    assert found.indices.asnumpy().tolist() == [1, 2, 3]
+    same(found.data, "default", [[2, 2], [2, 2], [1, 1]])
+
+
+def test_lookups_twice_in_a_compiled_block():
+    class Pair(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            with self.name_scope():
+                self.table = gluon.nn.Embedding(9, 2, sparse_grad=True)
+
+        def hybrid_forward(self, F, x, y):
+            return (self.table(x) * self.table(y)).sum(axis=1)
+
+    net = Pair()
+    net.initialize(mx.init.Uniform(1))
+    x, y = nd.array([1, 2]), nd.array([2, 8])
+    found = []
+    for _ in range(2):
+        with autograd.record():
+            z = net(x, y)
+        z.backward()
+        found.append(net.table.weight.grad().copy())
+        net.hybridize()
+    assert found[0].indices.asnumpy().tolist() == found[1].indices.asnumpy().tolist() == [1, 2, 8]
+    np.testing.assert_allclose(found[0].asnumpy(), found[1].asnumpy(), rtol=1e-6)
+
+
+def test_no_table_of_gradients_is_made(monkeypatch):
+    net = embedding(rows=50_000)
+    monkeypatch.setattr(np, "zeros", refusing(np.zeros, 90_000))
+    assert gradient(net, lambda net: net(nd.array([7, 49_999])).sum()).indices.asnumpy().tolist() == [7, 49_999]
+    trainer = gluon.Trainer(net.collect_params(), "adam")
+    monkeypatch.undo()
+    trainer.step(1)
+    monkeypatch.setattr(np, "zeros", refusing(np.zeros, 90_000))
+    trainer._params[0].data()._fresh_grad = True
+    trainer.step(1)
+
+
+def refusing(function, limit):
+    def checked(shape, *args, **kwargs):
+        assert np.prod(shape) < limit
+        return function(shape, *args, **kwargs)
+
+    return checked
+
+
+def test_gradients_of_gradients_of_lookups():
+    w = nd.array([[1.0, 2.0], [3.0, 4.0]])
+    w.attach_grad(stype="row_sparse")
+    with autograd.record():
+        y = nd.Embedding(nd.array([1]), w, input_dim=2, output_dim=2, sparse_grad=True) ** 3
+        (g,) = autograd.grad(y.sum(), [w], create_graph=True, retain_graph=True)
+    g.backward()
+    same(w.grad, "row_sparse", [[0, 0], [18, 24]])
+
+
+def test_gradients_of_operators_on_parts(c, r):
+    w = nd.ones((4, 2))
+    w.attach_grad(stype="row_sparse")
+    with autograd.record():
+        y = nd.sparse.dot(c, w) * 3
+    y.backward()
+    same(w.grad, "row_sparse", 3 * MATRIX.sum(0)[:, None] * np.ones((1, 2)))
+    assert w.grad.indices.asnumpy().tolist() == [0, 1, 2]
+    w.attach_grad()
+    with autograd.record():
+        y = nd.sparse.dot(c, w)
+    y.backward()
+    same(w.grad, "default", MATRIX.sum(0)[:, None] * np.ones((1, 2)))
+    x = nd.ones((3, 2))
+    x.attach_grad()
+    with autograd.record():
+        y = x.tostype("row_sparse") * 2
+    y.backward()
+    same(x.grad, "default", np.full((3, 2), 2))
+    r.attach_grad()
+    with autograd.record():
+        y = r * r + r
+    y.backward()
+    same(r.grad, "row_sparse", 2 * ROWS + 1)
+    with autograd.record():
+        y = nd.sparse.retain(r, nd.array([0, 2]))
+    y.backward()
+    assert r.grad.indices.asnumpy().tolist() == [0, 2]
+
+
+# Updates: MXNet's numbers, for a weight of ones, wd 0.1, the gradient [1, 2] of row 1, then of row 2
+
+AFTER_TWO_STEPS = [
+    ("sgd", {}, 0.1, [1, 1, 0.89, 0.79, 0.89, 0.79]),
+    ("sgd", {"lazy_update": False}, 0.1, [0.9801, 0.9801, 0.8811, 0.7821, 0.8801, 0.7801]),
+    ("sgd", {"momentum": 0.9}, 0.1, [1, 1, 0.89, 0.79, 0.89, 0.79]),
+    ("adam", {}, 0.1, [1, 1, 0.8999994, 0.8999993, 0.9255859, 0.9255858]),
+    ("adam", {"lazy_update": False}, 0.1, [0.8004114, 0.8004114, 0.8271453, 0.8298667, 0.8197777, 0.8224696]),
+    ("adagrad", {}, 0, [1, 1, 0.9, 0.9, 0.9, 0.9]),
+    ("groupadagrad", {}, 0, [1, 1, 0.9367546, 0.8735092, 0.9367546, 0.8735092]),
+    ("rmsprop", {}, 0.1, [0.4988726, 0.4988726, 0.6630963, 0.6729251, 0.3687855, 0.3678782]),
+    ("nag", {}, 0.1, [1, 1, 0.89, 0.79, 0.89, 0.79]),
+]
+
+
+@pytest.mark.parametrize("stype", ["default", "row_sparse"])
+@pytest.mark.parametrize("name, settings, wd, expected", AFTER_TWO_STEPS)
+def test_lazy_updates(name, settings, wd, expected, stype):
+    update = mx.optimizer.get_updater(mx.optimizer.create(name, learning_rate=0.1, wd=wd, **settings))
+    weight = nd.ones((3, 2)).tostype(stype)
+    for row in (1, 2):
+        update(0, nd.sparse.row_sparse_array(([[1.0, 2]], [row]), shape=(3, 2)), weight)
+    np.testing.assert_allclose(weight.asnumpy().ravel(), expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize("stype", ["default", "row_sparse"])
+def test_ftrl_is_lazy_for_sparse_weights_alone(stype):
+    update = mx.optimizer.get_updater(mx.optimizer.create("ftrl", learning_rate=0.1, wd=0.1))
+    weight = nd.ones((2, 1)).tostype(stype)
+    update(0, nd.sparse.row_sparse_array(([[1.0]], [1]), shape=(2, 1)), weight)
+    assert weight.asnumpy()[0] == (0 if stype == "default" else 1)
+
+
+def test_the_trainer_updates_rows():
+    net = embedding()
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1})
+    gradient(net, lambda net: net(nd.array([1, 3, 1])).sum())
+    trainer.step(1)
+    same(net.weight.data(), "default", [[1, 1], [-1, -1], [1, 1], [0, 0], [1, 1], [1, 1]])
+    assert gluon.utils.clip_global_norm([net.weight.grad()], 1.0) == pytest.approx(10**0.5)
+    assert net.weight.grad().norm().asscalar() == pytest.approx(1)
+
+
+def test_on_two_contexts_gradients_are_summed_as_rows():
+    contexts = [mx.cpu(0), mx.cpu(1)]
+    net = gluon.nn.Embedding(6, 2, sparse_grad=True)
+    net.initialize(mx.init.One(), ctx=contexts)
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1})
+    with autograd.record():
+        losses = [net(nd.array(rows, ctx=ctx)).sum() for rows, ctx in zip([[1, 3], [1, 5]], contexts)]
+    autograd.backward(losses)
+    trainer.step(1)
+    assert net.weight.grad(contexts[1]).indices.asnumpy().tolist() == [1, 3, 5]
+    for ctx in contexts:
+        same(net.weight.data(ctx), "default", [[1, 1], [-1, -1], [1, 1], [0, 0], [1, 1], [0, 0]])
+
+
+# Weights in the store
+
+
+def test_sparse_weights_live_in_the_store(tmp_path):
+    net = gluon.contrib.nn.SparseEmbedding(5, 2)
+    net.initialize(mx.init.One())
+    rows = nd.array([1, 3, 1])
+    with pytest.raises(RuntimeError, match="no Trainer"):
+        net(rows)
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1})
+    weight = net.weight
+    assert weight.row_sparse_data(rows).indices.asnumpy().tolist() == [1, 3]
+    assert weight.list_row_sparse_data(nd.array([4]))[0].indices.asnumpy().tolist() == [4]
+    for read in (weight.data, weight.list_data):
+        with pytest.raises(RuntimeError, match="storage type is row_sparse"):
+            read()
+    with autograd.record():
+        y = net(rows).sum()
+    y.backward()
+    trainer.step(1)
+    updated = [[1, 1], [-1, -1], [1, 1], [0, 0], [1, 1]]
+    same(weight.row_sparse_data(nd.arange(5)), "row_sparse", updated)
+    net.save_parameters(str(tmp_path / "w.params"))
+    same(nd.load(str(tmp_path / "w.params"))["weight"], "row_sparse", updated)
+    weight.set_data(nd.ones((5, 2)) * 7)
+    same(weight.row_sparse_data(nd.arange(5)), "row_sparse", np.full((5, 2), 7))
+    with pytest.raises(RuntimeError, match="More than one trainers"):
+        gluon.Trainer(net.collect_params(), "sgd")
+
+
+def test_row_sparse_pull():
+    store = mx.kv.create("local")
+    store.init("a", nd.array(ROWS).tostype("row_sparse"))
+    store.init("b", nd.ones((5, 2)))
+    out = nd.zeros((5, 2), stype="row_sparse")
+    store.row_sparse_pull("a", out=out, row_ids=nd.array([3, 1, 1]))
+    same(out, "row_sparse", ROWS)
+    store.push("a", [nd.sparse.row_sparse_array(([[1, 1]], [2]), shape=(5, 2))] * 2)
+    store.pull("a", out=out)  # not of sparse values
+    same(out, "row_sparse", ROWS)
+    store.pull("a", out=out, ignore_sparse=False)
+    same(out, "row_sparse", [[0, 0], [0, 0], [2, 2], [0, 0], [0, 0]])
+    with pytest.raises(MXNetError, match="stored as 'default'; use pull"):
+        store.row_sparse_pull("b", out=out, row_ids=nd.array([1]))
+
+
+# Files
+
+
+def test_saved_and_loaded(r, c, tmp_path, root):
+    path = str(tmp_path / "x.params")
+    nd.save(path, {"r": r, "c": c, "d": nd.ones((2,))})
+    found = nd.load(path)
+    same(found["r"], "row_sparse", ROWS)
+    same(found["c"], "csr", MATRIX)
+    same(found["d"], "default", [1, 1])
+    for suffix in (".npz", ".safetensors"):
+        with pytest.raises(MXNetError, match=r"use \.tostype\('default'\)"):
+            nd.save(str(tmp_path / f"x{suffix}"), [r])
+    whole = root / "tests" / "data" / "checkpoint" / "sparse.params"  # MXNet wrote it
+    again = tmp_path / "again.params"
+    nd.save(str(again), nd.load(str(whole)))
+    assert again.read_bytes() == whole.read_bytes()
+
+
+def test_libsvm(tmp_path):
+    path = tmp_path / "data.t"
+    path.write_text("1 0:1.5 2:2\n0 1:1\n1 3:4\n")
+    batches = mx.io.LibSVMIter(data_libsvm=str(path), data_shape=(4,), batch_size=2)
+    assert batches.provide_data[0].shape == (2, 4)
+    first, second = batches
+    same(first.data[0], "csr", [[1.5, 0, 2, 0], [0, 1, 0, 0]])
+    same(first.label[0], "default", [1, 0])
+    same(second.data[0], "csr", [[0, 0, 0, 4], [1.5, 0, 2, 0]])
+    assert (second.pad, second.index.tolist()) == (1, [2, 0])
+    batches.reset()
+    same(batches.next().label[0], "default", [0, 1])  # the first row has filled the last batch
+    path.write_text("1 0:1.5\n1 4:1\n")
+    with pytest.raises(MXNetError, match=r"data\.t: line 2: columns must ascend and be in the range 0 to 3"):
+        mx.io.LibSVMIter(data_libsvm=str(path), data_shape=(4,), batch_size=2)
