@@ -52,13 +52,13 @@ class LibSVMIter(DataIter):
         columns, label_columns = _columns("data_shape", data_shape), _columns("label_shape", label_shape)
         apart = label_libsvm not in (None, "NULL")
         data, labels = _read(data_libsvm, columns, kind, None if apart else label_columns)
-        self._label: Any = _read(str(label_libsvm), label_columns, kind, None)[0] if apart else labels
-        if len(self._label) != len(data):
-            raise MXNetError(f"LibSVMIter: {len(data)} rows of data, but {len(self._label)} of labels")
+        label: Any = _read(str(label_libsvm), label_columns, kind, None)[0] if apart else labels
+        if len(label) != len(data):
+            raise MXNetError(f"LibSVMIter: {len(data)} rows of data, but {len(label)} of labels")
         each = -(-len(data) // num_parts)
         start, stop = min(part_index * each, len(data)), min((part_index + 1) * each, len(data))
         self._data = data.row_range(start, stop)
-        self._label = self._label.row_range(start, stop) if apart else self._label[start:stop]
+        self._label = label.row_range(start, stop) if apart else label[start:stop]
         self._numbers = np.arange(start, stop, dtype=np.uint64)
         self._next = 0
         self._rows = np.zeros(0, np.int64)

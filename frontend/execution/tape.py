@@ -497,9 +497,8 @@ def write(variable: Variable, g: NDArray) -> None:
     if isinstance(target, BaseSparseNDArray):
         if g.stype != target.stype:
             g = cast_dense(g._array, target.stype, target._device)
-        if g.dtype != target.dtype:
-            g = g.astype(target.dtype)
-        target._become(target + g if variable.request == "add" else g)
+        new: Any = g if g.dtype == target.dtype else g.astype(target.dtype)
+        target._become(new + target if variable.request == "add" else new)
     else:
         store(target, variable.request, g._array)
     variable.fresh = True

@@ -107,7 +107,7 @@ class BaseSparseNDArray(NDArray):
     def stype(self) -> str:
         return layouts.NAMES[self._layout]
 
-    @property
+    @property  # type: ignore[misc]
     def writable(self) -> bool:
         return True
 

@@ -274,7 +274,7 @@ def _dot(op: Operator, attrs: dict[str, Any], x: NDArray, y: NDArray) -> NDArray
         # Which elements are stored depends on where the factors have some, not on what they are.
         stored = np.repeat(np.isin(np.arange(n), where)[None], left.shape[0], 0)
         at = np.nonzero(stored)
-        result = from_elements(stored.shape, *at, np.ascontiguousarray(total.T)[at], y._device)
+        result = from_elements(stored.shape, at[0], at[1], np.ascontiguousarray(total.T)[at], y._device)
         wanted = wanted or "csr"
     if result is None or result.stype == wanted:
         return result
