@@ -152,7 +152,8 @@ def _transposed(rng: random.Random, x: Any) -> Step:
 
 
 def _cast(rng: random.Random, x: Any) -> Step:
-    name = rng.choice(("float32", "float16", "int32"))
+    # Not through integers: their gradients are integers, too, so it matters whether equal casts are one.
+    name = rng.choice(("float32", "float16"))
     return lambda F, x: (x * 3).astype(name).astype("float64")
 
 
