@@ -17,7 +17,9 @@ from gluonjit.operators.support import axis_in, require_numeric, require_same_dt
 _PRODUCT = {
     "transpose_a": boolean(False),
     "transpose_b": boolean(False),
-    "forward_stype": optional(enum(("csr", "default", "row_sparse"), doc="ignored: all arrays are dense"), None),
+    "forward_stype": optional(
+        enum(("csr", "default", "row_sparse"), doc="the storage of the result, where an operand is csr"), None
+    ),
 }
 
 

@@ -1,6 +1,6 @@
 """`_sparse_X`: MXNet's aliases of operators that also support sparse arrays.
 
-All arrays are dense here, so `_sparse_X` is `X`.
+`_sparse_X` is `X`: which rule runs depends on the operands (`ndarray/sparse_operators.py`).
 """
 
 from __future__ import annotations
