@@ -56,8 +56,8 @@ def refine_types(node: Node, ins: list[DType | None], outs: list[DType | None]) 
             if not found and ins[k] is not one:
                 expected, got = one.numpy.name, ins[k].numpy.name  # type: ignore[union-attr]
                 raise MXNetError(
-                    f"Error in operator {node.name}: Incompatible attr in node {node.name} at {k}-th input: "
-                    f"expected {expected}, got {got}{to_one_dtype(expected, got)}"
+                    f"Error in operator {node.name}: {op.name}: Incompatible attr in node {node.name} at {k}-th "
+                    f"input: expected {expected}, got {got}{to_one_dtype(expected, got)}"
                 )
         found = found or (stated or one,) * len(outs)
     return ins, [t or f for t, f in zip(outs, (*found, *[None] * len(outs)))]

@@ -20,7 +20,7 @@ CURRENT = 10901
 WITHOUT_AUX = 900
 """Before 0.9.0, auxiliary states were no inputs."""
 
-COUNTERS = ("num_args", "num_arrays", "num_outputs")
+COUNTERS = ("num_args", "num_arrays", "num_weights", "num_tensors", "num_outputs")
 """The attributes by which variadic operators count their inputs: the first of them that they have."""
 
 OPERATORS = {"CuDNNBatchNorm": "BatchNorm"}

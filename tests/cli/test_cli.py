@@ -157,7 +157,7 @@ def test_opt_differentiates(run):
     status, out, err = run("opt", "-", "-p", "differentiate", stdin=text)
     assert status == 1 and "run legalize-broadcast before" in err
     status, out, _ = run(
-        "opt", "-", "-p", "legalize-broadcast, differentiate, partition {half = 'backward'}", stdin=text
+        "opt", "-", "-p", 'legalize-broadcast, differentiate, partition {half = "backward"}', stdin=text
     )
     assert status == 0 and "@g_backward(" in out
 

@@ -37,7 +37,7 @@ class SquaredErrorProp(mx.operator.CustomOpProp):
 
 
 @mx.optimizer.register
-class Plain(mx.optimizer.Optimizer):
+class Counted(mx.optimizer.Optimizer):
     """Gradient descent that counts its updates in its state."""
 
     def create_state(self, index, weight):
@@ -78,7 +78,7 @@ def weight_of(module):
 
 def test_a_step():
     made = module()
-    made.init_optimizer(optimizer="plain", optimizer_params=(("learning_rate", 0.5),))
+    made.init_optimizer(optimizer="counted", optimizer_params=(("learning_rate", 0.5),))
     for batch in batches():
         made.forward_backward(batch)
         made.update()
@@ -93,7 +93,7 @@ def test_fit(caplog):
         batches(),
         eval_data=batches(),
         eval_metric="mse",
-        optimizer="plain",
+        optimizer="counted",
         optimizer_params={"learning_rate": 0.1},
         arg_params={"fc_weight": nd.array(WEIGHT)},
         aux_params={},
@@ -122,14 +122,14 @@ def test_gradients_of_inputs_and_requests():
     error = X[:4] @ WEIGHT.T - LABELS[:4]
     assert_close(made.get_input_grads()[0], error @ WEIGHT)
     assert_close(made.get_input_grads(merge_multi_context=False)[0][0], error @ WEIGHT)
-    made.init_optimizer(optimizer="plain", optimizer_params={"learning_rate": 1.0})
+    made.init_optimizer(optimizer="counted", optimizer_params={"learning_rate": 1.0})
     made.update()
     assert_close(weight_of(made), WEIGHT - 2 * error.T @ X[:4] / 4)
 
 
 def test_fixed_parameters():
     made = module(fixed=["fc_weight"])
-    made.init_optimizer(optimizer="plain")
+    made.init_optimizer(optimizer="counted")
     made.forward_backward(next(batches()))
     made.update()
     np.testing.assert_array_equal(weight_of(made).asnumpy(), WEIGHT)
@@ -157,11 +157,11 @@ def test_what_is_missing():
 def test_optimizers(caplog):
     made = module()
     with pytest.warns(UserWarning, match=r"rescale_grad is not normalized to .* \(1.0 vs. 0.25\)"):
-        made.init_optimizer(optimizer=Plain(learning_rate=0.1))
-    made.init_optimizer(optimizer="plain")
+        made.init_optimizer(optimizer=Counted(learning_rate=0.1))
+    made.init_optimizer(optimizer="counted")
     assert "optimizer already initialized, ignoring" in caplog.text and made._optimizer.lr == 0.1
     assert made._optimizer.idx2name == {0: "fc_weight"}
-    made.init_optimizer(optimizer="plain", force_init=True)
+    made.init_optimizer(optimizer="counted", force_init=True)
     assert made._optimizer.rescale_grad == 0.25
     other = module()
     other.borrow_optimizer(made)
@@ -172,7 +172,7 @@ def test_optimizers(caplog):
 
 def test_states_of_optimizers_are_saved(tmp_path):
     made = module()
-    made.init_optimizer(optimizer="plain")
+    made.init_optimizer(optimizer="counted")
     made.forward_backward(next(batches()))
     made.update()
     made.save_checkpoint(tmp_path / "net", 3, save_optimizer_states=True)
@@ -180,7 +180,7 @@ def test_states_of_optimizers_are_saved(tmp_path):
     again = module()
     again.load_params(tmp_path / "net-0003.params")
     again._states_file = tmp_path / "net-0003.states"  # as `load` sets it, which reads no Custom from a file
-    again.init_optimizer(optimizer="plain")
+    again.init_optimizer(optimizer="counted")
     for m in (made, again):
         m.forward_backward(next(batches()))
         m.update()
@@ -190,7 +190,7 @@ def test_states_of_optimizers_are_saved(tmp_path):
 
 def test_batches_of_other_shapes_share_parameters_and_gradients():
     made = module()
-    made.init_optimizer(optimizer="plain", optimizer_params={"learning_rate": 0.5, "rescale_grad": 1 / 4})
+    made.init_optimizer(optimizer="counted", optimizer_params={"learning_rate": 0.5, "rescale_grad": 1 / 4})
     for size in (4, 2, 4):
         made.forward_backward(next(batches(size)))
         made.update()
@@ -208,7 +208,7 @@ def test_buckets():
     made = mx.mod.BucketingModule(graph, default_bucket_key=2)
     made.bind([("data", (2, 2, 3))], [("label", (2, 2))])
     made.init_params(arg_params={"fc_weight": nd.array(WEIGHT)}, aux_params={})
-    made.init_optimizer(optimizer="plain", optimizer_params={"learning_rate": 0.3})
+    made.init_optimizer(optimizer="counted", optimizer_params={"learning_rate": 0.3})
     expected = WEIGHT
     for key in (2, 1, 2):
         x = X[: 2 * key].reshape(2, key, 3)
@@ -233,7 +233,7 @@ def test_chain(in_python):
     iterator = batches()
     chain.bind(iterator.provide_data, iterator.provide_label, inputs_need_grad=True)
     chain.init_params(arg_params={"a_weight": nd.array(WEIGHT)}, aux_params={}, allow_missing=True)
-    chain.init_optimizer(optimizer="plain", optimizer_params={"learning_rate": 0.5})
+    chain.init_optimizer(optimizer="counted", optimizer_params={"learning_rate": 0.5})
     assert chain.output_shapes[0][1] == (4, 2)
     for batch in iterator:
         chain.forward_backward(batch)
@@ -264,7 +264,7 @@ def test_feed_forward(tmp_path):
     given = {"fc_weight": nd.array(WEIGHT[:1]), "other": nd.ones((1,))}
     with pytest.warns(DeprecationWarning, match="FeedForward has been deprecated"):
         model = mx.model.FeedForward(
-            graph, num_epoch=2, optimizer="plain", learning_rate=0.1, arg_params=given, aux_params={},
+            graph, num_epoch=2, optimizer="counted", learning_rate=0.1, arg_params=given, aux_params={},
             allow_extra_params=True,
         )  # fmt: skip
     model.fit(X, labels, eval_metric="mse")

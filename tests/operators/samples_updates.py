@@ -168,3 +168,13 @@ def history(rng):
 @sample("_contrib_group_adagrad_update", oracle=False)
 def history_of_rows(rng):
     return [floats(rng, 4, 3), floats(rng, 4, 3), np.abs(floats(rng, 4, 1))], {"lr": 0.1, "rescale_grad": 0.5}
+
+
+@sample("reset_arrays", oracle=False)  # MXNet's has no results to record
+def arrays_to_reset(rng):
+    return [floats(rng, 3), floats(rng, 2, 2)], {"num_arrays": 2}
+
+
+@sample("reset_arrays", oracle=False)
+def an_array_to_reset(rng):
+    return [floats(rng, 2, 3, dtype=["float32", "float16", "float64"][rng.randint(3)])], {"num_arrays": 1}
