@@ -1,6 +1,7 @@
-"""`mx.contrib`: operators that MXNet calls experimental, once more, and automatic mixed precision."""
+"""`mx.contrib`: operators that MXNet calls experimental, once more, automatic mixed precision, and
+`DataLoaderIter`."""
 
-from gluonjit.contrib import amp
+from gluonjit.contrib import amp, io
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.ndarray import contrib as nd
 from gluonjit.symbol import contrib as sym
@@ -8,6 +9,6 @@ from gluonjit.symbol import contrib as sym
 ndarray = nd
 symbol = sym
 
-__all__ = ["amp", "nd", "ndarray", "sym", "symbol"]
+__all__ = ["amp", "io", "nd", "ndarray", "sym", "symbol"]
 
 _mxnet_names.explain(__name__)

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from gluonjit import ndarray as nd
-from gluonjit.base import mx_real_t
+from gluonjit.base import MXNetError, mx_real_t
+from gluonjit.files import idx
 from gluonjit.ndarray import NDArray
 
-__all__ = ["DataBatch", "DataDesc", "DataIter", "NDArrayIter", "PrefetchingIter", "ResizeIter"]
+__all__ = ["DataBatch", "DataDesc", "DataIter", "MNISTIter", "NDArrayIter", "PrefetchingIter", "ResizeIter"]
 
 
 class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
@@ -383,3 +384,44 @@ def _named(data: Any, default: str) -> list[tuple[str, NDArray]]:
         except TypeError as e:
             raise TypeError(f"Invalid type '{type(value)}' for {name}, should be NDArray or numpy.ndarray") from e
     return sorted(arrays.items())
+
+
+class MNISTIter(NDArrayIter):
+    """Batches from a file of images and one of labels in MNIST's format: images are f32[batch, 1, height, width] with
+    values below 1 (`flat`: [batch, height * width]), labels f32[batch].
+
+    Examples that do not fill a batch are dropped. The order is shuffled once, with `seed`, not for each epoch; MXNet
+    draws other numbers. Of `num_parts` equal parts of the files, `part_index` is read. `silent` and `prefetch_buffer`
+    have no effect.
+    """
+
+    def __init__(
+        self,
+        image: str = "./train-images-idx3-ubyte",
+        label: str = "./train-labels-idx1-ubyte",
+        batch_size: int = 128,
+        shuffle: bool = True,
+        flat: bool = False,
+        seed: int = 0,
+        silent: bool = False,
+        num_parts: int = 1,
+        part_index: int = 0,
+        prefetch_buffer: int = 4,
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+    ) -> None:
+        images, labels = idx.read(image, 3), idx.read(label, 1)
+        if len(images) != len(labels):
+            raise MXNetError(f"{image} has {len(images)} images, {label} {len(labels)} labels")
+        if not 0 <= part_index < num_parts:
+            raise MXNetError(f"MNISTIter: part_index is {part_index}, of {num_parts} parts")
+        size = len(images) // num_parts
+        part = slice(part_index * size, (part_index + 1) * size)
+        images, labels = images[part].astype(np.float32) / 256, labels[part].astype(np.float32)
+        if size < batch_size:
+            raise MXNetError(f"MNISTIter: a batch of {batch_size}, but {size} images")
+        if shuffle:
+            order = np.random.RandomState(seed).permutation(size)
+            images, labels = images[order], labels[order]
+        images = images.reshape(size, -1) if flat else images[:, None]
+        super().__init__(images, labels, batch_size, False, "discard", data_name, label_name)

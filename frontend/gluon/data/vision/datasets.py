@@ -7,7 +7,6 @@ Examples are (image, label): the image is u8[height, width, channels], the label
 from __future__ import annotations
 
 import os
-import struct
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
@@ -19,7 +18,7 @@ from gluonjit import image
 from gluonjit import ndarray as nd
 from gluonjit.base import MXNetError, data_dir
 from gluonjit.data import records
-from gluonjit.files import packed
+from gluonjit.files import idx, packed
 from gluonjit.gluon.data import dataset
 from gluonjit.gluon.utils import _get_repo_file_url
 
@@ -81,20 +80,12 @@ class MNIST(_LocalDataset):
         return images[..., None], labels.astype(np.int32)
 
     def _read_idx(self, name: str, ndim: int) -> np.ndarray:
-        """The u8 array of `ndim` axes in a file of the form: two zeros, type, ndim, sizes (big-endian), elements."""
+        """The u8 array of `ndim` axes in the file of that name, packed or not."""
         files = [self._root / f"{name}.gz", self._root / name]
         file = next((f for f in files if f.is_file()), None)
         if file is None:
             raise self._missing((f.name for f in files), f"{name}.gz")
-        with packed.opened(file) if file.suffix == ".gz" else open(file, "rb") as opened:
-            data = opened.read()
-        if data[:4] != bytes((0, 0, 8, ndim)) or len(data) < 4 + 4 * ndim:
-            raise MXNetError(f"{file} is not an MNIST file of {ndim} axes")
-        shape = struct.unpack(f">{ndim}I", data[4 : 4 + 4 * ndim])
-        elements = np.frombuffer(data, np.uint8, offset=4 + 4 * ndim)
-        if elements.size != np.prod(shape):
-            raise MXNetError(f"{file} has {elements.size} numbers; its header says {' x '.join(map(str, shape))}")
-        return elements.reshape(shape)
+        return idx.read(file, ndim)
 
 
 class FashionMNIST(MNIST):
