@@ -32,19 +32,27 @@ class Halves(NamedTuple):
     backward: Graph
 
 
+REMAT = ("elementwise", "all")
+"""What the backward graph may compute again: what a kernel fuses for nothing, or everything, so that only inputs and
+outputs of the forward graph are saved."""
+
+
 @register_pass("partition", whole=True)
-def partition(graph: Graph, *, half: str = "forward") -> Graph:
+def partition(graph: Graph, *, half: str = "forward", remat: str = "elementwise") -> Graph:
     """One half of a joint graph.
 
-    `forward` has the given graph's inputs and, behind its outputs, what is saved. `backward` takes the saved values,
-    among them inputs, and the cotangents; its attribute `saved` numbers where the former come from: input k as k,
-    output k as -1 - k.
+    `forward` has the given graph's inputs and, behind its outputs, what is saved; its attribute `saved_bytes` tells how
+    much memory that takes. `backward` takes the saved values, among them inputs, and the cotangents; its attribute
+    `saved` numbers where the former come from: input k as k, output k as -1 - k. `remat` is what the backward graph may
+    compute again: `elementwise` or `all`.
     """
     if half not in ("forward", "backward"):
         raise IRError(f"half must be 'forward' or 'backward', got {half!r}")
-    halves = divide(graph)
+    if remat not in REMAT:
+        raise IRError(f"remat must be one of {', '.join(REMAT)}, got {remat!r}")
+    halves = divide(graph, recompute=remat == "all")
     if half == "forward":
-        return halves.forward
+        return halves.forward.with_attrs(saved_bytes=saved_bytes(halves, graph.attrs["primals"]))
     return halves.backward.with_attrs(saved=sources(halves))
 
 
@@ -53,6 +61,11 @@ def sources(halves: Halves) -> tuple[int, ...]:
     places = {v: -1 - k for k, v in reversed(list(enumerate(halves.forward.outputs)))}
     places.update({v: k for k, v in enumerate(halves.forward.inputs)})
     return tuple(places[v] for v in halves.saved)
+
+
+def saved_bytes(halves: Halves, results: int) -> int:
+    """The size of what is saved besides inputs and the first `results` outputs, which exist anyway."""
+    return sum(v.type.nbytes for v in halves.forward.outputs[results:])
 
 
 def divide(graph: Graph, recompute: bool = False) -> Halves:

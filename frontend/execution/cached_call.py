@@ -82,6 +82,7 @@ class CachedCall:
         self.block = block
         self.backend = get_backend(flags.get("backend"))
         self.options = dict(flags.get("backend_opts") or {})
+        self.remat = flags.get("remat")
         self.traces: list[Trace] = []
         self.releases = bool(flags.get("static_alloc"))
         """Whether parameters that compiled code reads only as packed copies may be freed."""
@@ -138,7 +139,7 @@ class CachedCall:
             graph = session.graph
             # What the program writes to an array has a gradient, too.
             graph = replace(graph, outputs=(*graph.outputs, *(graph.updates[k][1] for k in known.assigned)))
-            computation = Computation(graph, compiled(self.backend, self.options))
+            computation = Computation(graph, compiled(self.backend, self.options), self.remat)
             found = Compiled(known, session, known.input_types(types), device, computation)
             if not known.attributes.stale:
                 self._compiled[key, device] = found

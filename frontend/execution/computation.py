@@ -6,6 +6,7 @@ operator's are interpreted, the block's compiled.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -19,7 +20,7 @@ from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import NO_GRADIENT
 from gluonjit.ir.types import BOOL, IRError
 from gluonjit.passes import run_passes
-from gluonjit.passes.partition import Halves, divide, sources
+from gluonjit.passes.partition import Halves, divide, saved_bytes, sources
 from gluonjit.passes.row_gradients import row_gradients
 from gluonjit.runtime import backend as backends
 
@@ -31,6 +32,13 @@ GRADIENT_PIPELINE = "expand {gradients = True}, legalize-broadcast, simplify, cs
 """What is done to a graph before it is differentiated."""
 JOINT_PIPELINE = "legalize-broadcast, simplify, fold, cse, dce"
 """What is done to the joint graph before it is divided."""
+
+
+def default_remat() -> str:
+    """What gradients compute again where nothing else is said; MXNet's variable asks for as much as possible."""
+    return (
+        "all" if os.environ.get("MXNET_BACKWARD_DO_MIRROR", "0") not in ("", "0", "false", "False") else "elementwise"
+    )
 
 
 def evaluated(graph: Graph) -> Run:
@@ -67,19 +75,25 @@ class Backward(NamedTuple):
 
 @dataclass
 class Forward:
-    """A forward computation that also gives what its gradient needs: outputs behind the first `count`."""
+    """A forward computation that also gives what its gradient needs: outputs behind the first `count`.
+
+    `saved_bytes` is the size of those.
+    """
 
     run: Run
     count: int
     backward: Backward
+    saved_bytes: int
 
 
 class Computation:
-    """`graph` may have any level up to `legal`; `compile` makes its graphs callable."""
+    """`graph` may have any level up to `legal`; `compile` makes its graphs callable; `remat` is what gradients compute
+    again rather than save (`passes.partition.REMAT`), None for the default."""
 
-    def __init__(self, graph: Graph, compile: Compile = evaluated) -> None:
+    def __init__(self, graph: Graph, compile: Compile = evaluated, remat: str | None = None) -> None:
         self.graph = graph
         self._compile = compile
+        self._remat = remat
         self._legal: Graph | None = None
         self._run: Run | None = None
         self._heads: dict[tuple[int, ...], tuple[int, ...]] = {}
@@ -129,9 +143,10 @@ class Computation:
         found = self._forwards.get((wrt, heads, rows))
         if found is None:
             joint, additions = row_gradients(self.joint(wrt, heads), rows)
-            halves = divide(joint)
+            halves = divide(joint, recompute=(self._remat or default_remat()) == "all")
             count = len(self.graph.outputs)
-            found = Forward(self._compile(halves.forward), count, self._made(halves, additions))
+            saved = saved_bytes(halves, count)
+            found = Forward(self._compile(halves.forward), count, self._made(halves, additions), saved)
             self._forwards[wrt, heads, rows] = found
         return found
 

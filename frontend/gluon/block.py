@@ -26,6 +26,7 @@ from gluonjit.language.modes import is_training
 from gluonjit.language.running import running
 from gluonjit.language.source import stacklevel
 from gluonjit.ndarray import NDArray
+from gluonjit.passes.partition import REMAT
 from gluonjit.symbol import Symbol
 from gluonjit.trace import parameter_shapes
 
@@ -87,6 +88,7 @@ class HybridBlock(Block):
         inline_limit: int = 2,
         forward_bulk_size: int | None = None,
         backward_bulk_size: int | None = None,
+        remat: str | None = None,
         **kwargs: Any,
     ) -> None:
         """Turns compilation on or off, here and in all children.
@@ -104,6 +106,9 @@ class HybridBlock(Block):
           packed copies of them. `data()` reads them from the file again, which must not have been overwritten in place.
           Buffers of intermediate results are kept between calls in any case.
         * `static_shape`: accepted as in MXNet, without effect: code for every input shape is kept in any case.
+        * `remat`: what a recorded call's gradient computes again instead of having it saved. "elementwise": what costs
+          next to nothing. "all": everything, so that between the call and `backward()` only arguments and results are
+          kept. None: "elementwise", but "all" if the environment variable MXNET_BACKWARD_DO_MIRROR is 1.
         * `inline_limit`, `forward_bulk_size`, `backward_bulk_size`: how MXNet's engine groups operators. They have no
           effect, because a compiled graph is one function.
         """
@@ -119,19 +124,21 @@ class HybridBlock(Block):
                 "backward_bulk_size": backward_bulk_size,
             }
         )
+        if remat not in (None, *REMAT):
+            raise ValueError(f"remat must be None or one of {', '.join(REMAT)}, got {remat!r}")
         if active and (self._forward_hooks or self._forward_pre_hooks):
             warnings.warn(
                 f'"{self}" is being hybridized while still having forward hook/pre-hook. '
                 f'If "{self}" is a child of HybridBlock, the hooks will not take effect.',
                 stacklevel=2,
             )
-        chosen = {"backend": backend, "backend_opts": options}
+        chosen = {"backend": backend, "backend_opts": options, "remat": remat}
         self._fast_call = None
         if clear or any(self._flags.get(key) != value for key, value in chosen.items()):
             self._drop_compiled()
         self._active, self._interpreted = active, frozenset()
         self._flags = {**flags, **chosen}
-        super().hybridize(active, backend=backend, clear=clear, backend_opts=options, **flags)
+        super().hybridize(active, backend=backend, clear=clear, backend_opts=options, remat=remat, **flags)
 
     def optimize_for(
         self,

@@ -30,6 +30,24 @@ class Case:
         random = np.random.RandomState(zlib.crc32(self.name.encode()))
         return [np.asarray(x, np.float32) for x in self.make_inputs(random)]
 
+    def differentiated(self) -> list[int]:
+        """The numbers of the inputs that are not whole numbers, as labels are, and lengths: what MXNet gives as the
+        gradient of lengths is uninitialized memory."""
+        return [k for k, x in enumerate(self.inputs()) if (x % 1).any()]
+
+    def cotangents(self, shapes: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """Head gradients for results of these shapes, in float32."""
+        random = np.random.RandomState(zlib.crc32(f"{self.name}, backward".encode()))
+        return [uniform(random, -1, 1, shape).astype(np.float32) for shape in shapes]
+
+
+def trains(net: Any) -> bool:
+    """Whether the block is differentiated in training mode.
+
+    Not one with random numbers, nor SyncBatchNorm, which in MXNet waits for a second device.
+    """
+    return not any(word in repr(net) for word in ("Dropout", "Zoneout", "dropout=", "SyncBatchNorm"))
+
 
 CASES: dict[str, Case] = {}
 

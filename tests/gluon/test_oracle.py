@@ -13,7 +13,7 @@ import gluonjit as mx
 from gluonjit.operators.registry import OPERATORS
 from support.compare import assert_close
 
-from .oracle_cases import CASES, weight
+from .oracle_cases import CASES, trains, weight
 from .truths import TRUTHS
 
 DATA = Path(__file__).parents[1] / "data"
@@ -75,6 +75,31 @@ def test_hybridized(case, backend, results):
     net.hybridize(backend=backend)
     for _ in range(2):
         check(case, net(*arrays), results)
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_gradients(case, hybridize, results):
+    start = f"{case.name}/grad/"
+    wanted = {key.removeprefix(start): g for key, g in results.items() if key.startswith(start)}
+    if not wanted:
+        pytest.skip("MXNet has no gradient of it")
+    if hybridize and not case.hybrid:
+        pytest.skip("not a HybridBlock")
+    net, arrays = built(case)
+    if hybridize:
+        net.hybridize()
+    for k in case.differentiated():
+        arrays[k].attach_grad()
+    with mx.autograd.record(train_mode=trains(net)):
+        outputs = flat(net(*arrays))
+        heads = case.cotangents([y.shape for y in outputs])
+        total = mx.nd.add_n(*[(y * mx.nd.array(h)).sum() for y, h in zip(outputs, heads)])
+    total.backward(train_mode=trains(net))
+    found = {str(k): arrays[k].grad for k in case.differentiated()}
+    found.update((n, p.grad()) for n, p in net._collect_params_with_prefix().items() if p.grad_req != "null")
+    assert found.keys() == wanted.keys()
+    for key, g in found.items():
+        assert_close(g.asnumpy(), wanted[key], f"{case.name}, gradient by {key}", 1e-5)
 
 
 def test_graph(case):

@@ -2,8 +2,9 @@
 
     oracle/bin/python tests/oracle/record_gluon.py
 
-in the venv that `record.py` describes. Results of the cases go to `tests/data/gluon-cases.npz` (`<case>/<k>`); names,
-shapes, printed forms, graphs and signatures to `tests/data/gluon-graphs.json.xz`.
+in the venv that `record.py` describes. Results of the cases go to `tests/data/gluon-cases.npz` (`<case>/<k>`),
+gradients by inputs and parameters, too (`<case>/grad/<k>`, `<case>/grad/<name>`). Names, shapes, printed forms, graphs
+and signatures go to `tests/data/gluon-graphs.json.xz`.
 """
 
 from __future__ import annotations
@@ -55,7 +56,26 @@ def names(count: int) -> list[str]:
     return ["data"] if count == 1 else [f"data{k}" for k in range(count)]
 
 
-def run_case(case: Any, weight: Any) -> tuple[dict[str, Any], list[np.ndarray]]:
+def gradients(case: Any, net: Any, arrays: list[Any], training: bool) -> dict[str, np.ndarray]:
+    """Gradients by inputs, numbered, and by parameters, by structured names; none where MXNet cannot."""
+    params = {n: p for n, p in net._collect_params_with_prefix().items() if p.grad_req != "null"}
+    for k in case.differentiated():
+        arrays[k].attach_grad()
+    try:
+        with mx.autograd.record(train_mode=training):
+            outputs = flat(net(*arrays))
+            # A sum: of an array that is among the heads twice, MXNet takes the last head gradient alone.
+            heads = case.cotangents([y.shape for y in outputs])
+            total = mx.nd.add_n(*[(y * mx.nd.array(h)).sum() for y, h in zip(outputs, heads)])
+        total.backward(train_mode=training)
+        found = {str(k): arrays[k].grad.asnumpy() for k in case.differentiated()}
+        return {**found, **{n: p.grad().asnumpy() for n, p in params.items()}}
+    except mx.MXNetError as e:
+        print(f"{case.name}: no gradient: {str(e).splitlines()[-1]}")
+        return {}
+
+
+def run_case(case: Any, cases: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     with mx.name.NameManager():
         net = case.build(mx)
         try:
@@ -69,8 +89,10 @@ def run_case(case: Any, weight: Any) -> tuple[dict[str, Any], list[np.ndarray]]:
         net.infer_shape(*arrays)
     net.initialize()
     for name, p in net._collect_params_with_prefix().items():
-        p.set_data(mx.nd.array(weight(name, p.shape)))
-    return {**facts(net), "graph": nodes}, [y.asnumpy() for y in flat(net(*arrays))]
+        p.set_data(mx.nd.array(cases.weight(name, p.shape)))
+    results = {str(k): y.asnumpy() for k, y in enumerate(flat(net(*arrays)))}
+    found = gradients(case, net, arrays, cases.trains(net))
+    return {**facts(net), "graph": nodes}, {**results, **{f"grad/{key}": g for key, g in found.items()}}
 
 
 def vision_model(name: str) -> dict[str, Any]:
@@ -106,8 +128,8 @@ def main() -> None:
     cases = load_cases()
     arrays, truths = {}, {"cases": {}, "zoo": {}, "signatures": signatures()}
     for name, case in cases.CASES.items():
-        truths["cases"][name], results = run_case(case, cases.weight)
-        arrays.update({f"{name}/{k}": y for k, y in enumerate(results)})
+        truths["cases"][name], results = run_case(case, cases)
+        arrays.update({f"{name}/{key}": y for key, y in results.items()})
     try:
         mx.gluon.model_zoo.vision.get_model("")
     except ValueError as e:

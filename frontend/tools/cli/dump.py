@@ -36,6 +36,12 @@ def add_commands(commands: Any) -> None:
             help="what to print (default: %(default)s); joint: with its gradient by the parameters; forward, backward: "
             "the halves of that",
         )
+        p.add_argument(
+            "--remat",
+            choices=("elementwise", "all"),
+            default="elementwise",
+            help="what the backward half computes again, as in hybridize(remat=...) (default: %(default)s)",
+        )
         p.add_argument("--train", action="store_true", help="in training mode")
         p.add_argument("--no-winograd", action="store_true", help="as with hybridize(winograd=False)")
         p.add_argument(
@@ -57,7 +63,7 @@ def _run(arguments: argparse.Namespace) -> None:
         graph = trace_call(block, given)
     if stage in GRADIENT_STAGES:
         fixed = {p.name for p in block.collect_params().values() if p.grad_req == "null"}
-        print(render_gradient(graph, stage, fixed, arguments.locs), end="")
+        print(render_gradient(graph, stage, fixed, arguments.locs, arguments.remat), end="")
         return
     print(render(graph, stage, arguments.locs, not arguments.no_winograd), end="")
 
@@ -87,7 +93,9 @@ def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True) 
     return text if stage == "llvm" else llvm.assembly(text, target)
 
 
-def render_gradient(graph: Graph, stage: str, fixed: Collection[str] = (), locs: bool = False) -> str:
+def render_gradient(
+    graph: Graph, stage: str, fixed: Collection[str] = (), locs: bool = False, remat: str = "elementwise"
+) -> str:
     """The text of `graph` (level `traced`) with its gradient, or of one half. `fixed` are the names of parameters that
     get no gradient."""
     from gluonjit.execution.computation import Computation
@@ -103,5 +111,5 @@ def render_gradient(graph: Graph, stage: str, fixed: Collection[str] = (), locs:
         raise MXNetError(f"no output of {graph.name} depends on a parameter or an input in a way that has a gradient")
     joint = computation.joint(wrt, heads)
     if stage != "joint":
-        joint = run_passes(joint, [("partition", {"half": stage})])
+        joint = run_passes(joint, [("partition", {"half": stage, "remat": remat})])
     return print_graph(joint, locs=locs, elide=16)
