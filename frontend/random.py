@@ -1,4 +1,4 @@
-"""`mx.random`: the seed, and the functions of `mx.nd.random`."""
+"""`mx.random`: the seed, the state, and the functions of `mx.nd.random`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 from gluonjit import ndarray
 from gluonjit.language import mxnet_names as _mxnet_names
-from gluonjit.language.rng import forked, next_key, reserve, seed
+from gluonjit.language.rng import forked, get_state, next_key, reserve, seed, set_state
 
-__all__ = ["forked", "next_key", "reserve", "seed"]
+__all__ = ["forked", "get_state", "next_key", "reserve", "seed", "set_state"]
 
 
 def __getattr__(name: str) -> Any:

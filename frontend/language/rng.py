@@ -50,6 +50,29 @@ def seed(seed_state: int, ctx: Context | str = "all") -> None:
         _counter = 0
 
 
+def get_state() -> tuple[int, int]:
+    """The generator's state: the seed, and how many keys have been drawn since. Not in MXNet."""
+    with _lock:
+        return _seed, _counter
+
+
+def set_state(state: tuple[int, int]) -> None:
+    """Goes on from a state that `get_state` has returned."""
+    global _seed, _counter
+    if running.trace is not None:
+        running.trace.refuse(
+            "mx.random.set_state() cannot be compiled: every call would have to set it", "set it before", for_value=True
+        )
+    try:
+        seed, counter = (int(x) for x in state)
+    except (TypeError, ValueError):
+        raise ValueError(f"the state must be what mx.random.get_state() returns, two integers, got {state!r}") from None
+    if not (0 <= seed <= 0xFFFFFFFF and counter >= 0):
+        raise ValueError(f"the state must be what mx.random.get_state() returns, got {state!r}")
+    with _lock:
+        _seed, _counter = seed, counter
+
+
 def reserve(n: int) -> np.ndarray:
     """Reserves keys for the next `n` random operators. Returns the first, (seed, counter) of type i64[2].
 

@@ -1,5 +1,5 @@
-"""The blocks of MXNet's `gluon.contrib`."""
+"""MXNet's `gluon.contrib`: more blocks, and the estimator."""
 
-from gluonjit.gluon.contrib import cnn, nn, rnn
+from gluonjit.gluon.contrib import cnn, estimator, nn, rnn
 
-__all__ = ["cnn", "nn", "rnn"]
+__all__ = ["cnn", "estimator", "nn", "rnn"]
