@@ -31,9 +31,9 @@ FRONTEND = (
     "execution numpy",
     "image training",
     "data initializer lr_scheduler metric model optimizer",
-    "autograd callback contrib io kvstore monitor numpy_extension operator random recordio visualization",
+    "autograd callback io kvstore monitor numpy_extension operator random recordio visualization",
     "gluon rnn",
-    "module test_utils",
+    "contrib module test_utils",
     "tools",
     "__init__ __main__",
 )
