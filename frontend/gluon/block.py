@@ -26,7 +26,6 @@ from gluonjit.language.modes import is_training
 from gluonjit.language.running import running
 from gluonjit.language.source import stacklevel
 from gluonjit.ndarray import NDArray
-from gluonjit.passes.partition import REMAT
 from gluonjit.symbol import Symbol
 from gluonjit.trace import parameter_shapes
 
@@ -124,8 +123,8 @@ class HybridBlock(Block):
                 "backward_bulk_size": backward_bulk_size,
             }
         )
-        if remat not in (None, *REMAT):
-            raise ValueError(f"remat must be None or one of {', '.join(REMAT)}, got {remat!r}")
+        if remat not in (None, "elementwise", "all"):  # passes.partition.REMAT, which takes long to import
+            raise ValueError(f"remat must be None or one of elementwise, all, got {remat!r}")
         if active and (self._forward_hooks or self._forward_pre_hooks):
             warnings.warn(
                 f'"{self}" is being hybridized while still having forward hook/pre-hook. '

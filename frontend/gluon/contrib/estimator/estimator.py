@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import sys
 import warnings
 from typing import Any
@@ -71,6 +70,8 @@ class Estimator:
         self._val_metrics = self._validation_metrics(val_metrics)
         self.val_loss = self.loss if val_loss is None else self._check_loss(val_loss)
         self.val_net = net if val_net is None else val_net
+        import logging  # few programs need it
+
         self.logger = logging.Logger(name="Estimator", level=logging.INFO)
         self.logger.addHandler(logging.StreamHandler(sys.stdout))
         self.context = self._check_context(context)
