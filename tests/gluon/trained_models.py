@@ -21,7 +21,7 @@ Case = Callable[["Run"], Iterator[float]]
 STEPS = 20
 
 CASES: dict[str, Case] = {}
-FAST = ("word_lstm", "transformer", "vae", "super_resolution", "ctc")
+FAST = ("word_lstm", "sparse_embedding", "transformer", "vae", "super_resolution", "ctc")
 """What the suite runs by default; the others are trained if GLUONJIT_TRAIN is set."""
 NOT_HYBRIDIZED = ("module_fit",)
 """Cases without a block to hybridize."""
