@@ -141,13 +141,29 @@ class _Sweep:
     def _with_gradient(self, op: Op, operands: tuple[Value, ...]) -> Sequence[Value]:
         b = self.b
         body, *rules = op.regions if len(op.regions) == 1 else map(without_rules, op.regions)
-        env = dict(zip(body.inputs, operands, strict=True))
-        if rules:
+        # The copy of an active value is not active: no cotangent passes it.
+        inputs = [b.reshape(v, shape=v.shape) if k in op.attrs["fixed"] else v for k, v in enumerate(operands)]
+        env = dict(zip(body.inputs, inputs, strict=True))
+        refuses, active = op.attrs["refuses"], any(v in self.active for v in operands)
+        if rules or refuses:
             copy_ops(b, body.ops, env)
         else:
             self.forward(body.ops, env)
         results = [env[v] for v in body.outputs]
-        if rules and any(operands[k] in self.active for k in op.attrs["to"]):
+        if rules or refuses:
+            # Each result is a value of its own, even where it equals an operand or another result: its cotangent is
+            # this rule's, and its own.
+            taken = set(operands)
+            for k, r in enumerate(results):
+                results[k] = b.reshape(r, shape=r.shape) if r in taken else r
+                taken.add(r)
+        if refuses and active:
+
+            def refuse(g: Cotangents) -> Cotangents:
+                raise _without_gradient(refuses, op)
+
+            self._note(op, operands, results, refuse, [True] * len(results))
+        elif rules and any(operands[k] in self.active for k in op.attrs["to"]):
             rule, receivers = rules[0], op.attrs["to"]
 
             def pull(g: Cotangents) -> Cotangents:
@@ -159,14 +175,8 @@ class _Sweep:
                     found[k] = values[v]
                 return found
 
-            # Each result is a value of its own, even where it equals an operand or another result: its cotangent is
-            # this rule's, and its own.
-            taken = set(operands)
-            for k, r in enumerate(results):
-                results[k] = b.reshape(r, shape=r.shape) if r in taken else r
-                taken.add(r)
             self._note(op, operands, results, pull, [True] * len(results))
-        if op.attrs["late"] and any(v in self.active for v in operands):
+        if op.attrs["late"] and active:
             self.steps.append(Step((), tuple(results), lambda g: self._change_states(op, body, operands, env), op))
         return results
 
@@ -206,6 +216,11 @@ class _Sweep:
         return [cotangents.get(v) for v in self.wrt]
 
 
+def _without_gradient(name: str, op: Op) -> IRError:
+    place = f"\n  at {op.loc}" if op.loc else ""
+    return IRError(f"{name} has no gradient{place}")
+
+
 def _by_rule(
     b: Builder, definition: Primitive, op: Op, operands: Sequence[Value], results: Sequence[Value]
 ) -> Callable[[Cotangents], Cotangents]:
@@ -213,8 +228,7 @@ def _by_rule(
 
     def pull(g: Cotangents) -> Cotangents:
         if definition.vjp is None:
-            place = f"\n  at {op.loc}" if op.loc else ""
-            raise IRError(f"{op.name} has no gradient{place}")
+            raise _without_gradient(op.name, op)
         one = len(results) == 1
         out = definition.vjp(b, g[0] if one else tuple(g), results[0] if one else tuple(results), *operands, **attrs)
         found = out if isinstance(out, tuple) else (out,) * len(operands) if out is None else (out,)

@@ -15,6 +15,7 @@ import numpy as np
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, reemit
 from gluonjit.ir.opdef import NO_GRADIENT
+from gluonjit.ir.primitives.control_flow import INDEX
 from gluonjit.ir.types import BOOL, I64, TensorType
 from gluonjit.passes.dce import dce
 from gluonjit.passes.partition import divide
@@ -111,6 +112,20 @@ def loop_forward(
     return _Loop(b, op, operands, active, joint, late).forward()
 
 
+_MOST_ROWS = 1 << 16
+"""Loops that may run for longer, but stop by a condition, compute again what is not carried: there is no room for rows
+that will hardly ever be used."""
+
+
+def _with_counter(condition: Graph, place: int) -> Graph:
+    """A loop's condition with one more input, a number that it does not read."""
+    b = Builder(condition.name, condition.level)
+    values = [b.input(v.name, v.type) for v in condition.inputs[:place]]
+    b.input("count", INDEX)
+    values += [b.input(v.name, v.type) for v in condition.inputs[place:]]
+    return b.build(_copied(b, condition, values))
+
+
 class _Loop:
     """The two loops of one loop. Inputs of a body: the index, what is carried, one row of each scanned operand, what
     is captured. Outputs: what is carried, the rows."""
@@ -141,7 +156,7 @@ class _Loop:
         self.active_outputs = [*state, *reached[self.carried :]]
         wrt = [k for k, is_active in enumerate(self.active_inputs) if is_active]
         heads = [k for k, is_active in enumerate(self.active_outputs) if is_active]
-        self.halves = divide(joint(self.body, wrt, heads))
+        self.halves = divide(joint(self.body, wrt, heads), recompute=self.conditional and self.trip > _MOST_ROWS)
 
     def forward(self) -> Forward:
         b, op, body = self.b, self.op, self.body
@@ -151,21 +166,33 @@ class _Loop:
         inputs = {v: k for k, v in enumerate(forward.inputs)}
         end = 1 + self.carried
         extra = [v for v in saved if v not in inputs or 1 <= inputs[v] < end]
+        # Where no rows are kept, the number of iterations is enough, however many there might be.
+        counted = self.conditional and not (extra or self.scanned or any(self.active_outputs[self.carried :]))
         inner = Builder(body.name, forward.level)
-        values = [inner.input(v.name, v.type) for v in forward.inputs]
+        values = [inner.input(v.name, v.type) for v in forward.inputs[:end]]
+        count = [inner.input("count", INDEX)] if counted else []
+        values += [inner.input(v.name, v.type) for v in forward.inputs[end:]]
         env = dict(zip(forward.inputs, values, strict=True))
         from_body = dict(zip(forward.outputs, _copied(inner, forward, values), strict=True))
         rows = [env[v] if v in env else from_body[v] for v in extra]
-        flags = [inner.constant(1, I64)] if self.conditional else []
-        outputs = [*(from_body[v] for v in forward.outputs[: len(body.outputs)]), *rows, *flags]
-        regions = [inner.build(outputs), *map(without_rules, op.regions[1:])]
-        every = b.emit("loop", self.operands, op.attrs, regions, op.loc, [r.name for r in op.results])
+        flags = [inner.constant(1, I64)] if self.conditional and not counted else []
+        outputs = [from_body[v] for v in forward.outputs[: len(body.outputs)]]
+        outputs[self.carried : self.carried] = [inner.add(n, inner.constant(1, I64)) for n in count]
+        regions = [inner.build([*outputs, *rows, *flags]), *map(without_rules, op.regions[1:])]
+        operands, attrs, names = list(self.operands), dict(op.attrs), [r.name for r in op.results]
+        if counted:
+            regions[1] = _with_counter(regions[1], end)
+            operands.insert(self.carried, b.constant(0, I64))
+            names.insert(self.carried, "")
+            attrs["carried"] = self.carried + 1
+        every = list(b.emit("loop", operands, attrs, regions, op.loc, names))
+        ran = every.pop(self.carried) if counted else None
         results = every[: len(op.results)]
         kept = dict(zip(extra, every[len(op.results) :]))
-        flag = every[-1] if self.conditional else None
+        flag = every[-1] if flags else None
 
         def pull(g: Cotangents) -> Cotangents:
-            return self._pull(g, results, kept, flag, inputs)
+            return self._pull(g, results, kept, flag, ran, inputs)
 
         return results, pull, self.active_outputs
 
@@ -175,11 +202,13 @@ class _Loop:
         results: Sequence[Value],
         kept: dict[Value, Value],
         flag: Value | None,
+        ran: Value | None,
         inputs: dict[Value, int],
     ) -> Cotangents:
         """The backward loop. It carries the cotangents of the state, the sums of those of what is captured, and what is
         captured and changes late; it scans, last row first, the saved rows, those of the scanned operands, and the
-        cotangents of the rows."""
+        cotangents of the rows. Iterations that did not run are known by `flag`, a row for each, or are the first ones
+        after `ran`."""
         b, backward, saved = self.b, self.halves.backward, self.halves.saved
         end, first_captured = 1 + self.carried, 1 + self.carried + self.scanned
         states = [k for k in range(1, end) if self.active_inputs[k]]
@@ -222,13 +251,16 @@ class _Loop:
         scanned += [reversed_rows(cotangent(k)) for k in row_heads]
         if flag is not None:
             scanned.append(reversed_rows(flag))
+        if ran is not None:
+            whole.append(ran)
 
         body = Builder(f"{self.body.name}_backward", "expanded")
-        number = body.input("i", TensorType(I64))
+        number = body.input("i", INDEX)
         state = [body.input("", v.type) for v in carried]
         row = [body.input("", v.type.with_shape(v.shape[1:])) for v in scanned]
         fixed = [body.input("", v.type) for v in whole]
-        index = body.sub(body.constant(self.trip - 1, I64), number)
+        last = body.constant(self.trip - 1, I64) if ran is None else body.sub(fixed[-1], body.constant(1, I64))
+        index = body.sub(last, number)
         read = {"index": [index], "state": state, "row": row, "whole": fixed}
         given = [read[kind][k] for kind, k in (source[v] for v in saved)]
         by_head = dict(zip(row_heads, row[first_head:])) | {k - 1: state[n] for n, k in enumerate(states)}
@@ -239,11 +271,16 @@ class _Loop:
         new += results_of_body[len(backward.outputs) :]
         out = [by_input[k] for k in items]
         if flag is not None:
-            ran = body.ne(row[-1], body.constant(0, I64))
-            new = [body.select(ran, x, old) for x, old in zip(new, state)]
-            out = [body.select(ran, x, body.constant(np.zeros((), x.dtype.numpy), x.dtype)) for x in out]
+            has_run = body.ne(row[-1], body.constant(0, I64))
+            new = [body.select(has_run, x, old) for x, old in zip(new, state)]
+            out = [body.select(has_run, x, body.constant(np.zeros((), x.dtype.numpy), x.dtype)) for x in out]
         attrs = {"carried": len(carried), "scanned": len(scanned), "trip": self.trip}
-        every = b.emit("loop", [*carried, *scanned, *whole], attrs, [body.build([*new, *out])])
+        regions = [body.build([*new, *out])]
+        if ran is not None:
+            condition = Builder(f"{self.body.name}_backward_condition", "expanded")
+            at, *_, last = [condition.input("", v.type) for v in (number, *state, *fixed)]
+            regions.append(condition.build([condition.lt(at, last)]))
+        every = b.emit("loop", [*carried, *scanned, *whole], attrs, regions)
         found: list[Value | None] = [None] * len(self.operands)
         for k, x in zip([*states, *captured], every):
             found[k - 1] = x

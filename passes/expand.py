@@ -38,7 +38,10 @@ def expand(graph: Graph, *, gradients: bool = False) -> Graph:
         types = [v.type for v in operands]
         own = definition.with_gradient(types, op.attrs, mode) if gradients else None
         if own is not None:
-            return b.emit("with_gradient", operands, own.attrs, own.regions)[: len(op.results)]
+            replaced = b.emit("with_gradient", operands, own.attrs, own.regions)
+            if not own.operands:
+                return replaced[: len(op.results)]
+            operands = replaced
         results = inline(b, definition.expansion(types, op.attrs, mode), operands)
         streams = max(streams, b.stream)
         return results

@@ -14,11 +14,12 @@ are 0. The condition, an optional second region, gives a bool[].
 
 `branch(condition: bool[], captured…) (then, otherwise)`: the results of one region; both take the captured operands.
 
-`with_gradient(operands…) {to = (…), late = (…)} (forward[, gradient])`: the results of the first region. When a graph
-is differentiated, the second region gives the cotangents of the operands numbered by `to`; it takes operands, results,
-and the cotangents of all results. Without one, the forward region is differentiated. `late` are pairs (operand,
-result): the operand's array gets the value of the result when the gradient is computed, as BatchNorm's moving mean
-does. No code is generated for it: `differentiate` takes it apart.
+`with_gradient(operands…) {to = (…), fixed = (…), late = (…), refuses = ""} (forward[, gradient])`: the results of the
+first region. When a graph is differentiated, the second region gives the cotangents of the operands numbered by `to`;
+it takes operands, results, and the cotangents of all results. Without one, the forward region is differentiated, and
+the operands numbered by `fixed` count as constants. `late` are pairs (operand, result): the operand's array gets the
+value of the result when the gradient is computed, as BatchNorm's moving mean does. `refuses` is the name of what has no
+gradient, which is then an error. No code is generated for it: `differentiate` takes it apart.
 
 Codegen lowers a region as a graph of its own, which is called in a loop (or after a conditional jump). Carried values
 have two buffers, which swap roles after each iteration; rows are read and written in place.
@@ -142,14 +143,14 @@ primitive(
 
 
 def _infer_with_gradient(
-    *operands: TensorType, to: Any, late: Any, regions: tuple[Graph, ...]
+    *operands: TensorType, to: Any, fixed: Any, late: Any, refuses: str, regions: tuple[Graph, ...]
 ) -> tuple[TensorType, ...]:
     if len(regions) not in (1, 2):
         raise IRError(f"needs a forward region and optionally a gradient, got {len(regions)} regions")
     results = _check_region("forward region", regions[0], operands)
-    for k in to:
+    for k in (*to, *fixed):
         if not 0 <= k < len(operands):
-            raise IRError(f"to = {to}, but there are {len(operands)} operands")
+            raise IRError(f"to = {to}, fixed = {fixed}, but there are {len(operands)} operands")
     for k, j in late:
         if not 0 <= k < len(operands) or not 0 <= j < len(results) or operands[k] != results[j]:
             raise IRError(f"late = {late}: operand {k} cannot become result {j}")
@@ -164,8 +165,8 @@ def _infer_with_gradient(
 primitive(
     "with_gradient",
     infer=_infer_with_gradient,
-    eval=lambda *operands, to, late, regions: tuple(evaluate(regions[0], operands)[0]),
-    attrs={"to": (), "late": ()},
+    eval=lambda *operands, to, fixed, late, refuses, regions: tuple(evaluate(regions[0], operands)[0]),
+    attrs={"to": (), "fixed": (), "late": (), "refuses": ""},
     region_count=2,
     level="control",
     doc="its first region's results; the second region is their gradient",
