@@ -20,7 +20,7 @@ import signal
 import sys
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def record_variants() -> None:
                 jobs += [(where, case) for case in cases]
     start = 0
     while start < len(jobs):
-        for at, results in _answers(jobs, start, found):
+        for at, results in answers(jobs, start, found):
             start = at + 1
             if results is None:
                 break
@@ -86,8 +86,8 @@ def record_variants() -> None:
     _save("variants", variants.pack(arrays))
 
 
-def _answers(jobs: list, start: int, found: dict) -> Iterator[tuple[int, list[np.ndarray] | str | None]]:
-    """(job, results or why there are none) from `start` on, until the process that computes them dies.
+def answers(jobs: list, start: int, found: dict, ask: Callable[[samples.Case], Any] = ask) -> Iterator[tuple[int, Any]]:
+    """(job, what `ask` gives or why there is nothing) from `start` on, until the process that computes them dies.
 
     Jobs for which there are results already are left out. None as results: that was all.
     """
