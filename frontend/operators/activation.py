@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gluonjit.ir.types import F32, I32, DType, dtype_of
+from gluonjit.operators import gradients
 from gluonjit.operators.attributes import enum, number
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import (
@@ -27,7 +28,20 @@ def softrelu(b: Any, x: Any) -> Any:
     return b.add(b.maximum(x, b.constant(0, dtype_of(x))), b.log1p(b.exp(b.neg(b.abs(x)))))
 
 
-@operator("Activation", attrs={"act_type": enum(("relu", "sigmoid", "softrelu", "softsign", "tanh"))}, same_shape=True)
+def _activation_gradient(b: Any, g: Any, y: Any, x: Any, *, act_type: str) -> tuple[Any] | None:
+    if act_type == "relu":
+        return gradients.relu(b, g, y, x)
+    if act_type == "softrelu":
+        return (b.mul(g[0], b.sigmoid(x[0])),)
+    return gradients.softsign(b, g, y, x) if act_type == "softsign" else None
+
+
+@operator(
+    "Activation",
+    attrs={"act_type": enum(("relu", "sigmoid", "softrelu", "softsign", "tanh"))},
+    same_shape=True,
+    gradient=_activation_gradient,
+)
 def activation(b: Any, data: Any, *, act_type: str) -> Any:
     """The activation `act_type`: relu, sigmoid, tanh, softrelu = log(1 + exp(x)), or softsign = x / (1 + |x|)"""
     dtype = require_float(data)
@@ -95,6 +109,23 @@ def _leaky_shapes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
     return [inputs[0], (inputs[0][min(1, len(inputs[0]) - 1)],)]
 
 
+def _leaky_gradient(b: Any, g: Any, y: Any, x: Any, *, act_type: str, slope: float, **_attrs: Any) -> Any:
+    """At 0 that of the side below, as in MXNet. What the other side would overflow to is not multiplied by 0."""
+    (head, *_), (out, *_), (data, *_) = g, y, x
+    dtype = dtype_of(data)
+    scale = b.constant(_SELU_SCALE if act_type == "selu" else 1, dtype)
+    if act_type == "leaky":
+        below = b.constant(slope, dtype)
+    elif act_type in ("elu", "selu"):
+        below = b.add(out, b.constant(slope if act_type == "elu" else _SELU_SCALE * _SELU_ALPHA, dtype))
+    else:
+        return None
+    zero = b.constant(0, dtype)
+    if act_type == "leaky":
+        return (b.mul(head, b.select(b.gt(data, zero), scale, below)),)
+    return (b.mul(head, b.select(b.le(data, zero), below, scale)),)
+
+
 def _leaky_outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     return ("output", "mask") if attrs["act_type"] == "rrelu" else ("output",)
 
@@ -113,6 +144,7 @@ def _leaky_outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     initializers={"gamma": '["Constant", {"value": 0.25}]'},
     infer_inputs=first_from_output,
     streams=lambda attrs, training: int(training and attrs["act_type"] == "rrelu"),
+    gradient=_leaky_gradient,
 )
 def leaky_relu(
     b: Any, data: Any, gamma: Any = None, *, act_type: str, slope: float, lower_bound: float, upper_bound: float

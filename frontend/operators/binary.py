@@ -29,7 +29,9 @@ def modulo(b: Any, x: Any, y: Any) -> Any:
     if not dtype.is_float:
         return b.mod(x, y)
     zero = b.constant(0, dtype)
-    return b.select(b.eq(y, zero), zero, b.mod(x, y))
+    none = b.eq(y, zero)
+    # The divisor is kept away from 0 for the sake of the gradient, which would be NaN.
+    return b.select(none, zero, b.mod(x, b.select(none, b.constant(1, dtype), y)))
 
 
 def _hypot(b: Any, x: Any, y: Any) -> Any:

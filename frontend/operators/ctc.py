@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gluonjit.ir.types import I32, I64, dtype_of
+from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, enum, integer
 from gluonjit.operators.boxes import both
 from gluonjit.operators.indexing import as_index
@@ -201,6 +202,7 @@ def _log(b: Any, total: Any, none: Any, base: Any) -> Any:
     "WarpCTC",
     inputs=("data", "label"),
     attrs={"label_length": integer(0, doc="used by the gradient"), "input_length": integer(0)},
+    gradient=gradients.refused,
 )
 def warp_ctc(b: Any, data: Any, label: Any, *, label_length: int, input_length: int) -> Any:
     """The softmax of the data (time * batch, alphabet); its gradient is that of the CTC loss"""

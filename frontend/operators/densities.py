@@ -75,8 +75,16 @@ def _dirichlet(b: Any, x: Any, alpha: Any) -> Any:
     return y if y.shape else b.reshape(y, shape=(1,))
 
 
-def _declare(name: str, doc: str, parameters: tuple[str, ...], logarithm: Function, vectors: bool = False) -> None:
-    """`logarithm(b, x, *parameters)` is the logarithm of the density. `vectors`: a sample is a row."""
+def _declare(
+    name: str,
+    doc: str,
+    parameters: tuple[str, ...],
+    logarithm: Function,
+    vectors: bool = False,
+    discrete: bool = False,
+) -> None:
+    """`logarithm(b, x, *parameters)` is the logarithm of the density. `vectors`: a sample is a row. `discrete`: samples
+    are whole numbers, by which nothing is differentiated."""
 
     def complete(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
         known = next((s for s in shapes[1:] if s is not None), None)
@@ -111,6 +119,7 @@ def _declare(name: str, doc: str, parameters: tuple[str, ...], logarithm: Functi
         f"_random_pdf_{name}",
         aliases=(f"random_pdf_{name}",),
         inputs=("sample", *parameters),
+        constants=("sample",) if discrete else (),
         attrs={"is_log": boolean(False)},
         complete=complete,
         infer_inputs=None if vectors else first_from_output,
@@ -121,12 +130,15 @@ _declare("uniform", "the uniform distribution on [low, high)", ("low", "high"), 
 _declare("normal", "the normal distribution", ("mu", "sigma"), _normal)
 _declare("gamma", "the gamma distribution, of shape alpha and rate beta", ("alpha", "beta"), _gamma)
 _declare("exponential", "the exponential distribution, of rate lam", ("lam",), _exponential)
-_declare("poisson", "the Poisson distribution", ("lam",), _poisson)
-_declare("negative_binomial", "failures before k successes of probability p", ("k", "p"), _negative_binomial)
+_declare("poisson", "the Poisson distribution", ("lam",), _poisson, discrete=True)
+_declare(
+    "negative_binomial", "failures before k successes of probability p", ("k", "p"), _negative_binomial, discrete=True
+)
 _declare(
     "generalized_negative_binomial",
     "the negative binomial distribution of mean mu and dispersion alpha",
     ("mu", "alpha"),
     _generalized_negative_binomial,
+    discrete=True,
 )
 _declare("dirichlet", "the Dirichlet distribution, whose samples are rows,", ("alpha",), _dirichlet, vectors=True)

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from gluonjit.ir.types import I64, dtype_of
+from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, enum, integer, number
 from gluonjit.operators.boxes import (
     area,
@@ -31,6 +32,7 @@ _FORMATS = ("center", "corner")
     "_contrib_box_iou",
     inputs=("lhs", "rhs"),
     attrs={"format": enum(_FORMATS, "corner")},
+    gradient=gradients.zero,
 )
 def box_iou(b: Any, lhs: Any, rhs: Any, *, format: str) -> Any:
     """Intersection over union of every box of lhs with every box of rhs
@@ -175,6 +177,7 @@ def _converted(b: Any, x: Any, start: int, form: str) -> Any:
         "topk": integer(-1, doc="the most pairs; -1: no limit"),
     },
     outputs=lambda attrs: ("output0", "output1"),
+    gradient=gradients.zero,
 )
 def bipartite_matching(b: Any, data: Any, *, is_ascend: bool, threshold: float, topk: int) -> Any:
     """Greedy matching of rows with columns, by descending score in a matrix (…, rows, columns)
@@ -201,6 +204,7 @@ def bipartite_matching(b: Any, data: Any, *, is_ascend: bool, threshold: float, 
     "_contrib_box_encode",
     inputs=("samples", "matches", "anchors", "refs", "means", "stds"),
     outputs=lambda attrs: ("output0", "output1"),
+    gradient=gradients.zero,
 )
 def box_encode(b: Any, samples: Any, matches: Any, anchors: Any, refs: Any, means: Any, stds: Any) -> Any:
     """Regression targets of anchors for the boxes that they are matched with, and a mask
@@ -233,6 +237,7 @@ def box_encode(b: Any, samples: Any, matches: Any, anchors: Any, refs: Any, mean
         "clip": number(-1.0, doc="if positive, the upper bound of the predicted logarithms of the extents"),
         "format": enum(_FORMATS, "center", doc="of the anchors"),
     },
+    gradient=gradients.zero,
 )
 def box_decode(
     b: Any, data: Any, anchors: Any, *, std0: float, std1: float, std2: float, std3: float, clip: float, format: str

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.types import BOOL, DType, dtype_of
+from gluonjit.ir.types import BOOL, F32, DType, dtype_of
+from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, counted, dtype, enum, number
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import (
@@ -59,7 +60,16 @@ def _integer_bound(bound: float, own: DType, none: int) -> int:
     return info.max if bound >= info.max else info.min if bound <= info.min else int(bound)
 
 
-@operator("clip", attrs={"a_min": number(), "a_max": number()}, same_shape=True)
+def _clip_gradient(b: Any, g: Any, y: Any, x: Any, *, a_min: float, a_max: float) -> tuple[Any] | None:
+    """1 at the bounds, and of NaN."""
+    dtype = dtype_of(x[0])
+    if not dtype.is_float:
+        return None
+    outside = getattr(b, "or")(b.gt(x[0], scalar(b, a_max, dtype)), b.lt(x[0], scalar(b, a_min, dtype)))
+    return (b.select(outside, b.constant(0, dtype), g[0]),)
+
+
+@operator("clip", attrs={"a_min": number(), "a_max": number()}, same_shape=True, gradient=_clip_gradient)
 def clip(b: Any, data: Any, *, a_min: float, a_max: float) -> Any:
     """The elements limited to [a_min, a_max]; NaN is kept"""
     own = require_numeric("clip", data)
@@ -110,20 +120,36 @@ def copy(b: Any, data: Any) -> Any:
     return data
 
 
-@operator("BlockGrad", aliases=("stop_gradient",), same_shape=True)
+@operator("BlockGrad", aliases=("stop_gradient",), same_shape=True, gradient=gradients.zero)
 def block_grad(b: Any, data: Any) -> Any:
     """The input, with a gradient of zero"""
     return data
 
 
-@operator("make_loss", same_shape=True, outputs=lambda attrs: ("loss",))
+@operator("make_loss", same_shape=True, outputs=lambda attrs: ("loss",), gradient=gradients.one)
 def make_loss(b: Any, data: Any) -> Any:
     """The input, marked as a loss: its gradient is 1"""
     return data
 
 
+def _loss_gradient(
+    b: Any, g: Any, y: Any, x: Any, *, grad_scale: float, valid_thresh: float, normalization: str
+) -> tuple[Any]:
+    (data,) = x
+    dtype = dtype_of(data)
+    scale = b.constant(grad_scale, dtype)
+    if normalization == "batch":
+        scale = b.constant(grad_scale / max(data.shape[0], 1), dtype)
+    elif normalization == "valid":
+        valid = b.cast(b.gt(data, b.constant(valid_thresh, dtype)), dtype=F32)
+        count = b.reduce(valid, op="sum", axes=tuple(range(len(data.shape))))
+        scale = b.div(scale, b.cast(b.maximum(count, b.constant(1, F32)), dtype=dtype))
+    return (scale,)
+
+
 @operator(
     "MakeLoss",
+    gradient=_loss_gradient,
     attrs={
         "grad_scale": number(1.0),
         "valid_thresh": number(0.0),

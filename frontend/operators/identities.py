@@ -5,19 +5,59 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gluonjit.ir.types import dtype_of
 from gluonjit.operators.attributes import boolean, enum, number
 from gluonjit.operators.registry import operator
-from gluonjit.operators.support import Shapes, first_from_output, merge, require_same_shape
+from gluonjit.operators.support import Shapes, first_from_output, merge, require_same_shape, widened
 
 
-@operator("_contrib_gradientmultiplier", attrs={"scalar": number(1.0), "is_int": boolean(True)}, same_shape=True)
+def _multiplied(b: Any, g: Any, y: Any, x: Any, *, scalar: float, is_int: bool) -> tuple[Any]:
+    return (b.mul(g[0], b.constant(scalar, dtype_of(x[0]))),)
+
+
+@operator(
+    "_contrib_gradientmultiplier",
+    attrs={"scalar": number(1.0), "is_int": boolean(True)},
+    same_shape=True,
+    gradient=_multiplied,
+)
 def gradient_multiplier(b: Any, data: Any, **_gradient: Any) -> Any:
     """The input; its gradient is multiplied by `scalar`"""
     return data
 
 
+def _activity(b: Any, data: Any, moving_avg: Any, momentum: float) -> Any:
+    """The moving average of each unit's activity after the batch `data`."""
+    wide = widened(b, data)
+    dtype = dtype_of(wide)
+    mean = b.mul(b.reduce(wide, op="sum", axes=(0,)), b.constant(1 / max(data.shape[0], 1), dtype))
+    mean = b.cast(b.reshape(mean, shape=tuple(moving_avg.shape)), dtype=dtype_of(moving_avg))
+    old, new = b.constant(momentum, dtype_of(mean)), b.constant(1 - momentum, dtype_of(mean))
+    return b.add(b.mul(moving_avg, old), b.mul(mean, new))
+
+
+def _sparseness(
+    b: Any, g: Any, y: Any, x: Any, *, sparseness_target: float, penalty: float, momentum: float
+) -> tuple[Any, None]:
+    """Adds the derivative of penalty · KL(target || activity) by each unit's activity."""
+    data, moving_avg = x
+    activity = _activity(b, data, moving_avg, momentum)
+    dtype = dtype_of(activity)
+    pull = b.div(b.constant(-sparseness_target, dtype), activity)
+    push = b.div(b.constant(1 - sparseness_target, dtype), b.sub(b.constant(1, dtype), activity))
+    slope = b.mul(b.add(pull, push), b.constant(penalty, dtype))
+    return b.add(g[0], b.cast(b.reshape(slope, shape=(1, *data.shape[1:])), dtype=dtype_of(data))), None
+
+
+def _new_activity(b: Any, y: Any, x: Any, *, momentum: float, **_attrs: Any) -> dict[int, Any]:
+    data, moving_avg = x
+    return {1: _activity(b, data, moving_avg, momentum)}
+
+
 @operator(
     "IdentityAttachKLSparseReg",
+    gradient=_sparseness,
+    late=_new_activity,
     inputs=("data", "moving_avg"),
     aux=("moving_avg",),
     attrs={"sparseness_target": number(0.1, low=0, high=1), "penalty": number(0.001), "momentum": number(0.9)},

@@ -8,7 +8,7 @@ from typing import Any
 from gluonjit.operators.attributes import boolean, enum, shape
 from gluonjit.operators.convolution import CONVOLUTION, convolution
 from gluonjit.operators.normalization import BATCH_NORM, BATCH_NORM_ATTRS, batch_norm
-from gluonjit.operators.pooling import pooling
+from gluonjit.operators.pooling import pooling, pooling_gradient
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import require_float
 
@@ -38,6 +38,9 @@ def batch_norm_v1(b: Any, *inputs: Any, **attrs: Any) -> Any:
         "stride": shape((), doc="default 1 along each axis"),
         "pad": shape((), doc="default 0 along each axis"),
     },
+    gradient=lambda b, g, y, x, **attrs: (
+        None if any(attrs["pad"]) else pooling_gradient(b, g, y, x, layout=None, **attrs)
+    ),
 )
 def pooling_v1(b: Any, data: Any, *, kernel: Shape, pool_type: str, pad: Shape, global_pool: bool, **attrs: Any) -> Any:
     """`Pooling` as of MXNet before 0.9: pads with 0 for max pooling too, and always averages over the full window"""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.types import I32, dtype_of
-from gluonjit.operators import factorization
+from gluonjit.operators import factorization, linalg_gradients
 from gluonjit.operators.attributes import boolean, integer, number
 from gluonjit.operators.creation import diagonal, filled
 from gluonjit.operators.eigen import symmetric_eigen
@@ -33,7 +33,9 @@ def _like(b: Any, y: Any, x: Any, last: int = 2) -> Any:
     return b.reshape(y, shape=(*x.shape[:-2], *y.shape[len(y.shape) - last :]) or (1,))
 
 
-@operator("_linalg_potrf", aliases=("linalg_potrf",), inputs=("A",), attrs={"lower": _LOWER})
+@operator(
+    "_linalg_potrf", aliases=("linalg_potrf",), inputs=("A",), attrs={"lower": _LOWER}, gradient=linalg_gradients.potrf
+)
 def potrf(b: Any, A: Any, *, lower: bool) -> Any:
     """The Cholesky factor of positive definite matrices: lower triangular L with L Lᵀ = A, or upper U with Uᵀ U = A"""
     matrices("linalg_potrf", A, square=True)
@@ -44,7 +46,9 @@ def potrf(b: Any, A: Any, *, lower: bool) -> Any:
     return _like(b, y if lower else factorization.transposed(b, y), A)
 
 
-@operator("_linalg_potri", aliases=("linalg_potri",), inputs=("A",), attrs={"lower": _LOWER})
+@operator(
+    "_linalg_potri", aliases=("linalg_potri",), inputs=("A",), attrs={"lower": _LOWER}, gradient=linalg_gradients.potri
+)
 def potri(b: Any, A: Any, *, lower: bool) -> Any:
     """The inverse of the matrix whose Cholesky factor is given"""
     matrices("linalg_potri", A, square=True)
@@ -58,6 +62,7 @@ def potri(b: Any, A: Any, *, lower: bool) -> Any:
     aliases=("linalg_trsm",),
     inputs=("A", "B"),
     attrs={"transpose": boolean(False), "rightside": boolean(False), "lower": _LOWER, "alpha": number(1.0)},
+    gradient=linalg_gradients.trsm,
 )
 def trsm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: bool, alpha: float) -> Any:
     """Solves A X = alpha * B, or X A = alpha * B, for X, where A is triangular; its other triangle is not read"""
@@ -82,6 +87,7 @@ def trsm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: boo
     inputs=("A",),
     outputs=lambda attrs: ("output0", "output1", "output2"),
     visible=lambda attrs: 1,
+    gradient=linalg_gradients.det,
 )
 def det(b: Any, A: Any) -> Any:
     """The determinants of square matrices"""
@@ -96,6 +102,7 @@ def det(b: Any, A: Any) -> Any:
     inputs=("A",),
     outputs=lambda attrs: ("output0", "output1", "output2", "output3"),
     visible=lambda attrs: 2,
+    gradient=linalg_gradients.slogdet,
 )
 def slogdet(b: Any, A: Any) -> Any:
     """The signs of determinants, and the logarithms of their absolute values"""
@@ -106,7 +113,9 @@ def slogdet(b: Any, A: Any) -> Any:
     return _like(b, sign, A, 0), _like(b, b.reduce(b.log(b.abs(pivots)), op="sum", axes=(1,)), A, 0)
 
 
-@operator("_linalg_inverse", aliases=("linalg_inverse",), inputs=("A",), same_shape=True)
+@operator(
+    "_linalg_inverse", aliases=("linalg_inverse",), inputs=("A",), same_shape=True, gradient=linalg_gradients.inverse
+)
 def inverse(b: Any, A: Any) -> Any:
     """The inverses of square matrices"""
     matrices("linalg_inverse", A, square=True)
@@ -116,7 +125,13 @@ def inverse(b: Any, A: Any) -> Any:
 # Orthogonal factors
 
 
-@operator("_linalg_gelqf", aliases=("linalg_gelqf",), inputs=("A",), outputs=lambda attrs: ("output0", "output1"))
+@operator(
+    "_linalg_gelqf",
+    aliases=("linalg_gelqf",),
+    inputs=("A",),
+    outputs=lambda attrs: ("output0", "output1"),
+    gradient=linalg_gradients.gelqf,
+)
 def gelqf(b: Any, A: Any) -> Any:
     """The LQ factorization A = L Q of matrices with at most as many rows as columns: orthonormal rows Q, lower L"""
     matrices("linalg_gelqf", A)
@@ -128,7 +143,13 @@ def gelqf(b: Any, A: Any) -> Any:
     return _like(b, q, A), _like(b, factor, A)
 
 
-@operator("_linalg_syevd", aliases=("linalg_syevd",), inputs=("A",), outputs=lambda attrs: ("output0", "output1"))
+@operator(
+    "_linalg_syevd",
+    aliases=("linalg_syevd",),
+    inputs=("A",),
+    outputs=lambda attrs: ("output0", "output1"),
+    gradient=linalg_gradients.syevd,
+)
 def syevd(b: Any, A: Any) -> Any:
     """Eigenvectors (the rows of U) and ascending eigenvalues L of symmetric matrices: Uᵀ diag(L) U = A
 

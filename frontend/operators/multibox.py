@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.types import F32, I64
+from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, integer, number, numbers
 from gluonjit.operators.boxes import (
     both,
@@ -42,6 +43,7 @@ def check_variances(variances: tuple[float, ...]) -> None:
         "steps": numbers((-1.0, -1.0), doc="distances between centers (y, x); -1: one cell of the feature map"),
         "offsets": numbers((0.5, 0.5), doc="position of the center in its cell (y, x)"),
     },
+    gradient=gradients.zero,
 )
 def multi_box_prior(
     b: Any,
@@ -103,6 +105,7 @@ def multi_box_prior(
         "variances": VARIANCES,
         "nms_topk": integer(-1, doc="only the best `nms_topk` boxes are kept for suppression; -1: all"),
     },
+    gradient=gradients.zero,
 )
 def multi_box_detection(
     b: Any,

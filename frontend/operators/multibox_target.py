@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from gluonjit.ir.types import F32, I64, dtype_of
+from gluonjit.operators import gradients
 from gluonjit.operators.attributes import integer, number
 from gluonjit.operators.boxes import area, both, columns, greedy_match, intersection, joined, negated, offsets, rows
 from gluonjit.operators.creation import filled
@@ -26,6 +27,7 @@ from gluonjit.operators.support import require_float, require_same_dtype, requir
         "variances": VARIANCES,
     },
     outputs=lambda attrs: ("loc_target", "loc_mask", "cls_target"),
+    gradient=gradients.zero,
 )
 def multi_box_target(
     b: Any,

@@ -161,7 +161,8 @@ def batch_norm_with_relu(
     y, mean, inverse = _batch_norm(
         b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=axis
     )
-    return b.maximum(y, b.constant(0, dtype_of(y))), mean, inverse
+    # In this order the gradient at 0 is 0, as in MXNet.
+    return b.maximum(b.constant(0, dtype_of(y)), y), mean, inverse
 
 
 @operator(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gluonjit.ir.types import BOOL, F32, I32, I64, DType, dtype_of
+from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, dtype, number, optional, shape, string
 from gluonjit.operators.binary import beside_scalar, modulo
 from gluonjit.operators.reduction import reduced_axes
@@ -83,7 +84,7 @@ for _name, _doc, _function in [
 # One tensor
 
 
-@operator("_npx_relu", same_shape=True)
+@operator("_npx_relu", same_shape=True, gradient=gradients.relu)
 def relu(b: Any, data: Any) -> Any:
     """max(x, 0); keeps NaN"""
     return b.maximum(data, b.constant(0, require_numeric("_npx_relu", data)))

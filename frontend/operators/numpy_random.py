@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gluonjit.ir.types import F32, DType
+from gluonjit.operators import gradients
 from gluonjit.operators import random_draws as draws
 from gluonjit.operators.attributes import boolean, dtype, number, optional, shape
 from gluonjit.operators.creation import CTX
@@ -59,7 +60,14 @@ def _declare(name: str, doc: str, parameters: tuple[str, ...], draw: Callable[..
         "ctx": CTX,
         "dtype": dtype(F32, among=_FLOATS),
     }
-    operator(f"_npi_{name}", inputs=tensors, attrs=attrs, streams=lambda attrs, training: 1)(expand)
+    operator(
+        f"_npi_{name}",
+        inputs=tensors,
+        attrs=attrs,
+        streams=lambda attrs, training: 1,
+        # As in MXNet, a normal variate is differentiated by its mean and deviation, a uniform one is a constant.
+        gradient=gradients.zero if draw is _uniform else None,
+    )(expand)
 
 
 def _uniform(b: Any, low: Any, high: Any, *, shape: Shape, dtype: DType) -> Any:

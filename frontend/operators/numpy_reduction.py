@@ -8,7 +8,7 @@ from typing import Any
 
 from gluonjit.ir.types import BOOL, F32, F64, I64, DType, dtype_of
 from gluonjit.operators.attributes import boolean, dtype, integer, number, optional, shape
-from gluonjit.operators.reduction import reduced_axes, require_elements
+from gluonjit.operators.reduction import norm_gradient, reduced_axes, require_elements
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import along, axis_in, convert, widened
 
@@ -161,8 +161,15 @@ def average(b: Any, a: Any, weights: Any = None, *, axis: Shape | None, returned
     return (mean, total) if own is work else (convert(b, mean, own), convert(b, total, own))
 
 
+def _norm_gradient(b: Any, g: Any, y: Any, x: Any, *, ord: float, axis: Shape | None, **_attrs: Any) -> Any:
+    if ord != 2 or not dtype_of(x[0]).is_float:
+        return None
+    return (norm_gradient(b, x[0], y[0], g[0], _gone(x[0], axis)),)
+
+
 @operator(
     "_npi_norm",
+    gradient=_norm_gradient,
     attrs={"ord": number(2.0), **_AXES, "flag": integer(-1, doc="which kind: -2 and 1 root of squares, -1 of vectors")},
 )
 def norm(b: Any, data: Any, *, ord: float, axis: Shape | None, keepdims: bool, flag: int) -> Any:

@@ -6,10 +6,10 @@ The forward pass does not read the labels; inference may bind any arrays to them
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gluonjit.ir.types import I32, dtype_of
+from gluonjit.ir.types import F32, I32, dtype_of
 from gluonjit.operators.attributes import boolean, enum, number
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.softmax import softmax_over
@@ -34,8 +34,69 @@ def _label_of_classes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
     return [data, (data[0], math.prod(data[2:])) if attrs["multi_output"] else merge(label, data[:-1])]
 
 
+def _softmax_gradient(
+    b: Any,
+    g: Any,
+    y: Any,
+    x: Any,
+    *,
+    grad_scale: float,
+    ignore_label: float,
+    multi_output: bool,
+    use_ignore: bool,
+    preserve_shape: bool,
+    normalization: str,
+    out_grad: bool,
+    smooth_alpha: float,
+) -> Any:
+    """Probabilities minus labels, scaled; a label is a class, or a distribution if it has the shape of the data."""
+    (head,), (y,), (data, label) = g, y, x
+    own, shape = dtype_of(data), tuple(data.shape)
+    y = widened(b, y)
+    wide = dtype_of(y)
+    if tuple(label.shape) == shape:
+        return _scaled(b, b.sub(y, b.cast(label, dtype=wide)), grad_scale, head if out_grad else None, own), None
+    if multi_output:
+        rows = (shape[0], shape[1], math.prod(shape[2:]))
+    else:
+        classes = shape[-1] if preserve_shape else math.prod(shape[1:])
+        rows = (math.prod(shape) // max(classes, 1), classes, 1)
+    count, classes, rest = rows
+    label = b.reshape(label, shape=(math.prod(label.shape),))
+    if label.shape[0] > count * rest:  # MXNet reads as many labels as there are distributions
+        label = b.slice(label, start=(0,), size=(count * rest,))
+    label = b.cast(b.reshape(label, shape=(count, 1, rest)), dtype=I32)
+    at_label = b.eq(b.iota(shape=(1, classes, 1), axis=1, dtype=I32), label)
+    if multi_output:  # as in MXNet
+        smooth_alpha = 0.0
+    other = smooth_alpha / (classes - 1) if classes > 1 else 0.0
+    target = b.select(at_label, b.constant(1 - smooth_alpha, wide), b.constant(other, wide))
+    d = b.sub(b.reshape(y, shape=rows), target)
+    ignored = b.eq(label, b.constant(math.trunc(ignore_label), I32))
+    if use_ignore:
+        d = b.select(ignored, b.constant(0, wide), d)
+    if normalization == "valid":
+        valid = b.reduce(b.select(ignored, b.constant(0, F32), b.constant(1, F32)), op="sum", axes=(0, 1, 2))
+        d = b.div(d, b.cast(b.maximum(valid, b.constant(1, F32)), dtype=wide))
+    else:
+        # With `multi_output`, MXNet averages over the positions, too.
+        grad_scale /= max(rest * (count if normalization == "batch" else 1), 1)
+    return _scaled(b, b.reshape(d, shape=shape), grad_scale, head if out_grad else None, own), None
+
+
+def _scaled(b: Any, d: Any, factor: float, head: Any, dtype: Any) -> Any:
+    """d · factor · head in another type; a head of None is 1."""
+    wide = dtype_of(d)
+    if factor != 1:
+        d = b.mul(d, b.constant(factor, wide))
+    if head is not None:
+        d = b.mul(d, b.cast(head, dtype=wide))
+    return narrowed(b, d, dtype)
+
+
 @operator(
     "SoftmaxOutput",
+    gradient=_softmax_gradient,
     aliases=("Softmax",),
     inputs=("data", "label"),
     attrs={
@@ -80,14 +141,53 @@ _REGRESSION: dict[str, Any] = {
 }
 
 
-@operator("LinearRegressionOutput", **_REGRESSION)
+def _regression(distance: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
+    """The gradient of a regression whose loss has the derivative `distance(b, y, label)`, summed over what a sample has
+    and averaged over its elements."""
+
+    def gradient(b: Any, g: Any, y: Any, x: Any, *, grad_scale: float) -> tuple[Any, None]:
+        (y,), (data, label) = y, x
+        label = b.reshape(b.cast(label, dtype=dtype_of(y)), shape=tuple(y.shape))
+        each = max(math.prod(y.shape[1:]), 1)
+        return _scaled(b, distance(b, y, label), grad_scale / each, None, dtype_of(data)), None
+
+    return gradient
+
+
+def _side(b: Any, y: Any, label: Any) -> Any:
+    one = b.constant(1, dtype_of(y))
+    return b.select(b.gt(y, label), one, b.neg(one))  # -1 where they are equal, as in MXNet
+
+
+def _difference(b: Any, y: Any, label: Any) -> Any:
+    return b.sub(y, label)
+
+
+@operator("LinearRegressionOutput", gradient=_regression(_difference), **_REGRESSION)
 def linear_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
     """The data, with the gradient of the squared distance to the label"""
     return data
 
 
+def _svm_gradient(
+    b: Any, g: Any, y: Any, x: Any, *, margin: float, regularization_coefficient: float, use_linear: bool
+) -> tuple[Any, None]:
+    """That of max(0, margin - score) at the label plus max(0, margin + score) at the others, or of their squares."""
+    data, label = x
+    dtype = dtype_of(data)
+    zero, one = b.constant(0, dtype), b.constant(1, dtype)
+    classes = b.iota(shape=(*(1,) * (len(data.shape) - 1), data.shape[-1]), axis=len(data.shape) - 1, dtype=I32)
+    at_label = b.eq(classes, b.reshape(b.cast(label, dtype=I32), shape=(*label.shape, 1)))
+    sign = b.select(at_label, b.neg(one), one)
+    loss = b.add(b.constant(margin, dtype), b.mul(sign, data))
+    slope = one if use_linear else b.mul(b.constant(2, dtype), loss)
+    slope = b.select(b.gt(loss, zero), slope, zero)
+    return b.mul(b.mul(sign, slope), b.constant(regularization_coefficient, dtype)), None
+
+
 @operator(
     "SVMOutput",
+    gradient=_svm_gradient,
     inputs=("data", "label"),
     attrs={"margin": number(1.0), "regularization_coefficient": number(1.0), "use_linear": boolean(False)},
     complete=parameters(lambda attrs, data: [data[:-1]]),
@@ -100,20 +200,37 @@ def svm_output(b: Any, data: Any, label: Any, **_gradient: Any) -> Any:
     return data
 
 
-@operator("MAERegressionOutput", **_REGRESSION)
+@operator("MAERegressionOutput", gradient=_regression(_side), **_REGRESSION)
 def mae_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
     """The data, with the gradient of the absolute distance to the label"""
     return data
 
 
-@operator("LogisticRegressionOutput", **_REGRESSION)
+@operator("LogisticRegressionOutput", gradient=_regression(_difference), **_REGRESSION)
 def logistic_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
     """sigmoid, with the gradient of the logistic loss of the label"""
     require_float(data)
     return b.sigmoid(data)
 
 
-@operator("softmax_cross_entropy", inputs=("data", "label"), complete=parameters(lambda attrs, data: [data[:1]]))
+def _cross_entropy_gradient(b: Any, g: Any, y: Any, x: Any) -> tuple[Any, None]:
+    """(softmax - label) · g, as if there was no least probability."""
+    data, label = x
+    p = softmax_over(b, widened(b, data), 1)
+    at_label = b.eq(
+        b.iota(shape=(1, data.shape[1]), axis=1, dtype=I32),
+        b.reshape(b.cast(label, dtype=I32), shape=(data.shape[0], 1)),
+    )
+    d = b.sub(p, b.cast(at_label, dtype=dtype_of(p)))
+    return narrowed(b, b.mul(d, b.cast(b.reshape(g[0], shape=(1, 1)), dtype=dtype_of(p))), dtype_of(data)), None
+
+
+@operator(
+    "softmax_cross_entropy",
+    inputs=("data", "label"),
+    complete=parameters(lambda attrs, data: [data[:1]]),
+    gradient=_cross_entropy_gradient,
+)
 def softmax_cross_entropy(b: Any, data: Any, label: Any) -> Any:
     """Sum over the batch of -log(softmax(data)) at the label, as a tensor of shape (1,)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from ml_dtypes import finfo
 
-from gluonjit.ir.types import DType, dtype_of
+from gluonjit.ir.types import I64, DType, dtype_of
 from gluonjit.operators.attributes import boolean, enum, integer, optional, shape
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import check_table, narrowed, require_float, shape_text, widened
@@ -27,7 +27,13 @@ def _spatial_axes(rank: int, layout: str | None) -> tuple[int, ...]:
 
 
 def _root(b: Any, x: Any, p: int) -> Any:
-    return x if p == 1 else b.sqrt(x) if p == 2 else b.cbrt(x)
+    if p == 1:
+        return x
+    # 0 is kept away from the root for the sake of the gradient, which would be NaN instead of 0.
+    zero, one = (b.constant(v, dtype_of(x)) for v in (0, 1))
+    none = b.eq(x, zero)
+    x = b.select(none, one, x)
+    return b.select(none, zero, b.sqrt(x) if p == 2 else b.cbrt(x))
 
 
 def _power(b: Any, x: Any, p: int) -> Any:
@@ -53,6 +59,27 @@ def _global(b: Any, data: Any, axes: tuple[int, ...], pool_type: str, p: int) ->
         count = math.prod(data.shape[k] for k in axes)
         total = b.div(total, b.constant(count, dtype_of(x)))
     return narrowed(b, _root(b, total, p), dtype)
+
+
+def pooling_gradient(
+    b: Any, g: Any, y: Any, x: Any, *, pool_type: str, global_pool: bool, layout: str | None, **_attrs: Any
+) -> tuple[Any] | None:
+    """Of a global maximum: the first element that is it gets the cotangent, as in all other windows."""
+    (data,), (g,) = x, g
+    axes = _spatial_axes(len(data.shape), layout)
+    if not global_pool or pool_type != "max" or 0 in data.shape:
+        return None
+    others = tuple(k for k in range(len(data.shape)) if k not in axes)
+    perm = (*others, *axes)
+    count = math.prod(data.shape[k] for k in axes)
+    rows = b.reshape(b.transpose(data, perm=perm), shape=(*(data.shape[k] for k in others), count))
+    last = len(others)
+    place = b.reshape(b.arg_reduce(rows, op="argmax", axis=last), shape=(*rows.shape[:-1], 1))
+    number = b.iota(shape=(*(1,) * last, count), axis=last, dtype=I64)
+    cotangent = b.reshape(b.transpose(g, perm=perm), shape=(*rows.shape[:-1], 1))
+    d = b.select(b.eq(number, place), cotangent, b.constant(0, dtype_of(data)))
+    d = b.reshape(d, shape=tuple(data.shape[k] for k in perm))
+    return (b.transpose(d, perm=tuple(sorted(range(len(perm)), key=lambda k: perm[k]))),)
 
 
 def _divisor(counts: list[np.ndarray], axes: tuple[int, ...], rank: int, dtype: DType) -> np.ndarray:
@@ -81,6 +108,7 @@ def _divisor(counts: list[np.ndarray], axes: tuple[int, ...], rank: int, dtype: 
     },
     outputs=lambda attrs: ("output", "workspace") if attrs["pool_type"] == "max" else ("output",),
     visible=lambda attrs: 1,
+    gradient=pooling_gradient,
 )
 def pooling(
     b: Any,

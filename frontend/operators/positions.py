@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.types import F32, I32, I64, DType, dtype_of
+from gluonjit.operators import gradients
 from gluonjit.operators.attributes import dtype, integer, number, optional, shape
 from gluonjit.operators.creation import FLOATS_AND_INTEGERS
 from gluonjit.operators.indexing import as_index, per_row
@@ -40,7 +41,7 @@ def one_hot(b: Any, indices: Any, *, depth: int, on_value: float, off_value: flo
     return b.select(hit, scalar(b, on_value, dtype), scalar(b, off_value, dtype))
 
 
-@operator("_contrib_index_array", attrs={"axes": optional(shape(), None)})
+@operator("_contrib_index_array", attrs={"axes": optional(shape(), None)}, gradient=gradients.zero)
 def index_array(b: Any, data: Any, *, axes: Shape | None) -> Any:
     """The position of each element as int64 along a new last axis; `axes` selects its coordinates"""
     old = tuple(data.shape)
@@ -60,7 +61,12 @@ def _checked_sizes(shape: Shape | None, what: str) -> Shape:
     return shape
 
 
-@operator("_ravel_multi_index", aliases=("ravel_multi_index",), attrs={"shape": optional(shape(), None)})
+@operator(
+    "_ravel_multi_index",
+    aliases=("ravel_multi_index",),
+    attrs={"shape": optional(shape(), None)},
+    gradient=gradients.zero,
+)
 def ravel_multi_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
     """Converts the index tuples data[:, i] to flat positions; the first dimension of `shape` has no effect"""
     sizes = _checked_sizes(shape, "ravel_multi_index")
@@ -73,7 +79,9 @@ def ravel_multi_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
     return b.cast(b.reshape(flat, shape=tuple(data.shape[1:]) or (1,)), dtype=own)
 
 
-@operator("_unravel_index", aliases=("unravel_index",), attrs={"shape": optional(shape(), None)})
+@operator(
+    "_unravel_index", aliases=("unravel_index",), attrs={"shape": optional(shape(), None)}, gradient=gradients.zero
+)
 def unravel_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
     """Converts flat positions to index tuples along a new first axis; the first dimension of `shape` has no effect"""
     sizes = _checked_sizes(shape, "unravel_index")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gluonjit.ir.types import F32, I8, I32, U8, DType, dtype_of
+from gluonjit.operators import gradients
 from gluonjit.operators.attributes import enum, number, optional
 from gluonjit.operators.creation import filled
 from gluonjit.operators.registry import OperatorError, operator
@@ -95,6 +96,7 @@ def _constants(b: Any, ends: tuple[float, float]) -> tuple[Any, Any]:
     inputs=("data", "min_range", "max_range"),
     attrs={"out_type": enum(("int8", "uint8"), "uint8")},
     outputs=lambda attrs: ("output0", "output1", "output2"),
+    gradient=gradients.zero,
 )
 def quantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str) -> Any:
     """Quantizes float32 data with the given range; also returns the range"""
@@ -108,6 +110,7 @@ def quantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str
     "_contrib_quantize_v2",
     attrs={"out_type": _OUT_TYPE, **CALIBRATION},
     outputs=lambda attrs: ("output0", "output1", "output2"),
+    gradient=gradients.zero,
 )
 def quantize_v2(b: Any, data: Any, *, out_type: str, **calibration: Any) -> Any:
     """Quantizes float32 data with the range found by calibration or else of the data; also returns the range
@@ -129,6 +132,7 @@ def quantize_v2(b: Any, data: Any, *, out_type: str, **calibration: Any) -> Any:
     "_contrib_dequantize",
     inputs=("data", "min_range", "max_range"),
     attrs={"out_type": enum(("float32",), "float32")},
+    gradient=gradients.zero,
 )
 def dequantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str) -> Any:
     """Converts quantized integers to the float32 values that they represent"""
@@ -143,6 +147,7 @@ def dequantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: s
     inputs=("data", "min_range", "max_range"),
     attrs={"out_type": _OUT_TYPE, **CALIBRATION},
     outputs=lambda attrs: ("output0", "output1", "output2"),
+    gradient=gradients.zero,
 )
 def requantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str, **calibration: Any) -> Any:
     """Rescales int32 to 8-bit integers with the range of calibration or of the data, and returns the range"""

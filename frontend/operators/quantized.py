@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gluonjit.ir.types import F32, I8, I32, U8, DType
+from gluonjit.operators import gradients
 from gluonjit.operators.attributes import counted, enum, integer
 from gluonjit.operators.convolution import convolution, convolve
 from gluonjit.operators.creation import filled
@@ -77,6 +78,7 @@ def _product_range(b: Any, ends: list[tuple[Any, Any]], dtype: DType) -> tuple[A
     attrs=convolution.attrs,
     outputs=_results,
     complete=_layer_shapes(convolution),
+    gradient=gradients.zero,
 )
 def quantized_convolution(
     b: Any,
@@ -104,6 +106,7 @@ def quantized_convolution(
     attrs=fully_connected.attrs,
     outputs=_results,
     complete=_layer_shapes(fully_connected),
+    gradient=gradients.zero,
 )
 def quantized_fully_connected(
     b: Any,
@@ -140,7 +143,13 @@ def _with_range(*first: str) -> tuple[str, ...]:
     return (*first, "min_data", "max_data")
 
 
-@operator("_contrib_quantized_pooling", inputs=_with_range("data"), attrs=pooling.attrs, outputs=_results)
+@operator(
+    "_contrib_quantized_pooling",
+    inputs=_with_range("data"),
+    attrs=pooling.attrs,
+    outputs=_results,
+    gradient=gradients.zero,
+)
 def quantized_pooling(b: Any, data: Any, min_data: Any, max_data: Any, **attrs: Any) -> Any:
     """`Pooling` of integers: maxima, or averages rounded to the nearest integer; the range is unchanged
 
@@ -165,6 +174,7 @@ def quantized_pooling(b: Any, data: Any, min_data: Any, max_data: Any, **attrs: 
     inputs=_with_range("data"),
     attrs={"act_type": enum(("relu", "sigmoid", "softrelu", "softsign", "tanh"), doc="only relu is supported")},
     outputs=_results,
+    gradient=gradients.refused,
 )
 def quantized_activation(b: Any, data: Any, min_data: Any, max_data: Any, *, act_type: str) -> Any:
     """`Activation` of integers, as int8; the range is unchanged"""
@@ -176,7 +186,7 @@ def quantized_activation(b: Any, data: Any, min_data: Any, max_data: Any, *, act
     return y if own is I8 else b.cast(b.cast(y, dtype=I32), dtype=I8), min_data, max_data
 
 
-@operator("_contrib_quantized_flatten", inputs=_with_range("data"), outputs=_results)
+@operator("_contrib_quantized_flatten", inputs=_with_range("data"), outputs=_results, gradient=gradients.zero)
 def quantized_flatten(b: Any, data: Any, min_data: Any, max_data: Any) -> Any:
     """`Flatten` of integers; the range is unchanged"""
     require_type(data, "the data of quantized_flatten", I8, U8)
@@ -194,6 +204,7 @@ def quantized_flatten(b: Any, data: Any, min_data: Any, max_data: Any) -> Any:
         merge(shapes[1], (attrs["input_dim"], attrs["output_dim"])),
         *(merge(s, (1,)) for s in shapes[2:]),
     ],
+    gradient=gradients.zero,
 )
 def quantized_embedding(b: Any, data: Any, weight: Any, min_weight: Any, max_weight: Any, **attrs: Any) -> Any:
     """`Embedding` with int8 weights; the result has the range of the weights"""
@@ -224,6 +235,7 @@ def _common(*inputs: Any) -> DType:
     variadic=True,
     attrs={"num_args": counted(doc="number of tensors to join"), "dim": integer(1)},
     outputs=_results,
+    gradient=gradients.zero,
 )
 def quantized_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
     """`Concat` of integers, rescaled to the range of all inputs; the minima and maxima follow the tensors"""
@@ -254,6 +266,7 @@ def quantized_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
     inputs=("lhs", "rhs", "lhs_min", "lhs_max", "rhs_min", "rhs_max"),
     attrs=CALIBRATION,
     outputs=_results,
+    gradient=gradients.refused,
 )
 def quantized_add(
     b: Any, lhs: Any, rhs: Any, lhs_min: Any, lhs_max: Any, rhs_min: Any, rhs_max: Any, **calibration: Any

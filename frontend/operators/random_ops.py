@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.types import BF16, F32, F64, DType, dtype_of
+from gluonjit.operators import gradients
 from gluonjit.operators import random_draws as draws
 from gluonjit.operators.attributes import Attr, dtype, integer, number, optional, shape
 from gluonjit.operators.creation import CTX
@@ -111,6 +112,7 @@ def _declare(d: Distribution) -> None:
         inputs=d.tensors,
         attrs={"shape": shape(()), "dtype": _DTYPE},
         streams=streams,
+        gradient=gradients.zero,
     )(sample)
 
 

@@ -113,8 +113,27 @@ _declare("nansum", "The sum over axes, where NaN counts as 0", _ignoring_nan("su
 _declare("nanprod", "The product over axes, where NaN counts as 1", _ignoring_nan("prod", 1))
 
 
+def norm_gradient(b: Any, data: Any, y: Any, g: Any, gone: Shape) -> Any:
+    """The cotangent of data of which `y` is the root of the sum of squares over the axes `gone`: 0 where all are 0."""
+    x = widened(b, data)
+    wide = dtype_of(x)
+    kept = tuple(1 if axis in gone else n for axis, n in enumerate(data.shape))
+    length, g = (b.reshape(b.cast(v, dtype=wide), shape=kept) for v in (y, g))
+    zero = b.constant(0, wide)
+    none = b.eq(length, zero)
+    scale = b.select(none, zero, b.div(g, b.select(none, b.constant(1, wide), length)))
+    return narrowed(b, b.mul(x, scale), dtype_of(data))
+
+
+def _norm_gradient(b: Any, g: Any, y: Any, x: Any, *, ord: int, axis: Shape | None, **_attrs: Any) -> Any:
+    if ord != 2 or not dtype_of(x[0]).is_float:
+        return None
+    return (norm_gradient(b, x[0], y[0], g[0], reduced_axes(x[0].shape, axis)),)
+
+
 @operator(
     "norm",
+    gradient=_norm_gradient,
     attrs={
         "ord": integer(2, doc="1 or 2"),
         "axis": axes(None),

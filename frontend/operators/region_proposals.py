@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.types import BOOL, I64, DType, dtype_of
+from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, integer, number, numbers
 from gluonjit.operators.boxes import columns, front, joined, rows, suppressed
 from gluonjit.operators.registry import OperatorError, operator
@@ -50,6 +51,7 @@ _DECLARED: dict[str, Any] = {
     "outputs": lambda attrs: ("output", "score"),
     "visible": lambda attrs: 2 if attrs["output_score"] else 1,
     "complete": _complete,
+    "gradient": gradients.zero,
 }
 
 

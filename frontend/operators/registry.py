@@ -52,6 +52,7 @@ class Operator(opdef.OpDef):
     * `streams(attrs, training)`: how many `random_bits` the expansion draws; 0 for nearly all.
     * `expand(b, *inputs, **attrs)`: into primitives.
     * `gradient(b, g, y, x, **attrs)`: for operators whose gradient is not that of their expansion; see `gradients.py`.
+    * `constants`: those inputs that gradients do not flow to although the result depends on them (regions of interest).
     * `late(b, y, x, **attrs)`: the inputs that get a new value when the gradient is computed, by number. `y` are the
       results that the expansion computes, `x` the inputs.
     """
@@ -77,7 +78,8 @@ class Operator(opdef.OpDef):
     """The inputs that it overwrites: maps the number of each to the number of the (hidden) result that it receives."""
     host: str = ""
     """Why compiled code has to call Python for it, when it has to."""
-    gradient: Callable[..., Sequence[Any]] | None = None
+    gradient: Callable[..., Sequence[Any] | None] | None = None
+    constants: tuple[str, ...] = ()
     late: Callable[..., Mapping[int, Any]] | None = None
     aliases: tuple[str, ...] = ()
     level: str = "operator"

@@ -281,7 +281,7 @@ def _plain(b: Any, gates: Any, state: Any, captured: Any, attrs: Mapping[str, An
     total = b.add(gates, _product(b, state[0], captured[0]))
     if attrs["mode"] == "rnn_tanh":
         return [b.tanh(total)]
-    return [b.maximum(total, b.constant(0, dtype_of(total)))]
+    return [b.maximum(b.constant(0, dtype_of(total)), total)]  # in this order the gradient at 0 is 0, as in MXNet
 
 
 def _gru(b: Any, gates: Any, state: Any, captured: Any, attrs: Mapping[str, Any]) -> list[Any]:

@@ -33,6 +33,7 @@ MOST_SAMPLES = 4096
         "position_sensitive": boolean(False, doc="whether each cell reads its own channels"),
         "aligned": boolean(False, doc="whether coordinates are those of pixel centers, not of their corners"),
     },
+    constants=("rois",),
 )
 def roi_align(
     b: Any,

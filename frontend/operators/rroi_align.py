@@ -27,6 +27,7 @@ from gluonjit.operators.support import narrowed, scalar, widened
             -1, high=MOST_ASKED, doc="samples per cell along each axis; not positive: one per pixel or more"
         ),
     },
+    constants=("rois",),
 )
 def rroi_align(
     b: Any, data: Any, rois: Any, *, pooled_size: tuple[int, ...], spatial_scale: float, sampling_ratio: int

@@ -11,14 +11,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gluonjit.ir.types import F64, dtype_of
+from gluonjit.operators import gradients
 from gluonjit.operators.attributes import number
+from gluonjit.operators.boxes import both
 from gluonjit.operators.registry import operator
 from gluonjit.operators.support import convert, fractional, require_float, require_numeric
 
 Function = Callable[[Any, Any], Any]
 
 
-def _declare(name: str, doc: str, function: Function, *, integers: bool = False, aliases: Sequence[str] = ()) -> None:
+def _declare(
+    name: str,
+    doc: str,
+    function: Function,
+    *,
+    integers: bool = False,
+    aliases: Sequence[str] = (),
+    gradient: Callable[..., Any] | None = None,
+) -> None:
     """`integers`: the function applies to integers without conversion."""
 
     def expand(b: Any, data: Any) -> Any:
@@ -28,7 +38,7 @@ def _declare(name: str, doc: str, function: Function, *, integers: bool = False,
         return convert(b, function(b, fractional(b, data)), dtype)
 
     expand.__doc__ = doc
-    operator(name, aliases=aliases, same_shape=True)(expand)
+    operator(name, aliases=aliases, same_shape=True, gradient=gradient)(expand)
 
 
 def _one(b: Any, like: Any) -> Any:
@@ -75,9 +85,15 @@ _declare("abs", "|x|", lambda b, x: b.abs(x), integers=True)
 _declare("sign", "-1, 0 or 1; 0 for NaN", _sign, integers=True)
 _declare("negative", "-x", lambda b, x: b.neg(x), integers=True)
 _declare("square", "x * x", lambda b, x: b.mul(x, x), integers=True)
-_declare("relu", "max(x, 0); keeps NaN", lambda b, x: b.maximum(x, _zero(b, x)), integers=True)
-_declare("_contrib_round_ste", "`round`, whose gradient is 1", lambda b, x: b.round(x), integers=True)
-_declare("_contrib_sign_ste", "`sign`, whose gradient is 1", _sign, integers=True)
+_declare("relu", "max(x, 0); keeps NaN", lambda b, x: b.maximum(x, _zero(b, x)), integers=True, gradient=gradients.relu)
+_declare(
+    "_contrib_round_ste",
+    "`round`, whose gradient is 1",
+    lambda b, x: b.round(x),
+    integers=True,
+    gradient=gradients.unchanged,
+)
+_declare("_contrib_sign_ste", "`sign`, whose gradient is 1", _sign, integers=True, gradient=gradients.unchanged)
 _declare("floor", "largest whole number <= x", lambda b, x: b.floor(x), integers=True)
 _declare("ceil", "smallest whole number >= x", lambda b, x: b.ceil(x), integers=True)
 _declare("round", "nearest whole number, halves away from 0", lambda b, x: b.round(x), integers=True)
@@ -117,14 +133,31 @@ _declare("arctanh", "inverse hyperbolic tangent", lambda b, x: b.atanh(x))
 _declare("degrees", "radians to degrees", _times(180 / math.pi))
 _declare("radians", "degrees to radians", _times(math.pi / 180))
 _declare("sigmoid", "1 / (1 + exp(-x))", lambda b, x: b.sigmoid(x))
-_declare("softsign", "x / (1 + |x|)", lambda b, x: b.div(x, b.add(_one(b, x), b.abs(x))))
+_declare(
+    "softsign",
+    "x / (1 + |x|)",
+    lambda b, x: b.div(x, b.add(_one(b, x), b.abs(x))),
+    gradient=gradients.softsign,
+)
 _declare("erf", "error function", lambda b, x: b.erf(x))
 _declare("erfinv", "inverse of the error function on [-1, 1]", lambda b, x: b.erfinv(x))
 _declare("gamma", "gamma function; NaN at -1, -2, …", _gamma)
 _declare("gammaln", "log |gamma(x)|", lambda b, x: b.lgamma(x))
 
 
-@operator("hard_sigmoid", attrs={"alpha": number(0.2), "beta": number(0.5)}, same_shape=True)
+def _hard_sigmoid_gradient(b: Any, g: Any, y: Any, x: Any, *, alpha: float, beta: float) -> tuple[Any]:
+    """0 at both corners, as in MXNet."""
+    zero, one, slope = (b.constant(v, dtype_of(y[0])) for v in (0, 1, alpha))
+    inside = both(b, b.gt(y[0], zero), b.lt(y[0], one))
+    return (b.select(inside, b.mul(g[0], slope), zero),)
+
+
+@operator(
+    "hard_sigmoid",
+    attrs={"alpha": number(0.2), "beta": number(0.5)},
+    same_shape=True,
+    gradient=_hard_sigmoid_gradient,
+)
 def hard_sigmoid(b: Any, data: Any, *, alpha: float, beta: float) -> Any:
     """min(max(alpha * x + beta, 0), 1)"""
     dtype = require_float(data)
@@ -142,7 +175,23 @@ def quadratic(builder: Any, data: Any, *, a: float, b: float, c: float) -> Any:
     return convert(builder, y, own)
 
 
-@operator("smooth_l1", aliases=("_npx_smooth_l1",), attrs={"scalar": number(1.0)}, same_shape=True)
+def _smooth_l1_gradient(b: Any, g: Any, y: Any, x: Any, *, scalar: float) -> tuple[Any] | None:
+    dtype = dtype_of(x[0])
+    if not dtype.is_float:
+        return None
+    square = scalar * scalar
+    limit = b.constant(1 / square if square else math.inf, dtype)
+    linear = b.gt(b.abs(x[0]), limit)  # there the parabola may be infinite
+    return (b.mul(g[0], b.select(linear, b.sign(x[0]), b.mul(x[0], b.constant(square, dtype)))),)
+
+
+@operator(
+    "smooth_l1",
+    aliases=("_npx_smooth_l1",),
+    attrs={"scalar": number(1.0)},
+    same_shape=True,
+    gradient=_smooth_l1_gradient,
+)
 def smooth_l1(b: Any, data: Any, *, scalar: float) -> Any:
     """0.5 (s x)**2 where |x| < 1 / s**2, else |x| - 0.5 / s**2"""
     own = require_numeric("smooth_l1", data)
