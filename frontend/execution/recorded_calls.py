@@ -11,7 +11,7 @@ from gluonjit.context import Context
 from gluonjit.execution import anomalies
 from gluonjit.execution.computation import Computation
 from gluonjit.execution.session import Inputs, Monitor, Session
-from gluonjit.execution.tape import Saved, note_block, note_constant, note_refusal
+from gluonjit.execution.tape import Saved, note_block, note_constant, note_others, note_refusal
 from gluonjit.language.kinds import as_np
 from gluonjit.language.modes import modes
 from gluonjit.language.source import user_loc
@@ -71,4 +71,6 @@ def recorded_call(
         anomalies.check_block(name, user_loc(), session.graph, given, [x._array for x in results])
     made = [*results, *targets]
     note_block(name, computation, forward, wrt, heads, inputs.arrays, saved, made, outputs, kept)
+    # Not the targets: a state that no gradient flows to stays an array that programs may write to.
+    note_others(name, [inputs.arrays[k] for k in wrt], results)
     return results

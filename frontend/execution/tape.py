@@ -284,7 +284,7 @@ def _own_memory(x: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
     return x if fresh else np.array(x, order="C")
 
 
-def _note_others(name: str, inputs: Sequence[NDArray], results: Sequence[NDArray]) -> None:
+def note_others(name: str, inputs: Sequence[NDArray], results: Sequence[NDArray]) -> None:
     """Notes that the results which gradients do not flow through have the gradient 0: of `topk`, the positions."""
     others = [x for x in results if x._grad_state is None]
     if others:
@@ -335,7 +335,7 @@ def record(
     node = GraphNode(name, sources, heads, results, backward, saved(backward), written, again)
     node.masks = [inputs[k]._grad_state for k in reached if k not in wrt]
     node.mark(results)
-    _note_others(name, [inputs[k] for k in wrt], results)
+    note_others(name, [inputs[k] for k in wrt], results)
 
 
 def note_block(
@@ -380,7 +380,6 @@ def note_block(
     node = GraphNode(name, sources, heads, results, backward, saved(backward), written, again)
     node.kept, node.masks = kept, masks
     node.mark(results)
-    _note_others(name, [inputs[k] for k in wrt], results)
 
 
 def _number(result: int, heads: Sequence[int]) -> Any:

@@ -87,7 +87,6 @@ class HybridBlock(Block):
         inline_limit: int = 2,
         forward_bulk_size: int | None = None,
         backward_bulk_size: int | None = None,
-        remat: str | None = None,
         **kwargs: Any,
     ) -> None:
         """Turns compilation on or off, here and in all children.
@@ -112,6 +111,7 @@ class HybridBlock(Block):
           effect, because a compiled graph is one function.
         """
         get_backend(backend)  # an unknown name is an error here, not at the first call
+        remat = kwargs.pop("remat", None)
         options = {**(kwargs.pop("backend_opts", None) or {}), **kwargs}
         check_options(backend, options)
         flags = parsed_flags(

@@ -40,7 +40,8 @@ def close(got, expected):
 
 
 def test_every_optimizer_has_a_case():
-    ours = {name for name in optimizer.Optimizer.opt_registry if name not in ("plain", "sgld")}
+    declared = optimizer.Optimizer.opt_registry.items()
+    ours = {name for name, kind in declared if kind.__module__.startswith("gluonjit.")} - {"sgld"}
     assert ours == {kind for kind, _ in optimizer_cases.CASES.values()}
 
 

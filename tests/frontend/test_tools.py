@@ -7,7 +7,6 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import autograd, gluon, nd, sym
-from gluonjit.base import MXNetError
 
 # Drawings
 
@@ -180,10 +179,5 @@ def test_numpy_semantics():
 
 
 def test_mixed_precision_is_off():
-    amp = mx.contrib.amp
-    assert amp.amp._amp_initialized is False
-    with pytest.raises(MXNetError, match=r"net.cast\('float16'\)"):
-        amp.init()
-    with pytest.raises(MXNetError, match="gradients"):
-        amp.scale_loss(nd.ones(1), None)
+    assert mx.contrib.amp.amp._amp_initialized is False
     assert mx.contrib.nd is nd.contrib and mx.contrib.sym is sym.contrib

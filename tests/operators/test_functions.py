@@ -12,8 +12,8 @@ from .running import run_case
 BY_NAME = {"_contrib_quantized_conv", "_contrib_quantized_fully_connected"}
 """Without bias, their other inputs have to be named, as in MXNet."""
 
-UNTYPED = {"_contrib_requantize"}
-"""Operators whose element type does not follow from shapes alone."""
+UNTYPED = {"_contrib_requantize", "reset_arrays"}
+"""Operators whose element type does not follow from shapes alone, or which have no results."""
 
 
 def function(package, operator):
