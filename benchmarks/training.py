@@ -58,7 +58,7 @@ def _options() -> argparse.ArgumentParser:
         description="Times steps of training in gluonjit and other engines, in turns, and compares their losses. "
         "Writes a JSON and a table (.md). Keep the machine free meanwhile: turns in which something else had the cores "
         "do not count.",
-        epilog="example: python -m benchmarks.training T1 T2 --threads 1 --mxnet ../oracle/bin/python",
+        epilog="example: python -m benchmarks.training T1 T2 --threads 1 --mxnet oracle/bin/python",
     )
     p.add_argument("steps", nargs="*", metavar="T", help=f"default: all of {', '.join(STEPS)}")
     p.add_argument("--engines", nargs="*", choices=ENGINES, default=list(ENGINES), metavar="E", help=", ".join(ENGINES))
