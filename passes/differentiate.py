@@ -14,7 +14,7 @@ from typing import NamedTuple
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, reemit
 from gluonjit.ir.opdef import NO_GRADIENT, Primitive
 from gluonjit.ir.types import BOOL, IRError
-from gluonjit.passes.differentiate_control import branch_forward, loop_forward, without_rules
+from gluonjit.passes.differentiate_control import branch_forward, loop_forward, without_rules, zeros
 from gluonjit.passes.manager import register_pass
 
 Cotangents = Sequence["Value | None"]
@@ -62,7 +62,7 @@ def differentiate(graph: Graph, *, wrt: Sequence[int] | None = None, heads: Sequ
     late = [(state, new) for state, new in sweep.late.items() if state in inputs]
     for state, new in late:
         b.update(state, new)
-    results = [g if g is not None else zeros(b, v) for g, v in zip(gradients, sweep.wrt, strict=True)]
+    results = [g if g is not None else zeros(b, v.type) for g, v in zip(gradients, sweep.wrt, strict=True)]
     attrs = {**graph.attrs, "primals": len(outputs), "cotangents": len(given), "late": len(late)}
     attrs.pop("params", None)
     return replace(b.build([*outputs, *results]), attrs=attrs)
@@ -79,12 +79,6 @@ def _numbers(what: str, given: Sequence[int] | None, values: Sequence[Value]) ->
         if values[k].dtype is BOOL:
             raise IRError(f"{what} = {tuple(given)}: %{values[k].name} is {values[k].type}, which has no gradient")
     return tuple(given)
-
-
-def zeros(b: Builder, like: Value) -> Value:
-    """Zeros of the type of `like`."""
-    zero = b.constant(0, like.dtype)
-    return b.broadcast(zero, shape=like.shape) if like.shape else zero
 
 
 def joint(graph: Graph, wrt: Sequence[int], heads: Sequence[int]) -> Graph:
@@ -167,7 +161,7 @@ class _Sweep:
             rule, receivers = rules[0], op.attrs["to"]
 
             def pull(g: Cotangents) -> Cotangents:
-                given = [x if x is not None else zeros(b, r) for x, r in zip(g, results, strict=True)]
+                given = [x if x is not None else zeros(b, r.type) for x, r in zip(g, results, strict=True)]
                 values = dict(zip(rule.inputs, [*operands, *results, *given], strict=True))
                 copy_ops(b, rule.ops, values)
                 found: list[Value | None] = [None] * len(operands)

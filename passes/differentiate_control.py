@@ -36,7 +36,8 @@ def depends(graph: Graph, active: Sequence[bool]) -> list[bool]:
     return [v in reached for v in graph.outputs]
 
 
-def _zeros(b: Builder, type: TensorType) -> Value:
+def zeros(b: Builder, type: TensorType) -> Value:
+    """Zeros of this type."""
     zero = b.constant(0, type.dtype)
     return b.broadcast(zero, shape=type.shape) if type.shape else zero
 
@@ -80,7 +81,7 @@ def branch_forward(
     heads = [k for k, is_reached in enumerate(reached) if is_reached]
 
     def pull(g: Cotangents) -> Cotangents:
-        given = [g[k] if g[k] is not None else _zeros(b, results[k].type) for k in heads]
+        given = [g[k] if g[k] is not None else zeros(b, results[k].type) for k in heads]
         joints = [joint(region, wrt, heads) for region in op.regions]
         states = sorted({graph.inputs.index(state) for graph in joints for state, _ in graph.updates})
         newest = [late.get(v, v) if k in states else v for k, v in enumerate(captured)]
@@ -222,14 +223,14 @@ class _Loop:
 
         def cotangent(k: int) -> Value:
             x = g[k]
-            return x if x is not None else _zeros(b, results[k].type)
+            return x if x is not None else zeros(b, results[k].type)
 
         def reversed_rows(x: Value) -> Value:
             return b.reverse(x, axes=(0,)) if self.trip > 1 else x
 
         from_forward = dict(zip(backward.inputs, saved))
         late = [inputs[from_forward[state]] for state, _ in backward.updates]
-        carried = [cotangent(k - 1) for k in states] + [_zeros(b, operand(k).type) for k in captured]
+        carried = [cotangent(k - 1) for k in states] + [zeros(b, operand(k).type) for k in captured]
         summed = len(carried)
         carried += [self.late.get(operand(k), operand(k)) for k in late]
         scanned: list[Value] = []

@@ -366,17 +366,16 @@ def note_block(
             for place in backward.sources
         ]
 
-    again_computation = computation
     kept_results = [Saved.of(x, _number(k, heads)) for k, x in enumerate(results)]
 
     def again() -> tuple[Backward, list[Saved]]:
-        backward = again_computation.backward(wrt, heads)
+        backward = computation.backward(wrt, heads)
         return backward, [saved_inputs[p] if p >= 0 else kept_results[-1 - p] for p in backward.sources]
 
     backward = forward.backward
     written = [inputs[k] for k in backward.writes]
     sources = [inputs[k]._grad_state for k in wrt]
-    masks = [x._grad_state for k, x in enumerate(inputs) if x._array.dtype == np.bool_ and tracked(x)]
+    masks = [x._grad_state for k, x in enumerate(inputs) if x._stand_in.dtype == np.bool_ and tracked(x)]
     node = GraphNode(name, sources, heads, results, backward, saved(backward), written, again)
     node.kept, node.masks = kept, masks
     node.mark(results)

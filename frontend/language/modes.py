@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, NoReturn
+from typing import Any
 
-from gluonjit.base import MXNetError
 from gluonjit.language.running import running
 from gluonjit.runtime import mode
 
@@ -92,7 +91,3 @@ def train_mode() -> Scope:
 
 def predict_mode() -> Scope:
     return Scope(None, False)
-
-
-def no_gradients(what: str) -> NoReturn:
-    raise MXNetError(f"{what}: gradients are not available yet in gluonjit")
