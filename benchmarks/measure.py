@@ -55,6 +55,11 @@ class Comparison:
 
 def compare(a: Engine, b: Engine, seconds: float, turn: float) -> Comparison:
     """`seconds` is how long each of them runs in all, `turn` how long a turn takes, unless one call takes longer."""
+    return summarize(measure_pairs(a, b, seconds, turn))
+
+
+def measure_pairs(a: Engine, b: Engine, seconds: float, turn: float) -> list[tuple[Turn, Turn]]:
+    """The turns of both, as `compare` makes them: `summarize` may take those of several pairs of processes at once."""
     counts = [calls_for(engine, turn) for engine in (a, b)]
     wanted = max(_LEAST, round(seconds / turn))
     pairs: list[tuple[Turn, Turn]] = []
@@ -67,7 +72,7 @@ def compare(a: Engine, b: Engine, seconds: float, turn: float) -> Comparison:
             pair = a.turn(counts[0]), b.turn(counts[1])
         pairs.append(pair)
         kept += not (pair[0].disturbed or pair[1].disturbed)
-    return summarize(pairs)
+    return pairs
 
 
 def calls_for(engine: Engine, seconds: float) -> int:

@@ -3,6 +3,9 @@
 The other version is what the given interpreter imports as `gluonjit`: a checkout of an earlier commit with its own
 environment, or a release. Both run as processes of `benchmarks.engine`, with this checkout's benchmarks. A ratio is the
 other's time divided by this one's: above 1, this one is faster.
+
+Where a process puts its weights in memory changes the time of a large model by some percent, for as long as the process
+lives. So every workload is measured in several pairs of processes, and the quartiles tell of all of them.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import startup
-from benchmarks.engine import ROOT, Engine, cores, start_ours
-from benchmarks.measure import Comparison, compare
+from benchmarks.engine import ROOT, Engine, Turn, cores, start_ours
+from benchmarks.measure import Comparison, measure_pairs, summarize
 from benchmarks.model import model
 from benchmarks.peers import OURS
 from benchmarks.workloads import WORKLOADS
@@ -38,7 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     p.add_argument("python", help="the interpreter that has the other one")
     p.add_argument("--workloads", nargs="*", choices=list(WORKLOADS), default=list(WORKLOADS), metavar="W")
     p.add_argument("--threads", nargs="+", type=int, default=[1, 2], metavar="N", help="default: 1 2")
-    p.add_argument("--seconds", type=float, default=1.5, help="for each side of a comparison (default: %(default)s)")
+    p.add_argument("--seconds", type=float, default=3, help="for each side of a comparison (default: %(default)s)")
+    p.add_argument("--processes", type=int, default=3, metavar="N", help="pairs of them, for each (default: 3)")
     p.add_argument("--turn", type=float, default=0.1, help="seconds of one turn (default: %(default)s)")
     p.add_argument("--startup", nargs="*", default=["W4"], metavar="W", help="first calls to time (default: W4)")
     p.add_argument("--rounds", type=int, default=5, help="of imports and first calls (default: %(default)s)")
@@ -60,11 +64,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _beside(function: str, key: str, folder: Path, threads: int, options: argparse.Namespace) -> float:
     cpus, name = cores(threads), f"peers.{OURS}:{function}"
-    ours = start_ours(folder, cpus) if function == "load" else Engine(name, folder, cpus)
-    with ours, Engine(name, folder, cpus, options.python) as other:
-        found = compare(ours, other, options.seconds, options.turn)
-        difference = np.abs(ours.output() - other.output()).max()
-        peak = max(np.abs(ours.output()).max(), 1e-30)
+    pairs: list[tuple[Turn, Turn]] = []
+    for _ in range(options.processes):
+        ours = start_ours(folder, cpus) if function == "load" else Engine(name, folder, cpus)
+        with ours, Engine(name, folder, cpus, options.python) as other:
+            pairs += measure_pairs(ours, other, options.seconds / options.processes, options.turn)
+            difference = np.abs(ours.output() - other.output()).max()
+            peak = max(np.abs(ours.output()).max(), 1e-30)
+    found = summarize(pairs)
     print(_line(f"{key} {WORKLOADS[key].title}, {threads} thr", found), end="")
     print(f"  outputs differ by {difference / peak:.1e}{'  imperative' if function != 'load' else ''}", flush=True)
     return found.ratio
