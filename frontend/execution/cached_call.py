@@ -99,7 +99,8 @@ class CachedCall:
         return self._run(found, leaves)
 
     def compile(self, *args: Any) -> Compiled:
-        """Traces and compiles for arguments like `args`, without running."""
+        """Traces and compiles for arguments like `args`, without running. What a recorded call runs depends on which
+        of its arrays have gradients, and is compiled by that call."""
         leaves, form = flatten(args)
         return self._find(args, leaves, form)
 
@@ -136,6 +137,8 @@ class CachedCall:
                 written=known.writes,
                 streams=known.streams(training),
             )
+            if not modes.recording:
+                _ = session.callee  # compiled now, so that a failure leaves nothing behind
             graph = session.graph
             # What the program writes to an array has a gradient, too.
             graph = replace(graph, outputs=(*graph.outputs, *(graph.updates[k][1] for k in known.assigned)))

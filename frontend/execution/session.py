@@ -17,7 +17,8 @@ from gluonjit.language import rng
 from gluonjit.language.source import quote
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.custom_calls import kept_operators
-from gluonjit.runtime.backend import Backend
+from gluonjit.runtime import forks
+from gluonjit.runtime.backend import Backend, Callee
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.storage import Watched
 
@@ -40,7 +41,7 @@ class Inputs(NamedTuple):
 
 
 class Session:
-    """A compiled graph of level `traced`.
+    """A graph of level `traced`, and its code, compiled when it is first needed: recorded calls run other code.
 
     * `params`: positions of the inputs that change rarely; what depends on them alone is recomputed only when their
       version changes.
@@ -59,16 +60,31 @@ class Session:
         streams: int,
     ) -> None:
         self.graph = graph.with_attrs(params=tuple(params))
-        self.callee = backend(self.graph, options)
+        self._compile: Callable[[], Callee] = lambda: backend(self.graph, options)
+        self._callee: Callee | None = None
+        self._lock = forks.renewed()
         self.params = tuple(params)
         self.written = tuple(written)
         self.streams = streams
 
+    @property
+    def callee(self) -> Callee:
+        """The code; compiles it if need be."""
+        if self._callee is None:
+            with self._lock:
+                if self._callee is None:
+                    self._callee = self._compile()
+        return self._callee
+
     def for_other_parameters(self) -> Session:
         """A session with the same code for another copy of the parameters, from which it prepares its own values."""
+
+        def same_code() -> Callee:
+            callee = self.callee
+            return callee.for_other_parameters() if isinstance(callee, Executable) else callee
+
         other = copy.copy(self)
-        if isinstance(self.callee, Executable):
-            other.callee = self.callee.for_other_parameters()
+        other._compile, other._callee, other._lock = same_code, None, forks.renewed()
         return other
 
     def inputs(self, arrays: list[Any]) -> Inputs:
@@ -91,11 +107,12 @@ class Session:
         array if it can, and returns the number of bytes freed.
         """
         self._show(inputs, monitor)
+        callee = self.callee
         try:
-            if release is not None and isinstance(self.callee, Executable):
-                outputs, updates = self.callee.run(inputs.elements, inputs.versions, release)
+            if release is not None and isinstance(callee, Executable):
+                outputs, updates = callee.run(inputs.elements, inputs.versions, release)
             else:
-                outputs, updates = self.callee.run(inputs.elements, inputs.versions)
+                outputs, updates = callee.run(inputs.elements, inputs.versions)
         except (MemoryError, OSError) as e:  # mmap says the latter
             if (
                 isinstance(e, OSError)

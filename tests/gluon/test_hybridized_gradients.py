@@ -5,6 +5,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import autograd, nd
+from gluonjit.execution.backends import get_backend
 from gluonjit.gluon import HybridBlock, nn, rnn
 
 ONES = (2, 4)
@@ -124,3 +125,26 @@ def test_a_state_that_the_call_writes(before, hybrid):
         state = np.array([1.0, 2.0]) + step + before
         np.testing.assert_allclose(x.grad.asnumpy(), 2 * x.asnumpy() * state)
     np.testing.assert_allclose(net.state.asnumpy(), [3.0, 4.0])
+
+
+def test_a_recorded_call_compiles_nothing_for_plain_ones():
+    names = []
+
+    def counted(graph, options):
+        names.append(graph.name)
+        return get_backend(None)(graph, options)
+
+    mx.register_backend("counted gradients", counted)
+    net = nn.Dense(2, in_units=3)
+    net.initialize()
+    net.hybridize(backend="counted gradients")
+    x = nd.ones((4, 3))
+    with autograd.record():
+        y = net(x)
+    assert len(names) == 1  # the forward computation that saves what the gradient needs
+    y.backward()
+    assert len(names) == 2
+    assert (net(x).asnumpy() == y.asnumpy()).all()
+    with autograd.record(), autograd.pause(train_mode=True):
+        net(x)
+    assert len(names) == 4, "plain calls, in each mode"
