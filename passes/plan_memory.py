@@ -97,28 +97,27 @@ def _last_uses(graph: Graph, places: Mapping[Value, Window]) -> dict[Value, int]
 
 def _assign(buffers: list[Buffer], reuses: list[tuple[Buffer, Buffer]]) -> int:
     """Sets the offsets; returns the size of the arena in bytes."""
-    import networkx as nx
-
-    interference = nx.Graph()
-    interference.add_nodes_from(buffers)
+    partners: dict[Buffer, list[Buffer]] = {}
+    """These may be at the same offset; other buffers that are live at that time still interfere with both."""
+    for old, new in reuses:
+        partners.setdefault(old, []).append(new)
+        partners.setdefault(new, []).append(old)
+    interfering: dict[Buffer, list[Buffer]] = {b: [] for b in buffers}
     live: list[Buffer] = []
     for b in sorted(buffers, key=lambda b: b.start):
         live = [other for other in live if other.end >= b.start]
-        interference.add_edges_from((b, other) for other in live)
+        for other in live:
+            if other not in partners.get(b, ()):
+                interfering[b].append(other)
+                interfering[other].append(b)
         live.append(b)
-    for old, new in reuses:
-        # The two may share an offset; other buffers that are live at that time still interfere with both.
-        if interference.has_edge(old, new):
-            interference.remove_edge(old, new)
 
     arena = 0
     placed: set[Buffer] = set()
     for b in sorted(buffers, key=lambda b: (-b.size, b.start)):
-        taken = sorted(
-            ((n.offset, n.offset + n.size) for n in interference.neighbors(b) if n in placed and n.size),
-        )
-        partners = [o for pair in reuses if b in pair for o in pair if o is not b and o in placed]
-        b.offset = _first_fit(b.size, taken, [(p.offset, p.offset + p.size) for p in partners])
+        taken = [(n.offset, n.offset + n.size) for n in interfering[b] if n in placed and n.size]
+        beside = [(p.offset, p.offset + p.size) for p in partners.get(b, ()) if p in placed]
+        b.offset = _first_fit(b.size, taken, beside)
         placed.add(b)
         arena = max(arena, b.offset + b.size)
     return arena
@@ -126,15 +125,32 @@ def _assign(buffers: list[Buffer], reuses: list[tuple[Buffer, Buffer]]) -> int:
 
 def _first_fit(size: int, taken: list[tuple[int, int]], partners: list[tuple[int, int]]) -> int:
     """The lowest offset outside `taken` at which the buffer coincides with each partner, or does not overlap it."""
-    candidates = sorted(
-        {0, *(end for _, end in taken), *(start for start, _ in partners), *(end for _, end in partners)}
-    )
-    for at in candidates:
-        clear = all(at + size <= start or at >= end for start, end in taken)
-        exact = all(at == start or at + size <= start or at >= end for start, end in partners)
-        if clear and exact:
-            return at
+    merged = _merged(taken)
+    after = 0
+    for start, end in [*merged, (_END, _END)]:
+        # From `after` to `start` is free.
+        inside = {after, *(at for pair in partners for at in pair if after < at < start)}
+        for at in sorted(inside):
+            exact = all(at == begin or at + size <= begin or at >= stop for begin, stop in partners)
+            if at + size <= start and exact:
+                return at
+        after = end
     raise AssertionError("the offset after the last buffer is always free")
+
+
+_END = 2**62
+"""An offset behind every buffer."""
+
+
+def _merged(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The union of the intervals, in order, as intervals that do not touch."""
+    out: list[tuple[int, int]] = []
+    for start, end in sorted(intervals):
+        if out and start <= out[-1][1]:
+            out[-1] = out[-1][0], max(end, out[-1][1])
+        else:
+            out.append((start, end))
+    return out
 
 
 class _PlannedRegions(Rewriter):
