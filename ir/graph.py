@@ -367,13 +367,13 @@ class _ByRule(Rewriter):
 
 
 def reemit(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
-    """Copies `op` into `b` over new operands, keeping attributes, regions, location and result names.
+    """Copies `op` into `b` over new operands, keeping attributes, regions, location (if it has one) and result names.
 
     Skips inference when the operand types are unchanged, which is what makes a rewrite cheap.
     """
     if all(old.type == new.type for old, new in zip(op.operands, operands, strict=True)):
         results = tuple(Value(r.name, r.type, r.offset) for r in op.results)
-        b._append(Op(op.name, tuple(operands), op.attrs, results, op.regions, op.loc))
+        b._append(Op(op.name, tuple(operands), op.attrs, results, op.regions, op.loc or b.loc))
         return results
     return b.emit(op.name, operands, op.attrs, op.regions, op.loc, [r.name for r in op.results])
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, reemit
+from gluonjit.ir.graph import Builder, Graph, Loc, Op, Value, copy_ops, reemit
 from gluonjit.ir.opdef import NO_GRADIENT, Primitive
 from gluonjit.ir.types import BOOL, IRError
 from gluonjit.passes.differentiate_control import branch_forward, loop_forward, without_rules, zeros
@@ -154,7 +154,7 @@ class _Sweep:
         if refuses and active:
 
             def refuse(g: Cotangents) -> Cotangents:
-                raise _without_gradient(refuses, op)
+                raise NoGradient(refuses, op.loc)
 
             self._note(op, operands, results, refuse, [True] * len(results))
         elif rules and any(operands[k] in self.active for k in op.attrs["to"]):
@@ -210,9 +210,12 @@ class _Sweep:
         return [cotangents.get(v) for v in self.wrt]
 
 
-def _without_gradient(name: str, op: Op) -> IRError:
-    place = f"\n  at {op.loc}" if op.loc else ""
-    return IRError(f"{name} has no gradient{place}")
+class NoGradient(IRError):
+    """An op that the gradient has to pass through has no rule. `what` is its name, `loc` the user's line."""
+
+    def __init__(self, what: str, loc: Loc | None) -> None:
+        super().__init__(f"{what} has no gradient" + (f"\n  at {loc}" if loc else ""))
+        self.what, self.loc = what, loc
 
 
 def _by_rule(
@@ -222,7 +225,7 @@ def _by_rule(
 
     def pull(g: Cotangents) -> Cotangents:
         if definition.vjp is None:
-            raise _without_gradient(op.name, op)
+            raise NoGradient(op.attrs.get("function", op.name), op.loc)
         one = len(results) == 1
         out = definition.vjp(b, g[0] if one else tuple(g), results[0] if one else tuple(results), *operands, **attrs)
         found = out if isinstance(out, tuple) else (out,) * len(operands) if out is None else (out,)

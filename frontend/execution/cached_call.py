@@ -20,7 +20,7 @@ from gluonjit.execution.backends import get_backend
 from gluonjit.execution.computation import Computation, compiled
 from gluonjit.execution.recorded_calls import recorded_call
 from gluonjit.execution.session import Inputs, Monitor, Session
-from gluonjit.execution.tape import refuse_write
+from gluonjit.execution.tape import is_constant, refuse_write
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import TensorType, type_of
 from gluonjit.language import forms
@@ -216,6 +216,13 @@ class CachedCall:
             computation, kinds = compiled.computation, known.out_kinds
             found = recorded_call(known.name, session, computation, inputs, monitor, kinds, compiled.device, targets)
             if found is not None:
+                for k, (position, offset) in known.out_views.items():
+                    x, result = inputs.arrays[position], found[k]
+                    found[k] = _part(x, offset, result.shape, known.out_kinds[k])
+                    if is_constant(result) and tracked(x):
+                        found[k] = x.detach() if found[k] is x else found[k]
+                    elif found[k] is not x:
+                        found[k]._grad_state = result._grad_state
                 return forms.rebuild(known.out_form, found)
 
         def release(k: int) -> int:

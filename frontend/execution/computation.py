@@ -16,10 +16,13 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.execution.evaluator import Evaluator
-from gluonjit.ir.graph import Graph
+from gluonjit.ir.graph import Graph, Value
 from gluonjit.ir.opdef import NO_GRADIENT
 from gluonjit.ir.types import BOOL, IRError
+from gluonjit.language.source import quote
 from gluonjit.passes import run_passes
+from gluonjit.passes.differentiate import NoGradient
+from gluonjit.passes.manager import PassError
 from gluonjit.passes.partition import Halves, divide, saved_bytes, sources
 from gluonjit.passes.row_gradients import row_gradients
 from gluonjit.runtime import backend as backends
@@ -54,6 +57,13 @@ def compiled(backend: backends.Backend, options: dict[str, Any]) -> Compile:
         return lambda inputs: run([np.asarray(x, order="C") for x in inputs])
 
     return compile
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """The error of a pass, without the names of the passes that it went through."""
+    while isinstance(error, PassError) and isinstance(error.__cause__, IRError):
+        error = error.__cause__
+    return error
 
 
 class Backward(NamedTuple):
@@ -97,6 +107,8 @@ class Computation:
         self._legal: Graph | None = None
         self._run: Run | None = None
         self._heads: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._reached_inputs: list[frozenset[int]] | None = None
+        self._reached_from: dict[Hashable, Mapping[int, frozenset[int]] | None] = {}
         self._backwards: dict[Hashable, Backward] = {}
         self._forwards: dict[Hashable, Forward] = {}
 
@@ -116,9 +128,34 @@ class Computation:
         legal = self.legal
         active = {legal.inputs[k] for k in wrt}
         for op in legal.ops:
-            if any(v in active for v in op.operands) and getattr(op.definition, "vjp", None) is not NO_GRADIENT:
+            # The states that change late do so where a gradient passes, even one of 0.
+            fixed = op.attrs["fixed"] if op.name == "with_gradient" and not op.attrs["late"] else ()
+            depends = any(v in active for k, v in enumerate(op.operands) if k not in fixed)
+            if depends and getattr(op.definition, "vjp", None) is not NO_GRADIENT:
                 active.update(v for v in op.results if v.dtype is not BOOL)
         return tuple(k for k, v in enumerate(legal.outputs) if v.dtype is not BOOL and v in active)
+
+    def reached(self, k: int) -> frozenset[int]:
+        """The numbers of the inputs that output k depends on, be it through ops whose gradient is 0."""
+        if self._reached_inputs is None:
+            masks: dict[Value, int] = {v: 1 << n for n, v in enumerate(self.graph.inputs)}
+            for op in self.graph.ops:
+                mask = 0
+                for v in op.operands:
+                    mask |= masks[v]
+                masks.update((r, mask) for r in op.results)
+            numbers = range(len(self.graph.inputs))
+            self._reached_inputs = [frozenset(n for n in numbers if masks[v] >> n & 1) for v in self.graph.outputs]
+        return self._reached_inputs[k]
+
+    def reached_from(self, wrt: tuple[int, ...], heads: tuple[int, ...]) -> Mapping[int, frozenset[int]] | None:
+        """For each head, the positions in `wrt` of the inputs that it depends on; None if that is all of them for all."""
+        key = wrt, heads
+        if key not in self._reached_from:
+            found = {k: frozenset(n for n, place in enumerate(wrt) if place in self.reached(k)) for k in heads}
+            every = all(len(of) == len(wrt) for of in found.values())
+            self._reached_from[key] = None if every else found
+        return self._reached_from[key]
 
     @property
     def legal(self) -> Graph:
@@ -157,7 +194,10 @@ class Computation:
         try:
             joint = run_passes(legal, [("differentiate", options)])
         except IRError as e:
-            raise MXNetError(str(e)) from None
+            cause = _innermost(e)
+            if isinstance(cause, NoGradient):
+                raise MXNetError(f"{cause.what} has no gradient{quote(cause.loc)}") from None
+            raise MXNetError(str(cause)) from None
         return run_passes(joint, JOINT_PIPELINE)
 
     def _made(self, halves: Halves, additions: Mapping[int, int]) -> Backward:

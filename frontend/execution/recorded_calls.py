@@ -11,7 +11,7 @@ from gluonjit.context import Context
 from gluonjit.execution import anomalies
 from gluonjit.execution.computation import Computation
 from gluonjit.execution.session import Inputs, Monitor, Session
-from gluonjit.execution.tape import Saved, note_block, note_constant, note_others, note_refusal
+from gluonjit.execution.tape import Saved, note_block, note_others, note_refusal
 from gluonjit.language.kinds import as_np
 from gluonjit.language.modes import modes
 from gluonjit.language.source import user_loc
@@ -52,7 +52,7 @@ def recorded_call(
     heads = computation.differentiable(wrt) if wrt else ()
     if not heads:
         results = wrapped(session.run(inputs, monitor))
-        note_constant(name, [inputs.arrays[k] for k in reached], results)
+        note_others(name, computation, inputs.arrays, reached, results)
         return results
     rows = tuple([n for n, k in enumerate(wrt) if wants_rows(inputs.arrays[k])])
     try:
@@ -72,5 +72,5 @@ def recorded_call(
     made = [*results, *targets]
     note_block(name, computation, forward, wrt, heads, inputs.arrays, saved, made, outputs, kept)
     # Not the targets: a state that no gradient flows to stays an array that programs may write to.
-    note_others(name, [inputs.arrays[k] for k in wrt], results)
+    note_others(name, computation, inputs.arrays, wrt, results)
     return results

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,15 +49,18 @@ class Node:
     * `sources`: where each input that gradients flow to comes from.
     * `heads`: the numbers of the results that depend on these inputs.
     * `masks`: where inputs of type bool come from, by which the gradient is 0.
+    * `reached`: for each head, which of the sources it depends on, by number; None: each on all of them. To the others
+      it sends no gradient, not even zeros, as if every operator were a node of its own.
     """
 
-    __slots__ = ("device", "heads", "loc", "masks", "name", "number", "released", "results", "sources")
+    __slots__ = ("device", "heads", "loc", "masks", "name", "number", "reached", "released", "results", "sources")
 
     def __init__(self, name: str, sources: Sequence[Any], heads: Sequence[int], results: Sequence[NDArray]) -> None:
         self.number = next(_numbers)
         self.name = name
         self.sources = tuple(sources)
         self.masks: Sequence[Any] = ()
+        self.reached: Mapping[int, frozenset[int]] | None = None
         self.heads = tuple(heads)
         self.results = [(x.shape, x._stand_in.dtype, x._numpy) for x in results]
         self.device = results[0]._device if results else None
@@ -244,9 +247,9 @@ class _ConstantNode(Node):
         return [NDArray._wrap(np.zeros(shape, dtype)) for shape, dtype in self.types]
 
 
-def note_constant(name: str, inputs: Sequence[NDArray], results: Sequence[NDArray]) -> None:
-    """Notes that `results` depend on `inputs`, to which gradients flow, but have the gradient 0."""
-    _ConstantNode(name, inputs, results).mark(results)
+def is_constant(x: NDArray) -> bool:
+    """Whether no gradient flows through `x`, which a recorded computation made."""
+    return x._grad_state is None or isinstance(x._grad_state.node, _ConstantNode)
 
 
 class _RefusingNode(Node):
@@ -284,11 +287,17 @@ def _own_memory(x: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
     return x if fresh else np.array(x, order="C")
 
 
-def note_others(name: str, inputs: Sequence[NDArray], results: Sequence[NDArray]) -> None:
-    """Notes that the results which gradients do not flow through have the gradient 0: of `topk`, the positions."""
-    others = [x for x in results if x._grad_state is None]
-    if others:
-        note_constant(name, inputs, others)
+def note_others(
+    name: str, computation: Computation, inputs: Sequence[NDArray], numbers: Sequence[int], results: Sequence[NDArray]
+) -> None:
+    """Notes that the results which gradients do not flow through have the gradient 0: of `topk`, the positions.
+
+    `numbers` are those of the inputs that gradients flow to."""
+    for k, x in enumerate(results):
+        if x._grad_state is None:
+            origins = [inputs[n] for n in numbers if n in computation.reached(k)]
+            if origins:
+                _ConstantNode(name, origins, [x]).mark([x])
 
 
 def record(
@@ -306,7 +315,7 @@ def record(
     wrt = tuple([k for k in reached if inputs[k]._stand_in.dtype != np.bool_])
     heads = computation.differentiable(wrt) if wrt else ()
     if not heads:
-        note_constant(name, [inputs[k] for k in reached], results)
+        note_others(name, computation, inputs, reached, results)
         return
     rows = tuple([n for n, k in enumerate(wrt) if wants_rows(inputs[k])])
     try:
@@ -334,8 +343,9 @@ def record(
     sources = [inputs[k]._grad_state for k in wrt]
     node = GraphNode(name, sources, heads, results, backward, saved(backward), written, again)
     node.masks = [inputs[k]._grad_state for k in reached if k not in wrt]
+    node.reached = computation.reached_from(wrt, heads)
     node.mark(results)
-    note_others(name, [inputs[k] for k in wrt], results)
+    note_others(name, computation, inputs, wrt, results)
 
 
 def note_block(
@@ -377,7 +387,7 @@ def note_block(
     sources = [inputs[k]._grad_state for k in wrt]
     masks = [x._grad_state for k, x in enumerate(inputs) if x._stand_in.dtype == np.bool_ and tracked(x)]
     node = GraphNode(name, sources, heads, results, backward, saved(backward), written, again)
-    node.kept, node.masks = kept, masks
+    node.kept, node.masks, node.reached = kept, masks, computation.reached_from(wrt, heads)
     node.mark(results)
 
 
@@ -456,8 +466,9 @@ def backward(
             gradients = node.pull(cotangents, create_graph)
             if modes.anomalies:
                 node.inspect(cotangents, gradients)
-            for source, g in zip(node.sources, gradients, strict=True):
-                if g is not None:
+            reached = None if node.reached is None else frozenset().union(*map(node.reached.__getitem__, given))
+            for k, (source, g) in enumerate(zip(node.sources, gradients, strict=True)):
+                if g is not None and (reached is None or k in reached):
                     send(source, g)
             for source in node.masks:
                 send(source, NDArray._wrap(np.zeros((), np.bool_)))

@@ -92,7 +92,7 @@ class CustomOperator(Operator):
             "host_call",
             [*given, *y[made:]],
             {
-                "function": "custom_backward",
+                "function": "the gradient of Custom",
                 "arguments": ((OP_TYPE, op_type), (TO, wanted), *arguments),
                 "types": tuple(types[k] for k in to),
             },

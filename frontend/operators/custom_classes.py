@@ -90,7 +90,7 @@ PROPS: dict[str, Callable[..., CustomOpProp]] = {}
 """The registered classes, by `op_type`."""
 
 FUNCTIONS["custom"] = late.call_custom
-FUNCTIONS["custom_backward"] = late.call_custom_backward
+FUNCTIONS["the gradient of Custom"] = late.call_custom_backward
 
 
 def register(reg_name: str) -> Callable[[T], T]:

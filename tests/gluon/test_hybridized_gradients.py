@@ -5,6 +5,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import autograd, nd
+from gluonjit.base import MXNetError
 from gluonjit.execution.backends import get_backend
 from gluonjit.gluon import HybridBlock, nn, rnn
 
@@ -148,3 +149,54 @@ def test_a_recorded_call_compiles_nothing_for_plain_ones():
     with autograd.record(), autograd.pause(train_mode=True):
         net(x)
     assert len(names) == 4, "plain calls, in each mode"
+
+
+VIEWS = {
+    "the argument": lambda F, x: x,
+    "a row": lambda F, x: x[0],
+    "a part of a view": lambda F, x: x.reshape((4,))[1:3],
+    "columns": lambda F, x: x[:, 0:1],
+    "detached": lambda F, x: x.detach(),
+    "a detached row": lambda F, x: x[0].detach(),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_results_of_recorded_calls_are_the_views_that_plain_calls_return(name):
+    def run(hybridize):
+        net = nn.HybridLambda(VIEWS[name])
+        net.hybridize(hybridize)
+        x = nd.array([[1.0, 2.0], [3.0, 4.0]])
+        x.attach_grad()
+        with autograd.record():
+            y = net(x)
+            z = (x * y).sum()
+        z.backward()
+        gradient = x.grad.asnumpy().tolist()
+        x[:] = x * 10
+        after = y.asnumpy().tolist()
+        y[:] = -1
+        return y is x, gradient, after, x.asnumpy().tolist()
+
+    assert run(True) == run(False)
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_what_no_head_depends_on_keeps_its_gradient(hybridize):
+    net = nn.HybridLambda(lambda F, a, b: (a * 2, b * 3, F.BlockGrad(b)))
+    net.hybridize(hybridize)
+    a, b = nd.array([1.0, 2.0]), nd.array([3.0, 4.0])
+    for x in (a, b):
+        x.attach_grad()
+        x.grad[:] = 7
+    with autograd.record():
+        y, z, constant = net(a, b)
+    y.backward(retain_graph=True)
+    assert (a.grad.asnumpy().tolist(), b.grad.asnumpy().tolist()) == ([2, 2], [7, 7])
+    with pytest.raises(MXNetError, match="2-th variable because it is unreachable"):
+        autograd.grad(y, [a, b], retain_graph=True)
+    with pytest.raises(MXNetError, match="1-th variable because it is unreachable"):
+        autograd.grad(constant, [a], retain_graph=True)
+    assert autograd.grad(constant, [b], retain_graph=True)[0].asnumpy().tolist() == [0, 0]
+    autograd.backward([y, z])
+    assert (a.grad.asnumpy().tolist(), b.grad.asnumpy().tolist()) == ([2, 2], [3, 3])
