@@ -149,7 +149,7 @@ class Computation:
         return self._reached_inputs[k]
 
     def reached_from(self, wrt: tuple[int, ...], heads: tuple[int, ...]) -> Mapping[int, frozenset[int]] | None:
-        """For each head, the positions in `wrt` of the inputs that it depends on; None if that is all of them for all."""
+        """For each head, the positions in `wrt` of the inputs that it depends on; None: all do on all."""
         key = wrt, heads
         if key not in self._reached_from:
             found = {k: frozenset(n for n, place in enumerate(wrt) if place in self.reached(k)) for k in heads}

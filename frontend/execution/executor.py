@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from gluonjit.execution.tape import Saved
 from gluonjit.ir.types import type_of
 from gluonjit.language import late
 from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.custom_calls import kept_operators
 from gluonjit.ndarray.variable import requests, store
 from gluonjit.symbol.binding import cannot_bind, solve_variables
 from gluonjit.symbol.graph import Entry, Node, post_order, variables
@@ -64,6 +65,8 @@ class Executor:
         self._computations: dict[bool, Computation] = {}
         """What runs the same graphs where gradients are wanted, by training mode."""
         self._last: _Recorded | None = None
+        self._unrecorded: tuple[bool, Inputs, list[Saved]] | None = None
+        """The last `forward`, if it kept nothing for the gradient: its mode, and its inputs as they were."""
         self._outputs: list[Any] | None = None
         self._monitor: Monitor | None = None
 
@@ -126,11 +129,13 @@ class Executor:
         training = bool(is_train)
         session = self._session(training, kwargs)
         inputs = session.inputs([*self.arg_arrays, *self.aux_arrays])
-        self._last = None
+        self._last = self._unrecorded = None
         if training and self._wrt():
             self._last = self._recorded(training, inputs)
             outputs = self._last.outputs
         else:
+            if self._wrt():
+                self._unrecorded = training, inputs, self._watched(session, inputs)
             outputs = session.run(inputs, self._monitor)
         for (node, _), own, new in zip(self._symbol._heads, self.outputs, outputs):
             if node.op is not None:
@@ -149,8 +154,9 @@ class Executor:
             k for k, (x, r) in enumerate(zip(self.grad_arrays, self._requests)) if x is not None and r != "null"
         )
 
-    def _recorded(self, training: bool, inputs: Inputs) -> _Recorded:
-        """Runs the graph, keeping what its gradient needs."""
+    def _recorded(self, training: bool, inputs: Inputs, watched: list[Saved] | None = None) -> _Recorded:
+        """Runs the graph, keeping what its gradient needs. `watched`: the inputs of a run that kept nothing, which is
+        repeated; it has written to the states already."""
         session = self._session(training)
         computation = self._computations.get(training)
         if computation is None:
@@ -159,8 +165,20 @@ class Executor:
         wrt = self._wrt()
         heads = computation.differentiable(wrt)
         forward = computation.forward(wrt, heads)
-        watched = [Saved.of(x) for x in inputs.arrays] + [Saved.of(x) for x in inputs.elements[len(inputs.arrays) :]]
+        if watched is not None:
+            with kept_operators() as kept:
+                outputs, _ = forward.run([value.array for value in watched])
+            return _Recorded(forward, wrt, heads, watched, outputs, kept)
+        watched = self._watched(session, inputs)
         return _Recorded(forward, wrt, heads, watched, *session.run_forward(forward, inputs, self._monitor))
+
+    @staticmethod
+    def _watched(session: Session, inputs: Inputs) -> list[Saved]:
+        """The values of all inputs. Those that the call writes to are copied: the gradient reads what was there."""
+        watched = [Saved.of(x) for x in (*inputs.arrays, *inputs.elements[len(inputs.arrays) :])]
+        for k in session.written:
+            watched[k] = watched[k].copied()
+        return watched
 
     def session(self, training: bool, given: Collection[str] = ()) -> Session:
         """The compiled graph for arrays like the bound ones, in their order; `given` names those that change often."""
@@ -205,28 +223,28 @@ class Executor:
         return lower(self._symbol.name or "group", inputs, nodes, heads, training=training, updates=updates)
 
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
-        """Computes the gradients of the last `forward`, and stores them in `grad_arrays`.
+        """Computes the gradients of the last `forward`, in its mode, and stores them in `grad_arrays`.
 
         `out_grads` are the gradients by the outputs: an array, a list, or a dict by the outputs' names. Outputs of loss
         layers need none. Operators' late updates, such as BatchNorm's of its moving statistics, happen here; not with
-        `is_train=False`. Without a `forward` before, runs it.
+        `is_train=False`. Without a `forward` before, runs it in the mode `is_train`. After one with `is_train=False`,
+        which keeps nothing for the gradient, computes it again.
 
         MXNetError if an output's gradient is missing, or an array was written to since `forward` that the gradients
         depend on.
         """
-        if self._last is None:
+        if self._last is None and self._unrecorded is None:
             session = self._session(is_train)
             self._last = self._recorded(is_train, session.inputs([*self.arg_arrays, *self.aux_arrays]))
+        elif self._last is None:
+            training, inputs, watched = self._unrecorded
+            self._check(watched, range(len(watched)))
+            self._last = self._recorded(training, inputs, watched)
         last, backward = self._last, self._last.forward.backward
         given = self._head_gradients(out_grads)
+        self._check(last.inputs, [p for p in backward.sources if p >= 0 and p not in backward.writes])
         values = []
         for place in backward.sources:
-            if place >= 0 and last.inputs[place].changed and place not in backward.writes:
-                name = [*self._arguments, *self._aux][place].name
-                raise MXNetError(
-                    f"{name} was written to after forward, so the gradients cannot be computed any more. Call backward "
-                    "before"
-                )
             values.append(last.inputs[place].array if place >= 0 else last.outputs[-1 - place])
         for k, reads in zip(last.heads, backward.reads):
             own = self.outputs[k]
@@ -248,6 +266,16 @@ class Executor:
         if is_train:
             for k, new in zip(backward.writes, updates, strict=True):
                 overwrite([*self.arg_arrays, *self.aux_arrays][k], new)
+
+    def _check(self, inputs: Sequence[Saved], places: Iterable[int]) -> None:
+        """MXNetError if one of the inputs at these places has been written to since `forward`."""
+        for place in places:
+            if inputs[place].changed:
+                name = [*self._arguments, *self._aux][place].name
+                raise MXNetError(
+                    f"{name} was written to after forward, so the gradients cannot be computed any more. Call backward "
+                    "before"
+                )
 
     def _head_gradients(self, given: Any) -> list[Any]:
         """The gradients by all outputs, None for those that are not given."""

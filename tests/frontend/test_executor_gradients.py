@@ -138,3 +138,35 @@ def test_dropout_passes_the_gradient_of_what_it_kept():
         (kept,) = executor.forward(is_train=True)
         executor.backward(nd.ones(64))
         assert (executor.grad_arrays[0].asnumpy() == kept.asnumpy()).all() and 0 < kept.asnumpy().sum() < 128
+
+
+def test_the_mode_of_backward_does_not_change_what_was_computed():
+    """MXNet takes BatchNorm's formula of the mode of backward, which is not the gradient of the outputs."""
+    executor = sym.BatchNorm(sym.var("d"), name="bn", eps=0).simple_bind(mx.cpu(), d=(4, 2))
+    executor.arg_dict["d"][:] = nd.array([[1.0, 2.0], [3.0, 5.0], [0.0, -1.0], [2.0, 2.0]])
+    executor.aux_dict["bn_moving_var"][:] = 4
+    head, found = nd.array([[1.0, 0.0], [0.0, 2.0], [0.5, 0.0], [0.0, 0.0]]), {}
+    for forward in (True, False):
+        for backward in (True, False):
+            executor.forward(is_train=forward)
+            executor.backward(head, is_train=backward)
+            found[forward, backward] = executor.grad_dict["d"].asnumpy().tolist()
+        executor.aux_dict["bn_moving_mean"][:] = 0
+        executor.aux_dict["bn_moving_var"][:] = 4
+    assert found[True, True] == found[True, False] != found[False, True] == found[False, False]
+    np.testing.assert_allclose(found[False, True], head.asnumpy() / 2)
+
+
+def test_backward_after_a_forward_that_kept_nothing():
+    """Nothing was drawn, and no state changes: the forward computation ran in the mode of inference."""
+    dropped = sym.BatchNorm(sym.Dropout(sym.var("x"), p=0.5), name="bn", eps=0)
+    executor = dropped.simple_bind(mx.cpu(), x=(4, 2))
+    executor.aux_dict["bn_moving_var"][:] = 1
+    executor.forward(is_train=False)
+    executor.backward(nd.ones((4, 2)))
+    assert executor.grad_dict["x"].asnumpy().tolist() == [[1, 1]] * 4
+    assert executor.aux_dict["bn_moving_var"].asnumpy().tolist() == [1, 1]
+    executor.forward(is_train=False)
+    executor.arg_dict["x"][:] = 2
+    with pytest.raises(mx.MXNetError, match="^x was written to after forward"):
+        executor.backward(nd.ones((4, 2)))

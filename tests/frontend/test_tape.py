@@ -336,3 +336,22 @@ def test_an_operator_without_gradient_is_an_error_in_backward(hybridize, monkeyp
     assert re.search(
         r"^atanh has no gradient\n  at .*test_tape.py:\d+.*\n    return F.degrees\(F.arctanh\(x\)\)$", str(error.value)
     )
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_the_mode_of_backward_does_not_change_what_was_recorded(recorded, hybridize):
+    """MXNet takes BatchNorm's formula of the mode of backward, which is not the gradient of the result."""
+    net = nn.BatchNorm(epsilon=0, in_channels=2)
+    net.initialize()
+    net.running_var.set_data(nd.array([4.0, 4.0]))
+    net.hybridize(hybridize)
+    x, head = variable([[1.0, 2.0], [3.0, 5.0]]), nd.array([[1.0, 0.0], [0.0, 2.0]])
+    found = []
+    for mode in (True, False):
+        with autograd.record(train_mode=recorded):
+            y = net(x)
+        y.backward(head, train_mode=mode)
+        found.append(x.grad.asnumpy().tolist())
+    np.testing.assert_allclose(*found, rtol=1e-6)
+    np.testing.assert_allclose(found[0], head.asnumpy() / 2 if not recorded else [[0, 0], [0, 0]], atol=1e-6)
