@@ -233,13 +233,13 @@ class Executor:
         MXNetError if an output's gradient is missing, or an array was written to since `forward` that the gradients
         depend on.
         """
-        if self._last is None and self._unrecorded is None:
-            session = self._session(is_train)
-            self._last = self._recorded(is_train, session.inputs([*self.arg_arrays, *self.aux_arrays]))
-        elif self._last is None:
+        if self._last is None and self._unrecorded is not None:
             training, inputs, watched = self._unrecorded
             self._check(watched, range(len(watched)))
             self._last = self._recorded(training, inputs, watched)
+        elif self._last is None:
+            session = self._session(is_train)
+            self._last = self._recorded(is_train, session.inputs([*self.arg_arrays, *self.aux_arrays]))
         last, backward = self._last, self._last.forward.backward
         given = self._head_gradients(out_grads)
         self._check(last.inputs, [p for p in backward.sources if p >= 0 and p not in backward.writes])
