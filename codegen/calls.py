@@ -22,11 +22,20 @@ class Call:
 def emit_calls(f: Function, layout: Layout, calls: Sequence[Call], alone: bool, scratch: int) -> None:
     """Fills the function. `alone`: one thread alone ever runs it; `scratch`: bytes per thread."""
     own = f.alloca("ptr", max((len(c.pointers) for c in calls), default=1))
-    pointers = _pointers(f, layout, calls, scratch)
+    arena = f.table(layout.arena_slot)
+
+    def pointer(place: Place) -> str:
+        if place.kind == "arena":
+            return f.gep("i8", arena, place.at)
+        if place.kind == "scratch":
+            return f.gep("i8", f.table(layout.scratch_slot), f.mul("%thread", scratch))
+        slot = {"table": place.at, "threads": layout.scratch_slot, "team": layout.team_slot}.get(place.kind)
+        return "null" if slot is None else f.gep("i8", f.table(slot), place.offset)
 
     def call(c: Call, thread: str | int, nthreads: str | int) -> None:
+        # Pointers are found again for each call: kept for the whole function, they take LLVM several times as long.
         for k, place in enumerate(c.pointers):
-            f.store("ptr", pointers[place], f.gep("ptr", own, k), align=8)
+            f.store("ptr", pointer(place), f.gep("ptr", own, k), align=8)
         f.call(c.kernel, "void", ("ptr", own), ("i64", thread), ("i64", nthreads))
 
     if alone:
@@ -56,19 +65,3 @@ def barrier(f: Function, team: str) -> None:
     with f.if_(f.op("icmp ne i64 %nthreads, 1")):
         function = f.load("ptr", f.gep("i8", team, int(Block.BARRIER)), 8)
         f.emit(f"call void {function}(ptr {team}, i64 %nthreads)")
-
-
-def _pointers(f: Function, layout: Layout, calls: Sequence[Call], scratch: int) -> dict[Place, str]:
-    """The pointers to all places that the calls name."""
-    made: dict[Place, str] = {}
-    for place in (p for c in calls for p in c.pointers):
-        if place in made:
-            continue
-        if place.kind == "arena":
-            made[place] = f.gep("i8", f.table(layout.arena_slot), place.at)
-        elif place.kind == "scratch":
-            made[place] = f.gep("i8", f.table(layout.scratch_slot), f.mul("%thread", scratch))
-        else:
-            slot = {"table": place.at, "threads": layout.scratch_slot, "team": layout.team_slot}.get(place.kind)
-            made[place] = "null" if slot is None else f.gep("i8", f.table(slot), place.offset)
-    return made
