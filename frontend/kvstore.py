@@ -11,6 +11,7 @@ from gluonjit.base import MXNetError
 from gluonjit.files import atomic
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language import mxnet_names as _mxnet_names
+from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.sparse_arrays import RowSparseNDArray
 from gluonjit.ndarray.sparse_functions import retain
@@ -75,8 +76,9 @@ class KVStore:
                 keys, weights, grads = (list(part) for part in zip(*pairs))
                 self._updater(keys, grads, weights)
         else:
-            for k, stored, new in pairs:
-                self._updater(k, new, stored)
+            with Uninterrupted():
+                for k, stored, new in pairs:
+                    self._updater(k, new, stored)
 
     def _sum(self, key: Any, value: Any) -> NDArray:
         """The sum of a list of arrays, or the array itself."""
@@ -107,8 +109,9 @@ class KVStore:
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """`push`, then `pull` into `out`, or into the values themselves."""
-        self.push(key, value, priority)
-        self.pull(key, value if out is None else out, priority, ignore_sparse=out is not None)
+        with Uninterrupted():
+            self.push(key, value, priority)
+            self.pull(key, value if out is None else out, priority, ignore_sparse=out is not None)
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """`init`, then `pull`."""

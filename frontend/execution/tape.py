@@ -24,6 +24,7 @@ from gluonjit.execution.computation import Backward, Computation, Forward
 from gluonjit.execution.operator_computations import of_operator, of_values
 from gluonjit.ir.graph import Loc
 from gluonjit.language import late
+from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.language.kinds import as_np
 from gluonjit.language.modes import Scope, modes
 from gluonjit.language.source import quote, user_loc
@@ -170,10 +171,11 @@ class GraphNode(Node):
         if modes.anomalies and self.again is not None:  # a block: which operator in it?
             incoming = [g._array for g in cotangents]
             anomalies.check_gradient(self.name, self.loc, incoming, outputs, backward.computation.graph, given)
-        if modes.training:
-            for target, new in zip(self.written, updates, strict=True):
-                np.copyto(target._array, new)
-                target._wrote()
+        if modes.training and self.written:
+            with Uninterrupted():
+                for target, new in zip(self.written, updates, strict=True):
+                    np.copyto(target._array, new)
+                    target._wrote()
         if not create_graph:
             return self._gradients(backward, outputs)
         inputs = []
@@ -476,8 +478,9 @@ def backward(
         for node in visited:
             node.release()
     if variables is None:
-        for variable, g in leaves.items():
-            write(variable, g)
+        with Uninterrupted():
+            for variable, g in leaves.items():
+                write(variable, g)
         return []
     results = []
     for k, x in enumerate(variables):

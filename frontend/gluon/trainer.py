@@ -10,6 +10,7 @@ from gluonjit import kvstore as kv
 from gluonjit import optimizer as opt
 from gluonjit.files import atomic
 from gluonjit.gluon.parameter import Parameter, ParameterDict
+from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.optimizer.step import Steps
 
 __all__ = ["Trainer"]
@@ -26,7 +27,8 @@ class Trainer:
       MXNET_UPDATE_ON_KVSTORE changes that. `compression_params` have no effect: nothing is sent.
 
     Otherwise each context has an updater of its own, for its own copies of the parameters. A step of all parameters on
-    all contexts is one compiled call: it is taken as a whole, or, interrupted, not at all.
+    all contexts is one compiled call. Ctrl-C during a step waits until it is done, so parameters, states and counts are
+    those of before or after it.
     """
 
     def __init__(
@@ -161,23 +163,26 @@ class Trainer:
         Raises a UserWarning, which is an exception, if `backward` has not computed the gradient of a parameter since
         the last step. `ignore_stale_grad` leaves such parameters as they are.
         """
-        self._optimizer.rescale_grad = self._scale / batch_size
-        self._ready()
-        self._allreduce_grads()
-        self._update(ignore_stale_grad)
+        with Uninterrupted():
+            self._optimizer.rescale_grad = self._scale / batch_size
+            self._ready()
+            self._allreduce_grads()
+            self._update(ignore_stale_grad)
 
     def allreduce_grads(self) -> None:
         """Sums gradients over contexts: the first half of `step`, before `update`."""
         self._ready()
         self._refuse_on_kvstore("allreduce_grads()")
-        self._allreduce_grads()
+        with Uninterrupted():
+            self._allreduce_grads()
 
     def update(self, batch_size: int, ignore_stale_grad: bool = False) -> None:
         """The second half of `step`, after `allreduce_grads`."""
         self._ready()
         self._refuse_on_kvstore("update()")
-        self._optimizer.rescale_grad = self._scale / batch_size
-        self._update(ignore_stale_grad)
+        with Uninterrupted():
+            self._optimizer.rescale_grad = self._scale / batch_size
+            self._update(ignore_stale_grad)
 
     def _refuse_on_kvstore(self, what: str) -> None:
         if self._update_on_kvstore:

@@ -6,7 +6,7 @@ from gluonjit.language import late, loop_contract
 from gluonjit.language.kinds import lazy_packages
 from gluonjit.language.namespace import Flavour, populate
 from gluonjit.language.running import running
-from gluonjit.ndarray import contrib_updates, imperative_loops, sparse_functions
+from gluonjit.ndarray import contrib_updates, imperative_loops, numpy_protocols, sparse_functions  # noqa: F401
 from gluonjit.ndarray.array_arithmetic import *  # noqa: F403
 from gluonjit.ndarray.array_files import *  # noqa: F403
 from gluonjit.ndarray.constructors import *  # noqa: F403

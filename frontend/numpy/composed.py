@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.base import MXNetError, integer_types
+from gluonjit.base import integer_types
 from gluonjit.language.array import Array
-from gluonjit.language.modes import modes
 from gluonjit.language.running import running
-from gluonjit.language.source import quote, user_loc
-from gluonjit.ndarray import NDArray
-from gluonjit.ndarray.variable import tracked
+from gluonjit.ndarray.numpy_protocols import check_gradient
 from gluonjit.numpy.dispatch import apply, is_number, unsupported
 from gluonjit.numpy.multiarray import _wrapped, array
 from gluonjit.trace.traced_symbol import TracedSymbol
@@ -58,8 +55,7 @@ def unique(
         _values(ar, "unique()"), return_index, return_inverse, return_counts, axis
     )
     results = tuple(map(_wrapped, found)) if isinstance(found, tuple) else _wrapped(found)
-    if modes.recording:
-        check_gradient("unique", (ar,), results)
+    check_gradient("unique", (ar,), results, wrapped=True)
     return results
 
 
@@ -89,29 +85,11 @@ def _by_numpy(name: str) -> Callable[..., Any]:
 
     def function(*args: Any, **kwargs: Any) -> Any:
         found = outwards(plain(*map(inwards, args), **{key: inwards(value) for key, value in kwargs.items()}))
-        if modes.recording:
-            check_gradient(name, (*args, *kwargs.values()), found)
+        check_gradient(name, (*args, *kwargs.values()), found, wrapped=True)
         return found
 
     function.__name__, function.__doc__ = name, f"`numpy.{name}`, on values: not in compiled code"
     return function
-
-
-def check_gradient(name: str, given: Any, found: Any) -> None:
-    """MXNetError if gradients flow to an array among `given` and the results are numbers that would have none."""
-    results = found if isinstance(found, (list, tuple)) else (found,)
-    if not any(isinstance(y, np.floating) or isinstance(y, NDArray) and y._array.dtype.kind == "f" for y in results):
-        return
-    pending = list(given)
-    while pending:
-        x = pending.pop()
-        if isinstance(x, (list, tuple)):
-            pending += x
-        elif isinstance(x, NDArray) and x._grad_state is not None and tracked(x):
-            raise MXNetError(
-                f"np.{name} is computed by NumPy, so it has no gradient: call it outside of autograd.record(), or on "
-                f"x.detach(){quote(user_loc())}"
-            )
 
 
 def _values(x: Any, what: str) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language import mxnet_names as _mxnet_names
+from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.language.kinds import as_nd
 from gluonjit.ndarray import NDArray
 from gluonjit.optimizer import states as state_files
@@ -225,10 +226,11 @@ class Optimizer:
         An optimizer that a user writes overrides this method.
         """
         several = isinstance(index, (list, tuple))
-        for i, w, g, s in zip(index, weight, grad, state) if several else [(index, weight, grad, state)]:
-            found = self._update(i, w, g, s)
-            if found is not None:
-                take([found])
+        with Uninterrupted():
+            for i, w, g, s in zip(index, weight, grad, state) if several else [(index, weight, grad, state)]:
+                found = self._update(i, w, g, s)
+                if found is not None:
+                    take([found])
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         """`update`; a float16 weight under `multi_precision` is updated in float32 and rounded."""
@@ -274,9 +276,10 @@ class Updater:
         """Each argument may be a list, for several weights, which are then updated in one compiled call."""
         several = isinstance(index, (list, tuple))
         indices, grads, weights = (index, grad, weight) if several else ([index], [grad], [weight])
-        found = self.prepare(list(indices), list(grads), list(weights))
-        if found is not None:
-            self._steps.take(found)
+        with Uninterrupted():
+            found = self.prepare(list(indices), list(grads), list(weights))
+            if found is not None:
+                self._steps.take(found)
 
     def prepare(self, indices: list[Any], grads: list[Any], weights: list[Any]) -> list[Update] | None:
         """What the step does to these weights, for `Steps.take`; counts it as done.

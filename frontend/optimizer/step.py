@@ -2,8 +2,8 @@
 
 An optimizer says what is to be done to a weight as an `Update`: a rule, arrays, numbers. `Steps` compiles the updates
 of all weights into one graph, with every number that the rules take as an input: a schedule of the learning rate
-compiles nothing. The call writes new weights and states in place. Python runs no bytecode in between, so Ctrl-C leaves
-the weights of before or after the step.
+compiles nothing. The call writes new weights and states in place. Python runs no bytecode in between, so no signal
+does. A step of rows is several writes; those who take steps keep Ctrl-C away meanwhile (`language.interrupts`).
 """
 
 from __future__ import annotations

@@ -176,6 +176,65 @@ def test_functions_of_numpy_have_no_gradient(name):
         assert mx.np.argwhere(x > 2).shape == (4, 2)
 
 
+RECORDED = {
+    "exp": (np.exp, np.exp(M)),
+    "a number on the left": (lambda x: np.float32(3) * x, np.full((2, 3), 3)),
+    "divide": (lambda x: np.divide(1, x), -1 / np.square(M)),
+    "mean": (np.mean, np.full((2, 3), 1 / 6)),
+    "concatenate": (lambda x: np.concatenate([x, x]), np.full((2, 3), 2)),
+    "amax": (np.amax, np.array(M) == np.max(M)),
+    "linalg.norm": (np.linalg.norm, np.array(M) / np.linalg.norm(M)),
+}
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+@pytest.mark.parametrize("name", RECORDED)
+def test_numpys_own_functions_are_recorded(name, hybridize):
+    function, wanted = RECORDED[name]
+    net = nn.HybridLambda(lambda F, x: function(x))
+    net.hybridize(hybridize)
+    x = variable(kind=mx.np)
+    with autograd.record():
+        y = net(x)
+    assert type(y) is mx.np.ndarray
+    y.backward()
+    np.testing.assert_allclose(x.grad.asnumpy(), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [nd, mx.np])
+@pytest.mark.parametrize(
+    "function",
+    [np.sinc, np.add.reduce, lambda x: np.multiply.outer(x, x), lambda x: np.where(np.ones((2, 3)), x, 0)],
+)
+def test_what_numpy_computes_itself_is_refused_while_recording(function, kind):
+    x = variable(kind=kind)
+    values = function(x.asnumpy())
+    assert (np.asarray(function(x)) == values).all()
+    with autograd.record():
+        with pytest.raises(mx.MXNetError, match=r"is computed by NumPy, so it has no gradient.*\n  at .*test_tape.py"):
+            function(x)
+        assert (np.asarray(function(x.detach())) == values).all()
+        assert np.argmax(x) == 5 and np.shape(x) == (2, 3)
+
+
+def test_functions_of_numpy_that_compute_on_ndarrays():
+    x = variable()
+    assert type(np.exp(x)) is np.ndarray
+    with autograd.record():
+        for function in (np.exp, np.linalg.norm, lambda x: np.concatenate([x, x]), lambda x: np.add(x, 1)):
+            with pytest.raises(mx.MXNetError, match="is computed by NumPy"):
+                function(x)
+        y = np.sum(np.float32(2) * x)  # the method of x
+        np.ones_like(x)
+    y.backward()
+    assert x.grad.asnumpy().tolist() == [[2] * 3] * 2
+    total = np.zeros((2, 3), np.float32)
+    total += x
+    assert (total == x.asnumpy()).all() and (np.less(1, x).asnumpy() == (x.asnumpy() > 1)).all()
+    with pytest.raises(TypeError, match="numpy.ndarray.*not supported"):
+        total + x
+
+
 # Blocks
 
 

@@ -10,6 +10,8 @@ import gluonjit as mx
 from gluonjit import gluon, nd
 from gluonjit.base import MXNetError
 from gluonjit.gluon import utils
+from gluonjit.language.interrupts import Uninterrupted
+from gluonjit.ndarray import NDArray
 from support import optimizer_cases
 
 
@@ -202,8 +204,75 @@ def test_the_environment_chooses_where_to_update(monkeypatch):
         gluon.Trainer(net.collect_params(), "sgd", kvstore="locl").allreduce_grads()
 
 
-def test_interrupted_steps_are_whole():
-    """Ctrl-C leaves parameters of before or after a step, on all contexts."""
+class Halfway(mx.optimizer.Optimizer):
+    """A user's optimizer, with a state."""
+
+    def create_state(self, index, weight):
+        return nd.zeros(weight.shape)
+
+    def update(self, index, weight, grad, state):
+        state += grad
+        weight -= state
+
+
+def interrupting(function):
+    """The function, followed by Ctrl-C."""
+
+    def hooked(*args, **kwargs):
+        found = function(*args, **kwargs)
+        signal.raise_signal(signal.SIGINT)
+        return found
+
+    return hooked
+
+
+@pytest.mark.parametrize(("owner", "name"), [(mx.optimizer.Updater, "prepare"), (NDArray, "_wrote")])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad", "ftrl", Halfway])
+def test_ctrl_c_waits_for_the_end_of_a_step(optimizer, owner, name, monkeypatch):
+    """Rows, dense weights, states and counts are those of after the step, wherever in it the signal arrives."""
+    settings = {"momentum": 0.5} if optimizer == "sgd" else {}
+
+    def trained(interrupted):
+        params = gluon.ParameterDict()
+        table = params.get("table", shape=(6, 2), init="ones", grad_stype="row_sparse")
+        weight = params.get("weight", shape=(2, 2), init="ones")
+        params.initialize()
+        made = Halfway() if optimizer is Halfway else mx.optimizer.create(optimizer, **settings)
+        trainer = gluon.Trainer(params, made)
+        for k in range(2):
+            with mx.autograd.record():
+                y = nd.dot(nd.Embedding(nd.array([1, 4]), table.data(), 6, 2, sparse_grad=True), weight.data())
+            y.backward()
+            if k and interrupted:
+                hooked = interrupting(getattr(owner, name))
+                with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                    patch.setattr(owner, name, hooked)
+                    trainer.step(1)
+            else:
+                trainer.step(1)
+        (updater,) = trainer._updaters
+        return [p.data().asnumpy().tolist() for p in (table, weight)], updater.get_states(dump_optimizer=True)
+
+    assert trained(True) == trained(False)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_does_not_wait_for_a_step_that_is_gone():
+    """An error of another signal's handler may come just when the context is left."""
+
+    def broken():
+        Uninterrupted().__enter__()
+
+    old = signal.getsignal(signal.SIGINT)
+    broken()
+    assert signal.getsignal(signal.SIGINT) is not old
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is old
+
+
+def test_errors_of_signal_handlers_leave_whole_steps():
+    """Other signals do not wait, but a compiled step is one call: parameters of before or after it, on all contexts."""
     params = gluon.ParameterDict()
     own = [params.get(f"p{k}", shape=(50 * k + 1, 40), init="zeros") for k in range(8)]
     params.initialize(ctx=CONTEXTS)
@@ -219,7 +288,8 @@ def test_interrupted_steps_are_whole():
 
     step()
     interrupted = 0
-    errors = np.geterr()  # an interrupted assignment may leave others
+    # An error while they are changed or restored may leave others.
+    errors, ctrl_c = np.geterr(), signal.getsignal(signal.SIGINT)
     old = signal.signal(signal.SIGALRM, interrupt)
     try:
         for k in range(60):
@@ -234,6 +304,7 @@ def test_interrupted_steps_are_whole():
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, old)
+        signal.signal(signal.SIGINT, ctrl_c)
         np.seterr(**errors)
     assert interrupted == 60
 
