@@ -46,6 +46,14 @@ class BaseModule:
         if not (self.binded and self.params_initialized):
             raise AssertionError("call bind, then init_params or set_params, before running a module")
 
+    def _takes_optimizer(self, force_init: bool) -> bool:
+        """Whether `init_optimizer` is to set the optimizer; logs a warning if there is one that stays."""
+        self._ready()
+        if self.optimizer_initialized and not force_init:
+            self.logger.warning("optimizer already initialized, ignoring...")
+            return False
+        return True
+
     # Defined by subclasses
 
     @property

@@ -209,9 +209,7 @@ class BucketingModule(BaseModule):
         force_init: bool = False,
     ) -> None:
         """Sets the optimizer, which all buckets share."""
-        self._ready()
-        if self.optimizer_initialized and not force_init:
-            self.logger.warning("optimizer already initialized, ignoring.")
+        if not self._takes_optimizer(force_init):
             return
         default = self._buckets[self._default_bucket_key]
         default.init_optimizer(kvstore, optimizer, optimizer_params, force_init)

@@ -438,9 +438,7 @@ class Module(BaseModule):
         Its `rescale_grad` is 1 / (batch size), unless the settings say otherwise. `kvstore` is only checked: there is
         one copy of the parameters, which the module updates itself.
         """
-        self._ready()
-        if self.optimizer_initialized and not force_init:
-            self.logger.warning("optimizer already initialized, ignoring...")
+        if not self._takes_optimizer(force_init):
             return
         if isinstance(kvstore, str):
             create_store(kvstore)

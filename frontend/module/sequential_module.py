@@ -148,9 +148,7 @@ class SequentialModule(BaseModule):
         optimizer_params: Any = (("learning_rate", 0.01),),
         force_init: bool = False,
     ) -> None:
-        self._ready()
-        if self.optimizer_initialized and not force_init:
-            self.logger.warning("optimizer already initialized, ignoring.")
+        if not self._takes_optimizer(force_init):
             return
         for module in self._links():
             module.init_optimizer(kvstore, optimizer, optimizer_params, force_init)

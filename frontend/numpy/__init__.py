@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as _numpy
 
-from gluonjit.numpy import protocols as _protocols  # noqa: F401
+from gluonjit.numpy import called_by_numpy as _called_by_numpy  # noqa: F401
 from gluonjit.numpy.methods import NumpyMethods as _NumpyMethods
 from gluonjit.numpy.multiarray import array as array
 from gluonjit.numpy.multiarray import ndarray as ndarray
