@@ -203,13 +203,14 @@ class CachedCall:
     def _run(self, compiled: Compiled, leaves: Sequence[NDArray]) -> Any:
         known, session, block = compiled.trace, compiled.session, self.block
         epoch = int(EPOCH[0])  # read before the versions: a write in between is seen by the next call
-        inputs = session.inputs([*leaves, *self._held(known, compiled.device)])
+        arrays = [*leaves, *self._held(known, compiled.device)]
+        if modes.recording and known.refused_gradient is not None and any(map(tracked, arrays)):
+            raise known.refused_gradient  # before random numbers are drawn: the call may now run as Python
+        inputs = session.inputs(arrays)
         monitor = None
         if block._callback is not None:
             monitor = Monitor(block._callback, block._monitor_all, block._monitored_as_bound)
         if modes.recording:
-            if known.refused_gradient is not None and any(map(tracked, inputs.arrays)):
-                raise known.refused_gradient
             targets = [inputs.arrays[known.writes[k]] for k in known.assigned]
             for x in targets:
                 refuse_write(x)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gluonjit.base import MXNetError
+from gluonjit.base import StateChange
+from gluonjit.language.source import quote
 from gluonjit.operators.own_gradients import OWN_GRADIENT
 from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.symbolic_loops import record_body
@@ -17,6 +18,8 @@ def with_own_gradient(
     """`results` of a trace, computed from `inputs`, as symbols through which gradients flow as `gradient` says.
 
     `gradient(*cotangents)` gives the cotangents of the inputs, None for an input that gets none. It runs now, once.
+    StateChange if it draws random numbers: a plain call draws them in `backward`, behind all those of the forward
+    computation.
     """
     to: list[int] = []
 
@@ -27,7 +30,11 @@ def with_own_gradient(
 
     body = record_body(name, results, 0, run)
     if body.graph.draws(training=True):
-        raise MXNetError(f"{name} draws random numbers, which a compiled gradient cannot")
+        raise StateChange(
+            f"{name}.backward draws random numbers, which a compiled gradient cannot{quote(trace.loc())}",
+            tuple(trace.blocks),
+            again=False,
+        )
     count = len(results)
     captured = [o for o in body.origins if not isinstance(o, int)]
     first = count + count + len(inputs)

@@ -274,6 +274,36 @@ def test_a_gradient_that_needs_values():
     assert grads(x) == [[3, 3]]
 
 
+class Shaken(autograd.Function):
+    def forward(self, x):
+        return x * nd.random.uniform_like(x)
+
+    def backward(self, dy):
+        return dy * nd.random.uniform_like(dy)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_gradient_that_draws_random_numbers(inside):
+    """Plain calls draw them in `backward`. The block with that gradient runs as Python, while it is recorded."""
+    found = []
+    for hybridize in (False, True):
+        block = net(lambda F, x: Shaken()(x * 2) + F.random.normal(shape=(2,)), hybridize)
+        if inside:
+            inner, block = block, net(lambda F, x: block.inner(x) * 2, hybridize)
+            block.inner = inner
+        (x,) = variables([1.0, 2.0])
+        mx.random.seed(3)
+        with autograd.record():
+            if hybridize:
+                with pytest.warns(UserWarning, match=r"Shaken.backward draws random numbers(.|\n)*test_own_gradients"):
+                    y = block(x)
+            else:
+                y = block(x)
+        y.backward()
+        found.append([y.asnumpy().tolist(), *grads(x)])
+    assert found[0] == found[1]
+
+
 def test_exported_functions_are_plain(tmp_path):
     block = net(lambda F, x: Sigmoid()(x), True)
     x = nd.array([0.0])
