@@ -8,6 +8,7 @@ It runs in a venv of its own (see tests/oracle/record.py), into which the packag
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fnmatch
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import gradients
 import subjects
 
 
@@ -36,23 +38,49 @@ def answer(package: subjects.Package, name: str, precise: bool) -> list[np.ndarr
     return flatten(net(*subjects.as_ndarrays(package.inputs(name, net))))
 
 
+def record_gradients(package: subjects.Package, name: str, file: Path) -> None:
+    """A sample of every gradient of a small model, in float32 and, unless an operator lacks it, in float64."""
+    found = {}
+    for kind, dtype in (("32", "float32"), ("64", "float64")):
+        net, inputs = package.small(name)
+        gradients.without_dropout(net)
+        subjects.initialize(net)
+        net.cast(dtype)
+        subjects.seed()
+        with subjects.making_float64() if dtype == "float64" else contextlib.nullcontext():
+            try:
+                got = gradients.gradients(net, subjects.as_ndarrays(inputs, dtype))
+            except Exception as e:
+                if dtype == "float32":
+                    raise
+                print(f"{name}: in float64 {str(e).splitlines()[0]}", flush=True)
+                break
+        found |= {f"{kind} {key}": gradients.sampled(key, x) for key, x in got.items()}
+    np.savez(file, **found)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--package", choices=sorted(subjects.PACKAGES), required=True)
     parser.add_argument("--names", required=True, help="names or patterns, separated by blanks")
     parser.add_argument("--out", type=Path, required=True, help="folder for an .npz of each model")
     parser.add_argument("--float64", action="store_true", help="in double precision, where scores are close")
+    parser.add_argument("--backward", action="store_true", help="gradients of small models (see run.py)")
     arguments = parser.parse_args()
     package = subjects.PACKAGES[arguments.package]
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in package.names():
-        file = arguments.out / (f"{name}.float64.npz" if arguments.float64 else f"{name}.npz")
+        kind = ".gradients" if arguments.backward else ".float64" if arguments.float64 else ""
+        file = arguments.out / f"{name}{kind}.npz"
         if any(fnmatch.fnmatch(name, p) for p in package.drawn):
             continue
         if file.exists() or not any(fnmatch.fnmatch(name, p) for p in arguments.names.split()):
             continue
         try:
-            np.savez(file, *answer(package, name, arguments.float64))
+            if arguments.backward:
+                record_gradients(package, name, file)
+            else:
+                np.savez(file, *answer(package, name, arguments.float64))
             print(f"{name}: recorded", flush=True)
         except Exception as e:
             print(f"{name}: {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}", flush=True)

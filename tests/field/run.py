@@ -1,10 +1,13 @@
 """Builds and runs every model that a package registers: imperative, hybridized, and are they equal?
 
     python tests/field/run.py --package gluoncv2 --names 'resnet18 mobilenet*' --out results.jsonl
+    python tests/field/run.py --package gluoncv2 --backward --references references --out gradients.jsonl
 
 Run it where gluonjit and the package are installed (not MXNet). Each model has a process of its own, forked from one
 that has imported the package. Results are lines of JSON; a run goes on where the file ends, so that a long one may be
 stopped. `--sample` takes one model of each family. `--references DIR` compares with what `reference.py` recorded.
+
+`--backward` differentiates instead, the smallest model of each family on small pictures (`families.py`).
 """
 
 from __future__ import annotations
@@ -19,13 +22,18 @@ import resource
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import families
+import gradients
 import subjects
 
 TOLERANCE = 1e-4
@@ -133,22 +141,143 @@ def run(package: subjects.Package, name: str, references: Path | None) -> dict[s
         else:
             row["reason"] = f"hybridized differs from imperative by {row['difference']:.1e}"
     except BaseException as e:
-        if isinstance(e, ModuleNotFoundError) and (e.name or "").partition(".")[0] not in ("mxnet", "gluonjit"):
-            row["outside"] = f"needs the package {e.name}"
-        frames = traceback.extract_tb(e.__traceback__)
-        ours = next((f for f in reversed(frames) if package.name in f.filename), frames[-1])
-        row["reason"] = f"{type(e).__name__}: {e}"[:600]
-        row["where"] = f"{Path(ours.filename).name}:{ours.lineno}"
+        row |= reason(package, e)
     row["stage"] = stage
     row["megabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     return row
 
 
-def run_apart(package: subjects.Package, name: str, references: Path | None, timeout: float) -> dict[str, Any]:
-    """`run` in a forked process, which may crash or hang."""
+def reason(package: subjects.Package, e: BaseException) -> dict[str, str]:
+    """Why a model stopped, and where in its package."""
+    found = {}
+    if isinstance(e, ModuleNotFoundError) and (e.name or "").partition(".")[0] not in ("mxnet", "gluonjit"):
+        found["outside"] = f"needs the package {e.name}"
+    frames = traceback.extract_tb(e.__traceback__)
+    ours = next((f for f in reversed(frames) if package.name in f.filename), frames[-1])
+    return found | {
+        "reason": f"{type(e).__name__}: {e}"[:600],
+        "where": f"{Path(ours.filename).name}:{ours.lineno}",
+    }
+
+
+def run_backward(package: subjects.Package, name: str, references: Path | None, plain: bool = False) -> dict[str, Any]:
+    """What happened to the gradients of one small model: hybridized, and compared with MXNet's, or with `plain` ones.
+
+    The measure are gradients in float64. A net that normalizes, and whose activations have a kink, multiplies the
+    rounding of its own first layers; so a difference in float32 counts where it is beyond `gradients.TOLERANCE` and
+    four times MXNet's own distance from its float64. What is left is decided in float64.
+    """
+    row: dict[str, Any] = {"name": name, "family": package.family(name), "seconds": {}, "kernels": []}
+    for pattern, why in package.broken.items():
+        if fnmatch.fnmatch(name, pattern):
+            row["outside"] = why
+    started = time.perf_counter()
+
+    def step(what: str) -> None:
+        nonlocal started
+        now = time.perf_counter()
+        row["seconds"][what] = round(now - started, 2)
+        started = now
+
+    def made(dtype: str = "float32") -> tuple[Any, list[Any]]:
+        net, inputs = package.small(name)
+        gradients.without_dropout(net)
+        subjects.initialize(net)
+        net.cast(dtype)
+        return net, subjects.as_ndarrays(inputs, dtype)
+
+    def worst(got: gradients.Gradients, want: gradients.Gradients, nothing: float) -> tuple[float, str]:
+        return max((d, key) for key, d in gradients.differences(got, want, nothing).items())
+
+    stage = "build"
+    try:
+        net, arguments = made()
+        row["inputs"] = [list(x.shape) for x in gradients.arrays_in(arguments)]
+        step("build")
+        stage = "hybridized"
+        net.hybridize()
+        subjects.seed()
+        with counting(row["kernels"]):
+            got = gradients.gradients(net, arguments)
+        row["finite"] = all(bool(np.isfinite(x).all()) for x in got.values())
+        step("first step")
+        subjects.seed()
+        again = gradients.gradients(net, arguments)
+        step("step")
+        stage = "equal"
+        if not all(np.array_equal(again[key], x, equal_nan=True) for key, x in got.items() if key[:6] != "after "):
+            row["reason"] = "the second step has other gradients"
+        limit = TOLERANCE
+        if references is not None and (references / f"{name}.gradients.npz").exists():
+            single, double = gradients.recorded(references / f"{name}.gradients.npz")
+            got = {key: gradients.sampled(key, x) for key, x in got.items()}
+            if double:
+                row["sensitivity"] = worst(single, double, 1e-9)[0]
+                limit = max(TOLERANCE, 4 * row["sensitivity"])
+                row["mxnet"], row["of"] = worst(got, double, 1e-9)
+            else:
+                row["mxnet"], row["of"] = worst(got, single, 1e-4)
+            if row["mxnet"] > limit:
+                row["reason"] = f"differs from MXNet by {row['mxnet']:.1e}"
+                with subjects.making_float64():
+                    net, arguments = made("float64")
+                    net.hybridize()
+                    subjects.seed()
+                    precise = gradients.gradients(net, arguments)
+                precise = {key: gradients.sampled(key, x) for key, x in precise.items()}
+                row["mxnet in float64"], row["of"] = worst(precise, double or single, 1e-9)
+                if row["mxnet in float64"] <= gradients.IN_FLOAT64:
+                    del row["reason"]
+            step("compared")
+        if plain:
+            net, arguments = made()
+            subjects.seed()
+            expected = gradients.gradients(net, arguments)
+            step("plain")
+            if "mxnet" in row:
+                expected = {key: gradients.sampled(key, x) for key, x in expected.items()}
+            row["difference"], row["between"] = worst(got, expected, 1e-4)
+            if row["difference"] > max(limit, 1e-3):
+                with subjects.making_float64():
+                    precise = []
+                    for hybrid in (False, True):
+                        net, arguments = made("float64")
+                        net.hybridize(hybrid)
+                        subjects.seed()
+                        precise.append(gradients.gradients(net, arguments))
+                row["difference in float64"], row["between"] = worst(precise[1], precise[0], 1e-9)
+                if row["difference in float64"] > gradients.IN_FLOAT64:
+                    row["reason"] = f"hybridized differs from imperative by {row['difference']:.1e}"
+        if "reason" not in row:
+            stage = "passed"
+    except BaseException as e:
+        row |= reason(package, e)
+    row["stage"] = stage
+    row["megabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return row
+
+
+@contextlib.contextmanager
+def counting(kernels: list[int]) -> Iterator[None]:
+    """Appends the number of functions of each graph that is compiled."""
+    from gluonjit.runtime import build
+
+    lower = build.lower_program
+
+    def lowered(graph: Any, target: Any, module: Any, written: Any) -> Any:
+        program = lower(graph, target, module, written)
+        kernels.append(len(module.functions))
+        return program
+
+    with mock.patch.object(build, "lower_program", lowered):
+        yield
+
+
+def run_apart(judge: Callable[[], dict[str, Any]], name: str, family: str, timeout: float) -> dict[str, Any]:
+    """`judge` in a forked process, which may crash or hang."""
     fork = multiprocessing.get_context("fork")
     ours, theirs = fork.Pipe(duplex=False)
-    process = fork.Process(target=lambda: theirs.send(run(package, name, references)), daemon=True)
+    process = fork.Process(target=lambda: theirs.send(judge()), daemon=True)
     process.start()
     theirs.close()
     try:
@@ -161,7 +290,7 @@ def run_apart(package: subjects.Package, name: str, references: Path | None, tim
     finally:
         process.kill()
         process.join()
-    return {"name": name, "family": package.family(name), "stage": "killed", "reason": reason}
+    return {"name": name, "family": family, "stage": "killed", "reason": reason}
 
 
 def chosen(package: subjects.Package, patterns: list[str], sample: bool) -> list[str]:
@@ -223,6 +352,8 @@ def main() -> None:
     parser.add_argument("--names", default="", help="names or patterns, separated by blanks (default: all)")
     parser.add_argument("--sample", action="store_true", help="one model of each family")
     parser.add_argument("--out", type=Path, default=None, help="lines of JSON; what they have is not run again")
+    parser.add_argument("--backward", action="store_true", help="gradients of small models")
+    parser.add_argument("--plain", action="store_true", help="with --backward: imperatively, too")
     parser.add_argument("--again", action="store_true", help="run again what did not pass")
     parser.add_argument("--timeout", type=float, default=900, help="seconds for each model (default: %(default)s)")
     parser.add_argument("--references", type=Path, default=None, help="folder that reference.py filled")
@@ -232,7 +363,8 @@ def main() -> None:
 
     gluonjit.install_as_mxnet(numpy_aliases=True)
     package = subjects.PACKAGES[arguments.package]
-    names = chosen(package, arguments.names.split(), arguments.sample)
+    patterns = arguments.names.split() or (families.NAMES[package.name].split() if arguments.backward else [])
+    names = chosen(package, patterns, arguments.sample)
     rows: dict[str, dict[str, Any]] = {}
     if arguments.out is not None and arguments.out.exists():
         for line in arguments.out.read_text().splitlines():
@@ -240,7 +372,9 @@ def main() -> None:
             rows[row["name"]] = row
     waiting = [n for n in names if n not in rows or arguments.again and rows[n]["stage"] != "passed"]
     for k, name in enumerate(waiting):
-        row = rows[name] = run_apart(package, name, arguments.references, arguments.timeout)
+        judge = partial(run_backward, plain=arguments.plain) if arguments.backward else run
+        judged = partial(judge, package, name, arguments.references)
+        row = rows[name] = run_apart(judged, name, package.family(name), arguments.timeout)
         print(f"[{k + 1}/{len(waiting)}] {name}: {row['stage']} {row.get('reason', '')[:200]}", flush=True)
         if arguments.out is not None:
             with arguments.out.open("a") as file:

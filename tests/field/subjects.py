@@ -47,6 +47,11 @@ class Package:
         """Arguments of the size that the model's own defaults say, one example each: arrays, nested in lists or not."""
         raise NotImplementedError
 
+    def small(self, name: str) -> tuple[Any, list[Any]]:
+        """The block, and arguments to train it with: small, a batch of two."""
+        net = self.build(name)
+        return net, self.inputs(name, net)
+
 
 def image(height: int, width: int | None = None, channels: int = 3) -> Array:
     """A batch of one picture, with numbers from 0 to 1."""
@@ -92,6 +97,19 @@ class GluonCV2(Package):
         if family == "voca":
             return [numbers(1, 1, 16, 29), np.array([3], np.float32)]
         return [image(*net.in_size, channels=1 if family == "superpointnet" else 3)]
+
+    ANY_SIZE = ("_cityscapes", "_voc", "_coco", "_celebamaskhq", "_widerface", "superpointnet", "bagnet", "squeezenet")
+    """Parts of the names of what takes pictures of any size; other networks end in a pooling of a fixed one."""
+
+    def small(self, name: str) -> tuple[Any, list[Any]]:
+        if self.family(name) in (*self.SPEECH, "nvpattexp", "visemenet", "voca"):
+            return super().small(name)
+        if not any(part in name for part in self.ANY_SIZE):
+            net = self.build(name)
+            return net, [numbers(2, 3, *net.in_size)]
+        size = (128, 128)
+        net = self._models()[name](pretrained=False, in_size=size)
+        return net, [numbers(2, 1 if name == "superpointnet" else 3, *size)]
 
 
 class GluonCV(Package):
@@ -164,6 +182,31 @@ class GluonCV(Package):
             return [image(net.crop_size)]
         segmentation = name.startswith(("fcn", "psp", "deeplab"))
         return [image(480 if segmentation else 224)]
+
+    SMALL = (
+        (r"cifar", 32),
+        (r"densenet|nasnet|senet|googlenet|squeezenet|hrnet.*_c$", 224),
+        (r"inceptionv3", 299),
+        (r"icnet|ssd", 128),
+    )
+    """Height and width of small pictures, by the name's beginning, where it is not 64."""
+
+    def small(self, name: str) -> tuple[Any, list[Any]]:
+        net = self.build(name)
+        inputs = self.inputs(name, net)
+        if name.startswith("siamrpn") or inputs[0].ndim == 5:  # its own reshapes are for one example
+            return net, inputs
+        size = next((size for pattern, size in self.SMALL if re.match(pattern, name)), 64)
+        batch = 1 if "rcnn" in name else 2
+        inputs = [numbers(batch, 3, size, size)]
+        corners = np.array([[[4, 4, 40, 40], [8, 20, 50, 60]]] * batch, np.float32)
+        if "rcnn" in name:  # boxes and their classes
+            return net, [*inputs, corners, np.array([[[1], [2]]], np.float32)]
+        if name.startswith("yolo3"):  # as their prefetch generator makes targets for each anchor
+            anchors = sum(3 * (size // stride) ** 2 for stride in (8, 16, 32))
+            targets = [numbers(batch, anchors, k) for k in (2, 2, 2, len(net.classes))]
+            return net, [*inputs, corners, numbers(batch, anchors, 1), *targets]
+        return net, inputs
 
     def _video(self, name: str, net: Any) -> Array:
         if name.startswith(("c3d", "r2plus1d")):
@@ -409,7 +452,12 @@ def making_float64() -> Iterator[None]:
             *map(wide, args), **{key: wide(value) for key, value in {**defaults, **kwargs}.items()}
         )
 
+    def from_numpy(source: Any, ctx: Any = None, dtype: Any = None) -> Any:
+        return made(source, ctx, dtype or ("float64" if not isinstance(source, mx.nd.NDArray) else None))
+
+    made = mx.nd.array
     with contextlib.ExitStack() as patches:
+        patches.enter_context(mock.patch.object(mx.nd, "array", from_numpy))
         for F in (mx.nd, mx.sym):
             for name in ("arange", "topk", "argsort"):
                 patches.enter_context(mock.patch.object(F, name, wider(getattr(F, name), dtype="float64")))

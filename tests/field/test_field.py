@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from field import gluonts_round_trip, run, subjects
+from field import gluonts_round_trip, gradients, run, subjects
 
 import gluonjit as mx
 from gluonjit import gluon
@@ -45,6 +45,22 @@ def test_models_of_a_library(package, names, tmp_path):
     rows = [json.loads(line) for line in results.read_text().splitlines()]
     assert len(rows) >= len(names.split())
     assert {row["name"]: row.get("reason") for row in rows if row["stage"] != "passed"} == {}
+
+
+GRADIENTS = {"gluoncv2": "nin_cifar10 resnet20_cifar10", "gluoncv": "cifar_resnet20_v1 mobilenet0.25"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("package", "names"), GRADIENTS.items())
+def test_gradients_of_a_library(package, names, tmp_path):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    results = tmp_path / "results.jsonl"
+    command = [sys.executable, run.__file__, "--package", package, "--names", names, "--out", str(results)]
+    done = subprocess.run([*command, "--backward", "--plain"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in results.read_text().splitlines()]
+    assert {row["name"]: row["stage"] for row in rows} == dict.fromkeys(names.split(), "passed")
 
 
 # How models are judged
@@ -142,6 +158,75 @@ def test_references(mxnet, tmp_path):
     answer = net(mx.nd.array(subjects.numbers(2, 4))).asnumpy()
     np.savez(tmp_path / "right.npz", answer * 1.001)
     assert run.run(Library(), "right", tmp_path)["mxnet"] == pytest.approx(1e-3, rel=1e-2)
+
+
+@pytest.mark.parametrize("name", ["right", "wrong"])
+def test_gradients(name, mxnet):
+    """Plain ones are those of the hybridized net, unless its program asks which it is."""
+
+    class Wrong(Library):
+        models = {**Library.models, "wrong": lambda: Net(lambda F, x: x.sum() if F is mx.nd else -x.sum())}
+
+    row = run.run_backward(Wrong(), name, None, plain=True)
+    if name == "right":
+        assert row["stage"] == "passed" and row["difference"] < 1e-6 and row["kernels"]
+    else:
+        assert row["stage"] == "equal" and row["between"] == "input 0"
+        assert row["difference in float64"] == pytest.approx(row["difference"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("single", "double", "reason"),
+    [
+        (1, 1, None),
+        (1 + 1e-3, 1, None),  # MXNet's own rounding is no better
+        (1, 1 + 1e-3, None),
+        (1 + 1e-3, 1 + 1e-3, "differs from MXNet by 1.0e-03"),
+    ],
+)
+def test_recorded_gradients(single, double, reason, mxnet, tmp_path):
+    net, inputs = Library().small("right")
+    subjects.initialize(net)
+    net.cast("float64")
+    wanted = gradients.gradients(net, subjects.as_ndarrays(inputs, "float64"))
+    sample = {key: gradients.sampled(key, x) for key, x in wanted.items()}
+    both = {f"{kind} {k}": g * by for kind, by in (("32", single), ("64", double)) for k, g in sample.items()}
+    np.savez(tmp_path / "right.gradients.npz", **both)
+    row = run.run_backward(Library(), "right", tmp_path)
+    assert row.get("reason") == reason
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "nothing", "expected"),
+    [
+        ([1.0, 2.0], [1.0, 4.0], 0, 0.5),
+        ([1.0, 1e-6], [1.0, 0.0], 0, 1e-6),
+        ([1.0, 2e-6], [1.0, 1e-6], 1e-4, 1e-6),  # nothing but rounding, of the largest
+        ([1.0, np.nan], [1.0, 1.0], 0, np.inf),
+        ([1.0, np.nan], [1.0, np.nan], 0, 0),
+        ([1.0], [1.0, 1.0], 0, np.inf),
+    ],
+)
+def test_differences_of_gradients(got, want, nothing, expected):
+    a, b = ({str(k): np.array([x]) for k, x in enumerate(values)} for values in (got, want))
+    assert max(gradients.differences(a, b, nothing).values()) == pytest.approx(expected)
+
+
+def test_samples_of_gradients_have_a_size():
+    gradient = np.arange(3 * gradients.SAMPLE, dtype=np.float32).reshape(3, -1)
+    sample = gradients.sampled("weight", gradient)
+    assert sample.shape == (gradients.SAMPLE,) and sample.dtype == np.float64
+    np.testing.assert_array_equal(sample, gradients.sampled("weight", gradient))
+    np.testing.assert_array_equal(gradients.sampled("weight", gradient[0, :5]), gradient[0, :5])
+
+
+def test_dropout_is_turned_off(mxnet):
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(4), gluon.nn.Dropout(0.5))
+    gradients.without_dropout(net)
+    net.initialize()
+    with mx.autograd.record():
+        assert (net(mx.nd.ones((2, 3))).asnumpy() != 0).all()
 
 
 def test_the_table(mxnet, capsys):

@@ -282,6 +282,13 @@ class Shaken(autograd.Function):
         return dy * nd.random.uniform_like(dy)
 
 
+def twice(inner, hybridize):
+    """A block around `inner`."""
+    made = net(lambda F, x: made.inner(x) * 2, hybridize)
+    made.inner = inner
+    return made
+
+
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_gradient_that_draws_random_numbers(inside):
     """Plain calls draw them in `backward`. The block with that gradient runs as Python, while it is recorded."""
@@ -289,8 +296,7 @@ def test_a_gradient_that_draws_random_numbers(inside):
     for hybridize in (False, True):
         block = net(lambda F, x: Shaken()(x * 2) + F.random.normal(shape=(2,)), hybridize)
         if inside:
-            inner, block = block, net(lambda F, x: block.inner(x) * 2, hybridize)
-            block.inner = inner
+            block = twice(block, hybridize)
         (x,) = variables([1.0, 2.0])
         mx.random.seed(3)
         with autograd.record():
