@@ -1,4 +1,4 @@
-"""The verifier: what must hold for every graph. The pass manager runs it after every pass.
+"""The verifier: what must hold for every graph. The pass manager runs it after the last pass, or every pass.
 
 * Every value is defined once, and before it is used; a region sees only its own inputs.
 * Declared types are those that inference gives; regions fit their op.

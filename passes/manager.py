@@ -1,4 +1,4 @@
-"""The pass manager: finds passes by name, runs them in order, verifies what each makes.
+"""The pass manager: finds passes by name, runs them in order, verifies what they make.
 
 A pass is a function `Graph → Graph` in the file of its name (`legalize-broadcast` in `legalize_broadcast.py`):
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import pkgutil
 import re
 import sys
@@ -34,7 +35,7 @@ from gluonjit.ir.types import IRError
 from gluonjit.ir.verify import verify
 
 After = Callable[[str, Graph, Graph, float], None]
-"""`after(name, before, graph, seconds)`, called when a pass has run and its graph is verified."""
+"""`after(name, before, graph, seconds)`, called when a pass has run."""
 
 
 @dataclass(frozen=True)
@@ -160,24 +161,32 @@ def run_passes(
     after: After | None = None,
     target: Machine | None = None,
     reproducers: str | Path | None = None,
+    verify_each: bool | None = None,
 ) -> Graph:
-    """Runs the passes of `pipeline` in order and verifies the graph after each.
+    """Runs the passes of `pipeline` in order and verifies the last graph, or, with `verify_each`, that of every pass
+    (None: if the environment variable GLUONJIT_VERIFY_EACH is 1).
 
     `target` is for passes that need one. `after` is called once for each pass. Raises IRError for an unknown pass or
     option before anything has run, and PassError when a pass fails; the graph that it failed on is then written to
-    the folder `reproducers`, if given.
+    the folder `reproducers`, if given. To find out which pass that is, all run again, and are verified.
     """
+    if verify_each is None:
+        verify_each = os.environ.get("GLUONJIT_VERIFY_EACH", "") == "1"
     steps = [(_check_options(find_pass(name), options, target), options) for name, options in parse_pipeline(pipeline)]
-    for step, options in steps:
+    first = graph
+    for number, (step, options) in enumerate(steps, 1):
         before = graph
         arguments = {**options, "target": target} if step.takes_target else options
         start = time.perf_counter()
         try:
             graph = _run(step, before, arguments)
             seconds = time.perf_counter() - start
-            if graph is not before:
+            if verify_each and graph is not before or number == len(steps) and graph is not first:
                 verify(graph)
         except Exception as e:
+            if not verify_each and number > 1:
+                again = [(earlier.name, given) for earlier, given in steps[:number]]
+                run_passes(first, again, target=target, reproducers=reproducers, verify_each=True)
             error = PassError(step.name, options, before, e)
             if reproducers is not None:
                 error.write(Path(reproducers))

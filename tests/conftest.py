@@ -18,6 +18,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     # The user's own cache is none of our business. See `compiled_once` and `object_cache`.
     os.environ["GLUONJIT_CACHE"] = "0"
+    os.environ["GLUONJIT_VERIFY_EACH"] = "1"
     # A golden file holds many cases; two workers that rewrite it would lose each other's changes.
     if config.getoption("--update") and config.getoption("numprocesses", default=None):
         raise pytest.UsageError("--update rewrites files: run it in one process (-n 0)")
@@ -58,7 +59,7 @@ FRONT_END = {"frontend", "gluon", "module", "reference", "rnn"}
 
 @pytest.fixture(autouse=True)
 def compiled_once(request, tmp_path_factory, leaves_no_trace):
-    """An object cache for all tests of `FRONT_END`, in all processes, that is empty at first."""
+    """For all tests of `FRONT_END`, an object cache, empty at first, and passes that are verified as users' are."""
     if request.path.relative_to(ROOT / "tests").parts[0] not in FRONT_END:
         yield
         return
@@ -67,6 +68,7 @@ def compiled_once(request, tmp_path_factory, leaves_no_trace):
         folder = folder.parent
     with pytest.MonkeyPatch.context() as environment:
         environment.delenv("GLUONJIT_CACHE")
+        environment.delenv("GLUONJIT_VERIFY_EACH")
         environment.setenv("GLUONJIT_CACHE_DIR", str(folder / "compiled"))
         yield
 

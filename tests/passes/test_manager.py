@@ -156,13 +156,21 @@ def test_big_constants_of_a_reproducer_lie_beside_it(passes, tmp_path):
     assert load(e.value.path).ops[0].attrs["value"].tobytes() == graph.ops[0].attrs["value"].tobytes()
 
 
-def test_what_a_pass_makes_is_verified(passes):
+@pytest.mark.parametrize("verify_each", [False, True])
+@pytest.mark.parametrize("pipeline", ["forget", "fold, forget", "forget, dce", "forget, fold, remember"])
+def test_what_passes_make_is_verified(passes, pipeline, verify_each):
+    given = parse_graph(TEXT)
+
     @register_pass("forget")
     def forget(graph):
         return replace(graph, ops=graph.ops[1:])
 
+    @register_pass("remember")
+    def remember(graph):
+        raise IRError("an op is missing")
+
     with pytest.raises(PassError, match="pass 'forget': invalid graph @g: operand") as e:
-        run_passes(parse_graph(TEXT), "forget")
+        run_passes(given, pipeline, verify_each=verify_each)
     assert "neg(%?)" in str(e.value)
 
 

@@ -53,7 +53,9 @@ def _run(arguments: argparse.Namespace) -> None:
     timing = report.Timing()
     if arguments.timing:
         callbacks.append(timing)
-    graph = run_passes(graph, steps, target=target, after=report.both(*callbacks), reproducers=arguments.dump_dir)
+    graph = run_passes(
+        graph, steps, target=target, after=report.both(*callbacks), reproducers=arguments.dump_dir, verify_each=True
+    )
     print(print_graph(graph, locs=arguments.locs), end="")
     if arguments.timing:
         print(timing, file=sys.stderr)
