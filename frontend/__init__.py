@@ -56,6 +56,7 @@ _MODULES = {
     "operator": "operator",
     "operators": "operators",
     "optimizer": "optimizer",
+    "profiler": "profiler",
     "random": "random",
     "recordio": "recordio",
     "rnn": "rnn",

@@ -1,7 +1,7 @@
-"""`mx.contrib`: operators that MXNet calls experimental, once more, automatic mixed precision, and
-`DataLoaderIter`."""
+"""`mx.contrib`: operators that MXNet calls experimental, once more, automatic mixed precision, `DataLoaderIter`, and
+vocabularies."""
 
-from gluonjit.contrib import amp, io
+from gluonjit.contrib import amp, io, text
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.ndarray import contrib as nd
 from gluonjit.symbol import contrib as sym
@@ -9,6 +9,6 @@ from gluonjit.symbol import contrib as sym
 ndarray = nd
 symbol = sym
 
-__all__ = ["amp", "io", "nd", "ndarray", "sym", "symbol"]
+__all__ = ["amp", "io", "nd", "ndarray", "sym", "symbol", "text"]
 
 _mxnet_names.explain(__name__)

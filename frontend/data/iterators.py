@@ -391,8 +391,8 @@ class MNISTIter(NDArrayIter):
     values below 1 (`flat`: [batch, height * width]), labels f32[batch].
 
     Examples that do not fill a batch are dropped. The order is shuffled once, with `seed`, not for each epoch; MXNet
-    draws other numbers. Of `num_parts` equal parts of the files, `part_index` is read. `silent` and `prefetch_buffer`
-    have no effect.
+    draws other numbers. Of `num_parts` equal parts of the files, `part_index` is read. `silent`, `prefetch_buffer` and
+    `ctx` have no effect; nor have `data_shape` and `input_shape`, which scripts give and MXNet passes over, too.
     """
 
     def __init__(
@@ -409,6 +409,9 @@ class MNISTIter(NDArrayIter):
         prefetch_buffer: int = 4,
         data_name: str = "data",
         label_name: str = "softmax_label",
+        ctx: Any = None,
+        data_shape: Any = None,
+        input_shape: Any = None,
     ) -> None:
         images, labels = idx.read(image, 3), idx.read(label, 1)
         if len(images) != len(labels):

@@ -11,7 +11,9 @@ from gluonjit.execution.computation import Computation
 from gluonjit.ir.graph import RNG_KEY, Builder
 from gluonjit.ir.opdef import attr_key
 from gluonjit.ir.types import I64, TensorType, type_of
+from gluonjit.ndarray.ndarray import EAGER
 from gluonjit.operators.registry import Operator
+from gluonjit.operators.support import scalar
 
 _LIMIT = 4096
 _known: dict[Any, Computation] = {}
@@ -26,11 +28,34 @@ def of_operator(op: Operator, attrs: Mapping[str, Any], operands: Sequence[np.nd
     except TypeError:  # an attribute that cannot be hashed
         return _made(op, attrs, types, training)
     if found is None:
-        found = _made(op, attrs, types, training)
-        if len(_known) >= _LIMIT:  # an attribute or a shape that changes with every call must not fill the memory
-            _known.clear()
-        _known[key] = found
+        found = _remember(key, _made(op, attrs, types, training))
     return found
+
+
+def _remember(key: Any, computation: Computation) -> Computation:
+    if len(_known) >= _LIMIT:  # an attribute or a shape that changes with every call must not fill the memory
+        _known.clear()
+    _known[key] = computation
+    return computation
+
+
+def of_number(
+    op: Operator, attrs: Mapping[str, Any], data: np.ndarray, training: bool
+) -> tuple[Computation, np.ndarray]:
+    """The computation of an operator (with `Operator.number`) on floats and its number, and this number as an array.
+
+    The number is the graph's last input.
+    """
+    type, value = type_of(data), attrs[op.number]
+    rest = {k: v for k, v in attrs.items() if k != op.number}
+    key = (op, type, training, tuple(sorted(rest.items())))
+    found = _known.get(key)
+    if found is None:
+        b = Builder(op.name, training=training)
+        operands = b.input("data", type), b.input(op.number, TensorType(type.dtype, ()))
+        result = op.expand(b, operands[0], **rest, **{op.number: operands[1]})
+        found = _remember(key, Computation(b.build([result])))
+    return found, scalar(EAGER[training], value, type.dtype)
 
 
 def of_values(op: Operator, attrs: Mapping[str, Any], operands: Sequence[np.ndarray]) -> Computation:

@@ -21,7 +21,7 @@ import numpy as np
 from gluonjit.base import MXNetError
 from gluonjit.execution import anomalies
 from gluonjit.execution.computation import Backward, Computation, Forward
-from gluonjit.execution.operator_computations import of_operator, of_values
+from gluonjit.execution.operator_computations import of_number, of_operator, of_values
 from gluonjit.ir.graph import Loc
 from gluonjit.language import late
 from gluonjit.language.interrupts import Uninterrupted
@@ -54,7 +54,10 @@ class Node:
       it sends no gradient, not even zeros, as if every operator were a node of its own.
     """
 
-    __slots__ = ("device", "heads", "loc", "masks", "name", "number", "reached", "released", "results", "sources")
+    __slots__ = (
+        *("__weakref__", "device", "heads", "loc", "masks", "name", "number", "reached", "released", "results"),
+        "sources",
+    )
 
     def __init__(self, name: str, sources: Sequence[Any], heads: Sequence[int], results: Sequence[NDArray]) -> None:
         self.number = next(_numbers)
@@ -150,6 +153,21 @@ class GraphNode(Node):
         self.kept: Sequence[Any] = ()
         self.again = again
         """Gives a gradient that can be recorded, where `saved` holds intermediate values."""
+        for value in saved:
+            if value.origin.__class__ is Variable:
+                value.origin.note_reader(self)
+
+    def keep_copies(self, storage: Storage, copies: dict[Any, np.ndarray]) -> None:
+        """Keeps copies of those saved values that are in `storage`. `copies` are those that other nodes have made."""
+        saved = []
+        for value in self.saved:
+            if value.storage is storage and not value.changed:
+                place = value.array.__array_interface__["data"][0], value.array.shape, value.array.strides
+                if place not in copies:
+                    copies[place] = value.array.copy()
+                value = value._replace(array=copies[place], storage=None)
+            saved.append(value)
+        self.saved = saved
 
     def release(self) -> None:
         super().release()
@@ -303,9 +321,9 @@ def note_others(
 
 
 def record(
-    computation: Computation, inputs: Sequence[NDArray], results: Sequence[NDArray], name: str, key: Any = None
+    computation: Computation, inputs: Sequence[NDArray], results: Sequence[NDArray], name: str, last: Any = None
 ) -> None:
-    """Notes that `computation` made `results` from `inputs`, and from a random key if there is one.
+    """Notes that `computation` made `results` from `inputs`, and from `last`, a random key or number, if it has one.
 
     Does nothing if no gradient flows to any input.
     """
@@ -325,7 +343,7 @@ def record(
     except MXNetError as e:
         note_refusal(name, [inputs[k] for k in wrt], heads, results, e)
         return
-    values = [*inputs, key]
+    values = [*inputs, last]
 
     def saved(backward: Backward) -> list[Saved]:
         return [
@@ -530,6 +548,10 @@ def _record_operator(op: Any, attrs: dict[str, Any], inputs: Sequence[NDArray], 
     outputs = list(results) if isinstance(results, (list, tuple)) else [results]
     if op.imperative_only:
         record(of_values(op, attrs, [x._array for x in inputs]), inputs[:1], outputs, op.name)
+        return
+    if op.number and inputs[0]._stand_in.dtype.kind == "f":
+        computation, number = of_number(op, attrs, inputs[0]._stand_in, modes.training)
+        record(computation, inputs, outputs, op.name, number)
         return
     record(of_operator(op, attrs, [x._stand_in for x in inputs], modes.training), inputs, outputs, op.name, key)
 

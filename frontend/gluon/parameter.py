@@ -243,7 +243,8 @@ class Parameter(Releasable):
     def set_data(self, data: Any) -> None:
         """Overwrites the value, in place; `data` (an NDArray, ndarray or nested list) is cast to the dtype.
 
-        If initialization is deferred, the value is used then.
+        If initialization is deferred, the value is used then. Gradients of what was recorded before are those of the
+        value that it was computed with.
         """
         if not hasattr(data, "shape"):
             data = np.asarray(data)
@@ -251,6 +252,8 @@ class Parameter(Releasable):
         self._restore(overwritten=True)
         if self._data is not None:
             for own in self._arrays():
+                if own._grad_state.__class__ is Variable:
+                    own._grad_state.keep_value(own.storage())
                 own[:] = data
             if self._trainer is not None:
                 self._trainer._forget_value(self)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from gluonjit.runtime.storage import Storage
 
 REQUESTS = ("write", "add", "null")
 """How `backward` stores a gradient: replaces the old one, adds to it, or not at all."""
@@ -18,7 +21,7 @@ class Variable:
     `fresh`: whether `backward` has stored a gradient since somebody, such as a Trainer, last set it to False.
     """
 
-    __slots__ = ("_grad", "_make", "fresh", "request", "stype")
+    __slots__ = ("_grad", "_make", "_readers", "fresh", "request", "stype")
 
     def __init__(self, request: str, make: Callable[[], Any], stype: str = "default") -> None:
         if request not in REQUESTS:
@@ -28,6 +31,7 @@ class Variable:
         self.fresh = False
         self._grad: Any = None
         self._make = make
+        self._readers: list[weakref.ref[Any]] = []
 
     @staticmethod
     def into(request: str, grad: Any) -> Variable:
@@ -47,6 +51,26 @@ class Variable:
         if self._grad is None:
             self._grad = self._make()
         return self._grad
+
+    def note_reader(self, node: Any) -> None:
+        """Notes that a node of the tape keeps the variable's value for its gradient."""
+        readers = self._readers
+        if len(readers) >= _READERS and not len(readers) & (len(readers) - 1):  # at powers of 2: drop those that ended
+            readers[:] = [r for r in readers if (known := r()) is not None and not known.released]
+        readers.append(weakref.ref(node))
+
+    def keep_value(self, storage: Storage) -> None:
+        """Gives nodes that will read the variable's value, in `storage`, a copy: the value is about to be replaced."""
+        copies: dict[Any, Any] = {}
+        for reader in self._readers:
+            node = reader()
+            if node is not None:
+                node.keep_copies(storage, copies)
+        self._readers.clear()
+
+
+_READERS = 16
+"""From how many readers on those that have ended are looked for."""
 
 
 def wants_rows(x: Any) -> bool:

@@ -92,7 +92,8 @@ def _declare_scalar(name: str, doc: str, function: Function, alias: str, reverse
         return function(b, value, data) if reverse else function(b, data, value)
 
     expand.__doc__ = f"{doc}, where one of them is a number"
-    operator(name, aliases=(alias,), attrs=_SCALAR, same_shape=True)(expand)
+    # Powers have a gradient for each constant exponent.
+    operator(name, aliases=(alias,), attrs=_SCALAR, same_shape=True, number="" if "power" in name else "scalar")(expand)
 
 
 _SCALAR = {"scalar": number(1.0), "is_int": boolean(True)}

@@ -63,7 +63,9 @@ def _declare_scalar(name: str, doc: str, function: Function, divides: bool = Fal
         return function(b, value, data) if reverse else function(b, data, value)
 
     expand.__doc__ = f"{doc}, where one of them is a number"
-    operator(f"_npi_{name}_scalar", attrs={"scalar": number(1.0), "is_int": boolean(True)}, same_shape=True)(expand)
+    attrs = {"scalar": number(1.0), "is_int": boolean(True)}
+    free = "" if "power" in name else "scalar"
+    operator(f"_npi_{name}_scalar", attrs=attrs, same_shape=True, number=free)(expand)
 
 
 for _name, _doc, _function in [

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Value
 from gluonjit.ir.types import BF16, BOOL, F16, F32, I32, DType, dtype_of
 from gluonjit.operators.registry import OperatorError, Shape
 
@@ -75,8 +76,13 @@ def require_shape(x: Any, shape: Sequence[int], what: str) -> None:
         )
 
 
-def scalar(b: Any, value: float, dtype: DType) -> Any:
-    """`value` as a 0-d constant, converted as in C++: for integer types, truncated toward 0 and then wrapped."""
+def scalar(b: Any, value: Any, dtype: DType) -> Any:
+    """`value` as a 0-d constant, converted as in C++: for integer types, truncated toward 0 and then wrapped.
+
+    A 0-d tensor, as `Operator.number` may be, is returned as it is.
+    """
+    if isinstance(value, Value):
+        return value
     if dtype.is_integer:
         whole = 0 if math.isnan(value) else int(min(max(value, -(2.0**63)), 2.0**63 - 1024))
         return b.constant(np.asarray(whole, np.int64).astype(dtype.numpy))

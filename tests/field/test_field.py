@@ -5,12 +5,14 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
-from field import gluonts_round_trip, gradients, run, subjects
+from field import gluonts_round_trip, gradients, run, scripts, subjects
 
 import gluonjit as mx
 from gluonjit import gluon
@@ -61,6 +63,26 @@ def test_gradients_of_a_library(package, names, tmp_path):
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in results.read_text().splitlines()]
     assert {row["name"]: row["stage"] for row in rows} == dict.fromkeys(names.split(), "passed")
+
+
+# Scripts
+
+QUICK = ("mnist", "matrix_fact")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in scripts.SCRIPTS]
+)
+def test_scripts_of_mxnet_run_to_their_end(name):
+    script = scripts.SCRIPTS[name]
+    examples = Path(os.environ.get("MXNET_EXAMPLES", ""))
+    if not (examples / script.path).is_file():
+        pytest.skip("the environment variable MXNET_EXAMPLES does not name the folder example of apache/mxnet 1.9.1")
+    for package in script.needs:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    outcome = scripts.run(script, examples)
+    assert outcome.passed(script), outcome.output
 
 
 # How models are judged

@@ -258,6 +258,48 @@ def test_a_saved_value_that_was_overwritten_is_named(hybrid):
     assert __file__ in str(e.value)
 
 
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_set_data_of_a_parameter_leaves_gradients_those_of_its_old_value(hybrid):
+    """As spectral normalization does it: a state is replaced while a saved value of it is still to be read."""
+
+    class Net(nn.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.u = self.params.get("u", shape=(2,), init="ones")
+            self.w = self.params.get("w", shape=(2,), init="ones")
+
+        def hybrid_forward(self, F, x, u, w):
+            return x * u * w
+
+    net = Net()
+    net.initialize()
+    if hybrid:
+        net.hybridize()
+    x = variable([1.0, 2.0])
+    with autograd.record():
+        first = net(x)
+        with autograd.pause():
+            net.u.set_data(nd.array([5.0, 7.0]))
+        second = net(x)
+        with autograd.pause():
+            net.u.set_data(nd.array([0.0, 0.0]))
+        y = first + second
+    y.backward()
+    equal(y, [6.0, 16.0])
+    equal(net.w.grad(), [6.0, 16.0])
+    equal(x.grad, [6.0, 8.0])
+    equal(net.u.data(), [0.0, 0.0])
+
+
+def test_readers_of_a_variable_are_forgotten():
+    x = variable([1.0, 2.0])
+    for _ in range(100):
+        with autograd.record():
+            y = x * x
+        y.backward()
+    assert len(x._grad_state._readers) <= 32
+
+
 def test_an_overwritten_result_is_named():
     x = variable([1.0, 2.0])
     with autograd.record():

@@ -11,6 +11,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import autograd, gluon, nd
+from gluonjit.execution import operator_computations
 from gluonjit.gluon import nn
 from gluonjit.ir import opdef
 
@@ -414,3 +415,28 @@ def test_the_mode_of_backward_does_not_change_what_was_recorded(recorded, hybrid
         found.append(x.grad.asnumpy().tolist())
     np.testing.assert_allclose(*found, rtol=1e-6)
     np.testing.assert_allclose(found[0], head.asnumpy() / 2 if not recorded else [[0, 0], [0, 0]], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("program", "slope"),
+    [
+        (lambda x, s: x + s, lambda x, s: 1),
+        (lambda x, s: s - x, lambda x, s: -1),
+        (lambda x, s: x * s, lambda x, s: s),
+        (lambda x, s: s / x, lambda x, s: -s / x**2),
+        (lambda x, s: x / s, lambda x, s: 1 / s),
+        (lambda x, s: nd.maximum(x, s), lambda x, s: float(x >= s)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["nd", "np"])
+def test_numbers_that_change_with_every_call_make_no_new_gradient(program, slope, kind, monkeypatch):
+    known = {}
+    monkeypatch.setattr(operator_computations, "_known", known)
+    x = (mx.np.array if kind == "np" else nd.array)([2.0])
+    x.attach_grad()
+    for s in (0.5, 3.0, 7.0):
+        with autograd.record():
+            y = program(x, s)
+        y.backward()
+        assert x.grad.asnumpy()[0] == pytest.approx(slope(2.0, s))
+    assert len(known) == 1

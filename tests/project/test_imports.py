@@ -31,7 +31,7 @@ FRONTEND = (
     "execution numpy",
     "image training",
     "data initializer lr_scheduler metric model optimizer",
-    "autograd callback io kvstore monitor numpy_extension operator random recordio visualization",
+    "autograd callback io kvstore monitor numpy_extension operator profiler random recordio visualization",
     "gluon rnn",
     "contrib module test_utils",
     "tools",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BatchSampler", "FilterSampler", "RandomSampler", "Sampler", "SequentialSampler"]
+__all__ = ["BatchSampler", "FilterSampler", "IntervalSampler", "RandomSampler", "Sampler", "SequentialSampler"]
 
 
 class Sampler:
@@ -47,6 +47,28 @@ class RandomSampler(Sampler):
 
     def __len__(self) -> int:
         return self._length
+
+
+class IntervalSampler(Sampler):
+    """0, `interval`, 2 · `interval`, … below `length`; with `rollover` then 1, 1 + `interval`, …, until all are there.
+
+    `gluon.contrib.data` exports it.
+    """
+
+    def __init__(self, length: int, interval: int, rollover: bool = True) -> None:
+        if interval > length:
+            raise AssertionError(f"Interval {interval} must be smaller than or equal to length {length}")
+        self._length = length
+        self._interval = interval
+        self._rollover = rollover
+
+    def __iter__(self) -> Iterator[int]:
+        for start in range(self._interval if self._rollover else 1):
+            yield from range(start, self._length, self._interval)
+
+    def __len__(self) -> int:
+        # MXNet says `length` without `rollover`, too, so that loaders promise batches which never come.
+        return self._length if self._rollover else -(-self._length // self._interval)
 
 
 class FilterSampler(Sampler):

@@ -1,0 +1,383 @@
+"""`mx.profiler`: how long operators and compiled calls take, as a table and as a trace for `chrome://tracing`.
+
+While the profiler runs, timed functions stand in the place of those that compute (`_places`); otherwise nothing is
+changed, and nothing is slower. An operator of a plain call is one event, and so are each call of a hybridized block or
+an executor, the gradient of either, and a step of an optimizer.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from gluonjit.base import MXNetError
+from gluonjit.execution import tape
+from gluonjit.execution.session import Session
+from gluonjit.files import atomic
+from gluonjit.ir.opdef import did_you_mean
+from gluonjit.language import mxnet_names as _mxnet_names
+from gluonjit.operators.registry import OPERATORS
+from gluonjit.optimizer.step import _Step
+from gluonjit.runtime import mode
+from gluonjit.runtime.eager import Eager
+
+__all__ = [
+    "Counter",
+    "Domain",
+    "Event",
+    "Frame",
+    "Marker",
+    "Task",
+    "dump",
+    "dump_profile",
+    "dumps",
+    "pause",
+    "profiler_set_config",
+    "profiler_set_state",
+    "resume",
+    "set_config",
+    "set_state",
+]
+
+
+class _Record(NamedTuple):
+    """What happened. `phase` is Chrome's: X is a duration, C a counter's new value, i an instant."""
+
+    name: str
+    category: str
+    phase: str
+    start: int
+    """Nanoseconds of the clock `perf_counter_ns`."""
+    value: int
+    """A duration in nanoseconds, or a counter's value."""
+    thread: int
+
+
+class _Profiler:
+    """The state of this process's profiler."""
+
+    def __init__(self) -> None:
+        self.options: dict[str, Any] = {
+            "filename": "profile.json",
+            "profile_all": False,
+            "profile_symbolic": True,
+            "profile_imperative": True,
+            "profile_memory": False,
+            "profile_api": False,
+            "continuous_dump": False,
+            "dump_period": 1.0,
+            "aggregate_stats": False,
+            "profile_process": "worker",
+        }
+        self.running = False
+        self.paused = False
+        self.records: list[_Record] = []
+        self._replaced: list[tuple[Any, str, Any]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def active(self) -> bool:
+        return self.running and not self.paused
+
+    def note(self, name: str, category: str, phase: str, start: int, value: int) -> None:
+        self.records.append(_Record(name, category, phase, start, value, threading.get_ident()))
+
+    def apply(self) -> None:
+        """Puts timed functions in place, or the original ones back, as the state asks for."""
+        with self._lock:
+            if self.active == bool(self._replaced):
+                return
+            if self.active:
+                for owner, attribute, timed in _places(self):
+                    self._replaced.append((owner, attribute, owner.__dict__[attribute]))
+                    setattr(owner, attribute, timed)
+                mode.change(1)  # compiled calls go through Python, where they are timed
+            else:
+                for owner, attribute, original in self._replaced:
+                    setattr(owner, attribute, original)
+                self._replaced.clear()
+                mode.change(-1)
+
+    def wants(self, kind: str) -> bool:
+        return bool(self.options["profile_all"] or self.options[f"profile_{kind}"])
+
+
+def _places(profiler: _Profiler) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """Each function to be timed: its owner, its name there, and its timed form."""
+
+    def timed(function: Callable[..., Any], name: Callable[..., str | None]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            called = name(*args)
+            if called is None:
+                return function(*args, **kwargs)
+            start = time.perf_counter_ns()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                profiler.note(called, "operator", "X", start, time.perf_counter_ns() - start)
+
+        return call
+
+    if profiler.wants("imperative"):
+        for op in set(OPERATORS.values()):
+            # The same function makes graphs, which is no computation.
+            yield op, "expand", timed(op.expand, lambda b, *_, n=op.name: n if isinstance(b, Eager) else None)
+    if profiler.wants("symbolic"):
+        for method in ("run", "run_forward"):
+            yield Session, method, timed(Session.__dict__[method], lambda session, *_: session.graph.name)
+        yield _Step, "take", timed(_Step.take, lambda *_: "optimizer step")
+    for node in (tape.GraphNode, tape.RuleNode):
+        yield node, "pull", timed(node.pull, lambda node, *_: f"_backward_{node.name}")
+
+
+_profiler = _Profiler()
+
+
+def set_config(**kwargs: Any) -> None:
+    """Sets options: `filename` of the trace; `profile_imperative` for operators of plain calls, `profile_symbolic` for
+    compiled calls (both by default), `profile_all`; `continuous_dump`, to write the trace at each stop.
+
+    `profile_memory`, `profile_api`, `aggregate_stats`, `dump_period` and `profile_process` have no effect: the API and
+    the memory are not watched, and statistics are there in any case.
+    """
+    for key, value in kwargs.items():
+        if key not in _profiler.options:
+            raise MXNetError(f"Cannot find argument '{key}'{did_you_mean(key, _profiler.options)}")
+        _profiler.options[key] = value
+
+
+def set_state(state: str = "stop", profile_process: str = "worker") -> None:
+    """Starts ('run') or stops ('stop') the profiler."""
+    running = {"stop": False, "run": True}[state]
+    stopped = _profiler.running and not running
+    _profiler.running = running
+    _profiler.apply()
+    if stopped and _profiler.options["continuous_dump"]:
+        dump(False)
+
+
+def pause(profile_process: str = "worker") -> None:
+    """Records nothing until `resume`."""
+    _profiler.paused = True
+    _profiler.apply()
+
+
+def resume(profile_process: str = "worker") -> None:
+    """Ends a pause."""
+    _profiler.paused = False
+    _profiler.apply()
+
+
+def start() -> None:
+    """The same as `set_state('run')`."""
+    set_state("run")
+
+
+def stop() -> None:
+    """The same as `set_state('stop')`."""
+    set_state("stop")
+
+
+def dump(finished: bool = True, profile_process: str = "worker") -> None:
+    """Writes all that was recorded to the file of the options, in Chrome's trace format; `finished` also stops."""
+    if finished:
+        _profiler.running = False
+        _profiler.apply()
+    domains = sorted({r.category for r in _profiler.records})
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": domain}} for pid, domain in enumerate(domains)
+    ]
+    for r in _profiler.records:
+        event = {"name": r.name, "cat": r.category, "ph": r.phase, "ts": r.start / 1000}
+        event |= {"pid": domains.index(r.category), "tid": r.thread}
+        if r.phase == "X":
+            event["dur"] = r.value / 1000
+        elif r.phase == "C":
+            event["args"] = {r.name: r.value}
+        else:
+            event["s"] = "p"
+        events.append(event)
+    text = json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
+    atomic.write(os.fspath(_profiler.options["filename"]), [text.encode()])
+
+
+_ORDERS = ("total", "avg", "min", "max", "count")
+
+
+def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", ascending: bool = False) -> str:
+    """Statistics of durations in milliseconds, for each category and name, as a table or as JSON.
+
+    `sort_by` is 'total', 'avg', 'min', 'max' or 'count'; `reset` forgets what was recorded.
+    """
+    if format not in ("table", "json"):
+        raise AssertionError(f"Invalid value provided for format: {format}. Support: 'table', 'json'")
+    if sort_by not in _ORDERS:
+        raise AssertionError(f"Invalid value provided for sort_by: {sort_by}. Support: {', '.join(_ORDERS)}")
+    times: dict[str, dict[str, list[float]]] = {}
+    for r in _profiler.records:
+        if r.phase == "X":
+            times.setdefault(r.category, {}).setdefault(r.name, []).append(r.value / 1e6)
+    if reset:
+        _profiler.records.clear()
+    tables: dict[str, dict[str, dict[str, float]]] = {}
+    for category, names in sorted(times.items()):
+        rows = {
+            name: {"Count": len(t), "Total": sum(t), "Min": min(t), "Max": max(t), "Avg": sum(t) / len(t)}
+            for name, t in names.items()
+        }
+        tables[category] = dict(
+            sorted(rows.items(), key=lambda row: row[1][sort_by.capitalize()], reverse=not ascending)
+        )
+    if format == "json":
+        return json.dumps({"Time": tables, "Unit": {"Time": "ms"}}, indent=4)
+    lines = ["", "Profile Statistics:"]
+    titles = ("Total Count", "Time (ms)", "Min Time (ms)", "Max Time (ms)", "Avg Time (ms)")
+    for category, table in tables.items():
+        lines += [category, "================="]
+        lines.append(f"{'Name':<32}" + "".join(f"{title:>17}" for title in titles))
+        lines.append(f"{'----':<32}" + "".join(f"{'-' * len(title):>17}" for title in titles))
+        for name, row in table.items():
+            values = (row[key] for key in ("Total", "Min", "Max", "Avg"))
+            lines.append(f"{name:<32}{int(row['Count']):>17}" + "".join(f"{v:>17.4f}" for v in values))
+        lines.append("")
+    return "\n".join(lines) + "\n"
+
+
+class Domain:
+    """A category of events."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.name
+
+    def new_task(self, name: str) -> Task:
+        return Task(self, name)
+
+    def new_frame(self, name: str) -> Frame:
+        return Frame(self, name)
+
+    def new_counter(self, name: str, value: int | None = None) -> Counter:
+        return Counter(self, name, value)
+
+    def new_marker(self, name: str) -> Marker:
+        return Marker(self, name)
+
+
+class _Duration:
+    """What a program times itself, between `start` and `stop`."""
+
+    def __init__(self, category: str, name: str) -> None:
+        self.name = name
+        self._category = category
+        self._start: int | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def start(self) -> None:
+        self._start = time.perf_counter_ns()
+
+    def stop(self) -> None:
+        if self._start is not None and _profiler.active:
+            _profiler.note(self.name, self._category, "X", self._start, time.perf_counter_ns() - self._start)
+        self._start = None
+
+
+class Task(_Duration):
+    """A part of the program that may run often; its times are added up."""
+
+    def __init__(self, domain: Domain, name: str) -> None:
+        super().__init__(domain.name, name)
+
+
+class Frame(_Duration):
+    """One of many equal rounds of a program."""
+
+    def __init__(self, domain: Domain, name: str) -> None:
+        super().__init__(f"{domain.name},frame", name)
+
+
+class Event(_Duration):
+    """A duration of no domain."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("event", name)
+
+
+class Counter:
+    """A whole number that changes."""
+
+    def __init__(self, domain: Domain, name: str, value: int | None = None) -> None:
+        self.name = name
+        self._category = domain.name
+        self._value = 0
+        if value is not None:
+            self.set_value(value)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def set_value(self, value: int) -> None:
+        self._value = int(value)
+        if _profiler.active:
+            _profiler.note(self.name, self._category, "C", time.perf_counter_ns(), self._value)
+
+    def increment(self, delta: int = 1) -> None:
+        self.set_value(self._value + int(delta))
+
+    def decrement(self, delta: int = 1) -> None:
+        self.set_value(self._value - int(delta))
+
+    def __iadd__(self, delta: int) -> Counter:
+        self.increment(delta)
+        return self
+
+    def __isub__(self, delta: int) -> Counter:
+        self.decrement(delta)
+        return self
+
+
+class Marker:
+    """An instant."""
+
+    def __init__(self, domain: Domain, name: str) -> None:
+        self.name = name
+        self.domain = domain
+
+    def mark(self, scope: str = "process") -> None:
+        if _profiler.active:
+            _profiler.note(self.name, f"{self.domain},instant_marker", "i", time.perf_counter_ns(), 0)
+
+
+def _deprecated(old: str, new: str) -> None:
+    warnings.warn(f"profiler.{old}() is deprecated. Please use profiler.{new}() instead", stacklevel=3)
+
+
+def profiler_set_config(mode: str = "symbolic", filename: str = "profile.json") -> None:
+    """Deprecated: `set_config`."""
+    _deprecated("profiler_set_config", "set_config")
+    set_config(**{f"profile_{mode}": True, "filename": filename})
+
+
+def profiler_set_state(state: str = "stop") -> None:
+    """Deprecated: `set_state`."""
+    _deprecated("profiler_set_state", "set_state")
+    set_state(state)
+
+
+def dump_profile() -> None:
+    """Deprecated: `dump`."""
+    _deprecated("dump_profile", "dump")
+    dump(True)
+
+
+_mxnet_names.explain(__name__)

@@ -1,0 +1,124 @@
+"""`mx.profiler`: what is recorded, what is written, and that nothing is left behind."""
+
+import json
+
+import pytest
+
+import gluonjit as mx
+from gluonjit import autograd, gluon, nd, profiler
+from gluonjit.execution.session import Session
+from gluonjit.runtime.mode import MODE
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path):
+    before = dict(profiler._profiler.options)
+    profiler.set_config(filename=str(tmp_path / "trace.json"))
+    profiler.dumps(reset=True)
+    yield
+    profiler.set_state("stop")
+    profiler.resume()
+    profiler.dumps(reset=True)
+    profiler._profiler.options.update(before)
+
+
+def counts():
+    tables = json.loads(profiler.dumps(format="json"))["Time"]
+    return {category: {name: row["Count"] for name, row in table.items()} for category, table in tables.items()}
+
+
+def test_operators_compiled_calls_gradients_and_steps_are_recorded():
+    x = nd.ones((2, 3))
+    net = gluon.nn.Dense(4, in_units=3, prefix="layer_")
+    net.initialize()
+    trainer = gluon.Trainer(net.collect_params(), "sgd")
+    net(x)
+    profiler.set_state("run")
+    nd.exp(nd.exp(x))
+    net.hybridize()
+    for _ in range(3):
+        net(x)
+    with autograd.record():
+        y = net(x)
+    y.backward()
+    trainer.step(2)
+    profiler.set_state("stop")
+    nd.exp(x)
+    found = counts()["operator"]
+    assert found["exp"] == 2 and found["optimizer step"] == 1
+    compiled = [name for name in found if "layer" in name and not name.startswith("_backward")]
+    assert [found[name] for name in compiled] == [4]
+    assert sum(n for name, n in found.items() if name.startswith("_backward")) == 1
+
+
+def test_nothing_is_left_in_place():
+    exp, run, mode = mx.operators.registry.get("exp"), Session.run, int(MODE[0])
+    expand = exp.expand
+    for _ in range(2):
+        profiler.set_state("run")
+        profiler.set_state("run")
+        assert exp.expand is not expand and Session.run is not run and MODE[0] == mode + 1
+        with pytest.warns(UserWarning, match="deprecated"):
+            profiler.profiler_set_state("stop")
+        assert exp.expand is expand and Session.run is run and MODE[0] == mode
+
+
+def test_pause():
+    profiler.set_state("run")
+    profiler.pause()
+    nd.exp(nd.ones(2))
+    profiler.resume()
+    nd.log(nd.ones(2))
+    profiler.set_state("stop")
+    assert "exp" not in counts()["operator"] and counts()["operator"]["log"] == 1
+
+
+def test_what_programs_note_themselves(tmp_path):
+    domain = profiler.Domain("mine")
+    task, frame, event = domain.new_task("task"), domain.new_frame("frame"), profiler.Event("event")
+    task.start()
+    task.stop()  # not running: not recorded
+    profiler.set_state("run")
+    for x in (task, task, frame, event):
+        x.start()
+        x.stop()
+    counter = domain.new_counter("counter", 5)
+    counter += 3
+    counter.decrement()
+    domain.new_marker("marker").mark()
+    assert [str(x) for x in (domain, task, frame, event, counter)] == ["mine", "task", "frame", "event", "counter"]
+    assert {k: v for k, v in counts().items() if k != "operator"} == {
+        "mine": {"task": 2},
+        "mine,frame": {"frame": 1},
+        "event": {"event": 1},
+    }
+    profiler.dump()
+    trace = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [e["args"]["counter"] for e in trace if e["ph"] == "C"] == [5, 8, 7]
+    assert [e["name"] for e in trace if e["ph"] == "i"] == ["marker"]
+    names = {e["pid"]: e["args"]["name"] for e in trace if e["ph"] == "M"}
+    tasks = [e for e in trace if e["name"] == "task"]
+    assert len(tasks) == 2 and all(names[e["pid"]] == "mine" and e["dur"] >= 0 for e in tasks)
+    assert not profiler._profiler.running
+
+
+def test_table(tmp_path):
+    profiler.set_config(continuous_dump=True)
+    profiler.set_state("run")
+    nd.exp(nd.ones(2))
+    profiler.set_state("stop")
+    assert (tmp_path / "trace.json").exists()
+    lines = profiler.dumps(reset=True, sort_by="count", ascending=True).splitlines()
+    assert any(line.split()[:2] == ["exp", "1"] for line in lines)
+    assert "exp" not in profiler.dumps()
+
+
+def test_errors():
+    with pytest.raises(mx.MXNetError, match="argument 'file_name'.*did you mean.*filename"):
+        profiler.set_config(file_name="x")
+    with pytest.raises(KeyError):
+        profiler.set_state("go")
+    with pytest.raises(AssertionError, match="format"):
+        profiler.dumps(format="xml")
+    with pytest.raises(AssertionError, match="sort_by"):
+        profiler.dumps(sort_by="name")
