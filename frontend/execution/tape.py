@@ -461,8 +461,12 @@ def backward(
         send(state, g)
     wanted: dict[tuple[int, int], None] = {}
     found: dict[Any, NDArray] = {}
-    for x in variables or ():
+    for k, x in enumerate(variables or ()):
         state = x._grad_state
+        if not tracked(x):
+            raise MXNetError(
+                f"Cannot differentiate with respect to the {k + 1}-th variable because it does not require gradient."
+            )
         if state.__class__ is Edge:
             wanted[state.node.number, state.number] = None
     visited: list[Node] = []

@@ -238,7 +238,9 @@ class Parameter(Releasable):
     def _attach(self) -> None:
         """Asks for gradients by the arrays, as `grad_req` says."""
         for x in self._arrays() if self._data is not None else ():
-            x._grad_state = Variable(self._grad_req or "null", x._maker_of_zeros(self._grad_stype), self._grad_stype)
+            x._grad_state = None
+            if self._grad_req not in (None, "null"):
+                x._grad_state = Variable(self._grad_req, x._maker_of_zeros(self._grad_stype), self._grad_stype)
 
     def set_data(self, data: Any) -> None:
         """Overwrites the value, in place; `data` (an NDArray, ndarray or nested list) is cast to the dtype.
@@ -389,7 +391,7 @@ class Parameter(Releasable):
     def zero_grad(self) -> None:
         """Sets the gradient buffers to zero, if they are allocated."""
         for x in self._arrays() if self._data is not None else ():
-            if x._grad_state.has_grad:
+            if getattr(x._grad_state, "has_grad", False):
                 x._grad_state.grad[:] = 0
 
     def list_ctx(self) -> list[context.Context]:

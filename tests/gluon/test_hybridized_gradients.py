@@ -198,5 +198,8 @@ def test_what_no_head_depends_on_keeps_its_gradient(hybridize):
     with pytest.raises(MXNetError, match="1-th variable because it is unreachable"):
         autograd.grad(constant, [a], retain_graph=True)
     assert autograd.grad(constant, [b], retain_graph=True)[0].asnumpy().tolist() == [0, 0]
-    autograd.backward([y, z])
+    autograd.backward([y, z], retain_graph=True)
     assert (a.grad.asnumpy().tolist(), b.grad.asnumpy().tolist()) == ([2, 2], [3, 3])
+    a.attach_grad("null")
+    with pytest.raises(MXNetError, match="1-th variable because it does not require gradient"):
+        autograd.grad(y, [a])

@@ -113,6 +113,7 @@ def test_gradients():
     param.zero_grad()
     assert not param.grad().asnumpy().any()
     param.grad_req = "null"
+    assert param.data().grad is None
     for read in (param.grad, param.list_grad):
         with pytest.raises(RuntimeError, match="because grad_req='null'"):
             read()
