@@ -1,0 +1,129 @@
+"""`io.ImageRecordIter`: batches from record files, as MXNet gives them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit import io, recordio
+
+pytest.importorskip("PIL.Image", reason="images are packed and read with Pillow")
+
+
+def record_file(folder, images, labels):
+    """Records of PNG images, red first; returns their file and its index."""
+    rec, idx = str(folder / "a.rec"), str(folder / "a.idx")
+    writer = recordio.MXIndexedRecordIO(idx, rec, "w")
+    for k, (image, label) in enumerate(zip(images, labels)):
+        packed = recordio.pack_img(recordio.IRHeader(0, label, k, 0), image[:, :, ::-1], 3, ".png")
+        writer.write_idx(k, packed)
+    writer.close()
+    return rec, idx
+
+
+@pytest.fixture
+def five(tmp_path):
+    """Five images of different sizes, and their file and index."""
+    random = np.random.RandomState(0)
+    sizes = [(6, 6), (7, 8), (9, 6), (6, 11), (8, 8)]
+    images = [random.randint(0, 256, (h, w, 3)).astype(np.uint8) for h, w in sizes]
+    return images, *record_file(tmp_path, images, map(float, range(5)))
+
+
+def middle(image, size=4):
+    top, left = (image.shape[0] - size) // 2, (image.shape[1] - size) // 2
+    return image[top : top + size, left : left + size].transpose(2, 0, 1).astype(np.float32)
+
+
+def labels_and_pads(batches):
+    return [(batch.label[0].asnumpy().tolist(), batch.pad) for batch in batches]
+
+
+def test_image_records_in_batches(five):
+    """As MXNet gives them: the last batch begins the next pass."""
+    images, rec, _ = five
+    batches = io.ImageRecordIter(path_imgrec=rec, data_shape=(3, 4, 4), batch_size=2, verbose=False)
+    assert batches.provide_data[0].shape == (2, 3, 4, 4) and batches.provide_label[0].shape == (2,)
+    for pads in ([([0, 1], 0), ([2, 3], 0), ([4, 0], 1)], [([1, 2], 0), ([3, 4], 0)]):
+        assert labels_and_pads(batches) == pads
+        batches.reset()
+    batch = next(batches)
+    for x, k in zip(batch.data[0].asnumpy(), batch.label[0].asnumpy()):
+        assert (x == middle(images[int(k)])).all()
+    assert batch.index.tolist() == [0, 1]
+
+
+def test_settings_of_image_records(five):
+    images, rec, idx = five
+
+    def batches(**settings):
+        return io.ImageRecordIter(**{"path_imgrec": rec, "data_shape": (3, 4, 4), "batch_size": 2, **settings})
+
+    mean, std = np.array([10, 20, 30]).reshape(3, 1, 1), np.array([2, 4, 8]).reshape(3, 1, 1)
+    made = batches(mean_r=10, mean_g=20, mean_b=30, std_r=2, std_g=4, std_b=8, scale=0.5, mirror=True)
+    np.testing.assert_allclose(
+        next(made).data[0][0].asnumpy(), (middle(images[0])[:, :, ::-1] - mean) / std / 2, rtol=1e-6
+    )
+    parts = [labels_and_pads(batches(path_imgidx=idx, num_parts=2, part_index=k)) for k in (0, 1)]
+    assert parts == [[([0, 1], 0), ([2, 0], 1)], [([3, 4], 0)]]
+    assert labels_and_pads(batches(batch_size=8)) == [([0, 1, 2, 3, 4, 0, 1, 2], 3)]
+    framed = next(batches(pad=2, data_shape=(3, 10, 10), fill_value=7)).data[0][0].asnumpy()
+    assert (framed[:, 2:8, 2:8] == middle(images[0], 6)).all() and framed.sum() == framed[
+        :, 2:8, 2:8
+    ].sum() + 3 * 64 * 7
+    assert next(batches(data_shape=(3, 16, 12))).data[0].shape == (2, 3, 16, 12), "smaller images are enlarged"
+    assert next(batches(resize=12, data_shape=(1, 12, 12))).data[0].shape == (2, 1, 12, 12)
+    pixels = next(io.ImageRecordUInt8Iter(path_imgrec=rec, data_shape=(3, 4, 4), batch_size=1)).data[0]
+    assert pixels.dtype == np.uint8 and (pixels[0].asnumpy() == middle(images[0])).all()
+
+
+def test_random_image_records_depend_on_seeds_alone(five):
+    images, rec, _ = five
+    crop = {"rand_crop": True, "rand_mirror": True, "shuffle": True, "seed": 3}
+    resized = {"random_resized_crop": True, "min_random_area": 0.2, "max_aspect_ratio": 0.25}
+
+    def drawn(**settings):
+        batches = io.ImageRecordIter(path_imgrec=rec, data_shape=(3, 4, 4), batch_size=5, **settings)
+        passes = []
+        for _ in range(3):
+            batch = next(batches)
+            passes.append((batch.data[0].asnumpy(), batch.label[0].asnumpy().tolist()))
+            batches.reset()
+        return passes
+
+    for settings in (crop, resized):
+        one, two = drawn(preprocess_threads=1, **settings), drawn(preprocess_threads=3, **settings)
+        assert all((x == y).all() and k == n for (x, k), (y, n) in zip(one, two))
+        assert (one[0][0] != one[1][0]).any()
+    assert [sorted(labels) for _, labels in drawn(**crop)] == [[0, 1, 2, 3, 4]] * 3
+    for x, k in zip(*drawn(**crop)[0]):  # a window of the image, or its mirror image
+        image = images[int(k)]
+        windows = np.lib.stride_tricks.sliding_window_view(image, (4, 4), (0, 1)).reshape(-1, 3, 4, 4)
+        assert any((x == window).all() or (x[:, :, ::-1] == window).all() for window in windows)
+
+
+def test_image_records_that_are_refused(five, tmp_path):
+    _, rec, _ = five
+    given = {"path_imgrec": rec, "data_shape": (3, 4, 4), "batch_size": 2}
+    for settings, message in (
+        ({"rand_crp": True}, "no setting 'rand_crp'"),
+        ({"max_rotate_angle": 10}, "max_rotate_angle=10: MXNet 1.9.1 has it, gluonjit lacks it"),
+        ({"data_shape": (4, 4)}, r"data_shape is \(4, 4\)"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"dtype": "float16"}, "gives float32"),
+        ({"inter_method": 9}, "inter_method is 9"),
+        ({"num_parts": 7, "part_index": 6}, "has no records"),
+        ({"path_imgrec": str(tmp_path / "none.rec")}, "cannot open"),
+    ):
+        with pytest.raises(mx.MXNetError, match=message):
+            io.ImageRecordIter(**{**given, **settings})
+    with pytest.raises(mx.MXNetError, match="has 1 numbers, but label_width is 2"):
+        next(io.ImageRecordIter(**given, label_width=2))
+    cut = tmp_path / "cut.rec"
+    cut.write_bytes(Path(rec).read_bytes()[:100])
+    with pytest.raises(mx.MXNetError, match="cut off"):
+        io.ImageRecordIter(**{**given, "path_imgrec": str(cut)})
+    long, _ = record_file(tmp_path, [np.zeros((1, 60_000, 3), np.uint8)], [0.0])
+    with pytest.raises(mx.MXNetError, match="an image of 1 x 60000 pixels would become one of 224 x 13440000"):
+        next(io.ImageRecordIter(long, (3, 224, 224), 1))
