@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import io
 import pickle
+import struct
+import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -143,6 +145,18 @@ _PLAIN: dict[tuple[str, str], Callable[..., Any]] = {
 
 
 class _Reader(_UNPICKLER):  # type: ignore[misc]
+    dispatch: ClassVar[dict[int, Any]] = dict(_UNPICKLER.dispatch)
+
+    def load_bytearray8(self) -> None:
+        """Its size is compared with what is left of the file: the method that this replaces takes the memory first."""
+        (size,) = struct.unpack("<Q", self.read(8))
+        data = self.read(size) if size < sys.maxsize else b""
+        if len(data) != size:
+            raise pickle.UnpicklingError(f"a bytearray of {size} bytes of which {len(data)} are there")
+        self.append(bytearray(data))
+
+    dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
+
     def find_class(self, module: str, name: str) -> Any:
         make = _PLAIN.get((module, name))
         if make is not None:

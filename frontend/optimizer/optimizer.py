@@ -5,16 +5,21 @@ An optimizer of `rules` says what it does to a weight in `_update`. One that a u
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from gluonjit import ndarray
+from gluonjit.base import CheckpointError, MXNetError
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language import mxnet_names as _mxnet_names
+from gluonjit.language import rng
 from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.language.kinds import as_nd
+from gluonjit.language.source import quote, user_loc
 from gluonjit.ndarray import NDArray
 from gluonjit.optimizer import states as state_files
 from gluonjit.optimizer.step import Steps, Update, take
@@ -297,6 +302,8 @@ class Updater:
                 self.states[i] = optimizer.create_state_multi_precision(i, w)
                 self.states_synced[i] = True
             elif not self.states_synced.get(i, True):
+                if optimizer.has_rules:
+                    self._check_loaded(i, w)
                 self.states[i] = self.sync_state_context(self.states[i], w.context)
                 self.states_synced[i] = True
         groups = self._groups(indices, weights, grads)
@@ -322,12 +329,32 @@ class Updater:
             by_type.setdefault(one[1].dtype, []).append(one)
         return [same[k : k + size] for same in by_type.values() for k in range(0, len(same), size)]
 
+    def _check_loaded(self, index: Any, weight: NDArray) -> None:
+        """MXNetError if a state from a file is none of this weight: of another optimizer, or of another model."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            wanted = self.optimizer.create_state_multi_precision(index, weight)
+        if not _is_like(self.states[index], wanted, weight):
+            param = self.optimizer.param_dict.get(index)
+            known = self.optimizer.idx2name.get(index, index) if param is None else param.name
+            raise MXNetError(
+                f"the states that were loaded have {_described(self.states[index])} for the weight {known!r}, where "
+                f"{type(self.optimizer).__name__} keeps {_described(wanted)}: they belong to another optimizer, or to "
+                f"other parameters{quote(user_loc())}"
+            )
+
     def sync_state_context(self, state: Any, context: Any) -> Any:
         """The state, moved to a context."""
+        return self._synced(state, context, {})
+
+    def _synced(self, state: Any, context: Any, seen: dict[int, Any]) -> Any:
         if isinstance(state, NDArray):
             return state.as_in_context(context)
         if isinstance(state, (tuple, list)):
-            return type(state)(self.sync_state_context(x, context) for x in state)
+            # What a file has once, but refers to often, is visited once.
+            if id(state) not in seen:
+                seen[id(state)] = type(state)([self._synced(x, context, seen) for x in state])
+            return seen[id(state)]
         return state
 
     def set_states(self, states: bytes) -> None:
@@ -337,6 +364,7 @@ class Updater:
         """
         loaded = state_files.loads(states, Optimizer)
         if isinstance(loaded, tuple):
+            _check_settings(loaded[1])
             self.states, self.optimizer = loaded
         else:
             self.states = loaded
@@ -350,6 +378,43 @@ class Updater:
 
 def get_updater(optimizer: Optimizer) -> Updater:
     return Updater(optimizer)
+
+
+def _check_settings(optimizer: Optimizer) -> None:
+    """CheckpointError for an optimizer from a file with settings that no step can be computed from."""
+    if not optimizer.has_rules:
+        return
+    weight, random = ndarray.zeros(1), rng.get_state()
+    try:
+        for update in Updater(copy.deepcopy(optimizer)).prepare([0], [weight], [weight]) or ():
+            np.array([*update.scalars.values()], np.float64)
+    except Exception as e:
+        raise CheckpointError(
+            f"the optimizer in this file, {type(optimizer).__name__}, has settings that are damaged "
+            f"({type(e).__name__}: {e})"
+        ) from None
+    finally:
+        rng.set_state(random)  # SGLD has drawn noise
+
+
+def _is_like(state: Any, wanted: Any, weight: NDArray) -> bool:
+    """Whether a state has the form of `wanted`. Momentum that the optimizer has not asked for is used, as in MXNet."""
+    if wanted is None:
+        return state is None or isinstance(state, NDArray) and state.shape == weight.shape
+    if isinstance(wanted, NDArray):
+        return isinstance(state, NDArray) and state.shape == wanted.shape and state.dtype == wanted.dtype
+    if isinstance(wanted, (tuple, list)):
+        alike = isinstance(state, (tuple, list)) and len(state) == len(wanted)
+        return alike and all(_is_like(a, b, weight) for a, b in zip(state, wanted))
+    return type(state) is type(wanted)
+
+
+def _described(state: Any) -> str:
+    if isinstance(state, NDArray):
+        return f"{np.dtype(state.dtype).name}{list(state.shape)}"
+    if isinstance(state, (tuple, list)) and len(state) < 8 and all(isinstance(x, NDArray) for x in state):
+        return f"({', '.join(map(_described, state))})"
+    return "nothing" if state is None else f"an object of type {type(state).__name__}"
 
 
 _mxnet_names.explain(__name__)

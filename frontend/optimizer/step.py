@@ -16,7 +16,7 @@ import numpy as np
 
 from gluonjit.execution.backends import get_backend
 from gluonjit.ir.graph import Builder
-from gluonjit.ir.types import BF16, F16, F32, TensorType, dtype_of, type_of
+from gluonjit.ir.types import BF16, F16, F32, IRError, TensorType, dtype_of, type_of
 from gluonjit.language.source import quote, user_loc
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.sparse_arrays import RowSparseNDArray
@@ -144,9 +144,20 @@ class Steps:
 def _take(known: dict[Hashable, _Step], key: Hashable, updates: Sequence[Update]) -> None:
     step = known.get(key)
     if step is None:
-        step = known[key] = _Step(updates)
+        try:
+            step = known[key] = _Step(updates)
+        except IRError as e:
+            types = dict.fromkeys(f"{type_of(u.weight._array)} with states {_types(u.states)}" for u in updates)
+            raise OperatorError(
+                f"the steps of these weights cannot be computed: {', '.join(types)} ({e}). States are kept in the type "
+                f"that a weight has at its first step; after net.cast, make a new Trainer{quote(user_loc())}"
+            ) from None
     if not step.take(updates):
         take(updates)
+
+
+def _types(arrays: Sequence[NDArray]) -> str:
+    return ", ".join(str(type_of(x._array)) for x in arrays) or "none"
 
 
 def _with_dense_gradient(u: Update) -> Update:

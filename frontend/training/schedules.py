@@ -76,6 +76,8 @@ class FactorScheduler(LRScheduler):
     def __call__(self, num_update: int) -> float:
         if num_update < self.warmup_steps:
             return self.get_warmup_lr(num_update)
+        if self.step < 1:  # in a file
+            raise ValueError("Schedule step must be greater or equal than 1 round")
         # Several steps at once, if training continues from a checkpoint.
         while num_update > self.count + self.step:
             self.count += self.step

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import struct
 
 import numpy as np
 import pytest
@@ -317,6 +318,84 @@ class Runs:
 def test_damaged_files_are_refused(states, words):
     with pytest.raises(CheckpointError, match=words):
         optimizer.get_updater(optimizer.create("sgd")).set_states(states)
+
+
+def test_sizes_in_files_are_compared_with_what_is_there():
+    """Before memory is taken, of which this test would need 4 GB."""
+    hostile = pickle.PROTO + b"\x05" + pickle.BYTEARRAY8 + struct.pack("<Q", 1 << 32) + b"abc."
+    with pytest.raises(CheckpointError, match="a bytearray of 4294967296 bytes of which 4 are there"):
+        state_files.loads(hostile)
+
+
+def saved_adam():
+    updater, weights, grads = three("adam")
+    updater([0, 1, 2], grads, weights)
+    return state_files.loads(updater.get_states(dump_optimizer=True))
+
+
+def nested(x):
+    for _ in range(40):
+        x = (x, x)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ([1, 2, 3], "an object of type list"),
+        (None, r"nothing for the weight 0, where Adam keeps \(float32\["),
+        ("dog", "an object of type str"),
+        (nested("dog"), "an object of type tuple"),
+        (state_files.array(np.zeros(1, np.float32)), r"float32\[1\]"),
+        ((state_files.array(np.zeros(1, np.float32)),) * 2, r"\(float32\[1\], float32\[1\]\) for the weight 0"),
+        ((state_files.array(np.zeros((2, 3), np.float64)),) * 2, "float64"),
+    ],
+)
+def test_states_of_other_weights_are_refused(state, words):
+    again, weights, grads = three("adam")
+    again.set_states(state_files.dumps((dict.fromkeys(range(3), state), saved_adam()[1])))
+    before = [w.asnumpy() for w in weights]
+    with pytest.raises(MXNetError, match=f"{words}.*(?s:.*)belong to another optimizer"):
+        again([0, 1, 2], grads, weights)
+    assert all((w.asnumpy() == b).all() for w, b in zip(weights, before)) and again.optimizer.num_update == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lr": None},
+        {"beta1": "dog"},
+        {"wd": 10**400},
+        {"num_update": []},
+        {"aggregate_num": "dog"},
+        {"_all_index_update_counts": None},
+        {"lr_scheduler": "dog"},
+        {"lr_scheduler": state_files.Named("mxnet.lr_scheduler", "PolyScheduler", {})},
+        {"lr_scheduler": state_files.Named("mxnet.lr_scheduler", "FactorScheduler", {"step": 0, "warmup_steps": 0})},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_optimizers_with_damaged_settings_are_refused(change):
+    states, own = saved_adam()
+    own.state.update(change)
+    again, weights, grads = three("adam")
+    with pytest.raises(CheckpointError, match="Adam, has settings that are damaged"):
+        again.set_states(state_files.dumps((states, own)))
+    again([0, 1, 2], grads, weights)
+
+
+def test_loading_draws_no_random_numbers():
+    updater = optimizer.get_updater(optimizer.create("sgld"))
+    before = mx.random.get_state()
+    updater.set_states(updater.get_states(dump_optimizer=True))
+    assert mx.random.get_state() == before
+
+
+def test_weights_cast_after_their_first_step_say_what_to_do(compiled):
+    updater = optimizer.get_updater(optimizer.create("sgd", momentum=0.9))
+    updater(0, nd.ones(3), nd.ones(3))
+    with pytest.raises(MXNetError, match=r"f64\[3\] with states f32\[3\](?s:.*)make a new Trainer"):
+        updater(0, nd.ones(3, dtype="float64"), nd.ones(3, dtype="float64"))
 
 
 def test_nothing_in_a_file_is_executed(tmp_path):
