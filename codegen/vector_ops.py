@@ -78,7 +78,12 @@ class Arithmetic(Values):
     def div(self, a: Val, b: Val) -> Val:
         if not a.dtype.is_float:
             return self._divide(a, b)[0]
-        return self._float("fdiv {t} {0}, {1}", a, b)
+        wide = self.emit("fdiv {t} {0}, {1}", F64 if a.dtype is F64 else F32, self._wide(a), self._wide(b))
+        if a.lanes or b.lanes:
+            # In lanes that are masked out, LLVM (22.1) takes the quotient of two zeros for a zero rather than NaN, and
+            # leaves out the selection of another value. It must not see where the quotient comes from.
+            wide = self.intrinsic("llvm.arithmetic.fence", wide.dtype, wide)
+        return wide if a.dtype is F64 else self.rounded(wide, a.dtype)
 
     def mod(self, a: Val, b: Val) -> Val:
         if a.dtype.is_float:

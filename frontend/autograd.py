@@ -43,6 +43,8 @@ def _listed(heads: Any, head_grads: Any) -> tuple[list[Any], list[Any]]:
     if isinstance(heads, NDArray):
         heads = [heads]
         head_grads = [head_grads] if not isinstance(head_grads, (list, tuple)) else head_grads
+    elif not isinstance(heads, (list, tuple)):
+        raise TypeError(f"heads are an NDArray or a list of them, got {type(heads).__name__}")
     heads = list(heads)
     if head_grads is None:
         return heads, [None] * len(heads)

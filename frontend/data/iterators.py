@@ -297,6 +297,8 @@ class NDArrayIter(DataIter):
         layout: str = "NCHW",
     ) -> None:
         super().__init__(batch_size)
+        if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+            raise ValueError(f"batch_size is a number of examples, 1 or more, got {batch_size!r}")
         if last_batch_handle not in ("pad", "discard", "roll_over"):
             raise ValueError(f"last_batch_handle is 'pad', 'discard' or 'roll_over', not {last_batch_handle!r}")
         self.data = _named(data, data_name)
@@ -421,7 +423,7 @@ class MNISTIter(NDArrayIter):
         size = len(images) // num_parts
         part = slice(part_index * size, (part_index + 1) * size)
         images, labels = images[part].astype(np.float32) / 256, labels[part].astype(np.float32)
-        if size < batch_size:
+        if isinstance(batch_size, int) and size < batch_size:
             raise MXNetError(f"MNISTIter: a batch of {batch_size}, but {size} images")
         if shuffle:
             order = np.random.RandomState(seed).permutation(size)

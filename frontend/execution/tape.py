@@ -442,7 +442,12 @@ def backward(
         elif source is not None and source.request != "null":
             leaves[source] = _sum(leaves[source], g, create_graph) if source in leaves else g
 
+    if not heads:
+        raise MXNetError("there is nothing to differentiate: the list of heads is empty")
     for head, g in zip(heads, head_grads, strict=True):
+        for what, x in (("head", head), ("head gradient", g)):
+            if not isinstance(x, NDArray) and x is not None:
+                raise TypeError(f"a {what} is an NDArray, got {type(x).__name__}: make one with mx.nd.array")
         state = head._grad_state
         if state is None or (state.__class__ is Variable and variables is None and state.request == "null"):
             raise MXNetError(

@@ -164,7 +164,7 @@ class Trainer:
         the last step. `ignore_stale_grad` leaves such parameters as they are.
         """
         with Uninterrupted():
-            self._optimizer.rescale_grad = self._scale / batch_size
+            self._divide_by(batch_size)
             self._ready()
             self._allreduce_grads()
             self._update(ignore_stale_grad)
@@ -181,8 +181,17 @@ class Trainer:
         self._ready()
         self._refuse_on_kvstore("update()")
         with Uninterrupted():
-            self._optimizer.rescale_grad = self._scale / batch_size
+            self._divide_by(batch_size)
             self._update(ignore_stale_grad)
+
+    def _divide_by(self, batch_size: Any) -> None:
+        """Has gradients divided by `batch_size`, which may be an array of one element."""
+        if batch_size is None or isinstance(batch_size, str):
+            raise TypeError(f"batch_size is a number, by which gradients are divided, got {batch_size!r}")
+        divisor = float(batch_size)
+        if divisor == 0:
+            raise ZeroDivisionError("gradients cannot be divided by a batch_size of 0: leave empty batches out")
+        self._optimizer.rescale_grad = self._scale / divisor
 
     def _refuse_on_kvstore(self, what: str) -> None:
         if self._update_on_kvstore:

@@ -32,6 +32,8 @@ def split_data(data: NDArray, num_slice: int, batch_axis: int = 0, even_split: b
 
     Raises ValueError if they cannot be equal, unless `even_split` is False: then the first parts are larger by one.
     """
+    if num_slice < 1:
+        raise ValueError(f"num_slice is a number of parts, 1 or more, got {num_slice}")
     size = data.shape[batch_axis]
     if even_split and size % num_slice:
         raise ValueError(

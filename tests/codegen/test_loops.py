@@ -224,6 +224,19 @@ def test_movement(name, target):
         check(make, *narrow, target=target)
 
 
+@pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("dtype", [F32, F64, F16], ids=str)
+@pytest.mark.parametrize(("low", "high"), [(3, 0), (0, 3), (2, 2)])
+def test_what_is_padded_is_computed_nowhere_else(low, high, dtype, target):
+    """In the lanes beside the quotient, 0 is divided by 0."""
+
+    def padded(b, x, y):
+        return b.pad(b.div(x, y), b.constant(0.0, dtype), low=(low,), high=(high,))
+
+    one = TensorType(dtype, (1,))
+    check(padded, one, one, target=target, inputs=[np.full(1, k, dtype.numpy) for k in (3, 2)])
+
+
 @pytest.mark.parametrize(
     "name",
     [

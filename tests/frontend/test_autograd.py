@@ -120,6 +120,22 @@ def test_a_head_gradient_has_the_shape_of_its_head():
         y.backward(nd.ones(3))
 
 
+def test_heads_that_are_no_arrays():
+    x = variable([1.0, 2.0])
+    with autograd.record():
+        y = x * x
+    with pytest.raises(TypeError, match="a head gradient is an NDArray, got ndarray: make one with"):
+        y.backward(np.ones(2))
+    with pytest.raises(TypeError, match="a head is an NDArray, got float"):
+        autograd.backward([y, 3.0])
+    with pytest.raises(TypeError, match="heads are an NDArray or a list of them, got float"):
+        autograd.backward(3.0)
+    with pytest.raises(MXNetError, match="the list of heads is empty"):
+        autograd.backward([])
+    y.backward()
+    equal(x.grad, [2.0, 4.0])
+
+
 def test_several_heads():
     x = variable([1.0, 2.0])
     with autograd.record():

@@ -216,6 +216,9 @@ def test_wrong_iterators():
         mx_io.NDArrayIter([])
     with pytest.raises(ValueError, match="last_batch_handle is"):
         mx_io.NDArrayIter(np.ones(3), last_batch_handle="drop")
+    for size in (0, -1, "2"):
+        with pytest.raises(ValueError, match="batch_size is a number of examples"):
+            mx_io.NDArrayIter(np.ones(3), batch_size=size)
     with pytest.raises(AssertionError, match="Data must be list"):
         mx_io.DataBatch(nd.ones(2))
 

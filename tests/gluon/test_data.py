@@ -199,6 +199,8 @@ def test_reload_and_pinning():
         ({}, ValueError, "batch_size must be specified"),
         ({"batch_size": 2, "shuffle": True, "sampler": data.SequentialSampler(3)}, ValueError, "shuffle must not"),
         ({"batch_size": 2, "batch_sampler": [[0]]}, ValueError, "must not be specified if batch_sampler"),
+        ({"batch_size": 0}, ValueError, "batch_size is a number of samples, 1 or more, got 0"),
+        ({"batch_size": "2"}, ValueError, "got '2'"),
         ({"batch_size": 2, "timeout": 0}, AssertionError, "timeout must be positive"),
         ({"batch_size": 2, "last_batch": "drop"}, ValueError, "last_batch must be one of"),
     ],

@@ -322,11 +322,25 @@ def test_what_a_trainer_refuses():
         gluon.Trainer(params, "adm")
     with pytest.raises(AssertionError, match="optimizer_params must be None"):
         gluon.Trainer(params, mx.optimizer.SGD(), {"wd": 1})
+    with pytest.raises(ZeroDivisionError, match="leave empty batches out"):
+        gluon.Trainer(params, "sgd").step(0)
+    for size in (None, "2"):
+        with pytest.raises(TypeError, match="batch_size is a number"):
+            gluon.Trainer(params, "sgd").step(size)
     with pytest.raises(RuntimeError, match="has not been initialized"):
         gluon.Trainer(gluon.nn.Dense(3, in_units=2).collect_params(), "sgd")
 
 
+@pytest.mark.parametrize("size", [4, 4.0, np.int64(4), nd.array([4]), mx.np.array(4)], ids=lambda s: type(s).__name__)
+def test_batch_sizes_may_be_arrays(size):
+    trainer = gluon.Trainer(dense().collect_params(), "sgd")
+    trainer.step(size, ignore_stale_grad=True)
+    assert trainer.optimizer.rescale_grad.__class__ is float and trainer.optimizer.rescale_grad == 0.25
+
+
 def test_uneven_splits():
+    with pytest.raises(ValueError, match="num_slice is a number of parts"):
+        utils.split_data(nd.ones((3, 2)), 0)
     with pytest.raises(ValueError, match="cannot be evenly split into 2 slices along axis 0"):
         utils.split_data(nd.ones((3, 2)), 2)
     with pytest.raises(ValueError, match="cannot be split into 4"):

@@ -96,6 +96,8 @@ class BatchSampler(Sampler):
     def __init__(self, sampler: Sampler, batch_size: int, last_batch: str = "keep") -> None:
         if last_batch not in ("keep", "discard", "rollover"):
             raise ValueError(f"last_batch must be one of 'keep', 'discard', or 'rollover', but got {last_batch}")
+        if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+            raise ValueError(f"batch_size is a number of samples, 1 or more, got {batch_size!r}")
         self._sampler = sampler
         self._batch_size = batch_size
         self._last_batch = last_batch
