@@ -6,7 +6,7 @@ import logging
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gluonjit import context, ndarray
 from gluonjit.data.iterators import DataDesc
@@ -119,6 +119,18 @@ class Module(BaseModule):
             logging.info('Saved optimizer state to "%s"', states)
 
     # Names and shapes
+
+    @property
+    def _exec_group(self) -> _ExecGroup:
+        executor, params, aux = self._bound(), self._param_names, self._aux_names
+        return _ExecGroup(
+            params,
+            [[self._arrays[name]] for name in params],
+            [[self._grads.get(name)] for name in params],
+            aux,
+            [[self._arrays[name]] for name in aux],
+            [executor],
+        )
 
     @property
     def data_names(self) -> list[str]:
@@ -491,6 +503,20 @@ class Module(BaseModule):
     def load_optimizer_states(self, fname: Any) -> None:
         """Loads what `save_optimizer_states` wrote."""
         self._optimizing().set_states(Path(fname).read_bytes())
+
+
+class _ExecGroup(NamedTuple):
+    """What published scripts read of MXNet's executors, one for each context; here there is one in all.
+
+    `param_arrays` and `grad_arrays` have a list of one array for each of `param_names` ([None] without a gradient).
+    """
+
+    param_names: list[str]
+    param_arrays: list[list[Any]]
+    grad_arrays: list[list[Any]]
+    aux_names: list[str]
+    aux_arrays: list[list[Any]]
+    execs: list[Executor]
 
 
 class _Monitored:

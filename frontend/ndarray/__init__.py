@@ -20,7 +20,7 @@ FLAVOUR = Flavour(__name__, NDArray, invoke, OPERATORS, imperative=True)
 populate(globals(), FLAVOUR)
 
 globals()["op"].Custom = globals()["Custom"]
-globals()["contrib"].__dict__.update(contrib_updates.functions())
+globals()["contrib"].__dict__.update(contrib_updates.functions(), getnnz=sparse_functions.getnnz)
 globals()["sparse"].__dict__.update(sparse_functions.FUNCTIONS)
 globals()["contrib"].__dict__.update(loop_contract.functions(lambda: running.trace or imperative_loops))
 

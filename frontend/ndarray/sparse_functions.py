@@ -122,6 +122,25 @@ def retain(data: Any, indices: Any, out: Any = None, name: Any = None) -> RowSpa
     return out
 
 
+def getnnz(data: Any, axis: int | None = None, out: Any = None, name: Any = None) -> Any:
+    """How many elements of a csr array are stored, zeros that are stored included: i64[1], or for each column (axis 0)
+    or each row (axis 1), which MXNet has alone."""
+    if not isinstance(data, CSRNDArray):
+        stype = getattr(data, "stype", type(data).__name__)
+        raise MXNetError(f"getnnz takes a csr array, not one of storage type {stype!r}: use .tostype('csr') first")
+    if axis not in (None, 0, 1):
+        raise MXNetError(f"Unexpected value for axis({axis}). Candidates are None, 0, and 1")
+    if axis is None:
+        counts = data._indptr[-1:] - data._indptr[:1]
+    else:
+        counts = np.bincount(data._columns, minlength=data.shape[1]) if axis == 0 else np.diff(data._indptr)
+    result = data._copied(counts.astype(np.int64))
+    if out is None:
+        return result
+    result.copyto(out)
+    return out
+
+
 def _converted(source: Any, stype: str, shape: Any, ctx: Context | None, dtype: Any) -> NDArray:
     """A sparse array from one that is sparse already, or dense."""
     if isinstance(source, BaseSparseNDArray) and source.stype == stype:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from gluonjit import ndarray as nd
-from gluonjit.base import MXNetError
 from gluonjit.context import current_context
 from gluonjit.ndarray import NDArray
 from gluonjit.test_utils.closeness import default_dtype
@@ -34,27 +33,148 @@ def random_sample(population: Sequence[Any], k: int) -> Any:
 
 
 def rand_ndarray(
-    shape: Sequence[int], stype: str = "default", density: Any = None, dtype: Any = None, ctx: Any = None, **kwargs: Any
+    shape: Sequence[int],
+    stype: str = "default",
+    density: float | None = None,
+    dtype: Any = None,
+    modifier_func: Callable[[Any], Any] | None = None,
+    shuffle_csr_indices: bool = False,
+    distribution: str | None = None,
+    ctx: Any = None,
 ) -> NDArray:
-    """A standard normal array. Every storage type but 'default' is refused."""
-    if stype != "default":
-        rand_sparse_ndarray(shape, stype)
-    return nd.array(random_arrays(shape), dtype=dtype, ctx=ctx or current_context())
+    """A standard normal array, or what `rand_sparse_ndarray` makes."""
+    if stype == "default":
+        return nd.array(random_arrays(shape), dtype=dtype, ctx=ctx or current_context())
+    return rand_sparse_ndarray(
+        shape,
+        stype,
+        density=density,
+        dtype=dtype,
+        modifier_func=modifier_func,
+        shuffle_csr_indices=shuffle_csr_indices,
+        distribution=distribution,
+        ctx=ctx,
+    )[0]
 
 
-def rand_sparse_ndarray(shape: Sequence[int], stype: str, *args: Any, **kwargs: Any) -> NoReturn:
-    """Raises MXNetError, as only dense arrays exist; AssertionError for an unknown storage type."""
-    if stype not in ("csr", "row_sparse"):
+def rand_sparse_ndarray(
+    shape: Sequence[int],
+    stype: str,
+    density: float | None = None,
+    dtype: Any = None,
+    distribution: str | None = None,
+    data_init: float | None = None,
+    rsp_indices: Any = None,
+    modifier_func: Callable[[Any], Any] | None = None,
+    shuffle_csr_indices: bool = False,
+    ctx: Any = None,
+) -> tuple[NDArray, tuple[Any, ...]]:
+    """A random sparse array, and its parts: (values, rows) of row_sparse, as ndarrays; (indptr, indices, data) of csr.
+
+    * `density`: about how much of the rows, or of the elements, is stored; random unless given.
+    * `distribution`: 'uniform', or 'powerlaw', of csr: each row has twice as many elements as the one before.
+    * `data_init`: all elements; `rsp_indices`: which rows; `modifier_func`: changes each element of row_sparse.
+    * `shuffle_csr_indices`: columns do not ascend within a row.
+    """
+    ctx = ctx or current_context()
+    density = np.random.rand() if density is None else density
+    dtype = default_dtype() if dtype is None else dtype
+    distribution = distribution or "uniform"
+    if stype == "row_sparse":
+        if distribution != "uniform":
+            raise AssertionError(f"Distribution {distribution} not supported for row_sparse")
+        rows = np.flatnonzero(np.random.rand(shape[0]) < density) if rsp_indices is None else np.asarray(rsp_indices)
+        if len(rows) > shape[0]:
+            raise AssertionError(f"rsp_indices has {len(rows)} rows, the array {shape[0]}")
+        values = np.random.rand(len(rows), *shape[1:]).astype(dtype)
+        if data_init is not None:
+            values.fill(data_init)
+        if modifier_func is not None:
+            values = assign_each(values, modifier_func).astype(dtype)
+        made = nd.sparse.row_sparse_array((values, rows), shape=shape, dtype=dtype, ctx=ctx)
+        return made, (values, rows)
+    if stype != "csr":
         raise AssertionError(f"Unknown storage type: {stype}")
-    raise MXNetError(f"storage type {stype} is not supported: only dense arrays are")
+    if len(shape) != 2 or not 0 <= density <= 1:
+        raise AssertionError(
+            f"csr takes a shape of two axes and a density from 0 to 1, not {tuple(shape)} and {density}"
+        )
+    counts = _csr_rows(shape[0], shape[1], density, distribution)
+    columns = [np.random.choice(shape[1], n, replace=False) for n in counts]
+    if distribution == "powerlaw":
+        columns = [np.arange(n) for n in counts]
+    if not shuffle_csr_indices:
+        columns = [np.sort(c) for c in columns]
+    values = np.random.uniform(1e-3, 1, int(sum(counts))) + (distribution == "powerlaw")
+    if data_init is not None:
+        values.fill(data_init)
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    parts = values.astype(dtype), np.concatenate([*columns, np.empty(0, np.int64)]).astype(np.int64), indptr
+    csr = nd.sparse.csr_matrix(parts, shape=shape, dtype=dtype, ctx=ctx)
+    return csr, (csr.indptr, csr.indices, csr.data)
 
 
-create_sparse_array = create_sparse_array_zd = rand_sparse_ndarray
+def _csr_rows(rows: int, columns: int, density: float, distribution: str) -> np.ndarray:
+    """How many elements each row has. ValueError where a power law does not hold as many as the density asks for."""
+    total = int(rows * columns * density)
+    if distribution == "uniform":
+        places = np.random.choice(rows * columns, total, replace=False)
+        return np.bincount(places // max(columns, 1), minlength=rows)
+    if distribution != "powerlaw":
+        raise AssertionError(f"Distribution not supported: {distribution}")
+    counts = (np.arange(rows) < total).astype(int)
+    left = total - counts.sum()
+    for row in range(rows):
+        more = min(left, min(columns, 2 ** min(row + 1, 62)) - 1)
+        counts[row] += more
+        left -= more
+    if left > 0:
+        raise ValueError(f"not supported for this density: {density} for this shape ({rows},{columns})")
+    return counts
 
 
-def shuffle_csr_column_indices(csr: Any) -> NoReturn:
-    """MXNetError: only dense arrays exist."""
-    rand_sparse_ndarray((), "csr")
+def create_sparse_array(
+    shape: Sequence[int],
+    stype: str,
+    data_init: float | None = None,
+    rsp_indices: Any = None,
+    dtype: Any = None,
+    modifier_func: Callable[[Any], Any] | None = None,
+    density: float = 0.5,
+    shuffle_csr_indices: bool = False,
+) -> NDArray:
+    """The array of `rand_sparse_ndarray`, with ascending rows."""
+    return rand_sparse_ndarray(
+        shape,
+        stype,
+        density,
+        dtype,
+        data_init=data_init,
+        rsp_indices=None if rsp_indices is None else np.sort(rsp_indices),
+        modifier_func=modifier_func,
+        shuffle_csr_indices=shuffle_csr_indices,
+    )[0]
+
+
+def create_sparse_array_zd(
+    shape: Sequence[int],
+    stype: str,
+    density: float,
+    data_init: float | None = None,
+    rsp_indices: Any = None,
+    dtype: Any = None,
+    modifier_func: Callable[[Any], Any] | None = None,
+    shuffle_csr_indices: bool = False,
+) -> NDArray:
+    """As `create_sparse_array`; a row_sparse array has no rows but `rsp_indices`."""
+    density = 0.0 if stype == "row_sparse" else density
+    return create_sparse_array(shape, stype, data_init, rsp_indices, dtype, modifier_func, density, shuffle_csr_indices)
+
+
+def shuffle_csr_column_indices(csr: Any) -> None:
+    """Shuffles the columns within each row of a SciPy matrix, in place; the elements stay."""
+    for start, end in zip(csr.indptr, csr.indptr[1:]):
+        np.random.shuffle(csr.indices[start:end])
 
 
 def rand_shape_2d(dim0: int = 10, dim1: int = 10, allow_zero_size: bool = False) -> tuple[int, ...]:

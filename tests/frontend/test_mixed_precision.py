@@ -191,3 +191,30 @@ def test_what_is_refused():
         amp.convert_symbol(x, target_dtype_ops=["Convolutoin"])
     with pytest.raises(AssertionError, match="fp32_ops should be a list"):
         amp.convert_symbol(x, fp32_ops="softmax")
+
+
+def test_buckets_are_converted():
+    def by_length(length):
+        graph = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2, flatten=False, name="fc")
+        return mx.sym.exp(graph), ["data"], None
+
+    module = mx.mod.BucketingModule(by_length, default_bucket_key=4)
+    with pytest.raises(AssertionError, match="should not be empty"):
+        amp.convert_bucketing_module(module)
+    module.bind([("data", (1, 4, 3))], for_training=False)
+    with pytest.raises(AssertionError, match="params should be initialized"):
+        amp.convert_bucketing_module(module)
+    module.init_params(mx.init.Uniform(1))
+
+    def answer(of, length):
+        data = mx.nd.array(np.random.RandomState(length).random_sample((1, length, 3)))
+        of.forward(mx.io.DataBatch([data], bucket_key=length, provide_data=[("data", data.shape)]), is_train=False)
+        return of.get_outputs()[0].asnumpy()
+
+    wanted = {length: answer(module, length) for length in (4, 2)}
+    converted = amp.convert_bucketing_module(module, "bfloat16")
+    converted.bind([("data", (1, 4, 3))], for_training=False)
+    for length, exact in wanted.items():
+        found = answer(converted, length)
+        assert found.dtype == np.float32 and 0 < abs(found - exact).max() < 0.05
+        assert any("amp_cast" in name for name in converted.symbol.get_internals().list_outputs())

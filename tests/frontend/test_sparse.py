@@ -415,3 +415,14 @@ def test_libsvm(tmp_path):
     path.write_text("1 0:1.5\n1 4:1\n")
     with pytest.raises(MXNetError, match=r"data\.t: line 2: columns must ascend and be in the range 0 to 3"):
         mx.io.LibSVMIter(data_libsvm=str(path), data_shape=(4,), batch_size=2)
+
+
+def test_stored_elements_are_counted():
+    x = nd.sparse.csr_matrix(np.array([[1, 0, 2], [0, 0, 0], [3, 4, 0.0]]))
+    for axis, counts in ((None, [4]), (0, [2, 1, 1]), (1, [2, 0, 2])):
+        found = nd.contrib.getnnz(x, axis=axis)
+        assert found.dtype == np.int64 and found.asnumpy().tolist() == counts
+    with pytest.raises(mx.MXNetError, match="getnnz takes a csr array, not one of storage type 'default'"):
+        nd.contrib.getnnz(nd.ones((2, 2)))
+    with pytest.raises(mx.MXNetError, match="axis"):
+        nd.contrib.getnnz(x, axis=2)

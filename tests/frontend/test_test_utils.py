@@ -53,13 +53,34 @@ def test_random_arrays():
     assert sorted(test_utils.random_sample(["a", "b", "c"], 3)) == ["a", "b", "c"]
     assert len(set(test_utils.random_sample(list(range(9)), 4))) == 4
     assert test_utils.rand_coord_2d(1, 2, 5, 6) == (1, 5)
-    for make in (test_utils.rand_ndarray, test_utils.create_sparse_array, test_utils.rand_sparse_ndarray):
-        with pytest.raises(MXNetError, match="dense"):
-            make((2,), "csr")
     with pytest.raises(AssertionError, match="Unknown storage type: thin"):
         test_utils.create_sparse_array((2,), "thin")
     x = np.arange(24.0).reshape(2, 3, 4)
     assert np.array_equal(test_utils.np_reduce(x, (0, 2), True, np.sum), x.sum((0, 2), keepdims=True))
+
+
+def test_random_sparse_arrays():
+    rows, (values, where) = test_utils.rand_sparse_ndarray((50, 3), "row_sparse", density=0.5, modifier_func=abs)
+    assert rows.stype == "row_sparse" and 5 < len(where) < 45 and np.array_equal(rows.data.asnumpy(), values)
+    assert np.array_equal(rows.indices.asnumpy(), where)
+    made = test_utils.create_sparse_array((4, 2), "row_sparse", data_init=2, rsp_indices=[3, 1])
+    assert made.asnumpy().tolist() == [[0, 0], [2, 2], [0, 0], [2, 2]]
+    assert test_utils.create_sparse_array_zd((4, 2), "row_sparse", 0.5).indices.shape == (0,)
+    csr, parts = test_utils.rand_sparse_ndarray((20, 30), "csr", density=0.25, dtype="float64")
+    assert csr.stype == "csr" and csr.dtype == np.float64 and csr.data.size == 150
+    assert [x.shape for x in parts] == [(21,), (150,), (150,)]
+    assert test_utils.create_sparse_array((3, 3), "csr", data_init=7, density=1).asnumpy().tolist() == [[7] * 3] * 3
+    shuffled = test_utils.rand_ndarray((1, 40), "csr", density=1, shuffle_csr_indices=True)
+    assert sorted(shuffled.indices.asnumpy()) == list(range(40)) != shuffled.indices.asnumpy().tolist()
+
+
+def test_sparse_arrays_by_a_power_law():
+    csr = test_utils.rand_ndarray((5, 16), "csr", density=0.5, distribution="powerlaw")
+    assert np.diff(csr.indptr.asnumpy()).tolist() == [2, 4, 8, 16, 10]
+    with pytest.raises(ValueError, match="not supported for this density"):
+        test_utils.rand_ndarray((2, 16), "csr", density=0.9, distribution="powerlaw")
+    with pytest.raises(AssertionError, match="powerlaw not supported for row_sparse"):
+        test_utils.rand_ndarray((2, 2), "row_sparse", distribution="powerlaw")
 
 
 def test_symbols_and_blocks():

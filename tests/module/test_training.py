@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
-from gluonjit import nd, sym
+from gluonjit import gluon, nd, sym
 from support.compare import assert_close
 
 RNG = np.random.RandomState(0)
@@ -288,3 +288,21 @@ def test_feed_forward(tmp_path):
         model.fit(X)
     with pytest.raises(TypeError, match="X must be DataIter"):
         model.predict("X")
+
+
+def test_the_executor_group_that_scripts_read():
+    """As the word language model of MXNet's examples clips gradients."""
+    graph = sym.FullyConnected(sym.var("data"), num_hidden=2, name="fc")
+    module = mx.mod.Module(graph, label_names=None, fixed_param_names=["fc_bias"])
+    module.bind([("data", (3, 4))])
+    module.init_params(mx.init.One())
+    module.init_optimizer(optimizer="sgd", optimizer_params={"learning_rate": 1.0})
+    module.forward(mx.io.DataBatch([nd.ones((3, 4))]), is_train=True)
+    module.backward([nd.ones((3, 2))])
+    group = module._exec_group
+    assert group.param_names == ["fc_weight", "fc_bias"] and group.grad_arrays[1] == [None]
+    (gradient,) = group.grad_arrays[0]
+    assert gradient.asnumpy().tolist() == [[3] * 4] * 2
+    gluon.utils.clip_global_norm([gradient], 0.0)
+    module.update()
+    assert group.param_arrays[0][0].asnumpy().tolist() == [[1] * 4] * 2 and group.execs[0].arg_dict.keys() >= {"data"}

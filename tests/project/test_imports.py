@@ -33,7 +33,8 @@ FRONTEND = (
     "data initializer lr_scheduler metric model optimizer",
     "autograd callback io kvstore monitor numpy_extension operator profiler random recordio visualization",
     "gluon rnn",
-    "contrib module test_utils",
+    "module test_utils",
+    "contrib",
     "tools",
     "__init__ __main__",
 )

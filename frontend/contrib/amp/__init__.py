@@ -2,7 +2,12 @@
 
 from gluonjit.contrib.amp import amp
 from gluonjit.contrib.amp.amp import init, init_trainer, scale_loss, unscale
-from gluonjit.contrib.amp.conversion import convert_hybrid_block, convert_model, convert_symbol
+from gluonjit.contrib.amp.conversion import (
+    convert_bucketing_module,
+    convert_hybrid_block,
+    convert_model,
+    convert_symbol,
+)
 from gluonjit.contrib.amp.loss_scaler import LossScaler
 from gluonjit.contrib.amp.operator_lists import (
     list_conditional_fp32_ops,
@@ -18,6 +23,7 @@ from gluonjit.language import mxnet_names as _mxnet_names
 __all__ = [
     "LossScaler",
     "amp",
+    "convert_bucketing_module",
     "convert_hybrid_block",
     "convert_model",
     "convert_symbol",

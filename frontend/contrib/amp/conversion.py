@@ -8,6 +8,7 @@ from typing import Any
 from gluonjit.context import cpu
 from gluonjit.contrib.amp import operator_lists as lists
 from gluonjit.gluon import HybridBlock, SymbolBlock
+from gluonjit.module import BucketingModule
 from gluonjit.operators.registry import OPERATORS
 from gluonjit.symbol import Symbol
 from gluonjit.symbol.graph import Entry, Node, post_order
@@ -177,3 +178,36 @@ def convert_hybrid_block(
         param.initialize(ctx=ctx or cpu())
         param.set_data(arrays[name])
     return out
+
+
+def convert_bucketing_module(
+    bucketing_mod: BucketingModule,
+    target_dtype: Any = "float16",
+    target_dtype_ops: list[str] | None = None,
+    fp32_ops: list[str] | None = None,
+    conditional_fp32_ops: Conditional | None = None,
+    excluded_sym_names: list[str] | None = None,
+    cast_optional_params: bool = False,
+) -> BucketingModule:
+    """A module in mixed precision, of the buckets that this one has used so far, with its parameters.
+
+    Later buckets come from its `sym_gen`, without casts. `cast_optional_params` has no effect: modules keep parameters
+    in float32.
+    """
+    if not isinstance(bucketing_mod, BucketingModule):
+        raise AssertionError("module should be instance of bucketing module")
+    if not bucketing_mod._buckets:
+        raise AssertionError("Bucketing Module should not be empty")
+    if not bucketing_mod.params_initialized:
+        raise AssertionError("bucketing_mod params should be initialized for mixed precision conversion")
+    lists_given = (target_dtype_ops, fp32_ops, conditional_fp32_ops, excluded_sym_names)
+    graphs = {
+        key: convert_symbol(module.symbol, target_dtype, *lists_given) for key, module in bucketing_mod._buckets.items()
+    }
+    return BucketingModule.load_dict(
+        graphs,
+        bucketing_mod._sym_gen,
+        bucketing_mod._default_bucket_key,
+        *bucketing_mod.get_params(),
+        **bucketing_mod._options,
+    )
