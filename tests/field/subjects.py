@@ -127,9 +127,9 @@ class GluonCV(Package):
     def family(self, name: str) -> str:
         return self._zoo()._models[name].__module__.partition("model_zoo.")[2] or self._zoo()._models[name].__module__
 
-    def build(self, name: str) -> Any:
+    def build(self, name: str, **more: Any) -> Any:
         make = self._zoo()._models[name]
-        kwargs: dict[str, Any] = {"pretrained": False}
+        kwargs: dict[str, Any] = {"pretrained": False, **more}
         if "custom" in name:
             video = self.family(name).startswith("action_recognition")
             kwargs |= {"nclass": 3} if video else {"classes": ["cat", "dog", "bird"]}
@@ -187,16 +187,18 @@ class GluonCV(Package):
         (r"cifar", 32),
         (r"densenet|nasnet|senet|googlenet|squeezenet|hrnet.*_c$", 224),
         (r"inceptionv3", 299),
-        (r"icnet|ssd", 128),
+        (r"icnet|ssd|fcn|psp|deeplab|danet|fastscnn", 128),
+        (r".*rcnn", 192),  # with as many anchors as proposals are asked for
     )
     """Height and width of small pictures, by the name's beginning, where it is not 64."""
 
     def small(self, name: str) -> tuple[Any, list[Any]]:
-        net = self.build(name)
+        size = next((size for pattern, size in self.SMALL if re.match(pattern, name)), 64)
+        segments = re.match("icnet|fcn|psp|deeplab|danet|fastscnn", name)
+        net = self.build(name, **({"crop_size": size} if segments else {}))
         inputs = self.inputs(name, net)
         if name.startswith("siamrpn") or inputs[0].ndim == 5:  # its own reshapes are for one example
             return net, inputs
-        size = next((size for pattern, size in self.SMALL if re.match(pattern, name)), 64)
         batch = 1 if "rcnn" in name else 2
         inputs = [numbers(batch, 3, size, size)]
         corners = np.array([[[4, 4, 40, 40], [8, 20, 50, 60]]] * batch, np.float32)
