@@ -13,6 +13,7 @@ from gluonjit.gluon.parameter_dict import ParameterDict
 from gluonjit.gluon.released import Releasable
 from gluonjit.gluon.utils import shape_is_known
 from gluonjit.language.kinds import as_np
+from gluonjit.language.running import no_trace
 from gluonjit.ndarray import sparse_arrays
 from gluonjit.ndarray.variable import Variable
 from gluonjit.training import initializers
@@ -207,16 +208,17 @@ class Parameter(Releasable):
             )
         if self._stype == "csr":
             raise MXNetError(f"Parameter '{self.name}' cannot have storage type csr: use 'row_sparse' or 'default'")
-        data = ndarray.zeros(self.shape, ctx_list[0], self.dtype)
-        if value is None:
-            initializers.create(default_init)(initializers.InitDesc(self.name, {"__init__": init}), data)
-        else:
-            data[:] = value
-        if self._stype == "row_sparse":
-            data = sparse_arrays.with_all_rows(data._array, data._device)
-        self._deferred_init = ()
-        self._of_numpy = is_np_array()
-        self._place(data, ctx_list)
+        with no_trace():  # a program may initialize blocks that it makes at its first call
+            data = ndarray.zeros(self.shape, ctx_list[0], self.dtype)
+            if value is None:
+                initializers.create(default_init)(initializers.InitDesc(self.name, {"__init__": init}), data)
+            else:
+                data[:] = value
+            if self._stype == "row_sparse":
+                data = sparse_arrays.with_all_rows(data._array, data._device)
+            self._deferred_init = ()
+            self._of_numpy = is_np_array()
+            self._place(data, ctx_list)
 
     def _place(self, data: ndarray.NDArray, contexts: list[context.Context]) -> None:
         """Sets the arrays of all contexts to copies of `data`; the first is `data` itself if it is on that context."""
@@ -462,7 +464,8 @@ class Constant(Parameter):
 
     def __init__(self, name: str, value: Any) -> None:
         if not isinstance(value, ndarray.NDArray):
-            value = ndarray.array(value)
+            with no_trace():
+                value = ndarray.array(value)
         self.value = value
         # Graphs name the initializer, as in MXNet's files, so it is registered for as long as the constant lives.
         self._filler = initializers.Constant(value)

@@ -96,6 +96,16 @@ def tracing(trace: Tracer) -> Iterator[None]:
         running.trace = before
 
 
+@contextmanager
+def no_trace() -> Iterator[None]:
+    """A context in which functions compute at once, though a trace runs in this thread."""
+    before, running.trace = running.trace, None
+    try:
+        yield
+    finally:
+        running.trace = before
+
+
 def recorded(method: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates an NDArray method: while a trace runs, the array is captured and the call is recorded.
 

@@ -98,7 +98,7 @@ class GluonCV2(Package):
             return [numbers(1, 1, 16, 29), np.array([3], np.float32)]
         return [image(*net.in_size, channels=1 if family == "superpointnet" else 3)]
 
-    ANY_SIZE = ("_cityscapes", "_voc", "_coco", "_celebamaskhq", "_widerface", "superpointnet", "bagnet", "squeezenet")
+    ANY_SIZE = ("_cityscapes", "_voc", "_coco", "_celebamaskhq", "_widerface", "superpointnet")
     """Parts of the names of what takes pictures of any size; other networks end in a pooling of a fixed one."""
 
     def small(self, name: str) -> tuple[Any, list[Any]]:
@@ -109,7 +109,7 @@ class GluonCV2(Package):
             return net, [numbers(2, 3, *net.in_size)]
         size = (128, 128)
         net = self._models()[name](pretrained=False, in_size=size)
-        return net, [numbers(2, 1 if name == "superpointnet" else 3, *size)]
+        return net, [numbers(1, 1, *size) if name == "superpointnet" else numbers(2, 3, *size)]
 
 
 class GluonCV(Package):

@@ -178,6 +178,49 @@ def test_what_is_made_at_the_first_call():
             assert block(x).asnumpy().tolist() == (x.asnumpy() + np.arange(len(x))).tolist()
 
 
+class Shifted(gluon.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        self.shift = self.params.get_constant("shift", [1, 2])
+
+    def hybrid_forward(self, F, x, shift):
+        return x + shift
+
+
+class Growing(gluon.HybridBlock):
+    """A block that makes a layer at its first call, and does not register it, as targets of detectors are made."""
+
+    def __init__(self):
+        super().__init__()
+        self._layers = set()
+
+    def hybrid_forward(self, F, x):
+        if not self._layers:
+            layer = gluon.nn.HybridSequential()
+            layer.add(
+                gluon.nn.Dense(2, in_units=3, weight_initializer="ones"), gluon.nn.BatchNorm(in_channels=2), Shifted()
+            )
+            layer.initialize()
+            self._layers.add(layer)
+        (layer,) = self._layers
+        return layer(x)
+
+
+@pytest.mark.filterwarnings("ignore:hybrid_forward of .* sets self.shift")
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_a_layer_that_the_program_initializes(hybridize):
+    net = Growing()
+    net.hybridize(hybridize)
+    x = mx.nd.array([[1, 2, 3], [4, 5, 6]])
+    for _ in range(2):
+        np.testing.assert_allclose(net(x).asnumpy(), [[7, 8], [16, 17]], rtol=1e-4)
+    (layer,) = net._layers
+    with mx.autograd.record():
+        y = net(x)
+    y.backward(mx.nd.array([[1, 0], [0, 0]]))
+    assert np.abs(layer[0].weight.grad().asnumpy()[0]).max() > 0 and layer[1].running_mean.data().asnumpy().any()
+
+
 def test_arrays_that_are_replaced():
     class Running(gluon.HybridBlock):
         def __init__(self):
