@@ -7,6 +7,7 @@ from typing import Any
 
 from gluonjit.execution.anomalies import detect_anomaly
 from gluonjit.execution.python_functions import Function
+from gluonjit.execution.recorded_symbols import recorded_symbol
 from gluonjit.execution.tape import backward as _backward
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.modes import (
@@ -26,6 +27,7 @@ __all__ = [
     "Function",
     "backward",
     "detect_anomaly",
+    "get_symbol",
     "grad",
     "is_recording",
     "is_training",
@@ -82,6 +84,16 @@ def grad(
     retain = create_graph if retain_graph is None else retain_graph
     found = _backward(*_listed(heads, head_grads), retain, train_mode, create_graph, listed)
     return found[0] if single else found
+
+
+def get_symbol(x: Any) -> Any:
+    """The recorded computation of `x` as a Symbol; variables and nodes have names of their own.
+
+    MXNetError for what was not recorded, was freed by `backward`, or is no graph of operators.
+    """
+    if not isinstance(x, NDArray):
+        raise AssertionError(f"get_symbol: Invalid argument type, expecting {NDArray}, got {type(x)}")
+    return recorded_symbol(x)
 
 
 def mark_variables(variables: Any, gradients: Any, grad_reqs: Any = "write") -> None:

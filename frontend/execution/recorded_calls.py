@@ -11,7 +11,7 @@ from gluonjit.context import Context
 from gluonjit.execution import anomalies
 from gluonjit.execution.computation import Computation
 from gluonjit.execution.session import Inputs, Monitor, Session
-from gluonjit.execution.tape import Saved, note_block, note_others, note_refusal
+from gluonjit.execution.tape import Program, Saved, note_block, note_others, note_refusal
 from gluonjit.language.kinds import as_np
 from gluonjit.language.modes import modes
 from gluonjit.language.source import user_loc
@@ -38,6 +38,7 @@ def recorded_call(
     reached = [k for k, x in enumerate(inputs.arrays) if x._grad_state is not None and tracked(x)]
     if not reached:
         return None
+    program = Program.of(session.graph, inputs.arrays)
     wrt = tuple(k for k in reached if inputs.arrays[k]._stand_in.dtype != np.bool_)
 
     def wrapped(outputs: Sequence[np.ndarray]) -> list[NDArray]:
@@ -53,6 +54,7 @@ def recorded_call(
     if not heads:
         results = wrapped(session.run(inputs, monitor))
         note_others(name, computation, inputs.arrays, reached, results)
+        program.note(results)
         return results
     rows = tuple([n for n, k in enumerate(wrt) if wants_rows(inputs.arrays[k])])
     try:
@@ -60,6 +62,7 @@ def recorded_call(
     except MXNetError as e:
         results = wrapped(session.run(inputs, monitor))
         note_refusal(name, [inputs.arrays[k] for k in wrt], heads, [*results, *targets], e)
+        program.note(results)
         return results
     saved = [Saved.of(x) for x in (*inputs.arrays, *inputs.elements[len(inputs.arrays) :])]
     for k in session.written:  # by this very call: its gradient reads what was there before
@@ -73,4 +76,5 @@ def recorded_call(
     note_block(name, computation, forward, wrt, heads, inputs.arrays, saved, made, outputs, kept)
     # Not the targets: a state that no gradient flows to stays an array that programs may write to.
     note_others(name, computation, inputs.arrays, wrt, results)
+    program.note(results)
     return results

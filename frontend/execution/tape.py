@@ -44,19 +44,40 @@ class Edge(NamedTuple):
     number: int
 
 
+class Program(NamedTuple):
+    """What a node has run, for `recorded_symbols`: a graph of operators, or one with its attributes; and the sources of
+    all its inputs, None for those that gradients do not flow to."""
+
+    graph: Any
+    states: tuple[Any, ...]
+
+    @staticmethod
+    def of(graph: Any, inputs: Sequence[NDArray]) -> Program:
+        return Program(graph, tuple([x._grad_state for x in inputs]))
+
+    def note(self, results: Sequence[NDArray]) -> None:
+        """Gives the program to the nodes that have its results."""
+        for k, x in enumerate(results):
+            state = x._grad_state
+            if state.__class__ is Edge:
+                state.node.program = self
+                state.node.first = k - state.number
+
+
 class Node:
     """One recorded computation.
 
     * `sources`: where each input that gradients flow to comes from.
     * `heads`: the numbers of the results that depend on these inputs.
     * `masks`: where inputs of type bool come from, by which the gradient is 0.
+    * `program`: what ran; its results begin with this node's at number `first`.
     * `reached`: for each head, which of the sources it depends on, by number; None: each on all of them. To the others
       it sends no gradient, not even zeros, as if every operator were a node of its own.
     """
 
     __slots__ = (
-        *("__weakref__", "device", "heads", "loc", "masks", "name", "number", "reached", "released", "results"),
-        "sources",
+        *("__weakref__", "device", "first", "heads", "loc", "masks", "name", "number", "program", "reached"),
+        *("released", "results", "sources"),
     )
 
     def __init__(self, name: str, sources: Sequence[Any], heads: Sequence[int], results: Sequence[NDArray]) -> None:
@@ -70,6 +91,8 @@ class Node:
         self.device = results[0]._device if results else None
         self.loc: Loc = user_loc()
         self.released = False
+        self.program: Program | None = None
+        self.first = 0
 
     def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
         """The gradients for `sources`, given the cotangents of `heads`; recorded in turn with `create_graph`."""
@@ -79,6 +102,7 @@ class Node:
         """Frees what was kept for `pull`, which cannot be called any more."""
         self.released = True
         self.sources = self.masks = ()
+        self.program = None
 
     def check(self, saved: Iterable[tuple[str, Saved]]) -> None:
         """MXNetError if a value that the gradient reads, given with its name, has been written to since."""
@@ -321,15 +345,33 @@ def note_others(
 
 
 def record(
-    computation: Computation, inputs: Sequence[NDArray], results: Sequence[NDArray], name: str, last: Any = None
+    computation: Computation,
+    inputs: Sequence[NDArray],
+    results: Sequence[NDArray],
+    name: str,
+    last: Any = None,
+    operator: Any = None,
 ) -> None:
     """Notes that `computation` made `results` from `inputs`, and from `last`, a random key or number, if it has one.
 
-    Does nothing if no gradient flows to any input.
+    Does nothing if no gradient flows to any input. `operator`: what ran, and its attributes, if the graph does not say.
     """
     reached = [k for k, x in enumerate(inputs) if x._grad_state is not None and tracked(x)]
     if not reached:
         return
+    program = Program.of(operator or computation.graph, inputs)
+    _record(computation, reached, inputs, results, name, last)
+    program.note(results)
+
+
+def _record(
+    computation: Computation,
+    reached: Sequence[int],
+    inputs: Sequence[NDArray],
+    results: Sequence[NDArray],
+    name: str,
+    last: Any,
+) -> None:
     if modes.anomalies:
         anomalies.check_operator(name, user_loc(), [x._array for x in inputs], [x._array for x in results])
     wrt = tuple([k for k in reached if inputs[k]._stand_in.dtype != np.bool_])
@@ -456,7 +498,7 @@ def backward(
                 "the same graph twice, you need to pass retain_graph=True to backward."
             )
         if state.__class__ is Edge and state.node.released:
-            raise _freed(state.node)
+            raise freed(state.node)
         if g is None:
             g = NDArray._wrap(np.ones(head.shape, head._stand_in.dtype))
         elif g.shape != head.shape:
@@ -484,7 +526,7 @@ def backward(
                 if (node.number, index) in wanted:
                     found[node.number, index] = g
             if node.released:
-                raise _freed(node)
+                raise freed(node)
             cotangents = []
             for k in node.heads:
                 g = given.get(k)
@@ -525,7 +567,7 @@ def backward(
     return results
 
 
-def _freed(node: Node) -> MXNetError:
+def freed(node: Node) -> MXNetError:
     return MXNetError(
         f"the graph of {node.name} has been used by an earlier backward, which freed it. If you want to differentiate "
         f"the same graph twice, you need to pass retain_graph=True to backward.{quote(node.loc)}"
@@ -560,7 +602,7 @@ def _record_operator(op: Any, attrs: dict[str, Any], inputs: Sequence[NDArray], 
         return
     if op.number and inputs[0]._stand_in.dtype.kind == "f":
         computation, number = of_number(op, attrs, inputs[0]._stand_in, modes.training)
-        record(computation, inputs, outputs, op.name, number)
+        record(computation, inputs, outputs, op.name, number, (op, attrs))
         return
     record(of_operator(op, attrs, [x._stand_in for x in inputs], modes.training), inputs, outputs, op.name, key)
 

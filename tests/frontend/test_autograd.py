@@ -1,6 +1,7 @@
 """Training and recording modes, and gradients through the tape."""
 
 import gc
+import json
 import threading
 
 import numpy as np
@@ -491,3 +492,78 @@ def test_two_threads_record_at_the_same_time():
     for thread in threads:
         thread.join()
     assert found == {1: 2.0, 2: 4.0}
+
+
+# get_symbol
+
+
+def runs_again(recorded, *arrays):
+    """The symbol of `recorded`, which gives the same from these arrays."""
+    symbol = autograd.get_symbol(recorded)
+    count = len(symbol.list_arguments())
+    assert count + len(symbol.list_auxiliary_states()) == len(arrays)
+    (found,) = symbol.bind(mx.cpu(), list(arrays[:count]), aux_states=list(arrays[count:])).forward()
+    np.testing.assert_allclose(found.asnumpy(), recorded.asnumpy(), rtol=1e-5)
+    return symbol
+
+
+def test_get_symbol_of_operators():
+    x, w = variable([[1.0, 2.0], [3.0, 4.0]]), variable([[0.0, 1.0], [2.0, 3.0]])
+    other = nd.ones((2, 2))
+    with autograd.record():
+        y = (nd.dot(x, w) * 2 + nd.exp(x) - 0.5 + other).sum()
+    symbol = runs_again(y, x, w, other)
+    assert symbol.list_arguments() == ["var0", "var1", "var2"]
+    operators = {n["op"] for n in json.loads(symbol.tojson())["nodes"]} - {"null"}
+    assert operators == {"dot", "_mul_scalar", "exp", "broadcast_add", "_minus_scalar", "sum"}
+    assert autograd.get_symbol(x).list_arguments() == ["var0"]
+
+
+def test_get_symbol_of_methods_and_several_results():
+    x = variable([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    with autograd.record():
+        a, _, b = nd.split(x, 3, axis=1)
+        y = nd.concat(b, a, dim=1)[1].reshape((2, 1)).astype("float64") + nd.sign(x.sum()).astype("float64")
+        values, positions = nd.topk(x, k=2, ret_typ="both")
+    runs_again(y, x)
+    runs_again(values, x)
+    runs_again(positions, x)
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_get_symbol_of_a_block(hybrid):
+    net = nn.HybridSequential()
+    net.add(nn.Dense(3, in_units=2), nn.BatchNorm(in_channels=3))
+    net.initialize(mx.init.Xavier())
+    if hybrid:
+        net.hybridize()
+    x = nd.array([[1.0, 2.0], [3.0, 4.0]])
+    with autograd.record(train_mode=False):
+        y = net(x) ** 2
+    states = {k.partition("_")[2]: p.data() for k, p in net.collect_params().items()}
+    kept = [next(v for k, v in states.items() if k.endswith(n)) for n in ("weight", "bias", "gamma", "beta")]
+    kept += [next(v for k, v in states.items() if k.endswith(n)) for n in ("running_mean", "running_var")]
+    symbol = runs_again(y, x, *kept)
+    assert len(symbol.list_auxiliary_states()) == 2
+
+
+def test_get_symbol_errors():
+    class Twice(autograd.Function):
+        def forward(self, x):
+            return x * 2
+
+        def backward(self, g):
+            return g * 2
+
+    x = variable([1.0])
+    with autograd.record():
+        y, z = x * 3, Twice()(x)
+    with pytest.raises(MXNetError, match="not part of a computation graph"):
+        autograd.get_symbol(nd.ones(1))
+    with pytest.raises(MXNetError, match="Twice.* is no graph of operators"):
+        autograd.get_symbol(z)
+    y.backward()
+    with pytest.raises(MXNetError, match="freed"):
+        autograd.get_symbol(y)
+    with pytest.raises(AssertionError, match="Invalid argument type"):
+        autograd.get_symbol(1)
