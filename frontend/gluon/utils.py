@@ -10,11 +10,15 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from gluonjit import ndarray
 from gluonjit.base import MXNetError
 from gluonjit.context import Context
+from gluonjit.language.kinds import as_current
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
+from gluonjit.util import is_np_array
 
 __all__ = [
     "check_sha1",
@@ -57,7 +61,8 @@ def split_and_load(
 ) -> list[NDArray]:
     """`split_data` with one part per context."""
     if not isinstance(data, NDArray):
-        data = ndarray.array(data, ctx=ctx_list[0])
+        dtype = data.dtype if is_np_array() and isinstance(data, np.ndarray) else None  # else float32
+        data = as_current(ndarray.array(data, ctx=ctx_list[0], dtype=dtype))
     if len(ctx_list) == 1:
         return [data.as_in_context(ctx_list[0])]
     parts = split_data(data, len(ctx_list), batch_axis, even_split)

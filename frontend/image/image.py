@@ -18,6 +18,7 @@ from gluonjit import ndarray as nd
 from gluonjit.base import MXNetError
 from gluonjit.image.codec import decode
 from gluonjit.language import mxnet_names as _mxnet_names
+from gluonjit.language.kinds import as_current
 from gluonjit.ndarray import NDArray
 
 Box = tuple[int, int, int, int]
@@ -45,7 +46,7 @@ def imdecode(buf: Any, flag: int = 1, to_rgb: bool = True, out: NDArray | None =
         pixels = pixels[:, :, None]
     elif not to_rgb:
         pixels = pixels[:, :, ::-1]
-    image = nd.array(pixels, dtype=np.uint8)
+    image = as_current(nd.array(pixels, dtype=np.uint8))
     if out is None:
         return image
     out[:] = image

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gluonjit.language import late
+from gluonjit.util import is_np_array
 
 _NEW: dict[type, type] = {}
 """The class of `mx.np`, by its counterpart of `mx.nd` or `mx.sym`."""
@@ -36,6 +37,11 @@ def as_np(value: Any) -> Any:
     if kind is not None:
         value.__class__ = kind
     return value
+
+
+def as_current(value: Any) -> Any:
+    """`as_np`, if this thread uses `mx.np` arrays (`set_np`)."""
+    return as_np(value) if is_np_array() else value
 
 
 def as_nd(value: Any) -> Any:

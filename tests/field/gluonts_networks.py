@@ -123,6 +123,11 @@ def _issm() -> Any:
     return issm.CompositeISSM.get_from_freq("D", add_trend=True)
 
 
+def _recurrent_encoder() -> Any:
+    encoder = importlib.import_module("gluonts.mx.block.encoder").RNNEncoder
+    return encoder("lstm", 6, 1, bidirectional=True, use_static_feat=False, use_dynamic_feat=False)
+
+
 def _rnn_of(name: str, **options: Any) -> Callable[..., Any]:
     def make(**shared: Any) -> Any:
         canonical = importlib.import_module("gluonts.mx.model.canonical._estimator")
@@ -311,6 +316,11 @@ ESTIMATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Mapping[str,
         },
     ),
     "mqrnn": (_named("MQRNNEstimator"), univariate, {**DAILY, "quantiles": [0.1, 0.5, 0.9]}),
+    "seq2seq": (
+        _named("Seq2SeqEstimator"),
+        univariate,
+        {**_TO_QUANTILES, "encoder": _recurrent_encoder},
+    ),
     "rnn2qr": (
         _named("RNN2QRForecaster"),
         univariate,
@@ -360,18 +370,22 @@ ESTIMATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Mapping[str,
 }
 
 
+def made(name: str, trainer: Any) -> Any:
+    """The estimator of this name, not trained."""
+    make, _, arguments = ESTIMATORS[name]
+    options = {key: value() if callable(value) else copy.deepcopy(value) for key, value in arguments.items()}
+    batch = {} if name in _WITHOUT_BATCH_SIZE else {"batch_size": 4}
+    return make(trainer=trainer, **options, **batch)
+
+
 @functools.cache
 def trained(name: str) -> Any:
     """What `train_model` gives (predictor, network, transformation), and the trainer with the first batch."""
-    make, data, arguments = ESTIMATORS[name]
-    options = {key: value() if callable(value) else copy.deepcopy(value) for key, value in arguments.items()}
     np.random.seed(0)
-    trainer = _untrained()(epochs=1, num_batches_per_epoch=1, hybridize=False)
-    batch = {} if name in _WITHOUT_BATCH_SIZE else {"batch_size": 4}
-    estimator = make(trainer=trainer, **options, **batch)
+    estimator = made(name, _untrained()(epochs=1, num_batches_per_epoch=1, hybridize=False))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pandas' about names of frequencies
-        output = estimator.train_model(data())
+        output = estimator.train_model(ESTIMATORS[name][1]())
     return output, estimator.trainer
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from field import gluonts_round_trip, gradients, run, scripts, subjects
+from field import gluonts_round_trip, gradients, published, run, scripts, subjects
 
 import gluonjit as mx
 from gluonjit import gluon
@@ -83,6 +83,16 @@ def test_scripts_of_mxnet_run_to_their_end(name):
             pytest.skip(f"{package} is not installed")
     outcome = scripts.run(script, examples)
     assert outcome.passed(script), outcome.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", published.PROGRAMS)
+def test_published_programs_run_to_their_end(name):
+    program = published.PROGRAMS[name]
+    if lacks := program.lacks():
+        pytest.skip(lacks)
+    outcome = program.run()
+    assert outcome.passed(program.script), outcome.output
 
 
 # How models are judged

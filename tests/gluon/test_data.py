@@ -5,6 +5,7 @@ import gzip
 import io
 import multiprocessing
 import os
+import pickle
 import signal
 import struct
 import subprocess
@@ -74,6 +75,33 @@ def test_batches_come_in_order(settings):
 def test_prefetch_may_exceed_the_epoch_and_be_nothing():
     for prefetch in (0, 50):
         assert flat(data.DataLoader(Squares(5), 2, num_workers=1, prefetch=prefetch)) == list(range(5))
+
+
+@pytest.fixture
+def np_semantics():
+    mx.npx.set_np()
+    yield
+    mx.npx.reset_np()
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_workers": 1}, {"num_workers": 1, "thread_pool": True}])
+def test_batches_are_of_numpy_after_set_np(settings, np_semantics):
+    dataset = data.ArrayDataset(np.ones((4, 3)), mx.np.arange(4), list(range(4)))
+    batch = next(iter(data.DataLoader(dataset, 2, **settings)))
+    assert [type(x) for x in batch] == [mx.np.ndarray] * 3
+    assert [x.dtype for x in batch] == ["float64", "float32", "int64"]
+
+
+def test_split_and_load_makes_arrays_of_numpy_after_set_np(np_semantics):
+    for contexts in ([mx.cpu()], [mx.cpu(0), mx.cpu(1)]):
+        parts = mx.gluon.utils.split_and_load(np.ones((2, 3)), contexts)
+        assert [(type(x), x.dtype) for x in parts] == [(mx.np.ndarray, "float64")] * len(contexts)
+
+
+def test_pickler_of_programs_with_their_own_loaders():
+    stream = io.BytesIO()
+    mx.gluon.data.dataloader.ForkingPickler(stream).dump(nd.ones(2))
+    assert pickle.loads(stream.getvalue()).shape == (2,)
 
 
 @pytest.mark.parametrize("thread_pool", [False, True])
@@ -304,6 +332,18 @@ def test_cifar(tmp_path):
     assert np.array_equal(train[6][0].asnumpy(), pictures[2].transpose(1, 2, 0))
     with pytest.raises(MXNetError, match=r"no file test_batch.bin or cifar-10-binary.tar.gz"):
         vision.CIFAR10(tmp_path, train=False)
+
+
+def test_images_are_of_numpy_after_set_np(tmp_path, np_semantics):
+    pictures, rows = cifar_rows(np.arange(4)[:, None], np.random.RandomState(1))
+    (tmp_path / "test_batch.bin").write_bytes(rows.tobytes())
+    image, label = vision.CIFAR10(tmp_path, train=False).transform_first(vision.transforms.ToTensor())[2]
+    assert type(image) is type(label) is mx.np.ndarray and label.dtype == "int32" and label == 2
+    (tmp_path / "folder" / "cat").mkdir(parents=True)
+    pil = pytest.importorskip("PIL.Image", reason="writes and reads image files")
+    pil.fromarray(np.zeros((4, 6, 3), np.uint8)).save(tmp_path / "folder" / "cat" / "1.png")
+    image, label = vision.ImageFolderDataset(tmp_path / "folder")[0]
+    assert type(image) is mx.np.ndarray and label == 0
 
 
 def test_cifar_100_in_its_archive(tmp_path):

@@ -17,9 +17,8 @@ from gluonjit.base import MXNetError, data_dir
 from gluonjit.data.vocabulary import UNKNOWN, Vocabulary
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language import mxnet_names as _mxnet_names
-from gluonjit.language.kinds import as_np
+from gluonjit.language.kinds import as_current
 from gluonjit.ndarray import NDArray
-from gluonjit.util import is_np_array
 
 __all__ = [
     "CompositeEmbedding",
@@ -95,8 +94,7 @@ class _TokenEmbedding(Vocabulary):
 
     @staticmethod
     def _array(elements: np.ndarray) -> Any:
-        array = nd.array(elements)
-        return as_np(array) if is_np_array() else array
+        return as_current(nd.array(elements))
 
     def _restrict_to(self, vocabulary: Vocabulary | None, sources: Sequence[_TokenEmbedding]) -> None:
         """Takes the tokens of a vocabulary, with the vectors that `sources` have for them, concatenated."""

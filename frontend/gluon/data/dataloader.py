@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gluonjit import context, ndarray
+from gluonjit import context, ndarray, util
 from gluonjit.base import MXNetError
 from gluonjit.gluon.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language import rng
+from gluonjit.language.kinds import as_current
 from gluonjit.ndarray import NDArray
 
 if TYPE_CHECKING:
@@ -32,13 +33,14 @@ __all__ = ["DataLoader", "default_batchify_fn", "default_mp_batchify_fn"]
 
 
 def default_batchify_fn(data: Any) -> Any:
-    """A batch of examples: arrays are stacked, tuples batched part by part (a list), others converted to an array."""
+    """A batch of examples: arrays are stacked, tuples batched part by part (a list), others converted to an array, of
+    `mx.np` after `set_np`."""
     if isinstance(data[0], NDArray):
         return ndarray.stack(*data)
     if isinstance(data[0], tuple):
         return [default_batchify_fn(part) for part in zip(*data)]
     stacked = np.asarray(data)
-    return ndarray.array(stacked, dtype=stacked.dtype)
+    return as_current(ndarray.array(stacked, dtype=stacked.dtype))
 
 
 default_mp_batchify_fn = default_batchify_fn
@@ -58,11 +60,12 @@ _worker_dataset: Any = None
 """In a worker process, the dataset; it is inherited by the fork."""
 
 
-def _worker_initializer(dataset: Any, seed: int, started: Any) -> None:
+def _worker_initializer(dataset: Any, seed: int, started: Any, semantics: tuple[bool, bool]) -> None:
     import signal
 
     global _worker_dataset
     _worker_dataset = dataset
+    util.set_np(*semantics)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C and stops its workers
     with started.get_lock():
         started.value += 1
@@ -120,15 +123,16 @@ class _WorkerPool:
 
         self.stopped = False
         self._executor: Executor
+        semantics = util.is_np_shape() or util.is_np_array(), util.is_np_array()  # each thread has its own
         if threads:
-            self._executor = ThreadPoolExecutor(workers, thread_name_prefix="DataLoader")
+            self._executor = ThreadPoolExecutor(workers, "DataLoader", util.set_np, semantics)
             return
         fork = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
         start = multiprocessing.get_context("fork" if fork else None)
         state: Any = np.random.get_state()
         seed = zlib.crc32(state[1].tobytes() + bytes(str(state[2]), "ascii"))  # follows np.random.seed, draws nothing
         self._executor = ProcessPoolExecutor(
-            workers, start, initializer=_worker_initializer, initargs=(dataset, seed, start.Value("i", -1))
+            workers, start, initializer=_worker_initializer, initargs=(dataset, seed, start.Value("i", -1), semantics)
         )
         with warnings.catch_warnings():
             # Python warns that threads do not survive a fork; gluonjit's runtime starts new ones in the child.
@@ -336,3 +340,13 @@ class DataLoader:
 
 
 _mxnet_names.explain(__name__)
+_of_mxnet = globals()["__getattr__"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports `ForkingPickler` on first use: programs take it from here, and `multiprocessing` takes long to import."""
+    if name == "ForkingPickler":
+        from multiprocessing.reduction import ForkingPickler
+
+        return ForkingPickler
+    return _of_mxnet(name)

@@ -21,6 +21,8 @@ from gluonjit.data import records
 from gluonjit.files import idx, packed
 from gluonjit.gluon.data import dataset
 from gluonjit.gluon.utils import _get_repo_file_url
+from gluonjit.language.kinds import as_current
+from gluonjit.util import is_np_array
 
 __all__ = ["CIFAR10", "CIFAR100", "MNIST", "FashionMNIST", "ImageFolderDataset", "ImageRecordDataset"]
 
@@ -36,8 +38,9 @@ class _LocalDataset(dataset.Dataset):
         self._root = Path(data_dir(), "datasets", self.namespace) if root is None else Path(root).expanduser()
         self._train = train
         self._transform = transform
-        images, self._label = self._read()
-        self._data = nd.array(images, dtype=np.uint8)
+        images, labels = self._read()
+        self._data = as_current(nd.array(images, dtype=np.uint8))
+        self._label: Any = as_current(nd.array(labels, dtype=labels.dtype)) if is_np_array() else labels
 
     def _read(self) -> tuple[np.ndarray, np.ndarray]:
         """Images u8[n, height, width, channels] and labels i32[n]."""
