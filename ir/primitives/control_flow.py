@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.evaluation import Evaluation
 from gluonjit.ir.graph import Graph, evaluate
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.types import BOOL, I64, IRError, TensorType
@@ -89,14 +90,15 @@ def _eval_loop(
     *operands: np.ndarray, carried: int, scanned: int, trip: int, regions: tuple[Graph, ...]
 ) -> tuple[np.ndarray, ...]:
     body, *condition = regions
+    step, decide = Evaluation(body), Evaluation(condition[0]) if condition else None
     end = carried + scanned
     state, rows, captured = list(operands[:carried]), operands[carried:end], operands[end:]
     out = [np.zeros((trip, *v.type.shape), v.type.dtype.numpy) for v in body.outputs[carried:]]
     for k in range(trip):
         index = np.asarray(k, np.int64)
-        if condition and not evaluate(condition[0], [index, *state, *captured])[0][0]:
+        if decide is not None and not decide.run([index, *state, *captured])[0][0]:
             break
-        results, _ = evaluate(body, [index, *state, *(np.asarray(x[k]) for x in rows), *captured])
+        results, _ = step.run([index, *state, *(np.asarray(x[k]) for x in rows), *captured])
         state = results[:carried]
         for whole, row in zip(out, results[carried:]):
             whole[k] = row
