@@ -34,6 +34,9 @@ from gluonjit.ndarray.sparse_arrays import BaseSparseNDArray, cast_dense, from_a
 from gluonjit.ndarray.variable import Variable, store, tracked, wants_rows
 from gluonjit.runtime.storage import Storage
 
+MAX_TYPES = 64
+"""For how many types of operands the computations of an operator with certain attributes are found at once."""
+
 _numbers = itertools.count()
 
 
@@ -594,8 +597,10 @@ def write(variable: Variable, g: NDArray) -> None:
     variable.fresh = True
 
 
-def _record_operator(op: Any, attrs: dict[str, Any], inputs: Sequence[NDArray], results: Any, key: Any) -> None:
-    """Notes that an operator made `results` in the current mode."""
+def _record_operator(
+    op: Any, attrs: dict[str, Any], inputs: Sequence[NDArray], results: Any, key: Any, known: dict[Any, Computation]
+) -> None:
+    """Notes that an operator made `results` in the current mode. `known`: computations for these attributes."""
     outputs = list(results) if isinstance(results, (list, tuple)) else [results]
     if op.imperative_only:
         record(of_values(op, attrs, [x._array for x in inputs]), inputs[:1], outputs, op.name)
@@ -604,7 +609,14 @@ def _record_operator(op: Any, attrs: dict[str, Any], inputs: Sequence[NDArray], 
         computation, number = of_number(op, attrs, inputs[0]._stand_in, modes.training)
         record(computation, inputs, outputs, op.name, number, (op, attrs))
         return
-    record(of_operator(op, attrs, [x._stand_in for x in inputs], modes.training), inputs, outputs, op.name, key)
+    operands = [x._stand_in for x in inputs]
+    types = (modes.training, *[(x.shape, x.dtype) for x in operands])
+    computation = known.get(types)
+    if computation is None:
+        if len(known) >= MAX_TYPES:
+            known.clear()
+        computation = known[types] = of_operator(op, attrs, operands, modes.training)
+    record(computation, inputs, outputs, op.name, key)
 
 
 def refuse_write(x: NDArray) -> None:

@@ -14,9 +14,9 @@ def user_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if module != "gluonjit" and not module.startswith("gluonjit."):
+        if not module.startswith("gluonjit") or module[8:9] not in ("", "."):
             return frame
-        if module.startswith("gluonjit.tools.cli"):
+        if module.startswith("tools.cli", 9):
             return None
         frame = frame.f_back
     return None

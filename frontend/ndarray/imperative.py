@@ -34,10 +34,12 @@ _FRESH = 0x0001 | 0x0004 | 0x0400
 class _Call:
     """What depends on an operator and its attributes alone: parsed attributes, numbers of inputs and of results."""
 
-    __slots__ = ("arity", "attrs", "context", "makes_sparse", "visible")
+    __slots__ = ("arity", "attrs", "computations", "context", "makes_sparse", "visible")
 
     def __init__(self, op: Operator, raw: dict[str, Any]) -> None:
         self.attrs = op.parse(raw)
+        self.computations: dict[Any, Any] = {}
+        """What recording needs (`execution.operator_computations`), by types and mode."""
         self.arity = len(op.input_names(self.attrs))
         self.visible = op.visible(self.attrs) if op.visible else len(op.outputs(self.attrs))
         self.makes_sparse = op.name == "cast_storage" and self.attrs["stype"] != "default"
@@ -129,7 +131,7 @@ def invoke(
     if out is not None:
         _write(op, results, out)
         if flows:
-            late.record_operator(op, call.attrs, inputs, out, key)
+            late.record_operator(op, call.attrs, inputs, out, key, call.computations)
         return out
     context = call.context
     if arrays:
@@ -158,7 +160,7 @@ def invoke(
             x._storage = Storage(context)
         wrapped.append(x)
     if flows:
-        late.record_operator(op, call.attrs, inputs, wrapped, key)
+        late.record_operator(op, call.attrs, inputs, wrapped, key, call.computations)
     return wrapped[0] if len(wrapped) == 1 else wrapped
 
 
@@ -190,7 +192,7 @@ def _from_parts(op: Operator, call: _Call, inputs: Sequence[Any], out: Any) -> N
     if any(flows):
         gradient = sparse_operators.gradient_of(op, call.attrs, inputs, flows)
         if gradient is None:
-            late.record_operator(op, call.attrs, inputs, found, None)
+            late.record_operator(op, call.attrs, inputs, found, None, call.computations)
         else:
             late.record_rule(op.name, inputs, [found], gradient)
     return found
