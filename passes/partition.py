@@ -35,7 +35,7 @@ class Halves(NamedTuple):
 
 REMAT = ("elementwise", "all")
 """What the backward graph may compute again: what a kernel fuses for nothing, or everything, so that only inputs and
-outputs of the forward graph are saved."""
+outputs of the forward graph are saved, and of a long one what lives between its sections."""
 
 
 @register_pass("partition", whole=True)
@@ -51,7 +51,7 @@ def partition(graph: Graph, *, half: str = "forward", remat: str = "elementwise"
         raise IRError(f"half must be 'forward' or 'backward', got {half!r}")
     if remat not in REMAT:
         raise IRError(f"remat must be one of {', '.join(REMAT)}, got {remat!r}")
-    halves = divide(graph, recompute=remat == "all")
+    halves = divide(graph, recompute=remat == "all", sections=True)
     if half == "forward":
         return halves.forward.with_attrs(saved_bytes=saved_bytes(halves, graph.attrs["primals"]))
     return halves.backward.with_attrs(saved=sources(halves))
@@ -69,10 +69,11 @@ def saved_bytes(halves: Halves, results: int) -> int:
     return sum(v.type.nbytes for v in halves.forward.outputs[results:])
 
 
-def divide(graph: Graph, recompute: bool = False) -> Halves:
+def divide(graph: Graph, recompute: bool = False, sections: bool = False) -> Halves:
     """Both halves of the joint graph that `differentiate` made.
 
-    With `recompute`, only inputs and outputs of the given graph are saved, whatever it costs to compute the rest again.
+    With `recompute`, only inputs and outputs of the given graph are saved, whatever it costs to compute the rest again;
+    with `sections`, of a long graph also what lives between its sections.
     """
     if "primals" not in graph.attrs:
         raise IRError(f"@{graph.name} is not a joint graph; run differentiate before")
@@ -92,13 +93,18 @@ def divide(graph: Graph, recompute: bool = False) -> Halves:
     wanted += [*gradients, *(v for pair in late_updates for v in pair)]
     read = [v for v in dict.fromkeys(wanted) if v not in backward_values]
     again = _recomputable(graph)
-    if recompute:
+    states = [state for state, _ in late_updates]
+    between = _between(graph, outputs, _following(graph, states, graph.ops)) if recompute and sections else []
+    if between:
+        decided = [r for op in graph.ops if op not in again and _decides(op, ()) for r in op.results]
+        saved = _nearest(graph, (*inputs, *outputs, *between, *decided), read)
+    elif recompute:
         saved = _nearest(graph, (*inputs, *outputs), read)
         if any(op not in again and _decides(op, ()) for op in graph.ops):
             # Decisions are taken again after all, but on nothing that was computed before.
             saved = _nearest(graph, inputs, read)
     else:
-        saved = _cheapest(graph, inputs, read, again, _following(graph, [state for state, _ in late_updates], again))
+        saved = _cheapest(graph, inputs, read, again, _following(graph, states, again))
 
     name = graph.name
     kept = [v for v in saved if v not in inputs and v not in outputs]
@@ -108,6 +114,7 @@ def divide(graph: Graph, recompute: bool = False) -> Halves:
     if turned:
         forward, env = _half(graph, f"{name}_forward", inputs, [*outputs, *kept], updates, (), turned)
     backward, _ = _half(graph, f"{name}_backward", [*saved, *cotangents], gradients, late_updates, saved, turned)
+    backward = _computed_late(backward, len(cotangents))
     attrs = {k: v for k, v in graph.attrs.items() if k not in ("primals", "cotangents", "late")}
     return Halves(replace(forward, attrs=attrs), tuple(env[v] for v in saved), replace(backward, attrs=attrs))
 
@@ -176,6 +183,61 @@ def _half(
     return b.build([env[v] for v in outputs]), env
 
 
+def _computed_late(graph: Graph, cotangents: int) -> Graph:
+    """A backward graph in which what is computed again comes just before it is read, so that not all of it exists at
+    once. The last inputs are the cotangents."""
+    values = set(graph.inputs[len(graph.inputs) - cotangents :])
+    readers: dict[Value, list[Op]] = {}
+    gradient = []
+    for op in graph.ops:
+        if any(v in values for v in op.operands):
+            gradient.append(op)
+            values.update(op.results)
+        for v in set(op.operands):
+            readers.setdefault(v, []).append(op)
+    wanted: set[Op] = set()
+    _collect(graph, [v for op in gradient for v in op.operands], wanted)
+    done: dict[Op, None] = {}
+
+    def emit(op: Op) -> None:
+        """Emits the op behind what it needs, and then what only states need of its results."""
+        pending = [op]
+        while pending:
+            next_op = pending[-1]
+            missing = [p for v in next_op.operands if (p := graph.producers.get(v)) is not None and p not in done]
+            if missing:
+                pending += reversed(missing)
+                continue
+            pending.pop()
+            if next_op in done:
+                continue
+            done[next_op] = None
+            for v in next_op.results:
+                pending += [r for r in readers.get(v, ()) if r not in wanted and _ready(graph, r, done)]
+
+    for op in gradient:
+        wanted.add(op)
+    for op in gradient:
+        emit(op)
+    for op in graph.ops:
+        emit(op)
+    return replace(graph, ops=tuple(done))
+
+
+def _collect(graph: Graph, values: Iterable[Value], found: set[Op]) -> None:
+    """Adds the ops that these values are computed by."""
+    pending = list(values)
+    while pending:
+        op = graph.producers.get(pending.pop())
+        if op is not None and op not in found:
+            found.add(op)
+            pending += op.operands
+
+
+def _ready(graph: Graph, op: Op, done: Collection[Op]) -> bool:
+    return op not in done and all(p in done for v in op.operands if (p := graph.producers.get(v)) is not None)
+
+
 _KEEPS_BITS = frozenset("neg abs sign maximum minimum select sort floor ceil round rint trunc".split())
 """Primitives whose result has the same bits in every kernel, if the operands have; those that move have it, too."""
 _DECIDES = frozenset("floor ceil round rint trunc mod".split())
@@ -234,6 +296,44 @@ def _nearest(graph: Graph, known: Sequence[Value], read: Sequence[Value]) -> lis
         if v not in known_values:
             pending += graph.producers[v].operands
     return [v for v in dict.fromkeys(known) if v in seen]
+
+
+_FEW = 8
+"""A graph is not divided into sections if its gradient reads no more than so many times what lives between two ops."""
+
+
+def _between(graph: Graph, outputs: Sequence[Value], late: Collection[Value]) -> list[Value]:
+    """What is saved where everything is computed again: the values, none of `late`, that live between the sections of
+    a long forward computation. Each section is computed again when the gradient gets there, so with sections as large
+    as all that lives between them, the peak grows with the root of the length only (Chen et al., as above)."""
+    forward: set[Op] = set()
+    _collect(graph, outputs, forward)
+    ops = [op for op in graph.ops if op in forward]
+    last = {v: k for k, op in enumerate(ops) for v in op.operands}
+    read = {v for op in graph.ops if op not in forward for v in op.operands}
+    made = [sum(r.type.nbytes for r in op.results if r in read and op.name != "broadcast") for op in ops]
+    living: set[Value] = set()
+    alive: list[tuple[Value, ...]] = []
+    """The values that are made before and read behind each op."""
+    for k, op in enumerate(ops):
+        living.update(r for r in op.results if last.get(r, k) > k)
+        living.difference_update([v for v in op.operands if last[v] == k])
+        alive.append(tuple(living))
+    sizes = [sum(v.type.nbytes for v in values) for values in alive]
+    usual, total = sorted(sizes)[len(sizes) // 4] if sizes else 0, sum(made)
+    if not usual or total <= _FEW * usual:
+        return []
+    most = math.sqrt(total * usual)
+    found: dict[Value, None] = {}
+    since, best = 0, 0
+    for k, size in enumerate(made):
+        since += size
+        if since <= most / 2 or sizes[k] <= sizes[best]:
+            best = k
+        if since >= most and k < len(ops) - 1:
+            found.update((v, None) for v in alive[best] if v not in late)
+            since, best = sum(made[best + 1 : k + 1]), k
+    return [*found]
 
 
 def _following(graph: Graph, states: Sequence[Value], again: Collection[Op]) -> set[Value]:

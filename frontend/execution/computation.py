@@ -180,7 +180,7 @@ class Computation:
         found = self._forwards.get((wrt, heads, rows))
         if found is None:
             joint, additions = row_gradients(self.joint(wrt, heads), rows)
-            halves = divide(joint, recompute=(self._remat or default_remat()) == "all")
+            halves = divide(joint, recompute=(self._remat or default_remat()) == "all", sections=True)
             count = len(self.graph.outputs)
             saved = saved_bytes(halves, count)
             found = Forward(self._compile(halves.forward), count, self._made(halves, additions), saved)

@@ -611,12 +611,12 @@ def _record_operator(
         return
     operands = [x._stand_in for x in inputs]
     types = (modes.training, *[(x.shape, x.dtype) for x in operands])
-    computation = known.get(types)
-    if computation is None:
+    found = known.get(types)
+    if found is None:
         if len(known) >= MAX_TYPES:
             known.clear()
-        computation = known[types] = of_operator(op, attrs, operands, modes.training)
-    record(computation, inputs, outputs, op.name, key)
+        found = known[types] = of_operator(op, attrs, operands, modes.training)
+    record(found, inputs, outputs, op.name, key)
 
 
 def refuse_write(x: NDArray) -> None:

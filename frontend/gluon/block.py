@@ -106,7 +106,8 @@ class HybridBlock(Block):
         * `static_shape`: accepted as in MXNet, without effect: code for every input shape is kept in any case.
         * `remat`: what a recorded call's gradient computes again instead of having it saved. "elementwise": what costs
           next to nothing. "all": everything, so that between the call and `backward()` only arguments and results are
-          kept. None: "elementwise", but "all" if the environment variable MXNET_BACKWARD_DO_MIRROR is 1.
+          kept, and of a long block what lives between its sections. None: "elementwise", but "all" if the environment
+          variable MXNET_BACKWARD_DO_MIRROR is 1.
         * `inline_limit`, `forward_bulk_size`, `backward_bulk_size`: how MXNet's engine groups operators. They have no
           effect, because a compiled graph is one function.
         """
