@@ -225,7 +225,7 @@ def input_names(op: Operator) -> tuple[str, ...]:
     """
     if isinstance(op.inputs, tuple):
         return op.inputs
-    code = op.expand.__code__
+    code = inspect.unwrap(op.expand).__code__  # the profiler wraps it
     return code.co_varnames[1 : code.co_argcount]
 
 

@@ -7,6 +7,7 @@ import pytest
 import gluonjit as mx
 from gluonjit import autograd, gluon, nd, profiler
 from gluonjit.execution.session import Session
+from gluonjit.language.namespace import input_names
 from gluonjit.runtime.mode import MODE
 
 
@@ -61,6 +62,13 @@ def test_nothing_is_left_in_place():
         with pytest.warns(UserWarning, match="deprecated"):
             profiler.profiler_set_state("stop")
         assert exp.expand is expand and Session.run is run and MODE[0] == mode
+
+
+def test_functions_made_while_it_runs_have_their_signature():
+    op = mx.operators.registry.get("Convolution")
+    before = input_names.__wrapped__(op)
+    profiler.set_state("run")
+    assert input_names.__wrapped__(op) == before == ("data", "weight", "bias")
 
 
 def test_pause():
