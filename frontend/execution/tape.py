@@ -32,6 +32,7 @@ from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.custom_calls import kept_operators
 from gluonjit.ndarray.sparse_arrays import BaseSparseNDArray, cast_dense, from_additions
 from gluonjit.ndarray.variable import Variable, store, tracked, wants_rows
+from gluonjit.runtime.eager import quiet
 from gluonjit.runtime.storage import Storage
 
 MAX_TYPES = 64
@@ -100,6 +101,11 @@ class Node:
     def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
         """The gradients for `sources`, given the cotangents of `heads`; recorded in turn with `create_graph`."""
         raise NotImplementedError
+
+    def pull_from(self, given: Mapping[int, NDArray], create_graph: bool) -> Sequence[NDArray | None] | None:
+        """As `pull`, given the cotangents of some heads by number, where the others are not zeros but do not exist:
+        zeros times an infinite derivative are NaN. None if the node cannot do that. Updates nothing."""
+        return None
 
     def release(self) -> None:
         """Frees what was kept for `pull`, which cannot be called any more."""
@@ -171,7 +177,7 @@ class GraphNode(Node):
         backward: Backward,
         saved: Sequence[Saved],
         written: Sequence[NDArray],
-        again: Callable[[], tuple[Backward, Sequence[Saved]]] | None = None,
+        again: Callable[[tuple[int, ...]], tuple[Backward, Sequence[Saved]]] | None = None,
     ) -> None:
         super().__init__(name, sources, heads, results)
         self.backward = backward
@@ -179,7 +185,7 @@ class GraphNode(Node):
         self.written = written
         self.kept: Sequence[Any] = ()
         self.again = again
-        """Gives a gradient that can be recorded, where `saved` holds intermediate values."""
+        """Gives the gradient from some of the heads that can be recorded, where `saved` holds intermediate values."""
         for value in saved:
             if value.origin.__class__ is Variable:
                 value.origin.note_reader(self)
@@ -203,7 +209,24 @@ class GraphNode(Node):
     def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
         backward, saved = self.backward, self.saved
         if create_graph and self.again is not None:
-            backward, saved = self.again()
+            backward, saved = self.again(self.heads)
+        return self._pulled(backward, saved, cotangents, create_graph, modes.training)
+
+    def pull_from(self, given: Mapping[int, NDArray], create_graph: bool) -> Sequence[NDArray | None] | None:
+        if self.again is None:
+            return None
+        heads = tuple(sorted(given))
+        backward, saved = self.again(heads)
+        return self._pulled(backward, saved, [given[k] for k in heads], create_graph, False)
+
+    def _pulled(
+        self,
+        backward: Backward,
+        saved: Sequence[Saved],
+        cotangents: Sequence[NDArray],
+        create_graph: bool,
+        updates_states: bool,
+    ) -> Sequence[NDArray | None]:
         self.check(
             (f"input {place}" if place >= 0 else f"output {-1 - place}", value)
             for place, value in zip(backward.sources, saved)
@@ -216,7 +239,7 @@ class GraphNode(Node):
         if modes.anomalies and self.again is not None:  # a block: which operator in it?
             incoming = [g._array for g in cotangents]
             anomalies.check_gradient(self.name, self.loc, incoming, outputs, backward.computation.graph, given)
-        if modes.training and self.written:
+        if updates_states and self.written:
             with Uninterrupted():
                 for target, new in zip(self.written, updates, strict=True):
                     np.copyto(target._array, new)
@@ -401,7 +424,7 @@ def _record(
         dense = computation.backward(wrt, heads)
         dense_saved = saved(dense)
 
-        def again() -> tuple[Backward, Sequence[Saved]]:
+        def again(some: tuple[int, ...]) -> tuple[Backward, Sequence[Saved]]:
             return dense, dense_saved
 
     written = [inputs[k] for k in backward.writes]
@@ -443,8 +466,8 @@ def note_block(
 
     kept_results = [Saved.of(x, _number(k, heads)) for k, x in enumerate(results)]
 
-    def again() -> tuple[Backward, list[Saved]]:
-        backward = computation.backward(wrt, heads)
+    def again(some: tuple[int, ...]) -> tuple[Backward, list[Saved]]:
+        backward = computation.backward(wrt, some)
         return backward, [saved_inputs[p] if p >= 0 else kept_results[-1 - p] for p in backward.sources]
 
     backward = forward.backward
@@ -538,6 +561,8 @@ def backward(
                     g = NDArray._wrap(np.zeros(shape, dtype))
                 cotangents.append(g)
             gradients = node.pull(cotangents, create_graph)
+            if len(given) < len(cotangents) and any(map(_has_nan, gradients)):
+                gradients = node.pull_from(given, create_graph) or gradients
             if modes.anomalies:
                 node.inspect(cotangents, gradients)
             reached = None if node.reached is None else frozenset().union(*map(node.reached.__getitem__, given))
@@ -570,6 +595,13 @@ def backward(
     return results
 
 
+def _has_nan(gradient: NDArray | None) -> bool:
+    if gradient is None or gradient.stype != "default":
+        return False
+    x = gradient._array
+    return bool(x.size and x.dtype.kind not in "biu" and np.isnan(x.min()))
+
+
 def freed(node: Node) -> MXNetError:
     return MXNetError(
         f"the graph of {node.name} has been used by an earlier backward, which freed it. If you want to differentiate "
@@ -581,7 +613,8 @@ def _sum(a: NDArray, b: NDArray, create_graph: bool) -> NDArray:
     if create_graph:
         total: NDArray = a.__add__(b)
         return total
-    return NDArray._wrap(np.asarray(a._array + b._array))
+    with quiet():
+        return NDArray._wrap(np.asarray(a._array + b._array))
 
 
 def write(variable: Variable, g: NDArray) -> None:

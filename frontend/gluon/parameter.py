@@ -213,7 +213,7 @@ class Parameter(Releasable):
             if value is None:
                 initializers.create(default_init)(initializers.InitDesc(self.name, {"__init__": init}), data)
             else:
-                data[:] = value
+                data[...] = value
             if self._stype == "row_sparse":
                 data = sparse_arrays.with_all_rows(data._array, data._device)
             self._deferred_init = ()
@@ -258,7 +258,7 @@ class Parameter(Releasable):
             for own in self._arrays():
                 if own._grad_state.__class__ is Variable:
                     own._grad_state.keep_value(own.storage())
-                own[:] = data
+                own[... if own.stype == "default" else slice(None)] = data
             if self._trainer is not None:
                 self._trainer._forget_value(self)
             return
@@ -394,7 +394,8 @@ class Parameter(Releasable):
         """Sets the gradient buffers to zero, if they are allocated."""
         for x in self._arrays() if self._data is not None else ():
             if getattr(x._grad_state, "has_grad", False):
-                x._grad_state.grad[:] = 0
+                grad = x._grad_state.grad
+                grad[... if grad.stype == "default" else slice(None)] = 0
 
     def list_ctx(self) -> list[context.Context]:
         """The contexts given to `initialize`."""

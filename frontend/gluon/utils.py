@@ -18,7 +18,7 @@ from gluonjit.context import Context
 from gluonjit.language.kinds import as_current
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
-from gluonjit.util import is_np_array
+from gluonjit.util import is_np_array, is_np_shape
 
 __all__ = [
     "check_sha1",
@@ -174,9 +174,10 @@ class HookHandle:
 
 
 def shape_is_known(shape: tuple[int, ...] | None) -> bool:
-    """Whether all dimensions are known: 0 is an unknown dimension, None and `()` are unknown shapes."""
+    """Whether all dimensions are known: 0 is an unknown dimension, None an unknown shape, and so is `()`, unless
+    `np_shape` makes it that of a number."""
     if not shape:
-        return False
+        return shape is not None and is_np_shape()
     if min(shape) < 0:
         raise AssertionError(f"shape dimension size cannot be less than 0, while received {min(shape)}")
     return 0 not in shape

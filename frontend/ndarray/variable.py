@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.runtime.eager import quiet
 from gluonjit.runtime.storage import Storage
 
 REQUESTS = ("write", "add", "null")
@@ -81,10 +82,11 @@ def wants_rows(x: Any) -> bool:
 
 def store(target: Any, request: str, gradient: np.ndarray) -> None:
     """Writes a gradient to the array `target`, or adds it."""
-    if request == "add":
-        target._array += gradient.astype(target._array.dtype, copy=False)
-    else:
-        np.copyto(target._array, gradient, casting="unsafe")
+    with quiet():
+        if request == "add":
+            target._array += gradient.astype(target._array.dtype, copy=False)
+        else:
+            np.copyto(target._array, gradient, casting="unsafe")
     target._wrote()
 
 

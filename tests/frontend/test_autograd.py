@@ -3,6 +3,7 @@
 import gc
 import json
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -135,6 +136,20 @@ def test_heads_that_are_no_arrays():
         autograd.backward([])
     y.backward()
     equal(x.grad, [2.0, 4.0])
+
+
+def test_infinite_gradients_warn_of_nothing():
+    x = variable([0.0], "add")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for sign in (1, -1):
+            with autograd.record():
+                y = nd.sqrt(x) * sign
+            y.backward()
+        equal(x.grad, [np.nan])  # infinity - infinity, added to the array
+        with autograd.record():
+            z = nd.sqrt(x) - nd.sqrt(x)
+        z.backward()
 
 
 def test_several_heads():

@@ -203,3 +203,25 @@ def test_what_no_head_depends_on_keeps_its_gradient(hybridize):
     a.attach_grad("null")
     with pytest.raises(MXNetError, match="1-th variable because it does not require gradient"):
         autograd.grad(y, [a])
+
+
+class WithDeviation(HybridBlock):
+    """A loss, and a number that is only looked at: the root of 0 has an infinite slope."""
+
+    def hybrid_forward(self, F, x):
+        return F.sum(x * x), F.sqrt(F.sum(x - x))
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_results_that_are_not_used_have_no_part_in_gradients(hybridize):
+    block = WithDeviation()
+    block.hybridize(hybridize)
+    x = nd.array([1.0, 2.0])
+    x.attach_grad()
+    with autograd.record():
+        loss, deviation = block(x)
+    loss.backward(retain_graph=True)
+    np.testing.assert_array_equal(x.grad.asnumpy(), [2, 4])
+    np.testing.assert_array_equal(autograd.grad(loss, [x], create_graph=True)[0].asnumpy(), [2, 4])
+    deviation.backward()
+    assert np.isnan(x.grad.asnumpy()).all()

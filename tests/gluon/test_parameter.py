@@ -75,6 +75,22 @@ def test_set_data_writes_in_place_and_casts():
         Parameter("v").set_data(mx.nd.ones((1,)))
 
 
+def test_a_parameter_may_be_a_number():
+    """With NumPy's shapes, where `()` is not an unknown one."""
+    with mx.util.np_shape(True), mx.util.np_array(True):
+        p = Parameter("w", shape=(), init="ones")
+        p.initialize()
+        p.set_data(mx.np.array(2.0))
+        with mx.autograd.record():
+            loss = p.data() ** 2
+        loss.backward()
+        assert p.data().item() == 2 and p.grad().item() == 4
+        p.zero_grad()
+        assert p.grad().item() == 0
+    with pytest.raises(ValueError, match="invalid shape"):
+        Parameter("w", shape=()).initialize()
+
+
 def test_set_data_before_deferred_initialization():
     param = Parameter("w", shape=(0, 2), allow_deferred_init=True)
     param.initialize()

@@ -30,13 +30,14 @@ class GluonProgram:
     outputs: list[int]
     exact: bool
     """Whether everything is computed in float64."""
+    stops: bool
+    """Whether a step stops the gradient."""
 
-    def run(self, F: Any, arrays: Sequence[Any]) -> list[Any]:
-        values = list(arrays)
-        for _, step, operands in self.steps:
+    def extend(self, F: Any, values: list[Any], steps: slice) -> None:
+        """Appends the results of these steps to the values before them: inputs, then results of earlier steps."""
+        for _, step, operands in self.steps[steps]:
             result = step(F, *(values[k] for k in operands))
             values.extend(result if isinstance(result, (list, tuple)) else [result])
-        return [values[k] for k in self.outputs]
 
     def __str__(self) -> str:
         lines = [f"{name}{operands}" for name, _, operands in self.steps]
@@ -153,8 +154,35 @@ def _transposed(rng: random.Random, x: Any) -> Step:
 
 def _cast(rng: random.Random, x: Any) -> Step:
     # Not through integers: their gradients are integers, too, so it matters whether equal casts are one.
-    name = rng.choice(("float32", "float16"))
+    name = rng.choice(("float32", "float16", "bfloat16"))
     return lambda F, x: (x * 3).astype(name).astype("float64")
+
+
+def _mixed(rng: random.Random, x: Any, y: Any) -> Step:
+    """A few operations in a narrow type, beside others in float64."""
+    name = rng.choice(("float32", "float16"))
+    return lambda F, x, y: (x.astype(name) * y.astype(name) + x.astype(name)).astype("float64") - y
+
+
+def _broadcast(rng: random.Random, x: Any, y: Any) -> Step:
+    if rng.random() < 0.5:
+        return rng.choice(
+            [
+                lambda F, x, y: x + y,
+                lambda F, x, y: x * y,
+                lambda F, x, y: x / (y * y + 1),
+                lambda F, x, y: (x * x + 0.5) ** y,
+            ]
+        )
+    name = rng.choice(("add", "sub", "mul", "maximum", "minimum", "hypot"))
+    if not isinstance(x, mx.np.ndarray):
+        return lambda F, x, y: getattr(F, f"broadcast_{name}")(x, y)
+    name = {"sub": "subtract", "mul": "multiply"}.get(name, name)
+    return lambda F, x, y: getattr(F.np, name)(x, y)
+
+
+def _nd_stopped(rng: random.Random, x: Any) -> Step:
+    return lambda F, x: F.BlockGrad(x) * x
 
 
 def _reduced(rng: random.Random, x: Any) -> Step:
@@ -227,7 +255,6 @@ def _nd_moves(rng: random.Random, x: Any) -> Step:
             lambda F, x: F.reverse(x, axis=axis),
             lambda F, x: F.broadcast_like(F.sum(x, axis=axis, keepdims=True), x),
             lambda F, x: F.norm(x + 3, axis=axis),
-            lambda F, x: F.BlockGrad(x) * x,
             lambda F, x: F.L2Normalization(F.reshape(x + 2, shape=(1, -1))),
             lambda F, x: F.smooth_l1(x, scalar=1.0),
             lambda F, x: F.slice_like(x, F.slice_axis(x, axis=axis, begin=0, end=end)),
@@ -282,6 +309,43 @@ def _nd_convolved(rng: random.Random, x: Any) -> Step:
         pad=(1,),
         no_bias=True,
     )
+
+
+def _nd_control(rng: random.Random, x: Any, y: Any) -> Step:
+    """Loops and branches, whose bodies read values from outside of them."""
+    if not x.ndim:
+        raise _Unfit
+
+    def scan(F: Any, x: Any, y: Any) -> Any:
+        first = F.zeros_like(F.sum(x, axis=0))
+
+        def body(row: Any, state: Any) -> Any:
+            new = F.tanh(state * 0.5 + row * F.mean(y))
+            return new * row, new
+
+        return F.contrib.foreach(body, x, first)
+
+    def two_states(F: Any, x: Any, y: Any) -> Any:
+        def body(row: Any, states: Any) -> Any:
+            a, b = states
+            return [a * 1, row + b], [F.sin(b), a * row]
+
+        zero = F.sum(x * y, axis=0)
+        rows, states = F.contrib.foreach(body, x, [zero, zero])
+        return [*rows, *states]
+
+    def either(F: Any, x: Any, y: Any) -> Any:
+        return F.contrib.cond(F.sum(x) > F.sum(y), lambda: x * y, lambda: F.sin(x) - y)
+
+    def until(F: Any, x: Any, y: Any) -> Any:
+        def body(k: Any, v: Any) -> Any:
+            return v * k, [k + 1, F.tanh(v + y)]
+
+        start = F.zeros_like(F.reshape(F.slice_axis(F.reshape(x, shape=(-1,)), axis=0, begin=0, end=1), shape=(1,)))
+        rows, last = F.contrib.while_loop(lambda k, v: k < 2, body, [start, x], max_iterations=3)
+        return [rows if not isinstance(rows, list) else rows[0], last[1]]
+
+    return rng.choice([scan, two_states, either, until])
 
 
 # mx.np ----------------------------------------------------------------------------------------------------------------
@@ -343,8 +407,19 @@ ND_ONE = [
     _reduced,
     _expanded,
 ]
-ND_ONE += [_clipped, _nd_softmax, _nd_split, _nd_moves, _nd_moves, _nd_moves, _nd_matrix, _nd_pooled, _nd_convolved]
-ND_TWO = [_binary, _nd_concat]
+ND_ONE += [
+    _nd_stopped,
+    _clipped,
+    _nd_softmax,
+    _nd_split,
+    _nd_moves,
+    _nd_moves,
+    _nd_moves,
+    _nd_matrix,
+    _nd_pooled,
+    _nd_convolved,
+]
+ND_TWO = [_binary, _nd_concat, _nd_control, _mixed]
 NP_ONE = [
     _scalar,
     _same_twice,
@@ -358,7 +433,7 @@ NP_ONE = [
     _np_moves,
     _np_moves,
 ]
-NP_TWO = [_binary, _np_combined]
+NP_TWO = [_binary, _np_combined, _mixed]
 
 
 def gluon_program(seed: int, numpy: bool, count: int = 8) -> GluonProgram:
@@ -368,16 +443,25 @@ def gluon_program(seed: int, numpy: bool, count: int = 8) -> GluonProgram:
     shapes = [shape, shape, tuple(rng.randint(1, 4) for _ in range(rng.randint(1, 3)))]
     if numpy and rng.random() < 0.3:
         shapes.append(())
-    arrays = [np.asarray(gen.uniform(0.3, 1.5, s) * gen.choice((-1, 1), s)) for s in shapes]
     array, F = (mx.np.array, mx) if numpy else (mx.nd.array, mx.nd)
+    if rng.random() < 0.5:  # some axes of 1, to broadcast
+        shapes.append(tuple(rng.choice((n, 1)) for n in shape))
+    if numpy and rng.random() < 0.1:
+        shapes.append((rng.randint(1, 3), 0))
+    arrays = [np.asarray(gen.uniform(0.3, 1.5, s) * gen.choice((-1, 1), s)) for s in shapes]
     values = [array(x, dtype="float64") for x in arrays]
-    program = GluonProgram(seed, numpy, arrays, [], [], True)
+    program = GluonProgram(seed, numpy, arrays, [], [], True, False)
     one, two = (NP_ONE, NP_TWO) if numpy else (ND_ONE, ND_TWO)
     while len(program.steps) < count:
         k = int(len(values) * max(rng.random(), rng.random()))
         operands: tuple[int, ...] = (k,)
         try:
-            if rng.random() < 0.25:
+            kind = rng.random()
+            if kind < 0.15:
+                operands = (k, rng.randrange(len(values)))
+                np.broadcast_shapes(*(values[j].shape for j in operands))
+                maker = _broadcast
+            elif kind < 0.4:
                 fitting = [j for j, v in enumerate(values) if v.shape == values[k].shape]
                 operands = (k, rng.choice(fitting))
                 maker = rng.choice(two)
@@ -389,11 +473,12 @@ def gluon_program(seed: int, numpy: bool, count: int = 8) -> GluonProgram:
             continue
         results = result if isinstance(result, (list, tuple)) else [result]
         found = [r.asnumpy() for r in results]
-        if not all(0 < x.size < MOST_ELEMENTS and (np.abs(x) < LARGEST).all() for x in found):
+        if not all((x.size or numpy) and x.size < MOST_ELEMENTS and (np.abs(x) < LARGEST).all() for x in found):
             continue
         values.extend(results)
         program.steps.append((maker.__name__.lstrip("_"), step, operands))
-        program.exact &= maker is not _cast
+        program.exact &= maker not in (_cast, _mixed)
+        program.stops |= maker is _nd_stopped
     program.outputs = [len(values) - 1, rng.randrange(len(arrays), len(values))]
     if rng.random() < 0.2:
         program.outputs.append(0)  # an output that is an input
