@@ -163,9 +163,10 @@ def reason(package: subjects.Package, e: BaseException) -> dict[str, str]:
 def run_backward(package: subjects.Package, name: str, references: Path | None, plain: bool = False) -> dict[str, Any]:
     """What happened to the gradients of one small model: hybridized, and compared with MXNet's, or with `plain` ones.
 
-    The measure are gradients in float64. A net that normalizes, and whose activations have a kink, multiplies the
-    rounding of its own first layers; so a difference in float32 counts where it is beyond `gradients.TOLERANCE` and
-    four times MXNet's own distance from its float64. What is left is decided in float64.
+    The measure are MXNet's gradients in float64. A difference of `gradients.TOLERANCE`, or of four times that between
+    MXNet's float32 and float64, but at most ten times the tolerance, is rounding. Beyond it, float64 decides: a unit
+    whose rounded input is on the other side of a ReLU's kink adds its whole gradient, in MXNet and here, but rarely the
+    same unit.
     """
     row: dict[str, Any] = {"name": name, "family": package.family(name), "seconds": {}, "kernels": []}
     for pattern, why in package.broken.items():
@@ -189,6 +190,9 @@ def run_backward(package: subjects.Package, name: str, references: Path | None, 
     def worst(got: gradients.Gradients, want: gradients.Gradients, nothing: float) -> tuple[float, str]:
         return max((d, key) for key, d in gradients.differences(got, want, nothing).items())
 
+    def same(a: gradients.Gradients, b: gradients.Gradients) -> bool:
+        return all(np.array_equal(a[key], x, equal_nan=True) for key, x in b.items() if not key.startswith("after "))
+
     stage = "build"
     try:
         net, arguments = made()
@@ -202,18 +206,20 @@ def run_backward(package: subjects.Package, name: str, references: Path | None, 
         row["finite"] = all(bool(np.isfinite(x).all()) for x in got.values())
         step("first step")
         subjects.seed()
-        again = gradients.gradients(net, arguments)
+        second = gradients.gradients(net, arguments)
         step("step")
         stage = "equal"
-        if not all(np.array_equal(again[key], x, equal_nan=True) for key, x in got.items() if key[:6] != "after "):
-            row["reason"] = "the second step has other gradients"
+        if not same(second, got):  # the first call of a program that sets up what later ones use runs as Python
+            subjects.seed()
+            if not same(gradients.gradients(net, arguments), second):
+                row["reason"] = "the third step has other gradients than the second"
         limit = TOLERANCE
         if references is not None and (references / f"{name}.gradients.npz").exists():
             single, double = gradients.recorded(references / f"{name}.gradients.npz")
             got = {key: gradients.sampled(key, x) for key, x in got.items()}
             if double:
                 row["sensitivity"] = worst(single, double, 1e-9)[0]
-                limit = max(TOLERANCE, 4 * row["sensitivity"])
+                limit = max(TOLERANCE, min(4 * row["sensitivity"], 10 * TOLERANCE))
                 row["mxnet"], row["of"] = worst(got, double, 1e-9)
             else:
                 row["mxnet"], row["of"] = worst(got, single, 1e-4)

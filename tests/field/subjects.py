@@ -108,7 +108,9 @@ class GluonCV2(Package):
             net = self.build(name)
             return net, [numbers(2, 3, *net.in_size)]
         size = (128, 128)
-        net = self._models()[name](pretrained=False, in_size=size)
+        # Heat maps are trained; the points found in them are written to arrays, which no gradient can follow.
+        maps = {"return_heatmap": True} if name.startswith(("simplepose", "centernet")) else {}
+        net = self._models()[name](pretrained=False, in_size=size, **maps)
         return net, [numbers(1, 1, *size) if name == "superpointnet" else numbers(2, 3, *size)]
 
 
