@@ -124,8 +124,13 @@ def _issm() -> Any:
 
 
 def _recurrent_encoder() -> Any:
-    encoder = importlib.import_module("gluonts.mx.block.encoder").RNNEncoder
-    return encoder("lstm", 6, 1, bidirectional=True, use_static_feat=False, use_dynamic_feat=False)
+    """An encoder of targets (batch, time), as `Seq2SeqEstimator` gives them; GluonTS's own take (batch, time, 1)."""
+
+    class Encoder(importlib.import_module("gluonts.mx.block.encoder").RNNEncoder):  # type: ignore[misc]
+        def hybrid_forward(self, F: Any, target: Any, *features: Any) -> Any:
+            return super().hybrid_forward(F, target.expand_dims(axis=2), *features)
+
+    return Encoder("lstm", 6, 1, bidirectional=True, use_static_feat=True, use_dynamic_feat=True)
 
 
 def _rnn_of(name: str, **options: Any) -> Callable[..., Any]:
@@ -319,7 +324,7 @@ ESTIMATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Mapping[str,
     "seq2seq": (
         _named("Seq2SeqEstimator"),
         univariate,
-        {**_TO_QUANTILES, "encoder": _recurrent_encoder},
+        {**_TO_QUANTILES, "context_length": FUTURE, "encoder": _recurrent_encoder},
     ),
     "rnn2qr": (
         _named("RNN2QRForecaster"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from field import gluonts_round_trip, gradients, published, run, scripts, subjects
+from field import gluonts_round_trip, gluonts_training, gradients, published, run, scripts, subjects
 
 import gluonjit as mx
 from gluonjit import gluon
@@ -83,6 +83,19 @@ def test_scripts_of_mxnet_run_to_their_end(name):
             pytest.skip(f"{package} is not installed")
     outcome = scripts.run(script, examples)
     assert outcome.passed(script), outcome.output
+
+
+TRAINED = ["simple_feedforward", *"deepvar lstnet canonical_mlp mqrnn tft n_beats_ensemble deeptpp seq2seq".split()]
+
+
+@pytest.mark.parametrize("name", [TRAINED[0], *(pytest.param(name, marks=pytest.mark.slow) for name in TRAINED[1:])])
+def test_estimators_of_gluonts_train_and_predict(name):
+    if importlib.util.find_spec("gluonts") is None:
+        pytest.skip("gluonts is not installed")
+    done = subprocess.run([sys.executable, gluonts_training.__file__, name], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout.splitlines()[-1])
+    assert "failed" not in row and row["finite"], row
 
 
 @pytest.mark.slow
