@@ -239,7 +239,8 @@ class Affine:
                 inner = atom.expr.evaluate(value)
                 out = out + (inner // atom.n if isinstance(atom, Div) else inner % atom.n) * c
             elif isinstance(atom, Lookup):
-                out = out + np.asarray(atom.table)[atom.expr.evaluate(value)] * c
+                # Beside padding, lanes that are masked out have positions outside the table: any element will do.
+                out = out + np.take(atom.table, atom.expr.evaluate(value), mode="clip") * c
             else:
                 assert isinstance(atom, Var)
                 out = out + value(atom) * c
@@ -275,11 +276,12 @@ def flat(index: Iterable[Affine | int], shape: Iterable[int], strides: Iterable[
 
 
 def lookup(table: Sequence[int], e: Affine) -> Affine:
-    """`table[e]`, for 0 <= e < len(table)."""
-    part = table[e.low : e.high + 1]
+    """`table[e]`, for 0 <= e < len(table); of another e, as there may be beside padding, any number."""
+    low = max(e.low, 0)
+    part = table[low : max(e.high, 0) + 1]
     step = part[1] - part[0] if len(part) > 1 else 0
     if all(b - a == step for a, b in zip(part, part[1:])):
-        return (e - e.low) * step + part[0]
+        return (e - low) * step + part[0] if part else Affine(0)
     return affine_of(Lookup(tuple(table), e))
 
 

@@ -224,6 +224,19 @@ def test_movement(name, target):
         check(make, *narrow, target=target)
 
 
+@pytest.mark.parametrize("rows", [[2], [0, 3], [3, 0, 1], [3, 2, 3, 1, 2]])
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize(("low", "high"), [(0, 3), (3, 0), (2, 1)])
+def test_known_rows_beside_padding(low, high, columns, rows):
+    """The positions of elements in the padding lie outside the table of rows."""
+
+    def padded(b, x):
+        chosen = b.gather(x, b.constant(rows, I32), axis=0)
+        return b.pad(chosen, b.constant(0.0, F32), low=(low, 0), high=(high, 0))
+
+    check(padded, f32(4, columns))
+
+
 @pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("dtype", [F32, F64, F16], ids=str)
 @pytest.mark.parametrize(("low", "high"), [(3, 0), (0, 3), (2, 2)])
