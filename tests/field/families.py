@@ -1,8 +1,6 @@
-"""The smallest model of every family, and the smallest pictures that it takes: what gradients are tried with.
+"""The smallest model of every family: what gradients are tried with, on the small pictures of `Package.small`.
 
-A family is a module of the package. Sizes are pixels of height and width, or height and width, for a batch of two. They
-were found with MXNet: a size is the first of 32, 64, 96 … that a model takes with its statistics over more than the two
-numbers of a 1×1 image, which leave nothing to learn.
+A family is a module of the package.
 """
 
 NAMES = {
