@@ -2,6 +2,7 @@
 
     python examples/digits.py              # trains three networks; prints their accuracy on digits not trained with
     python examples/digits.py conv --epochs 5
+    python examples/digits.py --picture digits.svg     # draws the curves, too (`pip install matplotlib`)
 
 A network that reads the image as a whole (conv), one that reads it row by row (lstm), one that relates rows to each
 other (transformer), each beside the best linear model of the same data. docs/training.md has the curves.
@@ -130,17 +131,44 @@ def linear():
     return model.score(test_images.reshape(len(test_images), -1), test_labels)
 
 
+def draw(curves, baseline, path):
+    """Draws {network: (losses, accuracies)} by epoch, and the linear model's accuracy beside them."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    learned, lost = figure.subplots(1, 2)
+    for name, (losses, accuracies) in curves.items():
+        epochs = range(1, len(losses) + 1)
+        learned.plot(epochs, [100 * accuracy for accuracy in accuracies], label=name)
+        lost.plot(epochs, losses, label=name)
+    learned.axhline(100 * baseline, color="black", linestyle="--", linewidth=1, label="linear model")
+    learned.set(xlabel="epoch", ylabel="accuracy on test digits, %", ylim=(80, 100))
+    lost.set(xlabel="epoch", ylabel="training loss", yscale="log")
+    learned.legend(loc="lower right")
+    for axes in (learned, lost):
+        axes.grid(True, alpha=0.3)
+    figure.savefig(path)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", default=list(NETWORKS), help=f"of {', '.join(NETWORKS)}")
     parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--picture", metavar="FILE", help="where to draw the curves: a .svg or .png file")
     given = parser.parse_args()
+    curves = {}
     for name in given.networks:
         if name not in NETWORKS:
             parser.error(f"{name!r} is not one of {', '.join(NETWORKS)}")
+        losses, accuracies = curves[name] = [], []
         for epoch, loss, accuracy in train(NETWORKS[name](), given.epochs):
-            print(f"{name:12} epoch {epoch:3}   loss {loss:.4f}   accuracy {100 * accuracy:.2f} %")
-    print(f"a linear model: {100 * linear():.2f} %")
+            print(f"{name:12} epoch {epoch:3}   loss {loss:.4f}   accuracy {100 * accuracy:.2f} %", flush=True)
+            losses.append(loss)
+            accuracies.append(accuracy)
+    baseline = linear()
+    print(f"a linear model: {100 * baseline:.2f} %")
+    if given.picture:
+        draw(curves, baseline, given.picture)
 
 
 if __name__ == "__main__":
