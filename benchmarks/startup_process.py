@@ -34,7 +34,7 @@ def main(key: str, parameters: str, cpus: str) -> None:
     callees = [getattr(entry, "session", entry).callee for entry in entries]  # older versions have no session
     packed = sum(r.nbytes for callee in callees for p in callee.prepared for r in p.results)
     weights = packed + sum(p.data().asnumpy().nbytes for p in net.collect_params().values())
-    modules = [name for name in sys.modules if name.startswith(("gluonjit", "llvmlite", "platformdirs"))]
+    modules = [name for name in sys.modules if name.startswith(("gluonjit", "llvmlite", "networkx", "platformdirs"))]
     facts = {"seconds": seconds, "cpu": cpu / seconds, "above": peak - weights, "weights": weights, "modules": modules}
     print(json.dumps(facts))
 

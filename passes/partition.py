@@ -13,7 +13,7 @@ are saved, never taken again: where the maximum was, which side a comparison fel
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,7 +21,6 @@ from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops
 from gluonjit.ir.types import IRError, TensorType
 from gluonjit.passes.layout import carried_last, first_perm, last_perm
 from gluonjit.passes.manager import register_pass
-from gluonjit.passes.minimum_cut import beyond_cut
 
 
 class Halves(NamedTuple):
@@ -353,26 +352,39 @@ def _cheapest(
 ) -> list[Value]:
     """The values to save from which all of `read` can be computed by the ops `again`, in the order of the graph; none
     of `late`."""
+    import networkx as nx  # heavy, and only needed where something is recorded
+
     taken = set(inputs)
-    edges: list[tuple[Hashable, Hashable, float]] = []
-    """Between the two ends of values, (v, 0) and (v, 1); the edge between those costs what saving the value costs."""
+    flow = nx.DiGraph()
     seen: set[Value] = set()
+    fixed: set[Value] = set()
+    """Values that cannot be computed again."""
     pending = list(read)
     while pending:
         v = pending.pop()
         if v in seen:
             continue
         seen.add(v)
-        edges.append(((v, 0), (v, 1), 0 if v in taken else math.inf if v in late else max(v.type.nbytes, 1)))
+        cost = 0 if v in taken else math.inf if v in late else max(v.type.nbytes, 1)
+        flow.add_edge((v, 0), (v, 1), capacity=cost)
         op = graph.producers.get(v)
         if op not in again:
-            edges.append(("forward", (v, 0), math.inf))
+            fixed.add(v)
             continue
         assert op is not None
-        edges += (((x, 1), (v, 0), math.inf) for x in op.operands)
-        pending += op.operands
-    edges += (((v, 1), "gradient", math.inf) for v in dict.fromkeys(read))
-    beyond = beyond_cut(edges, "forward", "gradient")
-    saved = [v for v in seen if (v, 0) not in beyond and (v, 1) in beyond]
+        for x in op.operands:
+            flow.add_edge((x, 1), (v, 0))
+            pending.append(x)
+    goals = set(read)
+    saved: set[Value] = set()
+    for nodes in list(nx.weakly_connected_components(flow)):
+        part = flow.subgraph(nodes).copy()
+        ends = {v for v, _ in nodes}
+        if not ends & fixed:
+            continue  # computed from nothing
+        part.add_edges_from(("source", (v, 0)) for v in ends & fixed)
+        part.add_edges_from(((v, 1), "goal") for v in ends & goals)
+        _, (before, _) = nx.minimum_cut(part, "source", "goal")
+        saved |= {v for v in ends if (v, 0) in before and (v, 1) not in before}
     order = {v: k for k, v in enumerate((*graph.inputs, *(r for op in graph.ops for r in op.results)))}
     return sorted(saved, key=order.__getitem__)

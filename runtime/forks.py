@@ -58,7 +58,7 @@ def _renew() -> None:
         lock._at_fork_reinit()  # as the standard library does with its own locks
 
 
-_IMPORTED = frozenset({"gluonjit", "llvmlite", "platformdirs"})
+_IMPORTED = frozenset({"gluonjit", "llvmlite", "networkx", "platformdirs"})
 """Packages whose modules are imported on first use, and so perhaps by another thread during a fork."""
 _PATIENCE = 10.0
 """Seconds that a fork waits for imports."""

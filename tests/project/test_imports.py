@@ -41,8 +41,8 @@ FRONTEND = (
 """The packages and modules of frontend/, lowest first: each may import those in the rows above its own."""
 RANK = {name: k for k, row in enumerate(FRONTEND) for name in row.split()}
 
-# Costs more to import than all of gluonjit: only inside the functions that use it.
-LATE = {"llvmlite"}
+# Each costs more to import than all of gluonjit: only inside the functions that use them.
+LATE = {"llvmlite", "networkx"}
 EARLY = {"numpy", "ml_dtypes"}
 ANYWHERE = {"platformdirs"}
 # Optional: imported where they are used, with an error that says how to get them.
@@ -118,10 +118,10 @@ def test_direction(part: str, root: Path):
         ("ir", "from gluonjit import passes", False),
         ("ir", "def f():\n    import gluonjit.gluon", False),
         ("ir", "import platformdirs", False),
-        ("passes", "def f():\n    import llvmlite", True),
-        ("passes", "class A:\n    import llvmlite", False),
-        ("passes", "try:\n    import llvmlite\nexcept ImportError:\n    pass", False),
-        ("passes", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import llvmlite", True),
+        ("passes", "def f():\n    import networkx", True),
+        ("passes", "class A:\n    import networkx", False),
+        ("passes", "try:\n    import networkx\nexcept ImportError:\n    pass", False),
+        ("passes", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import networkx", True),
         ("passes", "from gluonjit.codegen import target", False),
         ("runtime", "from gluonjit import codegen\nfrom gluonjit._version import version", True),
         ("runtime", "from gluonjit.ndarray import NDArray", False),

@@ -108,7 +108,7 @@ def _doctor(arguments: argparse.Namespace) -> None:
     from gluonjit.tools.cli.cache import summary
 
     rows = [("gluonjit", version), ("Python", sys.version.split()[0])]
-    for package in ("numpy", "llvmlite", "ml_dtypes"):
+    for package in ("numpy", "llvmlite", "networkx", "ml_dtypes"):
         rows.append((package, metadata.version(package)))
     from llvmlite import binding
 
