@@ -154,8 +154,13 @@ class KVStore:
 
     def load_optimizer_states(self, fname: str) -> None:
         """Loads what `save_optimizer_states` wrote, here or in MXNet. Nothing in the file is executed."""
+        updater = self._optimizer_states()
         with open(fname, "rb") as file:
-            self._optimizer_states().set_states(file.read())
+            states = file.read()
+        if isinstance(updater, Updater):
+            updater.set_states(states, os.fspath(fname))
+        else:
+            updater.set_states(states)
 
     def _optimizer_states(self) -> Any:
         if not hasattr(self._updater, "get_states"):

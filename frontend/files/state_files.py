@@ -169,6 +169,8 @@ class _Reader(_UNPICKLER):  # type: ignore[misc]
 
 def loads(data: bytes, name: str = "states") -> Any:
     """The structure that a pickle describes, see above. CheckpointError for one that is damaged."""
+    if data.startswith(struct.pack("<Q", params.MAGIC)):
+        raise CheckpointError(f"{name}: not the states of an optimizer, but a file of parameters")
     try:
         return _cleaned(_Reader(io.BytesIO(data), encoding="latin1").load(), {})
     except RecursionError:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from gluonjit.gluon import parameter_files, structure_files, summary
-from gluonjit.gluon.keywords import suggesting
 from gluonjit.gluon.naming import BlockScope, name_block
 from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.gluon.utils import HookHandle, _indent
+from gluonjit.language.keywords import suggesting
 from gluonjit.trace import block_attributes
 from gluonjit.training import initializers
 

@@ -43,7 +43,8 @@ class Trainer:
         if isinstance(params, (Mapping, ParameterDict)):
             params = [params[key] for key in sorted(params.keys())]
         if not isinstance(params, (list, tuple)):
-            raise ValueError(f"First argument must be a list or dict of Parameters, got {type(params)}.")
+            hint = " Pass net.collect_params()." if hasattr(params, "collect_params") else ""
+            raise ValueError(f"First argument must be a list or dict of Parameters, got {type(params)}.{hint}")
         for param in params:
             if not isinstance(param, Parameter):
                 raise ValueError(f"First argument must be a list or dict of Parameters, got list of {type(param)}.")
@@ -266,7 +267,7 @@ class Trainer:
             with open(fname, "rb") as file:
                 states = file.read()
             for updater in self._updaters:
-                updater.set_states(states)
+                updater.set_states(states, os.fspath(fname))
                 updater.optimizer = self._updaters[0].optimizer
             self._optimizer = self._updaters[0].optimizer
         self._optimizer.param_dict = dict(enumerate(self._params))

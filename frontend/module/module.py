@@ -502,7 +502,7 @@ class Module(BaseModule):
 
     def load_optimizer_states(self, fname: Any) -> None:
         """Loads what `save_optimizer_states` wrote."""
-        self._optimizing().set_states(Path(fname).read_bytes())
+        self._optimizing().set_states(Path(fname).read_bytes(), str(fname))
 
 
 class _ExecGroup(NamedTuple):

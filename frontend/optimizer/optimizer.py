@@ -18,6 +18,7 @@ from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language import rng
 from gluonjit.language.interrupts import Uninterrupted
+from gluonjit.language.keywords import unexpected
 from gluonjit.language.kinds import as_nd
 from gluonjit.language.source import quote, user_loc
 from gluonjit.ndarray import NDArray
@@ -53,7 +54,10 @@ class Optimizer:
         begin_num_update: int = 0,
         multi_precision: bool = False,
         param_dict: dict[int, Any] | None = None,
+        **unknown: Any,
     ) -> None:
+        if unknown:
+            raise unexpected(type(self), next(iter(unknown)))
         if param_idx2name is not None and not isinstance(param_idx2name, dict):
             raise AssertionError("param_idx2name should be a dict of param indexes to names.")
         self.rescale_grad = rescale_grad
@@ -357,12 +361,12 @@ class Updater:
             return seen[id(state)]
         return state
 
-    def set_states(self, states: bytes) -> None:
+    def set_states(self, states: bytes, name: str = "states") -> None:
         """Loads what `get_states` returned, here or in MXNet. Only data is read: no code in it runs.
 
-        MXNetError for bytes that are no states.
+        MXNetError for bytes that are no states, which calls them `name`.
         """
-        loaded = state_files.loads(states, Optimizer)
+        loaded = state_files.loads(states, Optimizer, name)
         if isinstance(loaded, tuple):
             _check_settings(loaded[1])
             self.states, self.optimizer = loaded

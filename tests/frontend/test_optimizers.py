@@ -308,6 +308,7 @@ class Runs:
     [
         (b"", "not the states of an optimizer"),
         (b"no pickle", "not the states of an optimizer"),
+        (b"\x12\x01" + bytes(22), "not the states of an optimizer, but a file of parameters"),
         (pickle.dumps([1, 2]), "but a list"),
         (pickle.dumps({0: Runs(bytearray, 1 << 50)}), "bytes of something else"),
         (pickle.dumps(({}, {"no": "optimizer"})), "in the place of the optimizer is a dict"),

@@ -312,6 +312,16 @@ def test_errors_of_signal_handlers_leave_whole_steps():
 # What it refuses, and other functions
 
 
+@pytest.mark.parametrize("update_on_kvstore", [False, True])
+def test_a_file_that_is_no_states_is_named(tmp_path, update_on_kvstore):
+    net = dense()
+    net.save_parameters(tmp_path / "net.params")
+    store = mx.kv.create("local")
+    trainer = gluon.Trainer(net.collect_params(), "sgd", kvstore=store, update_on_kvstore=update_on_kvstore)
+    with pytest.raises(mx.MXNetError, match=r"net\.params: not the states of an optimizer, but a file of parameters"):
+        trainer.load_states(tmp_path / "net.params")
+
+
 def test_what_a_trainer_refuses():
     params = dense().collect_params()
     with pytest.raises(ValueError, match="must be a list or dict of Parameters, got <class 'int'>"):
@@ -320,6 +330,12 @@ def test_what_a_trainer_refuses():
         gluon.Trainer([3], "sgd")
     with pytest.raises(ValueError, match="Cannot find optimizer adm; did you mean 'adam'"):
         gluon.Trainer(params, "adm")
+    with pytest.raises(ValueError, match=r"Pass net\.collect_params\(\)"):
+        gluon.Trainer(dense(), "sgd")
+    with pytest.raises(TypeError, match=r"^SGD\(\) got an unexpected .* 'momentun'; did you mean 'momentum'\?$"):
+        gluon.Trainer(params, "sgd", {"momentun": 0.9})
+    with pytest.raises(TypeError, match=r"'lr'; known: learning_rate, beta1, "):
+        gluon.Trainer(params, "adam", {"lr": 0.1})
     with pytest.raises(AssertionError, match="optimizer_params must be None"):
         gluon.Trainer(params, mx.optimizer.SGD(), {"wd": 1})
     with pytest.raises(ZeroDivisionError, match="leave empty batches out"):
