@@ -1,5 +1,6 @@
 """`gluon.contrib.estimator`: the loop, its handlers, checkpoints. Log lines and file names are real MXNet's."""
 
+import io
 import logging
 import re
 
@@ -189,6 +190,20 @@ def test_a_progress_bar(capsys):
     e.fit(loader(), epochs=2, event_handlers=est.ProgressBarHandler(5, e.train_metrics))
     shown = capsys.readouterr().err
     assert "Epoch 1" in shown and "5/5" in shown and "training accuracy=" in shown
+
+
+def test_a_progress_bar_begins_after_the_line_of_its_epoch():
+    pytest.importorskip("tqdm")
+    shown = io.StringIO()
+    e, _ = made()
+    e.logger = logging.getLogger("bar")
+    e.logger.setLevel(logging.INFO)
+    e.logger.handlers = [logging.StreamHandler(shown)]
+    bar = est.ProgressBarHandler(5, e.train_metrics, file=shown)
+    e.fit(loader(), epochs=2, event_handlers=[bar, est.LoggingHandler(metrics=e.train_metrics)])
+    text = shown.getvalue()
+    for epoch in (0, 1):
+        assert text.index(f"[Epoch {epoch}] Begin") < text.index(f"Epoch {epoch}:")
 
 
 def test_what_is_refused():

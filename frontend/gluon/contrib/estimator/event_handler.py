@@ -537,7 +537,7 @@ class GradientUpdateHandler(BatchEnd):
         estimator.trainer.step(sum(part.shape[0] for part in parts))
 
 
-class ProgressBarHandler(EpochBegin, BatchEnd, EpochEnd):
+class ProgressBarHandler(BatchBegin, BatchEnd, EpochEnd):
     """Shows a bar for each epoch, with the metrics; drawn by tqdm (`pip install gluonjit[progress]`).
 
     `total`: batches in an epoch; None: the bar counts without an end. `options` are tqdm's. Not in MXNet.
@@ -554,13 +554,17 @@ class ProgressBarHandler(EpochBegin, BatchEnd, EpochEnd):
         self._bar: Any = None
         self._make = lambda: tqdm(total=total, desc=f"Epoch {self.current_epoch}", **options)
 
-    def epoch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
-        self._bar = self._make()
+    def batch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
+        # Not in epoch_begin, where LoggingHandler would write its line into the bar.
+        if self._bar is None:
+            self._bar = self._make()
 
     def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         self._bar.set_postfix({name: f"{value:.4f}" for name, value in (m.get() for m in self.metrics)}, refresh=False)
         self._bar.update()
 
     def epoch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
         self.current_epoch += 1
