@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from gluonjit.ir.graph import Builder, Graph, Loc, Op, Value, copy_ops, reemit
@@ -32,7 +33,9 @@ class Step(NamedTuple):
 
 
 @register_pass("differentiate", whole=True)
-def differentiate(graph: Graph, *, wrt: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Graph:
+def differentiate(
+    graph: Graph, *, wrt: Sequence[int] | None = None, heads: Sequence[int] | None = None, keep_rules: bool = False
+) -> Graph:
     """Appends the gradient of a graph to it: the joint graph.
 
     `wrt`: the numbers of the inputs to differentiate by (default: those of a float type); `heads`: the numbers of the
@@ -40,6 +43,9 @@ def differentiate(graph: Graph, *, wrt: Sequence[int] | None = None, heads: Sequ
     others, and behind the outputs the cotangent of each `wrt`, zeros if nothing depends on it. Its attributes say
     what is what: `primals`, the number of outputs of the given graph, `cotangents`, the number of inputs added, and
     `late`, how many of the updates (the last ones) belong to the gradient: see `with_gradient`.
+
+    `keep_rules`: whether the forward ops are to be differentiated once more. Then each `with_gradient` stays where its
+    results are read, without `late`, because the gradient of the gradient follows its rule, too.
 
     Needs level `legal`, where `broadcast` alone stretches operands. The joint graph has level `expanded`: constants in
     the rules are broadcast implicitly.
@@ -50,7 +56,7 @@ def differentiate(graph: Graph, *, wrt: Sequence[int] | None = None, heads: Sequ
     heads = _numbers("heads", heads, graph.outputs)
     b = Builder(graph.name, "expanded")
     env = {v: b.input(v.name, v.type) for v in graph.inputs}
-    sweep = _Sweep(b, [env[graph.inputs[k]] for k in wrt])
+    sweep = _Sweep(b, [env[graph.inputs[k]] for k in wrt], keep_rules)
     sweep.forward(graph.ops, env)
     given = [b.input(f"d_{graph.outputs[k].name or k}", graph.outputs[k].type) for k in heads]
     b.loc = None
@@ -65,7 +71,8 @@ def differentiate(graph: Graph, *, wrt: Sequence[int] | None = None, heads: Sequ
     results = [g if g is not None else zeros(b, v.type) for g, v in zip(gradients, sweep.wrt, strict=True)]
     attrs = {**graph.attrs, "primals": len(outputs), "cotangents": len(given), "late": len(late)}
     attrs.pop("params", None)
-    return replace(b.build([*outputs, *results]), attrs=attrs)
+    both = replace(b.build([*outputs, *results]), attrs=attrs)
+    return both if keep_rules else without_rules(both)
 
 
 def _numbers(what: str, given: Sequence[int] | None, values: Sequence[Value]) -> tuple[int, ...]:
@@ -81,16 +88,17 @@ def _numbers(what: str, given: Sequence[int] | None, values: Sequence[Value]) ->
     return tuple(given)
 
 
-def joint(graph: Graph, wrt: Sequence[int], heads: Sequence[int]) -> Graph:
+def joint(graph: Graph, wrt: Sequence[int], heads: Sequence[int], keep_rules: bool = False) -> Graph:
     """`differentiate` without a check of the level, for bodies of loops and branches."""
-    return differentiate(graph.with_level("legal"), wrt=tuple(wrt), heads=tuple(heads))
+    return differentiate(graph.with_level("legal"), wrt=tuple(wrt), heads=tuple(heads), keep_rules=keep_rules)
 
 
 class _Sweep:
     """Emits ops forward while it notes how to go back."""
 
-    def __init__(self, b: Builder, wrt: Sequence[Value]) -> None:
+    def __init__(self, b: Builder, wrt: Sequence[Value], keep_rules: bool) -> None:
         self.b = b
+        self.joint = partial(joint, keep_rules=keep_rules)
         self.wrt = wrt
         self.active: set[Value] = set(wrt)
         """The values that depend on `wrt`."""
@@ -113,13 +121,11 @@ class _Sweep:
         depends = [v in self.active for v in operands]
         assert isinstance(definition, Primitive)
         if not any(depends) or definition.vjp is NO_GRADIENT:
-            if op.regions:
-                op = replace(op, regions=tuple(map(without_rules, op.regions)))
             return reemit(b, op, operands)
         if op.name == "loop":
-            results, pull, active = loop_forward(b, op, operands, depends, joint, self.late)
+            results, pull, active = loop_forward(b, op, operands, depends, self.joint, self.late)
         elif op.name == "branch":
-            results, pull, active = branch_forward(b, op, operands, depends, joint, self.late)
+            results, pull, active = branch_forward(b, op, operands, depends, self.joint, self.late)
         else:
             results = reemit(b, op, operands)
             pull, active = _by_rule(b, definition, op, operands, results), [True] * len(results)
@@ -134,23 +140,20 @@ class _Sweep:
 
     def _with_gradient(self, op: Op, operands: tuple[Value, ...]) -> Sequence[Value]:
         b = self.b
-        body, *rules = op.regions if len(op.regions) == 1 else map(without_rules, op.regions)
-        # The copy of an active value is not active: no cotangent passes it.
-        inputs = [b.reshape(v, shape=v.shape) if k in op.attrs["fixed"] else v for k, v in enumerate(operands)]
-        env = dict(zip(body.inputs, inputs, strict=True))
+        body, *rules = op.regions
         refuses, active = op.attrs["refuses"], any(v in self.active for v in operands)
-        if rules or refuses:
-            copy_ops(b, body.ops, env)
-        else:
-            self.forward(body.ops, env)
-        results = [env[v] for v in body.outputs]
         if rules or refuses:
             # Each result is a value of its own, even where it equals an operand or another result: its cotangent is
             # this rule's, and its own.
-            taken = set(operands)
-            for k, r in enumerate(results):
-                results[k] = b.reshape(r, shape=r.shape) if r in taken else r
-                taken.add(r)
+            results = b.emit("with_gradient", operands, {**op.attrs, "late": ()}, op.regions)
+            env = dict(zip(body.inputs, operands, strict=True))
+            if op.attrs["late"]:
+                copy_ops(b, body.ops, env)
+        else:
+            inputs = [_constant(b, v) if k in op.attrs["fixed"] else v for k, v in enumerate(operands)]
+            env = dict(zip(body.inputs, inputs, strict=True))
+            self.forward(body.ops, env)
+            results = tuple(env[v] for v in body.outputs)
         if refuses and active:
 
             def refuse(g: Cotangents) -> Cotangents:
@@ -208,6 +211,13 @@ class _Sweep:
                 if x is not None:
                     add(v, x)
         return [cotangents.get(v) for v in self.wrt]
+
+
+def _constant(b: Builder, v: Value) -> Value:
+    """A copy of `v` that is not active: no cotangent passes it."""
+    identity = Builder("constant")
+    region = identity.build([identity.input("", v.type)])
+    return b.emit("with_gradient", [v], {"fixed": (0,)}, [region])[0]
 
 
 class NoGradient(IRError):

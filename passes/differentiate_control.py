@@ -52,7 +52,7 @@ def _copied(b: Builder, graph: Graph, values: Sequence[Value]) -> list[Value]:
 
 def without_rules(graph: Graph) -> Graph:
     """The graph with the forward region of each `with_gradient` in its place, in bodies of loops and branches, too."""
-    if not any(op.regions for op in graph.ops):
+    if not _has_rules(graph):
         return graph
     b = Builder(graph.name, graph.level)
     env = {v: b.input(v.name, v.type) for v in graph.inputs}
@@ -69,12 +69,15 @@ def without_rules(graph: Graph) -> Graph:
     return b.build([env[v] for v in graph.outputs], graph.attrs)
 
 
+def _has_rules(graph: Graph) -> bool:
+    return any(op.name == "with_gradient" or any(map(_has_rules, op.regions)) for op in graph.ops)
+
+
 def branch_forward(
     b: Builder, op: Op, operands: Sequence[Value], active: Sequence[bool], joint: Joint, late: dict[Value, Value]
 ) -> Forward:
     """`late` has the newest values of states that change when the gradient is computed."""
-    regions = [without_rules(region) for region in op.regions]
-    results = b.emit("branch", operands, op.attrs, regions, op.loc, [r.name for r in op.results])
+    results = b.emit("branch", operands, op.attrs, op.regions, op.loc, [r.name for r in op.results])
     captured = operands[1:]
     wrt = [k for k, is_active in enumerate(active[1:]) if is_active]
     reached = [any(pair) for pair in zip(*(depends(region, active[1:]) for region in op.regions))]
@@ -179,7 +182,7 @@ class _Loop:
         flags = [inner.constant(1, I64)] if self.conditional and not counted else []
         outputs = [from_body[v] for v in forward.outputs[: len(body.outputs)]]
         outputs[self.carried : self.carried] = [inner.add(n, inner.constant(1, I64)) for n in count]
-        regions = [inner.build([*outputs, *rows, *flags]), *map(without_rules, op.regions[1:])]
+        regions = [inner.build([*outputs, *rows, *flags]), *op.regions[1:]]
         operands, attrs, names = list(self.operands), dict(op.attrs), [r.name for r in op.results]
         if counted:
             regions[1] = _with_counter(regions[1], end)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -16,12 +18,13 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.execution.evaluator import Evaluator
-from gluonjit.ir.graph import Graph, Value
+from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.opdef import NO_GRADIENT
 from gluonjit.ir.types import BOOL, IRError
 from gluonjit.language.source import quote
 from gluonjit.passes import run_passes
 from gluonjit.passes.differentiate import NoGradient
+from gluonjit.passes.differentiate_control import without_rules
 from gluonjit.passes.manager import PassError
 from gluonjit.passes.partition import Halves, divide, saved_bytes, sources
 from gluonjit.passes.row_gradients import row_gradients
@@ -57,6 +60,34 @@ def compiled(backend: backends.Backend, options: dict[str, Any]) -> Compile:
         return lambda inputs: run([np.asarray(x, order="C") for x in inputs])
 
     return compile
+
+
+def _sources(graph: Graph, given: Sequence[int]) -> list[int]:
+    """What each output depends on, as the union of the bit masks `given` for the inputs."""
+    masks = dict(zip(graph.inputs, given, strict=True))
+    for op in graph.ops:
+        operands = [masks[v] for v in op.operands]
+        if op.attrs.get(".detached"):
+            found = [0]
+        elif op.name == "loop":
+            found = _sources_of_loop(op, operands)
+        elif op.name == "branch":
+            found = [a | b for a, b in zip(*(_sources(region, operands[1:]) for region in op.regions))]
+        else:
+            found = [reduce(or_, operands, 0)] * len(op.results)
+        masks.update(zip(op.results, found, strict=True))
+    return [masks[v] for v in graph.outputs]
+
+
+def _sources_of_loop(op: Op, operands: Sequence[int]) -> list[int]:
+    carried = op.attrs["carried"]
+    state, rest = list(operands[:carried]), operands[carried:]
+    while True:
+        found = _sources(op.regions[0], [0, *state, *rest])
+        wider = [a | b for a, b in zip(state, found)]
+        if wider == state:
+            return [*state, *found[carried:]]
+        state = wider
 
 
 def _innermost(error: BaseException) -> BaseException:
@@ -114,7 +145,7 @@ class Computation:
 
     def run(self, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
         if self._run is None:
-            self._run = self._compile(self.graph)
+            self._run = self._compile(without_rules(self.graph))
         return self._run(inputs)
 
     def differentiable(self, wrt: tuple[int, ...]) -> tuple[int, ...]:
@@ -138,14 +169,9 @@ class Computation:
     def reached(self, k: int) -> frozenset[int]:
         """The numbers of the inputs that output k depends on, be it through ops whose gradient is 0."""
         if self._reached_inputs is None:
-            masks: dict[Value, int] = {v: 1 << n for n, v in enumerate(self.graph.inputs)}
-            for op in self.graph.ops:
-                mask = 0
-                for v in op.operands:
-                    mask |= masks[v]
-                masks.update((r, mask) for r in op.results)
             numbers = range(len(self.graph.inputs))
-            self._reached_inputs = [frozenset(n for n in numbers if masks[v] >> n & 1) for v in self.graph.outputs]
+            masks = _sources(self.graph, [1 << n for n in numbers])
+            self._reached_inputs = [frozenset(n for n in numbers if mask >> n & 1) for mask in masks]
         return self._reached_inputs[k]
 
     def reached_from(self, wrt: tuple[int, ...], heads: tuple[int, ...]) -> Mapping[int, frozenset[int]] | None:
@@ -165,12 +191,12 @@ class Computation:
         return self._legal
 
     def backward(self, wrt: tuple[int, ...], heads: tuple[int, ...], rows: tuple[int, ...] = ()) -> Backward:
-        """The gradient from inputs and outputs alone; what else it needs it computes again.
+        """The gradient from inputs and outputs alone; what else it needs it computes again. It can be differentiated.
 
         `rows`: the numbers, in `wrt`, of the inputs whose gradient is wanted as rows, where that is possible."""
         found = self._backwards.get((wrt, heads, rows))
         if found is None:
-            joint, additions = row_gradients(self.joint(wrt, heads), rows)
+            joint, additions = row_gradients(self.joint(wrt, heads, keep_rules=True), rows)
             found = self._made(divide(joint, recompute=True), additions)
             self._backwards[wrt, heads, rows] = found
         return found
@@ -187,10 +213,10 @@ class Computation:
             self._forwards[wrt, heads, rows] = found
         return found
 
-    def joint(self, wrt: Sequence[int], heads: Sequence[int]) -> Graph:
-        """The graph and its gradient, simplified, before it is divided."""
+    def joint(self, wrt: Sequence[int], heads: Sequence[int], keep_rules: bool = False) -> Graph:
+        """The graph and its gradient, simplified, before it is divided. `keep_rules`: see `differentiate`."""
         legal = self.legal
-        options = {"wrt": tuple(wrt), "heads": tuple(heads)}
+        options = {"wrt": tuple(wrt), "heads": tuple(heads), "keep_rules": keep_rules}
         try:
             joint = run_passes(legal, [("differentiate", options)])
         except IRError as e:

@@ -16,6 +16,10 @@ from gluonjit.operators.registry import Operator
 HIDDEN_KEYS = ("ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage", "profiler_scope")
 """Attributes for which MXNet accepts both `key` and `__key__`; they are stored as the latter."""
 
+DETACHED = "__detached__"
+"""The attribute of a `BlockGrad` that stands for `x.detach()`: its result counts as one that was never recorded, and
+the variables behind it as unreachable. MXNet, which ignores the attribute, takes their gradient for 0."""
+
 STORAGE_TYPES = {"undefined": -1, "default": 0, "row_sparse": 1, "csr": 2}
 """How a variable's attribute `__storage_type__` numbers the layouts."""
 

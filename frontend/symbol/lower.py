@@ -13,7 +13,7 @@ from gluonjit.ir.types import I64, IRError, TensorType
 from gluonjit.language.source import quote
 from gluonjit.operators.loops_and_branches import ControlFlow
 from gluonjit.operators.registry import OperatorError
-from gluonjit.symbol.graph import Entry, Node
+from gluonjit.symbol.graph import DETACHED, Entry, Node
 from gluonjit.symbol.shapes import closed, is_complete, is_open, solve_shapes
 
 
@@ -81,6 +81,8 @@ def emit_nodes(
             attrs[".stream"] = streams[node]
         if node in modes and modes[node] != b.training:
             attrs[".training"] = modes[node]
+        if DETACHED in node.attrs:
+            attrs[".detached"] = True
         results = emit(b, node, [env[e] for e in node.inputs], attrs)
         env.update({(node, k): value for k, value in enumerate(results)})
 

@@ -18,7 +18,7 @@ from gluonjit.ir.types import dtype as ir_dtype
 from gluonjit.language.array import Array
 from gluonjit.language.kinds import as_np
 from gluonjit.operators import registry
-from gluonjit.symbol.graph import Entry
+from gluonjit.symbol.graph import DETACHED, Entry
 from gluonjit.symbol.signs import ARITHMETIC
 from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import subscripts
@@ -187,8 +187,8 @@ class TracedSymbol(Symbol):
         return x
 
     def detach(self) -> TracedSymbol:  # type: ignore[override]
-        """A view that blocks gradients."""
-        entry = self._recorder.emit("BlockGrad", [read(self)], {})[0]
+        """A view that is not part of the gradient graph."""
+        entry = self._recorder.emit("BlockGrad", [read(self)], {}, attr={DETACHED: "True"})[0]
         return self.view(0, self._type.shape, entry)
 
     def as_in_context(self, context: Any) -> TracedSymbol:  # type: ignore[override]

@@ -225,3 +225,75 @@ def test_results_that_are_not_used_have_no_part_in_gradients(hybridize):
     np.testing.assert_array_equal(autograd.grad(loss, [x], create_graph=True)[0].asnumpy(), [2, 4])
     deviation.backward()
     assert np.isnan(x.grad.asnumpy()).all()
+
+
+def scan(F, x, function):
+    return F.contrib.foreach(lambda row, state: (function(row) * state, state + row), x, F.zeros_like(F.sum(x, axis=0)))
+
+
+OWN_RULES = {
+    "BlockGrad": lambda F, x: F.BlockGrad(x * x) * x,
+    "detach": lambda F, x: F.sin((x * x).detach()) * x,
+    "BlockGrad twice": lambda F, x: F.BlockGrad(F.BlockGrad(x * x) * x) * x * x,
+    "straight-through": lambda F, x: F.contrib.round_ste(x * x * 3) * x * x,
+    "gradientmultiplier": lambda F, x: F.contrib.gradientmultiplier(x * x, scalar=0.5) * x * x,
+    "in foreach": lambda F, x: scan(F, x, lambda row: F.BlockGrad(row * row) * row)[0],
+    "rule in foreach": lambda F, x: scan(F, x, lambda row: F.contrib.round_ste(row * row * 3) * row)[0],
+    "in cond": lambda F, x: F.contrib.cond(F.sum(x) > 0, lambda: F.BlockGrad(x * x) * x * x, lambda: x * 1),
+    "foreach behind": lambda F, x: scan(F, F.BlockGrad(x * x) * x, lambda row: row * row)[0],
+}
+
+
+@pytest.mark.parametrize("name", OWN_RULES)
+def test_gradients_of_gradients_follow_the_rules_of_operators(name):
+    def run(hybridize):
+        net = nn.HybridLambda(OWN_RULES[name])
+        net.hybridize(hybridize)
+        x = nd.array([[0.4, 0.7], [1.1, -0.9]])
+        x.attach_grad()
+        with autograd.record():
+            y = net(x)
+            (first,) = autograd.grad(y, [x], create_graph=True)
+            (second,) = autograd.grad(first * first * x, [x], create_graph=True)
+            z = (first * first + second * x).sum()
+        z.backward()
+        return [v.asnumpy() for v in (y, first, second, x.grad)]
+
+    for got, want in zip(run(True), run(False), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+DETACHED = {
+    "behind": lambda F, x, y: F.sin((x * 2).detach()) * y,
+    "view": lambda F, x, y: x.detach()[0:1].reshape((1,)) * y,
+    "one of two ways": lambda F, x, y: (x.detach() * y, x.detach() + 1),
+    "in foreach": lambda F, x, y: F.contrib.foreach(lambda r, s: (r.detach() * s, s + y), x, y)[0],
+    "state": lambda F, x, y: F.contrib.foreach(lambda r, s: (s[0] * r, [s[0] + y[1], s[1] + r]), y, [y[0], x[0]])[0],
+    "in cond": lambda F, x, y: F.contrib.cond(F.sum(x) > 0, lambda: x.detach() * y, lambda: y * 1),
+}
+
+
+@pytest.mark.parametrize("numpy", [False, True], ids=["nd", "np"])
+@pytest.mark.parametrize("name", DETACHED)
+def test_what_is_detached_is_unreachable(name, numpy):
+    def run(hybridize):
+        net = nn.HybridLambda(DETACHED[name])
+        net.hybridize(hybridize)
+        x, y = nd.array([0.4, 0.7]), nd.array([1.5, -2.0])
+        if numpy:
+            x, y = x.as_np_ndarray(), y.as_np_ndarray()
+        for v in (x, y):
+            v.attach_grad()
+            v.grad[:] = 7
+        with autograd.record():
+            found = net(x, y)
+        found = found if isinstance(found, (list, tuple)) else [found]
+        heads = [v for v in found if v._grad_state is not None]
+        autograd.backward(heads)
+        return len(heads), x.grad.asnumpy().tolist(), x._grad_state.fresh, y.grad.asnumpy()
+
+    *got, gradient = run(True)
+    *want, wanted = run(False)
+    assert got == want
+    assert got[1:] == [[7, 7], False]
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-5)
