@@ -3,7 +3,7 @@
     model-symbol.json, model-0000.params    as `export` writes them
     structured.params                       as `save_parameters` does
     in*.npy, out*.npy, meta.json            what went in and came out, names, shapes, tolerance
-    train.npz                               outputs in train mode (`out<k>`), gradients
+    train.npz                               a step in train mode: see test_gradients.py
 
 They are in tests/data/ref.tar.xz, except for some large files, which are in the folder `shared` beside the project.
 """
@@ -16,6 +16,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.operators.registry import OPERATORS
+from gluonjit.symbol.graph import post_order
 from support import reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,3 +69,21 @@ class Case:
             states = dict(zip(self.symbol.list_arguments(), shapes))
             arrays |= {name: mx.nd.zeros(states[name]) for name in left}
         return arrays
+
+
+def invoked(symbol, arrays):
+    """The outputs of a graph, every node of which is a call of `mx.nd`."""
+    internals = symbol.get_internals()
+    shapes = dict(zip(internals._heads, internals.infer_shape(**{name: x.shape for name, x in arrays.items()})[1]))
+    values = {}
+    for node in post_order(symbol._heads):
+        if node.op is None:
+            results = [arrays[node.name]]
+        else:
+            attrs = node.attrs
+            if not node.inputs and "shape" in attrs:  # of `_zeros` and its like it may have dimensions to be inferred
+                attrs = {**attrs, "shape": shapes[node, 0]}
+            results = mx.nd.invoke(node.op, [values[entry] for entry in node.inputs], attrs)
+            results = results if isinstance(results, list) else [results]
+        values.update({(node, k): array for k, array in enumerate(results)})
+    return [values[head] for head in symbol._heads]

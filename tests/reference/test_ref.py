@@ -9,25 +9,12 @@ from gluonjit.symbol.graph import post_order, variables
 from gluonjit.symbol.lower import lower
 from support.compare import assert_close
 
-from .cases import NAMES, Case
+from .cases import NAMES, Case, invoked
 
 
 def imperatively(symbol, arrays):
     """Every node as a call of `mx.nd`."""
-    internals = symbol.get_internals()
-    shapes = dict(zip(internals._heads, internals.infer_shape(**{name: x.shape for name, x in arrays.items()})[1]))
-    values = {}
-    for node in post_order(symbol._heads):
-        if node.op is None:
-            results = [arrays[node.name]]
-        else:
-            attrs = node.attrs
-            if not node.inputs and "shape" in attrs:  # of `_zeros` and its like it may have dimensions to be inferred
-                attrs = {**attrs, "shape": shapes[node, 0]}
-            results = mx.nd.invoke(node.op, [values[entry] for entry in node.inputs], attrs)
-            results = results if isinstance(results, list) else [results]
-        values.update({(node, k): array for k, array in enumerate(results)})
-    return [values[head].asnumpy() for head in symbol._heads]
+    return [out.asnumpy() for out in invoked(symbol, arrays)]
 
 
 def evaluated(symbol, arrays):
