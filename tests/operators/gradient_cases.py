@@ -1,9 +1,9 @@
 """The cases whose gradients are compared with MXNet's, and their head gradients.
 
-Every sample of an operator once, or as often as it takes to have three cases; variants of the first sample that has
-them: with NaN, with infinities, with axes counted from the end, and `ties`, whole numbers from -3 to 3, which layers
-have of every sample; and the samples below, which differ in their gradient alone. As the samples, nothing here imports
-gluonjit.
+Every sample of an operator once with each mode that it has (`act_type`, `pool_type` …), or as often as it takes to have
+three cases; variants of the first sample that has them: with NaN, with infinities, with axes counted from the end, and
+`ties`, whole numbers from -3 to 3, which layers have of every sample; and the samples below, which differ in their
+gradient alone. As the samples, nothing here imports gluonjit.
 """
 
 from __future__ import annotations
@@ -88,17 +88,23 @@ def name(case: Case) -> str:
     return f"{case.operator}/{case.kind if isinstance(case, Variant) else case.number}"
 
 
+def modes(case: Case) -> tuple[str, ...]:
+    """The words among the attributes, which choose between formulas."""
+    return tuple(value for value in case.attrs.values() if isinstance(value, str))
+
+
 def cases(operator: str) -> list[Case]:
     """The cases with an input of a float type."""
     found: list[Case] = []
-    seen: set[str] = set()
+    seen = set()
     for case in samples.cases(operator):
         if case.oracle and any(x.dtype.kind == "f" for x in case.inputs):
-            new = case.sample.build.__name__ not in seen
+            kind = (case.sample.build.__name__, *modes(case))
+            new = kind not in seen
             if new or len(found) < AT_LEAST:
                 training = case.training or operator in TRAINING
                 found.append(dataclasses.replace(case, sample=dataclasses.replace(case.sample, training=training)))
-                seen.add(case.sample.build.__name__)
+                seen.add(kind)
     given = found[:]
     for kind in KINDS:
         for case in given:
