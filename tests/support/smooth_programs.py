@@ -1,7 +1,7 @@
 """Random graphs of float64 that have derivatives, over all primitives with a gradient rule, loops, branches and rules.
 
-`smooth_program(seed)` gives a graph and inputs at which nothing is steep, and at which no two elements tie where MXNet
-gives both of them the whole gradient.
+`smooth_program(seed)` gives a graph and inputs at which nothing is steep, at which no two elements tie where MXNet
+gives both of them the whole gradient, and at which rounding decides no comparison and no function with jumps.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ from support.draw import DOMAINS, DRAWERS, Unfit, draw
 NAMES = tuple(n for n in DRAWERS if n not in ("constant", "iota", "random_bits", "cast", "not"))
 INTEGER_ONLY = frozenset("and or xor shift_left shift_right".split())
 REGIONS = ("loop", "branch", "with_gradient", "noise")
+COMPARISONS = frozenset("eq ne lt le gt ge".split())
+JUMPS = {"floor": 0.0, "ceil": 0.0, "trunc": 0.0, "rint": 0.5, "round": 0.5}
+"""How far from the integers functions of one operand jump."""
+NEAR = 1e-9
 LARGEST = 20.0
 MOST_ELEMENTS = 300
 
@@ -85,6 +89,8 @@ class _Maker:
         definition = opdef.lookup(name)
         values = self.b.emit(name, operands, attrs or {}, regions)
         given = {**self.b._ops[-1].attrs, **({"regions": tuple(regions)} if regions else {})}
+        if len(set(operands)) > 1 or name not in COMPARISONS:
+            self._refuse_jumps(name, [self.arrays[v] for v in operands])
         with np.errstate(all="ignore"):
             out = definition.eval(*(self.arrays[v] for v in operands), **given)  # type: ignore[attr-defined]
         for v, x in zip(values, out if isinstance(out, tuple) else (out,), strict=True):
@@ -96,6 +102,25 @@ class _Maker:
                 self.usable.append(v)
         self.drawn[name] += 1
         return values if len(values) > 1 else values[0]
+
+    def _refuse_jumps(self, name: str, operands: Sequence[np.ndarray]) -> None:
+        """Unfit if rounding decides about the result: the last bit differs between kernels."""
+        if not all(x.dtype.kind == "f" for x in operands):
+            return
+        if name in COMPARISONS:
+            distance = np.subtract(*operands)
+        elif name == "mod":
+            distance = np.divide(*operands)
+            distance = distance - np.rint(distance)
+        elif name in JUMPS:
+            distance = operands[0] + JUMPS[name]
+            distance = distance - np.rint(distance)
+        elif name == "sign":
+            distance = operands[0]
+        else:
+            return
+        if distance.size and np.abs(distance).min() < NEAR:
+            raise Unfit
 
     def number(self, value: float) -> Value:
         v = self.b.constant(value, F64)
