@@ -182,7 +182,11 @@ def _broadcast(rng: random.Random, x: Any, y: Any) -> Step:
 
 
 def _nd_stopped(rng: random.Random, x: Any) -> Step:
-    return lambda F, x: F.BlockGrad(x) * x
+    return rng.choice([lambda F, x: F.BlockGrad(x) * x, lambda F, x: x.detach() * x, lambda F, x: F.sin(x.detach())])
+
+
+def _np_stopped(rng: random.Random, x: Any) -> Step:
+    return rng.choice([lambda F, x: x.detach() * x, lambda F, x: F.np.sin(x.detach())])
 
 
 def _reduced(rng: random.Random, x: Any) -> Step:
@@ -421,6 +425,7 @@ ND_ONE += [
 ]
 ND_TWO = [_binary, _nd_concat, _nd_control, _mixed]
 NP_ONE = [
+    _np_stopped,
     _scalar,
     _same_twice,
     _indexed,
@@ -478,7 +483,7 @@ def gluon_program(seed: int, numpy: bool, count: int = 8) -> GluonProgram:
         values.extend(results)
         program.steps.append((maker.__name__.lstrip("_"), step, operands))
         program.exact &= maker not in (_cast, _mixed)
-        program.stops |= maker is _nd_stopped
+        program.stops |= maker in (_nd_stopped, _np_stopped)
     program.outputs = [len(values) - 1, rng.randrange(len(arrays), len(values))]
     if rng.random() < 0.2:
         program.outputs.append(0)  # an output that is an input
