@@ -100,11 +100,12 @@ def training_ours(row: Row) -> str:
 
 
 def training_peer(row: Row, name: str) -> str:
-    """`30.6 ms, 1.15 times ours (…), cpu/wall 1.00; best 30.1 ms, first step 7.1 s, 410 MB, losses differ by 3e-06`"""
+    """`30.6 ms, 1.15 times ours (…), cpu/wall 1.00; best 30.1 ms, first step 7.1 s, 410 MB, losses differ by 3e-06, the
+    first two by 1e-07`"""
     p = row["peers"][name]
     return (
         f"{peer(row, name)}; best {time(p['best'])}, first step {p['first']:.2f} s, {p['memory'] / 1e6:.0f} MB, "
-        f"losses differ by {p['difference']:.0e}"
+        f"losses differ by {p['difference']:.0e}, the first two by {p['early']:.0e}"
     )
 
 
@@ -141,6 +142,8 @@ def training_markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
         _table(["", "threads", "gluonjit", *names], (_facts(row, names, "memory", "{:.0f}", 1e-6) for row in rows)),
         "The largest relative difference between a peer's first losses and ours:",
         _table(["", "threads", *names], (_facts(row, names, "difference", "{:.0e}", 1.0, False) for row in rows)),
+        "The same of the first two steps, before rounding has grown:",
+        _table(["", "threads", *names], (_facts(row, names, "early", "{:.0e}", 1.0, False) for row in rows)),
     ]
     if versions:
         parts.append("Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".")
@@ -151,7 +154,10 @@ def training_markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
 
 def _facts(row: Row, names: Sequence[str], key: str, form: str, scale: float, with_ours: bool = True) -> list[str]:
     of = [row["peers"].get(name) for name in names]
-    cells = [form.format(facts[key] * scale) if facts else "–" for facts in ([row["ours"]] if with_ours else []) + of]
+    cells = [
+        form.format(facts[key] * scale) if facts and key in facts else "–"
+        for facts in ([row["ours"]] if with_ours else []) + of
+    ]
     return [row["workload"], str(row["threads"]), *cells]
 
 

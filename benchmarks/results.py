@@ -11,7 +11,8 @@
 largest absolute value of the reference.
 
 A row of `benchmarks.training` has, in place of these, `batch` and, of ours and of each peer, `losses` (of the first
-steps) and `best`, the shortest time; `difference` is the largest relative difference from our losses.
+steps) and `best`, the shortest time; `difference` is the largest relative difference from our losses,
+`early` that of the first two.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Measures steps of training beside MXNet, PyTorch and JAX, in turns: `python -m benchmarks.training --help`.
 
 A step is forward, loss, backward and update on the next of a few batches, and it has ended when the new parameters are
-there. All engines start from the same parameters and see the same data, so their first losses are compared.
+there. All engines start from the same parameters and see the same data, so their first losses are compared: those of
+the first `EARLY` steps also on their own, because rounding grows from step to step.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ ENGINES = {
     "mxnet": "training_gluon:mxnet",
 }
 _PACKAGES = {"torch_eager": "torch", "torch_compile": "torch", "jax": "jax"}
+EARLY = 2
+"""So many losses are compared before rounding has grown; the second is the first that an update had a part in."""
 GOAL = 0.8
 """MXNet's time by ours, at least."""
 
@@ -104,6 +107,7 @@ def _row(key: str, threads: int, options: argparse.Namespace) -> results.Row:
                     theirs = losses(engine)
                     found = compare(ours, engine, options.seconds, options.turn)
                     row["peers"][name] = {**found.to_json(), "difference": difference(theirs, curve)}
+                    row["peers"][name]["early"] = difference(theirs[:EARLY], curve[:EARLY])
                     row["peers"][name] |= {"first": engine.first, "memory": engine.memory, "version": engine.version}
                     row["peers"][name] |= {"losses": theirs.tolist()}
                     row["ours"] |= {"seconds": found.base, "cpu": found.base_cpu}
