@@ -171,7 +171,7 @@ ZOO: dict[str, dict[str, Any]] = {
     "resnet18_v2": {},
     "resnet50_v1": {},
     "squeezenet1.1": {"rate": 1e-4},
-    "vgg11": {"rate": 3e-5},
+    "vgg11": {"rate": 1e-6},
     "vgg11_bn": {},
 }
 for _name, _options in ZOO.items():
