@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.codegen import fork_guard
+from gluonjit.ir.dims import LOWEST, Dim, Undecided, is_at_most
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import DType, IRError
 
@@ -62,10 +64,11 @@ def _mangled(type: str) -> str:
 
 
 class Module:
-    """The text of one LLVM module."""
+    """The text of one LLVM module. `dims`: the open dimensions of its graph, see `Function.extent`."""
 
-    def __init__(self, target: Machine) -> None:
+    def __init__(self, target: Machine, dims: Sequence[str] = ()) -> None:
         self.target = target
+        self.dims = tuple(dims)
         self.functions: list[Function] = []
         self._declarations: dict[str, str] = {}
         self._constants: dict[tuple[str, bytes], str] = {}
@@ -109,6 +112,16 @@ class Module:
         """Adds a metadata node such as `!{}`; returns its name."""
         self._metadata.append(text)
         return f"!{len(self._metadata) - 1}"
+
+    @functools.cached_property
+    def size_range(self) -> str:
+        """The metadata of a load of an open dimension's size."""
+        return self.metadata(f"!{{i64 {LOWEST}, i64 {1 << 47}}}")
+
+    @functools.cached_property
+    def empty(self) -> str:
+        """An empty metadata node."""
+        return self.metadata("!{}")
 
     @property
     def nontemporal(self) -> str:
@@ -209,7 +222,9 @@ class Exit:
 
 
 class Function:
-    """Writes one function. Values are strings: `%x.7`, or literals. Integers stand for `i64` constants."""
+    """Writes one function. Values are strings: `%x.7`, or literals. Integers stand for `i64` constants, and so do open
+    extents, wherever a method takes an i64 (`for_`, `gep`, `add` …); only text that callers put together themselves
+    needs `extent`."""
 
     def __init__(
         self,
@@ -238,6 +253,8 @@ class Function:
         self._exits: list[Exit] = []
         self.is_cold = False
         """Runs so rarely that it should be compiled fast rather than well."""
+        self.sizes: dict[str, str] = {}
+        """The sizes of open dimensions, as far as they are known by other means than the table."""
         self.root = self.scope = Scope(None, "entry")
         self._text: str | None = None
 
@@ -289,7 +306,8 @@ class Function:
     def call(self, name: str, result: str, *args: tuple[str, Any], flags: str = "") -> str:
         """Calls a function, by name or by pointer (`%p.3`), with arguments (type, value). The result's name, or ''."""
         callee = name if name.startswith("%") else f"@{name}"
-        text = f"call {flags + ' ' if flags else ''}{result} {callee}({', '.join(f'{t} {v}' for t, v in args)})"
+        given = ", ".join(f"{t} {self.extent(v)}" for t, v in args)
+        text = f"call {flags + ' ' if flags else ''}{result} {callee}({given})"
         if result == "void":
             self.emit(text)
             return ""
@@ -320,50 +338,89 @@ class Function:
         return self.op(f"load {type}, ptr {pointer}" + (f", align {align}" if align else ""))
 
     def store(self, type: str, value: Any, pointer: str, align: int | None = None) -> None:
-        self.emit(f"store {type} {value}, ptr {pointer}" + (f", align {align}" if align else ""))
+        self.emit(f"store {type} {self.extent(value)}, ptr {pointer}" + (f", align {align}" if align else ""))
 
     def gep(self, type: str, pointer: str, index: Any) -> str:
         """The address of element `index` (i64) of an array of `type`."""
-        return pointer if index == 0 else self.op(f"getelementptr inbounds {type}, ptr {pointer}, i64 {index}", "p")
+        return (
+            pointer
+            if index == 0
+            else self.op(f"getelementptr inbounds {type}, ptr {pointer}, i64 {self.extent(index)}", "p")
+        )
 
     def table(self, k: int) -> str:
         """The k-th pointer of a kernel's table."""
         return self.load("ptr", self.gep("ptr", "%table", k), align=8)
 
-    # ---- i64 arithmetic, for addresses and trip counts; Python integers are folded
+    # ---- i64 arithmetic, for addresses and trip counts; Python integers and open extents are folded
 
-    def _integer(self, instruction: str, fold: Callable[[int, int], int], a: Any, b: Any) -> Any:
-        if isinstance(a, int) and isinstance(b, int):
-            return fold(a, b)
-        return self.op(f"{instruction} i64 {a}, {b}", "i")
+    def extent(self, n: Any) -> Any:
+        """What stands for an extent in an instruction: itself, or an open one's value, computed once per function.
+
+        In front of every kernel's table are the sizes of the open dimensions: word -1 - k is that of `module.dims[k]`.
+        """
+        if not isinstance(n, Dim):
+            return n
+        with self.at(self.root):
+            value: Any = 0
+            for names, c in n.terms.items():
+                product: Any = c
+                for name in names:
+                    size = self._size(name)
+                    product = size if product == 1 else self.pure(f"mul nsw i64 {product}, {size}", self.root)
+                value = product if value == 0 else self.pure(f"add nsw i64 {value}, {product}", self.root)
+        return value
+
+    def _size(self, name: str) -> str:
+        if name not in self.sizes:
+            if name not in self.module.dims:
+                raise IRError(f"the module has no open dimension {name!r}")
+            word = f"getelementptr i64, ptr %table, i64 {-1 - self.module.dims.index(name)}"
+            notes = f"!range {self.module.size_range}, !invariant.load {self.module.empty}"
+            self.sizes[name] = self.pure(f"load i64, ptr {self.pure(word, self.root)}, align 8, {notes}", self.root)
+        return self.sizes[name]
+
+    def _integer(self, instruction: str, fold: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+        if isinstance(a, (int, Dim)) and isinstance(b, (int, Dim)):
+            try:
+                return fold(a, b)
+            except Undecided:
+                a, b = self.extent(a), self.extent(b)
+        return self.op(f"{instruction} i64 {self.extent(a)}, {self.extent(b)}", "i")
 
     def add(self, a: Any, b: Any) -> Any:
-        return a if b == 0 else b if a == 0 else self._integer("add nsw", int.__add__, a, b)
+        return a if b == 0 else b if a == 0 else self._integer("add nsw", operator.add, a, b)
 
     def sub(self, a: Any, b: Any) -> Any:
-        return a if b == 0 else self._integer("sub nsw", int.__sub__, a, b)
+        return a if b == 0 else self._integer("sub nsw", operator.sub, a, b)
 
     def mul(self, a: Any, b: Any) -> Any:
         if a == 0 or b == 0:
             return 0
-        return a if b == 1 else b if a == 1 else self._integer("mul nsw", int.__mul__, a, b)
+        return a if b == 1 else b if a == 1 else self._integer("mul nsw", operator.mul, a, b)
 
     def div(self, a: Any, b: Any) -> Any:
         """Of non-negative integers."""
-        return a if b == 1 else self._integer("udiv", int.__floordiv__, a, b)
+        return a if b == 1 else self._integer("udiv", operator.floordiv, a, b)
 
     def mod(self, a: Any, b: Any) -> Any:
         """Of non-negative integers."""
-        return 0 if b == 1 else self._integer("urem", int.__mod__, a, b)
+        return 0 if b == 1 else self._integer("urem", operator.mod, a, b)
 
     def min(self, a: Any, b: Any) -> Any:
-        if isinstance(a, int) and isinstance(b, int):
-            return min(a, b)
+        if isinstance(a, (int, Dim)) and isinstance(b, (int, Dim)):
+            if is_at_most(a, b):
+                return a
+            if is_at_most(b, a):
+                return b
         return self.intrinsic("llvm.smin", "i64", ("i64", a), ("i64", b))
 
     def max(self, a: Any, b: Any) -> Any:
-        if isinstance(a, int) and isinstance(b, int):
-            return max(a, b)
+        if isinstance(a, (int, Dim)) and isinstance(b, (int, Dim)):
+            if is_at_most(a, b):
+                return b
+            if is_at_most(b, a):
+                return a
         return self.intrinsic("llvm.smax", "i64", ("i64", a), ("i64", b))
 
     # ---- control flow
@@ -392,9 +449,10 @@ class Function:
     ) -> Iterator[Loop]:
         """`for index in range(start, stop, step)`, step > 0; `carried` are (type, initial value) pairs.
 
-        Bounds are Python integers or i64 values. Unless they are integers with start < stop, the loop may not run at
-        all; its results are then the initial values.
+        Bounds are Python integers, open extents or i64 values. Unless they are integers with start < stop, the loop may
+        not run at all; its results are then the initial values.
         """
+        start, stop, step = self.extent(start), self.extent(stop), self.extent(step)
         parent = self.scope
         body, exit = self.label("loop"), self.label("exit")
         loop = Loop(self.fresh(hint), tuple(self.fresh("carried") for _ in carried), Scope(parent, body))

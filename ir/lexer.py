@@ -12,7 +12,8 @@ _NAME = r'(?:[\w.$-]+|"(?:[^"\\\n]|\\.)*")'
 _TOKEN = re.compile(
     rf"""[\s]*(?:
     (?P<value>%{_NAME})
-  | (?P<type>[A-Za-z]\w*\[[\d\s,]*\])
+  | (?P<type>[A-Za-z]\w*\[[\w\s,*+-]*\])
+  | (?P<extent>-?(?:\d+\*)?[a-z]\w*(?:[*+-]\w+)+|-?\d+\*[a-z]\w*|-[a-z]\w*\b(?<!inf)(?<!nan))
   | (?P<word>\.?[A-Za-z_][\w.$]*)
   | (?P<number>-?(?:0x[0-9a-fA-F]+|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|(?:inf|nan)\b))
   | (?P<punctuation>[(){{}}=,:])

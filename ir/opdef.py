@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gluonjit.ir.dims import Dim
 from gluonjit.ir.types import DType, IRError, TensorType
 from gluonjit.ir.types import dtype as as_dtype
 
@@ -175,7 +176,7 @@ def attr_key(value: Any) -> Any:
         return tuple(attr_key(v) for v in value)
     if isinstance(value, float):
         return ("float", np.float64(value).tobytes())
-    if isinstance(value, (DType, TensorType)):
+    if isinstance(value, (DType, TensorType, Dim)):
         return value
     return (type(value).__name__, value)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-from gluonjit.ir import archive, array_literal
+from gluonjit.ir import archive, array_literal, dims
 from gluonjit.ir.graph import LEVELS, Builder, Graph, Loc, Value
 from gluonjit.ir.lexer import ParseError, fail, tokenize
 from gluonjit.ir.opdef import did_you_mean
@@ -59,6 +60,8 @@ class _Parser:
         self.i = 0
         self.depth = 0
         self.types: dict[str, TensorType] = {}
+        self.dims: set[str] = set()
+        """The names of open dimensions in the types so far; other words in literals are mistakes."""
 
     # Tokens ----------------------------------------------------------------------------------------------------------
 
@@ -250,20 +253,27 @@ class _Parser:
 
     def type(self) -> TensorType:
         if self.kinds[self.i] == "word" and self.kinds[self.i + 1] == "array":
-            self.fail("the dimensions of a type are integers >= 0, such as f32[2,3]", self.i + 1)
+            self.fail("the dimensions of a type are integers >= 0 or names, such as f32[n,3]", self.i + 1)
         text = self.expect("type", "a type such as f32[2,3]")
         known = self.types.get(text)
         if known is None:
-            name, _, dims = text[:-1].partition("[")
+            name, _, inner = text[:-1].partition("[")
             if name not in DTYPES:
                 self.fail(f"unknown element type {name!r}{did_you_mean(name, DTYPES)}", self.i - 1)
-            parts = [d.strip() for d in dims.split(",")] if dims.strip() else []
+            parts = [d.strip() for d in inner.split(",")] if inner.strip() else []
             if len(parts) > MAX_RANK:
                 self.fail(f"more than {MAX_RANK} dimensions", self.i - 1)
-            if not all(d.isdigit() and len(d) <= 18 for d in parts):
-                self.fail("a dimension must be an integer below 10**18", self.i - 1)
-            shape = tuple(map(int, parts))
-            if math.prod(shape) * DTYPES[name].itemsize > MAX_BYTES:
+            if not all(d.isdigit() and len(d) <= 18 or re.search("[a-z]", d) for d in parts):
+                self.fail("a dimension must be an integer below 10**18, or a name", self.i - 1)
+            try:
+                shape = tuple(map(dims.parse, parts))
+            except IRError as e:
+                self.fail(str(e), self.i - 1)
+            self.dims |= dims.names_of(shape)
+            if not all(dims.is_at_most(0, n) for n in shape):
+                self.fail(f"a dimension of {text} may be negative", self.i - 1)
+            # Whether an open type fits is known when its dimensions are.
+            if math.prod(n for n in shape if isinstance(n, int)) * DTYPES[name].itemsize > MAX_BYTES:
                 self.fail(f"a tensor of type {text} does not fit into memory", self.i - 1)
             known = self.types[text] = TensorType(DTYPES[name], shape)
         return known
@@ -301,6 +311,8 @@ class _Parser:
             return _CONSTANTS[text]
         if kind == "word" and text in DTYPES:
             return DTYPES[text]
+        if kind == "extent" or (kind == "word" and text in self.dims):
+            return self.extent(text)
         if kind == "(":
             self.enter()
             items = []
@@ -321,6 +333,16 @@ class _Parser:
         if text[:2] == "0x":
             self.fail("a number in hexadecimal gives an element's bits: put its type in front", self.i - 1)
         return float(text)
+
+    def extent(self, text: str) -> dims.Extent:
+        try:
+            extent = dims.parse(text)
+        except IRError as e:
+            self.fail(str(e), self.i - 1)
+        unknown = sorted(dims.names_of((extent,)) - self.dims)
+        if unknown:
+            self.fail(f"no type so far has a dimension {unknown[0]!r}{did_you_mean(unknown[0], self.dims)}", self.i - 1)
+        return extent
 
     def integer(self, text: str) -> int:
         if len(text) > 20 or not text.lstrip("-").isdigit() or not -(2**63) <= int(text) < 2**64:
@@ -343,6 +365,8 @@ class _Parser:
         at = self.i
         kind, text = self.kinds[at], self.texts[at]
         self.i += 1
+        if type_ is not None and not type_.is_static:
+            self.fail(f"a constant cannot have the open type {type_}", at)
         if type_ is not None and type_.nbytes > MAX_CONSTANT_BYTES:
             self.fail(f"a constant of type {type_} is too large; the limit is {MAX_CONSTANT_BYTES} bytes", at)
         if kind == "word" and text == "file":

@@ -1,17 +1,20 @@
 """Element types and tensor types.
 
 A `DType` names an element type once for the whole compiler (`f32`, `bool`, …) and carries its NumPy counterpart.
-A `TensorType` is a dtype and a static shape; `()` is a 0-d tensor, and a dimension may be 0.
+A `TensorType` is a dtype and a shape; `()` is a 0-d tensor, and a dimension may be 0, or open (`ir/dims.py`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
+
+if TYPE_CHECKING:
+    from gluonjit.ir.dims import Extent
 
 
 class IRError(Exception):
@@ -93,15 +96,18 @@ _MOST = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """A dtype and a static shape. Prints as `f32[2,3]`; 0-d as `f32[]`."""
+    """A dtype and a shape. Prints as `f32[2,3]`, with an open dimension as `f32[n,3]`; 0-d as `f32[]`.
+
+    `size` and `nbytes` of a shape with open dimensions are open, too.
+    """
 
     dtype: DType
-    shape: tuple[int, ...] = ()
+    shape: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         # Strides, and so NumPy, count an extent of 0 as 1.
         count = self.size or math.prod(n or 1 for n in self.shape)
-        if count * self.dtype.itemsize > _MOST:
+        if isinstance(count, int) and count * self.dtype.itemsize > _MOST:
             has = "it has" if self.size else "without its zeros it would have"
             raise IRError(f"{self} is too large: {has} {count} elements, and addresses have 64 bits")
 
@@ -110,15 +116,19 @@ class TensorType:
         return len(self.shape)
 
     @property
-    def size(self) -> int:
+    def size(self) -> Any:
         """Number of elements."""
         return math.prod(self.shape)
 
     @property
-    def nbytes(self) -> int:
+    def is_static(self) -> bool:
+        return all(isinstance(n, int) for n in self.shape)
+
+    @property
+    def nbytes(self) -> Any:
         return self.size * self.dtype.itemsize
 
-    def with_shape(self, shape: tuple[int, ...]) -> TensorType:
+    def with_shape(self, shape: tuple[Extent, ...]) -> TensorType:
         return TensorType(self.dtype, tuple(shape))
 
     def with_dtype(self, dtype: DType) -> TensorType:
@@ -130,7 +140,7 @@ class TensorType:
     __repr__ = __str__
 
 
-def tensor(spec: Any, *shape: int) -> TensorType:
+def tensor(spec: Any, *shape: Extent) -> TensorType:
     """`tensor('f32', 2, 3)` is `f32[2,3]`."""
     return TensorType(dtype(spec), shape)
 
@@ -148,10 +158,10 @@ def dtype_of(x: Any) -> DType:
     return dtype(x.dtype)
 
 
-def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+def broadcast_shapes(*shapes: tuple[Extent, ...]) -> tuple[Any, ...]:
     """NumPy's broadcasting rule; raises IRError that names the shapes."""
     rank = max(map(len, shapes), default=0)
-    out = [1] * rank
+    out: list[Extent] = [1] * rank
     for shape in shapes:
         for axis, n in enumerate(shape, rank - len(shape)):
             if n != 1:

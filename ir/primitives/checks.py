@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gluonjit.ir.dims import Dim, is_at_most
 from gluonjit.ir.types import BOOL, IRError, TensorType, broadcast_shapes
 
 FLOAT, INTEGER, NUMERIC, LOGICAL, ANY = "f", "iu", "fiu", "biu", "fiub"
@@ -37,13 +38,15 @@ def check_bool(x: TensorType, what: str) -> None:
         raise IRError(f"{what} must be bool, got {x}; compare it with 0 first")
 
 
-def ints(name: str, value: Any, length: int | None = None, low: int | None = None) -> tuple[int, ...]:
-    """Attribute `name` as a tuple of ints, of `length` entries that are at least `low`."""
-    if not isinstance(value, (tuple, list)) or not all(isinstance(v, int) and not isinstance(v, bool) for v in value):
+def ints(name: str, value: Any, length: int | None = None, low: int | None = None) -> tuple[Any, ...]:
+    """Attribute `name` as a tuple of ints or open extents, of `length` entries that are at least `low`."""
+    if not isinstance(value, (tuple, list)) or not all(
+        isinstance(v, (int, Dim)) and not isinstance(v, bool) for v in value
+    ):
         raise IRError(f"{name} must be a tuple of ints, got {value!r}")
     if length is not None and len(value) != length:
         raise IRError(f"{name} = {tuple(value)} must have {length} entries, one per axis")
-    if low is not None and any(v < low for v in value):
+    if low is not None and not all(is_at_most(low, v) for v in value):
         raise IRError(f"entries of {name} = {tuple(value)} must be at least {low}")
     return tuple(value)
 

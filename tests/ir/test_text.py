@@ -288,7 +288,7 @@ G = "graph @g(%x: f32[2], %i: i64[]) {\n"
         ("graph @g(x: f32[]) {", 1, 10, "expected an input such as %x: f32[2,3], found 'x'"),
         ("graph @g(%x: f33[2]) {", 1, 14, "unknown element type 'f33'; did you mean 'f32'?"),
         ("graph @g(%x: f32) {", 1, 14, "expected a type such as f32[2,3], found 'f32'"),
-        ("graph @g(%x: f32[-1]) {", 1, 17, "the dimensions of a type are integers >= 0"),
+        ("graph @g(%x: f32[-1]) {", 1, 14, "a dimension must be an integer below 10**18"),
         ("graph @g(%x: f32[?]) {", 1, 17, "the dimensions of a type are integers >= 0"),
         ("graph @g(%x: f32[2,,3]) {", 1, 14, "a dimension must be an integer below 10**18"),
         ("graph @g(%x: f32[], %x: f32[]) {", 1, 21, "%x is defined twice"),

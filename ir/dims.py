@@ -1,0 +1,299 @@
+"""Extents that are known at run time only: polynomials over named dimensions, such as `n`, `12*n` or `n*l + 1`.
+
+A shape is a tuple of ints and of these. Arithmetic gives an int again where the names cancel out. The value of every
+name is at least `LOWEST`: extents of 0 and 1 mean something of their own (nothing to compute, broadcasting), so they
+have graphs of their own.
+
+A question whose answer depends on a name's value, as `n < 64`, raises `Undecided`. So does every use as a number
+(`range(n)`, `float(n)`): code that was written for static shapes either is right for open ones, or says what it needs.
+Equality is the exception, for shapes are keys: it holds if both sides are the same polynomial. "Not equal" therefore
+means "not known to be equal", except beside ints below `LOWEST`, which no name can be.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from gluonjit.ir.types import IRError
+
+LOWEST = 2
+"""No named dimension is smaller."""
+HINT = 16
+"""The value that decisions about speed, not meaning, assume for every name. It is the same whichever sizes a program
+has seen, so that they have no influence on its bits."""
+
+
+class Undecided(IRError):
+    """The answer depends on the value of a named dimension."""
+
+
+Monomial = tuple[str, ...]
+"""The names of a product, sorted; a name is there as often as it is a factor."""
+
+
+class Dim:
+    """A polynomial over named dimensions which is not constant: Σ coefficient · monomial, no coefficient 0."""
+
+    __slots__ = ("__dict__", "_hash", "terms")
+
+    def __init__(self, terms: Mapping[Monomial, int]) -> None:
+        """`polynomial` is for terms that may cancel out."""
+        self.terms: dict[Monomial, int] = dict(sorted(terms.items(), key=lambda t: (-len(t[0]), t[0])))
+        self._hash = hash(tuple(self.terms.items()))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset(name for names in self.terms for name in names)
+
+    def at(self, sizes: Mapping[str, int]) -> int:
+        """Its value where the names have values. Raises IRError for a name that has none."""
+        missing = sorted(self.names - set(sizes))
+        if missing:
+            raise IRError(f"the extent {self} needs a size for {', '.join(missing)}")
+        return sum(c * math.prod(sizes[name] for name in names) for names, c in self.terms.items())
+
+    @cached_property
+    def low(self) -> int | None:
+        """Its least value; None if it has none, or none that can be seen: with every name as LOWEST + something that
+        is not negative, some coefficient is negative."""
+        shifted: dict[Monomial, int] = {}
+        for names, c in self.terms.items():
+            for kept in product((False, True), repeat=len(names)):
+                rest = tuple(name for name, keep in zip(names, kept, strict=True) if keep)
+                shifted[rest] = shifted.get(rest, 0) + c * LOWEST ** (len(names) - len(rest))
+        if any(c < 0 for names, c in shifted.items() if names):
+            return None
+        return shifted.get((), 0)
+
+    @property
+    def high(self) -> int | None:
+        """Its largest value; None if it has none, or none that can be seen."""
+        low = (-self).low
+        return None if low is None else -low
+
+    # ---- arithmetic
+
+    def __add__(self, other: Any) -> Extent:
+        terms = _terms(other)
+        if terms is None:
+            return NotImplemented
+        out = dict(self.terms)
+        for names, c in terms.items():
+            out[names] = out.get(names, 0) + c
+        return polynomial(out)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Dim:
+        return Dim({names: -c for names, c in self.terms.items()})
+
+    def __pos__(self) -> Dim:
+        return self
+
+    def __sub__(self, other: Any) -> Extent:
+        return NotImplemented if _terms(other) is None else self + -other
+
+    def __rsub__(self, other: Any) -> Extent:
+        return NotImplemented if _terms(other) is None else -self + other
+
+    def __mul__(self, other: Any) -> Extent:
+        terms = _terms(other)
+        if terms is None:
+            return NotImplemented
+        out: dict[Monomial, int] = {}
+        for a, c in self.terms.items():
+            for b, d in terms.items():
+                names = tuple(sorted(a + b))
+                out[names] = out.get(names, 0) + c * d
+        return polynomial(out)
+
+    __rmul__ = __mul__
+
+    def __pow__(self, k: Any) -> Extent:
+        return math.prod([self] * k) if isinstance(k, int) and k >= 0 else NotImplemented
+
+    def __divmod__(self, other: Any) -> tuple[Extent, Extent]:
+        return NotImplemented if _terms(other) is None else _divmod(self, other)
+
+    def __rdivmod__(self, other: Any) -> tuple[Extent, Extent]:
+        return NotImplemented if _terms(other) is None else _divmod(other, self)
+
+    def __floordiv__(self, other: Any) -> Extent:
+        return NotImplemented if _terms(other) is None else _divmod(self, other)[0]
+
+    def __rfloordiv__(self, other: Any) -> Extent:
+        return NotImplemented if _terms(other) is None else _divmod(other, self)[0]
+
+    def __mod__(self, other: Any) -> Extent:
+        return NotImplemented if _terms(other) is None else _divmod(self, other)[1]
+
+    def __rmod__(self, other: Any) -> Extent:
+        return NotImplemented if _terms(other) is None else _divmod(other, self)[1]
+
+    # ---- questions
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Dim) and self.terms == other.terms)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __lt__(self, other: Any) -> bool:
+        return NotImplemented if _terms(other) is None else _less(self, other)
+
+    def __gt__(self, other: Any) -> bool:
+        return NotImplemented if _terms(other) is None else _less(other, self)
+
+    def __le__(self, other: Any) -> bool:
+        return NotImplemented if _terms(other) is None else not _less(other, self)
+
+    def __ge__(self, other: Any) -> bool:
+        return NotImplemented if _terms(other) is None else not _less(self, other)
+
+    def __bool__(self) -> bool:
+        if (self.low or 0) > 0 or (self.high or 0) < 0:
+            return True
+        raise Undecided(f"whether {self} is 0 depends on {_listed(self.names)}")
+
+    def _number(self, *_: Any) -> Any:
+        raise Undecided(f"{self} is not a number before {_listed(self.names)} has a value")
+
+    __index__ = __int__ = __float__ = __truediv__ = __rtruediv__ = __round__ = _number
+
+    def __repr__(self) -> str:
+        text = ""
+        for names, c in self.terms.items():
+            factors = "*".join(([] if abs(c) == 1 and names else [str(abs(c))]) + list(names))
+            text += (" - " if c < 0 else " + ") + factors if text else ("-" if c < 0 else "") + factors
+        return text.replace(" ", "")
+
+
+Extent = int | Dim
+Shape = tuple[Extent, ...]
+
+
+def named(name: str) -> Dim:
+    """The dimension of that name. Raises IRError for what the text of a graph could not hold."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise IRError(f"{name!r} cannot name a dimension: a small letter, then small letters, digits and _")
+    return Dim({(name,): 1})
+
+
+def polynomial(terms: Mapping[Monomial, int]) -> Extent:
+    """Σ coefficient · monomial; an int if it is constant. The constant's monomial is ()."""
+    kept = {names: c for names, c in terms.items() if c}
+    return Dim(kept) if any(kept) else kept.get((), 0)
+
+
+_TERM = re.compile(r"([+-]?)(\w+(?:\*\w+)*)")
+MAX_DEGREE = 8
+
+
+def parse(text: str) -> Extent:
+    """The extent that prints as `text`, such as "12*l*n-n+1". Raises IRError for other texts."""
+    text = "".join(text.split())
+    terms: dict[Monomial, int] = {}
+    at = 0
+    while at < len(text) or not at:
+        m = _TERM.match(text, at)
+        factors = m[2].split("*") if m else []
+        numbers = [f for f in factors if f.isdigit()]
+        if m is None or (at and not m[1]) or any(len(f) > 18 for f in numbers) or len(factors) > MAX_DEGREE:
+            raise IRError(f"{text!r} is no extent: an integer, a name, or a sum of products of them, as 12*n+1")
+        names = tuple(sorted(name for f in factors if not f.isdigit() for name in named(f).names))
+        c = math.prod(map(int, numbers))
+        terms[names] = terms.get(names, 0) + (-c if m[1] == "-" else c)
+        at = m.end()
+    return polynomial(terms)
+
+
+def names_of(shape: Iterable[Extent]) -> frozenset[str]:
+    """The names in a shape."""
+    return frozenset().union(*(n.names for n in shape if isinstance(n, Dim)))
+
+
+def is_static(shape: Iterable[Extent]) -> bool:
+    return not any(isinstance(n, Dim) for n in shape)
+
+
+def hint(n: Extent) -> int:
+    """What decisions about speed assume for an extent; never for what must be right."""
+    return n.at(dict.fromkeys(n.names, HINT)) if isinstance(n, Dim) else n
+
+
+def hinted(shape: Iterable[Extent]) -> tuple[int, ...]:
+    return tuple([hint(n) for n in shape])
+
+
+def at(n: Extent, sizes: Mapping[str, int]) -> int:
+    return n.at(sizes) if isinstance(n, Dim) else n
+
+
+def is_less(a: Extent, b: Extent) -> bool:
+    """Whether a < b is certain."""
+    low = _low(b - a)
+    return low is not None and low > 0
+
+
+def is_at_most(a: Extent, b: Extent) -> bool:
+    """Whether a <= b is certain."""
+    low = _low(b - a)
+    return low is not None and low >= 0
+
+
+def divides(n: int, e: Extent) -> bool:
+    """Whether `e` is certainly a multiple of n."""
+    return all(c % n == 0 for c in e.terms.values()) if isinstance(e, Dim) else e % n == 0
+
+
+def _terms(x: Any) -> Mapping[Monomial, int] | None:
+    if isinstance(x, Dim):
+        return x.terms
+    # NumPy's integers are no ints; they come from shapes that were computed with arrays.
+    if hasattr(x, "__index__"):
+        return {(): int(x)}
+    return None
+
+
+def _low(e: Extent) -> int | None:
+    return e.low if isinstance(e, Dim) else e
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _less(a: Extent, b: Extent) -> bool:
+    if is_less(a, b):
+        return True
+    if is_at_most(b, a):
+        return False
+    raise Undecided(f"whether {a} < {b} depends on {_listed(names_of((a, b)))}")
+
+
+def _divmod(a: Extent, b: Extent) -> tuple[Extent, Extent]:
+    """(a // b, a % b), for a divisor of one term that is certainly positive."""
+    terms, divisor = _terms(a), _terms(b)
+    assert terms is not None and divisor is not None
+    if len(divisor) != 1 or not is_less(0, b):
+        raise Undecided(f"{a} divided by {b} depends on {_listed(names_of((a, b)))}")
+    ((by, k),) = divisor.items()
+    quotient: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for names, c in terms.items():
+        left = list(names)
+        if all(name in left and (left.remove(name) or True) for name in by):  # type: ignore[func-returns-value]
+            quotient[tuple(left)], over = divmod(c, k)
+            if over:
+                rest[names] = over
+        else:
+            rest[names] = c
+    whole, remainder = polynomial(quotient), polynomial(rest)
+    if is_at_most(0, remainder) and is_less(remainder, b):
+        return whole, remainder
+    raise Undecided(f"the remainder of {a} divided by {b} depends on {_listed(names_of((a, b)))}")

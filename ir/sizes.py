@@ -1,0 +1,99 @@
+"""From a graph with open dimensions to the static graph of some sizes: what the open graph means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from gluonjit.ir.dims import LOWEST, Dim, names_of
+from gluonjit.ir.graph import Graph, Loc, Op, Value
+from gluonjit.ir.types import IRError, TensorType
+
+__all__ = ["dimensions", "sizes_of", "with_sizes"]
+
+
+def dimensions(graph: Graph) -> tuple[str, ...]:
+    """The names of the graph's open dimensions, which are those in the types of its inputs, in order."""
+    found: dict[str, None] = {}
+    for v in graph.inputs:
+        for n in v.shape:
+            found.update(dict.fromkeys(sorted(names_of((n,)))))
+    return tuple(found)
+
+
+def sizes_of(types: list[TensorType], shapes: list[tuple[int, ...]]) -> dict[str, int]:
+    """The sizes of all names by which `types` have these shapes. Raises IRError if there are none."""
+    sizes: dict[str, int] = {}
+    for type_, shape in zip(types, shapes, strict=True):
+        if len(type_.shape) != len(shape):
+            raise IRError(f"{type_} cannot have the shape {shape}")
+        for n, size in zip(type_.shape, shape, strict=True):
+            if isinstance(n, Dim) and len(n.names) == 1 and n.terms == {tuple(n.names): 1}:
+                (name,) = n.names
+                if size < LOWEST:
+                    raise IRError(f"{name} = {size} of {type_}: an open dimension is at least {LOWEST}")
+                if sizes.setdefault(name, size) != size:
+                    raise IRError(f"{name} cannot be both {sizes[name]} and {size}")
+    for type_, shape in zip(types, shapes, strict=True):
+        actual = tuple(_sized(n, sizes) for n in type_.shape)
+        if actual != tuple(shape):
+            raise IRError(f"{type_} is {actual} with {_listed(sizes)}, not {tuple(shape)}")
+    return sizes
+
+
+def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph with these sizes for its open dimensions, in types and attributes, regions included. Raises IRError if
+    one has none, or a size with which a type does not exist."""
+    for name, n in sizes.items():
+        if n < LOWEST:
+            raise IRError(
+                f"{name} = {n}: an open dimension is at least {LOWEST}; smaller ones need a graph of their own"
+            )
+    return _Sized(sizes).graph(graph)
+
+
+class _Sized:
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self.sizes = sizes
+
+    def graph(self, graph: Graph) -> Graph:
+        env: dict[Value, Value] = {}
+        inputs = tuple(self.value(v, env) for v in graph.inputs)
+        ops = tuple(self.op(op, env) for op in graph.ops)
+        outputs = tuple(env[v] for v in graph.outputs)
+        updates = tuple((env[s], env[v]) for s, v in graph.updates)
+        return Graph(graph.name, inputs, ops, outputs, updates, graph.level, self.attrs(graph.attrs))
+
+    def op(self, op: Op, env: dict[Value, Value]) -> Op:
+        operands = tuple(env[v] for v in op.operands)
+        results = tuple(self.value(r, env) for r in op.results)
+        regions = tuple(self.graph(r) for r in op.regions)
+        loc: Loc | None = op.loc
+        return Op(op.name, operands, self.attrs(op.attrs), results, regions, loc)
+
+    def value(self, v: Value, env: dict[Value, Value]) -> Value:
+        offset = None if v.offset is None else _sized(v.offset, self.sizes)
+        env[v] = Value(v.name, self.type(v.type), offset)
+        return env[v]
+
+    def type(self, t: TensorType) -> TensorType:
+        return TensorType(t.dtype, tuple(_sized(n, self.sizes) for n in t.shape))
+
+    def attrs(self, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+        return MappingProxyType({k: self.attr(v) for k, v in attrs.items()})
+
+    def attr(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(self.attr(v) for v in value)
+        if isinstance(value, TensorType):
+            return self.type(value)
+        return _sized(value, self.sizes)
+
+
+def _sized(n: Any, sizes: Mapping[str, int]) -> Any:
+    return n.at(sizes) if isinstance(n, Dim) else n
+
+
+def _listed(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {n}" for name, n in sizes.items()) or "no open dimension"

@@ -1,0 +1,154 @@
+"""Open extents: arithmetic, what is decided and what is not, and graphs with open dimensions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from gluonjit.ir import dims
+from gluonjit.ir.dims import Undecided, named
+from gluonjit.ir.graph import evaluate
+from gluonjit.ir.lexer import ParseError
+from gluonjit.ir.sizes import dimensions, sizes_of, with_sizes
+from gluonjit.ir.text import parse_graph
+from gluonjit.ir.types import IRError, tensor
+from gluonjit.ir.verify import verify
+
+N, L = named("n"), named("l")
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        (lambda: N * 2 + 1 - N, "n+1"),
+        (lambda: N - N + 3, "3"),
+        (lambda: 3 - N, "-n+3"),
+        (lambda: math.prod((N, 3, L, 4)), "12*l*n"),
+        (lambda: N * 6 // 3, "2*n"),
+        (lambda: N * L * 6 // (L * 2), "3*n"),
+        (lambda: (N * 4 + 3) // 4, "n"),
+        (lambda: (N * 4 + 3) % 4, "3"),
+        (lambda: (N * L + 1) // L, "n"),
+        (lambda: 1 // N, "0"),
+        (lambda: N**2, "n*n"),
+        (lambda: np.int64(2) * N, "2*n"),
+    ],
+)
+def test_arithmetic(expression, text):
+    assert str(expression()) == text
+    assert dims.parse(text) == expression()
+
+
+def test_arithmetic_is_that_of_values():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        sizes = {"n": int(rng.integers(2, 9)), "l": int(rng.integers(2, 9))}
+        pool = [N, L, *map(int, rng.integers(-3, 9, 3))]
+        for _ in range(6):
+            a, b = (pool[int(k)] for k in rng.integers(0, len(pool), 2))
+            name = str(rng.choice(["__add__", "__sub__", "__mul__", "__floordiv__", "__mod__"]))
+            x, y = dims.at(a, sizes), dims.at(b, sizes)
+            try:
+                operation = {
+                    "__add__": lambda p, q: p + q,
+                    "__sub__": lambda p, q: p - q,
+                    "__mul__": lambda p, q: p * q,
+                    "__floordiv__": lambda p, q: p // q,
+                    "__mod__": lambda p, q: p % q,
+                }[name]
+                found = operation(a, b)
+                assert dims.at(found, sizes) == operation(x, y)
+                assert dims.parse(str(found)) == found
+                less = a < b
+                assert less == (x < y)
+            except (Undecided, ZeroDivisionError):
+                continue
+            if isinstance(found, int) or len(found.terms) < 4:
+                pool.append(found)
+
+
+def test_what_is_decided():
+    assert N > 1 and N * L >= 2 * N and L * N - L >= 2 and 1 <= N and not N < 2
+    assert N != 1 and N != L and (N, 3) == (named("n"), 3) and N * L == L * N
+    assert bool(N)
+    for question in (
+        lambda: N < 64,
+        lambda: N < L,
+        lambda: range(N),
+        lambda: 1 / N,
+        lambda: float(N),
+        lambda: N // 2,
+        lambda: N % L,
+        lambda: max(N, 7),
+        lambda: bool(N - 2),
+        lambda: np.zeros(N),
+    ):
+        with pytest.raises(Undecided, match=r"\bn\b"):
+            question()
+
+
+TEXT = """graph @net(%x: f32[n,l,3], %w: f32[4,3]) {
+  %y: f32[n,l,4] = dot_general(%x, %w) {contract = ((2,), (1,))}
+  %z: f32[4*l*n] = reshape(%y) {shape = (4*l*n,)}
+  %c: f32[] = constant() {value = 1.0}
+  %u: f32[n,l+1] = broadcast(%c) {shape = (n, l+1)}
+  %s: f32[n,l] = slice(%u) {start = (0, 1), size = (n, l)}
+  %r: f32[n] = reduce(%s) {op = "sum", axes = (1,)}
+  return %z, %r
+}
+"""
+
+
+def test_a_graph_with_open_dimensions():
+    graph = parse_graph(TEXT)
+    verify(graph)
+    assert str(graph) == TEXT
+    assert dimensions(graph) == ("n", "l")
+    sizes = sizes_of([v.type for v in graph.inputs], [(5, 7, 3), (4, 3)])
+    assert sizes == {"n": 5, "l": 7}
+    static = with_sizes(graph, sizes)
+    verify(static)
+    x, w = np.ones((5, 7, 3), np.float32), np.ones((4, 3), np.float32)
+    (z, r), _ = evaluate(static, [x, w])
+    assert z.shape == (140,) and (z == 3).all() and (r == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ([(5, 7, 3), (4, 2)], "not \\(4, 2\\)"),
+        ([(1, 7, 3), (4, 3)], "at least 2"),
+        ([(5, 7), (4, 3)], "cannot have the shape"),
+    ],
+)
+def test_shapes_that_do_not_fit(shapes, message):
+    graph = parse_graph(TEXT)
+    with pytest.raises(IRError, match=message):
+        sizes_of([v.type for v in graph.inputs], shapes)
+
+
+def test_one_name_is_one_size():
+    with pytest.raises(IRError, match="n cannot be both 3 and 4"):
+        sizes_of([tensor("f32", N), tensor("f32", N)], [(3,), (4,)])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("graph (%x: f32[n]) { %y = broadcast(%x) {shape = (m, n)} return %y }", "expected a literal, found 'm'"),
+        (
+            "graph (%x: f32[n]) { %y = broadcast(%x) {shape = (2*m, n)} return %y }",
+            "no type so far has a dimension 'm'",
+        ),
+        ("graph (%x: f32[3-n]) { return %x }", "may be negative"),
+        ("graph (%x: f32[n/2]) { return %x }", "integers >= 0 or names"),
+        ("graph (%x: f32[n*n*n*n*n*n*n*n*n]) { return %x }", "is no extent"),
+        ("graph (%x: f32[n]) { %c: f32[n] = constant() {value = 1.0} return %c }", "open type"),
+        ("graph (%x: f32[n], %y: f32[m]) { %z = add(%x, %y) return %z }", "could not be broadcast"),
+    ],
+)
+def test_errors_in_texts(text, message):
+    with pytest.raises(ParseError, match=message):
+        parse_graph(text)
