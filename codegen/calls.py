@@ -10,6 +10,7 @@ from gluonjit.codegen.llvm import Function
 from gluonjit.codegen.places import Place
 from gluonjit.codegen.schedule import Step, barriers
 from gluonjit.codegen.team import Block
+from gluonjit.ir.dims import Extent
 
 
 @dataclass
@@ -19,9 +20,14 @@ class Call:
     step: Step
 
 
-def emit_calls(f: Function, layout: Layout, calls: Sequence[Call], alone: bool, scratch: int) -> None:
+def emit_calls(f: Function, layout: Layout, calls: Sequence[Call], alone: bool, scratch: Extent) -> None:
     """Fills the function. `alone`: one thread alone ever runs it; `scratch`: bytes per thread."""
-    own = f.alloca("ptr", max((len(c.pointers) for c in calls), default=1))
+    dims = layout.dims
+    own = f.alloca("ptr", len(dims) + max((len(c.pointers) for c in calls), default=1))
+    for k, (name, slot) in enumerate(zip(dims, layout.size_slots, strict=True)):
+        f.sizes[name] = f.load("i64", f.gep("ptr", "%table", slot), align=8)
+        f.store("i64", f.sizes[name], f.gep("ptr", own, len(dims) - 1 - k), align=8)
+    own = f.gep("ptr", own, len(dims))
     arena = f.table(layout.arena_slot)
 
     def pointer(place: Place) -> str:

@@ -18,6 +18,7 @@ from gluonjit.codegen.calls import barrier
 from gluonjit.codegen.interface import Layout
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.ir.buffers import control_workspace
+from gluonjit.ir.dims import Extent, named
 from gluonjit.ir.graph import Op
 
 
@@ -67,6 +68,8 @@ class _Control:
         }
         for slot, pointer in filled.items():
             f.store("ptr", pointer, f.gep("ptr", table, slot), align=8)
+        for name, slot in zip(layout.dims, layout.size_slots, strict=True):
+            f.store("i64", named(name), f.gep("ptr", table, slot), align=8)
         args = (("ptr", table), ("i64", "%thread"), ("i64", "%nthreads"))
         if region.backwards is None or iteration is None:
             f.call(region.name, "void", *args)
@@ -148,16 +151,16 @@ class _Control:
         return f.op(f"phi i1 [ false, %{label} ], [ {holds}, %{then.label} ]")
 
 
-def _row(f: Function, pointer: str, index: str, nbytes: int, trip: int) -> str:
+def _row(f: Function, pointer: str, index: str, nbytes: Extent, trip: int) -> str:
     """Row `index` of an array of `trip` rows that take `nbytes` in all."""
     return f.gep("i8", pointer, f.mul(index, nbytes // max(trip, 1)))
 
 
-def _copy(f: Function, to: str, source: str, nbytes: int) -> None:
+def _copy(f: Function, to: str, source: str, nbytes: Extent) -> None:
     args = (("ptr", to), ("ptr", source), ("i64", nbytes), ("i1", "false"))
     f.intrinsic("llvm.memcpy", "void", *args, overload=("ptr", "ptr", "i64"))
 
 
-def _zero(f: Function, to: str, nbytes: int) -> None:
+def _zero(f: Function, to: str, nbytes: Extent) -> None:
     args = (("ptr", to), ("i8", 0), ("i64", nbytes), ("i1", "false"))
     f.intrinsic("llvm.memset", "void", *args, overload=("ptr", "i64"))

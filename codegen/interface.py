@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.dims import at
+from gluonjit.ir.sizes import sized
 from gluonjit.ir.types import TensorType
+
+WORTH_A_THREAD = 8000
+"""Nanoseconds of work that make it worth using one more thread."""
 
 
 @dataclass
@@ -15,16 +22,18 @@ class Layout:
 
     input_types: tuple[TensorType, ...]
     result_types: tuple[TensorType, ...]
-    arena: int
+    arena: Any
     """Bytes."""
     constants: tuple[np.ndarray, ...]
     prepared: int = 0
-    scratch: int = 0
+    scratch: Any = 0
     """Bytes per thread; thread t's begin at t times as many."""
     threads: int = 1
     """How many threads are worth using; with 1 the code has no barriers, and looks at no team."""
-    cost: int = 0
+    cost: Any = 0
     """Nanoseconds that one thread is expected to take."""
+    dims: tuple[str, ...] = ()
+    """The open dimensions; the table holds a size for each. Types, `arena`, `scratch` and `cost` may be open with them."""
 
     @property
     def input_slots(self) -> range:
@@ -56,9 +65,26 @@ class Layout:
         return self.arena_slot + 2
 
     @property
+    def size_slots(self) -> range:
+        return range(self.team_slot + 1, self.team_slot + 1 + len(self.dims))
+
+    @property
     def size(self) -> int:
         """Number of words."""
-        return self.team_slot + 1
+        return self.size_slots.stop
+
+    def sized(self, sizes: Mapping[str, int]) -> Layout:
+        """The layout with these sizes of the open dimensions: the same words, but types and numbers are known."""
+        cost = at(self.cost, sizes)
+        return replace(
+            self,
+            input_types=tuple(sized(t, sizes) for t in self.input_types),
+            result_types=tuple(sized(t, sizes) for t in self.result_types),
+            arena=at(self.arena, sizes),
+            scratch=at(self.scratch, sizes),
+            threads=max(1, min(self.threads, cost // WORTH_A_THREAD)),
+            cost=cost,
+        )
 
 
 @dataclass

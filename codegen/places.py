@@ -6,10 +6,11 @@ all intermediates share.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gluonjit.codegen.interface import Layout
 from gluonjit.codegen.schedule import Span
+from gluonjit.ir.dims import Extent
 from gluonjit.ir.graph import Graph, Value
 from gluonjit.ir.types import IRError
 from gluonjit.ir.windows import result_buffers, windows
@@ -23,8 +24,8 @@ class Place(NamedTuple):
     """
 
     kind: str
-    at: int = 0
-    offset: int = 0
+    at: Any = 0
+    offset: Extent = 0
 
 
 class Places:

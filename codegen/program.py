@@ -31,8 +31,10 @@ from gluonjit.codegen.sequential import lower_sequential
 from gluonjit.codegen.weight_gradient import lower_weight_gradient
 from gluonjit.codegen.winograd import lower_winograd
 from gluonjit.ir.buffers import runs_kernel
+from gluonjit.ir.dims import Extent, aligned, most
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.machine import Machine
+from gluonjit.ir.sizes import dimensions
 from gluonjit.ir.structure import op_key
 from gluonjit.ir.types import IRError
 
@@ -59,7 +61,9 @@ def lower_program(
     """
     if graph.level != "planned":
         raise IRError(f"code is generated from level 'planned'; @{graph.name} is at {graph.level!r}")
-    lowering = _Lowering(module or Module(target), _scratch(graph), written)
+    module = module or Module(target)
+    module.dims = dimensions(graph)
+    lowering = _Lowering(module, _scratch(graph), written)
     main = lowering.function("main", graph, alone=graph.attrs.get("threads", 1) == 1)
     interface = Interface(main, len(graph.outputs), tuple(lowering.prepares), lowering.calls_host, _unread(graph))
     return Program(lowering.module, interface, dict(lowering.calls))
@@ -75,15 +79,14 @@ _PADDING = 256
 """Alignment, in bytes, of memory that different threads write."""
 
 
-def _scratch(graph: Graph) -> int:
+def _scratch(graph: Graph) -> Extent:
     """Scratch bytes per thread: the most that any function needs, as kernels run one after the other."""
     prepares = [op.regions[0] for op in graph.ops if op.name == "prepare"]
-    size = max(int(g.attrs.get("scratch", 0)) for g in (graph, *prepares))
-    return -(-size // _PADDING) * _PADDING
+    return aligned(most(g.attrs.get("scratch", 0) for g in (graph, *prepares)), _PADDING)
 
 
 class _Lowering:
-    def __init__(self, module: Module, scratch: int, written: Callable[[Function], None] | None) -> None:
+    def __init__(self, module: Module, scratch: Extent, written: Callable[[Function], None] | None) -> None:
         self.target = module.target
         self.scratch = scratch
         self.module = module
@@ -106,12 +109,13 @@ class _Lowering:
         layout = Layout(
             tuple(v.type for v in graph.inputs),
             tuple(v.type for v in graph.results),
-            int(graph.attrs.get("arena", 0)),
+            graph.attrs.get("arena", 0),
             tuple(op.attrs["value"] for op in constants),
             sum(len(op.results) for op in prepares),
             self.scratch if graph.attrs.get("scratch") else 0,
             1 if alone else int(graph.attrs.get("threads", 1)),
-            int(graph.attrs.get("cost", 0)),
+            graph.attrs.get("cost", 0),
+            () if self._is_cold else self.module.dims,
         )
         places = Places(graph, layout)
         calls: list[Call] = []

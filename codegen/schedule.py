@@ -11,24 +11,31 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gluonjit.ir.dims import Extent, Undecided, is_at_most
+
 
 class Span(NamedTuple):
-    """Bytes of a buffer. Different buffers do not overlap."""
+    """Bytes of a buffer. Different buffers do not overlap; parts of one whose places are open do unless it is certain
+    that they do not."""
 
     buffer: str | int
-    start: int
-    stop: int
-    run: int = 0
-    pitch: int = 0
+    start: Extent
+    stop: Extent
+    run: Extent = 0
+    pitch: Extent = 0
     """If not 0: only the first `run` of every `pitch` bytes."""
 
     def overlaps(self, other: Span) -> bool:
-        if self.buffer != other.buffer or max(self.start, other.start) >= min(self.stop, other.stop):
+        spans = ((self, other), (other, self), (self, self), (other, other))
+        if self.buffer != other.buffer or any(is_at_most(a.stop, b.start) for a, b in spans):
             return False
         if not self.pitch or self.pitch != other.pitch:
             return True
-        after = (other.start - self.start) % self.pitch
-        return after < self.run or after + other.run > self.pitch
+        try:
+            after = (other.start - self.start) % self.pitch
+            return bool(after < self.run or after + other.run > self.pitch)
+        except Undecided:
+            return True
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gluonjit.ir.dims import Extent, aligned
 from gluonjit.ir.graph import Graph, Op
 
 ALIGNMENT = 64
@@ -20,20 +21,20 @@ def runs_kernel(op: Op) -> bool:
     return op.name not in ("constant", "prepare") and not is_view(op)
 
 
-def control_workspace(regions: Sequence[Graph], op: Op) -> dict[str, int]:
+def control_workspace(regions: Sequence[Graph], op: Op) -> dict[str, Extent]:
     """Where a loop or branch with these planned regions keeps what in its workspace: byte offsets.
 
     `arena0`, `arena1`: the regions' arenas; for loops also `go` (bool, the condition's result) and, for each carried
     value k, two buffers `a<k>` and `b<k>` that change roles with every iteration. `end`: the size.
     """
-    sizes = {f"arena{k}": int(region.attrs.get("arena", 0)) for k, region in enumerate(regions)}
+    sizes: dict[str, Extent] = {f"arena{k}": region.attrs.get("arena", 0) for k, region in enumerate(regions)}
     if op.name == "loop":
         sizes |= {"go": 1}
         for k, v in enumerate(op.operands[: op.attrs["carried"]]):
             sizes |= {f"a{k}": v.type.nbytes, f"b{k}": v.type.nbytes}
-    offsets = {}
-    end = 0
+    offsets: dict[str, Extent] = {}
+    end: Extent = 0
     for name, size in sizes.items():
         offsets[name] = end
-        end += -(-size // ALIGNMENT) * ALIGNMENT
+        end = end + aligned(size, ALIGNMENT)
     return {**offsets, "end": end}

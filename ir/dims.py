@@ -251,6 +251,30 @@ def divides(n: int, e: Extent) -> bool:
     return all(c % n == 0 for c in e.terms.values()) if isinstance(e, Dim) else e % n == 0
 
 
+def aligned(n: Extent, alignment: int) -> Extent:
+    """A multiple of `alignment` that is at least n, whose coefficients must not be negative; for an int the least."""
+    if isinstance(n, Dim):
+        return Dim({names: -(-c // alignment) * alignment for names, c in n.terms.items()})
+    return -(-n // alignment) * alignment
+
+
+def most(extents: Iterable[Extent]) -> Extent:
+    """What is at least as large as each of these, whose coefficients must not be negative; for ints the largest."""
+    out: dict[Monomial, int] = {}
+    for n in extents:
+        for names, c in (n.terms if isinstance(n, Dim) else {(): n}).items():
+            out[names] = max(out.get(names, 0), c)
+    return polynomial(out)
+
+
+def leading(n: Extent) -> tuple[Monomial, int]:
+    """(monomial m, c) with n <= c·m, where c·m is n itself if that is a single term."""
+    if not isinstance(n, Dim):
+        return (), n
+    powers = {name: max(names.count(name) for names in n.terms) for name in sorted(n.names)}
+    return tuple(name for name, k in powers.items() for _ in range(k)), sum(max(c, 0) for c in n.terms.values())
+
+
 def _terms(x: Any) -> Mapping[Monomial, int] | None:
     if isinstance(x, Dim):
         return x.terms

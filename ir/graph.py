@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir import opdef
+from gluonjit.ir.dims import Extent, Undecided
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 
 LEVELS = ("traced", "expanded", "legal", "fused", "planned")
@@ -49,7 +50,7 @@ class Value:
 
     name: str
     type: TensorType
-    offset: int | None = None
+    offset: Extent | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -203,7 +204,7 @@ class Builder(Emitter):
         regions: Sequence[Graph] = (),
         loc: Loc | None = None,
         result_names: Sequence[str] = (),
-        offsets: Sequence[int | None] = (),
+        offsets: Sequence[Extent | None] = (),
     ) -> tuple[Value, ...]:
         """Appends an op and returns its results. Raises IRError when operands or attributes do not fit.
 
@@ -216,7 +217,8 @@ class Builder(Emitter):
         except IRError as e:
             place = loc or self.loc
             signature = ", ".join(str(v.type) for v in operands)
-            raise IRError(f"{name}({signature}): {e}" + (f"\n  at {place}" if place else "")) from e
+            kind = Undecided if isinstance(e, Undecided) else IRError
+            raise kind(f"{name}({signature}): {e}" + (f"\n  at {place}" if place else "")) from e
         results = tuple(
             Value(name or "", t, offset)
             for name, t, offset in zip_longest(result_names[: len(types)], types, offsets[: len(types)])

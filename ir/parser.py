@@ -168,12 +168,12 @@ class _Parser:
 
     def op(self, scope: _Scope) -> None:
         """`%a: type @offset, %b = name(operands) {attributes} (regions) loc(...)`"""
-        results: list[tuple[str, TensorType | None, int | None, int]] = []
+        results: list[tuple[str, TensorType | None, dims.Extent | None, int]] = []
         while True:
             at = self.i
             name = self.expect("value", "a result such as %y")
             type_ = self.type() if self.accept(":") else None
-            offset = None
+            offset: dims.Extent | None = None
             if self.kinds[self.i] == "at":
                 offset = self.offset()
             results.append((name, type_, offset, at))
@@ -233,8 +233,11 @@ class _Parser:
     def unquote(self, text: str) -> str:
         return json.loads(text) if text[0] == '"' else text
 
-    def offset(self) -> int:
+    def offset(self) -> dims.Extent:
         digits = self.texts[self.i][1:]
+        if digits[0] == '"':
+            self.i += 1
+            return self.extent(self.unquote(digits))
         if not digits.isdigit() or len(digits) > 18:
             self.fail("expected an offset in bytes, such as @128")
         self.i += 1

@@ -117,7 +117,7 @@ class _Printer:
         operands = ", ".join([names.use(v) for v in op.operands])
         results = []
         for v in op.results:
-            offset = "" if v.offset is None else f" @{v.offset}"
+            offset = "" if v.offset is None else f' @"{v.offset}"' if isinstance(v.offset, Dim) else f" @{v.offset}"
             results.append(f"{names.define(v)}: {v.type}{offset}")
         text = f"{indent}{', '.join(results)} = {op.name}({operands})"
         shown = _without_defaults(op)

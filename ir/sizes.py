@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gluonjit.ir.dims import LOWEST, Dim, names_of
+from gluonjit.ir.dims import LOWEST, Dim, at, names_of
 from gluonjit.ir.graph import Graph, Loc, Op, Value
 from gluonjit.ir.types import IRError, TensorType
 
-__all__ = ["dimensions", "sizes_of", "with_sizes"]
+__all__ = ["dimensions", "sized", "sizes_of", "with_sizes"]
 
 
 def dimensions(graph: Graph) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ def sizes_of(types: list[TensorType], shapes: list[tuple[int, ...]]) -> dict[str
                 if sizes.setdefault(name, size) != size:
                     raise IRError(f"{name} cannot be both {sizes[name]} and {size}")
     for type_, shape in zip(types, shapes, strict=True):
-        actual = tuple(_sized(n, sizes) for n in type_.shape)
+        actual = tuple(at(n, sizes) for n in type_.shape)
         if actual != tuple(shape):
             raise IRError(f"{type_} is {actual} with {_listed(sizes)}, not {tuple(shape)}")
     return sizes
@@ -51,6 +51,11 @@ def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
                 f"{name} = {n}: an open dimension is at least {LOWEST}; smaller ones need a graph of their own"
             )
     return _Sized(sizes).graph(graph)
+
+
+def sized(type_: TensorType, sizes: Mapping[str, int]) -> TensorType:
+    """The type with these sizes for its open dimensions. Raises IRError if it is too large."""
+    return TensorType(type_.dtype, tuple(at(n, sizes) for n in type_.shape))
 
 
 class _Sized:
@@ -73,12 +78,9 @@ class _Sized:
         return Op(op.name, operands, self.attrs(op.attrs), results, regions, loc)
 
     def value(self, v: Value, env: dict[Value, Value]) -> Value:
-        offset = None if v.offset is None else _sized(v.offset, self.sizes)
-        env[v] = Value(v.name, self.type(v.type), offset)
+        offset = None if v.offset is None else at(v.offset, self.sizes)
+        env[v] = Value(v.name, sized(v.type, self.sizes), offset)
         return env[v]
-
-    def type(self, t: TensorType) -> TensorType:
-        return TensorType(t.dtype, tuple(_sized(n, self.sizes) for n in t.shape))
 
     def attrs(self, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
         return MappingProxyType({k: self.attr(v) for k, v in attrs.items()})
@@ -87,12 +89,8 @@ class _Sized:
         if isinstance(value, tuple):
             return tuple(self.attr(v) for v in value)
         if isinstance(value, TensorType):
-            return self.type(value)
-        return _sized(value, self.sizes)
-
-
-def _sized(n: Any, sizes: Mapping[str, int]) -> Any:
-    return n.at(sizes) if isinstance(n, Dim) else n
+            return sized(value, self.sizes)
+        return at(value, self.sizes)
 
 
 def _listed(sizes: Mapping[str, int]) -> str:

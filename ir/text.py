@@ -15,7 +15,9 @@
 
 * `graph`, name, inputs; then, unless they are `expanded` and empty, the level and facts about the whole graph.
 * An op: results with types and, when they live in the arena, `@` and their byte offset; operands; attributes;
-  regions, which see only their own inputs; `loc("file":line, "block path")`. All types are static: `f32[]` is 0-d.
+  regions, which see only their own inputs; `loc("file":line, "block path")`. `f32[]` is 0-d.
+* A dimension may be open: a name, or a sum of products, as in `f32[n,3]` and `f32[12*l*n]` (`ir/dims.py`). Attributes
+  use names that a type has introduced: `{shape = (n, 3*n)}`. An open offset has quotes: `@"64*n"`.
 * Attributes that equal the operator's defaults are left out.
 * `update %state = %new`: the input `%state` holds `%new` after the call.
 * Names are any `%word`, quoted where they hold other characters (`%"a b"`); numbers name what has no name.

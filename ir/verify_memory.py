@@ -16,7 +16,9 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from gluonjit.ir.buffers import ALIGNMENT, is_view, runs_kernel
+from gluonjit.ir.dims import HINT, LOWEST, at
 from gluonjit.ir.graph import Graph, Op, Value
+from gluonjit.ir.sizes import dimensions, with_sizes
 from gluonjit.ir.types import IRError
 from gluonjit.ir.windows import (
     Strides,
@@ -32,7 +34,14 @@ Fail = Callable[["Op | None", str], NoReturn]
 
 
 def verify_memory(graph: Graph, fail: Fail) -> None:
-    """Calls `fail(op, problem)` for the first fault."""
+    """Calls `fail(op, problem)` for the first fault. A graph with open dimensions is looked at with two sets of sizes:
+    places are multiples of products of them, so what overlaps for some sizes does for all."""
+    names = dimensions(graph)
+    if names:
+        for first in (LOWEST, HINT):
+            sizes = {name: first + k for k, name in enumerate(names)}
+            verify_memory(with_sizes(graph, sizes), lambda _, problem: fail(None, f"{problem}, with sizes {sizes}"))  # noqa: B023
+        return
     try:
         places = windows(graph)
     except IRError as e:
@@ -66,7 +75,7 @@ def verify_memory(graph: Graph, fail: Fail) -> None:
         for root in placed:
             if root in arena.place:
                 continue
-            if problem := arena.add(root, root.offset or 0, root.type.nbytes):
+            if problem := arena.add(root, at(root.offset or 0, {}), root.type.nbytes):
                 fail(op, problem)
             dying.setdefault(last_use.get(root, t), []).append(root)
         if runs_kernel(op) and op.attrs.get(".workspace"):

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.opdef import did_you_mean
@@ -184,7 +185,7 @@ def run_passes(
             if verify_each and graph is not before or number == len(steps) and graph is not first:
                 verify(graph)
         except Exception as e:
-            if not verify_each and number > 1:
+            if not verify_each and number > 1 and not isinstance(e, Undecided):
                 again = [(earlier.name, given) for earlier, given in steps[:number]]
                 run_passes(first, again, target=target, reproducers=reproducers, verify_each=True)
             error = PassError(step.name, options, before, e)

@@ -6,6 +6,9 @@ decreasing; Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net 
 kernel may overwrite an operand of which it is the last reader. A buffer that is written window by window (a concat) is
 live from the first window on.
 
+Where sizes are open, a buffer takes c·m bytes, for a product m of open dimensions. The buffers of one m are planned
+together, by their c, and get a part of the arena for themselves: which ones overlap is then the same for all sizes.
+
 With the graph attribute `in_place`, the caller passes each state's own array for its new value. A new value that cannot
 be written there while the state is still being read is copied in the end.
 """
@@ -15,8 +18,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from gluonjit.ir.buffers import ALIGNMENT, control_workspace, is_view, runs_kernel
+from gluonjit.ir.dims import Extent, Monomial, aligned, leading, most, polynomial
 from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value
 from gluonjit.ir.windows import Window, in_place_pairs, is_row_major, result_buffers, updates_in_place, windows
 from gluonjit.passes.manager import register_pass
@@ -26,10 +31,19 @@ from gluonjit.passes.manager import register_pass
 class Buffer:
     """A piece of the arena, live from the op that writes it to the last that reads it (indices into `graph.ops`)."""
 
-    size: int
+    size: Any
+    """Bytes; of a buffer whose size is open, bytes per unit of `unit`."""
     start: int
     end: int
+    unit: Monomial = ()
+    """The product of open dimensions that multiplies `size` and `offset`; `base` does not count in it."""
     offset: int = 0
+    base: Extent = 0
+
+    @property
+    def place(self) -> Extent:
+        """Where it begins in the arena."""
+        return self.base + self.offset * polynomial({self.unit: 1})
 
 
 @register_pass("plan-memory")
@@ -54,36 +68,43 @@ def plan_memory(graph: Graph) -> Graph:
             continue
         for root in dict.fromkeys(places[r].root for r in op.results):
             if root not in owned and root not in buffers:
-                buffers[root] = Buffer(_align(root.type.nbytes), t, last_use.get(root, t))
+                buffers[root] = _buffer(root.type.nbytes, t, last_use.get(root, t))
         if op.attrs.get(".workspace"):
-            workspaces[op] = Buffer(_align(op.attrs[".workspace"]), t, t)
+            workspaces[op] = _buffer(op.attrs[".workspace"], t, t)
         for r, root in in_place_pairs(op, places):
             old = buffers.get(root)
             if r in buffers and old is not None and old.end == t:
                 reuses.append((old, buffers[r]))
     every = [*buffers.values(), *workspaces.values()]
-    arena = _assign(every, reuses)
+    arena: Extent = 0
+    for unit in sorted({b.unit for b in every}, key=lambda unit: (len(unit), unit)):
+        group = [b for b in every if b.unit == unit]
+        size = _assign(group, [(a, b) for a, b in reuses if a.unit == b.unit == unit])
+        for b in group:
+            b.base = arena
+        arena = arena + size * polynomial({unit: 1})
 
-    offsets = {v: b.offset for v, b in buffers.items()}
-    notes = {op: {".workspace_offset": b.offset} for op, b in workspaces.items()}
-    attrs = {"arena": arena, "arena_sum": sum(b.size for b in every)}
+    offsets = {v: b.place for v, b in buffers.items()}
+    notes = {op: {".workspace_offset": b.place} for op, b in workspaces.items()}
+    attrs = {"arena": arena, "arena_sum": sum(b.size * polynomial({b.unit: 1}) for b in every)}
     if scratch := _scratch(graph):
         attrs["scratch"] = scratch
     return _annotate(graph, offsets, notes).with_attrs(**attrs)
 
 
-def _scratch(graph: Graph) -> int:
+def _buffer(nbytes: Extent, start: int, end: int) -> Buffer:
+    unit, size = leading(nbytes)
+    return Buffer(aligned(size, ALIGNMENT), start, end, unit)
+
+
+def _scratch(graph: Graph) -> Extent:
     """Scratch bytes per thread: the most that any kernel needs, as kernels run one after the other."""
-    sizes = [0]
+    sizes: list[Extent] = [0]
     for op in graph.ops:
         sizes.append(op.attrs.get(".scratch", 0))
         if op.definition.level == "control":
-            sizes += (int(region.attrs.get("scratch", 0)) for region in op.regions)
-    return max(sizes)
-
-
-def _align(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+            sizes += (region.attrs.get("scratch", 0) for region in op.regions)
+    return most(sizes)
 
 
 def _last_uses(graph: Graph, places: Mapping[Value, Window]) -> dict[Value, int]:
@@ -203,7 +224,7 @@ def _copy(b: Builder, x: Value, strides: tuple[int, ...] | None = None) -> Value
     return b.emit("fused", [x], attrs, [region])[0]
 
 
-def _annotate(graph: Graph, offsets: Mapping[Value, int], notes: Mapping[Op, dict[str, int]]) -> Graph:
+def _annotate(graph: Graph, offsets: Mapping[Value, Extent], notes: Mapping[Op, dict[str, Extent]]) -> Graph:
     """The same graph with offsets on values and notes on ops."""
     env: dict[Value, Value] = {}
     ops = []

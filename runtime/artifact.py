@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from gluonjit.codegen.interface import Interface, Layout, Prepare
+from gluonjit.ir.dims import Dim, Extent, parse
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 
-_MAGIC = b"gluonjit object2"
+_MAGIC = b"gluonjit object3"
 _START = len(_MAGIC) + 32
 
 
@@ -94,11 +95,19 @@ def _header(data: bytes) -> tuple[dict[str, Any], int]:
 
 
 def _type_to_json(t: TensorType) -> list[Any]:
-    return [t.dtype.name, *t.shape]
+    return [t.dtype.name, *map(_extent_to_json, t.shape)]
 
 
 def _type_from_json(words: list[Any]) -> TensorType:
-    return TensorType(dtype(words[0]), tuple(words[1:]))
+    return TensorType(dtype(words[0]), tuple(map(_extent_from_json, words[1:])))
+
+
+def _extent_to_json(n: Extent) -> int | str:
+    return str(n) if isinstance(n, Dim) else n
+
+
+def _extent_from_json(word: int | str) -> Extent:
+    return parse(word) if isinstance(word, str) else word
 
 
 def _layout_to_json(layout: Layout, arrays: list[np.ndarray]) -> dict[str, Any]:
@@ -106,12 +115,13 @@ def _layout_to_json(layout: Layout, arrays: list[np.ndarray]) -> dict[str, Any]:
     return {
         "inputs": [_type_to_json(t) for t in layout.input_types],
         "results": [_type_to_json(t) for t in layout.result_types],
-        "arena": layout.arena,
+        "arena": _extent_to_json(layout.arena),
         "constants": len(layout.constants),
         "prepared": layout.prepared,
-        "scratch": layout.scratch,
+        "scratch": _extent_to_json(layout.scratch),
         "threads": layout.threads,
-        "cost": layout.cost,
+        "cost": _extent_to_json(layout.cost),
+        "dims": layout.dims,
     }
 
 
@@ -123,9 +133,13 @@ def _layout_from_json(words: dict[str, Any], arrays: list[np.ndarray]) -> Layout
     return Layout(
         tuple(map(_type_from_json, words["inputs"])),
         tuple(map(_type_from_json, words["results"])),
-        words["arena"],
+        _extent_from_json(words["arena"]),
         constants,
-        *(words[key] for key in ("prepared", "scratch", "threads", "cost")),
+        words["prepared"],
+        _extent_from_json(words["scratch"]),
+        words["threads"],
+        _extent_from_json(words["cost"]),
+        tuple(words["dims"]),
     )
 
 

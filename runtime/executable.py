@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from gluonjit.codegen.interface import Interface, Layout, Prepare
+from gluonjit.ir.dims import aligned
+from gluonjit.ir.sizes import sizes_of
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.runtime import forks, host, threads
 from gluonjit.runtime.arenas import ALIGNMENT, ArenaPool, CacheFriendly, aligned_array, aligned_copy, give_back
 
+_MOST_SIZES = 64
+"""For how many sizes an executable with open dimensions keeps what it has computed for them, some kilobytes each."""
+
 
 class NativeFunction:
-    """A native function with its layout. Constants are bound once, the other pointers at each call."""
+    """A native function with its layout. Constants are bound once, the other pointers at each call.
+
+    One whose layout has open dimensions cannot be called before they have sizes (`sized`)."""
 
     def __init__(
         self, layout: Layout, address: int, keep: Any, flush: bool = False, arenas: ArenaPool | None = None
@@ -30,13 +37,25 @@ class NativeFunction:
         self._keep = keep
         """The loaded code, which must outlive every pointer to it."""
         self._flush = flush
+        self.is_open = bool(layout.dims)
+        """Whether it needs sizes."""
         self.arenas = arenas or ArenaPool()
-        self.scratch_offset = -(-layout.arena // ALIGNMENT) * ALIGNMENT
+        self.scratch_offset: Any = aligned(layout.arena, ALIGNMENT)
         """Where scratch memory begins, behind the arena; each thread has its own part."""
         self.constants = [aligned_copy(c) for c in layout.constants]
         self.template = np.zeros(layout.size, np.int64)
         for slot, constant in zip(layout.constant_slots, self.constants, strict=True):
             self.template[slot] = constant.ctypes.data
+
+    def sized(self, sizes: Mapping[str, int]) -> NativeFunction:
+        """The same function for these sizes of its open dimensions. They share arenas, which grow."""
+        other = copy.copy(self)
+        other.layout, other.is_open = self.layout.sized(sizes), False
+        other.scratch_offset = aligned(other.layout.arena, ALIGNMENT)
+        other.template = self.template.copy()
+        for name, slot in zip(self.layout.dims, self.layout.size_slots, strict=True):
+            other.template[slot] = sizes[name]
+        return other
 
     def fill(self, table: np.ndarray, arena: np.ndarray) -> None:
         """Puts arena, scratch and team into a table."""
@@ -127,6 +146,9 @@ class Prepared:
 class Executable:
     """A compiled graph, called with `run(inputs)`, by any number of threads at once.
 
+    The types of a graph with open dimensions fit inputs of many shapes: `sized` makes an executable for one of them,
+    with the same code and the same prepared values, in microseconds; `run` does so by itself.
+
     `flush_denormals`: denormals count as zero during a call; the code is the same."""
 
     def __init__(self, interface: Interface, loaded: Any, flush_denormals: bool = False) -> None:
@@ -152,11 +174,37 @@ class Executable:
             for p in sorted(interface.prepares, key=lambda p: -p.layout.arena)
         ]
         self._lock = forks.renewed()
+        self._sized: dict[tuple[int, ...], Executable] = {}
+        """Executables for the sizes that were used last, the latest one last."""
+
+    def fitting(self, inputs: Sequence[np.ndarray | None]) -> Executable:
+        """The executable for inputs of these shapes: itself, unless some of its dimensions are open. Raises IRError if
+        none fits."""
+        if not self.main.is_open:
+            return self
+        given = [(t, x.shape) for t, x in zip(self.input_types, inputs, strict=True) if x is not None]
+        return self.sized(sizes_of([t for t, _ in given], [shape for _, shape in given]))
+
+    def sized(self, sizes: Mapping[str, int]) -> Executable:
+        """The executable for these sizes of the open dimensions. Raises IRError if a result would be too large."""
+        key = tuple(sizes[name] for name in self.main.layout.dims)
+        with self._lock:
+            found = self._sized.pop(key, None)
+            if found is None:
+                found = copy.copy(self)
+                found.main = self.main.sized(sizes)
+                found.input_types, found.result_types = found.main.layout.input_types, found.main.layout.result_types
+                found._sized = {}
+            self._sized[key] = found
+            if len(self._sized) > _MOST_SIZES:
+                del self._sized[next(iter(self._sized))]
+        return found
 
     def for_other_parameters(self) -> Executable:
         """The same native code with separate prepared values, for calls with another copy of the parameters."""
         other = copy.copy(self)
         other.prepared = [p.empty() for p in self.prepared]
+        other._sized = {}
         return other
 
     def bind(self, inputs: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> Bound:
@@ -186,6 +234,8 @@ class Executable:
         returns the number of bytes that were freed. Raises IRError if an input does not have the type that the graph
         was compiled for.
         """
+        if self.main.is_open:
+            return self.fitting(inputs).run(inputs, versions, release)
         arrays = self.check(inputs)
         held = self.refresh(arrays, versions, release)
         pointers = {k: a.ctypes.data for k, a in enumerate(arrays) if a is not None}

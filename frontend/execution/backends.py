@@ -18,7 +18,7 @@ _options: dict[str, tuple[str, ...] | None] = {}
 """The names of the options that each backend accepts; None: any."""
 
 COMMON: tuple[str, ...] = ("active", "backend", "clear", "static_alloc", "static_shape", "inline_limit")
-COMMON += ("forward_bulk_size", "backward_bulk_size", "backend_opts", "remat")
+COMMON += ("forward_bulk_size", "backward_bulk_size", "backend_opts", "remat", "dynamic")
 """The arguments that `hybridize` accepts for every backend."""
 
 
@@ -104,6 +104,11 @@ def _llvm(graph: Graph, options: dict[str, Any]) -> Callee:
     steps = pipeline(winograd=bool(options.get("winograd", True)))
     tune, flush = (bool(options.get(key, False)) for key in ("tune", "flush_denormals"))
     return compile_graph(graph, pipeline=steps, tune=tune, flush_denormals=flush)
+
+
+def opens_dimensions(backend: Backend) -> bool:
+    """Whether the backend compiles graphs with open dimensions. Backends of others get static ones alone."""
+    return backend is _llvm
 
 
 def _numpy(graph: Graph, options: dict[str, Any]) -> Callee:

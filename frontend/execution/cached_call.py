@@ -8,21 +8,28 @@ itself.
 
 from __future__ import annotations
 
+import functools
+import logging
 import math
-from collections.abc import Callable, Hashable, Sequence
+import warnings
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from gluonjit.base import MXNetError
 from gluonjit.context import Context
-from gluonjit.execution.backends import get_backend
+from gluonjit.execution.backends import get_backend, opens_dimensions
 from gluonjit.execution.computation import Computation, compiled
+from gluonjit.execution.open_shapes import HISTORY, Declared, declared_open, opened
 from gluonjit.execution.recorded_calls import recorded_call
 from gluonjit.execution.session import Inputs, Monitor, Session
 from gluonjit.execution.tape import is_constant, refuse_write
+from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph
-from gluonjit.ir.types import TensorType, type_of
+from gluonjit.ir.sizes import sizes_of
+from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.language import forms
 from gluonjit.language.forms import ARRAY
 from gluonjit.language.kinds import as_nd, as_np
@@ -36,6 +43,8 @@ from gluonjit.runtime.storage import EPOCH, Storage
 from gluonjit.trace.block_attributes import Attributes
 from gluonjit.trace.protocols import Program
 from gluonjit.trace.tracing import Trace, alias_pattern, flatten, trace
+
+_log = logging.getLogger("gluonjit")
 
 MAX_REFUSALS = 8
 """After how many traces that failed because the call changed attributes that it reads, a block stays with Python."""
@@ -71,8 +80,8 @@ class Compiled:
     """The types of all graph inputs except for the random key."""
     device: Context | None
     """The device of arguments, parameters and results; None is cpu(0)."""
-    computation: Computation
-    """What recorded calls run."""
+    computation: Callable[[], Computation]
+    """What recorded calls run; made by the first of them."""
 
 
 class CachedCall:
@@ -83,11 +92,18 @@ class CachedCall:
         self.backend = get_backend(flags.get("backend"))
         self.options = dict(flags.get("backend_opts") or {})
         self.remat = flags.get("remat")
+        self.dynamic: Declared | bool | None = flags.get("dynamic")
         self.traces: list[Trace] = []
         self.releases = bool(flags.get("static_alloc"))
         """Whether parameters that compiled code reads only as packed copies may be freed."""
         self._compiled: dict[tuple[Hashable, Context | None], Compiled] = {}
         self._lock = forks.renewed()
+        self._open: list[tuple[Hashable, Compiled]] = []
+        """Code for open dimensions, by what calls that it serves have in common (`_family`)."""
+        self._closed: dict[Hashable, str] = {}
+        """Calls of which some dimensions cannot be open, and why."""
+        self._history: dict[Hashable, list[list[TensorType]]] = {}
+        """The static signatures that were compiled, by what they have in common."""
         self._refusals = 0
         """How many traces failed because the program changed attributes that it reads; see `tries_again`."""
         self._refused_last = False
@@ -121,40 +137,123 @@ class CachedCall:
                 session = twin.session.for_other_parameters()
                 found = self._compiled[key, device] = replace(twin, session=session, device=device)
                 return found
-            alike = (t for t in self.traces if t.form == form and t.in_kinds == kinds)
-            known = next((t for t in alike if self._serves(t, types, training, leaves, device)), None)
+            family = (form, training, kinds, device, tuple((t.dtype, t.rank) for t in types))
+            served = self._served(family, types, training, leaves, device)
+            if served is not None:
+                self._compiled[key, device] = served
+                return served
+            known = self._known(form, kinds, types, training, leaves, device)
             new = known is None
             if known is None:
                 known = trace(self.block, args)
                 if known.attributes.keep(self):
                     self.traces.append(known)
                 self._refused_last = False
-            session = Session(
-                known.graph(types, training),
-                self.backend,
-                self.options,
-                params=_params(known, len(leaves)),
-                written=known.writes,
-                streams=known.streams(training),
-            )
-            if not modes.recording:
-                _ = session.callee  # compiled now, so that a failure leaves nothing behind
-            graph = session.graph
-            # What the program writes to an array has a gradient, too.
-            graph = replace(graph, outputs=(*graph.outputs, *(graph.updates[k][1] for k in known.assigned)))
-            computation = Computation(graph, compiled(self.backend, self.options), self.remat)
-            found = Compiled(known, session, known.input_types(types), device, computation)
+            code = self._new_open(family, known, types, training, device)
+            found = self._new(known, types, training, device) if code is None else self._sized(code, types, training)
             if not known.attributes.stale:
                 self._compiled[key, device] = found
+                if code is not None:
+                    self._open.append((family, code))
+                self._history.setdefault(family, []).append(types)
+                del self._history[family][:-HISTORY]
         if new:
             known.attributes.announce()
         return found
+
+    def _known(
+        self,
+        form: Any,
+        kinds: tuple[bool, ...],
+        types: Sequence[TensorType],
+        training: bool,
+        leaves: Sequence[NDArray],
+        device: Context | None,
+    ) -> Trace | None:
+        alike = (t for t in self.traces if t.form == form and t.in_kinds == kinds)
+        return next((t for t in alike if self._serves(t, types, training, leaves, device)), None)
+
+    def _new(self, known: Trace, types: Sequence[TensorType], training: bool, device: Context | None) -> Compiled:
+        """The trace, compiled for arguments of these types, which may have open dimensions."""
+        session = Session(
+            known.graph(types, training),
+            self.backend,
+            self.options,
+            params=_params(known, len(types)),
+            written=known.writes,
+            streams=known.streams(training),
+        )
+        if not modes.recording:
+            _ = session.callee  # compiled now, so that a failure leaves nothing behind
+        return Compiled(known, session, known.input_types(types), device, self._recorded(known, types, training))
+
+    def _recorded(self, known: Trace, types: Sequence[TensorType], training: bool) -> Callable[[], Computation]:
+        @functools.cache
+        def computation() -> Computation:
+            graph = known.graph(types, training)
+            # What the program writes to an array has a gradient, too.
+            graph = replace(graph, outputs=(*graph.outputs, *(graph.updates[k][1] for k in known.assigned)))
+            return Computation(graph, compiled(self.backend, self.options), self.remat)
+
+        return computation
+
+    # ---- open dimensions
+
+    def _served(
+        self,
+        family: Hashable,
+        types: Sequence[TensorType],
+        training: bool,
+        leaves: Sequence[NDArray],
+        device: Context | None,
+    ) -> Compiled | None:
+        """The signature, by code for open dimensions that is there already."""
+        for same, code in self._open:
+            if same == family and self._fits(code, leaves, device):
+                try:
+                    sizes_of(code.types[: len(types)], [t.shape for t in types])
+                except IRError:
+                    continue
+                return self._sized(code, types, training)
+        return None
+
+    def _new_open(
+        self, family: Hashable, known: Trace, types: list[TensorType], training: bool, device: Context | None
+    ) -> Compiled | None:
+        """The trace, compiled for types like these with open dimensions; None if there are none, or cannot be any."""
+        declared = self.dynamic
+        if not isinstance(declared, Mapping) or modes.recording or not opens_dimensions(self.backend):
+            return None
+        if family in self._closed:
+            return None
+        if isinstance(declared, Mapping):
+            open_types = declared_open(declared, known.input_names, types)
+        else:
+            open_types = opened(self._history.get(family, ()), types)
+        if open_types is None:
+            return None
+        try:
+            if not known.holds(open_types, training):
+                raise Undecided("the program reads a shape, which the graph depends on")
+            return self._new(known, open_types, training, device)
+        except (IRError, MXNetError) as e:
+            self._closed[family] = str(e)
+            _log.info("%s: each shape is compiled for itself, as %s", known.name, e)
+            if isinstance(declared, Mapping):
+                warnings.warn(f"{known.name} has no code for the dimensions given as dynamic: {e}", stacklevel=2)
+            return None
+
+    def _sized(self, code: Compiled, types: Sequence[TensorType], training: bool) -> Compiled:
+        """The signature of arguments of these types, served by code for open dimensions."""
+        known = code.trace
+        return replace(code, types=known.input_types(types), computation=self._recorded(known, types, training))
 
     def forget(self, log: Attributes) -> None:
         """Drops the trace with this log, and the code compiled from it."""
         with self._lock:
             self.traces = [t for t in self.traces if t.attributes is not log]
             self._compiled = {key: c for key, c in self._compiled.items() if c.trace.attributes is not log}
+            self._open = [(family, c) for family, c in self._open if c.trace.attributes is not log]
             self.block._fast_call = None
 
     def look_again(self) -> None:
@@ -214,7 +313,7 @@ class CachedCall:
             targets = [inputs.arrays[known.writes[k]] for k in known.assigned]
             for x in targets:
                 refuse_write(x)
-            computation, kinds = compiled.computation, known.out_kinds
+            computation, kinds = compiled.computation(), known.out_kinds
             found = recorded_call(known.name, session, computation, inputs, monitor, kinds, compiled.device, targets)
             if found is not None:
                 for k, (position, offset) in known.out_views.items():
@@ -265,6 +364,7 @@ class CachedCall:
             return
         if any(watched is not None and watched[0].exposed for watched in inputs.versions):
             return  # another framework may write there unnoticed
+        callee = callee.fitting(inputs.elements)
         prepared = callee.prepared_from(inputs.versions)
         if prepared is None:
             return  # another thread has run the code with other parameters meanwhile

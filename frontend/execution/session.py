@@ -13,6 +13,7 @@ from gluonjit.base import MXNetError
 from gluonjit.execution.computation import Forward
 from gluonjit.execution.monitored import run_monitored
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.sizes import dimensions, sizes_of, with_sizes
 from gluonjit.language import rng
 from gluonjit.language.source import quote
 from gluonjit.ndarray import NDArray
@@ -120,7 +121,7 @@ class Session:
                 or any(getattr(op.definition, "host", "") for op in self.graph.ops)
             ):
                 raise
-            raise self._out_of_memory() from None
+            raise _out_of_memory(self._graph_of(inputs)) from None
         self._write(inputs, updates)
         return outputs
 
@@ -137,20 +138,30 @@ class Session:
 
     def _show(self, inputs: Inputs, monitor: Monitor | None) -> None:
         if monitor is not None:
-            run_monitored(self.graph, inputs.elements, monitor.callback, monitor.inputs_too, monitor.as_bound)
+            run_monitored(
+                self._graph_of(inputs), inputs.elements, monitor.callback, monitor.inputs_too, monitor.as_bound
+            )
+
+    def _graph_of(self, inputs: Inputs) -> Graph:
+        """The graph of these inputs' shapes, without open dimensions."""
+        if not dimensions(self.graph):
+            return self.graph
+        given = [(v.type, x.shape) for v, x in zip(self.graph.inputs, inputs.elements, strict=True) if x is not None]
+        return with_sizes(self.graph, sizes_of([t for t, _ in given], [shape for _, shape in given]))
 
     def _write(self, inputs: Inputs, updates: Sequence[np.ndarray]) -> None:
         for k, new in zip(self.written, updates, strict=True):
             overwrite(inputs.arrays[k], new)
 
-    def _out_of_memory(self) -> MXNetError:
-        """An error about the operator with the largest result: that is what there was no room for, most likely."""
-        largest = max(self.graph.ops, key=lambda op: max((v.type.nbytes for v in op.results), default=0))
-        operands, results = (", ".join(str(v.type) for v in of) for of in (largest.operands, largest.results))
-        return MXNetError(
-            f"Error in operator {largest.name.removeprefix('mx.')}({operands}): "
-            f"there is not enough memory; its result is {results}{quote(largest.loc)}"
-        )
+
+def _out_of_memory(graph: Graph) -> MXNetError:
+    """An error about the operator with the largest result: that is what there was no room for, most likely."""
+    largest = max(graph.ops, key=lambda op: max((v.type.nbytes for v in op.results), default=0))
+    operands, results = (", ".join(str(v.type) for v in of) for of in (largest.operands, largest.results))
+    return MXNetError(
+        f"Error in operator {largest.name.removeprefix('mx.')}({operands}): "
+        f"there is not enough memory; its result is {results}{quote(largest.loc)}"
+    )
 
 
 def overwrite(array: NDArray, elements: np.ndarray) -> None:

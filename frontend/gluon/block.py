@@ -17,6 +17,7 @@ from gluonjit import ndarray, symbol
 from gluonjit.base import StateChange, ValueNeeded
 from gluonjit.context import Context
 from gluonjit.execution.backends import check_options, get_backend, parsed_flags
+from gluonjit.execution.open_shapes import checked
 from gluonjit.gluon import export
 from gluonjit.gluon.base_block import Block
 from gluonjit.gluon.parameter import ParameterDict
@@ -108,11 +109,15 @@ class HybridBlock(Block):
           next to nothing. "all": everything, so that between the call and `backward()` only arguments and results are
           kept, and of a long block what lives between its sections. None: "elementwise", but "all" if the environment
           variable MXNET_BACKWARD_DO_MIRROR is 1.
+        * `dynamic`: the dimensions of the arguments that code is to be compiled for with any size, named:
+          `{"data": {0: "batch", 1: "length"}}`, where several arguments are data0, data1 …. Equal names stand for equal
+          sizes. None: those that have been seen to change; False: none, each shape is compiled for itself.
         * `inline_limit`, `forward_bulk_size`, `backward_bulk_size`: how MXNet's engine groups operators. They have no
           effect, because a compiled graph is one function.
         """
         get_backend(backend)  # an unknown name is an error here, not at the first call
         remat = kwargs.pop("remat", None)
+        dynamic = checked(kwargs.pop("dynamic", None))
         options = {**(kwargs.pop("backend_opts", None) or {}), **kwargs}
         check_options(backend, options)
         flags = parsed_flags(
@@ -132,7 +137,7 @@ class HybridBlock(Block):
                 f'If "{self}" is a child of HybridBlock, the hooks will not take effect.',
                 stacklevel=2,
             )
-        chosen = {"backend": backend, "backend_opts": options, "remat": remat}
+        chosen = {"backend": backend, "backend_opts": options, "remat": remat, "dynamic": dynamic}
         self._fast_call = None
         if clear or any(self._flags.get(key) != value for key, value in chosen.items()):
             self._drop_compiled()
