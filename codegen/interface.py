@@ -33,7 +33,7 @@ class Layout:
     cost: Any = 0
     """Nanoseconds that one thread is expected to take."""
     dims: tuple[str, ...] = ()
-    """The open dimensions; the table holds a size for each. Types, `arena`, `scratch` and `cost` may be open with them."""
+    """The open dimensions; the table holds a size for each. Types, `arena`, `scratch` and `cost` may be open."""
 
     @property
     def input_slots(self) -> range:

@@ -9,7 +9,6 @@ itself.
 from __future__ import annotations
 
 import functools
-import logging
 import math
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -43,8 +42,6 @@ from gluonjit.runtime.storage import EPOCH, Storage
 from gluonjit.trace.block_attributes import Attributes
 from gluonjit.trace.protocols import Program
 from gluonjit.trace.tracing import Trace, alias_pattern, flatten, trace
-
-_log = logging.getLogger("gluonjit")
 
 MAX_REFUSALS = 8
 """After how many traces that failed because the call changed attributes that it reads, a block stays with Python."""
@@ -238,7 +235,6 @@ class CachedCall:
             return self._new(known, open_types, training, device)
         except (IRError, MXNetError) as e:
             self._closed[family] = str(e)
-            _log.info("%s: each shape is compiled for itself, as %s", known.name, e)
             if isinstance(declared, Mapping):
                 warnings.warn(f"{known.name} has no code for the dimensions given as dynamic: {e}", stacklevel=2)
             return None

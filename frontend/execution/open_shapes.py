@@ -43,8 +43,8 @@ def opened(history: Sequence[Sequence[TensorType]], types: Sequence[TensorType])
 
 
 def declared_open(declared: Declared, names: Sequence[str], types: Sequence[TensorType]) -> list[TensorType] | None:
-    """`types` with the declared dimensions open. None if one of them has a size that needs a graph of its own, or two of
-    one name differ. ValueError for an argument or axis that is not there."""
+    """`types` with the declared dimensions open. None if one of them has a size that needs a graph of its own, or two
+    of one name differ. ValueError for an argument or axis that is not there."""
     for name in declared:
         if name not in names:
             raise ValueError(f"dynamic names the argument {name!r}; the arguments are {', '.join(names)}")
