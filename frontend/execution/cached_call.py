@@ -43,6 +43,8 @@ from gluonjit.trace.block_attributes import Attributes
 from gluonjit.trace.protocols import Program
 from gluonjit.trace.tracing import Trace, alias_pattern, flatten, trace
 
+_READS_A_SHAPE = "the program reads the size of an open dimension, and the graph depends on it"
+
 MAX_REFUSALS = 8
 """After how many traces that failed because the call changed attributes that it reads, a block stays with Python."""
 
@@ -56,6 +58,9 @@ class Hybrid(Program, Protocol):
     """The hook that is shown every operator's results."""
     _monitor_all: bool
     _monitored_as_bound: bool
+
+    def _argument_names(self, count: int) -> list[str]:
+        """The names of the arrays in the arguments, of which there are `count`."""
 
     def _passed_arrays(self, form: Any) -> int | None:
         """The number of arrays passed to the native entry for arguments of this form; None if it cannot serve them."""
@@ -224,14 +229,14 @@ class CachedCall:
         if family in self._closed:
             return None
         if isinstance(declared, Mapping):
-            open_types = declared_open(declared, known.input_names, types)
+            open_types = declared_open(declared, self.block._argument_names(len(types)), types)
         else:
             open_types = opened(self._history.get(family, ()), types)
         if open_types is None:
             return None
         try:
             if not known.holds(open_types, training):
-                raise Undecided("the program reads a shape, which the graph depends on")
+                raise Undecided(_READS_A_SHAPE)
             return self._new(known, open_types, training, device)
         except (IRError, MXNetError) as e:
             self._closed[family] = str(e)
@@ -390,9 +395,15 @@ def _params(known: Trace, n_args: int) -> list[int]:
     return [k for k in rarely if k not in known.writes]
 
 
-def trace_call(block: Hybrid, args: Sequence[Any]) -> Graph:
-    """The graph (level `traced`) that a hybridized call of `block` with `args` would compile."""
+def trace_call(block: Hybrid, args: Sequence[Any], dynamic: Declared | None = None) -> Graph:
+    """The graph (level `traced`) that a hybridized call of `block` with `args` would compile, with these dimensions
+    open. Raises Undecided if the program reads the size of one of them."""
     leaves, _ = flatten(tuple(args))
     known = trace(block, args)
-    graph = known.graph([type_of(x._array) for x in leaves], is_training())
+    types = [type_of(x._array) for x in leaves]
+    if dynamic:
+        types = declared_open(dynamic, block._argument_names(len(types)), types) or types
+        if not known.holds(types, is_training()):
+            raise Undecided(_READS_A_SHAPE)
+    graph = known.graph(types, is_training())
     return graph.with_attrs(params=tuple(_params(known, len(leaves))))

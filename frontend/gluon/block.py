@@ -217,6 +217,10 @@ class HybridBlock(Block):
         """The fallback of `_fast_call` for symbols, other signatures, and calls within a trace."""
         return Block.__call__(self, *args)
 
+    def _argument_names(self, count: int) -> list[str]:
+        """The names of the arrays in the arguments of a call, of which there are `count`."""
+        return ["data"] if count == 1 else [f"data{k}" for k in range(count)]
+
     def _passed_arrays(self, form: Any) -> int | None:
         """How many arrays a caller passes to `_fast_call` in arguments of this form (`language.forms`).
 
@@ -369,7 +373,7 @@ class HybridBlock(Block):
         arrays, form = forms.flatten(args, lambda x: isinstance(x, NDArray), "input")
         if not arrays:
             raise ValueError(f"All args are None and we do not support such a case. Received args={args}")
-        names = ["data"] if len(arrays) == 1 else [f"data{k}" for k in range(len(arrays))]
+        names = self._argument_names(len(arrays))
         inputs = [symbol.var(name, shape=a.shape, dtype=a.dtype) for name, a in zip(names, arrays)]
         params = {name: p.var() for name, p in self._reg_params.items()}
         with self._scope:

@@ -85,6 +85,9 @@ class SymbolBlock(HybridBlock):
                 raise AssertionError(f"Input symbols must be variable, but {x} is an output of operators")
         self._make_parameters({x.name for x in self._inputs})
 
+    def _argument_names(self, count: int) -> list[str]:
+        return [str(x.name) for x in self._inputs]
+
     def _make_parameters(self, inputs: set[str | None]) -> None:
         for node in post_order(self._graph._heads):
             if node.op is None and node.attrs.get("__storage_type__") == str(STORAGE_TYPES["row_sparse"]):

@@ -50,7 +50,7 @@ def _run(arguments: argparse.Namespace) -> None:
         contenders[arguments.against.rpartition(":")[2]] = lambda: other(*arrays)
     compiled, _ = load_model(arguments)
     start = time.perf_counter()
-    compiled.hybridize(tune=arguments.tune)
+    compiled.hybridize(tune=arguments.tune, dynamic=arguments.dynamic)
     with calling(arguments.model, inputs):
         compiled(*inputs)
     first = time.perf_counter() - start
@@ -62,7 +62,7 @@ def _run(arguments: argparse.Namespace) -> None:
         from gluonjit.tools.cli.dump import render
 
         with predict_mode():
-            print(render(trace_call(compiled, inputs), "explain"))
+            print(render(trace_call(compiled, inputs, arguments.dynamic), "explain"))
     times = measure(contenders, arguments.rounds, arguments.seconds)
     print(f"first hybridized call, compiling included: {first:.3f} s")
     baseline = times["imperative"]

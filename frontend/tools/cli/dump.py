@@ -60,7 +60,7 @@ def _run(arguments: argparse.Namespace) -> None:
     training = arguments.train or stage in GRADIENT_STAGES
     mode = modes.train_mode() if training else modes.predict_mode()
     with mode, calling(arguments.model, given):
-        graph = trace_call(block, given)
+        graph = trace_call(block, given, arguments.dynamic)
     if stage in GRADIENT_STAGES:
         fixed = {p.name for p in block.collect_params().values() if p.grad_req == "null"}
         print(render_gradient(graph, stage, fixed, arguments.locs, arguments.remat), end="")

@@ -11,12 +11,15 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.files.array_names import shown
+from gluonjit.ir.dims import Dim, hinted
+from gluonjit.ir.dims import parse as parse_extent
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError, TensorType, dtype
 
 HELP = (
     "an input's shape, such as 1x3x224x224, 8x16:int32 or scalar, for random values; or a file x.npy, or x.npz with "
-    "all inputs by name. NAME=... says which input it is; repeat for several"
+    "all inputs by name. NAME=... says which input it is; repeat for several. A word in place of a size names a "
+    "dimension that code is compiled for with any size: batchx3x224x224"
 )
 
 
@@ -43,15 +46,15 @@ def parse(text: str) -> Input:
 
 
 def input_type(text: str) -> TensorType:
-    """The type that `1x3x224x224` or `8x16:int32` names; for argparse."""
+    """The type that `1x3x224x224`, `8x16:int32` or, with an open dimension, `batchx3` names; for argparse."""
     shape, _, element = text.partition(":")
-    if shape != "scalar" and not re.fullmatch(r"\d+(x\d+)*", shape, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write it as 1x3x224x224, or 8x16:int32")
+    parts = [] if shape == "scalar" else re.split("[x×]", shape)
+    if not all(re.fullmatch(r"\d+|[a-z][a-z0-9_]*", part, re.ASCII) for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write it as 1x3x224x224, 8x16:int32 or batchx3")
     try:
-        element_type = dtype(element or "f32")
+        return TensorType(dtype(element or "f32"), tuple(map(parse_extent, parts)))
     except IRError as e:
         raise argparse.ArgumentTypeError(str(e)) from e
-    return TensorType(element_type, () if shape == "scalar" else tuple(map(int, shape.split("x"))))
 
 
 def at_least(low: float, kind: type = int) -> Any:
@@ -83,7 +86,8 @@ def arrays(inputs: Sequence[Input], seed: int) -> list[tuple[str | None, np.ndar
     found: list[tuple[str | None, np.ndarray]] = []
     for given in inputs:
         if given.type is not None:
-            found.append((given.name, random_input(given.type, rng)))
+            type_ = given.type.with_shape(hinted(given.type.shape))
+            found.append((given.name, random_input(type_, rng)))
             continue
         assert given.path is not None
         content = _read(given.path)
@@ -95,6 +99,19 @@ def arrays(inputs: Sequence[Input], seed: int) -> list[tuple[str | None, np.ndar
             found += content.items()
     check_names([name for name, _ in found])
     return found
+
+
+def dynamic(inputs: Sequence[Input], names: Sequence[str]) -> dict[str, dict[int, str]] | None:
+    """The open dimensions among the inputs, as `hybridize(dynamic=...)` takes them; None if there are none. `names` are
+    those of the model's inputs; what has no name is given in their order."""
+    remaining = iter([name for name in names if name not in [given.name for given in inputs]])
+    found = {}
+    for given in inputs:
+        name = given.name or next(remaining, "")
+        axes = {axis: str(n) for axis, n in enumerate(given.type.shape if given.type else ()) if isinstance(n, Dim)}
+        if axes:
+            found[name] = axes
+    return found or None
 
 
 def check_names(names: Sequence[str | None]) -> None:

@@ -28,14 +28,20 @@ def add_model(parser: argparse.ArgumentParser, more: str = "", of: str = "") -> 
 def load_model(arguments: argparse.Namespace, zeros: bool = True) -> tuple[Any, list[Any]]:
     """The block that the arguments name, and the NDArrays to call it with.
 
+    Notes in `arguments.dynamic` which dimensions of these are open; a block that is hybridized already is so with them.
     `zeros`: parameters of a graph for which no file is given are 0, instead of an error.
     """
     if files.is_symbol(arguments.model):
         model = files.FileModel(arguments.model, arguments.params)
-        return model.prepare(arguments.input, arguments.seed, zeros=zeros)
-    if arguments.params:
-        raise IRError(f"{arguments.params}: a parameters' file is for a graph in a file, model-symbol.json")
-    return load_block(arguments.model), inputs.positional(arguments.input, arguments.seed)
+        block, given = model.prepare(arguments.input, arguments.seed, zeros=zeros)
+    else:
+        if arguments.params:
+            raise IRError(f"{arguments.params}: a parameters' file is for a graph in a file, model-symbol.json")
+        block, given = load_block(arguments.model), inputs.positional(arguments.input, arguments.seed)
+    arguments.dynamic = inputs.dynamic(arguments.input, block._argument_names(len(given)))
+    if arguments.dynamic is not None and block._active:
+        block.hybridize(dynamic=arguments.dynamic)
+    return block, given
 
 
 @contextlib.contextmanager

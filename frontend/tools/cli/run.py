@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from gluonjit.files.array_names import shown
+from gluonjit.ir.dims import hinted
 from gluonjit.ir.graph import Graph, evaluate
-from gluonjit.ir.types import IRError, type_of
+from gluonjit.ir.sizes import sizes_of, with_sizes
+from gluonjit.ir.types import IRError, dtype_of, type_of
 from gluonjit.tools.cli import inputs as cli_inputs
 from gluonjit.tools.cli.files import is_symbol
 from gluonjit.tools.cli.inputs import Input, random_input
@@ -94,13 +96,13 @@ def _graph_inputs(graph: Graph, given: Sequence[Input], seed: int) -> list[np.nd
     """
     if not given:
         rng = np.random.default_rng(seed)
-        return [random_input(v.type, rng) for v in graph.inputs]
+        return [random_input(v.type.with_shape(hinted(v.shape)), rng) for v in graph.inputs]
     types = {v.name: v.type for v in graph.inputs}
     listed = ", ".join(f"{name}: {type}" for name, type in types.items()) or "none"
     found = cli_inputs.arrays(given, seed)
     values = cli_inputs.by_name(found, list(types), listed)
     for name, x in values.items():
-        if type_of(x) != types[name]:
+        if type_of(x) != types[name] and (types[name].is_static or dtype_of(x) is not types[name].dtype):
             raise IRError(f"--input {name} is {type_of(x)}; the graph takes {types[name]}")
     missing = [name for name in types if name not in values]
     if missing:
@@ -117,15 +119,16 @@ def _run_graph(graph: Graph, given: Sequence[Input], seed: int) -> tuple[list[np
     if graph.level == "traced":
         graph = run_passes(graph, "expand")
     inputs = _graph_inputs(graph, given, seed)
+    sizes = sizes_of([v.type for v in graph.inputs], [x.shape for x in inputs])
     outputs, updates = compile_graph(graph).run(inputs)
-    return [*outputs, *updates], [x for part in evaluate(graph, inputs) for x in part]
+    return [*outputs, *updates], [x for part in evaluate(with_sizes(graph, sizes), inputs) for x in part]
 
 
 def _run_block(arguments: argparse.Namespace) -> tuple[list[np.ndarray], list[np.ndarray]]:
     block, inputs = load_model(arguments)
     with calling(arguments.model, inputs):
         reference = _outputs(block, inputs, arguments.seed)
-        block.hybridize()
+        block.hybridize(dynamic=arguments.dynamic)
         return _outputs(block, inputs, arguments.seed), reference
 
 
