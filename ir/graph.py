@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir import opdef
-from gluonjit.ir.dims import Extent, Undecided
+from gluonjit.ir.dims import Dim, Extent, Undecided
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 
 LEVELS = ("traced", "expanded", "legal", "fused", "planned")
@@ -244,6 +244,10 @@ class Builder(Emitter):
         return self._producers.get(value)
 
     def constant(self, value: Any, dtype_: Any = None) -> Value:
+        """A known tensor; of an open extent, the number that it will be."""
+        if isinstance(value, Dim):
+            number: Value = self.extent(of=value)
+            return number if dtype_ is None or dtype(dtype_) is _I64 else self.cast(number, dtype=dtype_)
         array = np.asarray(value, dtype(dtype_).numpy if dtype_ is not None else None)
         type_of(array)  # rejects element types the IR does not have
         if array.flags.writeable or not array.flags.c_contiguous:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gluonjit.ir.dims import Dim
 from gluonjit.ir.graph import Builder, Graph, Op, Value, evaluate_op, rewrite
 from gluonjit.ir.opdef import Primitive
 from gluonjit.passes.dce import is_pure
@@ -29,7 +30,7 @@ def fold(graph: Graph, *, limit: int = 2**20) -> Graph:
             return None
         if not all(v in known for v in op.operands):
             return None
-        if not isinstance(op.definition, Primitive) or not is_pure(op):
+        if not isinstance(op.definition, Primitive) or not is_pure(op) or not _is_static(op):
             return None
         stored = sum(v.type.nbytes for v in op.operands if v not in cheap)
         if sum(r.type.nbytes for r in op.results) > max(limit, stored):
@@ -42,3 +43,8 @@ def fold(graph: Graph, *, limit: int = 2**20) -> Graph:
         return [b.constant(value) for value in values]
 
     return rewrite(graph, rule)
+
+
+def _is_static(op: Op) -> bool:
+    """Whether no result depends on an open extent."""
+    return all(r.type.is_static for r in op.results) and not isinstance(op.attrs.get("of"), Dim)

@@ -5,6 +5,7 @@ Moving does no arithmetic, so a chain of moves equals any other that takes the s
 
 from __future__ import annotations
 
+from gluonjit.ir.dims import is_at_most, is_less
 from gluonjit.ir.graph import Op, Value
 from gluonjit.ir.primitives.movement import broadcast_dims
 from gluonjit.passes.simplifier import Simplifier, made_by, rule
@@ -37,7 +38,7 @@ def transposes(b: Simplifier, op: Op) -> Value | None:
 def reverses(b: Simplifier, op: Op) -> Value | None:
     """Of no axis longer than 1; of a reverse: axes reversed twice drop out."""
     x = op.operands[0]
-    axes = {axis for axis in op.attrs["axes"] if x.shape[axis] > 1}
+    axes = {axis for axis in op.attrs["axes"] if not is_at_most(x.shape[axis], 1)}
     inner = made_by(b, x, "reverse")
     if inner is not None:
         x, axes = inner.operands[0], axes ^ set(inner.attrs["axes"])
@@ -112,7 +113,7 @@ def before_broadcast(b: Simplifier, op: Op) -> Value | None:
     x = inner.operands[0]
     dims = broadcast_dims(x.ndim, inner.attrs["shape"], inner.attrs["dims"])
     if op.name == "reverse":
-        axes = tuple(k for k, d in enumerate(dims) if d in op.attrs["axes"] and x.shape[k] > 1)
+        axes = tuple(k for k, d in enumerate(dims) if d in op.attrs["axes"] and x.shape[k] != 1)
         return _broadcast(b, b.settle(b.reverse(x, axes=axes)) if axes else x, op.result.shape, dims)
     places = [op.attrs["perm"].index(d) for d in dims]
     order = sorted(range(x.ndim), key=places.__getitem__)
@@ -175,7 +176,7 @@ def _slice_of_concat(
     begin = 0
     for part in concat.operands:
         end = begin + part.shape[axis]
-        if begin <= first <= last < end:
+        if is_at_most(begin, first) and is_at_most(first, last) and is_less(last, end):
             return _slice(b, part, (*start[:axis], first - begin, *start[axis + 1 :]), size, step)
         begin = end
     return None
@@ -189,7 +190,7 @@ def _slice_of_update(
     if (at, u.shape) == (start, size) and all(i == k or n == 1 for i, k, n in zip(by, step, size)):
         return u
     for a, m, i, s, n, k in zip(at, u.shape, by, start, size, step):
-        if a + (m - 1) * i < s or s + (n - 1) * k < a:  # apart along this axis
+        if is_less(a + (m - 1) * i, s) or is_less(s + (n - 1) * k, a):  # apart along this axis
             return _slice(b, x, start, size, step)
     return None
 

@@ -9,17 +9,17 @@
 | `contraction`, `convolution` | `dot_general`, `conv` |
 | `window` | `reduce_window` |
 | `random_bits` | `random_bits` |
-| `structural` | `constant iota`; `fused` and `prepare`, which hold regions |
+| `structural` | `constant iota extent`; `fused` and `prepare`, which hold regions |
 | `control_flow` | `loop branch`, which hold regions, too |
 | `host_call` | `host_call check_index`, which may call Python |
 
 **`element(s, i, *operands, **attrs)`** gives one element of the result, over a handler `s` that decides what a scalar
 is: code (codegen), a Python number (tests). `i` is a tuple of index expressions, one per axis. An index expression is
-an int or an object with `+`, `-`, `*` by ints and by each other's sums, and `//` and `%` by positive ints, which round
-toward minus infinity. An operand is called with an index tuple and gives a scalar; `operand.type` is its TensorType,
-`operand.known` its elements, None if they are not known. For elementwise primitives operands have the result's
-shape. Primitives without `element` have a kernel in codegen: `scatter_add`, `sort`, `cumsum`, `check_index`,
-`host_call`; ops with regions are made of these.
+an int, an open extent (`ir/dims.py`), or an object with `+`, `-`, `*` by extents and by each other's sums, and `//` and
+`%` by positive extents, which round toward minus infinity. An operand is called with an index tuple and gives a scalar;
+`operand.type` is its TensorType, `operand.known` its elements, None if they are not known. For elementwise primitives
+operands have the result's shape. Primitives without `element` have a kernel in codegen: `scatter_add`, `sort`,
+`cumsum`, `check_index`, `host_call`; ops with regions are made of these.
 
 The handler has one method for each elementwise primitive, by the primitive's name (`s.add(a, b)`, `s.cast(a, dtype)`,
 `s.select(c, a, b)`; for `and`, `or`, `not` use getattr), and these:

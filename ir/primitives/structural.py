@@ -1,4 +1,4 @@
-"""Primitives without operands (`constant`, `iota`), and those that hold a region (`fused`, `prepare`)."""
+"""Primitives without operands (`constant`, `iota`, `extent`), and those that hold a region (`fused`, `prepare`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from gluonjit.ir.graph import Graph, evaluate
 from gluonjit.ir.opdef import NO_GRADIENT, REQUIRED, primitive
 from gluonjit.ir.primitives.checks import NUMERIC, check_axis, check_kind, ints
-from gluonjit.ir.types import IRError, TensorType, type_of
+from gluonjit.ir.types import I64, IRError, TensorType, type_of
 from gluonjit.ir.types import dtype as as_dtype
 
 
@@ -31,6 +31,11 @@ def _eval_iota(shape: tuple[int, ...], axis: int, dtype: Any) -> np.ndarray:
     along[axis] = -1
     line = np.arange(shape[axis]).astype(as_dtype(dtype).numpy)  # small integer types wrap
     return np.broadcast_to(line.reshape(along), shape)
+
+
+def _infer_extent(of: Any) -> TensorType:
+    ints("of", (of,), low=0)
+    return TensorType(I64)
 
 
 def _infer_fused(*operands: TensorType, regions: tuple[Graph, ...]) -> tuple[TensorType, ...]:
@@ -68,6 +73,16 @@ primitive(
     moves="affine",
     vjp=NO_GRADIENT,
     doc="the index along one axis",
+)
+primitive(
+    "extent",
+    infer=_infer_extent,
+    eval=lambda of: np.asarray(of, np.int64),
+    element=lambda s, i, of: s.index_value(of, I64),
+    attrs={"of": REQUIRED},
+    moves="affine",
+    vjp=NO_GRADIENT,
+    doc="the value of an extent, which may be open, as a number",
 )
 primitive(
     "fused",

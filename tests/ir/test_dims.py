@@ -9,7 +9,7 @@ import pytest
 
 from gluonjit.ir import dims
 from gluonjit.ir.dims import Undecided, named
-from gluonjit.ir.graph import evaluate
+from gluonjit.ir.graph import Builder, evaluate, evaluate_op
 from gluonjit.ir.lexer import ParseError
 from gluonjit.ir.sizes import dimensions, sizes_of, with_sizes
 from gluonjit.ir.text import parse_graph
@@ -152,3 +152,29 @@ def test_one_name_is_one_size():
 def test_errors_in_texts(text, message):
     with pytest.raises(ParseError, match=message):
         parse_graph(text)
+
+
+def test_an_extent_as_a_number():
+    graph = parse_graph(
+        'graph(%x: f32[n,l]) { %s = reduce(%x) {op = "sum", axes = (0, 1)} %n: i64[] = extent() {of = 3*l*n} '
+        "%k = cast(%n) {dtype = f32} %y = div(%s, %k) return %y, %n }"
+    )
+    x = np.ones((4, 5), np.float32)
+    mean, number = evaluate(with_sizes(graph, {"n": 4, "l": 5}), [x])[0]
+    assert mean == np.float32(1 / 3) and number == 60 and number.dtype == np.int64
+    with pytest.raises(Undecided, match="not a number before l, n"):
+        evaluate_op(graph.ops[1], [])
+
+
+def test_builders_make_constants_of_extents():
+    b = Builder()
+    x = b.input("x", tensor("f32", N, 3))
+    graph = b.build([b.div(b.reduce(x, op="sum", axes=(0, 1)), b.constant(3 * N, "f32")), b.constant(N)])
+    mean, number = evaluate(with_sizes(graph, {"n": 4}), [np.full((4, 3), 2.5, np.float32)])[0]
+    assert mean == 2.5 and number == 4
+
+
+def test_what_is_undecided_in_inference_stays_so():
+    b = Builder()
+    with pytest.raises(Undecided, match="slice.*depends on n"):
+        b.slice(b.input("x", tensor("f32", N, 3)), start=(2, 0), size=(5, 3))
