@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,19 @@ OPSET = 20
 """The first with Gelu."""
 
 
-def onnx_model(net: Net) -> bytes:
-    """Serialized, at most 2 GB; outputs and inputs have the names they have in `net`."""
+def onnx_model(net: Net, dims: Mapping[int, str] | None = None) -> bytes:
+    """Serialized, at most 2 GB; outputs and inputs have the names they have in `net`.
+
+    `dims`: sizes that no dimension has by itself → names. The model takes any size in their places."""
     from onnx import TensorProto, checker, helper
 
-    writer = _Writer(net)
+    writer = _Writer(net, dims or {})
     for node in net.nodes:
         _OPERATORS.get(node.op, _plain)(writer, node)
 
     def described(names: list[str]) -> list[Any]:
-        return [helper.make_tensor_value_info(name, TensorProto.FLOAT, net.shapes[name]) for name in names]
+        shapes = {name: [writer.dims.get(n, n) for n in net.shapes[name]] for name in names}
+        return [helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name]) for name in names]
 
     graph = helper.make_graph(writer.nodes, "net", described(net.inputs), described(net.outputs), writer.constants())
     # The version of the file format that came with the operator set, so that older readers take it.
@@ -32,8 +35,9 @@ def onnx_model(net: Net) -> bytes:
 
 
 class _Writer:
-    def __init__(self, net: Net) -> None:
+    def __init__(self, net: Net, dims: Mapping[int, str]) -> None:
         self.net = net
+        self.dims = dims
         self.nodes: list[Any] = []
         self.values = dict(net.params)
 
@@ -105,7 +109,13 @@ def _scale(w: _Writer, node: Node) -> None:
 
 
 def _reshape(w: _Writer, node: Node) -> None:
-    shape = w.constant(f"{node.output}_shape", np.array(node.attrs["shape"], np.int64))
+    # 0 is the operand's own size there, -1 what is left.
+    own = w.net.shapes[node.inputs[0]]
+    open_ = [
+        n if n not in w.dims else 0 if own[axis : axis + 1] == (n,) else -1
+        for axis, n in enumerate(node.attrs["shape"])
+    ]
+    shape = w.constant(f"{node.output}_shape", np.array(open_, np.int64))
     w.emit("Reshape", [*node.inputs, shape], node.output)
 
 

@@ -1,0 +1,188 @@
+"""Calls with batch sizes and lengths in random order, beside engines that take any size: `python -m benchmarks.sizes
+--help`.
+
+Every engine is a process of its own that loads the model and makes all calls; its time is that of the calls, the first
+ones included, with all that they compile. The engines take turns, round by round. Ours runs with an empty object cache
+(cold) and with the one that the run before has filled (warm).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.engine import ROOT, cores
+from benchmarks.model import Model, model
+
+ENGINES = ("ours cold", "ours warm", "onnxruntime", "openvino")
+DIMS = {61: "n", 67: "l"}
+"""Sizes with which a model is exported for engines that then take any: primes that no layer of a workload has."""
+LENGTHS = {"W11": (8, 384)}
+"""Workloads whose second dimension changes, too, and between what."""
+BATCHES = (1, 64)
+
+
+def shapes(key: str, calls: int, largest: int, seed: int = 0) -> list[tuple[int, ...]]:
+    """The shape of the input of each call."""
+    from benchmarks.workloads import WORKLOADS
+
+    rng = np.random.default_rng(seed)
+    (own,) = WORKLOADS[key].shapes(DIMS_OF["n"], 1)
+    found = []
+    for _ in range(calls):
+        shape = [int(rng.integers(BATCHES[0], largest + 1)) if n == DIMS_OF["n"] else n for n in own]
+        if key in LENGTHS:
+            low, high = LENGTHS[key]
+            shape[1] = int(rng.integers(low, high + 1))
+        found.append(tuple(shape))
+    return found
+
+
+DIMS_OF = {name: n for n, name in DIMS.items()}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    p = argparse.ArgumentParser(
+        prog="python -m benchmarks.sizes",
+        description="Times calls with batch sizes and lengths in random order, beside engines that take any size: all "
+        "calls together, the first ones included.",
+        epilog="example: python -m benchmarks.sizes W5 --calls 50 --threads 2",
+    )
+    p.add_argument("workloads", nargs="*", default=["W4", "W5", "W10", "W11"], metavar="W", help="default: %(default)s")
+    p.add_argument("--calls", type=int, default=200, help="default: %(default)s")
+    p.add_argument("--largest", type=int, default=BATCHES[1], help="batch size (default: %(default)s)")
+    p.add_argument("--threads", type=int, default=1, help="default: %(default)s")
+    p.add_argument("--rounds", type=int, default=1, help="default: %(default)s")
+    p.add_argument("--engines", nargs="*", default=list(ENGINES), choices=ENGINES, metavar="E", help=", ".join(ENGINES))
+    p.add_argument("--process", nargs=2, help=argparse.SUPPRESS)
+    options = p.parse_args(arguments)
+    if options.process:
+        _process(*options.process)
+        return 0
+    print(f"{'':6} {'engine':12} {'seconds':>9} {'/ ours warm':>11} {'compiling':>9} {'memory':>9}")
+    for key in options.workloads:
+        found: dict[str, list[dict[str, float]]] = {}
+        with tempfile.TemporaryDirectory() as cache:
+            for number in range(options.rounds):
+                for engine in options.engines:
+                    facts = _run(engine, key, options, f"{cache}/{number}")
+                    found.setdefault(engine, []).append(facts)
+        own = statistics.median(f["seconds"] for f in found.get("ours warm", [{"seconds": float("nan")}]))
+        for engine, rounds in found.items():
+            seconds, compiling, memory = (
+                statistics.median(f[name] for f in rounds) for name in ("seconds", "compiling", "memory")
+            )
+            share = f"{compiling / seconds:9.0%}" if engine.startswith("ours") else " " * 9
+            print(
+                f"{key:6} {engine:12} {seconds:9.2f} {seconds / own:11.2f} {share} {memory / 1e6:6.0f} MB", flush=True
+            )
+    return 0
+
+
+def _run(engine: str, key: str, options: argparse.Namespace, cache: str) -> dict[str, float]:
+    made = model(key, ROOT / "build" / "benchmarks", reference=False)
+    cpus = cores(options.threads)
+    facts = {
+        "key": key,
+        "shapes": shapes(key, options.calls, options.largest),
+        "cpus": cpus,
+        "folder": str(made.folder),
+    }
+    environment = {**os.environ, "GLUONJIT_CACHE_DIR": cache}
+    command = [sys.executable, "-m", "benchmarks.sizes", "--process", engine, json.dumps(facts)]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(
+            f"{engine}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}"
+        )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _process(engine: str, text: str) -> None:
+    facts = json.loads(text)
+    cpus = facts["cpus"]
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cpus)
+    os.environ["OMP_NUM_THREADS"] = str(len(cpus))
+    load = {"onnxruntime": _onnxruntime, "openvino": _openvino}.get(engine, _ours)
+    call, compiling = load(Model(Path(facts["folder"])), facts["key"], len(cpus))
+    rng = np.random.default_rng(1)
+    inputs = {shape: rng.uniform(-1, 1, shape).astype(np.float32) for shape in map(tuple, facts["shapes"])}
+    start = time.perf_counter()
+    for shape in facts["shapes"]:
+        call(inputs[tuple(shape)])
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    print(json.dumps({"seconds": seconds, "compiling": compiling(), "memory": peak}), flush=True)
+    os._exit(0)
+
+
+_Loaded = tuple[Callable[[np.ndarray], Any], Callable[[], float]]
+
+
+def _ours(made: Model, key: str, threads: int) -> _Loaded:
+    import gluonjit as mx
+    from benchmarks.workloads import make
+    from gluonjit.execution.cached_call import CachedCall
+
+    mx.set_num_threads(threads)
+    net, _ = make(key)
+    net.hybridize()
+    spent = [0.0]
+    compile_ = CachedCall._new
+
+    def timed(*args: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return compile_(*args)
+        finally:
+            spent[0] += time.perf_counter() - start
+
+    CachedCall._new = timed  # type: ignore[method-assign]
+    return lambda x: net(mx.nd.array(x)).wait_to_read(), lambda: spent[0]
+
+
+def _exported(made: Model, key: str) -> bytes:
+    from benchmarks.graph import read
+    from benchmarks.peers.onnx_model import onnx_model
+    from benchmarks.workloads import WORKLOADS
+
+    (own,) = WORKLOADS[key].shapes(DIMS_OF["n"], 1)
+    shape = (own[0], DIMS_OF["l"], *own[2:]) if key in LENGTHS else own
+    return onnx_model(read(made.prefix, {"data": shape}), DIMS)
+
+
+def _onnxruntime(made: Model, key: str, threads: int) -> _Loaded:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(_exported(made, key), options, providers=["CPUExecutionProvider"])
+    return lambda x: session.run(None, {"data": x}), lambda: 0.0
+
+
+def _openvino(made: Model, key: str, threads: int) -> _Loaded:
+    import openvino
+
+    core = openvino.Core()
+    options = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": threads}
+    options["INFERENCE_PRECISION_HINT"] = "f32"
+    request = core.compile_model(core.read_model(_exported(made, key)), "CPU", options).create_infer_request()
+    return lambda x: request.infer([x], share_inputs=True, share_outputs=True), lambda: 0.0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
