@@ -83,9 +83,8 @@ def recorded(file: Path) -> list[np.ndarray]:
         return [arrays[f"arr_{k}"] for k in range(len(arrays.files))]
 
 
-def run(package: subjects.Package, name: str, references: Path | None) -> dict[str, Any]:
-    """What happened to one model: as far as it got, how long each step took, and the reason why it stopped."""
-
+def begun(package: subjects.Package, name: str) -> tuple[dict[str, Any], Callable[[str], None]]:
+    """What is known of a model before it runs; a function that notes the seconds of the step that has just ended."""
     row: dict[str, Any] = {"name": name, "family": package.family(name), "seconds": {}}
     for pattern, why in package.broken.items():
         if fnmatch.fnmatch(name, pattern):
@@ -98,6 +97,12 @@ def run(package: subjects.Package, name: str, references: Path | None) -> dict[s
         row["seconds"][what] = round(now - started, 2)
         started = now
 
+    return row, step
+
+
+def run(package: subjects.Package, name: str, references: Path | None) -> dict[str, Any]:
+    """What happened to one model: as far as it got, how long each step took, and the reason why it stopped."""
+    row, step = begun(package, name)
     stage = "build"
     try:
         net = package.build(name)
@@ -168,17 +173,8 @@ def run_backward(package: subjects.Package, name: str, references: Path | None, 
     whose rounded input is on the other side of a ReLU's kink adds its whole gradient, in MXNet and here, but rarely the
     same unit.
     """
-    row: dict[str, Any] = {"name": name, "family": package.family(name), "seconds": {}, "kernels": []}
-    for pattern, why in package.broken.items():
-        if fnmatch.fnmatch(name, pattern):
-            row["outside"] = why
-    started = time.perf_counter()
-
-    def step(what: str) -> None:
-        nonlocal started
-        now = time.perf_counter()
-        row["seconds"][what] = round(now - started, 2)
-        started = now
+    row, step = begun(package, name)
+    row["kernels"] = []
 
     def made(dtype: str = "float32") -> tuple[Any, list[Any]]:
         net, inputs = package.small(name)
