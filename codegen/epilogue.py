@@ -17,6 +17,7 @@ from gluonjit.codegen.index import Affine, Var, affine
 from gluonjit.codegen.llvm import Function, memory_type
 from gluonjit.codegen.tiles import Rows, Tile, prefetch
 from gluonjit.codegen.values import Val
+from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.types import I64, IRError
 from gluonjit.ir.windows import row_major
@@ -66,7 +67,7 @@ class Epilogue(Evaluator):
         self.streams = [
             b
             for v, b in self.handler.buffers.items()
-            if v in direct and v.shape == self.result.shape and v.type.nbytes > f.target.l1
+            if v in direct and v.shape == self.result.shape and hint(v.type.nbytes) > f.target.l1
         ]
         self._accumulators: dict[tuple[Any, ...], str] = {}
         self._parked = ""
@@ -75,7 +76,7 @@ class Epilogue(Evaluator):
         """Prefetches what `write` will read for this tile; if `written`, also what it will write. To be called well
         ahead. The tile need not exist."""
         f = self.f
-        is_large = self.result.type.nbytes > f.target.l1
+        is_large = hint(self.result.type.nbytes) > f.target.l1
         for buffer in (*self.streams, *([self.out] if written and is_large else [])):
             strides = buffer.strides or row_major(buffer.shape)
             offset: str | int = 0
@@ -139,7 +140,7 @@ class Epilogue(Evaluator):
         for finish_one in cells:  # one at a time, as their operands take registers as well
             finish_one()
 
-    def _index(self, i: str | int, extent: int) -> Affine:
+    def _index(self, i: str | int, extent: Any) -> Affine:
         if isinstance(i, int):
             return Affine(i)
         var = Var("at", 0, extent - 1)

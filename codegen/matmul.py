@@ -15,8 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
+from gluonjit.codegen.heights import RowTiles
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.tiles import Fetch, Tile
+from gluonjit.ir.dims import Dim, Extent
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.windows import strides_of
@@ -52,22 +54,22 @@ class Product:
         self.a, self.b = f.table(body.inputs.index(a)), f.table(body.inputs.index(b))
         self.epilogue = Epilogue(f, body, anchor, attrs)
         self.scalar = Tile(f, a.dtype, 1).scalar
-        self.panels, self.tiles = -(-self.n // self.columns), -(-self.m // self.rows)
-        self.backwards = ".backwards" in attrs and self.tiles == 1 and not self.batch
+        self.panels, self.tiles = -(-self.n // self.columns), RowTiles(f, self.m, self.rows)
+        self.backwards = ".backwards" in attrs and self.tiles.count == 1 and not self.batch
         self.panel_size = self.k * self.columns if self.packed else self.columns
 
     def write(self) -> None:
-        f, blocks = self.f, -(-self.tiles // self.block)
-        images, per_image, per_block = math.prod(self.batch), self.tiles * self.panels, self.block * self.panels
-        first, last = share(f, images * per_image)
-        if images * blocks == 1:
+        f, count, images = self.f, self.tiles.count, math.prod(self.batch)
+        per_image, per_block = f.mul(count, self.panels), self.block * self.panels
+        first, last = share(f, f.mul(images, per_image))
+        if images == 1 and isinstance(count, int) and count <= self.block:
             self._block(0, 0, first, last)
             return
         with f.if_(f.op(f"icmp slt i64 {first}, {last}")), f.repeat([("i64", first)]) as loop:
             (number,) = loop.carried
             image, place = f.div(number, per_image), f.mod(number, per_image)
             block, start = f.div(place, per_block), f.mod(place, per_block)
-            height = f.min(self.block, f.sub(self.tiles, f.mul(block, self.block)))
+            height = f.min(self.block, f.sub(count, f.mul(block, self.block)))
             stop = f.min(f.add(start, f.sub(last, number)), f.mul(height, self.panels))
             self._block(image, block, start, stop)
             number = f.add(number, f.sub(stop, start))
@@ -78,7 +80,7 @@ class Product:
         """Computes tiles start … stop - 1 of a block of rows, numbered within the block."""
         f = self.f
         first = f.mul(block, self.block)
-        height = f.min(self.block, f.sub(self.tiles, first))
+        height = f.min(self.block, f.sub(self.tiles.count, first))
         at = unravel(f, image, self.batch)
         with f.if_(f.op(f"icmp slt i64 {start}, {stop}")), f.repeat([("i64", start)]) as loop:
             (number,) = loop.carried
@@ -94,25 +96,13 @@ class Product:
     def _panel(self, at: list[Any], panel: Any, start: Any, stop: Any) -> None:
         """Computes row tiles start … stop - 1 of a panel."""
         f = self.f
-        whole, rest = divmod(self.m, self.rows)
         w = f.gep(self.scalar, self.b, f.add(_position(f, at, self.b_strides), f.mul(panel, self.panel_size)))
         x = f.gep(self.scalar, self.a, _position(f, at, self.a_strides))
         for tile in panel_variants(f, self.dtype, self.n, self.columns, panel, self.halved):
-
-            def tile_at(number: Any, rows: int, tile: Tile = tile) -> None:
-                row = f.mul(number, self.rows)
+            for number, row, rows in self.tiles.each(start, stop):
                 place = [*at, row, f.mul(panel, self.columns)]
                 line = f.gep(self.scalar, x, f.mul(row, self.a_strides[-2]))
                 self.tile(tile, rows, place, line, w, f.sub(number, start))
-
-            if self.tiles == 1:
-                tile_at(0, self.m)
-                continue
-            with f.for_(start, f.min(stop, whole), hint="tile") as loop:
-                tile_at(loop.index, self.rows)
-            if rest:
-                with f.if_(f.op(f"icmp sgt i64 {stop}, {whole}")):
-                    tile_at(whole, rest)
 
     def tile(self, tile: Tile, rows: int, place: list[Any], x: str, w: str, number: Any) -> None:
         """Computes a register tile: the thread's `number`-th in a row in this panel."""
@@ -133,16 +123,18 @@ class Product:
 
     def _following(self, w: str, number: Any) -> Fetch | None:
         """The part of the next panel's weights to prefetch during one of this panel's tiles."""
-        tiles = min(self.block, self.tiles)
+        tiles = min(self.block, self.tiles.low)
         if not self.packed or tiles < _SPREAD:
             return None
+        if tiles < self.block and isinstance(self.m, Dim):
+            number = self.f.min(number, tiles - 1)  # there may be more of them
         step = -(-self.columns * self.dtype.itemsize // tiles)
         f = self.f
         panel = f.gep(self.scalar, w, self.panel_size)
         return Fetch(f.gep("i8", panel, f.mul(number, self.k * step)), step, nearest=False)
 
 
-def _position(f: Function, index: Sequence[Any], strides: Sequence[int]) -> Any:
+def _position(f: Function, index: Sequence[Any], strides: Sequence[Extent]) -> Any:
     """The offset of the element at `index`; indices of the remaining axes are 0."""
     position: Any = 0
     for i, step in zip(index, strides):
@@ -150,14 +142,14 @@ def _position(f: Function, index: Sequence[Any], strides: Sequence[int]) -> Any:
     return position
 
 
-def share(f: Function, tasks: int) -> tuple[str, str]:
+def share(f: Function, tasks: Any) -> tuple[str, str]:
     """[first, last) of this thread's tasks."""
     first = f.op(f"udiv i64 {f.mul('%thread', tasks)}, %nthreads")
     last = f.op(f"udiv i64 {f.mul(f.add('%thread', 1), tasks)}, %nthreads")
     return first, last
 
 
-def unravel(f: Function, flat: Any, shape: list[int]) -> list[Any]:
+def unravel(f: Function, flat: Any, shape: list[Any]) -> list[Any]:
     """The index of element `flat` of an array of `shape`."""
     index: list[Any] = []
     for n in reversed(shape):

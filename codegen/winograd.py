@@ -10,25 +10,33 @@ Either each thread takes a block of tiles through all three steps, so that what 
 cache, or, where tiles are few and weights are many, all threads do each step for all tiles and then meet: weights are
 then read once. Which tiles form a register tile does not depend on the threads, so neither does any result.
 
+If the number of images is open, so is that of tiles. Where threads work together they then take a fixed number of
+tiles at a time, and the last register tile of a block is as high as one of a few heights, above what is needed: rows
+that do not exist are computed from whatever is in scratch memory, and never read.
+
 `.tile` is a `WinogradTile`. `.packed` = which operand holds the transformed weights, [positions, P, I, nr]: P panels of
 nr output channels for each position.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from gluonjit.codegen.calls import barrier
 from gluonjit.codegen.conv import Axis, spatial_axes
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
+from gluonjit.codegen.heights import least
 from gluonjit.codegen.linear_map import linear_map
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import panel_variants, share, unravel
 from gluonjit.codegen.tiles import Fetch, Fetches, Tile, prefetch
 from gluonjit.codegen.winograd_fetch import Pixels, Tiling, next_block
 from gluonjit.ir.cook_toom import transform
+from gluonjit.ir.dims import Dim, Extent
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.windows import strides_of
@@ -77,6 +85,12 @@ Channels = tuple[Any, Any]
 """[low, high)."""
 
 
+def lower_heights(count: Dim, rows: int) -> list[int]:
+    """The heights, below `rows`, for a last register tile of an open number of tiles: about three."""
+    unit = math.gcd(rows, *count.terms.values())
+    return sorted({-(-rows * k // (4 * unit)) * unit for k in (1, 2, 3)} - {rows})
+
+
 class _Winograd:
     def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any]) -> None:
         self.f = f
@@ -90,7 +104,11 @@ class _Winograd:
         rows, columns = axes if not self.is_line else (Axis(1, 1, 1, 1, 0, 1), axes[0])
         self.rows, self.columns = Tiled(rows, self.tile.height), Tiled(columns, self.tile.width)
         self.images, self.depth, self.filters = x.shape[0], x.shape[-1], anchor.result.shape[-1]
-        self.count = self.images * self.rows.count * self.columns.count
+        self.count: Extent = self.images * self.rows.count * self.columns.count
+        row_tiles = -(-least(self.count) // self.tile.rows)
+        is_open = isinstance(self.count, Dim)
+        self.row_tiles = min(abs(self.tile.block), row_tiles) if is_open else self.tile.block or row_tiles
+        """Over how many register tiles of a panel fetching the next panel is spread."""
         self.positions, self.panels, _, _ = w.shape
         which = body.inputs.index(x)
         image, *row, pixel, _ = strides_of(x, which, attrs)
@@ -106,7 +124,7 @@ class _Winograd:
         self.inputs, self.outputs = memory.inputs, memory.outputs
         scratch = f.table(len(body.inputs) + 1)
         self.zeros, self.window = scratch, f.gep("i8", scratch, memory.zeros)
-        if self.tile.block:
+        if self.tile.block > 0:
             transformed = f.gep("i8", scratch, memory.own)
         else:
             transformed, self.team = f.table(len(body.inputs) + 2), f.table(len(body.inputs) + 3)
@@ -118,14 +136,18 @@ class _Winograd:
             f.store(self.vector.vector, "zeroinitializer", f.gep(self.scalar, scratch, loop.index), self.align)
 
     def write(self) -> None:
-        if self.tile.block:
+        if self.tile.block > 0:
             self._by_blocks()
+        elif not self.tile.block:
+            self._together(Span(0, self.count))
         else:
-            self._together()
+            some = -self.tile.block * self.tile.rows
+            with self.f.for_(0, self.count, some, hint="block") as block:
+                self._together(Span(block.index, self.f.min(self.f.add(block.index, some), self.count)))
 
     def _by_blocks(self) -> None:
         f, rows = self.f, self.tile.rows
-        first, last = share(f, -(-self.count // rows))
+        first, last = share(f, f.div(f.add(self.count, rows - 1), rows))
         with f.for_(first, last, self.tile.block, hint="block") as block:
             stop = f.min(f.add(block.index, self.tile.block), last)
             span = Span(f.mul(block.index, rows), f.min(f.mul(stop, rows), self.count))
@@ -136,23 +158,25 @@ class _Winograd:
             with f.for_(*span, hint="tile") as t:
                 self._output(t.index, f.sub(t.index, span.first), (0, self.filters))
 
-    def _together(self) -> None:
+    def _together(self, span: Span) -> None:
+        """When a thread transforms the next block's windows, all others have multiplied this one's; when it multiplies,
+        they have transformed its products. So there is no barrier at the end."""
         f = self.f
-        self._share(self.depth, self._input)
+        self._share(span, self.depth, self._input)
         barrier(f, self.team)
         with f.for_(*share(f, self.positions * self.panels), hint="product") as task:
-            self._product(task.index, self.count)
+            self._product(task.index, f.sub(span.last, span.first))
         barrier(f, self.team)
-        self._share(self.filters, self._output)
+        self._share(span, self.filters, self._output)
 
-    def _share(self, channels: int, step: Callable[[Any, Any, Channels], None]) -> None:
-        """This thread's part of a transform of all tiles and channels."""
+    def _share(self, span: Span, channels: int, step: Callable[[Any, Any, Channels], None]) -> None:
+        """This thread's part of a transform of some tiles and all channels."""
         f, some = self.f, _CHANNELS * self.lanes
-        parts = -(-channels // some)
-        with f.for_(*share(f, self.count * parts), hint="task") as task:
-            t, part = unravel(f, task.index, [self.count, parts])
+        parts, count = -(-channels // some), f.sub(span.last, span.first)
+        with f.for_(*share(f, f.mul(count, parts)), hint="task") as task:
+            slot, part = unravel(f, task.index, [count, parts])
             low = f.mul(part, some)
-            step(t, t, (low, f.min(f.add(low, some), channels)))
+            step(f.add(span.first, slot), slot, (low, f.min(f.add(low, some), channels)))
 
     # ---- input transform
 
@@ -239,13 +263,14 @@ class _Winograd:
         m = f.add(f.mul(position, self.outputs.position), f.mul(panel, columns * self.item))
         m = f.gep("i8", self.m, m)
         # Weights are larger than the cache: each tile of a panel prefetches its part of the next panel.
-        row_tiles = self.tile.block or -(-self.count // rows)
+        row_tiles = self.row_tiles
         step = -(-columns * self.item // row_tiles)
         following = f.gep(self.scalar, w, self.depth * columns)
 
         def register_tile(tile: Tile, number: Any, count: int) -> None:
             first = f.mul(number, rows)
-            part = f.gep("i8", following, f.mul(number, step * self.depth))
+            which = f.min(number, row_tiles - 1) if row_tiles < abs(self.tile.block) else number
+            part = f.gep("i8", following, f.mul(which, step * self.depth))
             fetches = [*Fetches.spread(f, part, step, self.depth).parts]
             if after is not None:
                 fetches += self._next_block(after, f.add(f.mul(task, self.tile.block), number))
@@ -267,12 +292,24 @@ class _Winograd:
         for narrow in panel_variants(f, self.dtype, self.filters, columns, panel):
             # Columns that do not exist are zeros in the weights, and are never read in scratch memory.
             tile = Tile(f, self.dtype, narrow.vectors)
-            whole = f.div(slots, rows)
+            # The last tiles of all may not fill a register tile.
+            if isinstance(self.count, int):
+                whole = f.div(slots, rows)
+                with f.for_(0, whole, hint="tile") as loop:
+                    register_tile(tile, loop.index, rows)
+                if rest := self.count % rows:
+                    with f.if_(f.op(f"icmp ne i64 {f.mul(whole, rows)}, {slots}")):
+                        register_tile(tile, whole, rest)
+                continue
+            lower = lower_heights(self.count, rows)
+            whole = f.div(f.add(slots, rows - 1 - max(lower, default=0)), rows)
             with f.for_(0, whole, hint="tile") as loop:
                 register_tile(tile, loop.index, rows)
-            if rest := self.count % rows:  # the last tiles of all do not fill a register tile
-                with f.if_(f.op(f"icmp ne i64 {f.mul(whole, rows)}, {slots}")):
-                    register_tile(tile, whole, rest)
+            left = f.sub(slots, f.mul(whole, rows))
+            for less, height in pairwise((0, *lower)):
+                fits = f.op(f"icmp sle i64 {left}, {height}")
+                with f.if_(f.op(f"and i1 {fits}, {f.op(f'icmp sgt i64 {left}, {less}')}")):
+                    register_tile(tile, whole, height)
 
     def _next_block(self, first: Any, number: Any) -> Iterator[Fetch]:
         """What register tile `number` of a block fetches for the next one, whose first tile is `first`."""

@@ -8,7 +8,7 @@ over channels takes tiles to transformed tiles of the result.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 LINE = 64
 """Bytes of a cache line."""
@@ -24,7 +24,8 @@ class WinogradTile(NamedTuple):
     """Of a register tile of the products: tiles by channels."""
     block: int
     """Register tiles, along the tiles, that one thread transforms, multiplies and transforms back at a time. 0: all
-    threads do the three steps together, for all tiles, and meet in between."""
+    threads do the three steps together, for all tiles, and meet in between. -k: together, for k register tiles at a
+    time, so that memory for an open number of tiles is not open."""
 
 
 class Transformed(NamedTuple):
@@ -61,10 +62,11 @@ class WinogradMemory(NamedTuple):
 
     @staticmethod
     def of(
-        tile: WinogradTile, extents: tuple[int, int], tiles: int, depth: int, filters: int, itemsize: int
+        tile: WinogradTile, extents: tuple[int, int], tiles: Any, depth: int, filters: int, itemsize: int
     ) -> WinogradMemory:
-        """For `tiles` windows of `extents` pixels and `depth` channels."""
-        slots = tile.block * tile.rows or tiles
+        """For `tiles` windows of `extents` pixels and `depth` channels. (Their number may be open if the tile has a
+        block.)"""
+        slots = abs(tile.block) * tile.rows or tiles
         positions = math.prod(extents)
         columns = -(-filters // tile.columns) * tile.columns
         row = _lines(extents[1] * depth * itemsize)

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.cook_toom import Matrix, Transform, transform
+from gluonjit.ir.dims import Dim, hint
 from gluonjit.ir.graph import Builder, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
 from gluonjit.ir.winograd_tile import LINE, WinogradTile
 from gluonjit.passes import tiling
 from gluonjit.passes.site import moved, view
-from gluonjit.passes.tiling_winograd import Problem, winograd_tile, working_memory
+from gluonjit.passes.tiling_winograd import Problem, tile_count, winograd_tile, working_memory
 
 
 def winograd_notes(
@@ -31,14 +32,17 @@ def winograd_notes(
     `trained`: w is another one in each call.
     """
     problem = problem_of(x, w, attrs, out)
-    if problem is not None:
-        problem = problem._replace(trained=trained)
-    tile = None if problem is None else winograd_tile(problem, target)
-    if problem is None or tile is None:
+    if problem is None:
         return None
+    problem = problem._replace(trained=trained, images=hint(out[0]))
+    tile = winograd_tile(problem, target)
+    if tile is None:
+        return None
+    if isinstance(out[0], Dim) and not tile.block:
+        tile = tile._replace(block=tile_count(problem, tile[:2]) // -tile.rows)
     notes: dict[str, Any] = {".kernel": "winograd", ".tile": tuple(tile), ".packed": 1}
     memory = working_memory(problem, tile)
-    if tile.block:
+    if tile.block > 0:
         return {**notes, ".scratch": memory.own + memory.transformed}
     return {**notes, ".scratch": memory.own, ".workspace": memory.transformed}
 

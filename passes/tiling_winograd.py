@@ -75,7 +75,7 @@ def _tile(problem: Problem, outputs: tuple[int, int], target: Machine) -> Winogr
         idle = -(-tiles // (2 * tile.rows)) * 2 * tile.rows / tiles - 1 if tile.block else 0.0
         return products * (1 + idle / 2) + _traffic(problem, tile, target)
 
-    tiles = _tiles(problem, outputs)
+    tiles = tile_count(problem, outputs)
     shape = (tiles, problem.filters, problem.depth, LINE, problem.itemsize, target)
     choices = [WinogradTile(*outputs, *tiling.register_tile(*shape, _SHARED_ROWS), 0)]
     best, columns = tiling.register_tile(*shape)
@@ -99,7 +99,7 @@ def direct_cycles(problem: Problem, target: Machine) -> float:
 
 def winograd_cycles(problem: Problem, tile: WinogradTile, target: Machine) -> float:
     """Estimated cycles of the Winograd convolution."""
-    positions, tiles, item = _positions(problem, tile), _tiles(problem, tile[:2]), problem.itemsize
+    positions, tiles, item = _positions(problem, tile), tile_count(problem, tile[:2]), problem.itemsize
     width = tiling.lanes(target, item)
     products = _products(problem, tile, target)
     vectors = -(-problem.depth // width) - (-problem.filters // width)
@@ -119,7 +119,7 @@ def _with_weights(compute: float, nbytes: float) -> float:
 def _traffic(problem: Problem, tile: WinogradTile, target: Machine) -> float:
     """Cycles to move transformed tiles that do not fit into the second-level cache together with the pixels and weights
     in use, and to read the weights again for each block."""
-    tiles, item = _tiles(problem, tile[:2]), problem.itemsize
+    tiles, item = tile_count(problem, tile[:2]), problem.itemsize
     memory = working_memory(problem, tile)
     weights = _positions(problem, tile) * problem.depth * problem.filters * item
     whole, rest = divmod(tiles, tile.block * tile.rows or tiles)
@@ -136,14 +136,14 @@ def _traffic(problem: Problem, tile: WinogradTile, target: Machine) -> float:
 
 def _products(problem: Problem, tile: WinogradTile, target: Machine) -> float:
     """Cycles of the multiply-adds."""
-    tiles, vectors = _tiles(problem, tile[:2]), tile.columns // tiling.lanes(target, problem.itemsize)
+    tiles, vectors = tile_count(problem, tile[:2]), tile.columns // tiling.lanes(target, problem.itemsize)
     each = tiling.product_cycles(tiles, problem.filters, problem.depth, tile.rows, vectors, problem.itemsize, target)
     return _positions(problem, tile) * each
 
 
 def working_memory(problem: Problem, tile: WinogradTile) -> WinogradMemory:
     extents = (tile.height + problem.taps[0] - 1, tile.width + problem.taps[1] - 1)
-    tiles = _tiles(problem, tile[:2])
+    tiles = tile_count(problem, tile[:2])
     return WinogradMemory.of(tile, extents, tiles, problem.depth, problem.filters, problem.itemsize)
 
 
@@ -151,5 +151,6 @@ def _positions(problem: Problem, tile: WinogradTile) -> int:
     return math.prod(m + r - 1 for m, r in zip(tile[:2], problem.taps))
 
 
-def _tiles(problem: Problem, outputs: Sequence[int]) -> int:
+def tile_count(problem: Problem, outputs: Sequence[int]) -> int:
+    """How many tiles of so many pixels along both axes the result is cut into."""
     return problem.images * math.prod(-(-n // m) for n, m in zip(problem.out, outputs))

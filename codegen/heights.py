@@ -1,0 +1,87 @@
+"""How the rows of a matrix product are cut into register tiles.
+
+A known number of rows gives tiles of one height and perhaps a lower last one. Of an open number of rows, tiles get
+heights that differ by one at most (17 rows in tiles of up to 8: 6, 6, 5), since a last tile of few rows would take
+about as long as a whole one. So there is code for every height that may occur, and a branch for each run of tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from gluonjit.codegen.llvm import Function
+from gluonjit.ir.dims import Dim, Extent
+
+
+class RowTiles:
+    """`count` tiles of up to `rows` of the `m` rows. To be made where a function begins."""
+
+    def __init__(self, f: Function, m: Extent, rows: int) -> None:
+        self.f, self.rows = f, rows
+        self.low = -(-least(m) // rows)
+        """The least number of tiles that there may be."""
+        self.heights: list[int] = []
+        """Of an open number of rows; empty if all of its tiles are whole."""
+        self.count: Any
+        unit = math.gcd(rows, *m.terms.values()) if isinstance(m, Dim) else rows
+        if isinstance(m, int) or unit == rows:
+            self.count = -(-m // rows)
+            self._whole: Any = m // rows
+            self._rest = int(m % rows)
+            return
+        self.heights = heights(m, rows, unit)
+        self._unit, units, most = unit, m // unit, rows // unit
+        self.count = f.div(f.add(units, most - 1), most)
+        self._height = f.div(units, self.count)
+        """Of the lower tiles, in units."""
+        self._higher = f.mod(units, self.count)
+        """How many tiles are one unit higher: the first ones."""
+
+    def each(self, start: Any, stop: Any) -> Iterator[tuple[Any, Any, int]]:
+        """The tiles from number `start` to `stop` - 1: opens code for every height, and yields there a tile's number,
+        first row and height."""
+        f = self.f
+        if self.heights:
+            yield from self._nearly_equal(start, stop)
+            return
+        whole, rest = self._whole, self._rest
+        if self.count == 1:
+            yield 0, 0, rest or self.rows
+            return
+        with f.for_(start, f.min(stop, whole), hint="tile") as loop:
+            yield loop.index, f.mul(loop.index, self.rows), self.rows
+        if rest:
+            with f.if_(f.op(f"icmp sgt i64 {stop}, {whole}")):
+                yield whole, whole * self.rows, rest
+
+    def _nearly_equal(self, start: Any, stop: Any) -> Iterator[tuple[Any, Any, int]]:
+        f = self.f
+        for height in self.heights:
+            units = height // self._unit
+            lower = f.op(f"icmp eq i64 {self._height}, {units}")
+            higher = f.op(f"icmp eq i64 {self._height}, {units - 1}")
+            with f.if_(f.op(f"or i1 {lower}, {higher}")):
+                first = f.op(f"select i1 {lower}, i64 {f.max(start, self._higher)}, i64 {f.extent(start)}")
+                end = f.op(f"select i1 {lower}, i64 {f.extent(stop)}, i64 {f.min(stop, self._higher)}")
+                with f.for_(first, end, hint="tile") as loop:
+                    number = loop.index
+                    row = f.add(f.mul(number, self._height), f.min(number, self._higher))
+                    yield number, f.mul(row, self._unit), height
+
+
+def heights(m: Extent, rows: int, unit: int) -> list[int]:
+    """The heights of nearly equal tiles of an open number of rows, a multiple of `unit`."""
+    low, most = -(-least(m) // unit), rows // unit
+    found = set()
+    # From most · (most - 1) units on, tiles have the full height or one unit less.
+    for units in range(low, max(low, most * most) + most + 1):
+        tiles = -(-units // most)
+        found |= {units // tiles, -(-units // tiles)}
+    return [unit * height for height in sorted(found)]
+
+
+def least(n: Extent) -> int:
+    """The least value of an extent that is not 0."""
+    return n if isinstance(n, int) else n.low or 1
