@@ -1,10 +1,13 @@
-"""`mx.io`: iterators over batches of data (`data.iterators`, `data.libsvm`, `data.image_records`)."""
+"""`mx.io`: iterators over batches of data (`data.iterators`, `data.comma_separated`, `data.libsvm`,
+`image.record_iterators`)."""
 
 from gluonjit.data import iterators as _iterators
-from gluonjit.data.image_records import ImageRecordIter as ImageRecordIter
-from gluonjit.data.image_records import ImageRecordUInt8Iter as ImageRecordUInt8Iter
+from gluonjit.data.comma_separated import CSVIter as CSVIter
 from gluonjit.data.iterators import *  # noqa: F403
 from gluonjit.data.libsvm import LibSVMIter as LibSVMIter
+from gluonjit.image.record_iterators import ImageDetRecordIter as ImageDetRecordIter
+from gluonjit.image.record_iterators import ImageRecordIter as ImageRecordIter
+from gluonjit.image.record_iterators import ImageRecordUInt8Iter as ImageRecordUInt8Iter
 from gluonjit.language.mxnet_names import forward as _forward
 
 __getattr__ = _forward(__name__, _iterators)

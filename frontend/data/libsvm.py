@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 
 from gluonjit.base import MXNetError
-from gluonjit.data.iterators import DataDesc, DataIter
-from gluonjit.ndarray import NDArray
+from gluonjit.data.text_rows import TextRowsIter, files_of
 from gluonjit.ndarray.ndarray import element_type
 from gluonjit.ndarray.sparse_arrays import CSRNDArray
 
 __all__ = ["LibSVMIter"]
 
 
-class LibSVMIter(DataIter):
+class LibSVMIter(TextRowsIter):
     """Batches of rows from LibSVM files: lines `label column:value column:value …`, columns from 0 and ascending.
 
     * `data_libsvm`: a file, or a folder of files; `data_shape`: (columns,) of a row.
@@ -43,7 +41,6 @@ class LibSVMIter(DataIter):
         label_name: str = "softmax_label",
         **_threads: Any,
     ) -> None:
-        super().__init__(batch_size)
         if not round_batch:
             raise MXNetError("LibSVMIter: round_batch must be True")
         if batch_size < 1 or not 0 <= part_index < num_parts:
@@ -57,51 +54,15 @@ class LibSVMIter(DataIter):
             raise MXNetError(f"LibSVMIter: {len(data)} rows of data, but {len(label)} of labels")
         each = -(-len(data) // num_parts)
         start, stop = min(part_index * each, len(data)), min((part_index + 1) * each, len(data))
-        self._data = data.row_range(start, stop)
-        self._label = label.row_range(start, stop) if apart else label[start:stop]
-        self._numbers = np.arange(start, stop, dtype=np.uint64)
-        self._next = 0
-        self._rows = np.zeros(0, np.int64)
-        self._pad = 0
-        self._descriptions = data_name, label_name
-
-    @property
-    def provide_data(self) -> list[DataDesc]:
-        return [DataDesc(self._descriptions[0], (self.batch_size, self._data.shape[1]), self._data.dtype)]
-
-    @property
-    def provide_label(self) -> list[DataDesc]:
-        rest = self._label.shape[1:]
-        return [DataDesc(self._descriptions[1], (self.batch_size, *rest), np.dtype(self._label.dtype).type)]
-
-    def reset(self) -> None:
-        """To the start of the next pass."""
-        self._next = self._next % len(self._data) if self._pad else 0
-        self._pad = 0
-
-    def iter_next(self) -> bool:
-        count = len(self._data)
-        if self._next >= count:
-            return False
-        stop = self._next + self.batch_size
-        self._rows = np.arange(self._next, stop) % count
-        self._pad = max(stop - count, 0)
-        self._next = stop
-        return True
-
-    def getdata(self) -> list[NDArray]:
-        return [self._data.take_rows(self._rows)]
-
-    def getlabel(self) -> list[NDArray]:
-        if isinstance(self._label, CSRNDArray):
-            return [self._label.take_rows(self._rows)]
-        return [NDArray._wrap(self._label[self._rows])]
-
-    def getindex(self) -> np.ndarray:
-        return self._numbers[self._rows]
-
-    def getpad(self) -> int:
-        return self._pad
+        super().__init__(
+            data.row_range(start, stop),
+            label.row_range(start, stop) if apart else label[start:stop],
+            batch_size,
+            start,
+            True,
+            data_name,
+            label_name,
+        )
 
 
 def _columns(what: str, shape: Any) -> int:
@@ -113,14 +74,11 @@ def _columns(what: str, shape: Any) -> int:
 
 def _read(path: str, columns: int, kind: np.dtype, labels: int | None) -> tuple[CSRNDArray, np.ndarray]:
     """The rows of a file or folder, and the labels before them: (rows,) or (rows, labels)."""
-    files = [path]
-    if os.path.isdir(path):
-        files = [entry.path for entry in sorted(os.scandir(path), key=lambda e: e.name) if entry.is_file()]
     values: list[float] = []
     places: list[int] = []
     starts = [0]
     found: list[list[float]] = []
-    for name in files:
+    for name in files_of(path):
         number = 0
         try:
             with open(name, encoding="utf-8") as file:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, TextIO
 import numpy as np
 
 from gluonjit.base import MXNetError
-from gluonjit.image.codec import decode, pillow
+from gluonjit.files.image_files import decode, pillow
 
 __all__ = ["IRHeader", "MXIndexedRecordIO", "MXRecordIO", "pack", "pack_img", "unpack", "unpack_img"]
 

@@ -3,6 +3,7 @@
 Decoding needs Pillow (`pip install pillow`); everything else runs without.
 """
 
+from gluonjit.image import detection as det
 from gluonjit.image.augment import (
     Augmenter,
     BrightnessJitterAug,
@@ -24,6 +25,17 @@ from gluonjit.image.augment import (
     SaturationJitterAug,
     SequentialAug,
 )
+from gluonjit.image.detection import (
+    CreateDetAugmenter,
+    CreateMultiRandCropAugmenter,
+    DetAugmenter,
+    DetBorrowAug,
+    DetHorizontalFlipAug,
+    DetRandomCropAug,
+    DetRandomPadAug,
+    DetRandomSelectAug,
+    ImageDetIter,
+)
 from gluonjit.image.image import (
     center_crop,
     color_normalize,
@@ -39,6 +51,7 @@ from gluonjit.image.image import (
     resize_short,
     scale_down,
 )
+from gluonjit.image.image_iter import ImageIter
 from gluonjit.language import mxnet_names as _mxnet_names
 
 __all__ = [
@@ -50,9 +63,19 @@ __all__ = [
     "ColorNormalizeAug",
     "ContrastJitterAug",
     "CreateAugmenter",
+    "CreateDetAugmenter",
+    "CreateMultiRandCropAugmenter",
+    "DetAugmenter",
+    "DetBorrowAug",
+    "DetHorizontalFlipAug",
+    "DetRandomCropAug",
+    "DetRandomPadAug",
+    "DetRandomSelectAug",
     "ForceResizeAug",
     "HorizontalFlipAug",
     "HueJitterAug",
+    "ImageDetIter",
+    "ImageIter",
     "LightingAug",
     "RandomCropAug",
     "RandomGrayAug",
@@ -64,6 +87,7 @@ __all__ = [
     "center_crop",
     "color_normalize",
     "copyMakeBorder",
+    "det",
     "fixed_crop",
     "imdecode",
     "imread",

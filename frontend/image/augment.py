@@ -37,18 +37,24 @@ class Augmenter:
     """A function of an image. Its settings are keywords of this constructor; `dumps` returns them as JSON."""
 
     def __init__(self, **kwargs: Any) -> None:
-        self._kwargs = {key: _plain(value) for key, value in kwargs.items()}
+        self._kwargs = {key: plain(value) for key, value in kwargs.items()}
 
     def dumps(self) -> Any:
-        import json
-
-        return json.dumps([type(self).__name__.lower(), self._kwargs])
+        return as_json(self, self._kwargs)
 
     def __call__(self, src: Any) -> Any:
         raise NotImplementedError("Must override implementation.")
 
 
-def _plain(value: Any) -> Any:
+def as_json(augmenter: Any, settings: dict[str, Any]) -> str:
+    """What `dumps` returns for an augmenter with these settings."""
+    import json
+
+    return json.dumps([type(augmenter).__name__.lower(), settings])
+
+
+def plain(value: Any) -> Any:
+    """A setting as `dumps` writes it: arrays become lists."""
     if isinstance(value, NDArray):
         value = value.asnumpy()
     return value.tolist() if isinstance(value, np.ndarray) else value
@@ -320,11 +326,17 @@ def CreateAugmenter(
         augmenters.append(LightingAug(pca_noise, EIGVAL, EIGVEC))
     if rand_gray > 0:
         augmenters.append(RandomGrayAug(rand_gray))
+    mean, std = channel_statistics(mean, std)
+    if mean is not None or std is not None:
+        augmenters.append(ColorNormalizeAug(mean, std))
+    return augmenters
+
+
+def channel_statistics(mean: Any, std: Any) -> tuple[Any, Any]:
+    """Mean and deviation of the pixels in each channel: arrays, or None; True stands for ImageNet's."""
     mean = np.array([123.68, 116.28, 103.53]) if mean is True else mean
     std = np.array([58.395, 57.12, 57.375]) if std is True else std
     for what, value in (("mean", mean), ("std", std)):
         if value is not None and (not isinstance(value, (np.ndarray, NDArray)) or value.shape[0] not in (1, 3)):
             raise AssertionError(f"{what} must be an array of 1 or 3 numbers, or True")
-    if mean is not None or std is not None:
-        augmenters.append(ColorNormalizeAug(mean, std))
-    return augmenters
+    return mean, std

@@ -16,13 +16,16 @@ import numpy as np
 
 from gluonjit import ndarray as nd
 from gluonjit.base import MXNetError
-from gluonjit.image.codec import decode
+from gluonjit.files.image_files import decode
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.kinds import as_current
 from gluonjit.ndarray import NDArray
 
 Box = tuple[int, int, int, int]
 """Left, top, width, height."""
+
+MAX_PIXELS = 1 << 27
+"""Of a resized image: one that is very long and narrow in a file must not take all memory."""
 
 
 def imdecode(buf: Any, flag: int = 1, to_rgb: bool = True, out: NDArray | None = None) -> NDArray:
@@ -72,7 +75,8 @@ def copyMakeBorder(
     src: NDArray, top: int, bot: int, left: int, right: int, type: int = 0, value: float = 0.0, values: Any = ()
 ) -> NDArray:
     """The image with a border: `type` 0 of one color (`values`, or `value` in each channel), 1 of its outer pixels,
-    2 mirrored with them, 4 mirrored without."""
+    2 mirrored with them, 4 mirrored without. 16 is added to a type by OpenCV's programs, and changes nothing."""
+    type &= ~16
     widths = ((top, bot), (left, right), (0, 0))
     image = src.asnumpy()
     modes = {1: "edge", 2: "symmetric", 4: "reflect"}
@@ -117,6 +121,8 @@ def resize_short(src: NDArray, size: int, interp: int = 2) -> NDArray:
     """The image with its shorter edge of length `size`."""
     h, w, _ = src.shape
     new_h, new_w = (size * h // w, size) if h > w else (size, size * w // h)
+    if new_h * new_w > MAX_PIXELS:
+        raise MXNetError(f"resize_short: an image of {h} x {w} pixels would become one of {new_h} x {new_w}")
     return imresize(src, new_w, new_h, interp=_get_interp_method(interp, (h, w, new_h, new_w)))
 
 

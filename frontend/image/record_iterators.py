@@ -1,0 +1,683 @@
+"""`io.ImageRecordIter` and `io.ImageDetRecordIter`: batches of images from the record files that `im2rec` packs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gluonjit.base import MXNetError
+from gluonjit.data.iterators import DataDesc, DataIter
+from gluonjit.data.records import IRHeader, MXIndexedRecordIO, MXRecordIO, unpack
+from gluonjit.files.image_files import decode
+from gluonjit.image.image import MAX_PIXELS, imresize
+from gluonjit.ir.opdef import did_you_mean
+from gluonjit.ndarray import NDArray
+
+__all__ = ["ImageDetRecordIter", "ImageRecordIter", "ImageRecordUInt8Iter"]
+
+_NO_EFFECT = "verbose prefetch_buffer ctx device_id shuffle_chunk_size shuffle_chunk_seed".split()
+_MISSING: dict[str, Any] = {
+    "path_imglist": "",
+    "aug_seq": "aug_default",
+    "max_rotate_angle": 0,
+    "rotate": -1,
+    "max_shear_ratio": 0,
+    "max_crop_size": -1,
+    "min_crop_size": -1,
+    "max_random_scale": 1,
+    "min_random_scale": 1,
+    "max_img_size": 1e10,
+    "min_img_size": 0,
+    "brightness": 0,
+    "contrast": 0,
+    "saturation": 0,
+    "pca_noise": 0,
+    "random_h": 0,
+    "random_s": 0,
+    "random_l": 0,
+    "mean_img": "",
+    "mean_a": 0,
+    "std_a": 1,
+    "max_random_contrast": 0,
+    "max_random_illumination": 0,
+}
+"""Settings that are not implemented, with the values at which they do nothing."""
+
+
+class _RecordIter(DataIter):
+    """Batches of examples from a record file. A subclass makes an image and its label of a record (`_example`), and
+    describes the labels (`_label_shape`)."""
+
+    _dtype: type = np.float32
+    _method: int
+    """The interpolation of `_resized`."""
+
+    def __init__(
+        self,
+        path_imgrec: str,
+        path_imgidx: str,
+        data_shape: Any,
+        batch_size: int,
+        shuffle: bool,
+        seed: int,
+        seed_aug: int | None,
+        num_parts: int,
+        part_index: int,
+        round_batch: bool,
+        preprocess_threads: int,
+        dtype: Any,
+        names: tuple[str, str],
+    ) -> None:
+        super().__init__(int(batch_size))
+        what = type(self).__name__
+        if dtype not in (None, np.dtype(self._dtype).name, self._dtype):
+            raise MXNetError(f"{what} gives {np.dtype(self._dtype).name}, not {dtype!r}")
+        self._shape = tuple(int(n) for n in data_shape)
+        if len(self._shape) != 3 or self._shape[0] not in (1, 3) or min(self._shape) < 1:
+            raise MXNetError(f"{what}: data_shape is {data_shape}, not (3, height, width) or (1, height, width)")
+        if self.batch_size < 1 or not 0 <= part_index < num_parts:
+            raise MXNetError(f"{what}: batch_size={batch_size}, part {part_index} of {num_parts} is not possible")
+        self._records, positions = _opened(path_imgrec, path_imgidx)
+        each = -(-len(positions) // num_parts)
+        self._positions = positions[part_index * each : (part_index + 1) * each]
+        if not self._positions:
+            raise MXNetError(f"{what}: part {part_index} of {num_parts} of {path_imgrec} has no records")
+        self._threads = int(preprocess_threads)
+        self._names = names
+        self._shuffles, self._rounds = shuffle, round_batch
+        self._order_numbers = np.random.RandomState(seed)
+        self._image_numbers = np.random.RandomState(seed if seed_aug is None else seed_aug)
+        self._order = self._drawn()
+        self._following: list[int] = []
+        """The order of the next pass, if a batch has begun with it."""
+        self._next = 0
+        self._places: list[int] = []
+        """The current batch's."""
+        self._filled = 0
+        self._batch: tuple[np.ndarray, np.ndarray, np.ndarray]
+
+    def _label_shape(self) -> tuple[int, ...]:
+        """The shape of an example's label."""
+        raise NotImplementedError
+
+    def _example(self, header: IRHeader, data: bytes, random: np.random.RandomState) -> tuple[np.ndarray, Any]:
+        """(image, label) of a record. Runs in several threads at once."""
+        raise NotImplementedError
+
+    def _record_at(self, place: int) -> tuple[IRHeader, bytes]:
+        self._records._handle(writable=False).seek(place)
+        record = self._records.read()
+        if record is None:
+            raise MXNetError(f"{self._records.uri}: there is no record at byte {place}")
+        return unpack(record)
+
+    def _drawn(self) -> list[int]:
+        """The positions of the records in the order of a pass."""
+        count = len(self._positions)
+        order = self._order_numbers.permutation(count) if self._shuffles else range(count)
+        return [self._positions[k] for k in order]
+
+    @property
+    def provide_data(self) -> list[DataDesc]:
+        return [DataDesc(self._names[0], (self.batch_size, *self._shape), self._dtype)]
+
+    @property
+    def provide_label(self) -> list[DataDesc]:
+        return [DataDesc(self._names[1], (self.batch_size, *self._label_shape()), np.float32)]
+
+    def reset(self) -> None:
+        """To the start of the next pass."""
+        if self._following and self._rounds:
+            self._order, self._next = self._following, self._filled % len(self._following)
+        else:
+            self._order, self._next = self._following or self._drawn(), 0
+        self._following, self._places, self._filled = [], [], 0
+
+    def iter_next(self) -> bool:
+        if self._next >= len(self._order):
+            return False
+        places = self._order[self._next : self._next + self.batch_size]
+        self._next += self.batch_size
+        self._filled = self.batch_size - len(places)
+        if self._filled:
+            if self._rounds:
+                self._following = rest = self._drawn()
+            else:
+                rest = self._places[len(places) :] or self._order
+            places = [*places, *(rest[k % len(rest)] for k in range(self._filled))]
+        self._places = places
+        self._batch = self._read(places)
+        return True
+
+    def _read(self, places: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Images, labels and numbers of the records at these positions."""
+        records = [self._record_at(place) for place in places]
+        seeds = self._image_numbers.randint(0, 1 << 31, len(records))
+        jobs = [(*record, np.random.RandomState(seed)) for record, seed in zip(records, seeds)]
+        if self._threads > 1:
+            with ThreadPoolExecutor(min(self._threads, len(jobs))) as pool:
+                examples = list(pool.map(lambda job: self._example(*job), jobs))
+        else:
+            examples = [self._example(*job) for job in jobs]
+        images, labels = (np.stack(part) for part in zip(*examples))
+        return images, labels, np.array([header.id for header, _ in records], np.uint64)
+
+    def _decoded(self, data: bytes) -> np.ndarray:
+        x = decode(data, "RGB" if self._shape[0] == 3 else "L")
+        return x.reshape(*x.shape[:2], self._shape[0])
+
+    def _shorter_edge(self, x: np.ndarray, size: int) -> np.ndarray:
+        """The image with its shorter edge of length `size`; unchanged if that is not positive."""
+        h, w = x.shape[:2]
+        if size <= 0:
+            return x
+        return self._resized(x, size * h // w if h > w else size, size if h > w else size * w // h)
+
+    def _resized(self, x: np.ndarray, height: int, width: int) -> np.ndarray:
+        h, w = x.shape[:2]
+        if (h, w) == (height, width):
+            return x
+        if height * width > MAX_PIXELS:
+            raise MXNetError(
+                f"{self._records.uri}: an image of {h} x {w} pixels would become one of {height} x {width}"
+            )
+        array: np.ndarray = imresize(NDArray._wrap(np.array(x)), width, height, self._method)._array
+        return array
+
+    def getdata(self) -> list[NDArray]:
+        return [NDArray._wrap(self._batch[0])]
+
+    def getlabel(self) -> list[NDArray]:
+        return [NDArray._wrap(self._batch[1])]
+
+    def getindex(self) -> np.ndarray:
+        return self._batch[2]
+
+    def getpad(self) -> int:
+        return self._filled
+
+
+class ImageRecordIter(_RecordIter):
+    """Batches f32[batch, channels, height, width] of images in a record file, red first, and their labels.
+
+    * `path_imgrec`, `path_imgidx`: the records, and their index; without one, the records are looked through at the
+      start. `data_shape`: (3, height, width), or (1, height, width) for gray. `label_width`: numbers of a label.
+    * `resize`: the length of the shorter edge; `pad`: pixels of `fill_value` around the image. Then it is cropped:
+      in the middle, at random with `rand_crop`, or with `random_resized_crop` at random with a share of the area from
+      `min_random_area` to `max_random_area` and an aspect ratio from `min_aspect_ratio` to `max_aspect_ratio` (without
+      a minimum: 1 ± `max_aspect_ratio`), and resized. An image that is too small is enlarged first.
+    * `mirror`, `rand_mirror`: flips images, or half of them. Pixels become (x − mean) · scale / std.
+    * The last batch is filled up from the next pass, which goes on behind these (`pad` says how many). Without
+      `round_batch`, it is filled up with images of the batch before (of the start, if there is none).
+    * `num_parts`, `part_index`: reads one of several equal parts. `shuffle` draws the order of each pass.
+    * `preprocess_threads` decode. Results do not depend on their number: `seed` and `seed_aug` determine them.
+
+    MXNetError for a malformed file, and for settings of MXNet that are not implemented.
+    """
+
+    def __init__(
+        self,
+        path_imgrec: str,
+        data_shape: Any,
+        batch_size: int,
+        path_imgidx: str = "",
+        label_width: int = 1,
+        shuffle: bool = False,
+        seed: int = 0,
+        seed_aug: int | None = None,
+        num_parts: int = 1,
+        part_index: int = 0,
+        round_batch: bool = True,
+        preprocess_threads: int = 4,
+        resize: int = -1,
+        pad: int = 0,
+        fill_value: int = 255,
+        rand_crop: bool = False,
+        random_resized_crop: bool = False,
+        min_random_area: float = 1,
+        max_random_area: float = 1,
+        min_aspect_ratio: float | None = None,
+        max_aspect_ratio: float = 0,
+        inter_method: int = 1,
+        mirror: bool = False,
+        rand_mirror: bool = False,
+        mean_r: float = 0,
+        mean_g: float = 0,
+        mean_b: float = 0,
+        std_r: float = 1,
+        std_g: float = 1,
+        std_b: float = 1,
+        scale: float = 1,
+        dtype: Any = None,
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+        **others: Any,
+    ) -> None:
+        what = type(self).__name__
+        _check_settings(what, others, _MISSING, _NO_EFFECT)
+        if label_width < 1:
+            raise MXNetError(f"{what}: label_width is {label_width}, not a number of numbers")
+        if inter_method not in range(5):
+            raise MXNetError(f"{what}: inter_method is {inter_method}; 0 to 4 are methods")
+        super().__init__(
+            path_imgrec,
+            path_imgidx,
+            data_shape,
+            batch_size,
+            shuffle,
+            seed,
+            seed_aug,
+            num_parts,
+            part_index,
+            round_batch,
+            preprocess_threads,
+            dtype,
+            (data_name, label_name),
+        )
+        self._label_width = label_width
+        self._resize, self._pad, self._fill = resize, pad, fill_value
+        self._random_crop, self._resized_crop = rand_crop, random_resized_crop
+        self._areas = min_random_area, max_random_area
+        least = 1 - max_aspect_ratio if min_aspect_ratio is None else min_aspect_ratio
+        self._ratios = least, 1 + max_aspect_ratio if min_aspect_ratio is None else max_aspect_ratio
+        self._method = inter_method
+        self._mirror, self._random_mirror = mirror, rand_mirror
+        channels = self._shape[0]
+        self._mean, self._factor = _normalization((mean_r, mean_g, mean_b), (std_r, std_g, std_b), scale, channels)
+
+    def _label_shape(self) -> tuple[int, ...]:
+        return () if self._label_width == 1 else (self._label_width,)
+
+    def _example(self, header: IRHeader, data: bytes, random: np.random.RandomState) -> tuple[np.ndarray, Any]:
+        return self._image(data, random), self._label(header)
+
+    def _label(self, header: IRHeader) -> Any:
+        label = np.atleast_1d(np.asarray(header.label, np.float32))
+        if len(label) != self._label_width:
+            raise MXNetError(
+                f"{self._records.uri}: a record's label has {len(label)} numbers, but label_width is "
+                f"{self._label_width}"
+            )
+        return label[0] if self._label_width == 1 else label
+
+    def _image(self, data: bytes, random: np.random.RandomState) -> np.ndarray:
+        x = self._decoded(data)
+        height, width = self._shape[1:]
+        x = self._shorter_edge(x, self._resize)
+        if self._pad:
+            x = np.pad(x, ((self._pad,) * 2, (self._pad,) * 2, (0, 0)), constant_values=self._fill)
+        if self._resized_crop:
+            x = self._resized(self._any_crop(x, random), height, width)
+        else:
+            h, w = x.shape[:2]
+            enlarged = max(height / h, width / w)
+            if enlarged > 1:
+                h, w = max(height, round(h * enlarged)), max(width, round(w * enlarged))
+                x = self._resized(x, h, w)
+            top, left = (h - height) // 2, (w - width) // 2
+            if self._random_crop:
+                top, left = random.randint(h - height + 1), random.randint(w - width + 1)
+            x = x[top : top + height, left : left + width]
+        if self._mirror or self._random_mirror and random.randint(2):
+            x = x[:, ::-1]
+        return self._finished(x.transpose(2, 0, 1))
+
+    def _any_crop(self, x: np.ndarray, random: np.random.RandomState) -> np.ndarray:
+        """A part of random area and aspect ratio; the largest square in the middle, if ten such do not fit."""
+        h, w = x.shape[:2]
+        for _ in range(10):
+            area, ratio = random.uniform(*self._areas) * h * w, random.uniform(*self._ratios)
+            new_h, new_w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
+            if 0 < new_h <= h and 0 < new_w <= w:
+                top, left = random.randint(h - new_h + 1), random.randint(w - new_w + 1)
+                return x[top : top + new_h, left : left + new_w]
+        size = min(h, w)
+        top, left = (h - size) // 2, (w - size) // 2
+        return x[top : top + size, left : left + size]
+
+    def _finished(self, x: np.ndarray) -> np.ndarray:
+        return (x - self._mean) * self._factor
+
+
+class ImageRecordUInt8Iter(ImageRecordIter):
+    """`ImageRecordIter` whose batches hold the pixels, u8[batch, channels, height, width], as they are."""
+
+    _dtype = np.uint8
+
+    def _finished(self, x: np.ndarray) -> np.ndarray:
+        return x
+
+
+_MISSING_OF_DETECTION: dict[str, Any] = {
+    "path_imglist": "",
+    "aug_seq": "det_aug_default",
+    "max_random_hue": 0,
+    "random_hue_prob": 0,
+    "max_random_saturation": 0,
+    "random_saturation_prob": 0,
+    "max_random_illumination": 0,
+    "random_illumination_prob": 0,
+    "max_random_contrast": 0,
+    "random_contrast_prob": 0,
+    "mean_img": "",
+    "mean_a": 0,
+    "std_a": 0,
+}
+_MAX_LABEL = 1 << 20
+"""Numbers of one label: a batch has room for the longest in each example."""
+
+
+class ImageDetRecordIter(_RecordIter):
+    """Batches f32[batch, channels, height, width] of images with boxes in a record file, red first, and their labels.
+
+    A record's label is: width of its head A (2 or more), numbers per object B (5 or more), A − 2 numbers of any
+    meaning; then for each object its class, left, top, right, bottom (as parts of the image's width and height), and
+    B − 5 others. A label in a batch is: channels, height and width of the image in it, length L of the label, L
+    numbers; `label_pad_value` up to the longest label in the file, or to `label_pad_width` numbers if that is positive.
+
+    * `label_width`: the length of all labels in the file; -1 if they differ.
+    * `resize`: the length of the shorter edge, first of all. Then `rand_mirror_prob` flips; `rand_pad_prob` puts the
+      image somewhere in one of `fill_value` that is up to `max_pad_scale` times as large; `rand_crop_prob` crops.
+    * Crops: of `num_crop_sampler` samplers, in random order, each tries `max_crop_trials` times to find a part of scale
+      (root of its area) `min_crop_scales` to `max_crop_scales` and aspect ratio `min_crop_aspect_ratios` to
+      `max_crop_aspect_ratios`, in which for one object at least these are within their bounds:
+      `…_crop_overlaps` (intersection by union), `…_crop_sample_coverages` (intersection by the part's area),
+      `…_crop_object_coverages` (intersection by the object's). Each setting is a number for all samplers, or one for
+      each. Objects are dropped if their center is outside (`crop_emit_mode='center'`), or at most a share of
+      `emit_overlap_thresh` of them is inside ('overlap'); the rest are clipped. A part without objects is not taken.
+    * `resize_mode`: 'force' resizes to `data_shape`; 'fit' keeps the aspect ratio, 'shrink' also the size of what is
+      small enough; their images are in the top left corner, beside pixels of 0.
+    * `mean_…`, `std_…` (0 stands for 1), `scale`: pixels become (x − mean) · scale / std.
+
+    Parts, order, threads and the last batch are as in `ImageRecordIter`. MXNetError for a malformed file, and for
+    settings of MXNet that are not implemented.
+    """
+
+    def __init__(
+        self,
+        path_imgrec: str,
+        data_shape: Any,
+        batch_size: int,
+        path_imgidx: str = "",
+        label_width: int = -1,
+        label_pad_width: int = 0,
+        label_pad_value: float = -1,
+        shuffle: bool = False,
+        seed: int = 0,
+        num_parts: int = 1,
+        part_index: int = 0,
+        round_batch: bool = True,
+        preprocess_threads: int = 4,
+        resize: int = -1,
+        rand_crop_prob: float = 0,
+        min_crop_scales: Any = 0,
+        max_crop_scales: Any = 1,
+        min_crop_aspect_ratios: Any = 1,
+        max_crop_aspect_ratios: Any = 1,
+        min_crop_overlaps: Any = 0,
+        max_crop_overlaps: Any = 1,
+        min_crop_sample_coverages: Any = 0,
+        max_crop_sample_coverages: Any = 1,
+        min_crop_object_coverages: Any = 0,
+        max_crop_object_coverages: Any = 1,
+        num_crop_sampler: int = 1,
+        crop_emit_mode: str = "center",
+        emit_overlap_thresh: float = 0.3,
+        max_crop_trials: Any = 25,
+        rand_pad_prob: float = 0,
+        max_pad_scale: float = 1,
+        rand_mirror_prob: float = 0,
+        fill_value: int = 127,
+        inter_method: int = 1,
+        resize_mode: str = "force",
+        mean_r: float = 0,
+        mean_g: float = 0,
+        mean_b: float = 0,
+        std_r: float = 0,
+        std_g: float = 0,
+        std_b: float = 0,
+        scale: float = 1,
+        dtype: Any = None,
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+        **others: Any,
+    ) -> None:
+        what = type(self).__name__
+        _check_settings(what, others, _MISSING_OF_DETECTION, _NO_EFFECT)
+        for name, value, known in (
+            ("inter_method", inter_method, (0, 1, 2, 3, 4)),
+            ("resize_mode", resize_mode, ("force", "fit", "shrink")),
+            ("crop_emit_mode", crop_emit_mode, ("center", "overlap")),
+        ):
+            if value not in known:
+                raise MXNetError(f"{what}: {name} is {value!r}, not one of {', '.join(map(repr, known))}")
+        super().__init__(
+            path_imgrec,
+            path_imgidx,
+            data_shape,
+            batch_size,
+            shuffle,
+            seed,
+            None,
+            num_parts,
+            part_index,
+            round_batch,
+            preprocess_threads,
+            dtype,
+            (data_name, label_name),
+        )
+        self._resize, self._method, self._mode = resize, inter_method, resize_mode
+        self._mirror, self._crop = rand_mirror_prob, rand_crop_prob
+        self._pad, self._pad_scale, self._fill = rand_pad_prob, max_pad_scale, fill_value
+        self._emit_centers, self._emit_share = crop_emit_mode == "center", emit_overlap_thresh
+        bounds = {
+            "min_crop_scales": min_crop_scales,
+            "max_crop_scales": max_crop_scales,
+            "min_crop_aspect_ratios": min_crop_aspect_ratios,
+            "max_crop_aspect_ratios": max_crop_aspect_ratios,
+            "min_crop_overlaps": min_crop_overlaps,
+            "max_crop_overlaps": max_crop_overlaps,
+            "min_crop_sample_coverages": min_crop_sample_coverages,
+            "max_crop_sample_coverages": max_crop_sample_coverages,
+            "min_crop_object_coverages": min_crop_object_coverages,
+            "max_crop_object_coverages": max_crop_object_coverages,
+            "max_crop_trials": max_crop_trials,
+        }
+        each = [_for_each(what, name, value, num_crop_sampler) for name, value in bounds.items()]
+        self._samplers = [_Sampler(*values) for values in zip(*each)]
+        std = [value or 1 for value in (std_r, std_g, std_b)]
+        self._mean, self._factor = _normalization((mean_r, mean_g, mean_b), std, scale, self._shape[0])
+        self._fixed_width = label_width
+        longest = max(self._parsed(self._record_at(place)[0])[0] for place in self._positions)
+        if 0 < label_pad_width < longest:
+            raise MXNetError(f"{what}: label_pad_width is {label_pad_width}, but {path_imgrec} has labels of {longest}")
+        self._label_length = max(longest, label_pad_width)
+        self._label_fill = label_pad_value
+
+    def _label_shape(self) -> tuple[int, ...]:
+        return (4 + self._label_length,)
+
+    def _parsed(self, header: IRHeader) -> tuple[int, np.ndarray, np.ndarray]:
+        """(length, head, objects f32[count, width]) of a record's label."""
+        label = np.atleast_1d(np.asarray(header.label, np.float32))
+        fault = ""
+        if self._fixed_width > 0 and len(label) != self._fixed_width:
+            fault = f"label_width is {self._fixed_width}"
+        elif len(label) > _MAX_LABEL:
+            fault = f"{_MAX_LABEL} is the most"
+        elif len(label) < 2 or not 2 <= label[0] <= len(label) or not 5 <= label[1]:
+            fault = "it starts with the width of its head (2 or more) and the numbers of an object (5 or more)"
+        elif (len(label) - int(label[0])) % int(min(label[1], _MAX_LABEL + 1)):
+            fault = f"behind a head of {int(label[0])} there are no objects of {label[1]:g} numbers each"
+        if fault:
+            raise MXNetError(f"{self._records.uri}: the label of record {header.id} has {len(label)} numbers: {fault}")
+        head = int(label[0])
+        return len(label), label[:head], label[head:].reshape(-1, int(label[1])).copy()
+
+    def _example(self, header: IRHeader, data: bytes, random: np.random.RandomState) -> tuple[np.ndarray, Any]:
+        _, head, objects = self._parsed(header)
+        x = self._shorter_edge(self._decoded(data), self._resize)
+        if random.uniform() < self._mirror:
+            x = x[:, ::-1]
+            objects[:, [1, 3]] = 1 - objects[:, [3, 1]]
+        if random.uniform() < self._pad:
+            x, objects = self._padded(x, objects, random)
+        if random.uniform() < self._crop:
+            x, objects = self._cropped(x, objects, random)
+        channels, height, width = self._shape
+        h, w = height, width
+        if self._mode != "force":
+            ratio = min(height / x.shape[0], width / x.shape[1])
+            ratio = min(ratio, 1) if self._mode == "shrink" else ratio
+            h, w = (max(int(n * ratio), 1) for n in x.shape[:2])
+        pixels = np.zeros((channels, height, width), np.float32)
+        pixels[:, :h, :w] = self._resized(x, h, w).transpose(2, 0, 1)
+        label = np.full(self._label_shape(), self._label_fill, np.float32)
+        numbers = np.concatenate([head, objects.ravel()])
+        label[:4] = channels, h, w, len(numbers)
+        label[4 : 4 + len(numbers)] = numbers
+        return (pixels - self._mean) * self._factor, label
+
+    def _padded(self, x: np.ndarray, objects: np.ndarray, random: np.random.RandomState) -> tuple[Any, np.ndarray]:
+        """The image in a larger one; the objects' corners as parts of that."""
+        h, w, channels = x.shape
+        ratio = random.uniform(1, max(self._pad_scale, 1))
+        new_h, new_w = int(h * ratio), int(w * ratio)
+        if new_h * new_w > MAX_PIXELS:
+            raise MXNetError(f"{self._records.uri}: an image of {h} x {w} pixels would become one of {new_h} x {new_w}")
+        top, left = random.randint(new_h - h + 1), random.randint(new_w - w + 1)
+        framed = np.full((new_h, new_w, channels), self._fill, np.uint8)
+        framed[top : top + h, left : left + w] = x
+        return framed, _moved(objects, -left / w, -top / h, new_w / w, new_h / h)
+
+    def _cropped(self, x: np.ndarray, objects: np.ndarray, random: np.random.RandomState) -> tuple[Any, np.ndarray]:
+        """A part of the image that one of the samplers finds, and the objects in it; both unchanged if none does."""
+        h, w = x.shape[:2]
+        for k in random.permutation(len(self._samplers)):
+            for _ in range(int(self._samplers[k].trials)):
+                box = self._samplers[k].draw(objects, random)
+                if box is None:
+                    continue
+                left, top, width, height = box
+                kept = objects[self._remaining(objects, box)]
+                rows, columns = (
+                    (round(top * h), round((top + height) * h)),
+                    (round(left * w), round((left + width) * w)),
+                )
+                if len(kept) and rows[0] < rows[1] and columns[0] < columns[1]:
+                    part = x[slice(*rows), slice(*columns)]
+                    kept = _moved(kept, left, top, width, height)
+                    kept[:, 1:5] = np.clip(kept[:, 1:5], 0, 1)
+                    return part, kept
+        return x, objects
+
+    def _remaining(self, objects: np.ndarray, box: tuple[float, float, float, float]) -> np.ndarray:
+        """Which objects a part of the image keeps: bool[count]."""
+        left, top, width, height = box
+        if self._emit_centers:
+            x, y = (objects[:, 1] + objects[:, 3]) / 2, (objects[:, 2] + objects[:, 4]) / 2
+            return (x >= left) & (x <= left + width) & (y >= top) & (y <= top + height)
+        inside, areas = _intersections(objects, box)
+        return inside > self._emit_share * areas
+
+
+class _Sampler(NamedTuple):
+    """Bounds of a random part of an image."""
+
+    min_scale: float
+    max_scale: float
+    min_ratio: float
+    max_ratio: float
+    min_overlap: float
+    max_overlap: float
+    min_sample_coverage: float
+    max_sample_coverage: float
+    min_object_coverage: float
+    max_object_coverage: float
+    trials: float
+
+    def draw(self, objects: np.ndarray, random: np.random.RandomState) -> tuple[float, float, float, float] | None:
+        """(left, top, width, height) as parts of the image; None if it is not within the bounds for any object."""
+        scale = random.uniform(self.min_scale, self.max_scale)
+        if not 0 < scale <= 1:
+            return None
+        # Neither edge may be longer than the image's.
+        ratio = random.uniform(max(self.min_ratio, scale**2), min(self.max_ratio, scale**-2))
+        width, height = min(scale * math.sqrt(ratio), 1.0), min(scale / math.sqrt(ratio), 1.0)
+        left, top = random.uniform(0, 1 - width), random.uniform(0, 1 - height)
+        box = left, top, width, height
+        inside, areas = _intersections(objects, box)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            overlap, coverage = inside / (areas + width * height - inside), inside / areas
+        sample = inside / (width * height)
+        fits = (
+            (self.min_overlap <= overlap)
+            & (overlap <= self.max_overlap)
+            & (self.min_sample_coverage <= sample)
+            & (sample <= self.max_sample_coverage)
+            & (self.min_object_coverage <= coverage)
+            & (coverage <= self.max_object_coverage)
+        )
+        return box if fits.any() else None
+
+
+def _for_each(what: str, name: str, value: Any, count: int) -> list[float]:
+    """A setting of each of `count` samplers, given for all at once or one by one."""
+    values = [float(x) for x in np.atleast_1d(value)]
+    if count < 1 or len(values) not in (1, count):
+        raise MXNetError(f"{what}: {name} has {len(values)} numbers, but num_crop_sampler is {count}")
+    return values * count if len(values) == 1 else values
+
+
+def _intersections(objects: np.ndarray, box: tuple[float, float, float, float]) -> tuple[np.ndarray, np.ndarray]:
+    """Areas of the objects inside of a box, and of the whole objects: f32[count] each."""
+    left, top, width, height = box
+    x = np.minimum(objects[:, 3], left + width) - np.maximum(objects[:, 1], left)
+    y = np.minimum(objects[:, 4], top + height) - np.maximum(objects[:, 2], top)
+    areas = (objects[:, 3] - objects[:, 1]) * (objects[:, 4] - objects[:, 2])
+    return np.maximum(x, 0) * np.maximum(y, 0), areas
+
+
+def _moved(objects: np.ndarray, left: float, top: float, width: float, height: float) -> np.ndarray:
+    """Objects with their corners as parts of the box, which is given as parts of the image."""
+    objects = objects.copy()
+    objects[:, [1, 3]] = (objects[:, [1, 3]] - left) / width
+    objects[:, [2, 4]] = (objects[:, [2, 4]] - top) / height
+    return objects
+
+
+def _check_settings(what: str, given: Mapping[str, Any], missing: Mapping[str, Any], no_effect: Sequence[str]) -> None:
+    """MXNetError for a setting that MXNet does not have, and for one of `missing` which is not at its default."""
+    for name, value in given.items():
+        if name not in missing and name not in no_effect:
+            raise MXNetError(f"{what} has no setting {name!r}{did_you_mean(name, [*missing, *no_effect])}")
+        if name in missing and value != missing[name]:
+            raise MXNetError(f"{what}: {name}={value!r}: MXNet 1.9.1 has it, gluonjit lacks it")
+
+
+def _normalization(mean: Sequence[float], std: Sequence[float], scale: float, channels: int) -> Any:
+    """(mean, scale / std), each f32[channels, 1, 1]."""
+    shift, width = (np.array(part[:channels], np.float32).reshape(-1, 1, 1) for part in (mean, std))
+    return shift, scale / width
+
+
+def _opened(path: str, index: str) -> tuple[MXRecordIO, list[int]]:
+    """The file of records, and where each begins."""
+    if index:
+        indexed = MXIndexedRecordIO(index, path, "r")
+        return indexed, [indexed.idx[key] for key in indexed.keys]
+    records = MXRecordIO(path, "r")
+    return records, [*_starts(records)]
+
+
+def _starts(records: MXRecordIO) -> Iterator[int]:
+    file = records._handle(writable=False)
+    while True:
+        start = file.tell()
+        if records.read() is None:
+            return
+        yield start

@@ -1,0 +1,326 @@
+"""`image.ImageIter`, `image.ImageDetIter` and `io.ImageDetRecordIter`: batches and boxes as MXNet gives them."""
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit import image, io, recordio
+
+pytest.importorskip("PIL.Image", reason="images are packed and read with Pillow")
+
+LABELS = (
+    [2, 5, 0, 0.1, 0.2, 0.5, 0.6],
+    [2, 5, 1, 0.1, 0.2, 0.5, 0.6, 2, 0.3, 0.3, 0.9, 0.9],
+    [2, 5, 1, 0.0, 0.2, 0.5, 0.6],
+    [2, 5, 1, 0.1, 0.2, 0.5, 1.0],
+    [2, 5, 3, 0.1, 0.2, 0.5, 0.6],
+)
+SIZES = ((6, 6), (7, 8), (4, 10), (12, 5), (8, 8))
+
+
+def packed(k, label):
+    """A record of an image whose pixels are all (10 k, 10 k + 1, 10 k + 2)."""
+    pixels = np.full((*SIZES[k], 3), [10 * k + 2, 10 * k + 1, 10 * k], np.uint8)
+    return recordio.pack_img(recordio.IRHeader(0, label, k, 0), pixels, 3, ".png")
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """Five images as files, in records with boxes (a.rec, a.idx), and in a list with boxes (a.lst) or without."""
+    monkeypatch.chdir(tmp_path)
+    writer = recordio.MXIndexedRecordIO("a.idx", "a.rec", "w")
+    lines = []
+    for k, label in enumerate(LABELS):
+        record = packed(k, np.float32(label))
+        writer.write_idx(k, record)
+        Path(f"{k}.png").write_bytes(recordio.unpack(record)[1])
+        lines.append("\t".join(map(str, [k, *label, f"{k}.png"])))
+    writer.close()
+    Path("a.lst").write_text("\n".join(lines))
+    Path("plain.lst").write_text("".join(f"{k}\t{k}.5\t{k}.png\n" for k in range(5)))
+    return tmp_path
+
+
+def labels_and_pads(batches, passes):
+    found = []
+    for _ in range(passes):
+        found.append([(b.label[0].asnumpy().round(3).tolist(), b.pad) for b in batches])
+        batches.reset()
+    return found
+
+
+def plain(**settings):
+    random.seed(1)
+    given = {"batch_size": 2, "data_shape": (3, 4, 4), "path_imglist": "plain.lst", "path_root": "."}
+    return image.ImageIter(**{**given, **settings})
+
+
+PADDED = [([0.5, 1.5], 0), ([2.5, 3.5], 0), ([4.5, 0.5], 1)]
+
+
+@pytest.mark.parametrize(
+    "settings, expected",
+    [
+        ({}, [PADDED] * 3),
+        ({"last_batch_handle": "discard"}, [PADDED[:2]] * 3),
+        (
+            {"last_batch_handle": "roll_over"},
+            [PADDED[:2], [([4.5, 0.5], 1), ([1.5, 2.5], 0), ([3.5, 4.5], 0)], PADDED[:2]],
+        ),
+        (
+            {"shuffle": True},
+            [
+                [([2.5, 3.5], 0), ([4.5, 0.5], 0), ([1.5, 2.5], 1)],
+                [([2.5, 4.5], 0), ([3.5, 1.5], 0), ([0.5, 2.5], 1)],
+                [([3.5, 1.5], 0), ([0.5, 2.5], 0), ([4.5, 3.5], 1)],
+            ],
+        ),
+        ({"num_parts": 2, "part_index": 1}, [[([2.5, 3.5], 0)]] * 3),
+        (
+            {"path_imglist": None, "imglist": [[1.0, "0.png"], [2.0, "1.png"], [[3.0], "2.png"]]},
+            [[([1, 2], 0), ([3, 1], 1)]] * 3,
+        ),
+    ],
+)
+def test_images_of_a_list_in_batches(files, settings, expected):
+    """Recorded answers of MXNet 1.9.1, also of its random orders."""
+    batches = plain(**settings)
+    assert batches.provide_data == [("data", (2, 3, 4, 4))] and batches.provide_label == [("softmax_label", (2,))]
+    assert labels_and_pads(batches, 3) == expected
+
+
+def test_images_of_records_and_of_a_list_are_the_same(files):
+    listed = [b.data[0].asnumpy() for b in plain()]
+    for settings in ({"path_imgidx": "a.idx"}, {}):
+        records = plain(path_imglist=None, path_imgrec="a.rec", label_width=12, **settings)
+        assert records.provide_label == [("softmax_label", (2, 12))]
+        with pytest.raises(mx.MXNetError, match=r"a label of shape \(7,\); label_width is 12"):
+            next(records)
+        relabeled = plain(path_imgrec="a.rec", path_imgidx="a.idx")
+        assert labels_and_pads(relabeled, 1) == [PADDED]
+        relabeled.hard_reset()
+        for one, two in zip(listed, relabeled):
+            assert (one == two.data[0].asnumpy()).all()
+    assert listed[0][1, :, 0, 0].tolist() == [10, 11, 12], "red first"
+    assert plain(batch_size=12).next().label[0].asnumpy().tolist() == [k + 0.5 for k in [0, 1, 2, 3, 4] * 2 + [0, 1]]
+
+
+def objects(**settings):
+    random.seed(1)
+    given = {"batch_size": 2, "data_shape": (3, 5, 5), "path_imgrec": "a.rec", "path_imgidx": "a.idx"}
+    return image.ImageDetIter(**{**given, **settings})
+
+
+def first_boxes(batch):
+    return batch.label[0].asnumpy().round(3).reshape(2, -1).tolist()
+
+
+NONE = [-1.0] * 5
+
+
+def test_boxes_in_batches(files):
+    """Recorded answers of MXNet 1.9.1: boxes of a seed are the same here."""
+    batches = objects()
+    assert batches.provide_label == [("label", (2, 2, 5))] and batches.label_shape == (2, 5)
+    rows = [np.float32(label[2:]).round(3).tolist() for label in LABELS]
+    rows = [row + NONE if len(row) == 5 else row for row in rows]
+    each = [(rows[0:2], 0), (rows[2:4], 0), ([rows[4], rows[0]], 1)]
+    for made in (batches, objects(path_imgrec=None, path_imgidx=None, path_imglist="a.lst", path_root=".")):
+        found = labels_and_pads(made, 2)
+        assert [[(np.reshape(x, (2, 10)).tolist(), pad) for x, pad in one] for one in found] == [each, each]
+    found = [first_boxes(b) for b in objects(rand_crop=1, rand_mirror=True, data_shape=(3, 40, 40))]
+    expected = [
+        [[0, 0, 0, 0.7, 0.8] + NONE, [2, 0, 0.22, 0.8, 1] + NONE],
+        [[1, 0, 0.4, 1, 1] + NONE, [1, 0.1, 0, 0.5, 1] + NONE],
+        [[3, 0.5, 0.12, 1, 0.76] + NONE, [0, 0.1, 0.24, 0.5, 0.72] + NONE],
+    ]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    found = first_boxes(next(objects(rand_pad=1, area_range=(0.5, 4.0))))
+    expected = [
+        [0, 0.4, 0.42, 0.667, 0.66] + NONE,
+        [1, 0.343, 0.529, 0.571, 0.729, 2, 0.457, 0.579, 0.8, 0.879],
+    ]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_shapes_of_labels_are_synchronized(files):
+    batches, other = objects(), objects()
+    other.reshape(data_shape=(3, 4, 6), label_shape=(4, 5))
+    assert batches.sync_label_shape(other) is other and batches.label_shape == (4, 5)
+    assert next(batches).label[0].shape == (2, 4, 5) and other.provide_data == [("data", (2, 3, 4, 6))]
+    with pytest.raises(ValueError, match="reduce label count from 4 to 3"):
+        batches.reshape(label_shape=(3, 5))
+    with pytest.raises(ValueError, match="object width inconsistent: 5 vs 6"):
+        batches.reshape(label_shape=(4, 6))
+
+
+def test_settings_of_detection_augmenters():
+    made = image.CreateDetAugmenter(
+        (3, 5, 5), resize=7, rand_crop=0.5, rand_pad=0.5, rand_mirror=True, mean=True, brightness=0.1, hue=0.1
+    )
+    names = "Borrow RandomSelect HorizontalFlip RandomSelect Borrow Borrow Borrow Borrow Borrow"
+    assert [type(aug).__name__ for aug in made] == [f"Det{name}Aug" for name in names.split()]
+    assert made[0].dumps() == ["detborrowaug", '["resizeaug", {"size": 7, "interp": 2}]']
+    assert made[2].dumps() == '["dethorizontalflipaug", {"p": 0.5}]'
+    several = image.CreateMultiRandCropAugmenter(min_object_covered=[0.1, 0.5], area_range=(0.2, 0.9))
+    assert [aug.area_range for aug in several.aug_list] == [(0.2, 0.9)] * 2
+    with pytest.raises(AssertionError, match="of no one length"):
+        image.CreateMultiRandCropAugmenter([0.1, 0.5], max_attempts=[1, 2, 3])
+    with pytest.warns(UserWarning, match=r"DetRandomCropAug does nothing: area_range is \(0.5, 0.1\)"):
+        image.DetRandomCropAug(area_range=(0.5, 0.1))
+    with pytest.raises(TypeError, match="invalid Augmenter"):
+        image.DetBorrowAug(image.DetHorizontalFlipAug(1))
+
+
+def boxed(**settings):
+    given = {"path_imgrec": "a.rec", "data_shape": (3, 6, 6), "batch_size": 2}
+    return io.ImageDetRecordIter(**{**given, **settings})
+
+
+def test_records_with_boxes_in_batches(files):
+    """Recorded answers of MXNet 1.9.1: the label has a head of its own, and room for the longest."""
+    batches = boxed()
+    assert str(batches.provide_label) == "[DataDesc[softmax_label,(2, 16),<class 'numpy.float32'>,NCHW]]"
+    rows = [[3, 6, 6, len(label), *np.float32(label).round(3).tolist()] for label in LABELS]
+    rows = [row + [-1.0] * (16 - len(row)) for row in rows]
+    first = [(rows[:2], 0), (rows[2:4], 0), ([rows[4], rows[0]], 1)]
+    assert labels_and_pads(batches, 2) == [first, [(rows[1:3], 0), (rows[3:5], 0)]]
+    alone = boxed(round_batch=False)
+    assert labels_and_pads(alone, 2) == [[*first[:2], ([rows[4], rows[3]], 1)]] * 2
+    wide = next(boxed(label_pad_width=15, label_pad_value=7, mean_r=10, std_g=2, data_shape=(1, 6, 6)))
+    assert wide.label[0].shape == (2, 19) and wide.label[0][0, -8:].asnumpy().tolist() == [7] * 8
+    assert boxed(num_parts=2, part_index=1).provide_label[0].shape == (2, 11)
+    pixels = next(boxed(mean_r=1, std_g=2, scale=0.5)).data[0].asnumpy()[1]
+    assert pixels[:, 0, 0].tolist() == [4.5, 2.75, 6]
+
+
+def test_detection_records_keep_or_change_their_shape(files):
+    for mode, size, expected in (
+        ("shrink", (6, 6), [[6, 6], [5, 6], [2, 6], [6, 2], [6, 6]]),
+        ("fit", (8, 9), [[8, 8], [7, 9], [3, 9], [8, 3], [8, 8]]),
+        ("force", (6, 6), [[6, 6]] * 5),
+    ):
+        batch = next(boxed(data_shape=(3, *size), resize_mode=mode, batch_size=5, mean_r=1000))
+        assert batch.label[0][:, 1:3].asnumpy().tolist() == expected
+        red = batch.data[0].asnumpy()[2, 0]
+        h, w = expected[2]
+        assert (red[:h, :w] == -980).all() and (red[h:] == -1000).all() and (red[:, w:] == -1000).all()
+
+
+def test_random_boxes_stay_on_their_objects(files):
+    flipped = next(boxed(rand_mirror_prob=1)).label[0].asnumpy()
+    np.testing.assert_allclose(flipped[1, 6:16], [1, 0.5, 0.2, 0.9, 0.6, 2, 0.1, 0.3, 0.7, 0.9], atol=1e-6)
+    writer = recordio.MXRecordIO("spot.rec", "w")
+    pixels = np.full((20, 20, 3), 200, np.uint8)
+    pixels[4:12, 8:18] = 50
+    header = recordio.IRHeader(0, np.float32([2, 5, 3, 0.4, 0.2, 0.9, 0.6]), 0, 0)
+    writer.write(recordio.pack_img(header, pixels, 3, ".png"))
+    writer.close()
+    crop = {"min_crop_scales": 0.5, "max_crop_scales": 0.9, "min_crop_aspect_ratios": 0.7, "max_crop_aspect_ratios": 2}
+    crop |= {"rand_crop_prob": 1, "min_crop_object_coverages": 0.5, "max_crop_trials": 200}
+    for settings in ({"rand_pad_prob": 1, "max_pad_scale": 3}, crop, {**crop, "crop_emit_mode": "overlap"}):
+        batches = boxed(path_imgrec="spot.rec", data_shape=(3, 80, 80), batch_size=1, inter_method=0, **settings)
+        areas = set()
+        for _ in range(4):
+            batch = next(batches)
+            _, left, top, right, bottom = batch.label[0].asnumpy()[0, 6:11]
+            y, x = np.nonzero(batch.data[0].asnumpy()[0, 0] == 50)
+            # A pixel of the file is up to 8 wide here, and crops are made of whole ones.
+            found = [x.min(), y.min(), x.max() + 1, y.max() + 1]
+            np.testing.assert_allclose(np.array([left, top, right, bottom]) * 80, found, atol=8)
+            areas.add(x.size)
+            batches.reset()
+        assert len(areas) > 1
+
+
+def written(label, path="bad.rec"):
+    writer = recordio.MXIndexedRecordIO(path + ".idx", path, "w")
+    writer.write_idx(0, packed(0, np.float32(label)))
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        [2, 5, 0, 0.1, 0.2, 0.5],
+        [2, 4, 0, 0.1, 0.2, 0.5],
+        [1, 5, 0, 0, 0.1, 0.2, 0.5],
+        [np.nan, 5, 0, 0.1, 0.2, 0.5, 0.5],
+        [2, np.inf, 0, 0.1, 0.2, 0.5, 0.5],
+        [2, 1e30, 0, 0.1, 0.2, 0.5, 0.5],
+        [1e9, 5, 0, 0.1, 0.2, 0.5, 0.5],
+        1.0,
+    ],
+)
+def test_labels_that_are_no_boxes(files, label):
+    path = written(label) if isinstance(label, list) else "one.rec"
+    if path == "one.rec":
+        writer = recordio.MXRecordIO(path, "w")
+        writer.write(packed(0, label))
+        writer.close()
+    with pytest.raises(mx.MXNetError, match="the label of record 0 has . numbers"):
+        boxed(path_imgrec=path)
+    with pytest.raises(mx.MXNetError, match="Label shape"):
+        objects(path_imgrec=path, path_imgidx=None)
+
+
+def test_detection_records_that_are_refused(files):
+    for settings, message in (
+        ({"label_pad_width": 8}, "label_pad_width is 8, but a.rec has labels of 12"),
+        ({"label_width": 7}, "has 12 numbers: label_width is 7"),
+        ({"rand_crop": 1}, "no setting 'rand_crop'"),
+        ({"random_hue_prob": 0.5}, "random_hue_prob=0.5: MXNet 1.9.1 has it, gluonjit lacks it"),
+        ({"resize_mode": "squeeze"}, "resize_mode is 'squeeze', not one of 'force', 'fit', 'shrink'"),
+        ({"min_crop_scales": (0.1, 0.2), "num_crop_sampler": 3}, "min_crop_scales has 2 numbers"),
+        ({"data_shape": (4, 6)}, r"data_shape is \(4, 6\)"),
+    ):
+        with pytest.raises(mx.MXNetError, match=message):
+            boxed(**settings)
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("x\t1\t0.png", "line 1: .* is not key<TAB>label<TAB>…<TAB>path"),
+        ("1\t0.png", "is not key"),
+        ("1\tone\t0.png", "line 1: .*could not convert"),
+        ("1\t1\tnone.png", "cannot read the image './none.png': No such file"),
+        ("1\t1\tpipe", "the image ./pipe is not a file"),
+        ("1\t1\ta.idx", "Broken image: image a.idx: Decoding failed"),
+        ("\xff", None),
+        ("", "has no images"),
+    ],
+)
+def test_lists_of_images_that_are_refused(files, line, message):
+    os.mkfifo("pipe")
+    Path("bad.lst").write_bytes(line.encode("latin-1"))
+    with pytest.raises(mx.MXNetError, match=message or "bad.lst is no text"):
+        next(plain(path_imglist="bad.lst"))
+
+
+def test_image_iterators_that_are_refused(files):
+    for settings, error, message in (
+        ({"path_imglist": None}, AssertionError, "needs path_imgrec, path_imglist or imglist"),
+        ({"data_shape": (1, 4, 4)}, ValueError, r"\(3, height, width\), not \(1, 4, 4\)"),
+        ({"batch_size": 0}, ValueError, "batch_size"),
+        ({"last_batch_handle": "keep"}, ValueError, "not 'keep'"),
+        ({"dtype": "float16"}, AssertionError, "float16 label not supported"),
+        ({"path_imglist": None, "path_imgrec": "a.rec", "shuffle": True}, AssertionError, "needs path_imgidx"),
+        ({"num_parts": 9, "part_index": 8}, mx.MXNetError, "has no images"),
+        ({"path_imglist": None, "imglist": [["0.png"]]}, mx.MXNetError, r"imglist\[0\]"),
+        ({"path_imglist": "none.lst"}, mx.MXNetError, "cannot read the list none.lst"),
+        ({"rand_cop": True}, TypeError, "rand_cop"),
+    ):
+        with pytest.raises(error, match=message):
+            plain(**settings)
+    long = np.zeros((1, 60_000, 3), np.uint8)
+    Path("long.png").write_bytes(
+        recordio.unpack(recordio.pack_img(recordio.IRHeader(0, 0.0, 0, 0), long, 3, ".png"))[1]
+    )
+    with pytest.raises(mx.MXNetError, match="an image of 1 x 60000 pixels would become one of 224 x 13440000"):
+        next(plain(path_imglist=None, imglist=[[0.0, "long.png"]], resize=224))
