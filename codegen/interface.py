@@ -97,6 +97,8 @@ class Prepare:
     """Which of the main function's inputs it takes."""
     slots: tuple[int, ...]
     """Where the main function's table holds its results."""
+    key: str = ""
+    """Equal for components that compute the same, in whatever program."""
 
 
 @dataclass

@@ -10,6 +10,7 @@ Every thread of a call runs the whole function, and does its share of each kerne
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,7 +36,7 @@ from gluonjit.ir.dims import Extent, aligned, most
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import dimensions
-from gluonjit.ir.structure import op_key
+from gluonjit.ir.structure import graph_key, op_key
 from gluonjit.ir.types import IRError
 
 
@@ -146,6 +147,7 @@ class _Lowering:
                 self.function(name, region, alone=region.attrs.get("threads", 1) == 1),
                 tuple(index[v] for v in op.operands),
                 tuple(places[r].at for r in op.results),
+                hashlib.sha256(repr(graph_key(region)).encode()).hexdigest(),
             )
         )
         self._is_cold = False

@@ -150,7 +150,13 @@ def _interface_to_json(interface: Interface, arrays: list[np.ndarray]) -> dict[s
         "calls_host": interface.calls_host,
         "unread": interface.unread,
         "prepares": [
-            {"name": p.name, "layout": _layout_to_json(p.layout, arrays), "inputs": p.inputs, "slots": p.slots}
+            {
+                "name": p.name,
+                "layout": _layout_to_json(p.layout, arrays),
+                "inputs": p.inputs,
+                "slots": p.slots,
+                "same": p.key,
+            }
             for p in interface.prepares
         ],
     }
@@ -160,7 +166,7 @@ def _interface_from_json(words: dict[str, Any], arrays: Sequence[np.ndarray]) ->
     left = list(arrays)
     main = _layout_from_json(words["main"], left)
     prepares = tuple(
-        Prepare(p["name"], _layout_from_json(p["layout"], left), tuple(p["inputs"]), tuple(p["slots"]))
+        Prepare(p["name"], _layout_from_json(p["layout"], left), tuple(p["inputs"]), tuple(p["slots"]), p["same"])
         for p in words["prepares"]
     )
     return Interface(main, words["outputs"], prepares, words["calls_host"], tuple(words["unread"]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -106,8 +107,16 @@ class Bound:
         self._function.run(self._table)
 
 
+@dataclass
+class Content:
+    """The results of a `prepare` component, and the versions of the inputs from which they were computed."""
+
+    results: list[np.ndarray] = field(default_factory=list)
+    seen: tuple[Hashable, ...] | None = None
+
+
 class Prepared:
-    """The results of one `prepare` component, and the versions of the inputs from which they were computed."""
+    """One `prepare` component, and its results, which other programs may share."""
 
     def __init__(self, function: NativeFunction, interface: Prepare, allocate: Callable[..., np.ndarray]) -> None:
         self.function = function
@@ -117,20 +126,25 @@ class Prepared:
         """Indices of the main graph's inputs that the component reads."""
         self.slots = interface.slots
         """Slots of its results in the main function's table."""
-        self.results: list[np.ndarray] = []
-        self.seen: tuple[Hashable, ...] | None = None
+        self.same = interface.key, interface.inputs
+        """Equal for components that compute the same from inputs with the same numbers."""
+        self.content = Content()
+
+    @property
+    def results(self) -> list[np.ndarray]:
+        return self.content.results
 
     def empty(self) -> Prepared:
         """The same component, without results."""
         other = copy.copy(self)
-        other.results, other.seen = [], None
+        other.content = Content()
         return other
 
     def refresh(self, inputs: Sequence[np.ndarray | None], versions: Sequence[Hashable] | None) -> bool:
         """Recomputes the results unless `versions` (None: unknown) says that no input changed; returns whether it
         did."""
         now = tuple(versions[k] for k in self.inputs) if versions is not None else None
-        if now is not None and now == self.seen:
+        if now is not None and now == self.content.seen:
             return False
         layout = self.function.layout
         # New buffers: a call on another thread may still be reading the old ones.
@@ -139,7 +153,7 @@ class Prepared:
         pointers = {slot: a.ctypes.data for slot, a in zip(layout.input_slots, arrays, strict=True) if a is not None}
         pointers.update((s, r.ctypes.data) for s, r in zip(layout.result_slots, results, strict=True))
         self.function.call(pointers)
-        self.results, self.seen = results, now
+        self.content.results, self.content.seen = results, now
         return True
 
 
@@ -206,6 +220,15 @@ class Executable:
         other.prepared = [p.empty() for p in self.prepared]
         other._sized = {}
         return other
+
+    def share(self, other: Executable) -> None:
+        """Takes over those prepared values of `other` that this one prepares in the same way. Both must get the same
+        arrays for these inputs from now on."""
+        with other._lock:
+            there = {p.same: p.content for p in other.prepared}
+            self._lock = other._lock
+            for p in self.prepared:
+                p.content = there.get(p.same, p.content)
 
     def bind(self, inputs: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> Bound:
         """The call with these arrays, C-contiguous and aligned; `results` are the outputs, then the new states. The
@@ -275,7 +298,7 @@ class Executable:
     def prepared_from(self, versions: Sequence[Hashable]) -> dict[int, np.ndarray] | None:
         """Prepared values by their slots in the main table, or None if they were computed from other versions."""
         with self._lock:
-            if any(p.seen != tuple(versions[k] for k in p.inputs) for p in self.prepared):
+            if any(p.content.seen != tuple(versions[k] for k in p.inputs) for p in self.prepared):
                 return None
             return {slot: r for p in self.prepared for slot, r in zip(p.slots, p.results, strict=True)}
 

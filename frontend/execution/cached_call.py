@@ -186,7 +186,12 @@ class CachedCall:
             streams=known.streams(training),
         )
         if not modes.recording:
-            _ = session.callee  # compiled now, so that a failure leaves nothing behind
+            callee = session.callee  # compiled now, so that a failure leaves nothing behind
+            for other in self._compiled.values():
+                theirs = other.session.compiled_already
+                same = other.trace is known and other.device == device
+                if same and isinstance(callee, Executable) and isinstance(theirs, Executable):
+                    callee.share(theirs)
         return Compiled(known, session, known.input_types(types), device, self._recorded(known, types, training))
 
     def _recorded(self, known: Trace, types: Sequence[TensorType], training: bool) -> Callable[[], Computation]:

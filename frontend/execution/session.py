@@ -77,6 +77,11 @@ class Session:
                     self._callee = self._compile()
         return self._callee
 
+    @property
+    def compiled_already(self) -> Callee | None:
+        """The code, if there is any yet."""
+        return self._callee
+
     def for_other_parameters(self) -> Session:
         """A session with the same code for another copy of the parameters, from which it prepares its own values."""
 
