@@ -162,11 +162,22 @@ class Trainer:
         """One step of all parameters, gradients divided by `batch_size`; to be called after `backward`.
 
         Raises a UserWarning, which is an exception, if `backward` has not computed the gradient of a parameter since
-        the last step. `ignore_stale_grad` leaves such parameters as they are.
+        the last step, and then leaves parameters, states and gradients as they are. `ignore_stale_grad` leaves such
+        parameters as they are. If parameters are updated on kvstore, as in MXNet, gradients count as computed once
+        `backward` has computed them for the first time, and all parameters are updated.
         """
         with Uninterrupted():
             self._divide_by(batch_size)
             self._ready()
+            if self._update_on_kvstore:
+                if not self._overflows():
+                    self._refuse_stale(ignore_stale_grad)
+                    self._allreduce_grads()
+                return
+            # Before gradients are summed, which a step that fails could not undo. Where losses are scaled, an overflow
+            # comes first, and it shows in the sums.
+            if not hasattr(self, "_amp_loss_scaler"):
+                self._refuse_stale(ignore_stale_grad)
             self._allreduce_grads()
             self._update(ignore_stale_grad)
 
@@ -211,27 +222,35 @@ class Trainer:
         else:
             self._kvstore.pushpull(keys, grads)
 
-    def _update(self, ignore_stale_grad: bool = False) -> None:
+    def _overflows(self) -> bool:
+        """Whether losses are scaled (`amp.init_trainer`) and a gradient has overflown, so that the step is skipped."""
         scaler = getattr(self, "_amp_loss_scaler", None)
-        if scaler is not None and scaler.has_overflow(self._params):
+        return scaler is not None and scaler.has_overflow(self._params)
+
+    def _refuse_stale(self, ignore_stale_grad: bool) -> None:
+        """UserWarning if `backward` has not computed the gradient of a parameter."""
+        if ignore_stale_grad:
             return
+        for param in self._params:
+            for x in param._arrays() if param.grad_req != "null" else ():
+                if not x._fresh_grad:
+                    raise UserWarning(
+                        f"Gradient of Parameter `{param.name}` on context {x.context} has not been updated by "
+                        "backward since last `step`. This could mean a bug in your model that made it only use a "
+                        "subset of the Parameters (Blocks) for this iteration. If you are intentionally only using "
+                        "a subset, call step with ignore_stale_grad=True to suppress this warning and skip "
+                        "updating of Parameters with stale gradient"
+                    )
+
+    def _update(self, ignore_stale_grad: bool = False) -> None:
+        """One step of the parameters whose gradients are fresh, each context's with its own updater."""
+        if self._overflows():
+            return
+        self._refuse_stale(ignore_stale_grad)
         work: list[list[tuple[int, Any, Any]]] = [[] for _ in self._updaters]
         for k, param in enumerate(self._params):
-            if param.grad_req == "null":
-                continue
-            arrays = param._arrays()
-            if not ignore_stale_grad:
-                for x in arrays:
-                    if not x._fresh_grad:
-                        raise UserWarning(
-                            f"Gradient of Parameter `{param.name}` on context {x.context} has not been updated by "
-                            "backward since last `step`. This could mean a bug in your model that made it only use a "
-                            "subset of the Parameters (Blocks) for this iteration. If you are intentionally only using "
-                            "a subset, call step with ignore_stale_grad=True to suppress this warning and skip "
-                            "updating of Parameters with stale gradient"
-                        )
-            if not self._update_on_kvstore:
-                for own, x in zip(work, arrays):
+            if param.grad_req != "null":
+                for own, x in zip(work, param._arrays()):
                     if x._fresh_grad:
                         own.append((k, x.grad, x))
         prepared = []

@@ -9,6 +9,7 @@ import pytest
 import gluonjit as mx
 from gluonjit import gluon, nd
 from gluonjit.base import MXNetError
+from gluonjit.contrib.amp.loss_scaler import LossScaler
 from gluonjit.gluon import utils
 from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.ndarray import NDArray
@@ -133,6 +134,55 @@ def test_stale_gradients():
         trainer.step(1)
     net.bias.grad_req = net.weight.grad_req = "null"
     trainer.step(1)
+
+
+@pytest.mark.parametrize("on_store", [True, False])
+def test_a_step_with_stale_gradients_changes_nothing(on_store):
+    """Neither on a store, nor where gradients of several contexts are summed first."""
+    contexts = [mx.cpu(0), mx.cpu(1)]
+    used, unused = (gluon.Parameter(name, shape=(2,)) for name in ("used", "unused"))
+    for param in (used, unused):
+        param.initialize("ones", ctx=contexts)
+    rule = {"learning_rate": 1.0, "momentum": 0.5}
+    trainer = gluon.Trainer([used, unused], "sgd", rule, update_on_kvstore=on_store)
+
+    def backward(*params):
+        with mx.autograd.record():
+            heads = [sum(param.data(ctx).sum() for param in params) for ctx in contexts]
+        mx.autograd.backward(heads)
+
+    backward(used)
+    for _ in range(2):
+        with pytest.raises(UserWarning, match=r"Gradient of Parameter `unused` on context cpu\(0\) has not been"):
+            trainer.step(1)
+    assert [used.data(ctx).asnumpy().tolist() for ctx in contexts] == [[1, 1]] * 2
+    assert used.grad(contexts[0]).asnumpy().tolist() == [1, 1] and trainer.optimizer.num_update == 0
+    trainer.step(1, ignore_stale_grad=True)
+    assert used.data(contexts[1]).asnumpy().tolist() == [-1, -1]
+    backward(used, unused)
+    trainer.step(1)
+    backward(used)
+    before = [param.data(contexts[0]).asnumpy() for param in (used, unused)]
+    if on_store:  # as in MXNet: a gradient that was computed once is fresh for ever
+        trainer.step(1)
+        assert (unused.data(contexts[0]).asnumpy() != before[1]).all()
+    else:
+        with pytest.raises(UserWarning, match="only use a subset"):
+            trainer.step(1)
+        assert (used.data(contexts[0]).asnumpy() == before[0]).all()
+
+
+def test_a_step_on_the_store_is_skipped_after_an_overflow():
+    contexts = [mx.cpu(0), mx.cpu(1)]
+    param = gluon.Parameter("w", shape=(2,))
+    param.initialize("ones", ctx=contexts)
+    trainer = gluon.Trainer([param], "sgd", {"learning_rate": 1.0}, update_on_kvstore=True)
+    trainer._amp_loss_scaler = LossScaler()
+    with mx.autograd.record():
+        heads = [(param.data(ctx) * float("inf")).sum() for ctx in contexts]
+    mx.autograd.backward(heads)
+    trainer.step(1)
+    assert param.data(contexts[0]).asnumpy().tolist() == [1, 1]
 
 
 def test_shapes_may_be_unknown_until_the_first_step(tmp_path):
