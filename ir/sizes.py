@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gluonjit.ir.dims import LOWEST, Dim, at, names_of
+from gluonjit.ir.dims import HINT, LOWEST, Dim, at, names_of
 from gluonjit.ir.graph import Graph, Loc, Op, Value
 from gluonjit.ir.types import IRError, TensorType
 
-__all__ = ["dimensions", "sized", "sizes_of", "with_sizes"]
+__all__ = ["dimensions", "is_open", "sized", "sizes_of", "with_hints", "with_sizes"]
 
 
 def dimensions(graph: Graph) -> tuple[str, ...]:
@@ -40,6 +40,32 @@ def sizes_of(types: list[TensorType], shapes: list[tuple[int, ...]]) -> dict[str
         if actual != tuple(shape):
             raise IRError(f"{type_} is {actual} with {_listed(sizes)}, not {tuple(shape)}")
     return sizes
+
+
+def is_open(op: Op) -> bool:
+    """Whether the op depends on the size of an open dimension: by its types, its attributes, or in its regions."""
+    return bool(_names(op))
+
+
+def _names(op: Op) -> frozenset[str]:
+    found = names_of(n for v in (*op.operands, *op.results) for n in v.shape)
+    for attr in op.attrs.values():
+        found |= _names_in(attr)
+    for region in op.regions:
+        found = found.union(*map(_names, region.ops))
+    return found
+
+
+def _names_in(attr: Any) -> frozenset[str]:
+    if isinstance(attr, tuple):
+        return frozenset().union(*map(_names_in, attr))
+    return names_of(attr.shape) if isinstance(attr, TensorType) else names_of((attr,))
+
+
+def with_hints(graph: Graph) -> Graph:
+    """The graph, or a part of one such as the body of a loop, as decisions about speed see it: each name is HINT."""
+    names = names_of(n for v in graph.inputs for n in v.shape).union(*map(_names, graph.ops))
+    return with_sizes(graph, dict.fromkeys(names, HINT)) if names else graph
 
 
 def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:

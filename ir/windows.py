@@ -16,18 +16,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gluonjit.ir.buffers import is_view, runs_kernel
+from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.types import IRError
 
-Strides = tuple[int, ...]
+Strides = tuple[Any, ...]
+"""Extents, which may be open."""
 
 
 class Window(NamedTuple):
     root: Value
-    offset: int
+    offset: Any
     """Elements between the root's first one and this value's."""
     strides: Strides
     """Elements from one index to the next, along each axis."""
@@ -48,18 +50,29 @@ def restrided(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) 
     if 0 in shape or is_row_major(shape, strides):
         return row_major(new)
     axes = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
-    out: list[int] = []
+    out: list[Any] = []
     left, step = 1, 1  # what is left of the old axis that is being split into new ones, innermost first; its stride
     for n in reversed(new):
         if n != 1 and left == 1:
             left, step = axes.pop()
-        while left % n:
+        while (rest := _quotient(left, n)) is None:
             if not axes or axes[-1][1] != left * step:
                 return None
             left *= axes.pop()[0]
         out.append(step)
-        left, step = left // n, step * n
+        left, step = rest, step * n
     return tuple(reversed(out))
+
+
+def _quotient(n: Any, by: Any) -> Any:
+    """n / by, or None if that is not known to be whole."""
+    if n == by:
+        return 1
+    try:
+        quotient, rest = divmod(n, by)
+    except Undecided:
+        return None
+    return None if rest != 0 else quotient
 
 
 def windows(graph: Graph) -> Mapping[Value, Window]:

@@ -11,6 +11,7 @@ With weights of 1 to 2.3 times the second-level cache, steps of an LSTM took 15 
 
 from __future__ import annotations
 
+from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.machine import Machine
 from gluonjit.passes.manager import register_pass
@@ -23,7 +24,7 @@ def alternate(graph: Graph, *, target: Machine, fits: float = 0.75) -> Graph:
     `fits`: the share of the second-level cache that weights can use; other data and conflict misses take the rest."""
 
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
-        if op.name != "loop" or op.attrs["trip"] < 2 or _weights(op.regions[0]) <= fits * target.l2:
+        if op.name != "loop" or hint(op.attrs["trip"]) < 2 or _weights(op.regions[0]) <= fits * target.l2:
             return None
         names = [r.name for r in op.results]
         return b.emit(op.name, operands, {**op.attrs, ".alternating": True}, op.regions, op.loc, names)
@@ -44,4 +45,4 @@ def _weights(body: Graph) -> int:
 def _in_one_tile(op: Op) -> bool:
     """Whether the register tile has all rows of the result, so that each weight is read once."""
     *batch, rows, _ = op.results[0].shape
-    return not batch and rows <= op.attrs[".tile"][0]
+    return not batch and hint(rows) <= op.attrs[".tile"][0]

@@ -1,15 +1,22 @@
 """About how long a kernel takes on one core, from shapes and a target: enough to tell 1 µs from 10.
 
 The larger of two times: instructions at the rate of the vector units, and bytes at the rate of the caches.
+
+The time of a graph with open dimensions is a polynomial over their sizes. That of a kernel is `_CALL` and a multiple of
+the largest product of sizes in it, such that the sum is right if every size is HINT.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from math import log2, prod
 
 from gluonjit.ir.buffers import is_view
+from gluonjit.ir.dims import HINT, Dim, Extent, Monomial, polynomial
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.machine import Machine
+from gluonjit.ir.sizes import with_hints
 
 _PER_NS = 4
 """Vector instructions per nanosecond."""
@@ -47,6 +54,58 @@ def transfer_and_computing(op: Op, target: Machine) -> tuple[float, float]:
 
 def graph_nanoseconds(graph: Graph, target: Machine) -> float:
     return sum(nanoseconds(op, target) for op in graph.ops)
+
+
+def graph_cost(graph: Graph, target: Machine) -> Extent:
+    """The expected time of a graph, in nanoseconds, over the sizes of its open dimensions."""
+    return polynomial({names: int(time) for names, time in _graph_terms(graph, with_hints(graph), target).items()})
+
+
+_Terms = Mapping[Monomial, float]
+
+
+def _graph_terms(graph: Graph, hinted: Graph, target: Machine) -> _Terms:
+    return _sum(_terms(op, twin, target) for op, twin in zip(graph.ops, hinted.ops, strict=True))
+
+
+def _terms(op: Op, hinted: Op, target: Machine) -> _Terms:
+    """The time of an op, of which `hinted` is the one where every size is HINT."""
+    if op.name in ("loop", "branch"):
+        inside = [_graph_terms(*pair, target) for pair in zip(op.regions, hinted.regions, strict=True)]
+        if op.name == "branch":
+            longest = {m: max(terms.get(m, 0.0) for terms in inside) for terms in inside for m in terms}
+            return _sum([{(): float(_CALL)}, longest])
+        trip = op.attrs["trip"]
+        factors = trip.terms if isinstance(trip, Dim) else {(): trip}
+        body = [{_product((m, by)): k * c for m, c in _sum(inside).items()} for by, k in factors.items()]
+        return _sum([{(): float(_CALL)}, *body])
+    time, names = nanoseconds(hinted, target), _largest(op)
+    if not names or not time:
+        return {(): time}
+    return {(): float(_CALL), names: (time - _CALL) / HINT ** len(names)}
+
+
+def _sum(times: Iterable[_Terms]) -> _Terms:
+    total: Counter[Monomial] = Counter()
+    for terms in times:
+        total.update(terms)
+    return total
+
+
+def _largest(op: Op) -> Monomial:
+    """The names of the largest product of sizes on which the time of an op depends: that of a value, or of the
+    products of a contraction."""
+    counts = [v.type.size for v in (*op.operands, *op.results)]
+    for o in op.regions[0].ops if op.regions else ():
+        counts += [v.type.size for v in o.results]
+        if o.name == "dot_general":
+            counts.append(o.result.size * prod(o.operands[0].shape[k] for k in o.attrs["contract"][0]))
+    found = [names for n in counts if isinstance(n, Dim) for names in n.terms]
+    return max(found, key=lambda names: (len(names), names), default=())
+
+
+def _product(factors: Iterable[Monomial]) -> Monomial:
+    return tuple(sorted(name for names in factors for name in names))
 
 
 def _bytes_read(op: Op) -> int:

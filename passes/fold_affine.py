@@ -92,6 +92,8 @@ class _Folder(Rewriter):
         super().__init__(graph)
         self.fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
         self.fixed.update(r for op in fixed_ops(graph) for r in op.results)
+        # What is repeated along an open dimension is fixed, too, though it cannot be computed beforehand.
+        self.fixed.update(op.result for op in graph.ops if op.name == "broadcast" and op.operands[0] in self.fixed)
         self.results = set(graph.results)
         self.linear: dict[Value, _Linear] = {}
         """By values of the old graph."""
@@ -180,7 +182,7 @@ class _Folder(Rewriter):
 
         The weights of a product are its fixed operand, left or right. Those of a convolution are its second operand: a
         fixed image that is convolved with variable filters has no weights."""
-        fixed = [v in self.fixed for v in op.operands]
+        fixed = [v in self.fixed and v.type.is_static for v in op.operands]
         if fixed[0] == fixed[1] or (op.name == "conv" and fixed[0]):
             return None
         # `_is_taken` asks about anchors that have not been visited yet; nor may their operands have been.

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Graph, Op, Rewriter, Value, reemit, subgraph
 from gluonjit.passes.cse import cse
 from gluonjit.passes.hoist import fixed_ops
@@ -283,7 +284,7 @@ def _join(group: Group, op: Op, graph: Graph) -> None:
         producer = graph.producers.get(op.operands[0])
         axes = _broadcast_over(op)
         rows = math.prod(n for k, n in enumerate(group.shape) if k not in axes)
-        alone = rows == 1 and op.result.size > _LONGEST_ROW
+        alone = rows == 1 and hint(op.result.size) > _LONGEST_ROW
         if producer is not None and axes and group.anchor is None and not alone:
             if _reduces_rows(producer, axes, group.shape, graph):
                 group.row_axes = axes
@@ -314,7 +315,7 @@ def _reads_per_element(op: Op, v: Value) -> float:
             return float("inf")
     elif op.name != "broadcast":
         return 1.0
-    return max(1.0, size / max(v.size, 1))
+    return max(1.0, hint(size) / max(hint(v.size), 1))
 
 
 def _operands(ops: set[Op]) -> set[Value]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from gluonjit.ir.buffers import is_view
+from gluonjit.ir.dims import hint
 from gluonjit.ir.expand_tile import ExpandTile, rows_read
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, rewrite
 from gluonjit.ir.machine import Machine
@@ -93,7 +94,7 @@ def _notes(product: Op, op: Op, target: Machine) -> dict[str, Any] | None:
     if _twice(bands, conv) > _TWICE:
         return None
     panels = -(-channels // columns)
-    while images * bands * panels < _TASKS and _twice(2 * bands, conv) <= _TWICE:
+    while hint(images) * bands * panels < _TASKS and _twice(2 * bands, conv) <= _TWICE:
         bands *= 2
     band = -(-out // bands)
     computed = rows_read(band, conv) * width

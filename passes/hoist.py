@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from gluonjit.ir.buffers import is_view
 from gluonjit.ir.graph import Graph, Op, Rewriter, Value, rewrite, subgraph
+from gluonjit.ir.sizes import is_open
 from gluonjit.passes.dce import is_pure
 from gluonjit.passes.lift import lift
 from gluonjit.passes.manager import register_pass
@@ -59,11 +60,11 @@ class _Hoisted(Rewriter):
 
 
 def fixed_ops(graph: Graph) -> dict[Op, None]:
-    """The ops that depend on parameters and constants alone, in order."""
+    """The ops that depend on parameters and constants alone, not on the size of an open dimension either, in order."""
     fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
     found: dict[Op, None] = {}
     for op in graph.ops:
-        if is_pure(op) and all(v in fixed for v in op.operands):
+        if is_pure(op) and all(v in fixed for v in op.operands) and not is_open(op):
             fixed.update(op.results)
             found[op] = None
     return found

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from math import gcd, prod
 from typing import Any
 
+from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Graph, Op, Rewriter, Value
 from gluonjit.ir.primitives.convolution import Layout
 from gluonjit.ir.primitives.movement import broadcast_dims
@@ -142,7 +143,7 @@ def _worthwhile(graph: Graph, wanted: dict[Value, Steps]) -> dict[Value, Steps]:
                 continue
             maker = graph.producers.get(x)
             if maker is None or maker.name != "broadcast":  # of which a slice is a broadcast
-                gain[v] -= _PER_BYTE * 2 * x.type.nbytes / prod(read)
+                gain[v] -= _PER_BYTE * 2 * hint(x.type.nbytes) / prod(read)
     total: dict[Value, float] = {}
     for v, amount in gain.items():
         total[find(v)] = total.get(find(v), 0.0) + amount
@@ -153,8 +154,9 @@ def _work(op: Op) -> float:
     """The work of an op, in multiply-adds."""
     if op.name == "conv":
         filters = Layout.parse(op.attrs["layout"]).weight[0]
-        return op.result.size * (op.operands[1].size / max(op.operands[1].shape[filters], 1))
-    return float(op.result.size * prod(op.attrs["window"])) if op.name == "reduce_window" else 0.0
+        w = op.operands[1]
+        return hint(op.result.size) * (hint(w.size) / max(hint(w.shape[filters]), 1))
+    return float(hint(op.result.size) * prod(op.attrs["window"])) if op.name == "reduce_window" else 0.0
 
 
 class _Thinned(Rewriter):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
+from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.structure import op_key
@@ -87,7 +88,7 @@ def select(
             return None
         names = [r.name for r in op.results]
         notes: dict[str, Any] = {".kernel": kernel}
-        if kernel == "loops" and sum(v.type.nbytes for v in (*op.operands, *op.results)) > target.l3:
+        if kernel == "loops" and sum(hint(v.type.nbytes) for v in (*op.operands, *op.results)) > target.l3:
             notes[".streaming"] = True  # larger than the last-level cache
         if kernel == "loops":
             notes |= _fetched_ahead(op, target)
@@ -99,11 +100,11 @@ def select(
 def _fetched_ahead(op: Op, target: Machine) -> dict[str, Any]:
     """The annotation `.ahead` (`codegen.handler`): what a kernel whose operands are not cached should prefetch, because
     it computes so much between two loads that the hardware prefetchers fall behind. A plain sum needs none."""
-    body, nbytes = op.regions[0], sum(v.type.nbytes for v in op.operands)
+    body, nbytes = op.regions[0], sum(hint(v.type.nbytes) for v in op.operands)
     shape = body.outputs[0].shape
     if nbytes > target.l2 and any(o.name == "reduce" and o.operands[0].shape == shape for o in body.ops):
         return {".ahead": "rows"}  # each row is reduced, then read again
-    nbytes += sum(v.type.nbytes for v in op.results)
+    nbytes += sum(hint(v.type.nbytes) for v in op.results)
     if nbytes >= target.l3 and any(o.name in ("reduce_window", "arg_reduce", "concat") for o in body.ops):
         return {".ahead": "reads"}
     return {}

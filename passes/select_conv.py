@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Op, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.winograd_tile import WinogradTile
@@ -39,9 +40,11 @@ def select_conv(site: Site) -> Value | None:
         epilogue = regroup(site.body, anchor, [tuple(range(x.ndim - 1)), (x.ndim - 1,)])
         if epilogue is not None:
             n = w.shape[-1]
-            left = view(b, site.operand(0), (anchor.result.size // n, w.size // n))
+            left = view(b, site.operand(0), (math.prod(anchor.result.shape[:-1]), math.prod(w.shape[:-1])))
             return emit_product(site, epilogue, left, range(w.ndim), n)
 
+    if not site.is_open_in_batch_alone():
+        return None
     kept = _working_axes(anchor)
     epilogue = regroup(site.body, anchor, _merged(kept, x.ndim))
     if epilogue is None:
@@ -166,7 +169,7 @@ def _pack(
     # A task is a number of rows of pixels; if there is only one row, a number of its tiles.
     units = math.prod(rows) if rows else -(-width // pixels)
     unit_bytes = x.size // images // units * x.dtype.itemsize
-    block = tiling.tasks_block(units, unit_bytes, images * groups * panels, target)
+    block = tiling.tasks_block(units, unit_bytes, hint(images) * groups * panels, target)
     axes = len(taps)
 
     def write(body: Builder, v: Value) -> Value:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from gluonjit.ir.dims import Dim, Extent, Shape, hint, is_less
 from gluonjit.ir.graph import Builder, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.primitives.contraction import free_axes
@@ -34,7 +35,7 @@ def select_dot(site: Site) -> Value | None:
     # With few columns most lanes would be empty; loops vectorize over the terms if both operands have them contiguous.
     along_terms = is_view(a.shape, perm_a) and is_view(w.shape, (*batch_w, *free_w, *con_w))
     width = tiling.lanes(site.target, a.dtype.itemsize)
-    if along_terms and n * 4 <= width <= k:
+    if along_terms and hint(n) * 4 <= width <= hint(k):
         return None
 
     first, last = len(batch), len(batch) + len(free_a)
@@ -46,21 +47,25 @@ def select_dot(site: Site) -> Value | None:
     return emit_product(site, epilogue, left, perm_w, n)
 
 
-def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int], n: int) -> Value:
+def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int], n: Any) -> Value:
     """The kernel for `left` [batch…, M, K] times the anchor's second operand, which `perm` transposes to
     [batch…, K…, N…]."""
     b, target, right = site.b, site.target, site.operand(1)
     *lead, m, k = left.shape
     batch, item = tuple(lead), left.dtype.itemsize
-    halved = m > 1 and site.is_fixed(1) and tiling.is_halved(n, item, target)
+    height, width, terms = hint(m), hint(n), hint(k)
+    halved = site.is_fixed(1) and is_less(1, m) and tiling.is_halved(width, item, target)
     # A residual that is not cached is prefetched tile by tile, and so are the lines to write: limit their number.
-    far = any(side.dims is None for side in epilogue.sides.values()) and m * n * item > target.l2 // 2
+    far = any(side.dims is None for side in epilogue.sides.values()) and height * width * item > target.l2 // 2
     size = tiling.MAX_LINES if far else tiling.MAX_ROWS * tiling.MAX_VECTORS
-    rows, columns = tiling.register_tile(m, n, k, k * item, item, target, site.most, halved, size)
-    row_tiles = -(-m // rows)
-    block = _block(row_tiles, rows * k * item, target)
+    rows, columns = tiling.register_tile(height, width, terms, terms * item, item, target, site.most, halved, size)
+    row_tiles = -(-height // rows)
+    block = _block(row_tiles, rows * terms * item, target, isinstance(m, Dim))
     notes: dict[str, Any] = {".kernel": "matmul", ".tile": (rows, columns, block)}
-    if halved:
+    if isinstance(n, Dim):
+        packed = False  # the number of panels would be a quotient
+        right = arranged(b, right, perm)
+    elif halved:
         packed = notes[".halved"] = True
     elif is_view(right.shape, perm):
         # A single panel has the packed layout already. Packing at every call pays if many tiles read the panels.
@@ -87,11 +92,13 @@ _BLOCKS, _BLOCK = 8, 8
 weights."""
 
 
-def _block(tiles: int, tile_bytes: int, target: Machine) -> int:
+def _block(tiles: int, tile_bytes: int, target: Machine, is_open: bool) -> int:
     """Row tiles per block: all weights are read once per block, whose input should fit into the second-level cache.
 
     If there are many rows, threads should share rows rather than columns: then the next kernel mostly reads what the
-    same core has written."""
+    same core has written. If the number of rows is open (`is_open`), there may be many more than `tiles` of them."""
+    if is_open:
+        tiles = max(tiles, _BLOCK)
     blocks = 1
     while blocks < _BLOCKS and tiles >= 2 * blocks * _BLOCK:
         blocks *= 2
@@ -106,14 +113,14 @@ def arranged(b: Builder, x: Value, perm: Sequence[int]) -> Value:
     return moved(b, x, lambda body, v: body.transpose(v, perm=tuple(perm)), "transpose")
 
 
-def is_view(shape: Sequence[int], perm: Sequence[int]) -> bool:
+def is_view(shape: Sequence[Extent], perm: Sequence[int]) -> bool:
     """Whether transposing moves axes of 1 alone."""
     order = [p for p in perm if shape[p] != 1]
     return order == sorted(order)
 
 
 def pack(
-    b: Builder, w: Value, perm: Sequence[int], batch: tuple[int, ...], k: int, n: int, columns: int, half: int = 0
+    b: Builder, w: Value, perm: Sequence[int], batch: Shape, k: Extent, n: int, columns: int, half: int = 0
 ) -> Value:
     """[batch…, P, K, columns] in one kernel. If `half` is not 0, it is half the number of a vector's lanes, and the
     last of the n columns, which fill at most half a vector, are stored in both halves of it."""
@@ -144,7 +151,7 @@ def pack(
     return moved(b, w, write, "pack")
 
 
-def unpack(body: Builder, w: Value, batch: tuple[int, ...], k: int, n: int) -> Value:
+def unpack(body: Builder, w: Value, batch: Shape, k: Extent, n: int) -> Value:
     """The inverse of `pack`: [batch…, K, N]."""
     axes = len(batch)
     panels, columns = w.shape[axes], w.shape[-1]

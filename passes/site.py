@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gluonjit.ir.dims import is_static
 from gluonjit.ir.graph import Builder, Graph, Op, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import BF16, F16, F32, F64, DType
@@ -53,6 +54,15 @@ class Site:
         if v.dtype is dtype:
             return v
         return moved(self.b, v, lambda body, x: body.cast(x, dtype=dtype), "cast")
+
+    def is_open_in_batch_alone(self) -> bool:
+        """Whether a convolution's extents are known, but for the number of images, which its operands and its result
+        have in front. (A gradient of weights sums over the images.)"""
+        values = (*self.anchor.operands, self.anchor.result)
+        return all(is_static(v.shape[1:]) for v in values) and all(
+            v.type.is_static or letters[0] in images
+            for v, letters, images in zip(values, self.anchor.attrs["layout"], ("NC", "I", "N"), strict=True)
+        )
 
     def is_fixed(self, k: int) -> bool:
         return self.op.operands[self.body.inputs.index(self.anchor.operands[k])] in self.fixed

@@ -8,9 +8,11 @@ whole. Neither changes any result: kernels divide their outputs, never a sum.
 
 from __future__ import annotations
 
+from gluonjit.ir.buffers import is_view
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.machine import Machine
-from gluonjit.passes.cost import graph_nanoseconds, nanoseconds
+from gluonjit.ir.sizes import is_open
+from gluonjit.passes.cost import graph_cost, nanoseconds
 from gluonjit.passes.manager import register_pass
 
 
@@ -18,7 +20,8 @@ from gluonjit.passes.manager import register_pass
 def threads(graph: Graph, *, target: Machine, grain: int = 2000, share: int = 8000) -> Graph:
     """Decides how many threads are worth using, and which kernels they share.
 
-    Sets the graph attributes `threads` and `cost` (nanoseconds on one thread), and `.threads = 1` on small kernels."""
+    Sets the graph attributes `threads` and `cost` (nanoseconds on one thread), and `.threads = 1` on small kernels. A
+    kernel with open dimensions may be large: `threads` is the most that some sizes need, and `cost` an expression."""
 
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
         names = [r.name for r in op.results]
@@ -29,13 +32,14 @@ def threads(graph: Graph, *, target: Machine, grain: int = 2000, share: int = 80
             return b.emit(op.name, operands, {**op.attrs, ".threads": 1}, op.regions, op.loc, names)
         return None
 
-    cost = graph_nanoseconds(graph, target)
     useful = int(sum(_shared(op, target, grain) for op in graph.ops) // share) if share else _MOST
     count = max(1, min(useful, _MOST))
-    return rewrite(graph, rule).with_attrs(threads=count, cost=int(cost))
+    return rewrite(graph, rule).with_attrs(threads=count, cost=graph_cost(graph, target))
 
 
 _MOST = 256
+_UNBOUNDED = 1e12
+"""The time of a kernel with open dimensions: enough for any number of threads, not for an absurd `share`."""
 
 
 def _shared(op: Op, target: Machine, grain: int) -> float:
@@ -43,5 +47,7 @@ def _shared(op: Op, target: Machine, grain: int) -> float:
     if op.definition.level == "control":
         inside = sum(_shared(o, target, grain) for region in op.regions for o in region.ops)
         return inside * op.attrs.get("trip", 1)
+    if is_open(op) and not is_view(op):
+        return _UNBOUNDED
     time = nanoseconds(op, target)
     return time if time > 0 and time >= grain else 0.0

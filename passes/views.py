@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gluonjit.ir.buffers import runs_kernel
+from gluonjit.ir.dims import Extent, hint
 from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, rewrite
 from gluonjit.ir.windows import (
     Strides,
@@ -124,8 +125,8 @@ class _Planner:
                 copied.add(k)
             else:
                 found[made] = place._replace(strides=strides)
-        size = sum(operands[k].size for k in copied)
-        if 2 * size <= concat.result.size and found:
+        size = sum(hint(operands[k].size) for k in copied)
+        if 2 * size <= hint(concat.result.size) and found:
             self.windows.update(found)
             self.plans[op] = _View(concat, operands, frozenset(copied))
 
@@ -198,12 +199,12 @@ def _outer(op: Op, primitive: Op) -> tuple[Value, ...]:
 
 def _run(v: Value, strides: Strides) -> int:
     """Bytes of the pieces without gaps that the value consists of."""
-    run = 1
+    run: Extent = 1
     for n, s in zip(reversed(v.shape), reversed(strides)):
         if n != 1 and s != run:
             break
         run *= n
-    return run * v.dtype.itemsize
+    return hint(run) * v.dtype.itemsize
 
 
 def _harmless(op: Op, k: int, strides: Strides) -> bool:
@@ -211,7 +212,8 @@ def _harmless(op: Op, k: int, strides: Strides) -> bool:
     if k != 0 or op.attrs.get(".kernel") not in ("matmul", "conv", "winograd"):
         return True
     v = op.operands[0]
-    return (strides[-2] * v.dtype.itemsize) % _PAGE != 0 or (v.shape[-1] * v.dtype.itemsize) % _PAGE == 0
+    apart, before = (hint(n) * v.dtype.itemsize for n in (strides[-2], v.shape[-1]))
+    return apart % _PAGE != 0 or before % _PAGE == 0
 
 
 # ---- the new graph

@@ -9,10 +9,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from gluonjit.codegen.target import named
+from gluonjit.ir.dims import named as named_dim
 from gluonjit.ir.graph import evaluate
+from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.text import parse_graph, print_graph
+from gluonjit.ir.verify import verify
 from gluonjit.passes import run_passes
-from gluonjit.runtime.compiler import compile_graph
+from gluonjit.runtime.compiler import PIPELINE, compile_graph
 from support.networks import in_float64, random_network
 
 PASSES = ("fold-moves", "reorder-pooling", "fold-affine", "hoist-strides", "layout")
@@ -55,6 +59,28 @@ def test_networks_keep_their_values(block):
             fired.update(check(network, name))
         fired.update(check(network, "simplify, fold, cse, dce, " + ", ".join(PASSES) + ", simplify, cse, dce"))
     assert all(fired[name] >= 3 for name in PASSES), fired
+
+
+def test_networks_with_an_open_batch_keep_their_values():
+    pipeline = PIPELINE[PIPELINE.index("fold-moves") : PIPELINE.index(", plan-memory")]
+    fired = Counter()
+    for seed in range(30):
+        network = random_network(seed, batch=named_dim("n"))
+
+        def after(name, before, graph, seconds, network=network):
+            if graph is before:
+                return
+            fired[name] += 1
+            for n in (2, 5):
+                inputs = network.for_batch(n)
+                expected = evaluate(in_float64(with_sizes(network.graph, {"n": n})), [x.astype(float) for x in inputs])
+                static = with_sizes(graph, {"n": n})
+                verify(static)
+                error = distance(evaluate(static, inputs)[0], expected[0])
+                assert error < TOLERANCE, f"{name}, seed {network.seed}, n = {n}: {error:.1e}\n{before}\n{graph}"
+
+        run_passes(network.graph, pipeline, after=after, target=named(("x86-64-v3", "x86-64-v4")[seed % 2]))
+    assert all(fired[name] >= 3 for name in (*PASSES, "select", "hoist", "views", "threads")), fired
 
 
 @pytest.mark.parametrize("name", ["fold-moves", "fold-affine", "hoist-strides"])

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.dims import Extent, at, is_static
 from gluonjit.ir.graph import Builder, Graph, Value
 from gluonjit.ir.types import F32, F64, TensorType
 
@@ -22,13 +23,26 @@ class Network:
     seed: int
     graph: Graph
     inputs: list[np.ndarray]
+    """Those of an open network are for a batch of 2."""
+    bounds: list[tuple[float, float]]
+
+    def for_batch(self, n: int) -> list[np.ndarray]:
+        """Inputs of an open network for a batch of n."""
+        draws = np.random.RandomState(self.seed)
+        return [
+            x if v.type.is_static else draws.uniform(*bounds, tuple(at(k, {"n": n}) for k in v.shape)).astype(x.dtype)
+            for v, x, bounds in zip(self.graph.inputs, self.inputs, self.bounds, strict=True)
+        ]
 
 
 @dataclass
 class _Maker:
     rng: random.Random
+    batch: Extent | None = None
+    """The batch size of images that are no parameters; None: any."""
     b: Builder = field(default_factory=lambda: Builder("network", "legal"))
     arrays: dict[Value, np.ndarray] = field(default_factory=dict)
+    bounds: dict[Value, tuple[float, float]] = field(default_factory=dict)
     params: list[Value] = field(default_factory=list)
     images: list[Value] = field(default_factory=list)
 
@@ -37,11 +51,15 @@ class _Maker:
         size = self.rng.randint(4, 9)
         for _ in range(self.rng.randint(1, 2)):
             make = self.param if self.rng.random() < 0.25 else self.array
-            self.images.append(make((self.rng.randint(1, 3), self.rng.choice((2, 3, 4)), size, size)))
+            batch: Extent = self.rng.randint(1, 3)
+            if self.batch is not None and make == self.array:
+                batch = self.batch
+            self.images.append(make((batch, self.rng.choice((2, 3, 4)), size, size)))
 
-    def array(self, shape: tuple[int, ...], low: float = -1, high: float = 1) -> Value:
+    def array(self, shape: tuple[Extent, ...], low: float = -1, high: float = 1) -> Value:
         value = self.b.input(f"x{len(self.arrays)}", TensorType(F32, shape))
-        self.arrays[value] = self.draws.uniform(low, high, shape).astype(np.float32)
+        self.arrays[value] = self.draws.uniform(low, high, tuple(at(n, {"n": 2}) for n in shape)).astype(np.float32)
+        self.bounds[value] = low, high
         return value
 
     def param(self, shape: tuple[int, ...], low: float = -1, high: float = 1) -> Value:
@@ -179,7 +197,8 @@ class _Maker:
         contract, paired = zip(of_left, of_right, strict=True)
         y = b.dot_general(left, right, contract=contract, batch=paired)
         axis = rng.randrange(y.ndim)
-        return b.mul(y, b.broadcast(self.param((y.shape[axis],)), shape=y.shape, dims=(axis,)))
+        make = self.param if is_static((y.shape[axis],)) else self.array
+        return b.mul(y, b.broadcast(make((y.shape[axis],)), shape=y.shape, dims=(axis,)))
 
 
 LAYERS = (
@@ -191,10 +210,10 @@ LAYERS = (
 )
 
 
-def random_network(seed: int, layers: int = 12) -> Network:
-    """The network of `seed`."""
+def random_network(seed: int, layers: int = 12, batch: Extent | None = None) -> Network:
+    """The network of `seed`. With `batch`, that is the batch size of what is no parameter."""
     rng = random.Random(f"network {seed}")
-    maker = _Maker(rng)
+    maker = _Maker(rng, batch)
     for _ in range(layers):
         made = getattr(maker, rng.choice(LAYERS))()
         if made is not None:
@@ -206,7 +225,7 @@ def random_network(seed: int, layers: int = 12) -> Network:
     outputs += [maker.dense() for _ in range(rng.randint(0, 2))]
     graph = b.build(outputs or [maker.relu()])
     graph = graph.with_attrs(params=tuple(graph.inputs.index(v) for v in maker.params))
-    return Network(seed, graph, [maker.arrays[v] for v in graph.inputs])
+    return Network(seed, graph, [maker.arrays[v] for v in graph.inputs], [maker.bounds[v] for v in graph.inputs])
 
 
 def in_float64(graph: Graph) -> Graph:
