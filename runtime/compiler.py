@@ -9,6 +9,7 @@ from gluonjit.codegen.target import host as host_target
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.runtime import cache, host
+from gluonjit.runtime.artifact import Artifact
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.threads import get_num_threads
 
@@ -41,10 +42,23 @@ def compile_graph(
     With `after` (see `run_passes`) the passes always run. `tune`: the best kernels and number of threads are measured
     instead of estimated; the cache keeps the result. `flush_denormals`: see `Executable`.
     """
-    target = target or host_target()
+    found, _ = artifact_of(graph, target or host_target(), after, pipeline, tune)
+    assert found.interface is not None
+    return Executable(found.interface, load(found.objects, host.functions()), flush_denormals)
+
+
+def artifact_of(
+    graph: Graph,
+    target: Machine,
+    after: Callable[..., None] | None = None,
+    pipeline: str = PIPELINE,
+    tune: bool = False,
+) -> tuple[Artifact, bool]:
+    """(the graph compiled for `target`, whether it was in the object cache; if not, it is now)"""
     measured_on = get_num_threads() if tune else None
     key = cache.graph_cache_key(graph, pipeline, target, measured_on) if after is None else None
     found = cache.load(key)
+    there = found is not None and found.interface is not None
     if found is None or found.interface is None:
         # Imported here: a process that finds its code in the cache needs neither passes nor code generation.
         from gluonjit.runtime import build
@@ -54,5 +68,4 @@ def compile_graph(
         else:
             found = build.compiled(graph, pipeline, target, after)
         cache.store(key, found)
-    assert found.interface is not None
-    return Executable(found.interface, load(found.objects, host.functions()), flush_denormals)
+    return found, there

@@ -45,8 +45,14 @@ from gluonjit.trace.tracing import Trace, alias_pattern, flatten, trace
 
 _READS_A_SHAPE = "the program reads the size of an open dimension, and the graph depends on it"
 
+MAX_SIGNATURES = 256
+"""So many signatures are kept, and the code of those among them that have code of their own."""
 MAX_REFUSALS = 8
 """After how many traces that failed because the call changed attributes that it reads, a block stays with Python."""
+
+
+class NotCompiledYet(Exception):
+    """Another thread compiles the code of this call, which should not wait for it (`hybridize(wait=False)`)."""
 
 
 class Hybrid(Program, Protocol):
@@ -89,11 +95,15 @@ class Compiled:
 class CachedCall:
     """The compiled form of a hybridized block, called instead of `hybrid_forward`. Thread-safe."""
 
+    not_yet = NotCompiledYet
+
     def __init__(self, block: Hybrid, flags: dict[str, Any]) -> None:
         self.block = block
         self.backend = get_backend(flags.get("backend"))
         self.options = dict(flags.get("backend_opts") or {})
         self.remat = flags.get("remat")
+        self.waits = bool(flags.get("wait", True))
+        """Whether a call waits for its code, rather than raise `NotCompiledYet`."""
         self.dynamic: Declared | bool | None = flags.get("dynamic")
         self.traces: list[Trace] = []
         self.releases = bool(flags.get("static_alloc"))
@@ -112,7 +122,9 @@ class CachedCall:
 
     def __call__(self, *args: Any) -> Any:
         leaves, form = flatten(args)
-        found = self._find(args, leaves, form)
+        found = self._find(args, leaves, form, self.waits or modes.recording)
+        if found.session.is_compiling and not modes.recording:
+            raise NotCompiledYet
         found.trace.attributes.set_again()
         return self._run(found, leaves)
 
@@ -120,9 +132,10 @@ class CachedCall:
         """Traces and compiles for arguments like `args`, without running. What a recorded call runs depends on which
         of its arrays have gradients, and is compiled by that call."""
         leaves, form = flatten(args)
-        return self._find(args, leaves, form)
+        return self._find(args, leaves, form, True)
 
-    def _find(self, args: Sequence[Any], leaves: Sequence[NDArray], form: Any) -> Compiled:
+    def _find(self, args: Sequence[Any], leaves: Sequence[NDArray], form: Any, waits: bool) -> Compiled:
+        """The signature of a call with these arguments. `waits`: its code is there, else it may still be compiling."""
         types = [type_of(x._array) for x in leaves]
         training = is_training()
         kinds = tuple([x._numpy for x in leaves])
@@ -151,14 +164,19 @@ class CachedCall:
                 if known.attributes.keep(self):
                     self.traces.append(known)
                 self._refused_last = False
-            code = self._new_open(family, known, types, training, device)
-            found = self._new(known, types, training, device) if code is None else self._sized(code, types, training)
+            code = self._new_open(family, known, types, training, device, waits)
+            if code is None:
+                found = self._new(known, types, training, device, waits)
+            else:
+                found = self._sized(code, types, training)
             if not known.attributes.stale:
                 self._compiled[key, device] = found
                 if code is not None:
                     self._open.append((family, code))
                 self._history.setdefault(family, []).append(types)
                 del self._history[family][:-HISTORY]
+                while len(self._compiled) > MAX_SIGNATURES:
+                    del self._compiled[next(iter(self._compiled))]
         if new:
             known.attributes.announce()
         return found
@@ -175,7 +193,9 @@ class CachedCall:
         alike = (t for t in self.traces if t.form == form and t.in_kinds == kinds)
         return next((t for t in alike if self._serves(t, types, training, leaves, device)), None)
 
-    def _new(self, known: Trace, types: Sequence[TensorType], training: bool, device: Context | None) -> Compiled:
+    def _new(
+        self, known: Trace, types: Sequence[TensorType], training: bool, device: Context | None, waits: bool
+    ) -> Compiled:
         """The trace, compiled for arguments of these types, which may have open dimensions."""
         session = Session(
             known.graph(types, training),
@@ -185,14 +205,34 @@ class CachedCall:
             written=known.writes,
             streams=known.streams(training),
         )
-        if not modes.recording:
-            callee = session.callee  # compiled now, so that a failure leaves nothing behind
-            for other in self._compiled.values():
-                theirs = other.session.compiled_already
-                same = other.trace is known and other.device == device
-                if same and isinstance(callee, Executable) and isinstance(theirs, Executable):
-                    callee.share(theirs)
+        if not waits:
+            session.compile_meanwhile(lambda problem: self._compiled_meanwhile(session, known, device, problem))
+        elif not modes.recording:
+            _ = session.callee  # compiled now, so that a failure leaves nothing behind
+            self._share(session, known, device)
         return Compiled(known, session, known.input_types(types), device, self._recorded(known, types, training))
+
+    def _share(self, session: Session, known: Trace, device: Context | None) -> None:
+        """Lets new code use the values that other signatures have prepared in the same way."""
+        for other in self._compiled.values():
+            mine, theirs = session.compiled_already, other.session.compiled_already
+            if mine is theirs or other.trace is not known or other.device != device:
+                continue
+            if isinstance(mine, Executable) and isinstance(theirs, Executable):
+                mine.share(theirs)
+
+    def _compiled_meanwhile(
+        self, session: Session, known: Trace, device: Context | None, problem: Exception | None
+    ) -> None:
+        with self._lock:
+            if problem is None:
+                self._share(session, known, device)
+                return
+            # The next call compiles again, and raises what is wrong, or compiles for its own sizes.
+            self._compiled = {key: c for key, c in self._compiled.items() if c.session is not session}
+            for family, _ in [item for item in self._open if item[1].session is session]:
+                self._closed[family] = str(problem)
+            self._open = [item for item in self._open if item[1].session is not session]
 
     def _recorded(self, known: Trace, types: Sequence[TensorType], training: bool) -> Callable[[], Computation]:
         @functools.cache
@@ -225,7 +265,13 @@ class CachedCall:
         return None
 
     def _new_open(
-        self, family: Hashable, known: Trace, types: list[TensorType], training: bool, device: Context | None
+        self,
+        family: Hashable,
+        known: Trace,
+        types: list[TensorType],
+        training: bool,
+        device: Context | None,
+        waits: bool,
     ) -> Compiled | None:
         """The trace, compiled for types like these with open dimensions; None if there are none, or cannot be any."""
         declared = self.dynamic
@@ -242,7 +288,7 @@ class CachedCall:
         try:
             if not known.holds(open_types, training):
                 raise Undecided(_READS_A_SHAPE)
-            return self._new(known, open_types, training, device)
+            return self._new(known, open_types, training, device, waits)
         except (IRError, MXNetError) as e:
             self._closed[family] = str(e)
             if isinstance(declared, Mapping):

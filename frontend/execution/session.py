@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -67,6 +68,7 @@ class Session:
         self.params = tuple(params)
         self.written = tuple(written)
         self.streams = streams
+        self._compiling: threading.Thread | None = None
 
     @property
     def callee(self) -> Callee:
@@ -76,6 +78,26 @@ class Session:
                 if self._callee is None:
                     self._callee = self._compile()
         return self._callee
+
+    def compile_meanwhile(self, then: Callable[[Exception | None], object]) -> None:
+        """Compiles on another thread, which calls `then` at the end, with what went wrong, if anything did."""
+
+        def compile() -> None:
+            problem: Exception | None = None
+            try:
+                _ = self.callee
+            except Exception as e:
+                problem = e
+            then(problem)
+
+        # No daemon: the process must not end while LLVM runs.
+        self._compiling = threading.Thread(target=compile, name="gluonjit compiler")
+        self._compiling.start()
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether another thread is making the code, so that calls need not wait for it."""
+        return self._compiling is not None and self._compiling.is_alive()
 
     @property
     def compiled_already(self) -> Callee | None:

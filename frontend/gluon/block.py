@@ -112,12 +112,15 @@ class HybridBlock(Block):
         * `dynamic`: the dimensions of the arguments that code is to be compiled for with any size, named:
           `{"data": {0: "batch", 1: "length"}}`, where several arguments are data0, data1 …. Equal names stand for equal
           sizes. None: those that have been seen to change; False: none, each shape is compiled for itself.
+        * `wait=False`: while code is being compiled, calls run operator by operator, rather than wait for it. A program
+          whose first calls come before its code may then see other roundings in them, from run to run.
         * `inline_limit`, `forward_bulk_size`, `backward_bulk_size`: how MXNet's engine groups operators. They have no
           effect, because a compiled graph is one function.
         """
         get_backend(backend)  # an unknown name is an error here, not at the first call
         remat = kwargs.pop("remat", None)
         dynamic = checked(kwargs.pop("dynamic", None))
+        wait = bool(kwargs.pop("wait", True))
         options = {**(kwargs.pop("backend_opts", None) or {}), **kwargs}
         check_options(backend, options)
         flags = parsed_flags(
@@ -137,7 +140,7 @@ class HybridBlock(Block):
                 f'If "{self}" is a child of HybridBlock, the hooks will not take effect.',
                 stacklevel=2,
             )
-        chosen = {"backend": backend, "backend_opts": options, "remat": remat, "dynamic": dynamic}
+        chosen = {"backend": backend, "backend_opts": options, "remat": remat, "dynamic": dynamic, "wait": wait}
         self._fast_call = None
         if clear or any(self._flags.get(key) != value for key, value in chosen.items()):
             self._drop_compiled()
@@ -228,6 +231,13 @@ class HybridBlock(Block):
         """
         return len(form) - 1 if form == (tuple, *[forms.ARRAY] * (len(form) - 1)) else None
 
+    def compile(self, *args: Any) -> None:
+        """Compiles code for calls with arguments like `args`, in the current training mode, without running it: what
+        the first such call would do otherwise. Raises RuntimeError unless the block is hybridized."""
+        if not self._active:
+            raise RuntimeError(f"{self.name} is not hybridized, so there is nothing to compile: call hybridize() first")
+        self._compiled_call().compile(*args)
+
     def forward(self, x: Any, *args: Any) -> Any:
         """Runs `hybrid_forward` on Symbols or NDArrays, or the code compiled from it."""
         recorder = running.trace
@@ -238,8 +248,11 @@ class HybridBlock(Block):
             with self._scope:
                 return self.hybrid_forward(symbol, x, *args, **variables)
         if self._active and is_training() not in self._interpreted and not self._may_be_called_by_python((x, *args)):
+            call = self._compiled_call()
             try:
-                return self._compiled_call()(x, *args)
+                return call(x, *args)
+            except call.not_yet:
+                return self._run_as_python(x, *args)
             except StateChange as e:
                 if e.again and self._compiled_call().tries_again():
                     return self._run_then_compile(x, *args)

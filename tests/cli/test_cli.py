@@ -201,7 +201,7 @@ def examples(command):
     return [line.strip() for line in actions[0].choices[command].epilog.splitlines()[1:]]
 
 
-COMMANDS = ["trace", "dump", "opt", "run", "bench", "inspect", "convert", "exec", "coverage", "cache"]
+COMMANDS = ["trace", "dump", "opt", "run", "bench", "compile", "inspect", "convert", "exec", "coverage", "cache"]
 COMMANDS += ["ops", "passes", "doctor"]
 
 
@@ -400,3 +400,25 @@ def test_output_in_ascii():
         env={"PYTHONIOENCODING": "ascii"},
     )
     assert done.returncode == 1 and b"Traceback" not in done.stderr
+
+
+def test_compile_fills_the_object_cache(tmp_path, monkeypatch, capsys):
+    (tmp_path / "model.py").write_text(MODEL)
+    monkeypatch.setenv("GLUONJIT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("GLUONJIT_CACHE", raising=False)
+    command = ["compile", f"{tmp_path}/model.py:net", "--input", "4x5"]
+    assert main(command) == 0
+    assert "KiB in" in capsys.readouterr().out
+    assert main(command) == 0
+    assert "was there already" in capsys.readouterr().out
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import gluonjit as mx, model; net = model.net(); "
+        "net.hybridize(); net(mx.nd.ones((4, 5))); print('gluonjit.codegen.program' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"  # nothing was compiled
+    assert main([*command, "--target", "aarch64"]) == 0  # code that cannot run here
+    assert "KiB in" in capsys.readouterr().out
+    monkeypatch.setenv("GLUONJIT_CACHE", "0")
+    assert main(command) == 1
+    assert "there is no object cache: turned off" in capsys.readouterr().err
