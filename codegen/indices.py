@@ -29,6 +29,7 @@ class Indices(Arithmetic):
         super().__init__(f, width)
         self.mask: Val | None = None
         """The lanes that may access memory (see `guarded`); None: all."""
+        self._masks: dict[str, Val] = {}
         self.lane_numbers: set[Var] = set()
         self._variables: dict[Var, Val] = {}
         self._opaque: dict[str, Var] = {}
@@ -117,9 +118,10 @@ class Indices(Arithmetic):
     def masked(self, condition: Val | None) -> Iterator[None]:
         """In this context memory is accessed only in lanes where `condition` holds as well."""
         outer = self.mask
-        if condition is not None and outer is not None:
-            condition = self.both(outer, condition)
-        self.mask = condition if condition is not None else outer
+        if condition is not None:
+            mask = condition if outer is None else self.both(outer, condition)
+            # Evaluated again, a condition must be the same object: memos tell masks apart by identity.
+            self.mask = self._masks.setdefault(mask.ssa, mask)
         try:
             yield
         finally:

@@ -9,6 +9,7 @@ import pytest
 
 from gluonjit.codegen import llvm
 from gluonjit.codegen.access import Buffer
+from gluonjit.codegen.evaluate import Evaluator
 from gluonjit.codegen.footprint import trace
 from gluonjit.codegen.index import variable
 from gluonjit.codegen.loops import lower_loops, supported
@@ -669,6 +670,26 @@ def test_long_chains_need_no_stack():
     check(make, f32(5))
     check(moving, f32(20), tol=1e-4)
     assert sys.getrecursionlimit() == limit
+
+
+def test_long_sums_of_padded_operands(monkeypatch):
+    """As the gradient of an array of which many slices were taken. The conditions are computed at every element, for
+    they are too many to cut the loops; some of them where operands nest too deeply for the stack."""
+    evaluated, compute = [], Evaluator.compute
+
+    def counted(self, v, index):
+        evaluated.append(v)
+        assert len(evaluated) < 1000 * 30
+        return compute(self, v, index)
+
+    def make(b, x, *parts):
+        zero = b.constant(0.0, F32)
+        for k, part in enumerate(parts):
+            x = b.add(x, b.pad(part, zero, low=(0, k), high=(0, len(parts) - 1 - k)))
+        return x
+
+    monkeypatch.setattr(Evaluator, "compute", counted)
+    check(make, f32(4, 30), *[f32(4, 1)] * 30)
 
 
 def test_a_value_used_twice_is_computed_once():
