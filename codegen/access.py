@@ -16,6 +16,7 @@ from gluonjit.codegen.index import PIECES, Affine, Lookup, Var, covering, flat
 from gluonjit.codegen.indices import Indices
 from gluonjit.codegen.llvm import Function, Scope, memory_type, vector
 from gluonjit.codegen.values import Val
+from gluonjit.ir.dims import Extent, is_less
 from gluonjit.ir.types import BF16, BOOL, F16, F32, I32, I64, DType, type_of
 
 Index = tuple[Any, ...]
@@ -28,7 +29,7 @@ class Buffer:
     __slots__ = ("dtype", "pointer", "scope", "shape", "streaming", "strides")
 
     def __init__(
-        self, pointer: str, dtype: DType, shape: Sequence[int], scope: Scope, strides: Sequence[int] | None = None
+        self, pointer: str, dtype: DType, shape: Sequence[Any], scope: Scope, strides: Sequence[Any] | None = None
     ) -> None:
         self.pointer = pointer
         self.dtype = dtype
@@ -43,7 +44,7 @@ class Buffer:
         return flat(index, self.shape, self.strides)
 
     @property
-    def extent(self) -> int:
+    def extent(self) -> Extent:
         """The number of elements that the array spans, gaps of its strides included."""
         return 1 + self.flat(tuple(n - 1 for n in self.shape)).const
 
@@ -68,7 +69,7 @@ class Access(Indices):
         return lambda index: self.load(buffer, index)
 
     def _looked_up(self, atom: Lookup) -> Val:
-        table = np.asarray(atom.table, np.int32 if atom.high < 2**31 else np.int64)
+        table = np.asarray(atom.table, np.int32 if max(atom.table) < 2**31 else np.int64)
         buffer = Buffer(self.f.module.constant(table), type_of(table).dtype, table.shape, self.f.root)
         return self.cast(self.load(buffer, (atom.expr,)), I64)
 
@@ -86,7 +87,7 @@ class Access(Indices):
         low, high = min(pattern), max(pattern)
         if low == high:
             return self._load_scalar(buffer, uniform + low)
-        if self.mask is not None and self.mask.lanes:
+        if self.tail is not None or (self.mask is not None and self.mask.lanes):
             if pattern == list(range(low, low + count)):
                 return self._load_masked(buffer, uniform + low, self._active(self.mask, count))
             return self._gather(buffer, e)
@@ -135,7 +136,12 @@ class Access(Indices):
 
         The columns are `width` consecutive elements each, of which this asks for one; the others are asked for next.
         """
-        if self.square is None or self.mask is not None or base.coefficient(self.square[0]) != self.width:
+        if (
+            self.square is None
+            or self.mask is not None
+            or self.tail is not None
+            or base.coefficient(self.square[0]) != self.width
+        ):
             return None
         var, row = self.square
         _, scope = self._address(buffer, base)
@@ -206,7 +212,7 @@ class Access(Indices):
         fixed, uniform, varying = self._parts(e)
         counts = [v.high + 1 for atom, _ in (*fixed, *varying) for v in atom.leaves if v in self.lane_numbers]
         # Offsets inside a small buffer fit an i32, whatever the range of the expression.
-        kind = I32 if buffer.extent < 2**31 else I64
+        kind = I32 if is_less(buffer.extent, 2**31) else I64
         offset = self._integer(Affine(0, (*fixed, *varying)), kind)
         base, scope = self._address(buffer, uniform)
         scope = max((scope, offset.scope), key=lambda s: s.depth)
@@ -216,8 +222,10 @@ class Access(Indices):
         return Val(pointers, I64, True, scope), min(counts, default=self.width)
 
     def _active(self, mask: Val | None, count: int) -> Val:
-        """`mask`, and only the first `count` lanes."""
+        """`mask`, and only the first `count` lanes, and those of a `tail`."""
         active = self.lane_constant([True] * count, BOOL)
+        if self.tail is not None:
+            active = self.both(active, self.tail)
         return active if mask is None else self.both(mask, active)
 
     def fetch(self, buffer: Buffer, e: Affine) -> None:
@@ -262,19 +270,20 @@ class Access(Indices):
         memory = self.in_memory(buffer.dtype)
         pointer, _ = self._address(buffer, e)
         type, bools = vector(self.width, memory), vector(self.width, "i1")
-        if count == self.width and buffer.streaming and e.is_multiple_of(self.width):
+        whole = count == self.width and self.tail is None
+        if whole and buffer.streaming and e.is_multiple_of(self.width):
             size, once = self.width * buffer.dtype.itemsize, self.f.module.nontemporal
             self._emit_at(f"store {type} {data}, ptr {pointer}, align {size}, !nontemporal {once}", scope)
-        elif count == self.width:
+        elif whole:
             self._write(f"store {type} {data}, ptr {pointer}", buffer, scope)
-        elif count == 1:
+        elif count == 1 and self.tail is None:
             # Not a masked store of one lane, which LLVM makes one of the wider type when the value was truncated.
             one = self.f.pure(f"extractelement {type} {data}, i64 0", scope)
             self._write(f"store {memory} {one}, ptr {pointer}", buffer, scope)
-        elif self._masks_well(buffer.dtype):
+        elif self.tail is not None or self._masks_well(buffer.dtype):
             name = f"llvm.masked.store.v{self.width}{_SUFFIX[memory]}.p0"
             self.f.module.declare(name, "void", [type, "ptr", "i32", bools])
-            mask = self.splat(self.lane_constant([True] * count, BOOL))
+            mask = self.splat(self._active(None, count))
             self._emit_at(
                 f"call void @{name}({type} {data}, ptr {pointer}, i32 {buffer.dtype.itemsize}, {bools} {mask.ssa})",
                 scope,
@@ -303,8 +312,8 @@ class Access(Indices):
         pointer = buffer.pointer
         if e.terms:
             pointer = self.f.pure(f"getelementptr {element}, ptr {pointer}, i64 {offset.ssa}", scope)
-        if e.const:
-            pointer = self.f.pure(f"getelementptr {element}, ptr {pointer}, i64 {e.const}", scope)
+        if e.const != 0:
+            pointer = self.f.pure(f"getelementptr {element}, ptr {pointer}, i64 {self.f.extent(e.const)}", scope)
         return pointer, scope
 
     def _safe(self, buffer: Buffer, pointer: str, scope: Scope, mask: Val | None) -> tuple[str, Scope]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from gluonjit.codegen.evaluate import Evaluator, Index
-from gluonjit.codegen.index import Affine, Named, Var, affine, flat, lookup, variable
+from gluonjit.codegen.index import LARGEST, LEAST, Affine, Named, Var, affine, flat, is_inside, lookup, variable
 from gluonjit.ir import opdef
+from gluonjit.ir.dims import Extent
 from gluonjit.ir.graph import Graph, Value
 from gluonjit.ir.types import BOOL, I64, DType, type_of
 from gluonjit.ir.types import dtype as as_dtype
@@ -42,7 +44,7 @@ class Reduction:
     """The variables of the reduction, one per extent."""
     loops: tuple[Reduction, ...]
     """The reductions that enclose it, outermost first."""
-    trips: int
+    trips: Extent
 
     @cached_property
     def leaves(self) -> frozenset[Var]:
@@ -59,8 +61,8 @@ class Reference:
     expr: Affine
     loops: tuple[Reduction, ...] = ()
     guarded: bool = False
-    low: int = 0
-    high: int = 0
+    low: Extent = 0
+    high: Extent = 0
 
 
 @dataclass(eq=False)
@@ -72,7 +74,7 @@ class Tracer:
     visits: list[tuple[Value, Index, tuple[Reduction, ...]]] = field(default_factory=list)
     """Every (value, index) that is computed, with the enclosing reductions. `substituted` does not change these
     indices."""
-    strides: Mapping[Value, Sequence[int]] = field(default_factory=dict)
+    strides: Mapping[Value, Sequence[Extent]] = field(default_factory=dict)
     """The strides of inputs that are not row-major."""
     context: Any = None
     evaluator: Evaluator | None = None
@@ -119,7 +121,7 @@ class Tracer:
 
     def to_index(self, value: Token) -> Affine:
         if value.var is None:
-            value.var = Var("at", -(2**63), 2**63 - 1)
+            value.var = Var("at", LEAST, LARGEST)
         return affine(value.var)
 
     def lookup(self, table: np.ndarray, index: Index) -> Affine:
@@ -131,12 +133,11 @@ class Tracer:
             known = self._memo[e] = affine(Named(e))
         return known
 
-    def in_range(self, index: Any, low: int, high: int) -> Token:
+    def in_range(self, index: Any, low: Extent, high: Extent) -> Token:
         e = affine(index)
-        if low <= e.low and e.high < high:
-            return Token(BOOL, True)
-        if e.high < low or e.low >= high:
-            return Token(BOOL, False)
+        known = is_inside(e, low, high)
+        if known is not None:
+            return Token(BOOL, known)
         self.references.append(Reference("range", e, self._loops, low=low, high=high))
         return Token(BOOL)
 
@@ -149,9 +150,9 @@ class Tracer:
         finally:
             self._guards -= 1
 
-    def reduce(self, op: str, extents: Sequence[int], term: Callable[[Index], Token], dtype: DType) -> Token:
+    def reduce(self, op: str, extents: Sequence[Extent], term: Callable[[Index], Token], dtype: DType) -> Token:
         result = Token(I64 if op in ("argmax", "argmin") else dtype)
-        trips = int(np.prod(extents, dtype=np.int64))
+        trips = prod(extents)
         if trips == 0:
             return result
         assert self.evaluator is not None
@@ -204,7 +205,7 @@ class _TracingEvaluator(Evaluator):
 
 
 def trace(
-    body: Graph, wanted: Sequence[tuple[Value, Index]], strides: Mapping[Value, Sequence[int]] | None = None
+    body: Graph, wanted: Sequence[tuple[Value, Index]], strides: Mapping[Value, Sequence[Extent]] | None = None
 ) -> Tracer:
     """The accesses of computing these values at these indices; `strides`: of the inputs that are not row-major."""
     tracer = Tracer(strides=strides or {})

@@ -12,10 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.codegen.index import Affine, Atom, Div, Lookup, Mod, Named, Var, affine, flat, lookup
+from gluonjit.codegen.index import (
+    LARGEST,
+    LEAST,
+    Affine,
+    Atom,
+    Div,
+    Lookup,
+    Mod,
+    Named,
+    Var,
+    affine,
+    flat,
+    is_inside,
+    lookup,
+)
 from gluonjit.codegen.llvm import Function, Scope
 from gluonjit.codegen.values import Val
 from gluonjit.codegen.vector_ops import Arithmetic
+from gluonjit.ir.dims import Dim, Extent, Undecided, is_at_most
 from gluonjit.ir.types import BOOL, I32, I64, DType
 from gluonjit.ir.types import dtype as as_dtype
 
@@ -30,9 +45,14 @@ class Indices(Arithmetic):
         self.mask: Val | None = None
         """The lanes that may access memory (see `guarded`); None: all."""
         self._masks: dict[str, Val] = {}
+        self.tail: Val | None = None
+        """The lanes that exist, while the last vector of an open number of elements is being written; None: all.
+        Unlike `mask`, what is the same in all lanes does not depend on it."""
         self.lane_numbers: set[Var] = set()
         self._variables: dict[Var, Val] = {}
         self._opaque: dict[str, Var] = {}
+        self._last: dict[Var, Affine] = {}
+        """What the variables of `last_lanes` are."""
 
     # ---- variables
 
@@ -50,6 +70,21 @@ class Indices(Arithmetic):
         self._variables[var] = Val(numbers.ssa, I64, self.width > 1, self.f.scope)
         return var
 
+    @contextmanager
+    def last_lanes(self, n: Extent, start: Affine, left: str) -> Iterator[Affine]:
+        """A context for code of a vector that is not whole: `left` lanes (i64) from `start` on, below n, which is open.
+        Gives their index: a variable, as `start` plus a lane number may be n and more where no lane is active."""
+        var = Var("last", 0, n - 1)
+        self._last[var] = start + affine(self.lane_number(self.width))
+        self._variables[var] = Val("", I64, True, self.f.scope)
+        numbers = self.lane_constant(range(self.width), I64)
+        outer = self.tail
+        self.tail = self.emit("icmp slt {t} {0}, {1}", BOOL, numbers, Val(left, I64, False, self.f.scope))
+        try:
+            yield affine(var)
+        finally:
+            self.tail = outer
+
     def scope_of(self, variables: Any) -> Scope:
         """The innermost scope in which one of the variables is bound."""
         scope = self.f.root
@@ -62,6 +97,13 @@ class Indices(Arithmetic):
         """Whether one of the variables differs between lanes."""
         return any(v in self._variables and self._variables[v].lanes for v in variables)
 
+    def whole(self, n: Extent, size: int) -> Any:
+        """n // size, as what `Function.for_` takes; computed at the function's entry if it is open."""
+        try:
+            return n // size
+        except Undecided:
+            return self.f.pure(f"udiv i64 {self.f.extent(n)}, {size}", self.f.root)
+
     # ---- the handler's methods on indices
 
     def to_index(self, value: Val) -> Affine:
@@ -71,7 +113,7 @@ class Indices(Arithmetic):
         wide = self.cast(value, I64)
         var = self._opaque.get(wide.ssa)
         if var is None:
-            var = self._opaque[wide.ssa] = Var("at", -(2**63), 2**63 - 1)
+            var = self._opaque[wide.ssa] = Var("at", LEAST, LARGEST)
             self._variables[var] = wide
         return affine(var)
 
@@ -94,17 +136,15 @@ class Indices(Arithmetic):
         e, to = affine(index), as_dtype(dtype)
         if not e.terms:
             return self.cast(self.constant(e.const, I64), to) if to.is_integer else self.constant(e.const, to)
-        small = -(2**31) <= e.low and e.high < 2**31
-        return self.cast(self._integer(e, I32 if small else I64), to)
+        return self.cast(self._integer(e, _kind(e)), to)
 
-    def in_range(self, index: Any, low: int, high: int) -> Val:
+    def in_range(self, index: Any, low: Extent, high: Extent) -> Val:
         """low <= index < high."""
         e = affine(index) - low
-        if e.low >= 0 and e.high < high - low:
-            return self.constant(True, BOOL)
-        if e.high < 0 or e.low >= high - low:
-            return self.constant(False, BOOL)
-        kind = I32 if -(2**31) <= e.low and e.high < 2**31 else I64
+        known = is_inside(e, 0, high - low)
+        if known is not None:
+            return self.constant(known, BOOL)
+        kind = _kind(e, high - low)
         return self.emit("icmp ult {t} {0}, {1}", BOOL, self._integer(e, kind), self.constant(high - low, kind))
 
     def guarded(self, condition: Val, thunk: Callable[[], Val], otherwise: Val) -> Val:
@@ -142,13 +182,16 @@ class Indices(Arithmetic):
             total = self.emit("add {t} {0}, {1}", dtype, total, self._times(value, c))
         return total
 
-    def _parts(self, e: Affine) -> tuple[list[tuple[Atom, int]], Affine, list[tuple[Atom, int]]]:
+    def _parts(self, e: Affine) -> tuple[list[tuple[Atom, int]], Affine, list[tuple[Atom, Extent]]]:
         """The terms that depend on the lane number alone, the uniform rest, and the terms that vary otherwise."""
-        fixed, uniform, varying = [], [], []
+        fixed: list[tuple[Atom, int]] = []
+        uniform, varying = [], []
+        if self._last:
+            e = e.substitute(self._last)
         for atom, c in e.terms:
             if not self.varies(atom.leaves):
                 uniform.append((atom, c))
-            elif atom.leaves <= self.lane_numbers:
+            elif atom.leaves <= self.lane_numbers and not atom.is_open and not isinstance(c, Dim):
                 fixed.append((atom, c))
             else:
                 varying.append((atom, c))
@@ -171,9 +214,9 @@ class Indices(Arithmetic):
         const = self.constant(e.const, I64)
         if total is None:
             return const
-        return self.emit("add nsw {t} {0}, {1}", I64, total, const) if e.const else total
+        return self.emit("add nsw {t} {0}, {1}", I64, total, const) if e.const != 0 else total
 
-    def _times(self, value: Val, c: int) -> Val:
+    def _times(self, value: Val, c: Extent) -> Val:
         return value if c == 1 else self.emit("mul {t} {0}, {1}", value.dtype, value, self.constant(c, value.dtype))
 
     def _atom(self, atom: Atom) -> Val:
@@ -191,8 +234,7 @@ class Indices(Arithmetic):
         if isinstance(atom, Lookup):
             return self._looked_up(atom)
         assert isinstance(atom, Div | Mod)
-        small = -(2**31) <= atom.expr.low and atom.expr.high < 2**31
-        return self._quotient(atom, self._integer(atom.expr, I32 if small else I64), atom.expr)
+        return self._quotient(atom, self._integer(atom.expr, _kind(atom.expr, atom.n)), atom.expr)
 
     def _looked_up(self, atom: Lookup) -> Val:
         """An element of a table, as an i64."""
@@ -201,6 +243,10 @@ class Indices(Arithmetic):
     def _quotient(self, atom: Div | Mod, value: Val, e: Affine) -> Val:
         """Quotient or remainder, rounded down; if negative, the value is first raised by a multiple of the divisor."""
         dtype, n = value.dtype, self.constant(atom.n, value.dtype)
+        if not (type(e.low) is int and type(e.high) is int and type(atom.n) is int):
+            if not is_at_most(0, e.low):
+                return self._rounded_down(atom, value, n)
+            return self.emit(("urem" if isinstance(atom, Mod) else "udiv") + " {t} {0}, {1}", dtype, value, n)
         shift = -(e.low // atom.n) if e.low < 0 else 0
         if shift and e.high + shift * atom.n >= 2 ** (dtype.bits - 1):
             return self._rounded_down(atom, value, n)
@@ -217,3 +263,9 @@ class Indices(Arithmetic):
         if isinstance(atom, Mod):
             return r
         return self.emit("sdiv {t} {0}, {1}", value.dtype, self.sub(value, r), n)
+
+
+def _kind(e: Affine, beside: Extent = 0) -> DType:
+    """The type that an expression is computed in, if a number beside it has to fit as well."""
+    known = type(e.low) is int and type(e.high) is int and type(beside) is int
+    return I32 if known and -(2**31) <= e.low and e.high < 2**31 else I64

@@ -717,12 +717,14 @@ class Loaded:
             raise IRError(f"the object has no function {name!r}")
         return address
 
-    def call(self, name: str, buffers: Sequence[np.ndarray], nthreads: int = 1) -> None:
-        """Runs a kernel over `buffers` (its table), one thread's share after the other's: for tests and benchmarks."""
-        table = (ctypes.c_void_p * max(1, len(buffers)))(*(b.ctypes.data for b in buffers))
+    def call(self, name: str, buffers: Sequence[np.ndarray], nthreads: int = 1, sizes: Sequence[int] = ()) -> None:
+        """Runs a kernel over `buffers` (its table), one thread's share after the other's: for tests and benchmarks.
+        `sizes`: of the module's open dimensions."""
+        words = (*reversed(sizes), *(b.ctypes.data for b in buffers))
+        table = (ctypes.c_void_p * max(1, len(words)))(*words)
         kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(self.address(name))
         for thread in range(nthreads):
-            kernel(ctypes.addressof(table), thread, nthreads)
+            kernel(ctypes.addressof(table) + 8 * len(sizes), thread, nthreads)
 
 
 def load(data: bytes | Sequence[bytes], symbols: Mapping[str, int] | None = None) -> Loaded:

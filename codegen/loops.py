@@ -26,8 +26,9 @@ from gluonjit.codegen.handler import Handler
 from gluonjit.codegen.index import Affine, Var, affine, variable
 from gluonjit.codegen.intrinsics import finish_streaming
 from gluonjit.codegen.llvm import Function, Module
-from gluonjit.codegen.nest import Space, extent, plan_nest
+from gluonjit.codegen.nest import Space, count, extent, plan_nest
 from gluonjit.codegen.writer import NestWriter, Written
+from gluonjit.ir.dims import Dim, Extent, Undecided, is_less
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.opdef import Primitive
@@ -67,13 +68,20 @@ def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Machin
     """Appends the kernel to the module. Its table: the body's inputs, then its outputs.
 
     `.strides` tells which of them are not row-major, `.streaming` that outputs are to bypass the caches, `.ahead` what
-    to prefetch (see `Handler`), `.rare` that it should be short rather than fast: it is not cut.
+    to prefetch (see `Handler`), `.rare` that it should be short rather than fast: it is not cut. With `.scratch`, the
+    table ends with as many bytes of memory for each thread (see `scratch`).
     """
+    _lowered(name, body, attrs, target, module)
+
+
+def _lowered(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> Handler:
     f = module.function(name)
     first = len(body.inputs)
     strides = attrs.get(".strides") or (None,) * (first + len(body.outputs))
     handler = Handler(f, body, target.width, strides[:first])
     handler.ahead = attrs.get(".ahead")
+    if attrs.get(".scratch"):
+        handler.scratch = f.table(first + len(body.outputs))
     outputs = [
         (Buffer(f.table(first + k), v.dtype, v.shape, f.root, strides[first + k]), v)
         for k, v in enumerate(body.outputs)
@@ -81,7 +89,7 @@ def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Machin
     most = 0 if attrs.get(".rare") else _PIECES
     if not attrs.get(".streaming"):
         _write(handler, outputs, most)
-        return
+        return handler
     # Which only whole vectors at multiples of their size can be; where results begin is the caller's choice.
     aligned = _all_aligned(f, [buffer for buffer, _ in outputs])
     with f.if_(aligned):
@@ -93,6 +101,14 @@ def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Machin
         for buffer, _ in outputs:
             buffer.streaming = False
         _write(handler, outputs, most)
+    return handler
+
+
+def scratch(body: Graph, attrs: Mapping[str, Any], target: Machine, dims: Sequence[str]) -> Extent:
+    """Bytes of scratch memory per thread that the kernel wants, as its annotation `.scratch`: it keeps rows of open
+    lengths there. Without the annotation, it computes their elements again."""
+    handler = _lowered("kernel", body, {**attrs, ".scratch": 1}, target, Module(target, dims))
+    return handler.scratch_used
 
 
 def _write(s: Handler, outputs: Sequence[Written], most: int) -> None:
@@ -144,7 +160,7 @@ def _pieces(s: Handler, group: Sequence[Written], index: Index, most: int) -> li
             done.append((index, traced))
             continue
         var, bounds = cut
-        edges = [0, *bounds, extent(var)]
+        edges: list[Extent] = [0, *bounds, extent(var)]
         parts = [index_with(index, var, variable(var.name, b - a) + a) for a, b in zip(edges, edges[1:])]
         left.extend(reversed(parts))
     return done
@@ -154,13 +170,13 @@ def index_with(index: Index, var: Var, value: Affine) -> Index:
     return tuple(i.substitute({var: value}) for i in index)
 
 
-def _cut(references: Sequence[Reference], order: Sequence[Var]) -> tuple[Var, list[int]] | None:
+def _cut(references: Sequence[Reference], order: Sequence[Var]) -> tuple[Var, list[Extent]] | None:
     """A variable, and the values at which conditions on it begin or cease to hold, whatever the others are."""
     for var in order:
-        bounds: set[int] = set()
+        bounds: set[Extent] = set()
         for a in references:
             c = a.expr.coefficient(var) if a.kind == "range" else None
-            if not c:
+            if c is None or c == 0 or isinstance(c, Dim):
                 continue
             rest = a.expr - affine(var) * c
             if c < 0:  # low <= -v + rest < high  is  1 - high <= v - rest < 1 - low
@@ -168,11 +184,17 @@ def _cut(references: Sequence[Reference], order: Sequence[Var]) -> tuple[Var, li
             else:
                 low, high = a.low, a.high
             # It holds for sure from `first` on, and before `last`.
-            first, last = -(-(low - rest.low) // c), -(-(high - rest.high) // c)
-            if first < last:
-                bounds |= {b for b in (first, last) if 0 < b < extent(var)}
+            try:
+                first, last = -(-(low - rest.low) // c), -(-(high - rest.high) // c)
+            except Undecided:
+                continue
+            if is_less(first, last):
+                bounds |= {b for b in (first, last) if is_less(0, b) and is_less(b, extent(var))}
         # The last variable is usually the vector's: cutting it costs partial vectors.
-        worth = extent(var) >= 64 or var is not order[-1]
+        worth = isinstance(extent(var), Dim) or count(var) >= 64 or var is not order[-1]
         if bounds and worth and len(bounds) < _PIECES:
-            return var, sorted(bounds)
+            try:
+                return var, sorted(bounds)
+            except Undecided:  # which of them comes first depends on sizes
+                continue
     return None

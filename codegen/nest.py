@@ -15,8 +15,23 @@ from typing import Any
 
 from gluonjit.codegen.evaluate import Index
 from gluonjit.codegen.footprint import Reduction, Reference, Tracer
-from gluonjit.codegen.index import PIECES, Affine, Atom, Div, Lookup, Mod, Var, affine, covering, variable
+from gluonjit.codegen.index import (
+    PIECES,
+    Affine,
+    Atom,
+    Div,
+    Lookup,
+    Mod,
+    Var,
+    affine,
+    counter,
+    covering,
+    divides,
+    split,
+    variable,
+)
 from gluonjit.codegen.vecmath import FUNCTIONS
+from gluonjit.ir.dims import Dim, Extent, hint
 from gluonjit.ir.graph import Graph, Value
 
 _UNIFORM, _GATHER, _SCATTER = 0.25, 0.7, 1.0
@@ -27,11 +42,16 @@ _SQUARE_WORK = 8
 """The most operations per element of a loop that is unrolled over the rows of a square."""
 
 
-def extent(var: Var) -> int:
+def extent(var: Var) -> Extent:
     return var.high + 1
 
 
-def _quotients(atoms: Iterable[tuple[Atom, int]]) -> Iterable[Div | Mod]:
+def count(var: Var) -> int:
+    """How many values it has, or is taken to have where that is about speed."""
+    return hint(var.high + 1)
+
+
+def _quotients(atoms: Iterable[tuple[Atom, Extent]]) -> Iterable[Div | Mod]:
     for atom, _ in atoms:
         if isinstance(atom, Div | Mod):
             yield atom
@@ -68,21 +88,21 @@ class Space:
             if found is None:
                 return
             var, n = found
-            outer, inner = variable(var.name, extent(var) // n), variable(var.name, n)
+            outer, inner = variable(var.name, split(extent(var), n)[0]), variable(var.name, n)
             at = self.order.index(var)
             parts = [v for e in (outer, inner) for v in e.leaves]
             self.order[at : at + 1] = parts
             self.group.update((v, self.group.get(var, 0)) for v in parts)
             self._substitute({var: outer * n + inner})
 
-    def _divided(self) -> tuple[Var, int] | None:
+    def _divided(self) -> tuple[Var, Extent] | None:
         known = set(self.order)
         for e in self.exprs:
             for atom in _quotients(e.terms):
                 inner = atom.expr
                 if len(inner.terms) == 1 and inner.const == 0 and inner.terms[0][1] == 1:
                     var = inner.terms[0][0]
-                    if isinstance(var, Var) and var in known and extent(var) % atom.n == 0:
+                    if isinstance(var, Var) and var in known and divides(atom.n, extent(var)):
                         return var, atom.n
         return None
 
@@ -110,7 +130,8 @@ class Space:
 
 def _walks_as_one(e: Affine, a: Var, b: Var) -> bool:
     """Whether `e`, and what it divides, depends on a and b through a · extent(b) + b alone."""
-    ca = cb = 0
+    ca: Extent = 0
+    cb: Extent = 0
     for atom, c in e.terms:
         if atom is a:
             ca = c
@@ -134,22 +155,25 @@ def _lane_cost(e: Affine, kind: str, var: Var, width: int, unroll: int) -> float
     if c == 0:
         return scattered if kind == "store" else _UNIFORM
     if c is not None:
-        return _pattern_cost([c * k for k in range(width)], kind, width)
-    size = width * unroll
+        return _pattern_cost([hint(c) * k for k in range(width)], kind, width)
+    size, n = width * unroll, extent(var)
     # In an unrolled loop every index is known.
-    known_block = size + width > extent(var)
-    block = affine(0) if known_block else variable("block", max(2, extent(var) // size))
+    known_block = not isinstance(n, Dim) and size + width > n
+    if isinstance(n, Dim):
+        block = affine(counter("block", n, size))
+    else:
+        block = affine(0) if known_block else variable("block", max(2, n // size))
     total = 0.0
-    vectors = min(unroll, -(-extent(var) // width))
+    vectors = min(unroll, -(-count(var) // width))
     for j in range(vectors):
-        lane = Var("lane", 0, (min(width, extent(var) - j * width) if known_block else width) - 1)
+        lane = Var("lane", 0, (min(width, count(var) - j * width) if known_block else width) - 1)
         at = e.substitute({var: block * size + affine(lane) + j * width})
         lanes = [(atom, k) for atom, k in at.terms if lane in atom.leaves]
-        if any(len(atom.leaves) > 1 for atom, _ in lanes):
+        if any(len(atom.leaves) > 1 or atom.is_open or isinstance(k, Dim) for atom, k in lanes):
             total += scattered
         else:
             known = Affine(0, tuple(lanes))
-            pattern = [int(known.evaluate(lambda _: k)) for k in range(lane.high + 1)]  # noqa: B023 (called at once)
+            pattern = [int(known.evaluate(lambda _: k)) for k in range(count(lane))]  # noqa: B023 (called at once)
             total += _pattern_cost(pattern, kind, width)
     return total / vectors
 
@@ -194,7 +218,7 @@ def choose_vector(
     for var in order:
         # Patterns that repeat every n elements are the same in each block if n divides the block.
         unrolls = {1, *(u for n in _periods(references, var) if (u := n // gcd(n, width)) <= 8)}
-        whole = extent(var) // width
+        whole = 0 if isinstance(extent(var), Dim) else count(var) // width
         if 1 < whole <= _LONGEST_TABLE and any(_looks_up(a.expr, var) for a in references):
             unrolls.add(whole)  # then each vector's indices are known
         for unroll in sorted(unrolls):
@@ -204,7 +228,7 @@ def choose_vector(
     return best
 
 
-def _lookups(atoms: Iterable[tuple[Atom, int]]) -> Iterable[Lookup]:
+def _lookups(atoms: Iterable[tuple[Atom, Extent]]) -> Iterable[Lookup]:
     for atom, _ in atoms:
         if isinstance(atom, Lookup):
             yield atom
@@ -217,7 +241,8 @@ def _looks_up(e: Affine, var: Var) -> bool:
 
 
 def _periods(references: Sequence[Reference], var: Var) -> set[int]:
-    return {atom.n for a in references for atom in _quotients(a.expr.terms) if var in atom.leaves}
+    divisors = (atom.n for a in references for atom in _quotients(a.expr.terms) if var in atom.leaves)
+    return {n for n in divisors if not isinstance(n, Dim)}
 
 
 def _total(
@@ -229,13 +254,13 @@ def _total(
     unroll: int,
     within: Reduction | None,
 ) -> float:
-    per_vector = 1.0 if var is None else 1 / (width * _efficiency(extent(var), width))
-    total = work * prod(map(extent, order)) * per_vector
+    per_vector = 1.0 if var is None else 1 / (width * _efficiency(count(var), width))
+    total = work * prod(map(count, order)) * per_vector
     for a in references:
         loops = a.loops if within is None else a.loops[a.loops.index(within) + 1 :]
         # A reduction is computed once for every combination of the variables that it depends on.
         rows = [v for v in order if not loops or any(v in r.leaves for r in loops)]
-        times = prod(map(extent, rows)) * prod(r.trips for r in loops)
+        times = prod(map(count, rows)) * prod([hint(r.trips) for r in loops])
         if var in rows:
             assert var is not None
             total += times * per_vector * _lane_cost(a.expr, a.kind, var, width, unroll)
@@ -250,7 +275,7 @@ def _own_cost(a: Reference, k: Affine, width: int) -> float:
     """Per element, of an access in a reduction that is vectorised over its own variable k."""
     ((var, _),) = k.terms
     assert isinstance(var, Var)
-    return _lane_cost(a.expr, a.kind, var, width, 1) / (width * _efficiency(extent(var), width))
+    return _lane_cost(a.expr, a.kind, var, width, 1) / (width * _efficiency(count(var), width))
 
 
 # ---- the plan of a nest
@@ -270,7 +295,7 @@ class Plan:
     vector: Choice
     across: Var | None
     work: float
-    terms: int
+    terms: Extent
     kept: frozenset[Value]
     """Values to keep in rows, see `rows.Row`."""
     phases: list[tuple[Value, Index]]
@@ -294,7 +319,7 @@ def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Trace
     if across is not None:
         order.remove(across)
         order.insert(-1, across)
-    terms = max((r.trips for r in traced.reductions), default=1)
+    terms = max((r.trips for r in traced.reductions), key=hint, default=1)
     kept = _worth_keeping(body, traced)
     filling = {loops[0] for v, _, loops in traced.visits if v in kept and len(loops) == 1}
     phases = [(r.value, r.index) for r in traced.reductions if r in filling]
@@ -326,7 +351,7 @@ def _across(
         if _lane_cost(a.expr, a.kind, u, width, choice.unroll) < width * _GATHER:
             continue
         for w in order[:-1]:
-            if (w in rows) == (u in rows) and extent(w) >= width and a.expr.coefficient(w) == 1:
+            if (w in rows) == (u in rows) and count(w) >= width and a.expr.coefficient(w) == 1:
                 best[w] = best.get(w, 0) + 1
     return max(best, key=lambda w: best[w], default=None)
 
@@ -370,10 +395,10 @@ def _flattened(
 ) -> tuple[Index, Space, Choice, Tracer] | None:
     """The same nest with short inner loops merged, whatever index arithmetic that takes, for better vectors."""
     order = list(space.order)
-    if len(order) < 2 or extent(order[-1]) >= 2 * width:
+    if len(order) < 2 or not _is_below(order[-1], 2 * width):
         return None
     joined = Space(order, [], space.group)
-    while len(joined.order) > 1 and extent(joined.order[-1]) < 4 * width:
+    while len(joined.order) > 1 and _is_below(joined.order[-1], 4 * width):
         if joined.group.get(joined.order[-2], 0) != joined.group.get(joined.order[-1], 0):
             break
         joined.join(len(joined.order) - 2)
@@ -381,3 +406,8 @@ def _flattened(
         return None
     index, traced = joined.applied(index, traced)
     return index, joined, choose_vector(joined.order, traced.references, work, width), traced
+
+
+def _is_below(var: Var, n: int) -> bool:
+    """Whether a variable is known to have fewer than n values."""
+    return not isinstance(extent(var), Dim) and count(var) < n

@@ -18,11 +18,12 @@ from typing import Any
 
 from gluonjit.codegen.evaluate import Evaluator, Index
 from gluonjit.codegen.footprint import trace
-from gluonjit.codegen.index import Affine, Var, affine
+from gluonjit.codegen.index import Affine, Var, affine, counter, divides
 from gluonjit.codegen.llvm import Function
 from gluonjit.codegen.nest import Space, choose_vector, extent
 from gluonjit.codegen.rows import Axes, Rows, walked_axes
 from gluonjit.codegen.values import Val
+from gluonjit.ir.dims import Dim, Extent, hint, hinted, is_at_most, is_less
 from gluonjit.ir.graph import Value
 from gluonjit.ir.primitives.reduction import identity
 from gluonjit.ir.types import BOOL, F32, F64, I32, I64, DType
@@ -57,14 +58,14 @@ class _Plan:
 
 class Reductions(Rows):
     evaluator: Evaluator
-    strides: Mapping[Value, Sequence[int]]
+    strides: Mapping[Value, Sequence[Extent]]
     """The strides of the inputs that are not row-major."""
 
     def __init__(self, f: Function, width: int) -> None:
         super().__init__(f, width)
         self._plans: dict[tuple[Value, bool], _Plan] = {}
 
-    def reduce(self, op: str, extents: Sequence[int], term: Callable[[Index], Val], dtype: DType) -> Val:
+    def reduce(self, op: str, extents: Sequence[Extent], term: Callable[[Index], Val], dtype: DType) -> Val:
         arg = op in ("argmax", "argmin")
         if 0 in extents:
             return self.constant(identity(op, dtype), dtype)
@@ -79,8 +80,10 @@ class Reductions(Rows):
         if plan is None:
             plan = self._plans[value, lanes] = self._plan(value, index, lanes)
         with self.f.at(scope):
-            outer = self._filling, self._term_index
+            outer = self._filling, self._term_index, self.tail
             self._filling = {}
+            if not lanes:
+                self.tail = None
             lane = next((v for v in leaves if v in self.lane_numbers), None)
             if self.mask is None and lanes == (lane is not None):
                 self._filling = self._new_rows(plan.kept, extents, lane)
@@ -88,7 +91,7 @@ class Reductions(Rows):
             for v, row in self._filling.items():
                 if row.start is not None:
                     self._rows.setdefault(v, []).append(row)
-            self._filling, self._term_index = outer
+            self._filling, self._term_index, self.tail = outer
         return self.cast(result[1], I64) if arg else result[0]
 
     def new_nest(self, kept: frozenset[Value]) -> None:
@@ -105,7 +108,7 @@ class Reductions(Rows):
             if axes is not None:
                 kept.setdefault(v, axes)
         own = [v for k in mine.vars for v in k.leaves]
-        if mine.trips <= _UNROLLED and lanes:
+        if lanes and is_at_most(mine.trips, _UNROLLED):
             return _Plan(own, mine.vars, False, 0, kept, True)
         accesses = [a for a in traced.references if a.loops and a.loops[0] is mine]
         space = Space([v for v in own if isinstance(v, Var)], accesses)
@@ -136,7 +139,7 @@ class _Emitter:
         op: str,
         dtype: DType,
         plan: _Plan,
-        extents: Sequence[int],
+        extents: Sequence[Extent],
         term: Callable[[Index], Val],
         lanes: bool,
     ) -> None:
@@ -146,7 +149,7 @@ class _Emitter:
         self.arg = op in ("argmax", "argmin")
         self.ordered = op in ("max", "min") and dtype.is_float
         self.bits = I64 if dtype is F64 else I32
-        self.where = I32 if math.prod(extents) < 2**31 else I64
+        self.where = I32 if is_less(math.prod(extents), 2**31) else I64
 
     def run(self) -> State:
         plan = self.plan
@@ -154,8 +157,8 @@ class _Emitter:
             return self._written_out()
         size = extent(plan.order[-1]) if plan.order else 1
         step = self.s.width if plan.vector else 1
-        self.unroll = max(1, min(plan.unroll, size // step))
-        blocks = size // (step * self.unroll)
+        self.unroll = plan.unroll if isinstance(size, Dim) else max(1, min(plan.unroll, size // step))
+        blocks = size if isinstance(size, Dim) else size // (step * self.unroll)
         self.chunk_level, self.chunk = self._chunks([*map(extent, plan.order[:-1]), blocks])
         result = self._level(0, {}, self._states())
         if self.chunk_level is None:
@@ -166,15 +169,17 @@ class _Emitter:
 
     # ---- loops
 
-    def _chunks(self, trips: list[int]) -> tuple[int | None, int]:
-        """(level, iterations): the loop that is cut into runs, after each of which the sum moves to the f64 total."""
+    def _chunks(self, trips: list[Extent]) -> tuple[int | None, int]:
+        """(level, iterations): the loop that is cut into runs, after each of which the sum moves to the f64 total. A
+        loop of open length is, as it may be long."""
         if self.op != "sum" or self.dtype is not F32:
             return None, 0
         count = 1
         for level in reversed(range(len(trips))):
-            if count * trips[level] > 2 * _RUN:
+            n = trips[level]
+            if isinstance(n, Dim) or count * n > 2 * _RUN:
                 return level, max(1, _RUN // count)
-            count *= max(1, trips[level])
+            count *= max(1, n)
         return None, 0
 
     def _level(self, level: int, bound: dict[Var, Affine], states: list[State]) -> list[State]:
@@ -186,19 +191,27 @@ class _Emitter:
         def body(i: Affine, states: list[State]) -> list[State]:
             return self._level(level + 1, {**bound, var: i}, states)
 
-        return self._counted(level, extent(var), states, body)
+        n = extent(var)
+        return self._counted(level, n, n - 1, states, body)
 
     def _counted(
-        self, level: int, trips: int, states: list[State], body: Callable[[Affine, list[State]], list[State]]
+        self,
+        level: int,
+        trips: Any,
+        last: Extent,
+        states: list[State],
+        body: Callable[[Affine, list[State]], list[State]],
     ) -> list[State]:
-        """A loop over `body`, divided into runs if it is the one to be divided."""
+        """A loop over `body`, divided into runs if it is the one to be divided; `last` bounds the number of the last of
+        its `trips`."""
         if level != self.chunk_level:
-            return self._loop(0, trips, trips, states, body)
+            return self._loop(0, trips, last, states, body)
         f = self.s.f
         with f.for_(0, trips, self.chunk, carried=self._carried(states)) as run:
             inside = self._bound(states, run.carried, run.scope)
             end = f.add(run.index, self.chunk)
-            inside = self._loop(run.index, f.min(end, trips) if trips % self.chunk else end, trips, inside, body)
+            whole = isinstance(trips, int) and trips % self.chunk == 0
+            inside = self._loop(run.index, end if whole else f.min(end, trips), last, inside, body)
             run.next(*(self._spread(v).ssa for state in self._moved(inside) for v in state))
         return self._bound(states, run.results, f.scope)
 
@@ -206,17 +219,17 @@ class _Emitter:
         self,
         start: Any,
         stop: Any,
-        trips: int,
+        last: Extent,
         states: list[State],
         body: Callable[[Affine, list[State]], list[State]],
     ) -> list[State]:
         f = self.s.f
-        if trips <= _BLOCKS and start == 0:
-            for k in range(trips):
+        if isinstance(last, int) and last < _BLOCKS and start == 0:
+            for k in range(last + 1):
                 states = body(Affine(k), states)
             return states
         with f.for_(start, stop, carried=self._carried(states), hint="k") as loop:
-            var = Var("k", 0, trips - 1)
+            var = Var("k", 0, last)
             self.s.bind(var, Val(loop.index, I64, False, loop.scope))
             states = body(affine(var), self._bound(states, loop.carried, loop.scope))
             loop.next(*(self._spread(v).ssa for state in states for v in state))
@@ -228,8 +241,9 @@ class _Emitter:
         if not plan.order:
             return [self._more(bound, states[0]), *states[1:]]
         var = plan.order[-1]
-        size, step = extent(var), s.width if plan.vector else 1
-        lane = affine(s.lane_number(s.width)) if plan.vector and size >= step else Affine(0)
+        n, step = extent(var), s.width if plan.vector else 1
+        size = hint(n)
+        lane = affine(s.lane_number(s.width)) if plan.vector and (isinstance(n, Dim) or size >= step) else Affine(0)
         block = step * self.unroll
         blocks = size // block
 
@@ -242,21 +256,45 @@ class _Emitter:
             s.alternate(partial(more, j) for j in range(self.unroll))
             return parts
 
+        if isinstance(n, Dim):
+            last = counter("k", n, block).high
+            states = self._counted(len(plan.order) - 1, s.whole(n, block), last, states, body)
+            if not divides(block, n):
+                states[0] = self._remainder(bound, var, s.whole(n, block), block, states[0])
+            return states
         if blocks:
-            states = self._counted(len(plan.order) - 1, blocks, states, body)
+            states = self._counted(len(plan.order) - 1, blocks, blocks - 1, states, body)
         for j, start in enumerate(range(blocks * block, size - step + 1, step)):
             states[j] = self._more({**bound, var: lane + start}, states[j])
         if size % step:
             rest = affine(s.lane_number(size % step)) + size // step * step
             j = size // step % self.unroll
-            states[j] = self._more({**bound, var: rest}, states[j], size % step)
+            active = s.lane_constant([True] * (size % step), BOOL)
+            states[j] = self._more({**bound, var: rest}, states[j], active)
         return states
+
+    def _remainder(self, bound: dict[Var, Affine], var: Var, whole: Any, block: int, state: State) -> State:
+        """`state` with the terms that `whole` blocks of an open loop have left, a vector or an element at a time."""
+        s, f, n = self.s, self.s.f, extent(var)
+        step = s.width if self.plan.vector else 1
+        with f.for_(f.mul(whole, block), n, step, carried=self._carried([state]), hint="k") as loop:
+            first = Var("k", 0, n - 1)
+            s.bind(first, Val(loop.index, I64, False, loop.scope))
+            (inside,) = self._bound([state], loop.carried, loop.scope)
+            if self.plan.vector:
+                with s.last_lanes(n, affine(first), f.sub(n, loop.index)) as i:
+                    inside = self._more({**bound, var: i}, inside, s.tail)
+            else:
+                inside = self._more({**bound, var: affine(first)}, inside)
+            loop.next(*(self._spread(v).ssa for v in inside))
+        return self._bound([state], loop.results, f.scope)[0]
 
     def _written_out(self) -> State:
         terms = []
-        for flat in range(math.prod(self.extents)):
+        extents = hinted(self.extents)
+        for flat in range(math.prod(extents)):
             index = []
-            for n in reversed(self.extents):
+            for n in reversed(extents):
                 index.append(Affine(flat % n))
                 flat //= n
             terms.append(self._term(tuple(reversed(index))))
@@ -316,12 +354,11 @@ class _Emitter:
             at = at * n + k
         return at
 
-    def _more(self, values: dict[Var, Affine], state: State, active: int | None = None) -> State:
-        """`state` with one more term, or with the first `active` lanes of it."""
+    def _more(self, values: dict[Var, Affine], state: State, active: Val | None = None) -> State:
+        """`state` with one more term, or with the `active` lanes of it."""
         new = self._term(tuple(k.substitute(values) for k in self.plan.index))
         if active is not None:
-            mask = self.s.lane_constant([True] * active, BOOL)
-            new = [self.s.select(mask, v, start) for v, start in zip(new, self._start())]
+            new = [self.s.select(active, v, start) for v, start in zip(new, self._start())]
         return self._followed(state, new) if self.arg and self.plan.rising else self._combined(state, new)
 
     def _followed(self, a: State, b: State) -> State:

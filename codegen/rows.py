@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from gluonjit.codegen.access import Access, Buffer
 from gluonjit.codegen.evaluate import Index
-from gluonjit.codegen.index import Affine, Var, affine
+from gluonjit.codegen.index import Affine, Var, affine, is_inside
 from gluonjit.codegen.llvm import Function, Scope
 from gluonjit.codegen.values import Val
+from gluonjit.ir.dims import Dim, Extent, aligned
 from gluonjit.ir.graph import Value
 
 _SCRATCH = 1 << 16
@@ -45,7 +46,7 @@ class Row:
             if axis is None:
                 if distance != Affine(0):
                     return None
-            elif distance.low < 0 or distance.high >= self.buffer.shape[axis]:
+            elif not is_inside(distance, 0, self.buffer.shape[axis]):
                 return None
             else:
                 place[axis] = distance
@@ -80,6 +81,9 @@ class Rows(Access):
         self._term_index: Index = ()
         """The index of the term being computed."""
         self._memory_left = _SCRATCH
+        self.scratch: str | None = None
+        """Memory of this thread for rows of open lengths, if there is any; else they are not kept."""
+        self.scratch_used: Extent = 0
         self._rows_made = 0
 
     def alternate(self, pieces: Iterable[Callable[[], object]]) -> None:
@@ -87,7 +91,7 @@ class Rows(Access):
         before = self._rows_made
         self.f.alternate(pieces, lambda: self._rows_made == before)
 
-    def _new_rows(self, kept: Mapping[Value, Axes], extents: Sequence[int], lane: Var | None) -> dict[Value, Row]:
+    def _new_rows(self, kept: Mapping[Value, Axes], extents: Sequence[Extent], lane: Var | None) -> dict[Value, Row]:
         """Scratch memory for values that a reduction computes element by element."""
         rows = {}
         shape = tuple(extents) if lane is None else (*extents, self.width)
@@ -97,17 +101,28 @@ class Rows(Access):
                 rows[v] = Row(Buffer(pointer, v.dtype, shape, self.f.scope), axes, lane)
         return rows
 
-    def _scratch(self, v: Value, size: int) -> str | None:
+    def _scratch(self, v: Value, size: Extent) -> str | None:
         """Memory for a row of `v`: that of a row that is no longer needed, or new; None when there is no more."""
         self._rows_made += 1
         for row in self._rows.get(v, ()):
             if self._behind(row.buffer.scope) and math.prod(row.buffer.shape) * v.dtype.itemsize == size:
                 self._rows[v].remove(row)
                 return row.buffer.pointer
+        if isinstance(size, Dim):
+            return self._open_row(size)
         if size > self._memory_left:
             return None
         self._memory_left -= size
         return self.f.alloca("i8", size, 64)
+
+    def _open_row(self, size: Dim) -> str | None:
+        """New memory for a row whose length is open."""
+        if self.scratch is None:
+            return None
+        with self.f.at(self.f.root):
+            pointer = self.f.gep("i8", self.scratch, self.scratch_used)
+        self.scratch_used = self.scratch_used + aligned(size, 64)
+        return pointer
 
     def _behind(self, scope: Scope) -> bool:
         """Whether all code of `scope` runs before what is written now."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.codegen.llvm import Function, Scope, float_literal, vector
+from gluonjit.ir.dims import Dim
 from gluonjit.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, DType
 
 _REGISTER = {"f16": "float", "bf16": "float", "f32": "float", "f64": "double", "u8": "i8", "bool": "i1"}
@@ -85,10 +86,13 @@ class Values:
         return self.emit(f"call {flags + ' ' if flags else ''}{{r}} @{full}({operands})", dtype, *args)
 
     def constant(self, value: Any, dtype: DType) -> Val:
-        """A Python number as a uniform value, rounded (integers: wrapped) to `dtype`."""
+        """A Python number as a uniform value, rounded (integers: wrapped) to `dtype`; an open extent likewise."""
         key = (dtype.name, repr(value))
         known = self._constants.get(key)
         if known is None:
+            if isinstance(value, Dim):
+                known = self._constants[key] = self._open_extent(value, dtype)
+                return known
             if dtype is BOOL:
                 const: Any = bool(value)
                 text = "true" if const else "false"
@@ -101,6 +105,15 @@ class Values:
                 text = float_literal(const, register_type(dtype))
             known = self._constants[key] = Val(text, dtype, False, self.f.root, const)
         return known
+
+    def _open_extent(self, n: Dim, dtype: DType) -> Val:
+        """An open extent as a uniform value."""
+        size = Val(self.f.extent(n), I64, False, self.f.root)
+        if dtype.is_integer:
+            return size if dtype is I64 else self.emit("trunc {t} {0} to {r}", dtype, size)
+        wide = F64 if dtype is F64 else F32
+        value = self.emit("sitofp {t} {0} to {r}", wide, size)
+        return value if dtype is F64 else self.rounded(value, dtype)
 
     def lane_constant(self, values: Any, dtype: DType) -> Val:
         """A vector of Python numbers; lists shorter than the vector are filled with zeros."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -278,6 +279,8 @@ def leading(n: Extent) -> tuple[Monomial, int]:
 def _terms(x: Any) -> Mapping[Monomial, int] | None:
     if isinstance(x, Dim):
         return x.terms
+    if isinstance(x, Fraction):  # in bounds of what is rounded down (`codegen/index.py`), never in a shape
+        return {(): x}  # type: ignore[dict-item]
     # NumPy's integers are no ints; they come from shapes that were computed with arrays.
     if hasattr(x, "__index__"):
         return {(): int(x)}

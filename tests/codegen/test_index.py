@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from gluonjit.codegen.index import Affine, Var, affine, flat, lookup, variable
+from gluonjit.codegen.index import Affine, Div, Var, affine, counter, flat, lookup, variable
+from gluonjit.ir.dims import at, is_at_most, named
 
 
 def values(expr, variables):
@@ -142,3 +143,91 @@ def test_lookups():
 def test_only_positive_divisors():
     with pytest.raises(ValueError):
         variable("i", 4) // 0
+
+
+# ---- open extents
+
+
+N, L, M = named("n"), named("l"), named("m")
+
+
+def sized(expr, sizes, env):
+    """The value of an expression with open extents."""
+    out = at(expr.const, sizes)
+    for atom, c in expr.terms:
+        if isinstance(atom, Var):
+            x = env[atom]
+        else:
+            inner, n = sized(atom.expr, sizes, env), at(atom.n, sizes)
+            x = inner // n if isinstance(atom, Div) else inner % n
+        out += at(c, sizes) * x
+    return out
+
+
+def bounds_hold(expr, sizes, x):
+    low, high = (at(b, sizes) for b in (expr.low, expr.high))
+    return low <= x <= high
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_open_expressions(seed):
+    rng = random.Random(seed)
+    sizes = [{"n": rng.randint(2, 9), "l": rng.randint(2, 9), "m": rng.randint(2, 5)} for _ in range(12)]
+    extents = [N, L, N * L, L + M, L * 12, 5]
+    factors = [1, 1, 2, 4, 12, N, L, L * 4, N * L, -1, -L, L + M, L - M]
+    for _ in range(25):
+        variables = [Var("v", 0, n - 1) for n in rng.sample(extents, 3)]
+        cases = [(s, {v: rng.randint(0, at(v.high, s)) for v in variables}) for s in sizes for _ in range(4)]
+        start = Affine(rng.choice([0, 0, 3, -1, L, N * L - 1]))
+        expected = [at(start.const, s) for s, _ in cases]
+        for v in variables:
+            c = rng.choice(factors)
+            start = start + affine(v) * c
+            expected = [e + at(c, s) * env[v] for e, (s, env) in zip(expected, cases)]
+        pool = [(start, expected)]
+        for _ in range(rng.randint(1, 5)):
+            x, xs = rng.choice(pool)
+            y, ys = rng.choice(pool)
+            n = rng.choice([2, 3, 4, 12, N, L, L * 4, N * L, L + M])
+            at_n = [at(n, s) for s, _ in cases]
+            pool.append(
+                rng.choice(
+                    [
+                        (x // n, [e // k for e, k in zip(xs, at_n)]),
+                        (x % n, [e % k for e, k in zip(xs, at_n)]),
+                        (x + y * n, [e + k * g for e, g, k in zip(xs, ys, at_n)]),
+                        (x - y * n, [e - k * g for e, g, k in zip(xs, ys, at_n)]),
+                    ]
+                )
+            )
+        for expr, wanted in pool:
+            for (s, env), x in zip(cases, wanted):
+                assert sized(expr, s, env) == x, (expr, s)
+                assert bounds_hold(expr, s, x), (expr, s)
+
+
+def test_open_simplifications():
+    i, j, k = (affine(Var(name, 0, n - 1)) for name, n in (("i", N), ("j", L), ("k", 768)))
+    e = (i * L + j) * 768 + k
+    assert e % 768 == k
+    assert e // 768 == i * L + j
+    assert e // 768 // L == i
+    assert e // 768 % L == j
+    assert e // (L * 768) == i
+    assert e // 64 % 12 == k // 64
+    merged = affine(Var("v", 0, N * L * 768 - 1))
+    assert (merged // (L * 768)) * (L * 768) + merged % (L * 768) == merged
+    assert (merged // 768 // L) * L + merged // 768 % L == merged // 768
+    assert ((i * (L + M) + j) * 4 + 3) // 4 // (L + M) == i
+    assert (j + 1) // (L + 1) == affine(0)
+    assert (j + 1) // L != affine(0)
+
+
+@pytest.mark.parametrize("n", [N * 10, N * L, N + 7])
+def test_counters_of_blocks_stay_inside(n):
+    block = affine(counter("block", n, 48)) * 48
+    assert is_at_most((block + affine(Var("lane", 0, 15)) + 32).high, n - 1)
+    for size in (2, 7, 48, 100):
+        actual = at(n, {"n": size, "l": 3})
+        assert at(block.high, {"n": size, "l": 3}) >= (actual // 48 - 1) * 48
+    assert (block + 5) % 12 == affine(5)

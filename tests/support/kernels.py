@@ -6,16 +6,19 @@ import ctypes
 import functools
 import mmap
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from gluonjit.codegen import llvm
-from gluonjit.codegen.loops import lower_loops
+from gluonjit.codegen.loops import lower_loops, scratch
 from gluonjit.codegen.target import host, named
+from gluonjit.ir.dims import Extent, at, names_of
 from gluonjit.ir.graph import Builder, Graph, Value
 from gluonjit.ir.machine import Machine
+from gluonjit.ir.sizes import sized
 from gluonjit.ir.types import TensorType
 
 
@@ -41,6 +44,36 @@ def text(graph: Graph, target: Machine | None = None) -> str:
     module = llvm.Module(target)
     lower_loops("kernel", graph, {}, target, module)
     return module.text()
+
+
+def opened(
+    graph: Graph,
+    target: Machine | None = None,
+    lower: Callable[..., None] | None = None,
+    attrs: Mapping[str, Any] = MappingProxyType({}),
+) -> Callable[..., list[np.ndarray]]:
+    """`run(sizes, inputs, nthreads, at_end)` of a body with open dimensions: the outputs at these sizes. Operands,
+    outputs, and the scratch memory that the loops ask for, are next to inaccessible memory."""
+    target = target or host()
+    module = llvm.Module(target, sorted(names_of(n for v in (*graph.inputs, *graph.outputs) for n in v.shape)))
+    memory: Extent = 0
+    if lower is None:
+        memory = scratch(graph, attrs, target, module.dims)
+        lower_loops("kernel", graph, {**attrs, ".scratch": memory}, target, module)
+    else:
+        lower("kernel", target, module)
+    loaded = llvm.load(llvm.compile_module(module.text(), target))
+
+    def run(
+        sizes: Mapping[str, int], inputs: Sequence[np.ndarray], nthreads: int = 1, at_end: bool = True
+    ) -> list[np.ndarray]:
+        outputs = [np.full(sized(v.type, sizes).shape, 7, v.dtype.numpy) for v in graph.outputs]
+        work = [np.zeros(at(memory, sizes), np.uint8)] if memory != 0 else []
+        buffers = [guarded(np.asarray(x), at_end) for x in (*inputs, *outputs, *work)]
+        loaded.call("kernel", buffers, nthreads, [sizes[name] for name in module.dims])
+        return buffers[len(inputs) : len(inputs) + len(outputs)]
+
+    return run
 
 
 def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:

@@ -1,0 +1,184 @@
+"""Loops over open extents: one kernel, called with many sizes, gives what the static graph of each size means."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from gluonjit.codegen.loops import supported
+from gluonjit.ir.dims import named
+from gluonjit.ir.graph import evaluate
+from gluonjit.ir.sizes import dimensions, with_sizes
+from gluonjit.ir.text import print_graph
+from gluonjit.ir.types import BOOL, F16, F32, F64, I32, I64, U8, TensorType
+from support.compare import assert_close
+from support.kernels import body, opened, runnable_targets
+
+N, L, M = named("n"), named("l"), named("m")
+LENGTHS = [2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 101]
+
+
+def f32(*shape):
+    return TensorType(F32, shape)
+
+
+def arrays(graph, seed=0, top=100):
+    rng = np.random.default_rng(seed)
+    out = []
+    for v in graph.inputs:
+        if v.dtype.is_float:
+            x = rng.normal(size=v.shape) * 2
+        else:
+            x = rng.integers(0, 2 if v.dtype is BOOL else top, v.shape)
+        out.append(np.asarray(x).astype(v.dtype.numpy))
+    return out
+
+
+def check(make, *types, sizes=None, tol=None, top=100):
+    """The open kernel, on one of the targets, gives what evaluating the static graph of each size gives."""
+    graph = body(make, *types)
+    assert supported(graph) is None
+    names = dimensions(graph)
+    sizes = sizes or [dict(zip(names, (n, LENGTHS[(3 * k + 1) % len(LENGTHS)]))) for k, n in enumerate(LENGTHS)]
+    target = random.Random(print_graph(graph)).choice(runnable_targets())
+    run = opened(graph, target)
+    for k, s in enumerate(sizes):
+        static = with_sizes(graph, s)
+        inputs = arrays(static, k, top)
+        wanted, _ = evaluate(static, inputs)
+        got = run(s, inputs, 1 + k % 4, k % 2 == 0)
+        for j, (a, b) in enumerate(zip(got, wanted)):
+            assert_close(a, b, f"output {j} at {s} on {target.vector_bits} bits", tol)
+
+
+# ---- elementwise
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, F16, I32, I64, U8, BOOL])
+def test_elementwise(dtype):
+    def make(b, x, y):
+        if dtype is BOOL:
+            return b.__getattr__("and")(x, y)
+        return b.maximum(b.add(x, y), b.mul(x, x))
+
+    check(make, TensorType(dtype, (N, L)), TensorType(dtype, (N, L)))
+    check(make, TensorType(dtype, (N, 3)), TensorType(dtype, (N, 3)))
+
+
+def test_functions_and_large_sizes():
+    check(lambda b, x: b.exp(b.sin(x)), f32(N, 768), sizes=[{"n": n} for n in (2, 5, 17, 64)])
+    check(lambda b, x: b.tanh(x), f32(N), sizes=[{"n": n} for n in (2, 63, 1000, 20011)])
+
+
+def test_several_outputs():
+    check(lambda b, x, y: (b.add(x, y), b.gt(x, y), b.reduce(x, op="sum", axes=(1,))), f32(N, L), f32(N, L))
+
+
+# ---- movement
+
+
+def test_broadcast():
+    check(lambda b, x, y: b.add(x, b.broadcast(y, shape=x.shape)), f32(N, L, 4), f32(4))
+    check(lambda b, x, y: b.add(x, b.broadcast(y, shape=x.shape, dims=(1,))), f32(N, L, 5), f32(L))
+    check(lambda b, x, y: b.mul(x, b.broadcast(y, shape=x.shape, dims=(0, 1))), f32(N, 2, L), f32(N, 1))
+    check(lambda b, x, y: b.add(x, b.broadcast(y, shape=x.shape)), f32(N, 10), f32(10))
+    check(lambda b, x: b.broadcast(x, shape=(N, L), dims=()), f32(), sizes=[{"n": 5, "l": 7}])
+
+
+def test_transpose_and_reshape():
+    check(lambda b, x: b.transpose(x, perm=(1, 0)), f32(N, L))
+    check(lambda b, x: b.transpose(x, perm=(1, 0)), f32(N, 20))
+    check(lambda b, x: b.transpose(x, perm=(1, 0)), f32(20, N))
+    check(lambda b, x: b.transpose(b.reshape(x, shape=(N, L, 2, 5)), perm=(0, 2, 1, 3)), f32(N, L, 10))
+    check(lambda b, x: b.transpose(b.reshape(x, shape=(N, L, 2, 16)), perm=(0, 2, 3, 1)), f32(N * L, 32))
+    check(lambda b, x: b.reshape(b.transpose(x, perm=(0, 2, 1, 3)), shape=(N * L, 6)), f32(N, 2, L, 3))
+    check(lambda b, x: b.reshape(x, shape=(N * L * 12,)), f32(N, L, 12))
+    check(lambda b, x: b.reshape(b.transpose(x, perm=(1, 0)), shape=(N * L,)), f32(N, L))
+
+
+def test_slice_reverse_pad_concat():
+    check(lambda b, x: b.slice(x, start=(0, 1), size=(N, 3)), f32(N, 6))
+    check(lambda b, x: b.slice(x, start=(1, 0), size=(N - 1, 3), step=(1, 2)), f32(N, 6))
+    check(lambda b, x: b.reverse(x, axes=(1,)), f32(N, L))
+    check(lambda b, x: b.reverse(x, axes=(0,)), f32(N, 5))
+    check(lambda b, x: b.pad(x, b.constant(3, F32), low=(0, 1), high=(0, 2)), f32(N, L))
+    check(lambda b, x: b.pad(x, b.constant(3, F32), low=(1, 0), high=(0, 2), interior=(1, 0)), f32(N, 3))
+    check(lambda b, x, y: b.concat(x, y, axis=1), f32(N, L), f32(N, M), sizes=SIZES3)
+    check(lambda b, x, y: b.concat(x, y, axis=0), f32(N, 5), f32(L, 5))
+    check(lambda b, x, y: b.concat(x, y, axis=1), f32(N, 5), f32(N, 18))
+    check(lambda b, x, y, z: b.concat(x, y, z, axis=1), f32(N, L), f32(N, 2), f32(N, M), sizes=SIZES3)
+    check(lambda b, x, y: b.update_slice(x, y, start=(0, 1)), f32(N, L + 2), f32(N, L))
+
+
+SIZES3 = [{"n": n, "l": l, "m": m} for n, l, m in ((2, 3, 5), (7, 16, 33), (3, 64, 2), (17, 2, 64), (5, 33, 31))]
+
+
+# ---- reductions
+
+
+@pytest.mark.parametrize("op", ["sum", "max", "min", "prod"])
+def test_reductions(op):
+    check(lambda b, x: b.reduce(x, op=op, axes=(1,)), f32(N, L), tol=1e-5)
+    check(lambda b, x: b.reduce(x, op=op, axes=(0,)), f32(N, L), tol=1e-5)
+    check(lambda b, x: b.reduce(x, op=op, axes=(0,)), f32(N, 5), tol=1e-5)
+    if op != "prod":
+        check(lambda b, x: b.reduce(x, op=op, axes=(0, 1, 2)), f32(N, L, 3), tol=1e-5)
+        check(lambda b, x: b.reduce(x, op=op, axes=(0, 2)), f32(N, 4, L), tol=1e-5)
+        check(lambda b, x: b.reduce(x, op=op, axes=(1,)), TensorType(I32, (N, L)))
+
+
+def test_other_reductions():
+    check(lambda b, x: b.arg_reduce(x, op="argmax", axis=1), f32(N, L))
+    check(lambda b, x: b.arg_reduce(x, op="argmin", axis=0), f32(N, L))
+    check(lambda b, x: b.arg_reduce(x, op="argmax", axis=1), TensorType(I32, (N, L)), top=4)
+    check(lambda b, x: b.reduce(x, op="any", axes=(1,)), TensorType(BOOL, (N, L)))
+    check(lambda b, x: b.reduce(x, op="sum", axes=(1,)), TensorType(F16, (N, L)))
+    check(lambda b, x: b.reduce(x, op="sum", axes=(1,)), TensorType(F64, (N, L)))
+
+
+def softmax(b, x, axis):
+    kept = tuple(k for k in range(len(x.shape)) if k != axis)
+    e = b.exp(b.sub(x, b.broadcast(b.reduce(x, op="max", axes=(axis,)), shape=x.shape, dims=kept)))
+    return b.div(e, b.broadcast(b.reduce(e, op="sum", axes=(axis,)), shape=x.shape, dims=kept))
+
+
+def norm(b, x):
+    n, l = x.shape
+    size = b.constant(1 / l if isinstance(l, int) else 0.03, F32)
+    mean = b.mul(b.reduce(x, op="sum", axes=(1,)), b.broadcast(size, shape=(n,)))
+    centered = b.sub(x, b.broadcast(mean, shape=x.shape, dims=(0,)))
+    var = b.mul(b.reduce(b.mul(centered, centered), op="sum", axes=(1,)), b.broadcast(size, shape=(n,)))
+    eps = b.broadcast(b.constant(1e-5, F32), shape=(n,))
+    return b.mul(centered, b.broadcast(b.rsqrt(b.add(var, eps)), shape=x.shape, dims=(0,)))
+
+
+def test_softmax():
+    check(lambda b, x: softmax(b, x, 1), f32(N, L))
+    check(lambda b, x: softmax(b, x, 0), f32(N, L))
+    check(lambda b, x: softmax(b, x, 1), f32(N, 10))
+    check(lambda b, x: softmax(b, x, 1), f32(N, 200), sizes=[{"n": 3}, {"n": 40}])
+    check(lambda b, x: softmax(b, x, 3), f32(N, 2, L, L), sizes=[{"n": 2, "l": l} for l in (2, 7, 16, 33)])
+    check(lambda b, x: softmax(b, x, 1), f32(N, L, 5))
+
+
+def test_normalization():
+    check(norm, f32(N, 64))
+    check(norm, f32(N, 768), sizes=[{"n": n} for n in (2, 7, 33)])
+    check(norm, f32(N, L), tol=1e-4)
+
+
+# ---- computed indices
+
+
+def test_gather():
+    check(lambda b, x, i: b.gather(x, i, axis=0), f32(50, 16), TensorType(I32, (N, L)))
+    check(lambda b, x, i: b.gather(x, i, axis=0), f32(L, 7), TensorType(I32, (N,)))
+    check(lambda b, x, i: b.gather(x, i, axis=1, mode="wrap"), f32(N, L), TensorType(I32, (N,)))
+    check(lambda b, x, i: b.gather_nd(x, i), f32(N, L), TensorType(I64, (2, M)), sizes=SIZES3)
+
+
+def test_iota():
+    check(lambda b, x: b.add(x, b.iota(shape=(N, L), axis=1, dtype=F32)), f32(N, L))
+    check(lambda b, x: b.add(x, b.iota(shape=(N, L), axis=0, dtype=I64)), TensorType(I64, (N, L)))
