@@ -206,7 +206,10 @@ COMMANDS += ["ops", "passes", "doctor"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_examples_in_the_help_can_be_pasted(run, command, root, tmp_path):
+def test_examples_in_the_help_can_be_pasted(run, command, root, tmp_path, monkeypatch):
+    if command == "compile":  # which needs a cache
+        monkeypatch.setenv("GLUONJIT_CACHE", "1")
+        monkeypatch.setenv("GLUONJIT_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "examples").symlink_to(root / "examples")
     status, text, _ = run(command, "--help")
     assert status == 0
