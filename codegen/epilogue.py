@@ -82,7 +82,8 @@ class Epilogue(Evaluator):
             offset: str | int = 0
             for i, step in zip(index, strides, strict=True):
                 offset = f.add(offset, f.mul(i, step))
-            first = f.op(f"getelementptr {memory_type(buffer.dtype)}, ptr {buffer.pointer}, i64 {offset}")
+            type = memory_type(buffer.dtype)
+            first = f.op(f"getelementptr {type}, ptr {buffer.pointer}, i64 {f.extent(offset)}")
             for r in range(rows):
                 for at in range(0, tile.vectors * tile.lanes * buffer.dtype.itemsize, _LINE):
                     prefetch(f, first, r * strides[-2] * buffer.dtype.itemsize + at, write=buffer is self.out)
@@ -127,8 +128,15 @@ class Epilogue(Evaluator):
         self._accumulators.clear()
 
         def finish(r: int, v: int) -> None:
+            if tile.left is not None and tile.is_partial(v):
+                with self.handler.last_lanes(self.result.shape[-1], column + v * tile.lanes, tile.left) as last:
+                    finish_at(r, v, last)
+                return
             lanes = self.handler.lane_number(tile.last if tile.is_partial(v) else tile.lanes)
-            at = (*lead, row + r, column + (affine(lanes) + v * tile.lanes))
+            finish_at(r, v, column + (affine(lanes) + v * tile.lanes))
+
+        def finish_at(r: int, v: int, columns: Affine) -> None:
+            at = (*lead, row + r, columns)
             self._accumulators[at] = acc[r][v]
             value = self.run(partial(self.value, self.result, at))
             self.handler.store(self.out, at, value)

@@ -3,6 +3,8 @@
 A known number of rows gives tiles of one height and perhaps a lower last one. Of an open number of rows, tiles get
 heights that differ by one at most (17 rows in tiles of up to 8: 6, 6, 5), since a last tile of few rows would take
 about as long as a whole one. So there is code for every height that may occur, and a branch for each run of tiles.
+Where that would be too much code, all tiles get the same even height, and the last one begins earlier: it computes
+some rows again, to the same bits.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ from gluonjit.ir.dims import Dim, Extent
 
 
 class RowTiles:
-    """`count` tiles of up to `rows` of the `m` rows. To be made where a function begins."""
+    """`count` tiles of up to `rows` of the `m` rows. To be made where a function begins. `few`: there should be code
+    for few heights."""
 
-    def __init__(self, f: Function, m: Extent, rows: int) -> None:
-        self.f, self.rows = f, rows
+    def __init__(self, f: Function, m: Extent, rows: int, few: bool = False) -> None:
+        self.f, self.m, self.rows = f, m, rows
         self.low = -(-least(m) // rows)
         """The least number of tiles that there may be."""
         self.heights: list[int] = []
@@ -31,6 +34,10 @@ class RowTiles:
             self._whole: Any = m // rows
             self._rest = int(m % rows)
             return
+        self._same = few and unit == 1
+        if self._same:
+            self._make_even()
+            return
         self.heights = heights(m, rows, unit)
         self._unit, units, most = unit, m // unit, rows // unit
         self.count = f.div(f.add(units, most - 1), most)
@@ -39,12 +46,27 @@ class RowTiles:
         self._higher = f.mod(units, self.count)
         """How many tiles are one unit higher: the first ones."""
 
+    def _make_even(self) -> None:
+        """One even height for all tiles. An odd number of rows that one tile could nearly hold takes two."""
+        f, most = self.f, self.rows - self.rows % 2
+        self.heights = list(range(2, most + 1, 2))
+
+        def height(tiles: Any) -> Any:
+            """The least even one with which so many tiles hold all rows."""
+            twice = f.mul(tiles, 2)
+            return f.mul(f.div(f.add(self.m, f.sub(twice, 1)), twice), 2)
+
+        count = f.div(f.add(self.m, most - 1), most)
+        fits = f.op(f"icmp sle i64 {height(count)}, {f.extent(self.m)}")
+        self.count = f.op(f"select i1 {fits}, i64 {f.extent(count)}, i64 2")
+        self._height = height(self.count)
+
     def each(self, start: Any, stop: Any) -> Iterator[tuple[Any, Any, int]]:
         """The tiles from number `start` to `stop` - 1: opens code for every height, and yields there a tile's number,
         first row and height."""
         f = self.f
         if self.heights:
-            yield from self._nearly_equal(start, stop)
+            yield from self._of_same_height(start, stop) if self._same else self._nearly_equal(start, stop)
             return
         whole, rest = self._whole, self._rest
         if self.count == 1:
@@ -55,6 +77,12 @@ class RowTiles:
         if rest:
             with f.if_(f.op(f"icmp sgt i64 {stop}, {whole}")):
                 yield whole, whole * self.rows, rest
+
+    def _of_same_height(self, start: Any, stop: Any) -> Iterator[tuple[Any, Any, int]]:
+        f = self.f
+        for height in self.heights:
+            with f.if_(f.op(f"icmp eq i64 {self._height}, {height}")), f.for_(start, stop, hint="tile") as loop:
+                yield loop.index, f.min(f.mul(loop.index, height), f.sub(self.m, height)), height
 
     def _nearly_equal(self, start: Any, stop: Any) -> Iterator[tuple[Any, Any, int]]:
         f = self.f

@@ -18,7 +18,7 @@ from gluonjit.codegen.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.heights import RowTiles
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.tiles import Fetch, Tile
-from gluonjit.ir.dims import Dim, Extent
+from gluonjit.ir.dims import Dim, Extent, hint, is_static
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.windows import strides_of
@@ -54,13 +54,14 @@ class Product:
         self.a, self.b = f.table(body.inputs.index(a)), f.table(body.inputs.index(b))
         self.epilogue = Epilogue(f, body, anchor, attrs)
         self.scalar = Tile(f, a.dtype, 1).scalar
-        self.panels, self.tiles = -(-self.n // self.columns), RowTiles(f, self.m, self.rows)
+        self.panels = f.div(f.add(self.n, self.columns - 1), self.columns)
+        self.tiles = RowTiles(f, self.m, self.rows, few=not is_static((self.n, self.k)))
         self.backwards = ".backwards" in attrs and self.tiles.count == 1 and not self.batch
         self.panel_size = self.k * self.columns if self.packed else self.columns
 
     def write(self) -> None:
         f, count, images = self.f, self.tiles.count, math.prod(self.batch)
-        per_image, per_block = f.mul(count, self.panels), self.block * self.panels
+        per_image, per_block = f.mul(count, self.panels), f.mul(self.block, self.panels)
         first, last = share(f, f.mul(images, per_image))
         if images == 1 and isinstance(count, int) and count <= self.block:
             self._block(0, 0, first, last)
@@ -116,7 +117,7 @@ class Product:
             self.k,
             w_step=self.b_strides[-2],
             aligned=self.packed,
-            ahead=fetch is None and self.packed and self.panel_size * self.dtype.itemsize > self.f.target.l1,
+            ahead=fetch is None and self.packed and hint(self.panel_size) * self.dtype.itemsize > self.f.target.l1,
             fetch=fetch,
         )
         self.epilogue.write(tile, acc, place)
@@ -158,12 +159,15 @@ def unravel(f: Function, flat: Any, shape: list[Any]) -> list[Any]:
     return index
 
 
-def panel_variants(f: Function, dtype: Any, n: int, columns: int, panel: Any, halved: bool = False) -> Any:
+def panel_variants(f: Function, dtype: Any, n: Extent, columns: int, panel: Any, halved: bool = False) -> Any:
     """The kinds of panel of n columns: for each, opens the code that runs when `panel` is of it, and yields its Tile.
 
     All are `columns` wide except for the last, which may be narrower, and whose last vector may be `halved`.
     """
     lanes = f.target.lanes(dtype)
+    if isinstance(n, Dim):
+        yield from _open_panel_variants(f, dtype, n, columns, panel)
+        return
     full, rest = divmod(n, columns)
     if full and rest:
         with f.if_(f.op(f"icmp ult i64 {panel}, {full}")):
@@ -177,3 +181,20 @@ def panel_variants(f: Function, dtype: Any, n: int, columns: int, panel: Any, ha
 def _narrow(f: Function, dtype: Any, width: int, lanes: int, halved: bool) -> Tile:
     vectors = -(-width // lanes)
     return Tile(f, dtype, vectors, width - (vectors - 1) * lanes, halved)
+
+
+def _open_panel_variants(f: Function, dtype: Any, n: Dim, columns: int, panel: Any) -> Any:
+    """`panel_variants` for an open number of columns: how many vectors the last panel has, and how many lanes the last
+    of these, is known at run time."""
+    lanes = f.target.lanes(dtype)
+    here = f.min(f.sub(n, f.mul(panel, columns)), columns)
+    vectors = f.div(f.add(here, lanes - 1), lanes)
+    is_whole = f.op(f"icmp eq i64 {here}, {columns}")
+    with f.if_(is_whole):
+        yield Tile(f, dtype, columns // lanes)
+    for count in range(1, columns // lanes + 1):
+        fits = f.op(f"icmp eq i64 {vectors}, {count}")
+        if count == columns // lanes:
+            fits = f.op(f"and i1 {fits}, {f.op(f'xor i1 {is_whole}, true')}")
+        with f.if_(fits):
+            yield Tile(f, dtype, count, left=f.sub(here, (count - 1) * lanes))

@@ -1,8 +1,9 @@
 """Register tiles: the inner loops that matrix products and convolutions share.
 
 A tile of the result, `rows` × `vectors` registers, is summed up term by term. For each term the weights of the tile's
-columns are loaded as vectors, one value per row is broadcast, and every accumulator gets one multiply-add. Shapes are
-static, so a row is a constant displacement from one pointer, and the loop has no address arithmetic to speak of.
+columns are loaded as vectors, one value per row is broadcast, and every accumulator gets one multiply-add. Mostly a row
+is a constant displacement from one pointer, so the loop has no address arithmetic to speak of; where the distance of
+rows is open, every third row has a pointer, and addressing modes reach the others.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from gluonjit.codegen.llvm import Function, memory_type, vector
+from gluonjit.ir.dims import Dim, Extent
 from gluonjit.ir.types import DType
 
 _CHAINS = 8
@@ -27,6 +29,11 @@ _AHEAD = 4096
 """Bytes between a weight and what is prefetched when it is used."""
 _LINE = 64
 """Bytes of a cache line."""
+_MANY = 12
+"""With so many accumulators, a loop over an open number of terms is not unrolled: a second loop for the last ones would
+cost more, since accumulators are copied between the two."""
+_REACHED = 3
+"""Rows, an open distance apart, that an instruction can address from one pointer: the distance times 0, 1 or 2."""
 _STREAMS, _STREAM_STEP = 8, 8
 """The most streams that are prefetched at the same time, and the least bytes per term of each."""
 RUN = 128
@@ -93,12 +100,23 @@ class _Line:
     """What is multiplied; see `Tile.contract`."""
 
     x: str
-    offsets: Sequence[int]
+    offsets: Sequence[Extent]
     w: str
-    w_step: int
+    w_step: Extent
     aligned: bool
     fetch: Fetch | Fetches | None
     active: Sequence[int]
+
+    def factor(self, tile: Tile, r: int, k: int) -> str:
+        """Where row r's value for term k is."""
+        f, offset = tile.f, self.offsets[r]
+        if not isinstance(offset, Dim):
+            return f.gep(tile.scalar, self.x, offset + k)
+        first, step = r - r % _REACHED, self.offsets[1] - self.offsets[0]
+        p = f.gep(tile.scalar, self.x, self.offsets[first])
+        if r > first:
+            p = f.gep(f"[{r - first} x {tile.scalar}]", p, step)
+        return f.gep(tile.scalar, p, k)
 
     def at(self, tile: Tile, k: Any) -> _Line:
         """From term k on."""
@@ -108,13 +126,22 @@ class _Line:
 
 
 class Tile:
-    """Writes the code of one register tile: `vectors` registers of columns, of which the last has `last` lanes.
+    """Writes the code of one register tile: `vectors` registers of columns, of which the last has `last` lanes, or as
+    many as `left` (i64) tells at run time.
 
     Columns past `last` are never read from operands of the result's width, nor written. If `halved`, the last vector of
     weights holds its columns twice, in either half, and `contract` sums two rows in one register.
     """
 
-    def __init__(self, f: Function, dtype: DType, vectors: int, last: int | None = None, halved: bool = False) -> None:
+    def __init__(
+        self,
+        f: Function,
+        dtype: DType,
+        vectors: int,
+        last: int | None = None,
+        halved: bool = False,
+        left: str | None = None,
+    ) -> None:
         self.f = f
         self.scalar = memory_type(dtype)
         self.bytes = dtype.itemsize
@@ -122,15 +149,17 @@ class Tile:
         self.vectors = vectors
         self.last = self.lanes if last is None else last
         self.halved = halved
+        self.left = left
         self.vector = vector(self.lanes, self.scalar)
         suffix = f"v{self.lanes}f{dtype.bits}"
         self._fma = f"@llvm.fma.{suffix}"
         if f.target.has_fma:
             f.module.declare(self._fma[1:], self.vector, [self.vector] * 3)
+        self._mask = self._exist(left) if left is not None else self._first(self.last)
 
     def is_partial(self, v: int) -> bool:
         """Whether vector `v` of a row has columns that do not exist."""
-        return v == self.vectors - 1 and self.last < self.lanes
+        return v == self.vectors - 1 and (self.last < self.lanes or self.left is not None)
 
     def zeros(self, rows: int) -> Rows:
         return [["zeroinitializer"] * self.vectors for _ in range(rows)]
@@ -172,9 +201,19 @@ class Tile:
 
     @property
     def mask(self) -> str:
-        """The lanes of a partial vector that exist, as a typed constant."""
-        bits = ", ".join("i1 true" if k < self.last else "i1 false" for k in range(self.lanes))
+        """The lanes of a partial vector that exist, with its type."""
+        return self._mask
+
+    def _first(self, count: int) -> str:
+        bits = ", ".join("i1 true" if k < count else "i1 false" for k in range(self.lanes))
         return f"<{self.lanes} x i1> <{bits}>"
+
+    def _exist(self, count: str) -> str:
+        f, numbers = self.f, f"<{self.lanes} x i32>"
+        one = f.op(f"insertelement {numbers} poison, i32 {f.op(f'trunc i64 {count} to i32')}, i64 0")
+        counts = f.op(f"shufflevector {numbers} {one}, {numbers} poison, {numbers} zeroinitializer")
+        lanes = ", ".join(f"i32 {k}" for k in range(self.lanes))
+        return f"<{self.lanes} x i1> " + f.op(f"icmp ugt {numbers} {counts}, <{lanes}>")
 
     def _shuffled(self, a: str, b: str, picks: Sequence[int]) -> str:
         mask = ", ".join(f"i32 {p}" for p in picks)
@@ -201,11 +240,11 @@ class Tile:
         self,
         acc: Rows,
         x: str,
-        offsets: Sequence[int],
+        offsets: Sequence[Extent],
         w: str,
-        terms: int,
+        terms: Extent,
         *,
-        w_step: int,
+        w_step: Extent,
         aligned: bool,
         ahead: bool = False,
         fetch: Fetch | Fetches | None = None,
@@ -223,9 +262,11 @@ class Tile:
         f = self.f
         rows = range(len(acc)) if active is None else active
         # A tile of few rows waits for memory anyway, and the machine's own prefetcher is better at streams.
-        if ahead and len(rows) >= _FEW_ROWS:
+        if ahead and len(rows) >= _FEW_ROWS and isinstance(w_step, int):
             fetch = Fetch(f.gep("i8", w, _AHEAD), w_step * self.bytes, nearest=True)
         line = _Line(x, offsets, w, w_step, aligned, fetch, rows)
+        if isinstance(terms, Dim):
+            return self._open_sum(acc, line, terms)
         run = self._run_length(terms, len(rows))
         if run == terms and not apart:
             return self._run(acc, line, terms)
@@ -256,6 +297,39 @@ class Tile:
             total[r][v] = f.load(self.vector, place)
         return total
 
+    def _open_sum(self, acc: Rows, line: _Line, terms: Dim) -> Rows:
+        """`contract` for an open number of terms: whole runs, of which there may be none, and the rest."""
+        f = self.f
+        if self.bytes != 4:
+            return self._open_run(acc, line, terms)
+        run = RUN * self.chains(len(line.active))
+        cells = [(r, v) for r in line.active for v in range(self.vectors)]
+        parked = f.shared_alloca(self.vector, f.target.num_vector_registers, self.lanes * self.bytes)
+        places = [f.gep(self.vector, parked, k) for k in range(len(cells))]
+
+        def add_parked(part: Rows) -> Rows:
+            total = [list(row) for row in part]
+            for (r, v), place in zip(cells, places):
+                total[r][v] = f.op(f"fadd {self.vector} {f.load(self.vector, place)}, {part[r][v]}")
+            return total
+
+        last = f.mul(f.div(f.sub(terms, 1), run), run)
+        are_several = f.op(f"icmp sgt i64 {last}, 0")
+        with f.if_(are_several):
+            for place in places:
+                f.store(self.vector, "zeroinitializer", place)
+            with f.for_(0, last, run, hint="run") as loop:
+                total = add_parked(self._run(self.zeros(len(acc)), line.at(self, loop.index), run))
+                for (r, v), place in zip(cells, places):
+                    f.store(self.vector, total[r][v], place)
+        part = self._open_run(acc, line.at(self, last), f.sub(terms, last))
+        before = f.scope.label
+        with f.if_(are_several) as then:
+            total = add_parked(part)
+        for r, v in cells:
+            total[r][v] = f.op(f"phi {self.vector} [ {part[r][v]}, %{before} ], [ {total[r][v]}, %{then.label} ]")
+        return total
+
     def _run_length(self, terms: int, rows: int) -> int:
         """How many terms are added up at a time: all, or a divisor of their number if one is near `RUN`."""
         chains = self.chains(rows)
@@ -267,48 +341,79 @@ class Tile:
 
     def _run(self, acc: Rows, line: _Line, terms: int) -> Rows:
         """`contract` without cutting the sum."""
-        f, active = self.f, line.active
+        active = line.active
         chains = self.chains(len(active))
         if terms < 2 * chains:
             chains = 1
         cells = self.cells(active)
-        half = self.lanes // 2
-        blend = [*range(half), *range(self.lanes + half, 2 * self.lanes)]
         unroll = unroll_factor(terms, len(cells), self.vectors * self.lanes * self.bytes, chains)
         whole = terms // unroll * unroll if terms >= 2 * unroll else 0
-        sums = [{cell: self._gathered(acc, cell) for cell in cells}]
-        sums += [dict.fromkeys(cells, "zeroinitializer") for _ in range(chains - 1)]
-
-        def step(line: _Line, k: int, sums: dict[_Cell, str]) -> None:
-            weights = []
-            for v in range(self.vectors):
-                p = f.gep(self.scalar, line.w, k * line.w_step + v * self.lanes)
-                align = self.lanes * self.bytes if line.aligned else None
-                weights.append(self.load(p, not line.aligned and self.is_partial(v), align))
-            if line.fetch:
-                line.fetch.emit(self, k)
-            factors: dict[int, str] = {}
-            for cell in cells:
-                for r in cell.rows:
-                    if r not in factors:
-                        x = f.gep(self.scalar, line.x, line.offsets[r] + k)
-                        factors[r] = self.splat(f.load(self.scalar, x, self.bytes))
-                both = [factors[r] for r in cell.rows]
-                factor = both[0] if len(both) == 1 else self._shuffled(both[0], both[1], blend)
-                sums[cell] = self.multiply_add(factor, weights[cell.vector], sums[cell])
-
+        sums = self._begun(acc, cells, chains)
         if whole:
-            with f.for_(0, whole, unroll, [(self.vector, s[c]) for s in sums for c in cells], "k") as loop:
-                names = iter(loop.carried)
-                inner = [{c: next(names) for c in cells} for _ in sums]
-                at = line.at(self, loop.index)
-                for k in range(unroll):
-                    step(at, k, inner[k % chains])
-                loop.next(*(s[c] for s in inner for c in cells))
-            names = iter(loop.results)
-            sums = [{c: next(names) for c in cells} for _ in sums]
+            sums = self._loop(line, cells, sums, (0, whole, unroll))
         for k in range(whole, terms):
-            step(line, k, sums[k % chains])
+            self._add_term(line, k, cells, sums[k % chains])
+        return self._total(acc, cells, sums)
+
+    def _open_run(self, acc: Rows, line: _Line, terms: Any) -> Rows:
+        """`_run` for as many terms as `terms` (i64, or open) tells at run time."""
+        f = self.f
+        chains = self.chains(len(line.active))
+        cells = self.cells(line.active)
+        if len(cells) >= _MANY:
+            return self._total(acc, cells, self._loop(line, cells, self._begun(acc, cells, 1), (0, terms, 1)))
+        unroll = unroll_factor(RUN, len(cells), self.vectors * self.lanes * self.bytes, chains)
+        whole = f.mul(f.div(terms, unroll), unroll)
+        sums = self._loop(line, cells, self._begun(acc, cells, chains), (0, whole, unroll))
+        if unroll > 1:
+            sums[:1] = self._loop(line, cells, sums[:1], (whole, terms, 1))
+        return self._total(acc, cells, sums)
+
+    def _begun(self, acc: Rows, cells: Sequence[_Cell], chains: int) -> list[dict[_Cell, str]]:
+        """What each chain begins with, for each accumulator."""
+        sums = [{cell: self._gathered(acc, cell) for cell in cells}]
+        return sums + [dict.fromkeys(cells, "zeroinitializer") for _ in range(chains - 1)]
+
+    def _loop(
+        self, line: _Line, cells: Sequence[_Cell], sums: list[dict[_Cell, str]], span: tuple[Any, Any, int]
+    ) -> list[dict[_Cell, str]]:
+        """The chains after the terms in `range(*span)`, which are dealt out to them."""
+        f, (start, stop, step) = self.f, span
+        with f.for_(start, stop, step, [(self.vector, s[c]) for s in sums for c in cells], "k") as loop:
+            names = iter(loop.carried)
+            inner = [{c: next(names) for c in cells} for _ in sums]
+            at = line.at(self, loop.index)
+            for k in range(step):
+                self._add_term(at, k, cells, inner[k % len(sums)])
+            loop.next(*(s[c] for s in inner for c in cells))
+        names = iter(loop.results)
+        return [{c: next(names) for c in cells} for _ in sums]
+
+    def _add_term(self, line: _Line, k: int, cells: Sequence[_Cell], sums: dict[_Cell, str]) -> None:
+        f, half = self.f, self.lanes // 2
+        weights = []
+        for v in range(self.vectors):
+            if isinstance(line.w_step, Dim):
+                p = f.gep(self.scalar, f.gep(self.scalar, line.w, k * line.w_step), v * self.lanes)
+            else:
+                p = f.gep(self.scalar, line.w, k * line.w_step + v * self.lanes)
+            align = self.lanes * self.bytes if line.aligned else None
+            weights.append(self.load(p, not line.aligned and self.is_partial(v), align))
+        if line.fetch:
+            line.fetch.emit(self, k)
+        factors: dict[int, str] = {}
+        for cell in cells:
+            for r in cell.rows:
+                if r not in factors:
+                    factors[r] = self.splat(f.load(self.scalar, line.factor(self, r, k), self.bytes))
+            both = [factors[r] for r in cell.rows]
+            blend = [*range(half), *range(self.lanes + half, 2 * self.lanes)]
+            factor = both[0] if len(both) == 1 else self._shuffled(both[0], both[1], blend)
+            sums[cell] = self.multiply_add(factor, weights[cell.vector], sums[cell])
+
+    def _total(self, acc: Rows, cells: Sequence[_Cell], sums: Sequence[dict[_Cell, str]]) -> Rows:
+        """The sums of all chains, as rows; rows of `acc` without an accumulator stay."""
+        f = self.f
         total = [list(row) for row in acc]
         for cell in cells:
             parts = [s[cell] for s in sums]
@@ -334,10 +439,10 @@ class Tile:
             rows[r][cell.vector] = self._shuffled(sum, sum, [*range(self.lanes // 2, self.lanes)] * 2)
 
 
-def prefetch(f: Function, pointer: str, ahead: int, nearest: bool = True, write: bool = False) -> None:
+def prefetch(f: Function, pointer: str, ahead: Extent, nearest: bool = True, write: bool = False) -> None:
     """Prefetches the cache line `ahead` bytes after `pointer`, which need not exist, to be read or written in the first
     cache, or at least the second."""
-    p = f.op(f"getelementptr i8, ptr {pointer}, i64 {ahead}")
+    p = f.op(f"getelementptr i8, ptr {pointer}, i64 {f.extent(ahead)}")
     args = (("ptr", p), ("i32", int(write)), ("i32", 3 if nearest else 2), ("i32", 1))
     f.intrinsic("llvm.prefetch", "void", *args, overload=("ptr",))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.metric.base import NAN, EvalMetric, alias, batches, check_label_shapes, located, register
+from gluonjit.metric.base import NAN, EvalMetric, alias, batches, check_label_shapes, register
 
 Names = list[str] | None
 
@@ -22,7 +22,6 @@ class _Error(EvalMetric):
     def error(difference: np.ndarray) -> Any:
         raise NotImplementedError
 
-    @located
     def update(self, labels: Any, preds: Any) -> None:
         for label, pred in batches(labels, preds):
             # Vectors become columns, so that [n] and [n, 1] do not broadcast to a matrix.
@@ -84,7 +83,6 @@ class PearsonCorrelation(EvalMetric):
         self._scatter: Any = np.zeros((2, 2))
         """Sums of products of deviations from the means, of label and prediction."""
 
-    @located
     def update(self, labels: Any, preds: Any) -> None:
         for label, pred in batches(labels, preds):
             check_label_shapes(label, pred, False, True)

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen.target import named
+from gluonjit.ir.dims import named as named_dim
 from gluonjit.ir.expand_tile import ExpandTile
 from gluonjit.ir.graph import Builder, evaluate, reemit
 from gluonjit.ir.types import F32, F64, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
+from support.open_kernels import Selected
 from support.selected import TARGETS, run_kernel, run_selected, runnable
 
 MERGE = ("fuse-depthwise",)
@@ -153,3 +155,12 @@ def test_in_strides():
     assert all(s[0] and s[-1] for s in strides), strides
     inputs = numbers(graph)
     assert close(compile_graph(graph).run(inputs)[0][0], evaluate(graph, inputs)[0][0])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("residual", [False, True])
+def test_an_open_batch(target, residual):
+    graph = pair((9, 12), 7, 40, 3, low=1, high=1, batch=named_dim("n"), residual=residual)
+    kernel = Selected(graph, "expand_depthwise", runnable(target), after=MERGE)
+    for n in (2, 3, 7):
+        kernel.check({"n": n}, 3)

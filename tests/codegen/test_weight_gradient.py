@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
+from gluonjit.ir.dims import named
 from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.types import F16, F32, F64, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.passes.partition import divide
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
+from support.open_kernels import Selected
 from support.selected import TARGETS, run_selected, runnable
 
 
@@ -70,3 +72,16 @@ def test_half_precision_sums_in_float32():
     (expected,), _ = evaluate(graph, inputs)
     (got,), _ = compile_graph(graph).run(inputs)
     assert np.abs(got.astype(float) - expected).max() <= 2e-3 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_open_batch(target):
+    b = Builder("g", "legal")
+    n = named("n")
+    x, g = b.input("x", TensorType(F32, (n, 9, 17, 5))), b.input("g", TensorType(F32, (n, 9, 17, 20)))
+    one = (1, 1)
+    attrs = {"stride": one, "low": one, "high": one, "dilation": one, "input_dilation": one, "groups": 1}
+    y = b.conv(x, g, **attrs, layout=("C01N", "I01O", "01NC"))
+    kernel = Selected(b.build([y]), "weight_gradient", runnable(target))
+    for size in (2, 3, 7, 40):
+        kernel.check({"n": size}, 3)

@@ -1,0 +1,78 @@
+"""Convolutions over an open batch: one kernel, called with many sizes, against NumPy."""
+
+import pytest
+
+from gluonjit.ir.dims import named
+from gluonjit.ir.winograd_tile import WinogradTile
+from gluonjit.passes import select_winograd
+from support.convolutions import conv
+from support.open_kernels import Selected
+from support.selected import TARGETS, runnable
+
+N = named("n")
+SIZES = (2, 3, 7)
+
+DIRECT = {
+    "3x3": conv((9, 17), 5, 20, 3, low=1, high=1, batch=N),
+    "stride": conv((9, 17), 3, 40, 3, batch=N, stride=2, low=1, high=1, epilogue="all"),
+    "two groups": conv((9, 13), 8, 12, 3, batch=2 * N, groups=2, low=2, high=2, dilation=2),
+    "1-D": conv((40,), 8, 12, 5, batch=N, low=2, high=2, epilogue="all"),
+    "padding that is written out": conv((7, 50), 4, 9, (2, 25), low=(1, 12), high=(0, 12), batch=N),
+}
+DEPTHWISE = {
+    "3x3": conv((9, 17), 20, 20, 3, groups=20, low=1, high=1, batch=N, epilogue="all"),
+    "whole vectors": conv((8, 16), 64, 64, 3, batch=3 * N, groups=64, low=1, high=1, epilogue="all"),
+    "1-D": conv((30,), 40, 40, 4, batch=N, groups=40, low=3, epilogue="all"),
+    "large window": conv((10, 11), 18, 18, (17, 19), groups=18, low=8, high=9, epilogue="all", batch=N),
+}
+
+
+def check(graph, kernel, target, **options):
+    selected = Selected(graph, kernel, runnable(target), **options)
+    for n in SIZES:
+        selected.check({"n": n}, 3)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", DIRECT)
+def test_direct(name, target):
+    check(DIRECT[name], "conv", target, winograd=False)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_depthwise(name, target):
+    check(DEPTHWISE[name], "depthwise", target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_planar(target):
+    check(conv((12, 21), 1, 2, 5, batch=N, low=2, high=2), "planar", target)
+
+
+@pytest.mark.parametrize("filters", [20, 40])
+def test_pointwise(filters):
+    """Products of open numbers of rows; with 20 columns, two rows share the last vector of columns."""
+    check(conv((5, 7), 10, filters, 1, batch=N, epilogue="bias"), "matmul", "host")
+
+
+WINOGRAD = {
+    "blocks": ((12, 16), 16, 32, (4, 4, 4, 32, 1)),
+    "blocks, ragged": ((7, 10), 5, 20, (4, 4, 7, 32, 2)),
+    "together": ((9, 5), 20, 40, (2, 2, 5, 16, 0)),
+    "a line": ((1, 30), 8, 12, (1, 4, 3, 16, 0)),
+}
+
+
+@pytest.mark.parametrize("name", WINOGRAD)
+def test_winograd(name, monkeypatch):
+    """Numbers of tiles that fill register tiles and blocks, and others."""
+    size, channels, filters, tile = WINOGRAD[name]
+    monkeypatch.setattr(select_winograd, "winograd_tile", lambda problem, target: WinogradTile(*tile))
+    taps, low = ((1, 3), (0, 1)) if size[0] == 1 else (3, 1)
+    graph = conv(size, channels, filters, taps, low=low, high=low, batch=N, epilogue="all")
+    selected = Selected(graph, "winograd", runnable("host"))
+    attrs = selected.op.attrs
+    assert isinstance(attrs[".scratch"], int) and isinstance(attrs.get(".workspace", 0), int)
+    for n in (2, 3, 5, 16, 17):
+        selected.check({"n": n}, 1 if ".workspace" in attrs else 3)
