@@ -71,7 +71,8 @@ def fuse(graph: Graph) -> Graph:
 class _DuplicateCheapOps(Rewriter):
     """Gives every user its own copy of ops that cost nothing: one-element constants, broadcasts, iotas.
 
-    If kernels shared their results, these would be written to memory and read at every call. Uniform constants become
+    So are numbers that are computed from open extents. If kernels shared their results, these would be written to
+    memory and read at every call. Uniform constants become
     broadcasts of one element first. `_Fused` merges the copies that end up in one body.
     """
 
@@ -79,6 +80,7 @@ class _DuplicateCheapOps(Rewriter):
         super().__init__(graph, "fused")
         self.cheap: dict[Value, Op] = {}
         self.tables = {op.result for op in graph.ops if _is_table(op, graph)}
+        self.numbers = _numbers(graph)
 
     def value(self, v: Value) -> Value:
         op = self.cheap.get(v)
@@ -90,12 +92,27 @@ class _DuplicateCheapOps(Rewriter):
         return scalar if v.shape == () else self.b.emit("broadcast", [scalar], {"shape": v.shape})[0]
 
     def visit(self, op: Op) -> Sequence[Value] | None:
-        if op.name in ("broadcast", "iota") or (
-            op.name == "constant" and (op.result in self.tables or _uniform(op.attrs["value"]))
+        if (
+            op.name in ("broadcast", "iota")
+            or op in self.numbers
+            or (op.name == "constant" and (op.result in self.tables or _uniform(op.attrs["value"])))
         ):
             self.cheap[op.results[0]] = op
             return ()
         return None
+
+
+def _numbers(graph: Graph) -> set[Op]:
+    """The ops that compute one number from open extents and constants."""
+    found: set[Op] = set()
+    for op in graph.ops:
+        if op.name == "extent":
+            found.add(op)
+        elif op.definition.elementwise and op.results[0].size == 1:
+            made = [graph.producers.get(v) for v in op.operands]
+            if not found.isdisjoint(made) and all(o in found or (o is not None and o.name == "constant") for o in made):
+                found.add(op)
+    return found
 
 
 def _is_table(op: Op, graph: Graph) -> bool:
@@ -142,6 +159,7 @@ def _group(graph: Graph) -> dict[Op, Group]:
     results = set(graph.results)
     epilogue = _epilogue_ops(graph)
     fixed = fixed_ops(graph)
+    numbers = _numbers(graph)
     for op in reversed(graph.ops):
         if _is_outside(op):
             # A constant of one element, or of a gather's indices, has one use and belongs to its user.
@@ -159,7 +177,8 @@ def _group(graph: Graph) -> dict[Op, Group]:
             # What depends on parameters alone is computed when one is written, not at every call.
             early = op in fixed and not _is_free(op) and group is not None and group.root not in fixed
             kept = not early and (op not in epilogue or (group is not None and _is_epilogue(group)))
-            if group is not None and kept and _accepts(group, op, graph, leaves):
+            number = op in numbers and not leaves and group is not None and _takes_numbers(group, epilogue)
+            if group is not None and kept and (number or _accepts(group, op, graph, leaves)):
                 _join(group, op, graph)
                 group.several |= leaves
                 group_of[op] = group
@@ -181,6 +200,11 @@ def _epilogue_ops(graph: Graph) -> set[Op]:
                     if len(graph.uses[v]) == 1 and v.shape == op.results[0].shape:
                         found.add(op)
     return found
+
+
+def _takes_numbers(group: Group, epilogue: set[Op]) -> bool:
+    """Whether the group may compute a number, which an anchor's epilogue cannot."""
+    return group.anchor is None and group.ops.isdisjoint(epilogue) and not _stays_alone(group.root)
 
 
 def _is_epilogue(group: Group) -> bool:

@@ -43,3 +43,8 @@ def stacklevel() -> int:
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "gluonjit":
         level, frame = level + 1, frame.f_back
     return level
+
+
+def refusal(kind: type[Exception], call: str, why: object) -> Exception:
+    """An error of a call, with its arguments as text, in which the user's line is quoted as in those of operators."""
+    return kind(f"Error in {call}: {why}{quote(user_loc())}")

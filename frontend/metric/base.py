@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy
 
 from gluonjit import registry
+from gluonjit.language.source import refusal
 from gluonjit.ndarray import NDArray
 
 NAN = float("nan")
@@ -24,6 +26,30 @@ def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool 
     if wrap:
         labels, preds = ([x] if isinstance(x, NDArray) else x for x in (labels, preds))
     return labels, preds
+
+
+def located(update: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+    """An `update` of a metric whose errors name the metric, the shapes and the user's line."""
+
+    @functools.wraps(update)
+    def call(self: Any, labels: Any, preds: Any) -> None:
+        try:
+            update(self, labels, preds)
+        except (AssertionError, AttributeError, IndexError, TypeError, ValueError) as e:
+            if str(e).startswith("Error in "):
+                raise
+            given = f"{type(self).__name__}.update(labels: {_described(labels)}, preds: {_described(preds)})"
+            why = str(e).strip() or "labels and predictions do not fit"
+            raise refusal(type(e), given, why) from e
+
+    return call
+
+
+def _described(arrays: Any) -> str:
+    """Shapes of arrays, or what is no array, for a message."""
+    if isinstance(arrays, (list, tuple)):
+        return "[" + ", ".join(map(_described, arrays)) + "]"
+    return str(arrays.shape) if hasattr(arrays, "shape") else repr(arrays)[:50]
 
 
 class EvalMetric:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.metric.base import NAN, EvalMetric, alias, batches, check_label_shapes, register
+from gluonjit.metric.base import NAN, EvalMetric, alias, batches, check_label_shapes, located, register
 
 Names = list[str] | None
 
@@ -23,6 +23,7 @@ class Accuracy(EvalMetric):
         super().__init__(name, output_names, label_names, axis=axis, has_global_stats=True)
         self.axis = axis
 
+    @located
     def update(self, labels: Any, preds: Any) -> None:
         for label, pred in batches(labels, preds):
             if pred.shape != label.shape:
@@ -46,6 +47,7 @@ class TopKAccuracy(EvalMetric):
         self.top_k = top_k
         self.name += f"_{top_k}"
 
+    @located
     def update(self, labels: Any, preds: Any) -> None:
         for label, pred in batches(labels, preds):
             if pred.ndim > 2:
@@ -111,6 +113,7 @@ class _Binary(EvalMetric):
     def score(counts: _Confusion) -> float:
         raise NotImplementedError
 
+    @located
     def update(self, labels: Any, preds: Any) -> None:
         for label, pred in batches(labels, preds):
             for counts in (self._local, self._global):
@@ -180,6 +183,7 @@ class PCC(EvalMetric):
     ) -> None:
         super().__init__(name, output_names, label_names, has_global_stats=has_global_stats)
 
+    @located
     def update(self, labels: Any, preds: Any) -> None:
         for label, pred in batches(labels, preds):
             pred = pred.argmax(1) if pred.shape != label.shape else pred

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.metric.base import NAN, EvalMetric, alias, batches, register
+from gluonjit.metric.base import NAN, EvalMetric, alias, batches, located, register
 from gluonjit.ndarray import NDArray
 
 Names = list[str] | None
@@ -32,6 +32,7 @@ class Perplexity(EvalMetric):
         self.ignore_label = ignore_label
         self.axis = axis
 
+    @located
     def update(self, labels: Any, preds: Any) -> None:
         for label, pred in batches(labels, preds):
             if label.size * pred.shape[-1] != pred.size:
@@ -54,6 +55,7 @@ class _LogLikelihood(EvalMetric):
         super().__init__(name, output_names, label_names, eps=eps, has_global_stats=True)
         self.eps = eps
 
+    @located
     def update(self, labels: Any, preds: Any) -> None:
         for label, pred in batches(labels, preds):
             label = label.astype(np.int64).ravel()
@@ -91,6 +93,7 @@ class Loss(EvalMetric):
     def __init__(self, name: str = "loss", output_names: Names = None, label_names: Names = None) -> None:
         super().__init__(name, output_names, label_names, has_global_stats=True)
 
+    @located
     def update(self, labels: Any, preds: Any) -> None:
         for pred in [preds] if isinstance(preds, NDArray) else preds:
             self._add(pred.sum().asscalar(), pred.size)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.metric.base import NAN, EvalMetric, alias, batches, check_label_shapes, register
+from gluonjit.metric.base import NAN, EvalMetric, alias, batches, check_label_shapes, located, register
 
 Names = list[str] | None
 
@@ -22,6 +22,7 @@ class _Error(EvalMetric):
     def error(difference: np.ndarray) -> Any:
         raise NotImplementedError
 
+    @located
     def update(self, labels: Any, preds: Any) -> None:
         for label, pred in batches(labels, preds):
             # Vectors become columns, so that [n] and [n, 1] do not broadcast to a matrix.
@@ -83,6 +84,7 @@ class PearsonCorrelation(EvalMetric):
         self._scatter: Any = np.zeros((2, 2))
         """Sums of products of deviations from the means, of label and prediction."""
 
+    @located
     def update(self, labels: Any, preds: Any) -> None:
         for label, pred in batches(labels, preds):
             check_label_shapes(label, pred, False, True)

@@ -85,7 +85,10 @@ def invoke(
     """
     if running.trace is not None:
         return running.trace.invoke(op, inputs, attrs, out, name, attr, hint)
-    call = _call(op, attrs)
+    try:
+        call = _call(op, attrs)
+    except OperatorError as e:
+        raise OperatorError(f"{e}{quote(user_loc())}") from None
     for x in inputs:
         if call.makes_sparse or x.__class__ is not NDArray and x is not None and x.stype != "default":
             found = _from_parts(op, call, [x for x in inputs if x is not None], out)

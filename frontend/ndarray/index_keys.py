@@ -242,6 +242,10 @@ def _clip(position: int, n: int) -> int:
     return max(position + n, 0) if position < 0 else min(position, n)
 
 
+class Misfit(ValueError):
+    """The shapes of a value and of the part of an array to which it is assigned."""
+
+
 def fit(value: np.ndarray, shape: Shape, squeeze: Sequence[int] = ()) -> np.ndarray:
     """`value` broadcast to `shape`, for assignment: excess leading axes of length 1 are dropped.
 
@@ -260,9 +264,9 @@ def fit(value: np.ndarray, shape: Shape, squeeze: Sequence[int] = ()) -> np.ndar
     try:
         return np.broadcast_to(value, shape)
     except ValueError:
-        raise ValueError(
+        raise Misfit(
             "operands could not be broadcast together with remapped shapes[original->remapped]: "
-            f"{value.shape} and requested shape {shape}"
+            f"{value.shape} and requested shape {shape} of the part that is assigned to"
         ) from None
 
 

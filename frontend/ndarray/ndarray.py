@@ -19,16 +19,18 @@ import numpy as np
 from gluonjit.base import MXNetError, numeric_types
 from gluonjit.context import Context, cpu, placed
 from gluonjit.ir.opdef import did_you_mean
-from gluonjit.ir.types import DTYPES, IRError, dtype
+from gluonjit.ir.types import DTYPES, IRError, dtype, type_of
 from gluonjit.language import late, rng
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.array import Array, add_methods
 from gluonjit.language.kinds import as_np
 from gluonjit.language.modes import modes
 from gluonjit.language.running import recorded, running
+from gluonjit.language.source import refusal
 from gluonjit.ndarray import index_keys
 from gluonjit.ndarray.variable import Variable
 from gluonjit.operators import support
+from gluonjit.operators.registry import OperatorError
 from gluonjit.operators.shape import decode_shape
 from gluonjit.runtime import forks
 from gluonjit.runtime.eager import Eager, quiet
@@ -190,7 +192,10 @@ class NDArray(Array):
     @recorded
     def __bool__(self) -> bool:
         if self.size > 1:
-            raise ValueError("The truth value of an NDArray with multiple elements is ambiguous.")
+            why = (
+                "The truth value of an NDArray with multiple elements is ambiguous. Reduce it, as by x.sum() or x.max()"
+            )
+            raise self._refused(ValueError, "__bool__", why)
         return bool(self.size and self.asscalar())
 
     @recorded
@@ -222,7 +227,8 @@ class NDArray(Array):
     def asscalar(self) -> Any:
         """The one element, as NumPy scalar."""
         if self._array.size != 1:
-            raise ValueError("The current array is not a scalar")
+            why = "The current array is not a scalar; asnumpy() returns all its elements"
+            raise self._refused(ValueError, "asscalar", why)
         return self._array.reshape(-1)[0]
 
     @recorded
@@ -258,11 +264,18 @@ class NDArray(Array):
             warnings.warn("You are attempting to copy an array to itself", RuntimeWarning, stacklevel=2)
             return False
         if other.shape != self.shape:
-            raise MXNetError(
-                f"Incompatible attr in node  at 0-th output: expected {list(self.shape)}, got {list(other.shape)}"
+            raise self._refused(
+                MXNetError,
+                "copyto",
+                f"Incompatible attr in node  at 0-th output: expected {list(self.shape)}, got {list(other.shape)}; the "
+                "target must have the same shape",
             )
         other._store(convert(self._array, np.dtype(other.dtype)))
         return other
+
+    def _refused(self, kind: type[Exception], method: str, why: object) -> Exception:
+        """The error of a method of this array: with its name, the array's type and the user's line."""
+        return refusal(kind, f"{type(self).__name__}.{method}({type_of(self._stand_in)})", why)
 
     def _store(self, elements: np.ndarray) -> None:
         """Replaces all elements by those of an array of the same shape and type."""
@@ -356,6 +369,12 @@ class NDArray(Array):
             self._assign(key, value)
 
     def _assign(self, key: Any, value: Any) -> None:
+        try:
+            self._write_part(key, value)
+        except index_keys.Misfit as e:
+            raise self._refused(ValueError, "__setitem__", e) from None
+
+    def _write_part(self, key: Any, value: Any) -> None:
         array = self._array
         if array.ndim == 0:
             _check_scalar_key(key)
@@ -394,6 +413,9 @@ class NDArray(Array):
     def slice_assign(self, rhs: NDArray, begin: Any, end: Any, step: Any) -> NDArray:
         """Writes `rhs` to `self[begin:end:step]`, with an entry per axis; None is an open bound. Returns self."""
         box = tuple(slice(*parts) for parts in zip(begin, end, step or (None,) * len(begin)))
+        if rhs.size != self._array[box].size:
+            why = f"rhs has shape {rhs.shape}, the part of {begin} to {end} has {self._array[box].shape}"
+            raise self._refused(ValueError, "slice_assign", why)
         self._array[box] = convert(rhs._array, self._array.dtype).reshape(self._array[box].shape)
         self._wrote()
         return self
@@ -422,18 +444,23 @@ class NDArray(Array):
             if not shape:
                 raise AssertionError("Shape must be provided.")
             shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        if not all(isinstance(n, (int, np.integer)) for n in shape):
+            raise self._refused(TypeError, "reshape", f"a shape has integers, got {shape}")
         unknown = [key for key in kwargs if key not in ("shape", "reverse")]
         if unknown:
             raise TypeError(
                 f"Got unknown keywords in reshape: {', '.join(unknown)}. "
                 "Accepted keyword arguments are 'shape' and 'reverse'."
             )
-        target = decode_shape(self.shape, shape, kwargs.get("reverse", False))
+        try:
+            target = decode_shape(self.shape, shape, kwargs.get("reverse", False))
+        except OperatorError as e:
+            raise self._refused(OperatorError, "reshape", e) from None
         size = math.prod(target)
-        if size > self.size:
-            raise MXNetError(f"Cannot reshape array of size {self.size} into shape {shape}, which is larger")
-        if size < self.size:
-            raise ValueError(f"Cannot reshape array of size {self.size} into shape {shape}")
+        if size != self.size:
+            kind, which = (MXNetError, "larger") if size > self.size else (ValueError, "smaller")
+            why = f"Cannot reshape array of size {self.size} into shape {shape}, which is {which}"
+            raise self._refused(kind, "reshape", why)
         return self._view(self._array.reshape(target))
 
     @property
@@ -477,9 +504,11 @@ class NDArray(Array):
     def broadcast_to(self, shape: Any) -> NDArray:
         own = (1,) * (len(shape) - self.ndim) + self.shape
         if len(own) != len(shape) or any(m not in (1, n) for m, n in zip(own, shape)):
-            raise ValueError(
+            raise self._refused(
+                ValueError,
+                "broadcast_to",
                 "operands could not be broadcast together with remapped shapes[original->remapped]: "
-                f"{own} and requested shape {shape}"
+                f"{own} and requested shape {shape}; only axes of length 1 can be extended",
             )
         return NDArray._functions.broadcast_to(self.reshape(own) if own != self.shape else self, shape=tuple(shape))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from numbers import Number
+from numbers import Integral, Number
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gluonjit.base import MXNetError, dtype_name, numeric_types
@@ -17,6 +17,7 @@ from gluonjit.ir.types import TensorType
 from gluonjit.ir.types import dtype as ir_dtype
 from gluonjit.language.array import Array
 from gluonjit.language.kinds import as_np
+from gluonjit.language.source import refusal
 from gluonjit.operators import registry
 from gluonjit.symbol.graph import DETACHED, Entry
 from gluonjit.symbol.signs import ARITHMETIC
@@ -133,18 +134,21 @@ class TracedSymbol(Symbol):
                 f"Got unknown keywords in reshape: {', '.join(unknown)}. Accepted keyword arguments are 'shape' and "
                 "'reverse'."
             )
+        before = self._type
+        call = f"NDArray.reshape({before})"
+        if not all(isinstance(n, Integral) for n in shape):
+            raise refusal(TypeError, call, f"a shape has integers, got {shape}")
         codes = tuple(int(n) for n in shape)
         attrs: dict[str, Any] = {"shape": codes}
         if kwargs.get("reverse"):
             attrs["reverse"] = True
-        before = self._type
         try:
             entry = self._recorder.emit("Reshape", [read(self)], attrs, hint="reshape")[0]
         except MXNetError as e:
-            raise ValueError(f"Cannot reshape array of size {before.size} into shape {shape}") from e
+            raise refusal(ValueError, call, f"Cannot reshape array of size {before.size} into shape {shape}") from e
         after = self._recorder.types[entry].shape
         if math.prod(after) != before.size:
-            raise ValueError(f"Cannot reshape array of size {before.size} into shape {shape}")
+            raise refusal(ValueError, call, f"Cannot reshape array of size {before.size} into shape {shape}")
         if after == before.shape:
             self._recorder.ask("shape", self)  # for arrays of another shape, the view would have another shape
         return self.view(0, after, entry)

@@ -5,6 +5,7 @@ import traceback
 import pytest
 
 import gluonjit as mx
+from gluonjit import gluon, nd
 from gluonjit.base import MXNetError
 from gluonjit.gluon import nn
 from gluonjit.operators import registry
@@ -224,3 +225,58 @@ def test_dimensions_that_nothing_determines_in_a_graph():
             make(shape=(-1, 3), name="z").eval()
         with pytest.raises(MXNetError, match="-1"):
             (make(shape=(-1, 3)) * 2).eval()
+
+
+LINE = r"\n  at .*test_operator_errors\.py:\d+\n    "
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda x: x.reshape((4, 2)),
+            mx.MXNetError,
+            r"NDArray.reshape\(f32\[2,3\]\): Cannot reshape .* is larger",
+        ),
+        (lambda x: x.reshape(5), ValueError, r"NDArray.reshape\(f32\[2,3\]\): Cannot .* \(5,\), which is smaller"),
+        (lambda x: x.reshape((-5,)), mx.MXNetError, r"NDArray.reshape\(f32\[2,3\]\): shape dim size must be >= -1"),
+        (lambda x: x.reshape((2, "a")), TypeError, r"NDArray.reshape\(f32\[2,3\]\): a shape has integers"),
+        (lambda x: x.reshape_like(nd.ones((5,))), mx.MXNetError, r"reshape_like\(f32\[2,3\], f32\[5\]\)"),
+        (lambda x: x.broadcast_to((3, 3)), ValueError, r"NDArray.broadcast_to\(f32\[2,3\]\): .* only axes of length 1"),
+        (lambda x: x.broadcast_like(nd.ones((5, 3))), ValueError, r"NDArray.broadcast_to\(f32\[2,3\]\)"),
+        (lambda x: x.slice((0, 0, 0), (1, 1, 1)), mx.MXNetError, r"slice\(f32\[2,3\]\): Slicing axis exceeds"),
+        (
+            lambda x: x.slice_assign(x, (0,), (1,), None),
+            ValueError,
+            r"NDArray.slice_assign\(f32\[2,3\]\): rhs has shape",
+        ),
+        (lambda x: x.copyto(nd.ones((5,))), mx.MXNetError, r"NDArray.copyto\(f32\[2,3\]\): .* the same shape"),
+        (lambda x: x.asscalar(), ValueError, r"NDArray.asscalar\(f32\[2,3\]\): The current array is not a scalar"),
+        (lambda x: bool(x), ValueError, r"NDArray.__bool__\(f32\[2,3\]\): The truth value"),
+        (lambda x: x.__setitem__(0, nd.ones((5,))), ValueError, r"__setitem__\(f32\[2,3\]\): .* part that is assigned"),
+        (lambda x: x.swapaxes("a", 1), mx.MXNetError, "Invalid Parameter format for dim1 .*, in operator SwapAxis"),
+        (lambda x: gluon.loss.L2Loss()(x, nd.ones((5,))), mx.MXNetError, r"NDArray.reshape\(f32\[5\]\): .* \(2, 3\)"),
+        (
+            lambda x: mx.metric.MSE().update([x], [nd.ones((4, 5))]),
+            ValueError,
+            r"MSE.update\(labels: \[\(2, 3\)\], preds: ",
+        ),
+        (lambda x: mx.metric.CrossEntropy().update([x], [x]), AssertionError, r"6 labels for 2 predictions"),
+        (lambda x: mx.metric.Accuracy().update(x, 3), TypeError, r"Accuracy.update\(labels: \(2, 3\), preds: 3\)"),
+    ],
+)
+def test_errors_of_methods_and_metrics_name_shapes_and_the_users_line(call, error, message):
+    with pytest.raises(error, match="(?s)" + message + ".*" + LINE) as caught:
+        call(nd.ones((2, 3)))
+    assert caught.type.__name__ in (error.__name__, "OperatorError")
+
+
+def test_a_traced_reshape_that_fails_names_the_users_line():
+    class Net(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return x.reshape((4, 2))
+
+    net = Net()
+    net.hybridize()
+    with pytest.raises(ValueError, match=r"NDArray.reshape\(f32\[2,3\]\): Cannot reshape array of size 6 .*" + LINE):
+        net(nd.ones((2, 3)))

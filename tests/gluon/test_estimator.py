@@ -192,6 +192,21 @@ def test_a_progress_bar(capsys):
     assert "Epoch 1" in shown and "5/5" in shown and "training accuracy=" in shown
 
 
+def test_a_progress_bar_knows_the_length_of_its_loader(capsys):
+    pytest.importorskip("tqdm")
+    e, _ = made()
+    count = len(loader())
+    validation = est.ValidationHandler(
+        gluon.data.DataLoader(loader()._dataset, batch_size=len(loader()._dataset)),
+        e.evaluate,
+        batch_period=1,
+        event_handlers=est.ProgressBarHandler(metrics=e.val_metrics),
+    )
+    e.fit(loader(), epochs=2, event_handlers=[est.ProgressBarHandler(), validation])
+    shown = capsys.readouterr().err
+    assert f"{count}/{count}" in shown and "1/1" in shown, "also that of the data for validation, inside of an epoch"
+
+
 def test_a_progress_bar_begins_after_the_line_of_its_epoch():
     pytest.importorskip("tqdm")
     shown = io.StringIO()
@@ -218,6 +233,11 @@ def test_what_is_refused():
         e.fit(loader(), epochs=1, event_handlers=est.MetricHandler(mx.metric.Accuracy()))
     with pytest.raises(ValueError, match="loss must be a Loss"):
         est.Estimator(e.net, 3)
+    with pytest.raises(ValueError, match=r"(?s)pass an instance: L2Loss\(…\)\n  at .*test_estimator"):
+        est.Estimator(e.net, gluon.loss.L2Loss)
+    for metrics in (3, [mx.metric.Accuracy], "acc"):
+        with pytest.raises(ValueError, match="metrics must be a Metric .*; (its type|this is the class)"):
+            est.Estimator(e.net, e.loss, metrics, trainer=e.trainer)
     with pytest.raises(ValueError, match="Batch Processor must contain fit_batch"):
         est.Estimator(e.net, e.loss, trainer=e.trainer, batch_processor=3)
     with pytest.raises(ValueError, match="please provide one of the metric objects"):

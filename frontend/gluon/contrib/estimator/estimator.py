@@ -23,10 +23,11 @@ from gluonjit.gluon.contrib.estimator.event_handler import (
     TrainEnd,
     ValidationHandler,
 )
-from gluonjit.gluon.contrib.estimator.metric_checks import check_known, checked_metrics, suggested_metrics
+from gluonjit.gluon.contrib.estimator.metric_checks import check_known, checked_metrics, instead, suggested_metrics
 from gluonjit.gluon.data import DataLoader
 from gluonjit.gluon.loss import Loss
 from gluonjit.gluon.trainer import Trainer
+from gluonjit.language.source import refusal
 from gluonjit.metric import EvalMetric
 from gluonjit.metric import Loss as LossMetric
 
@@ -50,6 +51,8 @@ class Estimator:
     max_batch: int | None = None
     """How long the current `fit` trains: one of them is None."""
     batch_axis = 0
+    batches_per_epoch: int | None = None
+    """Of the current `fit` or `evaluate`; None if the loader has no length."""
 
     def __init__(
         self,
@@ -82,7 +85,9 @@ class Estimator:
     @staticmethod
     def _check_loss(loss: Any) -> Loss:
         if not isinstance(loss, Loss):
-            raise ValueError(f"loss must be a Loss, refer to gluon.loss.Loss:{loss}")
+            raise refusal(
+                ValueError, "Estimator", f"loss must be a Loss, refer to gluon.loss.Loss:{loss}{instead(loss)}"
+            )
         return loss
 
     @staticmethod
@@ -130,7 +135,8 @@ class Estimator:
             warnings.warn("No trainer specified, default SGD optimizer with learning rate 0.001 is used.", stacklevel=3)
             return Trainer(self.net.collect_params(), "sgd", {"learning_rate": 0.001})
         if not isinstance(trainer, Trainer):
-            raise ValueError(f"Trainer must be a Gluon Trainer instance, refer to gluon.Trainer:{trainer}")
+            why = f"Trainer must be a Gluon Trainer instance, refer to gluon.Trainer:{trainer}{instead(trainer)}"
+            raise refusal(ValueError, "Estimator", why)
         return trainer
 
     def _training_metrics(self, given: Any) -> list[EvalMetric]:
@@ -178,6 +184,7 @@ class Estimator:
         if not _any(given, LoggingHandler):
             defaults.append(LoggingHandler(metrics=self.val_metrics))
         handlers = _combined(given, defaults, self.val_metrics)
+        outer, self.batches_per_epoch = self.batches_per_epoch, _length(val_data)
         for handler in _those(handlers, EpochBegin):
             handler.epoch_begin(self)
         for batch in val_data:
@@ -188,6 +195,7 @@ class Estimator:
                 handler.batch_end(self, batch=batch, pred=pred, label=label, loss=loss)
         for handler in _those(handlers, EpochEnd):
             handler.epoch_end(self)
+        self.batches_per_epoch = outer
 
     def fit(
         self,
@@ -210,6 +218,7 @@ class Estimator:
                 "Please specify one and only one of: epochs or batches."
             )
         self.max_epoch, self.max_batch, self.batch_axis = epochs, batches, batch_axis
+        self.batches_per_epoch = _length(train_data)
         handlers = self._training_handlers(val_data, _handlers(event_handlers))
         for handler in _those(handlers, TrainBegin):
             handler.train_begin(self)
@@ -244,10 +253,20 @@ class Estimator:
         return _combined(given, defaults, [*self.train_metrics, *self.val_metrics])
 
 
+def _length(loader: DataLoader) -> int | None:
+    """The number of batches; None if the loader's sampler does not tell."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
+
+
 def _handlers(given: Any) -> list[Any]:
     found = [given] if isinstance(given, EventHandler) else list(given or [])
     if not all(isinstance(handler, EventHandler) for handler in found):
-        raise ValueError(f"handlers must be an EventHandler or a list of EventHandler, got: {given}")
+        wrong = next(handler for handler in found if not isinstance(handler, EventHandler))
+        why = f"handlers must be an EventHandler or a list of EventHandler, got: {given}{instead(wrong)}"
+        raise refusal(ValueError, "Estimator", why)
     return found
 
 

@@ -540,7 +540,7 @@ class GradientUpdateHandler(BatchEnd):
 class ProgressBarHandler(BatchBegin, BatchEnd, EpochEnd):
     """Shows a bar for each epoch, with the metrics; drawn by tqdm (`pip install gluonjit[progress]`).
 
-    `total`: batches in an epoch; None: the bar counts without an end. `options` are tqdm's. Not in MXNet.
+    `total`: batches in an epoch; None: the length of the loader, if it has one. `options` are tqdm's. Not in MXNet.
     """
 
     def __init__(self, total: int | None = None, metrics: Any = None, priority: float = -500, **options: Any) -> None:
@@ -552,12 +552,13 @@ class ProgressBarHandler(BatchBegin, BatchEnd, EpochEnd):
         self.priority = priority
         self.current_epoch = 0
         self._bar: Any = None
-        self._make = lambda: tqdm(total=total, desc=f"Epoch {self.current_epoch}", **options)
+        self._total = total
+        self._make = lambda total: tqdm(total=total, desc=f"Epoch {self.current_epoch}", **options)
 
     def batch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         # Not in epoch_begin, where LoggingHandler would write its line into the bar.
         if self._bar is None:
-            self._bar = self._make()
+            self._bar = self._make(estimator.batches_per_epoch if self._total is None else self._total)
 
     def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         self._bar.set_postfix({name: f"{value:.4f}" for name, value in (m.get() for m in self.metrics)}, refresh=False)

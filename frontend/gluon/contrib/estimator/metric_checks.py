@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from gluonjit.gluon.loss import Loss, SoftmaxCrossEntropyLoss
+from gluonjit.language.source import refusal
 from gluonjit.metric import Accuracy, CompositeEvalMetric, EvalMetric
 
 
@@ -15,11 +16,19 @@ def checked_metrics(metrics: Any) -> list[EvalMetric]:
         return [m for metric in metrics.metrics for m in checked_metrics(metric)]
     if isinstance(metrics, EvalMetric):
         return [metrics]
-    found = list(metrics or [])
+    found = list(metrics or []) if not metrics or isinstance(metrics, (list, tuple)) else [metrics]
     for m in found:
         if not isinstance(m, EvalMetric):
-            raise ValueError(f"metrics must be a Metric or a list of Metric, refer to mxnet.metric.EvalMetric: {m!r}")
+            why = f"metrics must be a Metric or a list of Metric, refer to mxnet.metric.EvalMetric: {m!r}{instead(m)}"
+            raise refusal(ValueError, "Estimator", why)
     return found
+
+
+def instead(given: Any) -> str:
+    """What to do about something given in place of an instance."""
+    if isinstance(given, type):
+        return f"; this is the class, pass an instance: {given.__name__}(…)"
+    return f"; its type is {type(given).__name__}"
 
 
 def check_known(handler: Any, known: Collection[EvalMetric]) -> None:
