@@ -247,6 +247,23 @@ def is_at_most(a: Extent, b: Extent) -> bool:
     return low is not None and low >= 0
 
 
+def is_equal(a: Extent, b: Extent) -> bool:
+    """Whether a == b. Raises Undecided if that depends on a size, which `==` takes for a no."""
+    if a == b:
+        return True
+    if is_less(a, b) or is_less(b, a):
+        return False
+    raise Undecided(f"whether {a} is {b} depends on {_listed(names_of((a, b)))}")
+
+
+def are_equal(a: Iterable[Extent], b: Iterable[Extent]) -> bool:
+    """Whether two shapes are equal; raises Undecided if that depends on a size."""
+    a, b = tuple(a), tuple(b)
+    if len(a) != len(b) or any(is_less(m, n) or is_less(n, m) for m, n in zip(a, b, strict=True)):
+        return False
+    return all(is_equal(m, n) for m, n in zip(a, b, strict=True))
+
+
 def divides(n: int, e: Extent) -> bool:
     """Whether `e` is certainly a multiple of n."""
     return all(c % n == 0 for c in e.terms.values()) if isinstance(e, Dim) else e % n == 0
@@ -323,4 +340,6 @@ def _divmod(a: Extent, b: Extent) -> tuple[Extent, Extent]:
     whole, remainder = polynomial(quotient), polynomial(rest)
     if is_at_most(0, remainder) and is_less(remainder, b):
         return whole, remainder
+    if is_at_most(-b, remainder) and is_less(remainder, 0):
+        return whole - 1, remainder + b
     raise Undecided(f"the remainder of {a} divided by {b} depends on {_listed(names_of((a, b)))}")

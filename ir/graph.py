@@ -244,10 +244,12 @@ class Builder(Emitter):
         return self._producers.get(value)
 
     def constant(self, value: Any, dtype_: Any = None) -> Value:
-        """A known tensor; of an open extent, the number that it will be."""
+        """A known tensor; of an open extent, or a tuple of such, the numbers that they will be."""
         if isinstance(value, Dim):
             number: Value = self.extent(of=value)
             return number if dtype_ is None or dtype(dtype_) is _I64 else self.cast(number, dtype=dtype_)
+        if isinstance(value, tuple) and any(isinstance(n, Dim) for n in value):
+            return self.concat(*(self.reshape(self.constant(n, dtype_), shape=(1,)) for n in value), axis=0)
         array = np.asarray(value, dtype(dtype_).numpy if dtype_ is not None else None)
         type_of(array)  # rejects element types the IR does not have
         if array.flags.writeable or not array.flags.c_contiguous:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from gluonjit.ir.dims import is_equal
 from gluonjit.ir.types import F32, I32, DType, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import enum, number
@@ -80,7 +81,7 @@ def _prelu(b: Any, data: Any, gamma: Any, dtype: DType) -> Any:
     # As in MXNet, the last dimension of gamma goes with axis 1 of the data if it broadcasts there, else with axis 0.
     shape, left = [1] * len(data.shape), list(gamma.shape)
     for axis in reversed(range(min(2, len(shape)))):
-        if left and left[-1] in (1, data.shape[axis]):
+        if left and (left[-1] == 1 or is_equal(left[-1], data.shape[axis])):
             shape[axis] = left.pop()
     if left:
         raise OperatorError(

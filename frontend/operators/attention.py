@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gluonjit.ir.types import dtype_of
+from gluonjit.ir.dims import Dim
+from gluonjit.ir.types import F64, dtype_of
 from gluonjit.operators.attributes import integer
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import (
@@ -31,8 +32,13 @@ def div_sqrt_dim(b: Any, data: Any) -> Any:
     own = require_numeric("_contrib_div_sqrt_dim", data)
     if not data.shape:
         raise OperatorError("div_sqrt_dim needs an array of at least one axis")
-    x, root = fractional(b, data), math.sqrt(data.shape[-1])
-    return convert(b, b.div(x, scalar(b, root if own.is_float else math.trunc(root), dtype_of(x))), own)
+    x, n = fractional(b, data), data.shape[-1]
+    if isinstance(n, Dim):
+        root = b.sqrt(b.constant(n, F64))
+        root = b.cast(root if own.is_float else b.trunc(root), dtype=dtype_of(x))
+    else:
+        root = scalar(b, math.sqrt(n) if own.is_float else math.isqrt(n), dtype_of(x))
+    return convert(b, b.div(x, root), own)
 
 
 def _head_dim(x: Any, heads: int, parts: int) -> int:

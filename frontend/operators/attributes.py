@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir import types
+from gluonjit.ir.dims import Dim
 from gluonjit.ir.opdef import REQUIRED
 
 
@@ -59,7 +60,10 @@ _INTEGER = re.compile(r"[+-]?\d{1,20}", re.ASCII)
 
 
 def _int(value: Any) -> int:
-    """A 64-bit integer, from a number or from a string as C++ reads it or Python 2 wrote it (`4L`)."""
+    """A 64-bit integer, from a number or from a string as C++ reads it or Python 2 wrote it (`4L`). Shapes that follow
+    from an operator's users may have open extents, which stay."""
+    if isinstance(value, Dim):
+        return value  # type: ignore[return-value]
     if isinstance(value, str):
         text = value.strip()
         if text in ("True", "False"):

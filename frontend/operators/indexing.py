@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.dims import is_static
 from gluonjit.ir.primitives.host_call import ERRORS
 from gluonjit.ir.types import F64, I32, I64, dtype_of
 from gluonjit.operators.attributes import boolean, enum, integer, optional
@@ -165,7 +166,10 @@ def check_tuples(operator: str, indices: Any, rank: int) -> None:
 
 def per_row(b: Any, values: Sequence[int], index: Any) -> Any:
     """`values`, one for each row of `index`, in a shape that broadcasts against it."""
-    return b.constant(np.reshape(values, (-1,) + (1,) * (len(index.shape) - 1)), dtype_of(index))
+    shape = (len(values), *(1,) * (len(index.shape) - 1))
+    if is_static(values):
+        return b.constant(np.reshape(values, shape), dtype_of(index))
+    return b.reshape(b.constant(tuple(values), dtype_of(index)), shape=shape)
 
 
 @operator("gather_nd", inputs=("data", "indices"))

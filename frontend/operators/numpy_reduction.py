@@ -86,7 +86,7 @@ def _declare_spread(name: str, doc: str, finish: Callable[[Any, Any], Any]) -> N
         mean = b.div(_reduced(b, x, "sum", gone, True), b.constant(max(count, 1), dtype_of(x)))
         distance = b.sub(x, mean)
         total = _reduced(b, b.mul(distance, distance), "sum", gone, keepdims)
-        y = finish(b, b.div(total, b.constant(float(count - ddof), dtype_of(x))))
+        y = finish(b, b.div(total, b.constant(count - ddof, dtype_of(x))))
         return y if dtype_of(y) is own else convert(b, y, own)
 
     expand.__doc__ = doc

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.dims import is_equal
 from gluonjit.ir.opdef import REQUIRED
 from gluonjit.ir.types import I64, dtype_of
 from gluonjit.operators.attributes import (
@@ -57,7 +58,7 @@ def moveaxis(b: Any, a: Any, *, source: Shape, destination: Shape) -> Any:
 def squeeze(b: Any, a: Any, *, axis: Shape | None) -> Any:
     """Removes the given axes, which must have length 1, or by default all axes of length 1"""
     old = tuple(a.shape)
-    gone = {k for k, n in enumerate(old) if n == 1} if axis is None else {axis_in(k, len(old)) for k in axis}
+    gone = {k for k, n in enumerate(old) if is_equal(n, 1)} if axis is None else {axis_in(k, len(old)) for k in axis}
     if any(old[k] != 1 for k in gone):
         raise OperatorError(f"cannot select an axis to squeeze out which has size not equal to one: {shape_text(old)}")
     return b.reshape(a, shape=tuple(n for k, n in enumerate(old) if k not in gone))

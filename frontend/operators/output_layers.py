@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gluonjit.ir.dims import are_equal
 from gluonjit.ir.types import F32, I32, dtype_of
 from gluonjit.operators.attributes import boolean, enum, number
 from gluonjit.operators.registry import OperatorError, Shape, operator
@@ -54,7 +55,7 @@ def _softmax_gradient(
     own, shape = dtype_of(data), tuple(data.shape)
     y = widened(b, y)
     wide = dtype_of(y)
-    if tuple(label.shape) == shape:
+    if are_equal(label.shape, shape):
         return _scaled(b, b.sub(y, b.cast(label, dtype=wide)), grad_scale, head if out_grad else None, own), None
     if multi_output:
         rows = (shape[0], shape[1], math.prod(shape[2:]))

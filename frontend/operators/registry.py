@@ -19,6 +19,7 @@ from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.ir import opdef
+from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Builder, Graph
 from gluonjit.ir.opdef import REQUIRED
 from gluonjit.ir.types import IRError, TensorType
@@ -32,6 +33,10 @@ Shape = tuple[int, ...]
 
 class OperatorError(MXNetError, IRError):
     """An operator refuses its inputs or attributes: users see an MXNetError, code that builds graphs an IRError."""
+
+
+class UndecidedOperator(OperatorError, Undecided):
+    """What an operator computes depends on the sizes of open dimensions."""
 
 
 @dataclass(eq=False, repr=False)
@@ -174,8 +179,12 @@ class Operator(opdef.OpDef):
         """The result types of the expansion, which is the only definition of what the operator computes."""
         try:
             return tuple(v.type for v in self.expansion(types, attrs).outputs)
-        except UNFORESEEN as e:
+        except (*UNFORESEEN, AttributeError) as e:
             if self.host:  # the user's own code
+                raise
+            if not all(t.is_static for t in types):
+                raise Undecided(f"not written for open dimensions: {type(e).__name__}: {e}") from e
+            if isinstance(e, AttributeError):
                 raise
             raise unforeseen(e, attrs) from e
 

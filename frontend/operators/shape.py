@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gluonjit.ir.dims import is_equal
 from gluonjit.ir.types import I64
 from gluonjit.operators.attributes import boolean, integer, optional, shape
 from gluonjit.operators.registry import OperatorError, Shape, operator
@@ -86,7 +87,7 @@ def _split(whole: int, first: int, second: int) -> list[int]:
     if -1 in known:
         other = second if first == -1 else first
         known[known.index(-1)] = whole // other if other > 0 else 0
-    if math.prod(known) != whole or min(known) < 0:
+    if math.prod(known) != whole or any(n < 0 for n in known):
         raise OperatorError(f"Split dims {first}, {second} do not divide original dim {whole}")
     return known
 
@@ -233,7 +234,7 @@ def expand_dims(b: Any, data: Any, *, axis: int) -> Any:
 def _squeezed_axes(old: Sequence[int], axis: Shape | None) -> set[int]:
     rank = len(old)
     if axis is None:
-        return {k for k, n in enumerate(old) if n == 1}
+        return {k for k, n in enumerate(old) if is_equal(n, 1)}
     chosen = set()
     for a in axis:
         if not -rank <= a < rank:

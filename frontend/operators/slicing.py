@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gluonjit.ir.dims import Extent
 from gluonjit.ir.opdef import REQUIRED
 from gluonjit.ir.types import dtype_of
 from gluonjit.operators.attributes import boolean, bounds, integer, number, optional, shape
@@ -27,8 +28,8 @@ from gluonjit.operators.support import (
 class Window(NamedTuple):
     """Along each axis `size` elements from `start` on, `step` > 0 apart; then the axes `flipped` are reversed."""
 
-    start: Shape
-    size: Shape
+    start: tuple[Any, ...]
+    size: tuple[Any, ...]
     step: Shape
     flipped: Shape
 
@@ -43,21 +44,43 @@ def window(old: Sequence[int], begin: Shape, end: Shape, step: Shape) -> Window:
         raise OperatorError("begin and end must have the same length")
     if step and len(step) != len(begin):
         raise OperatorError("step and begin must have the same length")
-    start, size, stride, flipped = [], [], [], []
+    start: list[Extent] = []
+    size: list[Extent] = []
+    stride, flipped = [], []
     for axis, n in enumerate(old):
         key = slice(None)
         if axis < len(begin):
             if step and step[axis] == 0:
                 raise OperatorError(f"slice op step[{axis}] cannot be 0")
             key = slice(begin[axis], end[axis], step[axis] if step else None)
-        taken = range(n)[key]
-        if taken.step < 0:
+        first, count, by = _taken(n, key)
+        if by < 0:
             flipped.append(axis)
-            taken = taken[::-1]
-        start.append(taken.start if taken else 0)
-        size.append(len(taken))
-        stride.append(taken.step)
+            first, by = first + (count - 1) * by, -by
+        start.append(first if count else 0)
+        size.append(count)
+        stride.append(by)
     return Window(tuple(start), tuple(size), tuple(stride), tuple(flipped))
+
+
+def _taken(n: Extent, key: slice) -> tuple[Extent, Extent, int]:
+    """First element, count and step of `range(n)[key]`. Raises Undecided if they depend on an open extent in another
+    way than as a sum of products."""
+    if isinstance(n, int):
+        taken = range(n)[key]
+        return taken.start, len(taken), taken.step
+    by = 1 if key.step is None else key.step
+    low, high = (0, n) if by > 0 else (-1, n - 1)
+    bounds: list[Extent] = []
+    for at, default in ((key.start, low if by > 0 else high), (key.stop, high if by > 0 else low)):
+        place = default if at is None else at + n if at < 0 else at
+        bounds.append(low if place < low else high if place > high else place)
+    start, stop = bounds
+    if by > 0:
+        count = (stop - start + by - 1) // by if start < stop else 0
+    else:
+        count = (start - stop - by - 1) // -by if stop < start else 0
+    return start, count, by
 
 
 def _steps(w: Window) -> Shape | None:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import MXNetError
+from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import RNG_KEY, Builder, Graph, Value
 from gluonjit.ir.types import I64, IRError, TensorType
 from gluonjit.language.source import quote
 from gluonjit.operators.loops_and_branches import ControlFlow
-from gluonjit.operators.registry import OperatorError
+from gluonjit.operators.registry import OperatorError, UndecidedOperator
 from gluonjit.symbol.graph import DETACHED, Entry, Node
 from gluonjit.symbol.shapes import closed, is_complete, is_open, solve_shapes
 
@@ -120,4 +121,5 @@ def operator_error(node: Node, types: Sequence[TensorType], cause: IRError) -> M
     """`cause`, with the node's name, operator and operand types, and the line in the user's program."""
     assert node.op is not None
     signature = ", ".join(map(str, types))
-    return OperatorError(f"Error in operator {node.name}: {node.op.name}({signature}): {cause}{quote(node.loc)}")
+    kind = UndecidedOperator if isinstance(cause, Undecided) else OperatorError
+    return kind(f"Error in operator {node.name}: {node.op.name}({signature}): {cause}{quote(node.loc)}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gluonjit.ir.dims import are_equal
 from gluonjit.ir.types import TensorType
 from gluonjit.symbol.graph import Entry
 
@@ -21,13 +22,13 @@ KINDS: dict[str, Callable[..., Any]] = {
     "ndim": lambda t: t.rank,
     "size": lambda t: t.size,
     "len": lambda t: t.shape[0] if t.shape else None,
-    "same shape": lambda a, b: a.shape == b.shape,
-    "same type": lambda a, b: a == b,
+    "same shape": lambda a, b: are_equal(a.shape, b.shape),
+    "same type": lambda a, b: a.dtype == b.dtype and are_equal(a.shape, b.shape),
 }
 """The kinds of facts, as functions of the entries' types."""
 
 
 def value(fact: Fact, types: Mapping[Entry, TensorType]) -> Any:
-    """The fact's value for entries of these types."""
+    """The fact's value for entries of these types. Raises Undecided if it depends on the sizes of open dimensions."""
     kind, *entries = fact
     return KINDS[kind](*(types[e] for e in entries))

@@ -155,9 +155,9 @@ class Trace:
                     attrs = {**node.parsed, **sources.get(node, {})}
                     results = node.op.infer([table[e] for e in node.inputs], attrs)
                     table.update({(node, k): t for k, t in enumerate(results)})
+            return all(facts.value(fact, table) == found for fact, found in self.facts.items())
         except (IRError, MXNetError):
             return False  # tracing again reports the error, with the user's line
-        return all(facts.value(fact, table) == found for fact, found in self.facts.items())
 
     def streams(self, training: bool) -> int:
         """The number of random streams that a call consumes."""

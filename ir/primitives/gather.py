@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.dims import is_static
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import INTEGER, NUMERIC, check_axis, check_choice, check_kind, check_same_dtype
 from gluonjit.ir.types import I64, IRError, TensorType, dtype_of, type_of
@@ -154,7 +155,10 @@ def _clipped_tuples(b: Any, idx: Any, sizes: Sequence[int]) -> Any:
     """idx[:, j…] as i64, clipped to axes of these sizes."""
     wide = b.cast(idx, dtype=I64)
     shape = (len(sizes), *(1,) * (len(idx.shape) - 1))
-    last = b.constant(np.array(sizes, np.int64).reshape(shape) - 1, I64)
+    if is_static(sizes):
+        last = b.constant(np.array(sizes, np.int64).reshape(shape) - 1, I64)
+    else:
+        last = b.reshape(b.constant(tuple(n - 1 for n in sizes), I64), shape=shape)
     return b.maximum(b.minimum(wide, last), b.constant(0, I64))
 
 

@@ -32,6 +32,8 @@ N, L = named("n"), named("l")
         (lambda: (N * 4 + 3) % 4, "3"),
         (lambda: (N * L + 1) // L, "n"),
         (lambda: 1 // N, "0"),
+        (lambda: -1 // N, "-1"),
+        (lambda: -1 % (3 * N), "3*n-1"),
         (lambda: N**2, "n*n"),
         (lambda: np.int64(2) * N, "2*n"),
     ],
@@ -152,6 +154,17 @@ def test_one_name_is_one_size():
 def test_errors_in_texts(text, message):
     with pytest.raises(ParseError, match=message):
         parse_graph(text)
+
+
+def test_equality_is_decided_or_an_error():
+    assert dims.is_equal(N, N + L - L) and not dims.is_equal(N, 1) and not dims.is_equal(N + 1, N)
+    assert dims.are_equal((N, 3), (N, 3)) and not dims.are_equal((N, 3), (L, 4)) and not dims.are_equal((N,), (N, N))
+    for a, b in ((N, 3), (N, L), (N - 1, 1)):
+        assert a != b
+        with pytest.raises(Undecided, match=f"whether {a} is {b} depends on"):
+            dims.is_equal(a, b)
+        with pytest.raises(Undecided):
+            dims.are_equal((N, a), (N, b))
 
 
 def test_an_extent_as_a_number():

@@ -1,0 +1,213 @@
+"""Operators of open dimensions: the graph of primitives means, for every size, what the static operator computes.
+
+Every operator's samples are opened along the batch axis, and along every axis of one length. An operator may say that
+it needs the sizes; it must never give another result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+
+from gluonjit.ir.dims import Undecided, at, named
+from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.sizes import with_sizes
+from gluonjit.ir.types import IRError, TensorType, tensor, type_of
+from gluonjit.operators import registry
+from gluonjit.operators.slicing import window
+from gluonjit.passes import run_passes
+from support.compare import assert_close
+
+from . import samples
+from .running import with_key
+
+N = named("n")
+PIPELINE = "expand, legalize-broadcast, simplify, fold, cse, dce"
+
+NEED_SIZES = set(
+    # Their first axis is that of time, image rows, boxes or matrix rows; ends of a slice may lie behind the axis.
+    "CTCLoss RNN _contrib_bipartite_matching _contrib_box_nms _cvimresize _histogram _image_resize _np_diag "
+    "_np_diagonal _np_trace _npi_pad slice _slice_assign _slice_assign_scalar".split()
+)
+"""Operators of which a sample cannot be open along its first axis."""
+
+NAMES = [name for name in samples.operators() if not registry.get(name).imperative_only and not registry.get(name).host]
+
+
+def traced(case, types):
+    b = Builder("case", level="traced")
+    values = [b.input(f"x{k}", t) for k, t in enumerate(types)]
+    results = b.emit(f"mx.{registry.get(case.operator).name}", values, {**case.attrs, ".stream": 0})
+    return b.build(results, {"training": case.training})
+
+
+def resized(x, axes, n):
+    """`x` with these axes of length n, of its own elements."""
+    shape = tuple(n if axis in axes else m for axis, m in enumerate(x.shape))
+    return x if shape == x.shape else np.resize(x, shape)
+
+
+def accepted(case, inputs):
+    try:
+        return traced(case, [type_of(x) for x in inputs])
+    except IRError:
+        return None
+
+
+def check_open(case, opened):
+    """Compares the open graph with the static one; `opened` are pairs (input, axis). Returns "open", "undecided", or
+    "impossible" if sizes of the operands are tied to each other in another way."""
+    length = next(case.inputs[k].shape[axis] for k, axis in opened)
+
+    def inputs(n):
+        return [resized(x, {axis for j, axis in opened if j == k}, n) for k, x in enumerate(case.inputs)]
+
+    types = [
+        TensorType(type_of(x).dtype, tuple(N if (k, axis) in opened else m for axis, m in enumerate(x.shape)))
+        for k, x in enumerate(case.inputs)
+    ]
+    sizes = sorted({length, length + 1})
+    statics = {n: accepted(case, inputs(n)) for n in sizes}
+    try:
+        graph = run_passes(traced(case, types), PIPELINE)
+    except IRError as e:
+        if None in statics.values() or accepted(case, inputs(length + 3)) is None:
+            return "impossible"
+        assert isinstance(e, Undecided), e
+        return "undecided"
+    for n in sizes:
+        arrays = inputs(n)
+        assert statics[n] is not None, f"{case} with {types} is refused for {n}"
+        static = run_passes(statics[n], "expand")
+        wanted, _ = evaluate(static, with_key(static, arrays))
+        found, _ = evaluate(with_sizes(graph, {"n": n}), with_key(graph, arrays))
+        for a, b in zip(found, wanted, strict=True):
+            assert_close(a, b, f"{case} with {types} for {n}")
+    return "open"
+
+
+def batch_axes(case):
+    """Axis 0 of the first input, and of others that are as long."""
+    length = case.inputs[0].shape[0]
+    return {(k, 0) for k, x in enumerate(case.inputs) if x.shape[:1] == (length,)}
+
+
+def equal_axes(case):
+    """For each length, all axes of it."""
+    lengths = sorted({n for x in case.inputs for n in x.shape if n > 1})
+    return [{(k, a) for k, x in enumerate(case.inputs) for a, m in enumerate(x.shape) if m == n} for n in lengths]
+
+
+def chosen(name, count):
+    """The first samples that are not large."""
+    found = {case.sample: case for case in reversed(samples.cases(name))}
+    small = [c for c in reversed(found.values()) if c.inputs and sum(x.size for x in c.inputs) < 2000]
+    return small[:count]
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_operators_of_an_open_batch(part):
+    refused = set()
+    for name in NAMES[part::8]:
+        for case in chosen(name, 1):
+            if case.inputs[0].shape and case.inputs[0].shape[0] > 1:
+                if check_open(case, batch_axes(case)) == "undecided":
+                    refused.add(name)
+    assert refused <= NEED_SIZES
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_operators_of_axes_of_an_open_length(part):
+    outcomes = Counter(
+        check_open(case, axes) for name in NAMES[part::8] for case in chosen(name, 1) for axes in equal_axes(case)
+    )
+    assert outcomes["open"] > outcomes["undecided"]
+
+
+def open_type(operator, *shapes, **attrs):
+    """The type of the operator's first result."""
+    b = Builder("one", "traced")
+    values = [b.input(f"x{k}", tensor("f32", *shape)) for k, shape in enumerate(shapes)]
+    return b.emit(f"mx.{registry.get(operator).name}", values, attrs)[0].type
+
+
+L = named("l")
+
+
+@pytest.mark.parametrize(
+    ("old", "codes", "new"),
+    [
+        ((N, 3, 4), (0, -1), (N, 12)),
+        ((N, L, 12), (0, 0, 4, -1), (N, L, 4, 3)),
+        ((N, L, 12), (-1, 12), (L * N, 12)),
+        ((4 * N, L, L), (-4, -1, 4, 0, 0), (N, 4, L, L)),
+        ((4 * N, L, L), (-4, 4, -1, -2), (4, N, L, L)),
+        ((N, 4, L, 3), (0, 0, -3), (N, 4, 3 * L)),
+        ((N, 4, L, 3), (-3, -2), (4 * N, L, 3)),
+        ((N, L), (-2, 1, 1), (N, L, 1, 1)),
+        ((N, L), (-1,), (L * N,)),
+        ((N, L), (0, 0, 1), (N, L, 1)),
+        ((N - 1, L), (-3,), (L * N - L,)),
+    ],
+)
+def test_reshape_codes(old, codes, new):
+    assert open_type("Reshape", old, shape=codes).shape == new
+
+
+def test_slices_of_open_axes_are_those_of_their_sizes():
+    decided = set()
+    for key in product([None, 0, 1, 2, -1, -2], [None, 0, 1, 2, -1, -2], [None, 1, -1, 2, -2]):
+        begin, end, step = ((k,) for k in key)
+        try:
+            found = window((N,), begin, end, step)
+        except Undecided:
+            continue
+        decided.add(key)
+        for n in (2, 3, 4, 9):
+            taken = range(n)[slice(*key)]
+            first, count = at(found.start[0], {"n": n}), at(found.size[0], {"n": n})
+            elements = [first + k * found.step[0] for k in range(count)]
+            assert elements[:: -1 if found.flipped else 1] == list(taken), (key, n)
+    # Others are empty or clipped for small n, or have a length that is no polynomial.
+    ends = {
+        (None, None),
+        (0, None),
+        (1, None),
+        (-1, None),
+        (-2, None),
+        (0, -1),
+        (None, -1),
+        (None, 1),
+        (0, 2),
+        (-2, -1),
+    }
+    assert decided >= {(*pair, step) for pair in ends for step in (None, 1)} | {(None, None, -1), (0, 2, 2), (1, 0, -1)}
+
+
+def test_what_depends_on_a_size_says_so():
+    with pytest.raises(Undecided, match="whether n-1 is 1 depends on n"):
+        open_type("squeeze", (N - 1, 3))
+    assert open_type("squeeze", (N, 1, 3)).shape == (N, 3)
+    # Gamma goes with axis 1 if that is as long.
+    with pytest.raises(Undecided, match="whether 4 is n depends on n"):
+        open_type("LeakyReLU", (4, N), (4,), act_type="prelu")
+    assert open_type("LeakyReLU", (N, 4), (4,), act_type="prelu").shape == (N, 4)
+    # Labels of the data's shape are probabilities.
+    with pytest.raises(Undecided, match="whether .* is .* depends on l"):
+        open_type_of_gradient((N, 5), (N, L))
+    with pytest.raises(Undecided, match="depends on n"):
+        open_type("slice_axis", (N, 3), axis=0, begin=0, end=5)
+    with pytest.raises(Undecided, match="depends on l"):
+        open_type("slice_like", (8, 3), (L, 3))
+
+
+def open_type_of_gradient(data, label):
+    b = Builder("gradient", training=True)
+    x, y = (b.input(name, tensor("f32", *shape)) for name, shape in (("x", data), ("y", label)))
+    op = registry.get("SoftmaxOutput")
+    attrs = op.parse({})
+    result = op.expand_into(b, [x, y], attrs)
+    return op.gradient(b, result, result, (x, y), **attrs)
