@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gluonjit.ir.buffers import is_view, runs_kernel
+from gluonjit.ir.dims import HINT, names_of
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.machine import Machine
+from gluonjit.ir.sizes import with_hints
 from gluonjit.ir.winograd_tile import WinogradTile
 from gluonjit.passes.cost import nanoseconds, transfer_and_computing
 from gluonjit.passes.select_winograd import problem_of
@@ -22,7 +24,7 @@ _PER_MICROSECOND = 3500
 
 
 class Row(NamedTuple):
-    """One kernel's call. `microseconds` are those expected on one core."""
+    """One kernel's call. `microseconds` are those expected on one core, if every open size is HINT."""
 
     kernel: str
     what: str
@@ -35,13 +37,13 @@ class Row(NamedTuple):
 def explain(graph: Graph, target: Machine) -> list[Row]:
     """A row per kernel, in order."""
     rows = []
-    for op in graph.ops:
+    for op, hinted in zip(graph.ops, with_hints(graph).ops, strict=True):
         if runs_kernel(op):
             tile = "×".join(map(str, op.attrs.get(".tile", ())))
-            time = nanoseconds(op, target) / 1e3
+            time = nanoseconds(hinted, target) / 1e3
             if op.attrs.get(".kernel") == "winograd":
-                time = _cycles(op, target)[1] / _PER_MICROSECOND
-            why = "; ".join(_why(op, target))
+                time = _cycles(hinted, target)[1] / _PER_MICROSECOND
+            why = "; ".join(_why(hinted, target))
             rows.append(Row(op.attrs.get(".kernel", op.name), _what(op), tile, time, why, str(op.loc or "")))
     return rows
 
@@ -60,9 +62,11 @@ def table(graph: Graph, target: Machine) -> str:
     prepared = sum(op.name == "prepare" for op in graph.ops)
     total = sum(r.microseconds for r in rows)
     threads = int(graph.attrs.get("threads", 1))
+    names = sorted({name for v in graph.inputs for name in names_of(v.shape)})
+    assumed = f" (for {' = '.join(names)} = {HINT})" if names else ""
     lines.append(
-        f"{len(rows)} kernels, {total:.0f} µs expected on one core, {'up to' if threads > 1 else 'on'} {threads} "
-        f"thread{'s' if threads > 1 else ''}; "
+        f"{len(rows)} kernels, {total:.0f} µs expected on one core{assumed}, "
+        f"{'up to' if threads > 1 else 'on'} {threads} thread{'s' if threads > 1 else ''}; "
         f"{views} views, {prepared} parts prepared when a parameter changes"
     )
     return "\n".join(lines) + "\n"
@@ -82,7 +86,7 @@ def _what(op: Op) -> str:
         terms = math.prod(x.shape[k] for k in con)
         lots = math.prod(x.shape[k] for k in batch)
         columns = product.result.shape[-1]
-        rows = product.result.size // columns // lots
+        rows = math.prod(product.result.shape[len(batch) : -1])
         return (f"{lots} × " if lots > 1 else "") + f"{rows}×{columns}, sums of {terms}"
     taps = "×".join(map(str, w.shape[:-2]))
     stride = max(product.attrs["stride"])
@@ -134,7 +138,7 @@ def _transformed_or_not(op: Op, target: Machine) -> str:
         return "directly, as there is no transform for strides, dilation, groups and such types"
     if op.attrs[".kernel"] == "conv":
         return "directly, as a transform saves too little"
-    tile = WinogradTile(*op.attrs[".tile"])
+    tile = _tile(op)
     direct, transformed = _cycles(op, target)
     return f"F({tile.height}×{tile.width}), expected to be {direct / transformed:.1f} times as fast as directly"
 
@@ -146,4 +150,10 @@ def _cycles(op: Op, target: Machine) -> tuple[float, float]:
     x, w = conv.operands
     problem = problem_of(x, w, conv.attrs, conv.result.shape)
     assert problem is not None
-    return direct_cycles(problem, target), winograd_cycles(problem, WinogradTile(*op.attrs[".tile"]), target)
+    return direct_cycles(problem, target), winograd_cycles(problem, _tile(op), target)
+
+
+def _tile(op: Op) -> WinogradTile:
+    """Of a Winograd convolution; estimates know no steps that are shared for some tiles at a time."""
+    tile = WinogradTile(*op.attrs[".tile"])
+    return tile._replace(block=max(tile.block, 0))

@@ -2,29 +2,37 @@
 
 These ops pack and transpose weights, and fold scales. Each connected component becomes one `prepare(params)(region)`,
 so that writing one parameter recomputes only what depends on it. Components that hold only views stay where they are.
+
+What depends on the size of an open dimension is computed at each call. It leaves the bodies of loops nevertheless.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gluonjit.ir.buffers import is_view
-from gluonjit.ir.graph import Graph, Op, Rewriter, Value, rewrite, subgraph
+from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, rewrite, subgraph
 from gluonjit.ir.sizes import is_open
 from gluonjit.passes.dce import is_pure
 from gluonjit.passes.lift import lift
 from gluonjit.passes.manager import register_pass
 
 
-@register_pass("hoist")
+@register_pass("hoist", whole=True)
 def hoist(graph: Graph) -> Graph:
     """Moves ops that depend on parameters and constants alone into `prepare` ops.
 
     Needs the graph attribute `params`: the indices of the inputs that change rarely.
     """
+    return _hoist(graph, False)
+
+
+def _hoist(graph: Graph, open_too: bool) -> Graph:
+    """`open_too`: with what depends on the size of an open dimension, for a loop's body, which all of this leaves."""
     graph = _lift_all(graph)
     params = {graph.inputs[k] for k in graph.attrs.get("params", ())}
-    hoisted = [op for op in fixed_ops(graph) if op.name != "prepare"]
+    hoisted = [op for op in fixed_ops(graph, open_too) if op.name != "prepare"]
     components = _components(hoisted)
     moved = {op for component in components for op in component if op.name != "constant"}
     if not moved:
@@ -59,22 +67,28 @@ class _Hoisted(Rewriter):
         self.env.update(zip(results, values, strict=True))
 
 
-def fixed_ops(graph: Graph) -> dict[Op, None]:
-    """The ops that depend on parameters and constants alone, not on the size of an open dimension either, in order."""
+def fixed_ops(graph: Graph, open_too: bool = False) -> dict[Op, None]:
+    """The ops that depend on parameters and constants alone, and, unless `open_too`, not on the size of an open
+    dimension, in order."""
     fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
     found: dict[Op, None] = {}
     for op in graph.ops:
-        if is_pure(op) and all(v in fixed for v in op.operands) and not is_open(op):
+        if is_pure(op) and all(v in fixed for v in op.operands) and (open_too or not is_open(op)):
             fixed.update(op.results)
             found[op] = None
     return found
 
 
 def _lift_all(graph: Graph) -> Graph:
-    """Moves the `prepare` ops that this pass made in bodies of loops and branches out of these."""
-    if not any(op.definition.level == "control" for op in graph.ops):
-        return graph
-    return rewrite(graph, lambda b, op, operands: lift(b, op, operands) if op.definition.level == "control" else None)
+    """Hoists in the bodies of loops and branches, and moves the `prepare` ops that this makes out of these."""
+
+    def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
+        if op.definition.level != "control":
+            return None
+        regions = tuple(_hoist(region, op.name == "loop") for region in op.regions)
+        return lift(b, replace(op, regions=regions), operands)
+
+    return rewrite(graph, rule)
 
 
 def _components(ops: list[Op]) -> list[list[Op]]:

@@ -54,3 +54,16 @@ def test_loops_concats_and_views():
     text = table(run_passes(graph, "fuse, select, hoist, views, threads", target=TARGET), TARGET)
     assert text.splitlines()[0].split() == ["kernel", "what", "tile", "µs", "why"]
     assert "4 kernels" in text and "2 views" in text
+
+
+def test_open_dimensions():
+    graph = parse_graph(
+        """graph @g(%x: f32[n,l,64], %w: f32[32,64]) level legal {params = (1,)} {
+          %y = dot_general(%x, %w) {contract = ((2,), (1,))} %z = dot_general(%y, %y) {contract = ((2,), (2,)),
+          batch = ((0,), (0,))} return %z
+        }"""
+    )
+    planned = run_passes(graph, "fuse, select, hoist, views, threads", target=TARGET)
+    found = explain(planned, TARGET)
+    assert [r.what for r in found] == ["l*n×32, sums of 64", "transpose -> f32[n,32,l]", "n × l×l, sums of 32"]
+    assert "expected on one core (for l = n = 16), up to 256 threads" in table(planned, TARGET)
