@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gluonjit.ir.dims import Dim, Extent, Shape, hint, is_less
+from gluonjit.ir.dims import Dim, Extent, Shape, hint, is_less, is_static
 from gluonjit.ir.graph import Builder, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.primitives.contraction import free_axes
@@ -53,12 +53,18 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     b, target, right = site.b, site.target, site.operand(1)
     *lead, m, k = left.shape
     batch, item = tuple(lead), left.dtype.itemsize
-    height, width, terms = hint(m), hint(n), hint(k)
+    height, width, terms, most = hint(m), hint(n), hint(k), site.most
+    if not is_static((n, k)):
+        # Lengths of sequences: a tile for long ones serves short ones as well. Rows that are an open distance apart
+        # need pointers, and there is code for each height of a tile and number of vectors.
+        height = _LENGTH if isinstance(m, Dim) else height
+        width = 2 * tiling.lanes(target, item) if isinstance(n, Dim) else width
+        most = min(most, _OPEN_ROWS)
     halved = site.is_fixed(1) and is_less(1, m) and tiling.is_halved(width, item, target)
     # A residual that is not cached is prefetched tile by tile, and so are the lines to write: limit their number.
     far = any(side.dims is None for side in epilogue.sides.values()) and height * width * item > target.l2 // 2
     size = tiling.MAX_LINES if far else tiling.MAX_ROWS * tiling.MAX_VECTORS
-    rows, columns = tiling.register_tile(height, width, terms, terms * item, item, target, site.most, halved, size)
+    rows, columns = tiling.register_tile(height, width, terms, terms * item, item, target, most, halved, size)
     row_tiles = -(-height // rows)
     block = _block(row_tiles, rows * terms * item, target, isinstance(m, Dim))
     notes: dict[str, Any] = {".kernel": "matmul", ".tile": (rows, columns, block)}
@@ -69,7 +75,7 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
         packed = notes[".halved"] = True
     elif is_view(right.shape, perm):
         # A single panel has the packed layout already. Packing at every call pays if many tiles read the panels.
-        packed = n != columns and (site.is_fixed(1) or (row_tiles > 2 and n > columns))
+        packed = n != columns and (site.is_fixed(1) or (row_tiles > 2 and n > columns and isinstance(k, int)))
     else:
         packed = True  # transposing would cost as much
     if packed:
@@ -87,6 +93,8 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     return site.emit(epilogue, [left, right], product, notes)
 
 
+_LENGTH, _OPEN_ROWS = 64, 8
+"""The rows that a product with an open number of columns or terms is taken to have, and the most of its tile."""
 _BLOCKS, _BLOCK = 8, 8
 """The fewest blocks that let threads share rows, and the fewest row tiles of a block that are worth reading its
 weights."""
