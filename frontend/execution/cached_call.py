@@ -32,7 +32,7 @@ from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.language import forms
 from gluonjit.language.forms import ARRAY
 from gluonjit.language.kinds import as_nd, as_np
-from gluonjit.language.modes import is_training, modes
+from gluonjit.language.modes import Scope, is_training, modes
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.variable import tracked
 from gluonjit.runtime import forks
@@ -119,6 +119,8 @@ class CachedCall:
         self._refusals = 0
         """How many traces failed because the program changed attributes that it reads; see `tries_again`."""
         self._refused_last = False
+        self._recording_matters = False
+        """Whether a trace has depended on whether its call was recorded."""
 
     def __call__(self, *args: Any) -> Any:
         leaves, form = flatten(args)
@@ -140,7 +142,7 @@ class CachedCall:
         training = is_training()
         kinds = tuple([x._numpy for x in leaves])
         device = leaves[0]._device
-        key = (form, tuple(types), training, kinds)
+        key = (form, tuple(types), training, modes.recording and self._recording_matters, kinds)
         found = self._compiled.get((key, device))
         if found is not None and self._fits(found, leaves, device):
             return found
@@ -164,6 +166,9 @@ class CachedCall:
                 if known.attributes.keep(self):
                     self.traces.append(known)
                 self._refused_last = False
+                if known.recording_fact:
+                    self._recording_matters = True
+                    key = (form, tuple(types), training, modes.recording, kinds)
             code = self._new_open(family, known, types, training, device, waits)
             if code is None:
                 found = self._new(known, types, training, device, waits)
@@ -326,7 +331,7 @@ class CachedCall:
 
     def _fits(self, found: Compiled, leaves: Sequence[NDArray], device: Context | None) -> bool:
         """Whether the guards outside the signature hold: device, types of held arrays, aliasing of the inputs."""
-        if not found.trace.holds_on(device):
+        if not found.trace.holds_on(device) or not found.trace.holds_while(modes.recording):
             return False
         held = self._held(found.trace, device)
         types = found.types[len(leaves) :]
@@ -341,7 +346,8 @@ class CachedCall:
         leaves: Sequence[NDArray],
         device: Context | None,
     ) -> bool:
-        return known.holds(types, training) and known.holds_on(device) and self._same_aliases(known, leaves)
+        guards = known.holds_while(modes.recording) and known.holds_on(device) and known.holds(types, training)
+        return guards and self._same_aliases(known, leaves)
 
     @staticmethod
     def _same_aliases(known: Trace, leaves: Sequence[NDArray]) -> bool:
@@ -355,16 +361,18 @@ class CachedCall:
         known, session, block = compiled.trace, compiled.session, self.block
         epoch = int(EPOCH[0])  # read before the versions: a write in between is seen by the next call
         arrays = [*leaves, *self._held(known, compiled.device)]
-        if modes.recording and known.refused_gradient is not None and any(map(tracked, arrays)):
+        recording = modes.recording or known.records
+        if recording and known.refused_gradient is not None and any(map(tracked, arrays)):
             raise known.refused_gradient  # before random numbers are drawn: the call may now run as Python
         inputs = session.inputs(arrays)
         monitor = None
         if block._callback is not None:
             monitor = Monitor(block._callback, block._monitor_all, block._monitored_as_bound)
-        if modes.recording:
+        if recording:
             targets = [inputs.arrays[known.writes[k]] for k in known.assigned]
-            for x in targets:
-                refuse_write(x)
+            with Scope(True, None):
+                for x in targets:
+                    refuse_write(x)
             computation, kinds = compiled.computation(), known.out_kinds
             found = recorded_call(known.name, session, computation, inputs, monitor, kinds, compiled.device, targets)
             if found is not None:
@@ -402,7 +410,7 @@ class CachedCall:
         flat = known.out_form in (ARRAY, (list, *[ARRAY] * callee.n_outputs))
         if self.block._passed_arrays(known.form) is None or not flat or compiled.session.streams:
             return False
-        if known.writes or known.out_views:
+        if known.writes or known.out_views or known.records:
             return False
         if len({*known.in_kinds, *known.out_kinds}) > 1:  # the native entry accepts and returns arrays of one class
             return False

@@ -139,10 +139,10 @@ class Function:
         if self._used:
             raise AssertionError("Each Function instance can only be called once. Please create another instance.")
         self._used = modes.recording
+        if running.trace is not None:
+            return self._traced(self.forward(*inputs), inputs, running.trace)
         with Scope(False, None):
             found = self.forward(*inputs)
-        if running.trace is not None:
-            return self._traced(found, inputs, running.trace)
         if not modes.recording:
             return found
         sources = [x._grad_state if isinstance(x, NDArray) and tracked(x) else None for x in inputs]
@@ -157,11 +157,12 @@ class Function:
         """The results of `forward` in a trace. `backward` is traced, too; that fails only once a gradient is wanted."""
         results, rebuild = _arrays(found, Array)
         results = [trace.lift(x) for x in results]
+        if trace.paused:
+            return rebuild(results)
         name = type(self).__name__
 
         def gradient(*cotangents: Any) -> Sequence[Any]:
-            with Scope(False, None):
-                return _gradients(self, cotangents, len(inputs))
+            return _gradients(self, cotangents, len(inputs))
 
         try:
             results = with_own_gradient(name, results, [trace.lift(x) for x in inputs], gradient, trace)

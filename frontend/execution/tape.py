@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -611,7 +612,7 @@ def freed(node: Node) -> MXNetError:
 
 def _sum(a: NDArray, b: NDArray, create_graph: bool) -> NDArray:
     if create_graph:
-        total: NDArray = a.__add__(b)
+        total: NDArray = add(a, b)
         return total
     with quiet():
         return NDArray._wrap(np.asarray(a._array + b._array))

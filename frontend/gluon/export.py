@@ -73,7 +73,10 @@ def of_traces(block: str, prefix: str, traces: Sequence[Trace]) -> tuple[Symbol,
 
     outputs, own = without_own_gradients(trace.outputs)
     if own:
-        _warn(f"{block} defines a gradient (autograd.Function), which the exported graph does not have")
+        _warn(
+            f"{block} defines a gradient (autograd.Function), which the exported graph does not have, nor "
+            "that of arrays written to in autograd.pause()"
+        )
     heads = with_differentiable_writes(outputs, trace.pinned_shapes, constant)
     nodes = set(post_order(heads))
     replaced = {n: variable("captured", x) for n, x in trace.captured_variables.items() if n in nodes}

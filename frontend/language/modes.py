@@ -32,6 +32,8 @@ def _note() -> None:
 
 
 def is_recording() -> bool:
+    if running.trace is not None:
+        running.trace.recording_fact = True
     return modes.recording
 
 
@@ -47,6 +49,8 @@ def set_training(train_mode: bool) -> bool:
 
 def set_recording(is_recording: bool) -> bool:
     """Sets the recording mode and returns the previous one."""
+    if running.trace is not None:
+        running.trace.note_recording(bool(is_recording))
     before = modes.recording
     if before != bool(is_recording):
         modes.recording = bool(is_recording)
@@ -55,7 +59,10 @@ def set_recording(is_recording: bool) -> bool:
 
 
 class Scope:
-    """A context that sets the modes that are not None, and restores all on exit."""
+    """A context that sets the modes that are not None, and restores all on exit.
+
+    Restoring what has not changed would tell a running trace of a mode that its program has nothing to do with.
+    """
 
     def __init__(self, recording: bool | None, training: bool | None) -> None:
         self._inside = recording, training
@@ -71,8 +78,10 @@ class Scope:
 
     def __exit__(self, *exception: Any) -> None:
         recording, training = self._before.pop()
-        set_recording(recording)
-        set_training(training)
+        if recording != modes.recording or self._inside[0] is not None:
+            set_recording(recording)
+        if training != modes.training or self._inside[1] is not None:
+            set_training(training)
 
 
 def record(train_mode: bool = True) -> Scope:

@@ -17,6 +17,15 @@ class Tracer(Protocol):
 
     mode_fact: bool
     """Whether the program asked for the training mode, or set it."""
+    recording_fact: bool
+    """Whether the program asked for the recording mode, or set it."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether the program has paused recording: what it computes now is constant for gradients."""
+
+    def note_recording(self, recording: bool) -> None:
+        """Notes that the program sets the recording mode."""
 
     def capture(self, x: Any) -> Any:
         """The symbol of an NDArray from outside the trace, which becomes an input of the graph, by reference."""

@@ -1,7 +1,11 @@
-"""`_own_gradient`: results of a traced program, with a gradient that its user wrote (`autograd.Function`).
+"""Results of a traced program whose gradient is not that of what they are computed by; no operators of MXNet.
 
-Operands are results, inputs, and what the gradient reads besides; the node gives the results again. The graph that it
-holds takes the cotangents of the results, then some of the operands, and gives the cotangents of the inputs `to`.
+`_own_gradient`: results with a gradient that its user wrote (`autograd.Function`). Operands are results,
+inputs, and what the gradient reads besides; the node gives the results again. The graph that it holds takes the
+cotangents of the results, then some of the operands, and gives the cotangents of the inputs `to`.
+
+`_redirected_gradient`: the first operand, whose cotangent goes to the second, of the same type: memory that was written
+to while recording was paused.
 """
 
 from __future__ import annotations
@@ -47,4 +51,26 @@ OWN_GRADIENT = ControlFlow(
     result_types=_types,
     build=_build,
 )
-"""No operator of MXNet: nodes of traces alone have it."""
+
+
+def _build_redirected(
+    b: Builder, operands: Sequence[Value], attrs: Attrs, names: Sequence[str], loc: Loc | None
+) -> Sequence[Value]:
+    type = operands[0].type
+    forward, backward = Builder("forward", b.level, b.training), Builder("gradient", b.level, b.training)
+    value, _ = (forward.input("", type) for _ in range(2))
+    *_, g = (backward.input("", type) for _ in range(4))
+    regions = [forward.build([value]), backward.build([g])]
+    return b.emit("with_gradient", operands, {"to": (1,)}, regions, loc, names)
+
+
+REDIRECTED_GRADIENT = ControlFlow(
+    name="_redirected_gradient",
+    expand=lambda b, value, origin, **attrs: value,
+    inputs=(),
+    variadic=True,
+    attrs={"num_args": counted(low=2)},
+    graphs=0,
+    result_types=lambda attrs, types: types[:1],
+    build=_build_redirected,
+)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gluonjit.base import StateChange
 from gluonjit.language.source import quote
-from gluonjit.operators.own_gradients import OWN_GRADIENT
+from gluonjit.operators.own_gradients import OWN_GRADIENT, REDIRECTED_GRADIENT
 from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.symbolic_loops import record_body
 
@@ -46,14 +46,18 @@ def with_own_gradient(
 def without_own_gradients(heads: Sequence[Entry]) -> tuple[Sequence[Entry], bool]:
     """A graph in which results with a gradient of their own are plain results; whether there were any."""
     order = post_order(heads)
-    if all(node.op is not OWN_GRADIENT for node in order):
+    if not any(_has_own_gradient(node) for node in order):
         return heads, False
     table: dict[Entry, Entry] = {}
     for node in order:
         inputs = [table[e] for e in node.inputs]
-        if node.op is OWN_GRADIENT:
+        if _has_own_gradient(node):
             table.update({(node, k): inputs[k] for k in range(node.visible)})
         else:
             new = Node(node.op, node.name, node.attrs, inputs, node.parsed, node.loc, node.versions) if inputs else node
             table.update({(node, k): (new, k) for k in range(len(node.output_names))})
     return [table[e] for e in heads], True
+
+
+def _has_own_gradient(node: Node) -> bool:
+    return node.op is OWN_GRADIENT or node.op is REDIRECTED_GRADIENT

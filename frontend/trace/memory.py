@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gluonjit.operators.own_gradients import REDIRECTED_GRADIENT
 from gluonjit.symbol.graph import Entry
 
 if TYPE_CHECKING:
@@ -23,15 +24,17 @@ Shape = tuple[int, ...]
 class Cell:
     """`entry` is the value of the whole memory, `version` the number of writes so far.
 
-    `frame` tells where the array was created: in the program itself, or in the body of a loop or branch.
+    `frame` tells where the array was created: in the program itself, or in the body of a loop or branch; `recorded`
+    whether it has been written to other than in a pause.
     """
 
-    __slots__ = ("entry", "frame", "version")
+    __slots__ = ("entry", "frame", "recorded", "version")
 
     def __init__(self, entry: Entry, frame: object) -> None:
         self.entry = entry
         self.frame = frame
         self.version = 0
+        self.recorded = False
 
 
 def read(handle: TracedSymbol) -> Entry:
@@ -40,7 +43,10 @@ def read(handle: TracedSymbol) -> Entry:
     seen = handle._seen
     # A value that was extracted in the body of a loop or branch cannot be used after that body.
     if seen is None or seen[0] != cell.version or seen[2] not in frames:
-        seen = handle._seen = (cell.version, _extract(handle), frames[-1])
+        entry = _extract(handle)
+        if handle._detached:
+            entry = handle._recorder.detached(entry)
+        seen = handle._seen = (cell.version, entry, frames[-1])
     return seen[1]
 
 
@@ -71,7 +77,7 @@ def write(handle: TracedSymbol, value: Entry) -> None:
             "a write inside of foreach, while_loop or cond to an array that was not made there cannot be compiled",
             "pass the new value on as a state of the loop, or return it from the branch",
         )
-    root = recorder.types[cell.entry]
+    before, root = cell.entry, recorder.types[cell.entry]
     shape = recorder.types[value].shape
     size = math.prod(shape)
     if size == root.size:
@@ -90,7 +96,21 @@ def write(handle: TracedSymbol, value: Entry) -> None:
         new = recorder.emit("_slice_assign", [whole, reshaped(recorder, value, within)], attrs)[0]
         cell.entry = reshaped(recorder, new, root.shape)
     cell.version += 1
-    handle._seen = (cell.version, value, recorder.frames[-1])
+    if recorder.paused:
+        cell.entry = _with_gradient_of(recorder, before, cell.entry)
+    else:
+        cell.recorded = True
+        handle._detached = False
+        handle._seen = (cell.version, value, recorder.frames[-1])
+
+
+def _with_gradient_of(recorder: Recorder, before: Entry, value: Entry) -> Entry:
+    """The new value of memory that is written to while recording is paused: gradients by it go to where those by its
+    value before go."""
+    value = recorder.detached(value)
+    if recorder.detached(before) == before:
+        return value
+    return recorder.emit(REDIRECTED_GRADIENT, [value, before], {"num_args": 2})[0]
 
 
 def _rows(shape: Shape, offset: int, size: int) -> tuple[int, int] | None:

@@ -25,7 +25,7 @@ from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator, Shape
 from gluonjit.symbol import symbolic_loops
 from gluonjit.symbol.compose import make_node
-from gluonjit.symbol.graph import Entry, Node, post_order
+from gluonjit.symbol.graph import DETACHED, Entry, Node, post_order
 from gluonjit.symbol.shapes import is_complete
 from gluonjit.symbol.subgraph import control_node
 from gluonjit.symbol.symbol import Symbol
@@ -47,14 +47,19 @@ OUTLIVED = (
 class Recorder:
     """The running trace; `current_trace()` returns it.
 
-    `training` is the mode in which the trace started, `context` the arguments' device. `nodes` are the operators in
-    program order; `types` has the types of all entries except for those that depend on a parameter of unknown shape,
-    which are in `partial`.
+    `training` and `recording` are the modes in which the trace started, `context` the arguments' device. `pauses`:
+    whether operators outside of `autograd.record()` are constant for gradients; else nothing records. `nodes` are
+    the operators in program order; `types` has the types of all entries except for those that depend on a parameter of
+    unknown shape, which are in `partial`.
     """
 
-    def __init__(self, block: Program, training: bool, context: Context) -> None:
+    def __init__(
+        self, block: Program, training: bool, context: Context, recording: bool = False, pauses: bool = False
+    ) -> None:
         self.block = block
         self.training = training
+        self.recording = recording
+        self.pauses = recording or pauses
         self.context = context
         self.nodes: list[Node] = []
         self.frames: list[object] = [object()]
@@ -68,6 +73,10 @@ class Recorder:
         self.facts: dict[Fact, Any] = {}
         self.mode_fact = False
         """Whether the program asked for the training mode."""
+        self.recording_fact = False
+        """Whether the program asked for the recording mode, or set it."""
+        self.records = False
+        """Whether the program sets recording on, though the call is not recorded."""
         self.context_fact = False
         """Whether the program asked for the arguments' device."""
         self.blocks: list[Program] = []
@@ -142,6 +151,22 @@ class Recorder:
         """Whether the trace reads this array, as a captured one or as a parameter's."""
         known = (p for p in self._parameters if p._data is not None)
         return _elements(x) in self._captured or any(x is own for p in known for own in p._arrays())
+
+    @property
+    def paused(self) -> bool:
+        """Whether what the program computes now is constant for gradients, though something is recorded."""
+        return self.pauses and not modes.recording
+
+    def note_recording(self, recording: bool) -> None:
+        """Notes that the program sets the recording mode."""
+        self.recording_fact = True
+        self.records |= recording and not self.recording
+
+    def detached(self, entry: Entry) -> Entry:
+        """The same value, which no gradient flows through."""
+        if DETACHED in entry[0].attrs or entry[0] in self.constants:
+            return entry
+        return self.emit("BlockGrad", [entry], {}, attr={DETACHED: "True"})[0]
 
     def constant(self, value: np.ndarray) -> TracedSymbol:
         """A new array in each call, always with this value."""
@@ -244,6 +269,8 @@ class Recorder:
 
     def fresh(self, entry: Entry) -> TracedSymbol:
         """A new array, in memory of its own, with the value `entry`."""
+        if self.paused:
+            entry = self.detached(entry)
         type = self.types.get(entry)
         return TracedSymbol(self, Cell(entry, self.frames[-1]), 0, type.shape if type else None)
 

@@ -122,7 +122,7 @@ def put(x: TracedSymbol, key: Any, value: Any) -> None:
     new = reshaped(recorder, _fitted(x, value, kept, meaning.new_axes), meaning.size)
     if meaning.size == shape and all(step > 0 for step in meaning.step):
         write(x, new)
-    elif meaning.contiguous:
+    elif meaning.contiguous and (recorder.paused or not x._detached):
         write(x.view(_flat(meaning.start, shape), meaning.size), new)
     else:
         pin(recorder, read(x))

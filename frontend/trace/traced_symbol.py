@@ -19,7 +19,7 @@ from gluonjit.language.array import Array
 from gluonjit.language.kinds import as_np
 from gluonjit.language.source import refusal
 from gluonjit.operators import registry
-from gluonjit.symbol.graph import DETACHED, Entry
+from gluonjit.symbol.graph import Entry
 from gluonjit.symbol.signs import ARITHMETIC
 from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import subscripts
@@ -36,10 +36,11 @@ USE_WHERE = (
 class TracedSymbol(Symbol):
     """A handle on memory of a running trace: a cell, an offset in elements and a shape (see `memory`).
 
-    `_seen` caches the last `read`: the cell's version, the entry, and the frame in which it was read.
+    `_seen` caches the last `read`: the cell's version, the entry, and the frame in which it was read. No gradient flows
+    through a handle that is `_detached`, whatever the memory holds.
     """
 
-    __slots__ = ("_cell", "_offset", "_recorder", "_seen", "_shape")
+    __slots__ = ("_cell", "_detached", "_offset", "_recorder", "_seen", "_shape")
     __hash__ = object.__hash__
 
     def __init__(self, recorder: Recorder, cell: Cell, offset: int, shape: tuple[int, ...] | None) -> None:
@@ -48,6 +49,7 @@ class TracedSymbol(Symbol):
         self._offset = offset
         self._shape = shape
         self._seen: tuple[int, Entry, object] | None = None
+        self._detached = False
 
     @property
     def _heads(self) -> Sequence[Entry]:  # type: ignore[override]
@@ -115,7 +117,8 @@ class TracedSymbol(Symbol):
     def view(self, offset: int, shape: tuple[int, ...], entry: Entry | None = None) -> TracedSymbol:
         """A handle on the elements from `offset` on; `entry` is their current value, if it is known."""
         handle = TracedSymbol(self._recorder, self._cell, self._offset + offset, shape)
-        if entry is not None:
+        handle._detached = self._detached or self._recorder.paused
+        if entry is not None and not handle._detached:
             handle._seen = (self._cell.version, entry, self._recorder.frames[-1])
         return handle
 
@@ -192,8 +195,9 @@ class TracedSymbol(Symbol):
 
     def detach(self) -> TracedSymbol:  # type: ignore[override]
         """A view that is not part of the gradient graph."""
-        entry = self._recorder.emit("BlockGrad", [read(self)], {}, attr={DETACHED: "True"})[0]
-        return self.view(0, self._type.shape, entry)
+        handle = self.view(0, self._type.shape)
+        handle._detached = True
+        return handle
 
     def as_in_context(self, context: Any) -> TracedSymbol:  # type: ignore[override]
         """The array itself: all contexts share one memory."""

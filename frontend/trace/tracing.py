@@ -43,14 +43,15 @@ class Trace:
       and, if operators draw random numbers, the key.
     * `writes`: positions among these inputs of the arrays that the program writes to, in the order of the graph's
       `updates`. If there are any, `alias_pattern` of a call's arrays must equal `aliases`. `assigned` numbers those
-      writes among them that the program makes itself, rather than an operator.
+      writes among them that the program makes itself, rather than an operator, and not in `autograd.pause()`.
     * `in_kinds` and `out_kinds` say which of the arguments' arrays and of the results are `mx.np.ndarray`s.
     * `form` is the nesting of the arguments (see `flatten`), `input_names` the names of their arrays; `out_form` is
       the nesting of the result, which `rebuild` makes from output arrays.
     * `out_views`: for each output that is a view of an input, the input's position and the view's offset in elements.
     * `refused_gradient`: why the gradient cannot be compiled, if the program defines one that cannot.
-    * `facts`: what the program learned of types; `training`: the mode it ran in, a guard if `mode_fact`; `context`:
-      the arguments' device, a guard if `context_fact`.
+    * `facts`: what the program learned of types; `training`, `recording`: the modes it ran in, guards if `mode_fact`,
+      `recording_fact`; `context`: the arguments' device, a guard if `context_fact`.
+    * `records`: whether calls are recorded though recording is off, because the program sets it on for a part.
     """
 
     def __init__(
@@ -74,6 +75,8 @@ class Trace:
         self.facts: Mapping[facts.Fact, Any] = recorder.facts
         self.training = recorder.training
         self.mode_fact = recorder.mode_fact
+        self.recording, self.recording_fact = recorder.recording, recorder.recording_fact
+        self.records = recorder.records and not recorder.recording
         self.context, self.context_fact = recorder.context, recorder.context_fact
         self.constants = recorder.constants
         self._modes = recorder.modes
@@ -97,7 +100,10 @@ class Trace:
         self.params: list[Held] = [param for _, param in self._params]
         self.captured: list[NDArray] = [x for _, x in self._captured]
         self.writes = [self._inputs.index(e) for e, _ in self._updates]
-        self.assigned = [k for k, (_, new) in enumerate(self._updates) if not _kept_by_operator(new)]
+        recorded = {entry for cell, (entry, _) in recorder.inputs.items() if cell.recorded}
+        self.assigned = [
+            k for k, (entry, new) in enumerate(self._updates) if entry in recorded and not _kept_by_operator(new)
+        ]
         self.aliases: tuple[int, ...] = ()
         self.out_views = {k: (self._inputs.index(entry), offset) for k, (entry, offset) in views.items()}
         self.attributes = recorder.attributes
@@ -134,6 +140,10 @@ class Trace:
     def holds_on(self, device: Context | None) -> bool:
         """Whether the graph is valid for arguments on this device (None: cpu(0))."""
         return not self.context_fact or self.context == (device or cpu(0))
+
+    def holds_while(self, recording: bool) -> bool:
+        """Whether the graph is valid for calls that are recorded, or not."""
+        return not self.recording_fact or recording == self.recording
 
     def holds(self, types: Sequence[TensorType], training: bool) -> bool:
         """Whether the graph is valid for arguments of these types, in this mode.
@@ -240,12 +250,18 @@ def trace(block: Program, args: Sequence[Any]) -> Trace:
 def _trace(block: Program, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int]) -> Trace:
     recorder, inputs, result = _record(block, leaves, form, pattern)
     first = recorder.attributes
+    pauses = recorder.records
+    if pauses and not recorder.pauses:  # what the program has computed before it set recording on is constant
+        first.undo()
+        first.rewind()
+        recorder, inputs, result = _record(block, leaves, form, pattern, pauses=True)
+        first = recorder.attributes
     if first.draws:
         # Numbers that another thread has drawn are none of the program's, which draws its own in the same place again.
         places = []
         for _ in range(2):
             recorder.attributes.undo()
-            recorder, inputs, result = _record(block, leaves, form, pattern, probes=True)
+            recorder, inputs, result = _record(block, leaves, form, pattern, pauses, probes=True)
             places.append(recorder.attributes.drawn)
         where = next((found for place, found in places[0].items() if place in places[1]), None)
         if where is not None:
@@ -273,13 +289,18 @@ def _trace(block: Program, leaves: Sequence[NDArray], form: Any, pattern: Sequen
 
 
 def _record(
-    block: Program, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int], probes: bool = False
+    block: Program,
+    leaves: Sequence[NDArray],
+    form: Any,
+    pattern: Sequence[int],
+    pauses: bool = False,
+    probes: bool = False,
 ) -> tuple[Recorder, list[Entry], Any]:
     """Runs the program with array number pattern[k] as argument k. Returns (recorder, arguments' variables, result).
 
     If the program raises, its changes to attributes of blocks are undone.
     """
-    recorder = Recorder(block, modes.training, leaves[0].context)
+    recorder = Recorder(block, modes.training, leaves[0].context, modes.recording, pauses)
     recorder.probes = probes
     names = ["data"] if len(leaves) == 1 else [f"data{k}" for k in range(len(leaves))]
     blocks = _family(block)
