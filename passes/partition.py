@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops
 from gluonjit.ir.types import IRError, TensorType
 from gluonjit.passes.layout import carried_last, first_perm, last_perm
@@ -312,7 +313,7 @@ def _between(graph: Graph, outputs: Sequence[Value], late: Collection[Value]) ->
     ops = [op for op in graph.ops if op in forward]
     last = {v: k for k, op in enumerate(ops) for v in op.operands}
     read = {v for op in graph.ops if op not in forward for v in op.operands}
-    made = [sum(r.type.nbytes for r in op.results if r in read and op.name != "broadcast") for op in ops]
+    made = [sum(hint(r.type.nbytes) for r in op.results if r in read and op.name != "broadcast") for op in ops]
     living: set[Value] = set()
     alive: list[tuple[Value, ...]] = []
     """The values that are made before and read behind each op."""
@@ -320,7 +321,7 @@ def _between(graph: Graph, outputs: Sequence[Value], late: Collection[Value]) ->
         living.update(r for r in op.results if last.get(r, k) > k)
         living.difference_update([v for v in op.operands if last[v] == k])
         alive.append(tuple(living))
-    sizes = [sum(v.type.nbytes for v in values) for values in alive]
+    sizes = [sum(hint(v.type.nbytes) for v in values) for values in alive]
     usual, total = sorted(sizes)[len(sizes) // 4] if sizes else 0, sum(made)
     if not usual or total <= _FEW * usual:
         return []
@@ -367,7 +368,7 @@ def _cheapest(
         if v in seen:
             continue
         seen.add(v)
-        cost = 0 if v in taken else math.inf if v in late else max(v.type.nbytes, 1)
+        cost = 0 if v in taken else math.inf if v in late else max(hint(v.type.nbytes), 1)
         flow.add_edge((v, 0), (v, 1), capacity=cost)
         op = graph.producers.get(v)
         if op not in again:

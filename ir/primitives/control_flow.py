@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.dims import Dim, Undecided
+from gluonjit.ir.dims import Dim
 from gluonjit.ir.evaluation import Evaluation
 from gluonjit.ir.graph import Graph, evaluate
 from gluonjit.ir.opdef import REQUIRED, primitive
@@ -68,9 +68,8 @@ def _infer_loop(
         raise IRError(f"needs a body and optionally a condition, got {len(regions)} regions")
     split = _count("carried", carried, len(operands))
     end = split + _count("scanned", scanned, len(operands) - split)
-    if isinstance(trip, Dim):
-        raise Undecided(f"a loop cannot run an open number of times, {trip}")
-    _count("trip", trip)
+    if not isinstance(trip, Dim):
+        _count("trip", trip)
     state, rows, captured = operands[:split], operands[split:end], operands[end:]
     for x in rows:
         if not x.shape or x.shape[0] != trip:

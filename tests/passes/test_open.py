@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from gluonjit.codegen.target import named
@@ -13,6 +14,7 @@ from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.ir.verify import verify
 from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import PIPELINE
+from support.compare import assert_close
 from support.open_programs import OPS, SIZES, open_program
 
 PIPELINES = [
@@ -74,3 +76,36 @@ def _open_ops(graph):
     return {op.name for op in graph.ops if not all(r.type.is_static for r in op.results)} | {
         op.name for op in graph.ops if op.name == "extent"
     }
+
+
+def test_gradients_of_open_graphs_are_those_of_their_sizes():
+    """`differentiate` takes open graphs, and so does `partition`."""
+    joint = "differentiate, legalize-broadcast, simplify, fold, cse, dce"
+    for seed in range(25):
+        program = open_program(seed)
+        legal = run_passes(program.graph, "legalize-broadcast, simplify, fold, cse, dce")
+        found = run_passes(legal, joint)
+        halves = [run_passes(found, [("partition", {"half": half})]) for half in ("forward", "backward")]
+        for sizes in (SIZES[seed % 4], SIZES[-1]):
+            inputs = program.inputs(sizes)
+            expected = run_passes(with_sizes(legal, sizes), joint)
+            rng = np.random.default_rng(seed)
+            heads = [rng.normal(size=v.shape).astype(v.dtype.numpy) for v in expected.inputs[len(inputs) :]]
+            wanted = evaluate(expected, [*inputs, *heads])
+            _assert_close(
+                evaluate(with_sizes(found, sizes), [*inputs, *heads]), wanted, f"seed {seed}, {sizes}\n{found}"
+            )
+
+            forward, backward = (with_sizes(half, sizes) for half in halves)
+            outputs, updates = evaluate(forward, inputs)
+            saved = [inputs[k] if k >= 0 else outputs[-1 - k] for k in backward.attrs["saved"]]
+            gradients, late = evaluate(backward, [*saved, *heads])
+            count = found.attrs["primals"]
+            parts = [*outputs[:count], *gradients], [*updates, *late]
+            _assert_close(parts, wanted, f"seed {seed}, {sizes}, divided\n{found}")
+
+
+def _assert_close(actual, expected, what):
+    """Within what the order of sums changes; gradients have no bounds, as values of the programs have."""
+    for a, b in zip([x for part in actual for x in part], [x for part in expected for x in part], strict=True):
+        assert_close(a, b, what, 1e-4 if b.dtype.kind == "f" else None)
