@@ -67,6 +67,8 @@ class Indices(Arithmetic):
         var = Var("lane", 0, count - 1)
         self.lane_numbers.add(var)
         numbers = self.lane_constant(range(count), I64)
+        if self.width > 1:
+            numbers = self.splat(numbers)
         self._variables[var] = Val(numbers.ssa, I64, self.width > 1, self.f.scope)
         return var
 

@@ -28,7 +28,7 @@ from gluonjit.codegen.intrinsics import finish_streaming
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.nest import Space, count, extent, plan_nest
 from gluonjit.codegen.writer import NestWriter, Written
-from gluonjit.ir.dims import Dim, Extent, Undecided, is_less
+from gluonjit.ir.dims import Dim, Extent, Undecided, is_less, is_static
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.opdef import Primitive
@@ -104,10 +104,15 @@ def _lowered(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, 
     return handler
 
 
-def scratch(body: Graph, attrs: Mapping[str, Any], target: Machine, dims: Sequence[str]) -> Extent:
+def scratch(body: Graph, attrs: Mapping[str, Any], module: Module) -> Extent:
     """Bytes of scratch memory per thread that the kernel wants, as its annotation `.scratch`: it keeps rows of open
     lengths there. Without the annotation, it computes their elements again."""
-    handler = _lowered("kernel", body, {**attrs, ".scratch": 1}, target, Module(target, dims))
+    if all(
+        is_static(op.operands[0].shape[axis] for axis in op.attrs["axes"]) for op in body.ops if op.name == "reduce"
+    ):
+        return 0
+    unused = Module(module.target, module.dims)
+    handler = _lowered("kernel", body, {**attrs, ".scratch": 1}, unused.target, unused)
     return handler.scratch_used
 
 

@@ -23,7 +23,7 @@ from gluonjit.codegen.expand_depthwise import lower_expand_depthwise
 from gluonjit.codegen.host import lower_host
 from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.codegen.llvm import Function, Module
-from gluonjit.codegen.loops import lower_loops
+from gluonjit.codegen.loops import lower_loops, scratch
 from gluonjit.codegen.matmul import lower_matmul
 from gluonjit.codegen.places import Place, Places
 from gluonjit.codegen.planar import lower_planar
@@ -64,6 +64,8 @@ def lower_program(
         raise IRError(f"code is generated from level 'planned'; @{graph.name} is at {graph.level!r}")
     module = module or Module(target)
     module.dims = dimensions(graph)
+    if module.dims:
+        graph = _with_rows(graph, module)
     lowering = _Lowering(module, _scratch(graph), written)
     main = lowering.function("main", graph, alone=graph.attrs.get("threads", 1) == 1)
     interface = Interface(main, len(graph.outputs), tuple(lowering.prepares), lowering.calls_host, _unread(graph))
@@ -74,6 +76,22 @@ def _unread(graph: Graph) -> tuple[int, ...]:
     read = {v for op in graph.ops if op.name != "prepare" for v in op.operands}
     read.update(graph.results, (state for state, _ in graph.updates))
     return tuple(k for k, v in enumerate(graph.inputs) if v not in read)
+
+
+def _with_rows(graph: Graph, module: Module) -> Graph:
+    """The graph with `.scratch` at loops that keep rows of open lengths in memory, regions of loops included."""
+    ops, sizes = [], [graph.attrs.get("scratch", 0)]
+    for op in graph.ops:
+        if op.definition.level == "control":
+            op = replace(op, regions=tuple(_with_rows(region, module) for region in op.regions))
+            sizes += (region.attrs.get("scratch", 0) for region in op.regions)
+        elif _KERNELS.get(op.attrs.get(".kernel", "")) is lower_loops:
+            size = scratch(op.regions[0], op.attrs, module)
+            if size != 0:
+                op = replace(op, attrs={**op.attrs, ".scratch": size})
+                sizes.append(size)
+        ops.append(op)
+    return replace(graph, ops=tuple(ops)).with_attrs(scratch=most(sizes))
 
 
 _PADDING = 256

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.dims import is_static
+from gluonjit.ir.dims import Dim, is_static
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import INTEGER, NUMERIC, check_axis, check_choice, check_kind, check_same_dtype
 from gluonjit.ir.types import I64, IRError, TensorType, dtype_of, type_of
@@ -43,7 +43,7 @@ def _eval_gather(x: np.ndarray, idx: np.ndarray, axis: int, mode: str) -> np.nda
 
 def _element_gather(s: Any, i: Index, x: Any, idx: Any, axis: int, mode: str) -> Any:
     n, place = x.type.shape[axis], tuple(i[axis : axis + idx.type.rank])
-    if idx.known is not None:
+    if idx.known is not None and not isinstance(n, Dim):
         table = idx.known.astype(np.int64)
         at = s.lookup(table % n if mode == "wrap" else table.clip(0, n - 1), place)
         return x((*i[:axis], at, *i[axis + idx.type.rank :]))

@@ -611,6 +611,15 @@ def test_random_rows(seed):
         assert a.tobytes() == b.tobytes()
 
 
+def test_row_at_a_computed_index():
+    def make(b, x, i):
+        e = b.exp(x)
+        total = b.reduce(e, op="sum", axes=(1,))
+        return b.gather_nd(b.div(e, b.broadcast(total, shape=x.shape, dims=(0,))), i)
+
+    check(make, f32(40, 40), TensorType(I64, (2,)))
+
+
 def test_rows_in_other_dtypes():
     for dtype in (F64, F16):
         check(lambda b, x: softmax(b, x, (1,)), TensorType(dtype, (9, 100)))

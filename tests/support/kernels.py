@@ -58,7 +58,7 @@ def opened(
     module = llvm.Module(target, sorted(names_of(n for v in (*graph.inputs, *graph.outputs) for n in v.shape)))
     memory: Extent = 0
     if lower is None:
-        memory = scratch(graph, attrs, target, module.dims)
+        memory = scratch(graph, attrs, module)
         lower_loops("kernel", graph, {**attrs, ".scratch": memory}, target, module)
     else:
         lower("kernel", target, module)
