@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gluonjit import context, ndarray
 from gluonjit.base import dtype_name
 from gluonjit.files.origin import origin_of
-from gluonjit.ndarray import NDArray
+from gluonjit.ndarray import NDArray, sparse_arrays
 from gluonjit.ndarray.array_files import borrow
 
 if TYPE_CHECKING:
@@ -197,7 +197,10 @@ def assign(param: Parameter, data: NDArray, ctx: Any, cast_dtype: bool, dtype_so
         param.set_data(data)
     else:
         param._deferred_init = ()
-        param._place(data if own else data.copy(), contexts or [context.cpu()])
+        data = data if own else data.copy()
+        if param._stype == "row_sparse":
+            data, origin = sparse_arrays.with_all_rows(data._array, data._device), None
+        param._place(data, contexts or [context.cpu()])
     if origin is not None:
         param._set_origin(origin)
 

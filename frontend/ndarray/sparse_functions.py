@@ -101,7 +101,7 @@ def row_sparse_array(arg1: Any, shape: Any = None, ctx: Context | None = None, d
     return RowSparseNDArray(shape, values, (rows,), _device(ctx))
 
 
-def retain(data: Any, indices: Any, out: Any = None, name: Any = None) -> RowSparseNDArray:
+def retain(data: Any, indices: Any, out: Any = None, name: Any = None, **kwargs: Any) -> RowSparseNDArray:
     """The rows of a row_sparse array that `indices` lists, ascending; others are 0 in the result."""
     if not isinstance(data, RowSparseNDArray):
         raise MXNetError(f"retain takes a row_sparse array, not one of storage type {data.stype!r}: use .tostype first")

@@ -101,3 +101,21 @@ def index_copy(b: Any, old_tensor: Any, index_vector: Any, new_tensor: Any) -> A
     count = index_vector.shape[0]
     require_shape(new_tensor, (count, *old_tensor.shape[1:]), "new_tensor")
     return scattered(b, old_tensor, b.reshape(as_index(b, index_vector), shape=(1, count)), new_tensor)
+
+
+@operator("_sparse_retain", inputs=("data", "indices"))
+def sparse_retain(b: Any, data: Any, indices: Any) -> Any:
+    """The rows of `data` that `indices` lists; others are 0, and indices out of bounds are passed over"""
+    require_numeric("_sparse_retain", data)
+    if len(indices.shape) != 1 or not data.shape:
+        raise OperatorError(
+            f"retain takes an array with rows and a vector of their numbers, got arrays of shape "
+            f"{shape_text(data.shape)} and {shape_text(indices.shape)}"
+        )
+    rows, zero = data.shape[0], b.constant(0, dtype_of(data))
+    if indices.shape[0] == 0 or 0 in data.shape:
+        return b.broadcast(zero, shape=tuple(data.shape))
+    places = b.reshape(as_index(b, indices), shape=(1, indices.shape[0]))
+    ones = b.broadcast(b.constant(1, I32), shape=indices.shape)
+    hit = b.cast(b.scatter_add(b.broadcast(b.constant(0, I32), shape=(rows,)), places, ones), dtype=BOOL)
+    return b.select(b.reshape(hit, shape=(rows, *(1,) * (len(data.shape) - 1))), data, zero)

@@ -1,6 +1,7 @@
 """Sparse arrays: layouts, operators, gradients as rows, updates of rows, the store, files, LibSVM."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -426,3 +427,63 @@ def test_stored_elements_are_counted():
         nd.contrib.getnnz(nd.ones((2, 2)))
     with pytest.raises(mx.MXNetError, match="axis"):
         nd.contrib.getnnz(x, axis=2)
+
+
+@pytest.mark.parametrize("initialized", [False, True])
+@pytest.mark.parametrize("stored", ["row_sparse", "default"])
+def test_a_row_sparse_parameter_stays_so_when_it_is_loaded(tmp_path, initialized, stored):
+    """Whatever the file's storage; and a row_sparse file goes into a dense parameter. As in MXNet."""
+
+    class Table(gluon.Block):
+        def __init__(self, stype):
+            super().__init__()
+            with self.name_scope():
+                self.weight = self.params.get("weight", shape=(4, 2), stype=stype, grad_stype="row_sparse")
+
+    value = np.arange(8, dtype=np.float32).reshape(4, 2)
+    nd.save(str(tmp_path / "w.params"), {"weight": nd.array(value).tostype(stored)})
+    table = Table("row_sparse")
+    if initialized:
+        table.initialize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the reader tells that the file's array was sparse
+        table.load_parameters(str(tmp_path / "w.params"))
+        dense = Table("default")
+        dense.load_parameters(str(tmp_path / "w.params"))
+    trainer = gluon.Trainer(table.collect_params(), "sgd", {"learning_rate": 1.0})
+    rows = table.weight.row_sparse_data(nd.array([1, 3]))
+    assert rows.stype == "row_sparse" and (rows.data.asnumpy() == value[[1, 3]]).all()
+    assert dense.weight.data().stype == "default" and (dense.weight.data().asnumpy() == value).all()
+    with mx.autograd.record():
+        loss = nd.Embedding(nd.array([1]), rows, input_dim=4, output_dim=2, sparse_grad=True).sum()
+    loss.backward()
+    trainer.step(1)
+    after = table.weight.row_sparse_data(nd.array([0, 1])).data.asnumpy()
+    assert (after == value[[0, 1]] - [[0, 0], [1, 1]]).all()
+
+
+def test_rows_are_retained_in_graphs():
+    """The graph that MXNet 1.9.1 writes; the result is dense here. The gradient is that of the rows which stay."""
+
+    class Net(gluon.HybridBlock):
+        def hybrid_forward(self, F, x, rows):
+            return F.sparse.retain(x, rows) * 2
+
+    x, rows = mx.sym.var("x"), mx.sym.var("rows")
+    symbol = mx.sym.sparse.retain(x, rows, name="kept")
+    assert mx.sym.load_json(symbol.tojson()).list_outputs() == ["kept_output"]
+    assert '"op": "_sparse_retain"' in symbol.tojson()
+    value = np.float32([[1, 2], [np.inf, np.nan], [3, 4], [5, 6]])
+    net = Net()
+    plain = net(nd.array(value).tostype("row_sparse"), nd.array([2, 0])).tostype("default").asnumpy()
+    net.hybridize()
+    for given in ([2, 0], [0, 2, 2], [2, 0, 9]):
+        data = nd.array(value)
+        data.attach_grad()
+        with mx.autograd.record():
+            found = net(data, nd.array(given))
+        found.backward()
+        assert (found.asnumpy() == plain).all() and (plain == [[2, 4], [0, 0], [6, 8], [0, 0]]).all()
+        assert (data.grad.asnumpy() == [[2, 2], [0, 0], [2, 2], [0, 0]]).all()
+    with pytest.raises(AttributeError, match=r"arrays in graphs are dense: count elements with \(x != 0\).sum\(\)"):
+        mx.sym.contrib.getnnz(x)

@@ -33,6 +33,12 @@ SHORT = {
 """Second names of top-level modules: `mx.nd` is `mx.ndarray`."""
 
 
+_INSTEAD = {
+    "getnnz": ", as arrays in graphs are dense: count elements with (x != 0).sum(), or call nd.contrib.getnnz before",
+}
+"""What to do without a name that is missing."""
+
+
 @cache
 def operators() -> dict[str, tuple[str, ...]]:
     """The aliases of every operator, by its name, without gradient operators; for `mx.np`, the public functions."""
@@ -120,7 +126,7 @@ def no_attribute(module: str, name: str, near: Iterable[str] = ()) -> AttributeE
     text = f"module {module!r} has no attribute {name!r}"
     if not name.startswith("__"):
         if has(f"{module.partition('.')[2]}.{name}".lstrip(".")):
-            text += f": MXNet {VERSION} has it, gluonjit lacks it"
+            text += f": MXNet {VERSION} has it, gluonjit lacks it{_INSTEAD.get(name, '')}"
         else:
             text += did_you_mean(name, near)
     return AttributeError(text)
