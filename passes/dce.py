@@ -12,15 +12,21 @@ from gluonjit.passes.manager import register_pass
 def dce(graph: Graph) -> Graph:
     """Removes ops whose results nothing needs: no output, no updated state, no op that stays.
 
-    Unused inputs stay, for they are the graph's signature, and so do ops that are not pure.
+    Unused inputs stay, for they are the graph's signature, and so do ops that are not pure. A `host_call` is told which
+    of its results nothing needs.
     """
     live: set[Value] = set(graph.results)
     kept: list[Op] = []
+    changed = False
     for op in reversed(graph.ops):
+        if op.name == "host_call":
+            unread = tuple(k for k, r in enumerate(op.results) if r not in live)
+            if unread != op.attrs["unread"]:
+                op, changed = replace(op, attrs={**op.attrs, "unread": unread}), True
         if not is_pure(op) or any(r in live for r in op.results):
             kept.append(op)
             live.update(op.operands)
-    if len(kept) == len(graph.ops):
+    if len(kept) == len(graph.ops) and not changed:
         return graph
     return replace(graph, ops=tuple(reversed(kept)))
 

@@ -166,7 +166,7 @@ class Executor:
         heads = computation.differentiable(wrt)
         forward = computation.forward(wrt, heads)
         if watched is not None:
-            with kept_operators() as kept:
+            with kept_operators(session.graph, inputs.arrays) as kept:
                 outputs, _ = forward.run([value.array for value in watched])
             return _Recorded(forward, wrt, heads, watched, outputs, kept)
         watched = self._watched(session, inputs)

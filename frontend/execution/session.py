@@ -158,7 +158,7 @@ class Session:
         """Runs the forward computation of this graph. Returns its outputs, followed by what its gradient needs, and
         objects that must live as long as the gradient is needed."""
         self._show(inputs, monitor)
-        with kept_operators() as kept:
+        with kept_operators(self.graph, inputs.arrays) as kept:
             outputs, updates = forward.run(inputs.elements)
         self._write(inputs, updates)
         return outputs, kept

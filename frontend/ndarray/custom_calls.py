@@ -13,6 +13,8 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.context import current_context
+from gluonjit.ir.graph import Graph, Value
+from gluonjit.ir.primitives.host_call import UNREAD
 from gluonjit.language import late
 from gluonjit.language.modes import Scope, modes
 from gluonjit.language.running import running
@@ -20,6 +22,7 @@ from gluonjit.ndarray.constructors import zeros
 from gluonjit.ndarray.ndarray import NDArray
 from gluonjit.operators.custom import KEPT, OP_TYPE, TO, TRAINING, blamed, custom, properties
 from gluonjit.operators.custom_classes import CustomOp, CustomOpProp, arranged, divided
+from gluonjit.operators.registry import OPERATORS
 
 __all__ = ["Custom"]
 
@@ -65,25 +68,60 @@ def compute(op_type: str, prop: CustomOpProp, arrays: list[NDArray], training: b
 # Compiled code gets the number of an operator instead of the operator itself. Whoever runs a recorded call keeps the
 # operators alive that it made, until its gradient is no longer needed.
 
+
+class Kept:
+    """An operator that was made by a recorded call, and the arrays of its auxiliary states, if they are known: None in
+    place of one that was made in the call, which nobody reads afterwards."""
+
+    def __init__(self, op_type: str, operator: CustomOp) -> None:
+        self.op_type, self.operator = op_type, operator
+        self.states: Sequence[NDArray | None] | None = None
+
+
 _numbers = itertools.count(1)
-_operators: weakref.WeakValueDictionary[int, CustomOp] = weakref.WeakValueDictionary()
+_operators: weakref.WeakValueDictionary[int, Kept] = weakref.WeakValueDictionary()
 
 
 class _Keeping(threading.local):
-    operators: list[CustomOp] | None = None
+    operators: list[Kept] | None = None
 
 
 _keeping = _Keeping()
 
 
 @contextmanager
-def kept_operators() -> Iterator[list[CustomOp]]:
-    """A context that collects the operators which recorded calls in this thread make."""
+def kept_operators(graph: Graph | None = None, arrays: Sequence[Any] = ()) -> Iterator[list[Kept]]:
+    """A context that collects the operators which recorded calls in this thread make.
+
+    `graph`, of level `traced`, is what is called with `arrays`: states among these are noted, as `backward` may write
+    to them.
+    """
     before, _keeping.operators = _keeping.operators, []
     try:
         yield _keeping.operators
+        if graph is not None and _keeping.operators:
+            _note_states(_keeping.operators, graph, arrays)
     finally:
         _keeping.operators = before
+
+
+def _note_states(kept: Sequence[Kept], graph: Graph, arrays: Sequence[Any]) -> None:
+    """Notes the arrays of auxiliary states, but not of calls in loops and branches, which run any number of times."""
+    calls = [op for op in graph.ops if op.name == "mx.Custom"]
+    if [op.attrs["op_type"] for op in calls] != [one.op_type for one in kept]:
+        return
+    numbers = iter(kept)
+    held: dict[Value, NDArray] = dict(zip(graph.inputs, arrays))
+    for op in graph.ops:
+        operator = OPERATORS.get(op.name.removeprefix("mx."))
+        if operator is None or operator.updates is None:
+            continue
+        if op.name == "mx.Custom":
+            aux = op.operands[len(properties(op.attrs).list_arguments()) :]
+            next(numbers).states = [held.get(v) for v in aux]
+        for at, k in operator.updates(op.attrs).items():
+            if op.operands[at] in held:  # the array holds the new value from here on
+                held[op.results[k]] = held[op.operands[at]]
 
 
 def _call(operands: Sequence[np.ndarray], arguments: Mapping[str, str]) -> list[np.ndarray]:
@@ -95,8 +133,9 @@ def _call(operands: Sequence[np.ndarray], arguments: Mapping[str, str]) -> list[
     if KEPT in arguments:
         number = next(_numbers)
         if _keeping.operators is not None:
-            _keeping.operators.append(operator)
-            _operators[number] = operator
+            kept = Kept(arguments[OP_TYPE], operator)
+            _keeping.operators.append(kept)
+            _operators[number] = kept
         results.append(np.array(number, np.int64))
     return results
 
@@ -104,7 +143,8 @@ def _call(operands: Sequence[np.ndarray], arguments: Mapping[str, str]) -> list[
 def _call_backward(operands: Sequence[np.ndarray], arguments: Mapping[str, str]) -> list[np.ndarray]:
     """The gradients by the inputs that the arguments name.
 
-    Operands are the gradients of the results, the inputs, results, auxiliary states, and the operator's number.
+    Operands are the gradients of the results, the inputs, results, auxiliary states after `forward`, and the operator's
+    number. `backward` finds auxiliary states as they are now, and may write to them.
     """
     op_type = arguments[OP_TYPE]
     prop = properties({"op_type": op_type, "arguments": _own(arguments)})
@@ -113,20 +153,33 @@ def _call_backward(operands: Sequence[np.ndarray], arguments: Mapping[str, str])
     given = [NDArray._wrap(np.array(x)) for x in arrays]
     out_grad, in_data = given[:made], given[made : made + count]
     out_data, aux = given[made + count : made + count + made], given[made + count + made :]
-    operator = _operators.get(int(number))
-    if operator is None:
+    kept = _operators.get(int(number))
+    states = kept.states if kept is not None else None
+    if states is not None:
+        aux = [x if state is None else state.copy() for x, state in zip(aux, states)]
+    if kept is not None:
+        operator = kept.operator
+    else:
         shapes, dtypes = ([*map(of, (*in_data, *aux))] for of in (lambda x: x.shape, lambda x: x.dtype))
         operator = prop.create_operator(current_context(), shapes, dtypes)
-    wanted = [int(k) for k in arguments[TO].split()]
+    to = [int(k) for k in arguments[TO].split()]
+    unread = {int(k) for k in arguments.get(UNREAD, "").split()}
+    wanted = {k for place, k in enumerate(to) if place not in unread}
     req = ["write" if k in wanted else "null" for k in range(count)]
     before = [x._array.copy() for x in aux]
     found = backward(op_type, operator, req, out_grad, in_data, out_data, aux)
-    if any(not np.array_equal(x._array, old, equal_nan=x._array.dtype.kind == "f") for x, old in zip(aux, before)):
-        raise MXNetError(
-            f"Custom({op_type!r}).backward writes to an auxiliary state, which compiled code cannot keep; write to it "
-            "in forward, or do not hybridize the block"
-        )
-    return [found[k]._array for k in wanted]
+    for k, (x, old) in enumerate(zip(aux, before)):
+        if np.array_equal(x._array, old, equal_nan=x._array.dtype.kind == "f"):
+            continue
+        if states is None:
+            raise MXNetError(
+                f"Custom({op_type!r}).backward writes to an auxiliary state, which is not possible in a hybridized "
+                "block that calls a Custom in a loop or branch, too; write to it in forward, or do not hybridize"
+            )
+        state = states[k]
+        if state is not None:
+            state._store(x._array)
+    return [found[k]._array for k in to]
 
 
 def backward(

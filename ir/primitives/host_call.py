@@ -26,6 +26,9 @@ FUNCTIONS: dict[str, Function] = {}
 """Functions from operands and arguments to results; they may keep operands but not modify them. A front end adds its
 own."""
 
+UNREAD = ".unread"
+"""The argument that numbers the results which nothing reads, so that any values will do (the attribute `unread`)."""
+
 ERRORS: dict[str, Callable[[int, int, int], Exception]] = {
     "IndexError": lambda index, axis, size: IndexError(
         f"index {index} is out of bounds for axis {axis} with size {size}"
@@ -34,23 +37,28 @@ ERRORS: dict[str, Callable[[int, int, int], Exception]] = {
 """The error for an index, an axis and its length. A front end may add others."""
 
 
-def _infer_call(*operands: TensorType, function: Any, arguments: Any, types: Any) -> tuple[TensorType, ...]:
+def _infer_call(
+    *operands: TensorType, function: Any, arguments: Any, types: Any, unread: Any
+) -> tuple[TensorType, ...]:
     if not isinstance(function, str):
         raise IRError(f"function must be a name, got {function!r}")
     if not all(len(pair) == 2 and all(isinstance(part, str) for part in pair) for pair in arguments):
         raise IRError(f"arguments must be pairs of strings, got {arguments!r}")
     if not types or not all(isinstance(t, TensorType) for t in types):
         raise IRError(f"types must be those of the results, one at least, got {types!r}")
+    if not all(isinstance(k, int) and 0 <= k < len(types) for k in unread):
+        raise IRError(f"unread = {unread}, but there are {len(types)} results")
     return tuple(types)
 
 
-def _eval_call(*operands: np.ndarray, function: str, arguments: Any, types: Any) -> Any:
+def _eval_call(*operands: np.ndarray, function: str, arguments: Any, types: Any, unread: Any) -> Any:
     if function not in FUNCTIONS:
         raise IRError(
             f"there is no function {function!r} here to call: import what registers it before the graph runs (for "
             "Custom, the program that defines the operator)"
         )
-    results = tuple(np.asarray(y) for y in FUNCTIONS[function](operands, dict(arguments)))
+    given_arguments = dict(arguments) | ({UNREAD: " ".join(map(str, unread))} if unread else {})
+    results = tuple(np.asarray(y) for y in FUNCTIONS[function](operands, given_arguments))
     given = [type_of(y) for y in results]
     if given != list(types):
         raise IRError(f"{function} was to give ({', '.join(map(str, types))}), not ({', '.join(map(str, given))})")
@@ -81,7 +89,7 @@ primitive(
     "host_call",
     infer=_infer_call,
     eval=_eval_call,
-    attrs={"function": REQUIRED, "arguments": (), "types": REQUIRED},
+    attrs={"function": REQUIRED, "arguments": (), "types": REQUIRED, "unread": ()},
     pure=False,
     level="host",
     doc="what a Python function computes, at every call",
