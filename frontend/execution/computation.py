@@ -36,7 +36,7 @@ Compile = Callable[[Graph], Run]
 
 GRADIENT_PIPELINE = "expand {gradients = True}, legalize-broadcast, simplify, cse, dce"
 """What is done to a graph before it is differentiated."""
-JOINT_PIPELINE = "legalize-broadcast, simplify, fold, cse, dce"
+JOINT_PIPELINE = "legalize-broadcast, simplify, fold, cse, dce, join-pads, dce"
 """What is done to the joint graph before it is divided."""
 
 
