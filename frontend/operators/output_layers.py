@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gluonjit.ir.dims import are_equal
-from gluonjit.ir.types import F32, I32, dtype_of
+from gluonjit.ir.dims import Dim, Extent, are_equal
+from gluonjit.ir.types import F32, F64, I32, dtype_of
 from gluonjit.operators.attributes import boolean, enum, number
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.softmax import softmax_over
@@ -70,26 +70,29 @@ def _softmax_gradient(
     at_label = b.eq(b.iota(shape=(1, classes, 1), axis=1, dtype=I32), label)
     if multi_output:  # as in MXNet
         smooth_alpha = 0.0
-    other = smooth_alpha / (classes - 1) if classes > 1 else 0.0
+    other = smooth_alpha / (classes - 1) if smooth_alpha and classes > 1 else 0.0
     target = b.select(at_label, b.constant(1 - smooth_alpha, wide), b.constant(other, wide))
     d = b.sub(b.reshape(y, shape=rows), target)
     ignored = b.eq(label, b.constant(math.trunc(ignore_label), I32))
     if use_ignore:
         d = b.select(ignored, b.constant(0, wide), d)
+    over: Extent = 1
     if normalization == "valid":
         valid = b.reduce(b.select(ignored, b.constant(0, F32), b.constant(1, F32)), op="sum", axes=(0, 1, 2))
         d = b.div(d, b.cast(b.maximum(valid, b.constant(1, F32)), dtype=wide))
     else:
         # With `multi_output`, MXNet averages over the positions, too.
-        grad_scale /= max(rest * (count if normalization == "batch" else 1), 1)
-    return _scaled(b, b.reshape(d, shape=shape), grad_scale, head if out_grad else None, own), None
+        over = max(rest * (count if normalization == "batch" else 1), 1)
+    return _scaled(b, b.reshape(d, shape=shape), grad_scale, head if out_grad else None, own, over), None
 
 
-def _scaled(b: Any, d: Any, factor: float, head: Any, dtype: Any) -> Any:
-    """d · factor · head in another type; a head of None is 1."""
+def _scaled(b: Any, d: Any, factor: float, head: Any, dtype: Any, over: Extent = 1) -> Any:
+    """d · factor / over · head in another type; a head of None is 1."""
     wide = dtype_of(d)
-    if factor != 1:
-        d = b.mul(d, b.constant(factor, wide))
+    if isinstance(over, Dim):
+        d = b.mul(d, b.cast(b.div(b.constant(factor, F64), b.constant(over, F64)), dtype=wide))
+    elif factor / over != 1:
+        d = b.mul(d, b.constant(factor / over, wide))
     if head is not None:
         d = b.mul(d, b.cast(head, dtype=wide))
     return narrowed(b, d, dtype)
@@ -150,7 +153,7 @@ def _regression(distance: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
         (y,), (data, label) = y, x
         label = b.reshape(b.cast(label, dtype=dtype_of(y)), shape=tuple(y.shape))
         each = max(math.prod(y.shape[1:]), 1)
-        return _scaled(b, distance(b, y, label), grad_scale / each, None, dtype_of(data)), None
+        return _scaled(b, distance(b, y, label), grad_scale, None, dtype_of(data), each), None
 
     return gradient
 
