@@ -7,6 +7,7 @@ caller of the graph raises at the end. The first thread does it alone: it is the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def lower_host(name: str, op: Op, module: Module) -> None:
 
 
 def _call(f: Function, op: Op) -> None:
-    text = np.frombuffer(_text(op).encode(), np.uint8)
+    text = np.frombuffer(_text(op, f.module.dims).encode(), np.uint8)
     f.module.declare(CALLBACK, "void", ["ptr", "i64", "ptr"])
     mode = float_mode(f)
     # What users wrote in Python is not to find denormals flushed, if they are.
@@ -40,10 +41,12 @@ def _call(f: Function, op: Op) -> None:
     set_float_mode(f, mode)
 
 
-def _text(op: Op) -> str:
+def _text(op: Op, dims: Sequence[str]) -> str:
+    """The graph of the op. Its attribute `open` names the dimensions whose sizes lie in front of the table."""
     b = Builder("host")
     own = {key: value for key, value in op.attrs.items() if not key.startswith(".")}
-    return print_graph(b.build(b.emit(op.name, [b.input(f"x{k}", v.type) for k, v in enumerate(op.operands)], own)))
+    results = b.emit(op.name, [b.input(f"x{k}", v.type) for k, v in enumerate(op.operands)], own)
+    return print_graph(b.build(results, {"open": tuple(dims)} if dims else {}))
 
 
 def _any_outside(f: Function, op: Op) -> str:
@@ -53,7 +56,8 @@ def _any_outside(f: Function, op: Op) -> str:
     source, target = f.table(0), f.table(1)
     points = idx.size // max(idx.shape[0], 1)
     outside: Any = "false"
-    for axis, n in enumerate(op.attrs["sizes"]):
+    for axis, extent in enumerate(op.attrs["sizes"]):
+        n = f.extent(extent)
         with f.for_(axis * points, (axis + 1) * points, carried=[("i1", outside)]) as loop:
             value = f.load(kind, f.gep(kind, source, loop.index), nbytes)
             wide = _widened(f, value, idx.dtype)

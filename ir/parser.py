@@ -61,7 +61,7 @@ class _Parser:
         self.depth = 0
         self.types: dict[str, TensorType] = {}
         self.dims: set[str] = set()
-        """The names of open dimensions in the types so far; other words in literals are mistakes."""
+        """The names of open dimensions in types and attributes `open` so far; others in literals are mistakes."""
 
     # Tokens ----------------------------------------------------------------------------------------------------------
 
@@ -128,6 +128,8 @@ class _Parser:
         attrs: dict[str, Any] = {}
         if self.kinds[self.i] == "{" and self.attrs_follow():
             attrs = self.attrs()
+        if isinstance(attrs.get("open"), tuple):
+            self.dims |= {name for name in attrs["open"] if isinstance(name, str)}
         self.expect("{", "'{' and the graph's ops")
         graph = self.body(scope, attrs)
         self.depth -= 1

@@ -15,6 +15,7 @@ import numpy as np
 
 from gluonjit.codegen.host import CALLBACK
 from gluonjit.ir.graph import Graph, evaluate
+from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.text import parse_graph
 from gluonjit.ir.types import TensorType
 from gluonjit.runtime.eager import quiet
@@ -43,11 +44,16 @@ def raise_error() -> None:
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
 def _evaluate(text: int, size: int, table: int) -> None:
-    """Evaluates the graph that the text is on what the table points to: its inputs, then its outputs."""
+    """Evaluates the graph that the text is on what the table points to: its inputs, then its outputs. In front of the
+    table are the sizes of open dimensions, the last one first."""
     if _state.error is not None:
         return
     try:
         graph = _parsed(ctypes.string_at(text, size))
+        names = graph.attrs.get("open", ())
+        if names:
+            words = (ctypes.c_int64 * len(names)).from_address(table - 8 * len(names))
+            graph = with_sizes(graph, dict(zip(names, reversed(words), strict=True)))
         types = [v.type for v in (*graph.inputs, *graph.outputs)]
         arrays = [_array(p, t) for p, t in zip((ctypes.c_void_p * len(types)).from_address(table), types, strict=True)]
         count = len(graph.inputs)

@@ -177,6 +177,8 @@ class Operator(opdef.OpDef):
         self, types: Sequence[TensorType], attrs: Mapping[str, Any], regions: Sequence[Graph] = ()
     ) -> tuple[TensorType, ...]:
         """The result types of the expansion, which is the only definition of what the operator computes."""
+        if self.host and not all(t.is_static for t in types):
+            raise Undecided(f"{self.name} runs Python, which needs the sizes")
         try:
             return tuple(v.type for v in self.expansion(types, attrs).outputs)
         except (*UNFORESEEN, AttributeError) as e:

@@ -130,3 +130,16 @@ def test_indices_of_different_types():
     i, j = nd.array([0, 2], dtype="int64"), nd.array([1.9, 3], dtype="float32")
     imperative, compiled = both(lambda F, x, i: x[i, j])
     assert compiled(x, i).asnumpy().tolist() == imperative(x, i).asnumpy().tolist() == [1, 11]
+
+
+def test_indices_are_checked_against_open_extents():
+    _, compiled = both(READS["two indices"])
+    compiled.hybridize(dynamic={"data0": {0: "n", 1: "l"}})
+    for shape in ((3, 4), (5, 2), (2, 9)):
+        x = nd.arange(shape[0] * shape[1]).reshape(shape)
+        last = shape[1] - 1
+        i = nd.array([0, -1, last], dtype="int32")
+        assert compiled(x, i).asnumpy().tolist() == [0, last, last]
+        with pytest.raises(IndexError, match=f"index {last + 1} is out of bounds for axis 1 with size {last + 1}"):
+            compiled(x, i + 1).wait_to_read()
+    assert len(compiled._cached._open) == 1

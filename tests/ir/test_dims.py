@@ -12,7 +12,7 @@ from gluonjit.ir.dims import Undecided, named
 from gluonjit.ir.graph import Builder, evaluate, evaluate_op
 from gluonjit.ir.lexer import ParseError
 from gluonjit.ir.sizes import dimensions, sizes_of, with_sizes
-from gluonjit.ir.text import parse_graph
+from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.ir.types import IRError, tensor
 from gluonjit.ir.verify import verify
 
@@ -177,6 +177,13 @@ def test_an_extent_as_a_number():
     assert mean == np.float32(1 / 3) and number == 60 and number.dtype == np.int64
     with pytest.raises(Undecided, match="not a number before l, n"):
         evaluate_op(graph.ops[1], [])
+
+
+def test_a_text_may_declare_names_that_no_type_has():
+    text = 'graph @g() {open = ("l", "n")} {\n  %n: i64[] = extent() {of = 3*l*n}\n  return %n\n}\n'
+    graph = parse_graph(text)
+    assert print_graph(graph) == text
+    assert evaluate(with_sizes(graph, {"n": 4, "l": 5}), [])[0] == [60]
 
 
 def test_builders_make_constants_of_extents():
