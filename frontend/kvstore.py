@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gluonjit.base import MXNetError
-from gluonjit.files import atomic
+from gluonjit.files import atomic, state_files
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.interrupts import Uninterrupted
@@ -155,8 +155,7 @@ class KVStore:
     def load_optimizer_states(self, fname: str) -> None:
         """Loads what `save_optimizer_states` wrote, here or in MXNet. Nothing in the file is executed."""
         updater = self._optimizer_states()
-        with open(fname, "rb") as file:
-            states = file.read()
+        states = state_files.contents(fname)
         if isinstance(updater, Updater):
             updater.set_states(states, os.fspath(fname))
         else:

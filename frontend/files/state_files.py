@@ -13,7 +13,9 @@ is an NDArray.
 from __future__ import annotations
 
 import io
+import os
 import pickle
+import stat
 import struct
 import sys
 from collections.abc import Callable
@@ -21,7 +23,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from gluonjit.base import CheckpointError
+from gluonjit.base import CheckpointError, MXNetError
 from gluonjit.files import params
 
 PROTOCOL = 4
@@ -165,6 +167,14 @@ class _Reader(_UNPICKLER):  # type: ignore[misc]
 
     def get_extension(self, code: int) -> NoReturn:
         raise pickle.UnpicklingError("an extension code")
+
+
+def contents(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file; MXNetError for a device, whose bytes may have no end."""
+    with open(path, "rb") as file:
+        if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):
+            raise MXNetError(f"cannot read {os.fspath(path)}: it is a device")
+        return file.read()
 
 
 def loads(data: bytes, name: str = "states") -> Any:

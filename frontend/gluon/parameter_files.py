@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gluonjit import context, ndarray
@@ -89,14 +89,16 @@ def load_parameters(
                     f"Parameter '{name}' is missing in file '{os.fspath(filename)}', which contains parameters: "
                     f"{_brief(loaded)}. Set allow_missing=True to ignore missing parameters."
                 )
+    pairs = []
     for name, data in loaded.items():
         if name in params:
-            assign(params[name], data, ctx, cast_dtype, dtype_source)
+            pairs.append((params[name], data))
         elif not ignore_extra:
             raise ValueError(
                 f"Parameter '{name}' loaded from file '{os.fspath(filename)}' is not present in ParameterDict, "
                 f"which contains parameters {_brief(block.params.keys())}. Set ignore_extra=True to ignore. "
             )
+    assign_all(pairs, ctx, cast_dtype, dtype_source)
 
 
 def save_dict(params: ParameterDict, filename: str | os.PathLike[str], strip_prefix: str) -> None:
@@ -151,40 +153,31 @@ def load_dict(
                 f"Parameter '{name[len(restore_prefix) :]}' is missing in {source}, which contains parameters: "
                 f"{_brief(arrays)}. {hint}"
             )
+    pairs = []
     for name, data in arrays.items():
         if name in params:
-            assign(params[name], data, ctx, cast_dtype, dtype_source)
+            pairs.append((params[name], data))
         elif not ignore_extra:
             raise AssertionError(
                 f"Parameter '{name[len(restore_prefix) :]}' loaded from {source} is not present in ParameterDict, "
                 f"choices are: {_brief(params)}. Set ignore_extra to True to ignore. {hint}"
             )
+    assign_all(pairs, ctx, cast_dtype, dtype_source)
 
 
-def assign(param: Parameter, data: NDArray, ctx: Any, cast_dtype: bool, dtype_source: str) -> None:
-    """Sets `param`, initialized or not, to a copy of `data`; AssertionError if the shape or type does not fit.
-
-    An initialized parameter is overwritten in place.
-    """
-    own = False
-    origin = origin_of(data._array)
+def check(param: Parameter, data: NDArray, ctx: Any, cast_dtype: bool, dtype_source: str) -> None:
+    """AssertionError if `data` cannot be assigned to `param`, because of its shape or type, or because of `ctx`."""
     failed = f"Failed loading Parameter '{param.name}' from saved params: "
     if param.shape:
         if len(param.shape) != len(data.shape) or any(n not in (0, -1, m) for n, m in zip(param.shape, data.shape)):
             raise AssertionError(f"{failed}shape incompatible expected {param.shape} vs saved {data.shape}")
-    param.shape = tuple(data.shape)
     if cast_dtype and dtype_source not in ("current", "saved"):
         raise AssertionError(f"dtype_source is 'current' or 'saved', not {dtype_source!r}")
-    if param.dtype is not None and dtype_name(param.dtype) != data._array.dtype.name:
-        if not cast_dtype:
-            raise AssertionError(
-                f"{failed}dtype incompatible expected {param.dtype} vs saved {data.dtype}. "
-                "Set cast_dtype=True to cast the dtype of saved params."
-            )
-        if dtype_source == "current":
-            data, own, origin = data.astype(param.dtype), True, None
-        else:
-            param.dtype = data.dtype
+    if param.dtype is not None and dtype_name(param.dtype) != data._array.dtype.name and not cast_dtype:
+        raise AssertionError(
+            f"{failed}dtype incompatible expected {param.dtype} vs saved {data.dtype}. "
+            "Set cast_dtype=True to cast the dtype of saved params."
+        )
     contexts = [ctx] if isinstance(ctx, context.Context) else ctx
     if param._data is not None or param._deferred_init:
         if contexts is not None and set(contexts) != set(param.list_ctx()):
@@ -192,10 +185,34 @@ def assign(param: Parameter, data: NDArray, ctx: Any, cast_dtype: bool, dtype_so
                 f"Failed to load Parameter '{param.name}' on {contexts} because it was previous initialized on "
                 f"{param.list_ctx()}."
             )
-        contexts = param.list_ctx()
+
+
+def assign_all(pairs: Sequence[tuple[Parameter, NDArray]], ctx: Any, cast_dtype: bool, dtype_source: str) -> None:
+    """Sets each parameter, initialized or not, to a copy of its array. AssertionError, with none of them changed, if
+    the shape or type of one does not fit.
+
+    Initialized parameters are overwritten in place.
+    """
+    for param, data in pairs:
+        check(param, data, ctx, cast_dtype, dtype_source)
+    for param, data in pairs:
+        _assign(param, data, ctx, dtype_source)
+
+
+def _assign(param: Parameter, data: NDArray, ctx: Any, dtype_source: str) -> None:
+    own = False
+    origin = origin_of(data._array)
+    param.shape = tuple(data.shape)
+    if param.dtype is not None and dtype_name(param.dtype) != data._array.dtype.name:
+        if dtype_source == "current":
+            data, own, origin = data.astype(param.dtype), True, None
+        else:
+            param.dtype = data.dtype
     if param._data is not None:
         param.set_data(data)
     else:
+        contexts = [ctx] if isinstance(ctx, context.Context) else ctx
+        contexts = param.list_ctx() if param._deferred_init else contexts
         param._deferred_init = ()
         data = data if own else data.copy()
         if param._stype == "row_sparse":

@@ -8,7 +8,7 @@ from typing import Any
 
 from gluonjit import kvstore as kv
 from gluonjit import optimizer as opt
-from gluonjit.files import atomic
+from gluonjit.files import atomic, state_files
 from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.optimizer.step import Steps
@@ -276,6 +276,10 @@ class Trainer:
         else:
             atomic.write(fname, [self._updaters[0].get_states(dump_optimizer=True)])
 
+    def _check_states(self, fname: str | os.PathLike[str]) -> None:
+        """The errors of `load_states` for a damaged file; changes nothing."""
+        opt.get_updater(self._optimizer).set_states(state_files.contents(fname), os.fspath(fname))
+
     def load_states(self, fname: str | os.PathLike[str]) -> None:
         """Loads what `save_states` wrote, here or in MXNet. Nothing in the file is executed."""
         self._ready()
@@ -283,8 +287,7 @@ class Trainer:
             self._kvstore.load_optimizer_states(fname)
             self._optimizer = self._kvstore._updater.optimizer
         else:
-            with open(fname, "rb") as file:
-                states = file.read()
+            states = state_files.contents(fname)
             for updater in self._updaters:
                 updater.set_states(states, os.fspath(fname))
                 updater.optimizer = self._updaters[0].optimizer

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
-from gluonjit import gluon
+from gluonjit import gluon, nd
+from gluonjit.base import MXNetError
 from gluonjit.gluon.contrib import estimator as est
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -142,6 +143,114 @@ def test_resuming_by_batches(tmp_path):
     (tmp_path / "model-epoch1batchx.params").touch()
     with pytest.raises(ValueError, match="model-epoch1batchx.params is not the name of a checkpoint"):
         e.fit(loader(), batches=99, event_handlers=handler(resume_from_checkpoint=True))
+
+
+def test_resuming_by_batches_has_the_bits_of_not_having_stopped(tmp_path):
+    """After whole epochs, as the loader starts anew; with two checkpoints kept, here and in the folder."""
+
+    def trained(folder, batches, **more):
+        e, _ = made()
+        handler = est.CheckpointHandler(folder, epoch_period=None, batch_period=5, max_checkpoints=2, **more)
+        e.fit(loader(), batches=batches, event_handlers=handler)
+        return values(e)
+
+    trained(str(tmp_path / "stopped"), 10)
+    again = trained(str(tmp_path / "stopped"), 20, resume_from_checkpoint=True)
+    for a, b in zip(again, trained(str(tmp_path / "whole"), 20)):
+        np.testing.assert_array_equal(a, b)
+    numbers = [re.findall(r"batch(\d+)\.params", name) for name in files(tmp_path / "stopped")]
+    assert sum(numbers, []) == ["14", "19"]
+
+
+def damaged(kind, change):
+    """A function that changes the bytes of the newest checkpoint's file."""
+
+    def damage(folder):
+        path = folder / f"model-epoch1batch10.{kind}"
+        path.write_bytes(change(path.read_bytes()))
+
+    return damage
+
+
+def replaced(kind, make):
+    def replace(folder):
+        path = folder / f"model-epoch1batch10.{kind}"
+        path.unlink()
+        make(path)
+
+    return replace
+
+
+def a_last_array_of_another_shape(folder):
+    path = str(folder / "model-epoch1batch10.params")
+    arrays = nd.load(path)
+    arrays[list(arrays)[-1]] = nd.ones((99,))
+    nd.save(path, arrays)
+
+
+@pytest.mark.parametrize(
+    ("attack", "error", "message"),
+    [
+        (damaged("params", lambda data: b""), MXNetError, "the file ends within"),
+        (damaged("params", lambda data: data[:-10]), MXNetError, "the file ends within"),
+        (damaged("params", lambda data: bytes(range(256)) * 2), MXNetError, "the magic number"),
+        (damaged("states", lambda data: b""), MXNetError, "not the states of an optimizer"),
+        (damaged("states", lambda data: data[:-10]), MXNetError, "not the states of an optimizer"),
+        (damaged("states", lambda data: b"cos\nsystem\n(S'exit 1'\ntR."), MXNetError, "os.system, which is not known"),
+        (
+            replaced("states", lambda path: None),
+            FileNotFoundError,
+            "Failed to load checkpoint, .*states does not exist",
+        ),
+        (replaced("states", lambda path: path.symlink_to("/dev/zero")), MXNetError, "states: it is a device"),
+        (replaced("params", lambda path: path.symlink_to("/dev/zero")), MXNetError, "params: it is a device"),
+        (replaced("params", lambda path: path.mkdir()), MXNetError, "params: Is a directory"),
+        (
+            replaced("params", lambda path: nd.save(str(path), {"a.b": nd.ones(2)})),
+            AssertionError,
+            "is missing in file",
+        ),
+        (a_last_array_of_another_shape, AssertionError, r"shape incompatible expected .* vs saved \(99,\)"),
+        (
+            lambda folder: (folder / "model-epoch01batch10.params").touch(),
+            ValueError,
+            "is not the name of a checkpoint",
+        ),
+        (lambda folder: (folder / "model-epoch٣batch9.params").touch(), ValueError, "is not the name of a checkpoint"),
+    ],
+)
+def test_a_damaged_checkpoint_changes_nothing(tmp_path, attack, error, message):
+    """Neither parameters, nor the trainer, nor the files."""
+    e, _ = made()
+    e.fit(loader(), epochs=2, event_handlers=est.CheckpointHandler(str(tmp_path)))
+    attack(tmp_path)
+    there = files(tmp_path)
+    e.fit(loader(), epochs=1)
+    before, steps, states = values(e), e.trainer.optimizer.num_update, e.trainer._updaters[0].states
+    handler = est.CheckpointHandler(str(tmp_path), resume_from_checkpoint=True)
+    with pytest.raises(error, match=message):
+        e.fit(loader(), epochs=4, event_handlers=handler)
+    assert all((a == b).all() for a, b in zip(values(e), before)) and files(tmp_path) == there
+    assert e.trainer.optimizer.num_update == steps and e.trainer._updaters[0].states is states
+
+
+def test_a_checkpoint_that_was_cut_off_is_not_found(tmp_path, monkeypatch):
+    """The process may die between the two files."""
+    e, _ = made()
+    e.fit(loader(), epochs=1, event_handlers=est.CheckpointHandler(str(tmp_path)))
+    monkeypatch.setattr(type(e.net), "save_parameters", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        e.fit(loader(), epochs=3, event_handlers=est.CheckpointHandler(str(tmp_path), resume_from_checkpoint=True))
+    monkeypatch.undo()
+    again, lines = made()
+    again.fit(loader(), epochs=3, event_handlers=est.CheckpointHandler(str(tmp_path), resume_from_checkpoint=True))
+    assert "CheckpointHandler: Checkpoint resumed from epoch 0 batch 5, continue to train for 2 epochs" in lines
+
+
+@pytest.mark.parametrize("count", [-1, None, "two"])
+def test_a_number_of_checkpoints(count, tmp_path):
+    with pytest.raises(ValueError, match="max_checkpoints is a number of checkpoints"):
+        est.CheckpointHandler(str(tmp_path), max_checkpoints=count)
 
 
 def test_old_checkpoints_are_removed_by_their_whole_name(tmp_path):

@@ -258,7 +258,8 @@ class CheckpointHandler(TrainBegin, BatchEnd, EpochEnd):
     * `save_best`: also `<prefix>-best.…` whenever `monitor` has improved (`mode`: "min", "max", or "auto": larger is
       better for accuracy and F1, smaller for all others).
     * `resume_from_checkpoint`: training goes on from the newest checkpoint in `model_dir`, for what is left of the
-      epochs or batches that `fit` is asked for.
+      epochs or batches that `fit` is asked for, from the start of the loader. If its files are damaged, or of another
+      network, that is an error, and network and trainer stay as they are.
 
     The graph of a hybridized network is saved as `<prefix>-symbol.json` after the first batch.
     """
@@ -276,6 +277,8 @@ class CheckpointHandler(TrainBegin, BatchEnd, EpochEnd):
         max_checkpoints: int = 5,
         resume_from_checkpoint: bool = False,
     ) -> None:
+        if not isinstance(max_checkpoints, int) or max_checkpoints < 0:
+            raise ValueError(f"max_checkpoints is a number of checkpoints, got {max_checkpoints!r}")
         self.monitor = monitor
         self.verbose = verbose
         os.makedirs(model_dir, exist_ok=True)
@@ -386,8 +389,9 @@ class CheckpointHandler(TrainBegin, BatchEnd, EpochEnd):
             )
 
     def _save_as(self, estimator: Any, name: str) -> None:
-        estimator.net.save_parameters(self._path(name, "params"))
+        # States first: a checkpoint is found by its parameters, and then it is whole.
         estimator.trainer.save_states(self._path(name, "states"))
+        estimator.net.save_parameters(self._path(name, "params"))
 
     def _path(self, name: str, kind: str) -> str:
         return os.path.join(self.model_dir, f"{name}.{kind}")
@@ -403,7 +407,9 @@ class CheckpointHandler(TrainBegin, BatchEnd, EpochEnd):
         for file in os.listdir(self.model_dir):
             if not (file.startswith(f"{self.model_prefix}-epoch") and file.endswith(".params")):
                 continue
-            numbers = re.fullmatch(r"epoch(\d+)batch(\d+)\.params", file[len(self.model_prefix) + 1 :])
+            numbers = re.fullmatch(
+                r"epoch(0|[1-9][0-9]*)batch(0|[1-9][0-9]*)\.params", file[len(self.model_prefix) + 1 :]
+            )
             if numbers is None:
                 raise ValueError(
                     f"{file} is not the name of a checkpoint, which is {self.model_prefix}-epoch<number>batch<number>"
@@ -432,16 +438,17 @@ class CheckpointHandler(TrainBegin, BatchEnd, EpochEnd):
                 "resume_from_checkpoint=False (default value) if you want to train from scratch."
             )
         left = wanted - done - 1
-        if by_epochs:
-            estimator.max_epoch = left
-        else:
-            estimator.max_batch = left
         name = self.saved_checkpoints[-1]
         for kind in ("params", "states"):
             if not os.path.exists(self._path(name, kind)):
                 raise FileNotFoundError(f"Failed to load checkpoint, {self._path(name, kind)} does not exist")
+        estimator.trainer._check_states(self._path(name, "states"))
         estimator.net.load_parameters(self._path(name, "params"), ctx=estimator.context)
         estimator.trainer.load_states(self._path(name, "states"))
+        if by_epochs:
+            estimator.max_epoch = left
+        else:
+            estimator.max_batch = left
         estimator.logger.warning(
             "CheckpointHandler: Checkpoint resumed from epoch %d batch %d, continue to train for %d %s",
             self.trained_epoch,
