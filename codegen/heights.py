@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gluonjit.codegen.llvm import Function
-from gluonjit.ir.dims import Dim, Extent
+from gluonjit.ir.dims import Dim, Extent, least
 
 
 class RowTiles:
@@ -108,8 +108,3 @@ def heights(m: Extent, rows: int, unit: int) -> list[int]:
         tiles = -(-units // most)
         found |= {units // tiles, -(-units // tiles)}
     return [unit * height for height in sorted(found)]
-
-
-def least(n: Extent) -> int:
-    """The least value of an extent that is not 0."""
-    return n if isinstance(n, int) else n.low or 1

@@ -227,6 +227,11 @@ def hint(n: Extent) -> int:
     return n.at(dict.fromkeys(n.names, HINT)) if isinstance(n, Dim) else n
 
 
+def least(n: Extent) -> int:
+    """The least value of an extent that is not 0, as far as it can be seen."""
+    return n if isinstance(n, int) else n.low or 1
+
+
 def hinted(shape: Iterable[Extent]) -> tuple[int, ...]:
     return tuple([hint(n) for n in shape])
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gluonjit.ir.dims import hint
+from gluonjit.ir.dims import least
 from gluonjit.ir.graph import Builder, Op, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.winograd_tile import WinogradTile
@@ -169,7 +169,7 @@ def _pack(
     # A task is a number of rows of pixels; if there is only one row, a number of its tiles.
     units = math.prod(rows) if rows else -(-width // pixels)
     unit_bytes = x.size // images // units * x.dtype.itemsize
-    block = tiling.tasks_block(units, unit_bytes, hint(images) * groups * panels, target)
+    block = tiling.tasks_block(units, unit_bytes, least(images) * groups * panels, target)
     axes = len(taps)
 
     def write(body: Builder, v: Value) -> Value:

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.cook_toom import Matrix, Transform, transform
-from gluonjit.ir.dims import Dim, hint
+from gluonjit.ir.dims import Dim, hint, least
 from gluonjit.ir.graph import Builder, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
 from gluonjit.ir.winograd_tile import LINE, WinogradTile
 from gluonjit.passes import tiling
 from gluonjit.passes.site import moved, view
-from gluonjit.passes.tiling_winograd import Problem, tile_count, winograd_tile, working_memory
+from gluonjit.passes.tiling_winograd import Problem, tiles_together, winograd_tile, working_memory
 
 
 def winograd_notes(
@@ -34,12 +34,13 @@ def winograd_notes(
     problem = problem_of(x, w, attrs, out)
     if problem is None:
         return None
-    problem = problem._replace(trained=trained, images=hint(out[0]))
+    is_open = isinstance(out[0], Dim)
+    problem = problem._replace(trained=trained, images=hint(out[0]), least=least(out[0]) if is_open else 0)
     tile = winograd_tile(problem, target)
     if tile is None:
         return None
-    if isinstance(out[0], Dim) and not tile.block:
-        tile = tile._replace(block=tile_count(problem, tile[:2]) // -tile.rows)
+    if is_open and not tile.block:
+        tile = tile._replace(block=-tiles_together(problem, tile, target))
     notes: dict[str, Any] = {".kernel": "winograd", ".tile": tuple(tile), ".packed": 1}
     memory = working_memory(problem, tile)
     if tile.block > 0:

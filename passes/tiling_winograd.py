@@ -48,6 +48,8 @@ class Problem(NamedTuple):
     itemsize: int
     trained: bool = False
     """Whether the weights change from call to call, so that each call transforms them."""
+    least: int = 0
+    """The fewest images that there may be, if their number is open; `images` is then what it is taken to be."""
 
 
 def winograd_tile(problem: Problem, target: Machine) -> WinogradTile | None:
@@ -59,6 +61,16 @@ def winograd_tile(problem: Problem, target: Machine) -> WinogradTile | None:
         if cycles < limit:
             best, limit = tile, cycles
     return best
+
+
+def tiles_together(problem: Problem, tile: WinogradTile, target: Machine) -> int:
+    """How many register tiles all threads should take at a time if the number of images is open: so many that what lies
+    between the steps stays in the second-level caches of two cores, or is a quarter of the weights, which are read
+    again each time."""
+    weights = _positions(problem, tile) * problem.depth * problem.filters * problem.itemsize
+    each = working_memory(problem, tile._replace(block=-1)).transformed
+    count = -(-tile_count(problem, tile[:2]) // tile.rows)
+    return max(1, min(count, max(2 * target.l2, weights // 4) // each))
 
 
 def _outputs(taps: tuple[int, int]) -> Iterator[tuple[int, int]]:
@@ -81,15 +93,16 @@ def _tile(problem: Problem, outputs: tuple[int, int], target: Machine) -> Winogr
     best, columns = tiling.register_tile(*shape)
     vectors = columns // tiling.lanes(target, problem.itemsize)
     fitting = {r for r in _BLOCK_ROWS if tiling.registers(r, vectors, target) <= target.num_vector_registers}
+    fewest = tile_count(problem._replace(images=problem.least), outputs) if problem.least else tiles
     for rows in sorted({best, *fitting}, reverse=True):
-        if -(-tiles // rows) >= _MIN_TILES_FOR_BLOCKS:
+        if -(-fewest // rows) >= _MIN_TILES_FOR_BLOCKS:
             choices += (WinogradTile(*outputs, rows, columns, block) for block in _BLOCKS)
     return min(choices, key=cycles)
 
 
 def direct_cycles(problem: Problem, target: Machine) -> float:
     """Estimated cycles of the direct convolution."""
-    images, (rows, width), taps, inside, depth, filters, item, _ = problem
+    images, (rows, width), taps, inside, depth, filters, item, *_ = problem
     terms = math.prod(taps) * depth
     tile = tiling.register_tile(width, filters, terms, LINE, item, target)
     vectors = tile[1] // tiling.lanes(target, item)

@@ -7,7 +7,7 @@ import pytest
 
 from gluonjit.codegen.target import named
 from gluonjit.passes import select_winograd, tiling
-from gluonjit.passes.tiling_winograd import Problem, winograd_tile, working_memory
+from gluonjit.passes.tiling_winograd import Problem, tiles_together, winograd_tile, working_memory
 
 WIDE = replace(named("x86-64-v4"), l1=48 << 10, l2=1 << 20, l3=32 << 20)
 SHAPES = [(1, 56, 64, 64), (1, 224, 64, 64), (1, 28, 128, 32), (1, 14, 512, 512), (16, 14, 256, 256), (3, 9, 20, 24)]
@@ -34,6 +34,18 @@ def test_many_tiles_go_in_blocks_and_many_weights_together():
         assert working_memory(problem(*shape), tile).transformed < WIDE.l3 // 2
     for shape in ((1, 14, 512, 512), (1, 7, 512, 512)):
         assert winograd_tile(problem(*shape), WIDE).block == 0, "each thread would read all weights"
+
+
+def test_an_open_batch_goes_in_blocks_if_its_fewest_images_do():
+    """And where it does not, the memory for what lies between the steps is bounded."""
+    for shape, blocks in (((16, 56, 64, 64), True), ((16, 14, 256, 256), False), ((16, 7, 512, 512), False)):
+        some = problem(*shape)._replace(least=2)
+        tile = winograd_tile(some, WIDE)
+        assert (tile.block > 0) == blocks
+        count = tiles_together(some, tile, WIDE)
+        weights = 36 * 4 * some.depth * some.filters
+        together = working_memory(some, tile._replace(block=-count))
+        assert blocks or (1 < count and together.transformed <= max(2 * WIDE.l2, weights // 4))
 
 
 def test_weights_decide_on_the_size_of_tiles():
