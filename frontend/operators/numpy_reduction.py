@@ -75,23 +75,41 @@ _declare_logical("any", "Whether any element over the axes is not 0, as bool", (
 _declare_logical("all", "Whether all elements over the axes are not 0, as bool", ())
 
 
-def _declare_spread(name: str, doc: str, finish: Callable[[Any, Any], Any]) -> None:
+def _distances(b: Any, x: Any, gone: tuple[int, ...]) -> tuple[Any, int]:
+    """`x` minus its mean over axes, and the number of elements of each mean."""
+    count = math.prod(x.shape[k] for k in gone)
+    mean = b.div(_reduced(b, x, "sum", gone, True), b.constant(max(count, 1), dtype_of(x)))
+    return b.sub(x, mean), count
+
+
+def _declare_spread(name: str, doc: str, finish: Callable[[Any, Any], Any], gradient: Any = None) -> None:
     def expand(b: Any, a: Any, *, axis: Shape | None, keepdims: bool, dtype: DType | None, ddof: int) -> Any:
         own = dtype or dtype_of(a)
         x = widened(b, a) if dtype_of(a).is_float else b.cast(a, dtype=F64 if dtype_of(a) is I64 else F32)
         if own is F64:
             x = b.cast(x, dtype=F64)
         gone = _gone(a, axis)
-        count = math.prod(a.shape[k] for k in gone)
-        mean = b.div(_reduced(b, x, "sum", gone, True), b.constant(max(count, 1), dtype_of(x)))
-        distance = b.sub(x, mean)
+        distance, count = _distances(b, x, gone)
         total = _reduced(b, b.mul(distance, distance), "sum", gone, keepdims)
         y = finish(b, b.div(total, b.constant(count - ddof, dtype_of(x))))
         return y if dtype_of(y) is own else convert(b, y, own)
 
     expand.__doc__ = doc
     attrs = {**_AXES, "dtype": optional(dtype(among=_TYPES)), "ddof": integer(0)}
-    operator(f"_npi_{name}", inputs=("a",), attrs=attrs, outputs=lambda a: (name, "mean"), visible=lambda a: 1)(expand)
+    outputs: Any = {"outputs": lambda a: (name, "mean"), "visible": lambda a: 1}
+    operator(f"_npi_{name}", inputs=("a",), attrs=attrs, gradient=gradient, **outputs)(expand)
+
+
+def _std_gradient(b: Any, g: Any, y: Any, x: Any, *, axis: Shape | None, ddof: int, **_attrs: Any) -> Any:
+    """That of the norm of the distances, which is 0 where all elements are equal."""
+    own, result = dtype_of(x[0]), dtype_of(y[0])
+    if not own.is_float or not result.is_float:
+        return None
+    gone = _gone(x[0], axis)
+    wide = F64 if result is F64 else dtype_of(widened(b, x[0]))
+    distance, count = _distances(b, b.cast(x[0], dtype=wide), gone)
+    each = b.div(b.cast(g[0], dtype=wide), b.constant(count - ddof, wide))
+    return (convert(b, norm_gradient(b, distance, y[0], each, gone), own),)
 
 
 _declare_spread(
@@ -100,7 +118,7 @@ _declare_spread(
     "not rounded (MXNet rounds it)",
     lambda b, x: x,
 )
-_declare_spread("std", "The square root of `_npi_var`", lambda b, x: b.sqrt(x))
+_declare_spread("std", "The square root of `_npi_var`", lambda b, x: b.sqrt(x), _std_gradient)
 
 
 def _declare_position(name: str, doc: str) -> None:

@@ -336,6 +336,25 @@ def test_a_result_that_is_constant_almost_everywhere_has_a_gradient_of_zeros():
         assert x.grad.asnumpy().tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("hybridize", [False, True])
+@pytest.mark.parametrize("settings", [{}, {"axis": 1}, {"axis": 0, "ddof": 1, "keepdims": True}])
+def test_the_spread_of_equal_elements_has_a_gradient_of_zeros(hybridize, settings):
+    class Spread(HybridBlock):
+        def hybrid_forward(self, F, x):
+            return F.np.std(x, **settings)
+
+    net = Spread()
+    net.hybridize(hybridize)
+    x = nd.full((2, 3), 0.75, dtype="float64").as_np_ndarray()
+    x.attach_grad()
+    with autograd.record():
+        y = net(x)
+        (slope,) = autograd.grad([y], [x], create_graph=True)
+        total = (slope * slope).sum()
+    total.backward()
+    assert not slope.asnumpy().any() and not x.grad.asnumpy().any()
+
+
 def test_a_loop_that_might_run_for_long_keeps_nothing_for_each_iteration():
     case = next(c for c in samples.cases("_contrib_ROIAlign") if c.attrs.get("sample_ratio", -1) <= 0)
     computation = of_operator(
