@@ -150,7 +150,7 @@ class _Sweep:
             if op.attrs["late"]:
                 copy_ops(b, body.ops, env)
         else:
-            inputs = [_constant(b, v) if k in op.attrs["fixed"] else v for k, v in enumerate(operands)]
+            inputs = [_constant(b, v, op) if k in op.attrs["fixed"] else v for k, v in enumerate(operands)]
             env = dict(zip(body.inputs, inputs, strict=True))
             self.forward(body.ops, env)
             results = tuple(env[v] for v in body.outputs)
@@ -213,11 +213,12 @@ class _Sweep:
         return [cotangents.get(v) for v in self.wrt]
 
 
-def _constant(b: Builder, v: Value) -> Value:
-    """A copy of `v` that is not active: no cotangent passes it."""
+def _constant(b: Builder, v: Value, op: Op) -> Value:
+    """A copy of the operand `v` of `op` that is not active: no cotangent passes it."""
     identity = Builder("constant")
     region = identity.build([identity.input("", v.type)])
-    return b.emit("with_gradient", [v], {"fixed": (0,)}, [region])[0]
+    notes = {".detached": True} if ".detached" in op.attrs else {}
+    return b.emit("with_gradient", [v], {"fixed": (0,), **notes}, [region])[0]
 
 
 class NoGradient(IRError):

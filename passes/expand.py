@@ -18,7 +18,7 @@ def expand(graph: Graph, *, gradients: bool = False) -> Graph:
     none is there.
 
     With `gradients`, operators whose gradient is not that of their expansion become `with_gradient`; otherwise, its
-    forward region takes its place.
+    forward region takes its place. It keeps the annotation `.detached`.
     """
     if graph.level != "traced":
         return graph
@@ -38,7 +38,8 @@ def expand(graph: Graph, *, gradients: bool = False) -> Graph:
         types = [v.type for v in operands]
         own = definition.with_gradient(types, op.attrs, mode) if gradients else None
         if own is not None:
-            replaced = b.emit("with_gradient", operands, own.attrs, own.regions)
+            attrs = {**own.attrs, ".detached": True} if ".detached" in op.attrs else own.attrs
+            replaced = b.emit("with_gradient", operands, attrs, own.regions)
             if not own.operands:
                 return replaced[: len(op.results)]
             operands = replaced

@@ -82,12 +82,15 @@ def _sources(graph: Graph, given: Sequence[int]) -> list[int]:
 def _sources_of_loop(op: Op, operands: Sequence[int]) -> list[int]:
     carried = op.attrs["carried"]
     state, rest = list(operands[:carried]), operands[carried:]
-    while True:
+    rows = [0] * (len(op.results) - carried)
+    for _ in range(op.attrs["trip"]):
         found = _sources(op.regions[0], [0, *state, *rest])
         wider = [a | b for a, b in zip(state, found)]
+        rows = [a | b for a, b in zip(rows, found[carried:])]
         if wider == state:
-            return [*state, *found[carried:]]
+            break
         state = wider
+    return [*state, *rows]
 
 
 def _innermost(error: BaseException) -> BaseException:

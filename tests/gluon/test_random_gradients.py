@@ -149,8 +149,9 @@ def outcome(program, way, hybrid, order):
             for part, chosen in zip(block.parts, way.hybrid):
                 part.hybridize(chosen)
     for k, x in enumerate(arrays):
-        # It stays where no output depends on the array; of gradients of gradients, plain calls know that more exactly.
-        if way.requests[k] == "add" or order == 1 and way.requests[k] == "write":
+        # It stays where no output depends on the array. A plain call knows which branch was taken and what an iteration
+        # changes, so of gradients of gradients it knows that more exactly.
+        if way.requests[k] == "add" or way.requests[k] == "write" and (order == 1 or not program.has("nd_control")):
             x.grad[...] = 0.5
     arguments = [x for k, x in enumerate(arrays) if way.places[k] == "argument"]
     gen = np.random.default_rng(program.seed)

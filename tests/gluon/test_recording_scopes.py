@@ -50,6 +50,8 @@ def outcome(function, hybrid, layers=None, record=True, order=1):
         if heads and order == 2:
             with autograd.record():
                 heads = [autograd.grad([*heads, (x * 0).sum()], [x], create_graph=True)[0] ** 2]
+            found.append(tracked(heads[0]))
+            heads = [y for y in heads if tracked(y)]
         if heads:
             autograd.backward(heads)
         found += [x.grad.asnumpy(), *(p.grad().asnumpy() for p in params)]
@@ -203,6 +205,11 @@ PROGRAMS += [asked, in_a_loop, around_a_loop, in_a_branch, until, functions_set,
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 def test_pauses_stop_gradients_as_in_plain_calls(function):
     assert_same(function)
+
+
+@pytest.mark.parametrize("function", [f for f in PROGRAMS if f is not in_a_loop], ids=lambda f: f.__name__)
+def test_second_gradients_reach_what_those_of_plain_calls_reach(function):
+    assert_same(function, order=2)
 
 
 def recorded_part(net, F, x, w, state):

@@ -39,6 +39,10 @@ class GluonProgram:
             result = step(F, *(values[k] for k in operands))
             values.extend(result if isinstance(result, (list, tuple)) else [result])
 
+    def has(self, name: str) -> bool:
+        """Whether a step was made by this maker."""
+        return any(step[0] == name for step in self.steps)
+
     def __str__(self) -> str:
         lines = [f"{name}{operands}" for name, _, operands in self.steps]
         return f"seed {self.seed}, {'mx.np' if self.numpy else 'mx.nd'}: " + "; ".join(lines)
