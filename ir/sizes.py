@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +22,7 @@ def dimensions(graph: Graph) -> tuple[str, ...]:
     return tuple(found)
 
 
-def sizes_of(types: list[TensorType], shapes: list[tuple[int, ...]]) -> dict[str, int]:
+def sizes_of(types: Sequence[TensorType], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
     """The sizes of all names by which `types` have these shapes. Raises IRError if there are none."""
     sizes: dict[str, int] = {}
     for type_, shape in zip(types, shapes, strict=True):

@@ -21,13 +21,12 @@ from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend, opens_dimensions
 from gluonjit.execution.computation import Computation, compiled
-from gluonjit.execution.open_shapes import HISTORY, Declared, declared_open, opened
+from gluonjit.execution.open_shapes import HISTORY, Declared, declared_open, fits, opened
 from gluonjit.execution.recorded_calls import recorded_call
 from gluonjit.execution.session import Inputs, Monitor, Session
 from gluonjit.execution.tape import is_constant, refuse_write
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph
-from gluonjit.ir.sizes import sizes_of
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.language import forms
 from gluonjit.language.forms import ARRAY
@@ -261,11 +260,7 @@ class CachedCall:
     ) -> Compiled | None:
         """The signature, by code for open dimensions that is there already."""
         for same, code in self._open:
-            if same == family and self._fits(code, leaves, device):
-                try:
-                    sizes_of(code.types[: len(types)], [t.shape for t in types])
-                except IRError:
-                    continue
+            if same == family and self._fits(code, leaves, device) and fits(code.types[: len(types)], types):
                 return self._sized(code, types, training)
         return None
 
@@ -280,7 +275,7 @@ class CachedCall:
     ) -> Compiled | None:
         """The trace, compiled for types like these with open dimensions; None if there are none, or cannot be any."""
         declared = self.dynamic
-        if not isinstance(declared, Mapping) or modes.recording or not opens_dimensions(self.backend):
+        if declared is False or modes.recording or not opens_dimensions(self.backend):
             return None
         if family in self._closed:
             return None

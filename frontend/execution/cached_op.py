@@ -9,6 +9,7 @@ from gluonjit.base import MXNetError
 from gluonjit.execution.backends import FLAGS, get_backend, parsed_flags
 from gluonjit.execution.computation import Computation, compiled
 from gluonjit.execution.executor import Executor
+from gluonjit.execution.open_shapes import Codes
 from gluonjit.execution.recorded_calls import recorded_call
 from gluonjit.execution.session import Inputs, Monitor, Session
 from gluonjit.ir.opdef import did_you_mean
@@ -46,6 +47,7 @@ class CachedOp:
         self._names, self._count = names, len(arguments)
         self._order = [names.index(name) for name in (*arguments, *aux)]
         self._sessions: dict[Any, Session] = {}
+        self._codes = Codes()
         self._computations: dict[Any, Computation] = {}
         self._monitor: Monitor | None = None
 
@@ -62,7 +64,8 @@ class CachedOp:
         key = training, *(type_of(x._array) for x in arrays)
         session = self._sessions.get(key)
         if session is None:
-            executor = Executor(self._symbol, args[0].context, arrays[: self._count], arrays[self._count :])
+            given, states = arrays[: self._count], arrays[self._count :]
+            executor = Executor(self._symbol, args[0].context, given, states, codes=self._codes)
             session = self._sessions[key] = executor.session(training)
         inputs = session.inputs(arrays)
         results = self._recorded(key, session, inputs) if modes.recording else None

@@ -13,13 +13,15 @@ from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend
 from gluonjit.execution.computation import Computation, Forward, compiled, evaluated
 from gluonjit.execution.interpreted import interpreted, is_tiny
+from gluonjit.execution.open_shapes import Codes
 from gluonjit.execution.session import Inputs, Monitor, Session, overwrite
 from gluonjit.execution.tape import Saved
-from gluonjit.ir.types import type_of
+from gluonjit.ir.types import TensorType, type_of
 from gluonjit.language import late
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.custom_calls import kept_operators
 from gluonjit.ndarray.variable import requests, store
+from gluonjit.runtime.backend import Backend
 from gluonjit.symbol.binding import cannot_bind, solve_variables
 from gluonjit.symbol.graph import Entry, Node, post_order, variables
 from gluonjit.symbol.infer import check_shape, known_variables
@@ -50,7 +52,10 @@ class Executor:
         inputs: Collection[str] | None = None,
         grad_arrays: Sequence[Any] | None = None,
         requests: Sequence[str] | None = None,
+        codes: Codes | None = None,
     ) -> None:
+        self.codes = codes or Codes()
+        """Shared by the executors of one symbol for several shapes."""
         self._inputs = inputs
         """Names of the arguments that change in each call, if the caller named any; the others are parameters."""
         self._symbol = symbol.__copy__()
@@ -160,8 +165,9 @@ class Executor:
         session = self._session(training)
         computation = self._computations.get(training)
         if computation is None:
-            compile = evaluated if is_tiny(session.graph) else compiled(get_backend(None), {})
-            computation = self._computations[training] = Computation(session.graph, compile)
+            graph = self._graph(training)
+            compile = evaluated if is_tiny(graph) else compiled(get_backend(None), {})
+            computation = self._computations[training] = Computation(graph, compile)
         wrt = self._wrt()
         heads = computation.differentiable(wrt)
         forward = computation.forward(wrt, heads)
@@ -182,15 +188,22 @@ class Executor:
 
     def session(self, training: bool, given: Collection[str] = ()) -> Session:
         """The compiled graph for arrays like the bound ones, in their order; `given` names those that change often."""
-        graph = self._graph(training)
-        return Session(
-            graph,
-            interpreted if is_tiny(graph) else get_backend(None),
-            {},
-            params=self._parameters(given),
-            written=[k for k, _ in self._updates()],
-            streams=stream_numbers(post_order(self._symbol._heads), training, {})[1],
-        )
+        params = self._parameters(given)
+
+        def make(types: Sequence[TensorType], backend: Backend | None = None) -> Session:
+            return Session(
+                self._graph(training, types),
+                backend or get_backend(None),
+                {},
+                params=params,
+                written=[k for k, _ in self._updates()],
+                streams=stream_numbers(post_order(self._symbol._heads), training, {})[1],
+            )
+
+        types = self._types()
+        if is_tiny(self._graph(training, types)):
+            return make(types, interpreted)
+        return self.codes.session((training, params), types, make)
 
     def _parameters(self, given: Collection[str]) -> tuple[int, ...]:
         """Positions of the arrays that are assumed to change rarely: what depends on them alone is computed once.
@@ -213,11 +226,14 @@ class Executor:
                     found[places[node.inputs[at][0]]] = node, k
         return sorted(found.items(), key=lambda item: item[0])
 
-    def _graph(self, training: bool) -> Any:
+    def _types(self) -> list[TensorType]:
+        return [type_of(x._array) for x in (*self.arg_arrays, *self.aux_arrays)]
+
+    def _graph(self, training: bool, types: Sequence[TensorType] | None = None) -> Any:
+        """The graph for arrays of these types, by default those of the bound ones."""
         heads = self._symbol._heads
-        arrays = [*self.arg_arrays, *self.aux_arrays]
         leaves = [*self._arguments, *self._aux]
-        inputs = [((n, 0), type_of(x._array)) for n, x in zip(leaves, arrays)]
+        inputs = [((n, 0), t) for n, t in zip(leaves, types or self._types())]
         updates = [((leaves[k], 0), entry) for k, entry in self._updates()]
         nodes = post_order(heads)
         return lower(self._symbol.name or "group", inputs, nodes, heads, training=training, updates=updates)
@@ -338,7 +354,8 @@ class Executor:
                 grads[len(arrays)] = ndarray.zeros(shape, old.context, old.dtype)
             arrays.append(new)
         count = len(self._arguments)
-        return Executor(self._symbol, self._ctx, arrays[:count], arrays[count:], self._inputs, grads, self._requests)
+        args, aux = arrays[:count], arrays[count:]
+        return Executor(self._symbol, self._ctx, args, aux, self._inputs, grads, self._requests, self.codes)
 
     def get_optimized_symbol(self) -> Any:
         """A copy of the graph. Optimizations cannot be shown as MXNet's operators; `gluonjit dump` prints their IR."""

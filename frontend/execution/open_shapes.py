@@ -5,11 +5,13 @@ An open dimension has a name in place of a size. Code for it serves all sizes fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+from gluonjit.base import MXNetError
 from gluonjit.ir.dims import LOWEST, Dim, Extent, named
-from gluonjit.ir.types import TensorType
+from gluonjit.ir.sizes import sizes_of
+from gluonjit.ir.types import IRError, TensorType
 
 HISTORY = 16
 """So many signatures are compared."""
@@ -61,6 +63,46 @@ def declared_open(declared: Declared, names: Sequence[str], types: Sequence[Tens
             shape[axis] = named(dimension)
         found.append(t.with_shape(tuple(shape)))
     return found if sizes else None
+
+
+class Codes:
+    """What is compiled of one graph for inputs of several shapes. Executors that were reshaped share it."""
+
+    def __init__(self) -> None:
+        self._history: dict[Hashable, list[list[TensorType]]] = {}
+        self._open: list[tuple[Hashable, list[TensorType], Any]] = []
+        self._closed: set[Hashable] = set()
+
+    def session(self, key: Hashable, types: list[TensorType], make: Callable[[list[TensorType]], Any]) -> Any:
+        """A `Session` for inputs of these types: one that takes them already, or a new one with those dimensions open
+        that have changed since the first, or else for these types alone. `key`: what else it depends on."""
+        family = (key, tuple((t.dtype, t.rank) for t in types))
+        for same, open_types, session in self._open:
+            if same == family and fits(open_types, types):
+                return session
+        history = self._history.setdefault(family, [])
+        open_types = None if family in self._closed else opened(history, types)
+        history.append(types)
+        del history[:-HISTORY]
+        if open_types is not None:
+            try:
+                session = make(open_types)
+                _ = session.callee
+            except (IRError, MXNetError):
+                self._closed.add(family)
+            else:
+                self._open.append((family, open_types, session))
+                return session
+        return make(types)
+
+
+def fits(open_types: Sequence[TensorType], types: Sequence[TensorType]) -> bool:
+    """Whether there are sizes with which the open types are these."""
+    try:
+        sizes_of(open_types, [t.shape for t in types])
+    except IRError:
+        return False
+    return True
 
 
 def checked(dynamic: Any) -> dict[str, dict[int, str]] | bool | None:

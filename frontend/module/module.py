@@ -240,6 +240,7 @@ class Module(BaseModule):
                 self._inputs,
                 [given.get(name) for name in self._arguments],
                 [self._requests[name] for name in self._arguments],
+                next((e.codes for e in self._executors.values()), None),
             )
             if self._watch is not None:
                 found.set_monitor_callback(*self._watch)

@@ -1,0 +1,58 @@
+"""Executors and modules that are reshaped go on with code for open dimensions, once two shapes have been seen."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import gluonjit as mx
+from gluonjit.execution.session import Session
+
+
+def _count_compiled(monkeypatch):
+    """The graphs that sessions were made of, as they are made."""
+    made = []
+    init = Session.__init__
+
+    def noted(self, graph, *args, **kwargs):
+        made.append(graph)
+        init(self, graph, *args, **kwargs)
+
+    monkeypatch.setattr(Session, "__init__", noted)
+    return made
+
+
+def _symbol():
+    x = mx.sym.var("data")
+    hidden = mx.sym.FullyConnected(x, num_hidden=8, name="a")
+    return mx.sym.FullyConnected(mx.sym.Activation(hidden, act_type="relu"), num_hidden=3, name="b")
+
+
+def test_an_executor_that_is_reshaped(monkeypatch):
+    rng = np.random.default_rng(0)
+    graph = _symbol()
+    executor = graph.simple_bind(mx.cpu(), data=(16, 5), grad_req="null")
+    values = {name: rng.uniform(-1, 1, x.shape).astype(np.float32) for name, x in executor.arg_dict.items()}
+    made = _count_compiled(monkeypatch)
+    executor.copy_params_from({k: mx.nd.array(v) for k, v in values.items()})
+    for n in (16, 4, 7, 12, 1):
+        executor = executor.reshape(data=(n, 5), allow_up_sizing=True)
+        x = rng.uniform(-1, 1, (n, 5)).astype(np.float32)
+        (y,) = executor.forward(data=mx.nd.array(x))
+        hidden = np.maximum(x @ values["a_weight"].T + values["a_bias"], 0)
+        np.testing.assert_allclose(y.asnumpy(), hidden @ values["b_weight"].T + values["b_bias"], rtol=1e-4, atol=1e-5)
+    assert [str(g.inputs[0].type) for g in made] == ["f32[16,5]", "f32[n,5]", "f32[1,5]"]
+
+
+def test_a_module_whose_last_batch_is_smaller(monkeypatch):
+    module = mx.mod.Module(_symbol(), label_names=None)
+    module.bind([("data", (16, 5))], for_training=False)
+    module.init_params()
+    made = _count_compiled(monkeypatch)
+    results = {}
+    for n in (16, 4, 7):
+        batch = mx.io.DataBatch([mx.nd.ones((n, 5))])
+        module.forward(batch)
+        results[n] = module.get_outputs()[0].asnumpy()
+        assert results[n].shape == (n, 3)
+    np.testing.assert_allclose(results[7], np.tile(results[16][:1], (7, 1)), rtol=1e-5)
+    assert [str(g.inputs[0].type) for g in made] == ["f32[16,5]", "f32[n,5]"]
