@@ -86,7 +86,9 @@ class CachedOp:
         """The results, noted on the tape; None if no gradient flows through the call."""
         computation = self._computations.get(key)
         if computation is None:
-            computation = self._computations[key] = Computation(session.graph, compiled(get_backend(None), {}))
+            computation = self._computations[key] = Computation(
+                session.graph_of(inputs), compiled(get_backend(None), {})
+            )
         name, kinds = self._symbol.name or "CachedOp", [False] * len(self._symbol)
         return recorded_call(name, session, computation, inputs, self._monitor, kinds, None)
 

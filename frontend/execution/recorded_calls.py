@@ -38,7 +38,7 @@ def recorded_call(
     reached = [k for k, x in enumerate(inputs.arrays) if x._grad_state is not None and tracked(x)]
     if not reached:
         return None
-    program = Program.of(session.graph, inputs.arrays)
+    program = Program.of(session.graph_of(inputs), inputs.arrays)
     wrt = tuple(k for k in reached if inputs.arrays[k]._stand_in.dtype != np.bool_)
 
     def wrapped(outputs: Sequence[np.ndarray]) -> list[NDArray]:
@@ -71,7 +71,7 @@ def recorded_call(
     results = wrapped(outputs[: forward.count - len(targets)])
     if modes.anomalies:
         given = [*(value.array for value in saved)]
-        anomalies.check_block(name, user_loc(), session.graph, given, [x._array for x in results])
+        anomalies.check_block(name, user_loc(), session.graph_of(inputs), given, [x._array for x in results])
     made = [*results, *targets]
     note_block(name, computation, forward, wrt, heads, inputs.arrays, saved, made, outputs, kept)
     # Not the targets: a state that no gradient flows to stays an array that programs may write to.

@@ -69,6 +69,8 @@ class Session:
         self.written = tuple(written)
         self.streams = streams
         self._compiling: threading.Thread | None = None
+        self._graphs: dict[tuple[int, ...], Graph] = {}
+        """The graph for the sizes that `graph_of` was last asked for."""
 
     @property
     def callee(self) -> Callee:
@@ -148,7 +150,7 @@ class Session:
                 or any(getattr(op.definition, "host", "") for op in self.graph.ops)
             ):
                 raise
-            raise _out_of_memory(self._graph_of(inputs)) from None
+            raise _out_of_memory(self.graph_of(inputs)) from None
         self._write(inputs, updates)
         return outputs
 
@@ -166,15 +168,20 @@ class Session:
     def _show(self, inputs: Inputs, monitor: Monitor | None) -> None:
         if monitor is not None:
             run_monitored(
-                self._graph_of(inputs), inputs.elements, monitor.callback, monitor.inputs_too, monitor.as_bound
+                self.graph_of(inputs), inputs.elements, monitor.callback, monitor.inputs_too, monitor.as_bound
             )
 
-    def _graph_of(self, inputs: Inputs) -> Graph:
+    def graph_of(self, inputs: Inputs) -> Graph:
         """The graph of these inputs' shapes, without open dimensions."""
-        if not dimensions(self.graph):
+        names = dimensions(self.graph)
+        if not names:
             return self.graph
         given = [(v.type, x.shape) for v, x in zip(self.graph.inputs, inputs.elements, strict=True) if x is not None]
-        return with_sizes(self.graph, sizes_of([t for t, _ in given], [shape for _, shape in given]))
+        sizes = sizes_of([t for t, _ in given], [shape for _, shape in given])
+        key = tuple(sizes[name] for name in names)
+        if key not in self._graphs:
+            self._graphs = {key: with_sizes(self.graph, sizes)}
+        return self._graphs[key]
 
     def _write(self, inputs: Inputs, updates: Sequence[np.ndarray]) -> None:
         for k, new in zip(self.written, updates, strict=True):
