@@ -42,8 +42,6 @@ from gluonjit.trace.block_attributes import Attributes
 from gluonjit.trace.protocols import Program
 from gluonjit.trace.tracing import Trace, alias_pattern, flatten, trace
 
-_READS_A_SHAPE = "the program reads the size of an open dimension, and the graph depends on it"
-
 MAX_SIGNATURES = 256
 """So many signatures are kept, and the code of those among them that have code of their own."""
 MAX_REFUSALS = 8
@@ -286,8 +284,8 @@ class CachedCall:
         if open_types is None:
             return None
         try:
-            if not known.holds(open_types, training):
-                raise Undecided(_READS_A_SHAPE)
+            if broken := known.broken(open_types, training):
+                raise Undecided(broken)
             return self._new(known, open_types, training, device, waits)
         except (IRError, MXNetError) as e:
             self._closed[family] = str(e)
@@ -457,7 +455,7 @@ def trace_call(block: Hybrid, args: Sequence[Any], dynamic: Declared | None = No
     types = [type_of(x._array) for x in leaves]
     if dynamic:
         types = declared_open(dynamic, block._argument_names(len(types)), types) or types
-        if not known.holds(types, is_training()):
-            raise Undecided(_READS_A_SHAPE)
+        if broken := known.broken(types, is_training()):
+            raise Undecided(broken)
     graph = known.graph(types, is_training())
     return graph.with_attrs(params=tuple(_params(known, len(leaves))))

@@ -146,14 +146,18 @@ class Trace:
         return not self.recording_fact or recording == self.recording
 
     def holds(self, types: Sequence[TensorType], training: bool) -> bool:
-        """Whether the graph is valid for arguments of these types, in this mode.
+        """Whether the graph is valid for arguments of these types, in this mode."""
+        return not self.broken(types, training)
+
+    def broken(self, types: Sequence[TensorType], training: bool) -> str:
+        """Why the graph is not valid for arguments of these types, in this mode; '' if it is.
 
         Infers the types of the untyped graph again, and compares them with the facts that the program saw.
         """
         if self.mode_fact and training != self.training:
-            return False
+            return "the program asks whether it is training"
         if not self.facts:
-            return True
+            return ""
         table = dict(zip(self._inputs, self.input_types(types)))
         table.update({(node, 0): type_of(value) for node, value in self.constants.items()})
         seen = [e for fact in self.facts for e in fact[1:]]
@@ -165,9 +169,15 @@ class Trace:
                     attrs = {**node.parsed, **sources.get(node, {})}
                     results = node.op.infer([table[e] for e in node.inputs], attrs)
                     table.update({(node, k): t for k, t in enumerate(results)})
-            return all(facts.value(fact, table) == found for fact, found in self.facts.items())
-        except (IRError, MXNetError):
-            return False  # tracing again reports the error, with the user's line
+            for fact, found in self.facts.items():
+                now = facts.value(fact, table)
+                if now != found:
+                    kind, *about = fact
+                    names = " and ".join(node.name for node, _ in about)
+                    return f"the program has read the {kind} of {names}: {found}, which is {now} now"
+        except (IRError, MXNetError) as e:
+            return str(e) or type(e).__name__  # tracing again reports the error, with the user's line
+        return ""
 
     def streams(self, training: bool) -> int:
         """The number of random streams that a call consumes."""

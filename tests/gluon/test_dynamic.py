@@ -1,0 +1,160 @@
+"""Blocks whose arguments change shape: one compile serves every size, and what cannot be open is explained."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit.execution.open_shapes import checked, declared_open, opened
+from gluonjit.gluon import HybridBlock, nn
+from gluonjit.ir.types import IRError, tensor
+
+
+def _dense():
+    net = nn.HybridSequential()
+    net.add(nn.Dense(8, activation="relu", in_units=5), nn.LayerNorm(in_channels=8), nn.Dense(3, in_units=8))
+    net.initialize()
+    return net
+
+
+def _data(*shape):
+    return mx.nd.array(np.random.default_rng(shape).uniform(-1, 1, shape))
+
+
+def _sessions(net):
+    return len({id(c.session) for c in net._cached._compiled.values()})
+
+
+def _check(net, arrays):
+    """Compares calls with what the block gives operator by operator."""
+    for x in arrays:
+        wanted = net._run_as_python(*x)
+        for _ in range(2):
+            np.testing.assert_allclose(net(*x).asnumpy(), wanted.asnumpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_second_size_opens_the_dimension():
+    net = _dense()
+    net.hybridize()
+    _check(net, [(_data(n, 5),) for n in (16, 4, 7, 33, 2)])
+    assert _sessions(net) == 2  # for 16, and for any
+    _check(net, [(_data(1, 5),), (_data(16, 5),), (_data(64, 5),)])
+    assert _sessions(net) == 3  # and for 1
+
+
+def test_declared_dimensions_are_open_at_once():
+    net = _dense()
+    net.hybridize(dynamic={"data": {0: "batch"}})
+    _check(net, [(_data(n, 5),) for n in (16, 4, 7)])
+    assert _sessions(net) == 1
+    (code,) = net._cached._open
+    assert str(code[1].session.graph.inputs[0].type) == "f32[batch,5]"
+
+
+def test_none_open():
+    net = _dense()
+    net.hybridize(dynamic=False)
+    _check(net, [(_data(n, 5),) for n in (16, 4, 7)])
+    assert _sessions(net) == 3
+
+
+def test_two_dimensions_of_attention():
+    class Attention(HybridBlock):
+        def hybrid_forward(self, F, x, mask):
+            scores = F.batch_dot(x, x, transpose_b=True) + F.expand_dims(mask, 1)
+            return F.batch_dot(F.softmax(scores), x).mean(axis=1)
+
+    net = Attention()
+    net.hybridize()
+    _check(net, [(_data(n, l, 6), _data(n, l)) for n, l in ((2, 7), (3, 9), (5, 5), (2, 16), (8, 33))])
+    assert _sessions(net) == 2
+
+
+def test_one_answer_whatever_came_before():
+    x = _data(7, 5)
+    nets = [_dense() for _ in range(2)]
+    for a, b in zip(nets[0].collect_params().values(), nets[1].collect_params().values()):
+        b.set_data(a.data())
+    answers = []
+    for net, sizes in zip(nets, ((4, 64), (33, 2))):
+        net.hybridize()
+        for n in sizes:
+            net(_data(n, 5))
+        answers.append(net(x).asnumpy())
+    np.testing.assert_array_equal(*answers)
+
+
+def test_a_program_that_reads_a_size_is_compiled_for_each():
+    class Halves(HybridBlock):
+        def hybrid_forward(self, F, x):
+            return x[: x.shape[0] // 2] * 2
+
+    net = Halves()
+    net.hybridize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _check(net, [(_data(n, 3),) for n in (4, 6, 8)])
+    net.hybridize(dynamic={"data": {0: "batch"}})
+    with pytest.warns(
+        UserWarning, match=r"the program has read the shape of data: \(8, 3\), which is \(batch, 3\) now"
+    ):
+        _check(net, [(_data(8, 3),)])
+
+
+def test_a_write_to_a_weight_is_seen_by_open_code():
+    net = _dense()
+    net.hybridize()
+    for n in (4, 7, 5):
+        net(_data(n, 5))
+    net[0].weight.set_data(net[0].weight.data() * 3)
+    _check(net, [(_data(n, 5),) for n in (9, 7, 4)])
+
+
+def test_recorded_calls_between():
+    net = _dense()
+    net.hybridize()
+    for n in (4, 7, 5, 3):
+        x = _data(n, 5)
+        x.attach_grad()
+        net(x)
+        with mx.autograd.record():
+            y = (net(x) ** 2).sum()
+        y.backward()
+        plain = x.grad.asnumpy().copy()
+        with mx.autograd.record():
+            y = (net._run_as_python(x) ** 2).sum()
+        y.backward()
+        np.testing.assert_allclose(plain, x.grad.asnumpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_which_dimensions_have_changed():
+    def types(*shapes):
+        return [tensor("f32", *shape) for shape in shapes]
+
+    first = types((4, 5), (4,), (3, 4))
+    assert opened([], first) is None
+    assert list(map(str, opened([first], types((6, 5), (6,), (3, 6))))) == ["f32[n,5]", "f32[n]", "f32[3,n]"]
+    assert list(map(str, opened([first], types((6, 8), (6,), (3, 4))))) == ["f32[n,m]", "f32[n]", "f32[3,4]"]
+    assert opened([first], types((1, 5), (1,), (3, 1))) is None
+    history = [first, types((6, 6), (6,), (3, 6))]  # 4 to 6 and 5 to 6
+    assert list(map(str, opened(history, types((7, 9), (7,), (3, 7))))) == ["f32[n,m]", "f32[n]", "f32[3,n]"]
+
+
+def test_declarations_are_checked():
+    for wrong in (True, "batch", {"data": 0}, {"data": {"0": "n"}}, {"data": {0: 1}}, {0: {0: "n"}}):
+        with pytest.raises(ValueError, match="dynamic is"):
+            checked(wrong)
+    with pytest.raises(IRError, match="'Batch' cannot name a dimension"):
+        checked({"data": {0: "Batch"}})
+    assert checked({"data": [0]}) == {"data": {0: "data_0"}}
+    net = _dense()
+    net.hybridize(dynamic={"dat": {0: "n"}})
+    with pytest.raises(ValueError, match="dynamic names the argument 'dat'; the arguments are data"):
+        net(_data(2, 5))
+    net.hybridize(dynamic={"data": {2: "n"}})
+    with pytest.raises(ValueError, match="names axis 2 of 'data'"):
+        net(_data(2, 5))
+    assert declared_open({"a": {0: "n"}, "b": {0: "n"}}, ["a", "b"], [tensor("f32", 2), tensor("f32", 3)]) is None
