@@ -10,7 +10,7 @@ from gluonjit.ir.dims import HINT, LOWEST, Dim, at, names_of
 from gluonjit.ir.graph import Graph, Loc, Op, Value
 from gluonjit.ir.types import IRError, TensorType
 
-__all__ = ["dimensions", "is_open", "sized", "sizes_of", "with_hints", "with_sizes"]
+__all__ = ["dimensions", "fitted", "is_open", "sized", "sizes_of", "with_hints", "with_sizes"]
 
 
 def dimensions(graph: Graph) -> tuple[str, ...]:
@@ -25,6 +25,7 @@ def dimensions(graph: Graph) -> tuple[str, ...]:
 def sizes_of(types: Sequence[TensorType], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
     """The sizes of all names by which `types` have these shapes. Raises IRError if there are none."""
     sizes: dict[str, int] = {}
+    combined: list[tuple[Dim, int]] = []
     for type_, shape in zip(types, shapes, strict=True):
         if len(type_.shape) != len(shape):
             raise IRError(f"{type_} cannot have the shape {shape}")
@@ -35,11 +36,28 @@ def sizes_of(types: Sequence[TensorType], shapes: Sequence[tuple[int, ...]]) -> 
                     raise IRError(f"{name} = {size} of {type_}: an open dimension is at least {LOWEST}")
                 if sizes.setdefault(name, size) != size:
                     raise IRError(f"{name} cannot be both {sizes[name]} and {size}")
+            elif isinstance(n, Dim):
+                combined.append((n, size))
+    for n, size in combined:  # 3*n*l, where l is known, tells n
+        unknown = n.names - set(sizes)
+        if len(unknown) == 1 and len(n.terms) == 1:
+            ((name,), (names,)) = unknown, n.terms
+            each = n.at({**sizes, name: 1})
+            if names.count(name) == 1 and each and size % each == 0 and size // each >= LOWEST:
+                sizes[name] = size // each
     for type_, shape in zip(types, shapes, strict=True):
         actual = tuple(at(n, sizes) for n in type_.shape)
         if actual != tuple(shape):
             raise IRError(f"{type_} is {actual} with {_listed(sizes)}, not {tuple(shape)}")
     return sizes
+
+
+def fitted(graph: Graph, inputs: Sequence[Any]) -> Graph:
+    """The graph for inputs (ndarrays; None for those that are not read) of these shapes, without open dimensions."""
+    if not dimensions(graph):
+        return graph
+    given = [(v.type, x.shape) for v, x in zip(graph.inputs, inputs, strict=True) if x is not None]
+    return with_sizes(graph, sizes_of([t for t, _ in given], [shape for _, shape in given]))
 
 
 def is_open(op: Op) -> bool:

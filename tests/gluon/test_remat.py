@@ -32,7 +32,7 @@ def trained(block, **options):
     with autograd.record():
         y = block(x)
     forwards = block._cached._compiled.values()
-    (kept,) = [f.saved_bytes for c in forwards for f in c.computation._forwards.values()]
+    (kept,) = [f.saved_bytes for c in forwards for f in c.computation()._forwards.values()]
     y.backward()
     params = block.collect_params().values()
     return [p.grad() if p.grad_req != "null" else p.data() for p in params], kept
