@@ -77,8 +77,8 @@ class Codes:
         """A `Session` for inputs of these types: one that takes them already, or a new one with those dimensions open
         that have changed since the first, or else for these types alone. `key`: what else it depends on."""
         family = (key, tuple((t.dtype, t.rank) for t in types))
-        for same, open_types, session in self._open:
-            if same == family and fits(open_types, types):
+        for same, theirs, session in self._open:
+            if same == family and fits(theirs, types):
                 return session
         history = self._history.setdefault(family, [])
         open_types = None if family in self._closed else opened(history, types)
