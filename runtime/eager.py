@@ -18,8 +18,8 @@ import numpy as np
 
 from gluonjit.ir import opdef
 from gluonjit.ir.graph import Emitter
-from gluonjit.ir.primitives.random_bits import words_from
 from gluonjit.ir.types import IRError, dtype, type_of
+from gluonjit.runtime import drawing
 
 quiet = functools.partial(np.errstate, all="ignore")
 
@@ -60,7 +60,7 @@ class Eager(Emitter):
 
     def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> np.ndarray:  # type: ignore[override]
         # One key per draw: the counter takes the place of the stream number that a compiled graph adds.
-        return _primitive("random_bits").eval(self._next_key(), shape=tuple(shape), dtype=dtype, stream=0)
+        return drawing.words(self._next_key(), 0, math.prod(shape), dtype).reshape(shape)
 
     def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
         size = math.prod(shape)
@@ -96,7 +96,7 @@ class _Piece(Eager):
         self._start = start
 
     def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> np.ndarray:  # type: ignore[override]
-        return words_from(self._next_key(), self._start, shape[0], dtype, 0)
+        return drawing.words(self._next_key(), self._start, shape[0], dtype)
 
     def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
         return compute(self, shape)

@@ -8,6 +8,7 @@ from typing import Any
 from gluonjit.base import MXNetError
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import did_you_mean
+from gluonjit.language import late
 from gluonjit.operators import attributes
 from gluonjit.runtime.backend import Backend, Callee
 
@@ -120,6 +121,7 @@ def _numpy(graph: Graph, options: dict[str, Any]) -> Callee:
 OPTIONS = ("winograd", "tune", "flush_denormals")
 
 register_backend("llvm", _llvm, OPTIONS)
+late.compile_draws.provide(_llvm)
 register_backend("numpy", _numpy, OPTIONS)  # the reference, which accepts the same options and ignores them
 # MXNet's name for its own CPU library: programs that ask for it want the fast backend.
 register_backend("MKLDNN", _llvm, OPTIONS)

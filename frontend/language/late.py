@@ -46,6 +46,9 @@ call_custom_backward = Late("ndarray.custom_calls")
 record_custom = Late("execution.python_functions")
 """`(name, operator, in_data, aux, results)`: notes on the tape that such an operator made `results`."""
 
+compile_draws = Late("execution.backends")
+"""`(graph, options)`: the compiler, for programs that draw many random numbers (`runtime.drawing`)."""
+
 feed_forward_class = Late("module.feed_forward")
 """`()`: the class `FeedForward`, which `mx.model` exports."""
 executor_class = Late("execution.executor")

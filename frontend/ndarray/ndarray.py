@@ -32,7 +32,7 @@ from gluonjit.ndarray.variable import Variable
 from gluonjit.operators import support
 from gluonjit.operators.registry import OperatorError
 from gluonjit.operators.shape import decode_shape
-from gluonjit.runtime import forks
+from gluonjit.runtime import drawing, forks
 from gluonjit.runtime.eager import Eager, quiet
 from gluonjit.runtime.storage import Storage
 
@@ -48,6 +48,8 @@ sparse_zeros: dict[str, Callable[..., Any]] = {}
 
 EAGER = {training: Eager(training, rng.next_key) for training in (False, True)}
 """The emitters that evaluate expansions on arrays, by training mode."""
+
+drawing.backend = late.compile_draws
 
 
 class NDArray(Array):

@@ -80,8 +80,11 @@ def _eval(key: np.ndarray, shape: Sequence[int], dtype: Any, stream: int) -> np.
     return words_from(key, 0, math.prod(shape), dtype, stream).reshape(shape)
 
 
-def _element(s: Any, i: Any, key: Any, shape: Sequence[int], dtype: Any, stream: int) -> Any:
-    """`_eval` over a handler: 32-bit words are held in i64, whose products and logical shifts are those of u64."""
+def word(s: Any, index: Any, seed: Any, call: Any, dtype: Any) -> Any:
+    """The element at the flat `index`, with `call` as the sum of counter and stream, over a handler or a builder.
+
+    32-bit words are held in i64, whose products and logical shifts are those of u64.
+    """
     both, xor = getattr(s, "and"), s.xor
     mask, half = s.constant(_MASK, I64), s.constant(32, I64)
 
@@ -91,12 +94,6 @@ def _element(s: Any, i: Any, key: Any, shape: Sequence[int], dtype: Any, stream:
     def high(value: Any) -> Any:
         return s.shift_right(value, half)
 
-    flat: Any = 0
-    for k, n in zip(i, shape):
-        flat = flat * n + k
-    index = s.index_value(flat, I64)
-    seed = key((0,))
-    call = s.add(key((1,)), s.constant(stream, I64))
     c0, c1, c2, c3 = low(call), high(call), low(index), high(index)
     k0, k1 = low(seed), high(seed)
     m0, m1, w0, w1 = (s.constant(v, I64) for v in (*MULTIPLIERS, *WEYL))
@@ -106,8 +103,16 @@ def _element(s: Any, i: Any, key: Any, shape: Sequence[int], dtype: Any, stream:
         p0, p1 = s.mul(c0, m0), s.mul(c2, m1)
         c0, c1, c2, c3 = xor(xor(high(p1), c1), k0), low(p1), xor(xor(high(p0), c3), k1), low(p0)
     if as_dtype(dtype) is I32:
-        return s.cast(c0, I32)
+        return s.cast(c0, dtype=I32)
     return getattr(s, "or")(s.shift_left(c1, half), c0)
+
+
+def _element(s: Any, i: Any, key: Any, shape: Sequence[int], dtype: Any, stream: int) -> Any:
+    flat: Any = 0
+    for k, n in zip(i, shape):
+        flat = flat * n + k
+    call = s.add(key((1,)), s.constant(stream, I64))
+    return word(s, s.index_value(flat, I64), key((0,)), call, dtype)
 
 
 primitive(
