@@ -11,9 +11,10 @@ from math import prod
 from typing import Any
 
 from gluonjit.codegen.access import Access, Buffer
-from gluonjit.codegen.index import Affine, Var, affine
+from gluonjit.codegen.index import Affine, Var, affine, counter
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.values import Val
+from gluonjit.ir.dims import Dim, Extent, named, names_of
 from gluonjit.ir.graph import Op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.primitives.reduction import accumulator
@@ -33,27 +34,35 @@ def lower_sequential(name: str, op: Op, target: Machine, module: Module) -> None
         lower(f, Access(f, target.width), op)
 
 
-def _buffer(f: Function, op: Op, k: int, *shape: int) -> Buffer:
+def _buffer(f: Function, op: Op, k: int, *shape: Extent) -> Buffer:
     """The k-th pointer of the table, seen as an array of `shape`."""
     return Buffer(f.table(k), (*op.operands, *op.results)[k].dtype, shape, f.root)
 
 
-def _around(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
+def _around(shape: tuple[Extent, ...], axis: int) -> tuple[Extent, Extent, Extent]:
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 
 
-def _bound(s: Access, ssa: str, low: int, high: int) -> Affine:
+def _bound(s: Access, ssa: str, low: Extent, high: Extent) -> Affine:
     """An i64 of the innermost open loop as an index in [low, high]."""
-    var = Var("i", low, high)
+    return _bind(s, Var("i", low, high), ssa)
+
+
+def _bind(s: Access, var: Var, ssa: str) -> Affine:
     s.bind(var, Val(ssa, I64, False, s.f.scope))
     return affine(var)
 
 
-def _for_each(s: Access, count: int, work: int, body: Callable[[Affine], None]) -> None:
+def _for_each(s: Access, count: Extent, work: Extent, body: Callable[[Affine], None]) -> None:
     """`body` for every index below `count`, divided among threads; `work`: elements per index."""
     f = s.f
     begin: Any = 0
     end: Any = count
+    if isinstance(count, Dim) or isinstance(work, Dim):
+        begin, end = _share(f, count, work)
+        with f.for_(begin, end) as loop:
+            body(_bound(s, loop.index, 0, count - 1))
+        return
     if count * work < _SMALL or count == 1:
         with f.if_(f.op("icmp eq i64 %thread, 0")), f.for_(0, count) as loop:
             body(_bound(s, loop.index, 0, count - 1))
@@ -62,6 +71,42 @@ def _for_each(s: Access, count: int, work: int, body: Callable[[Affine], None]) 
     end = f.op(f"udiv i64 {f.mul(f.add('%thread', 1), count)}, %nthreads")
     with f.for_(begin, end) as loop:
         body(_bound(s, loop.index, 0, count - 1))
+
+
+def _share(f: Function, count: Any, work: Any) -> tuple[str, str]:
+    """This thread's part of `count` indices, of which each takes `work`; the first thread's is all if that is little."""
+    small = f.op(f"icmp slt i64 {f.extent(f.mul(count, work))}, {_SMALL}")
+    threads = f.op(f"select i1 {small}, i64 1, i64 %nthreads")
+    first = f.min("%thread", threads)
+    last = f.min(f.add("%thread", 1), threads)
+    return f.op(f"udiv i64 {f.mul(first, count)}, {threads}"), f.op(f"udiv i64 {f.mul(last, count)}, {threads}")
+
+
+def _lines(s: Access, outer: Extent, inner: Extent, work: Extent, line: Callable[[Affine, Affine], None]) -> None:
+    """`line(o, at)` for every outer index and every vector of inner ones, `at` being the index of its lanes; divided
+    among threads. `work`: steps of a line."""
+    f, width = s.f, s.width
+    if not isinstance(inner, Dim):
+        vectors, run = _vectors(s, inner)
+
+        def task(t: Affine) -> None:
+            run(t % vectors, lambda at: line(t // vectors, at))
+
+        _for_each(s, outer * vectors, work * min(inner, width), task)
+        return
+    whole = s.whole(inner, width)
+    partial = f.op(f"icmp slt i64 {f.extent(f.mul(whole, width))}, {f.extent(inner)}")
+    each = f.add(whole, f.op(f"zext i1 {partial} to i64"))
+    begin, end = _share(f, f.mul(outer, each), f.mul(work, width))
+    with f.for_(begin, end) as loop:
+        o = _bound(s, f.div(loop.index, each), 0, outer - 1)
+        number = f.mod(loop.index, each)
+        with f.if_(f.op(f"icmp slt i64 {number}, {f.extent(whole)}")):
+            line(o, _bind(s, counter("i", inner, width), number) * width + affine(s.lane_number(width)))
+        with f.if_(f.op(f"icmp eq i64 {number}, {f.extent(whole)}")):
+            first = _bind(s, counter("i", inner, width, last=True), number) * width
+            with s.last_lanes(inner, first, f.sub(inner, f.mul(whole, width))) as at:
+                line(o, at)
 
 
 def _vectors(s: Access, n: int) -> tuple[int, Callable[[Affine, Callable[[Affine], None]], None]]:
@@ -91,7 +136,6 @@ def _cumsum(f: Function, s: Access, op: Op) -> None:
     outer, n, inner = _around(op.operands[0].shape, op.attrs["axis"])
     x, y = _buffer(f, op, 0, outer, n, inner), _buffer(f, op, 1, outer, n, inner)
     wide = accumulator(x.dtype)
-    vectors, run = _vectors(s, inner)
 
     def line(o: Affine, at: Affine) -> None:
         lanes = s.varies(at.leaves)
@@ -103,10 +147,7 @@ def _cumsum(f: Function, s: Access, op: Op) -> None:
             s.store(y, (o, k, at), s.cast(sum, y.dtype))
             loop.next(sum.ssa)
 
-    def task(t: Affine) -> None:
-        run(t % vectors, lambda at: line(t // vectors, at))
-
-    _for_each(s, outer * vectors, n * min(inner, s.width), task)
+    _lines(s, outer, inner, n, line)
 
 
 def _scatter_add(f: Function, s: Access, op: Op) -> None:
@@ -116,13 +157,12 @@ def _scatter_add(f: Function, s: Access, op: Op) -> None:
     rows, inner = prod(data[:depth]), prod(data[depth:])
     x, y = _buffer(f, op, 0, rows, inner), _buffer(f, op, 3, rows, inner)
     where, u = _buffer(f, op, 1, depth, count), _buffer(f, op, 2, count, inner)
-    vectors, run = _vectors(s, inner)
 
-    def columns(at: Affine) -> None:
+    def columns(_: Affine, at: Affine) -> None:
         with f.for_(0, rows) as loop:
             row = _bound(s, loop.index, 0, rows - 1)
             s.store(y, (row, at), s.load(x, (row, at)))
-        if not count:
+        if count == 0:
             return
         with f.for_(0, count) as loop:
             point = _bound(s, loop.index, 0, count - 1)
@@ -138,7 +178,7 @@ def _scatter_add(f: Function, s: Access, op: Op) -> None:
                 here = Buffer(y.pointer, y.dtype, y.shape, then)
                 s.store(y, (row, at), s.add(s.load(here, (row, at)), s.load(u, (point, at))))
 
-    _for_each(s, vectors, (rows + count) * min(inner, s.width), lambda v: run(v, columns))
+    _lines(s, 1, inner, rows + count, columns)
 
 
 def _sort(f: Function, s: Access, op: Op) -> None:
@@ -158,12 +198,14 @@ def _sort(f: Function, s: Access, op: Op) -> None:
             return f.gep("i64", indices, f.mul(k, inner))
 
         def settle(root: Any, end: Any) -> None:
-            f.call(sift, "void", ("ptr", keys), ("ptr", indices), ("i64", root), ("i64", end))
+            sizes = [("i64", named(name)) for name in _names(inner)]
+            f.call(sift, "void", ("ptr", keys), ("ptr", indices), ("i64", root), ("i64", end), *sizes)
 
         with f.for_(0, n) as loop:
             f.store("i64", loop.index, place(loop.index), 8)
-        with f.for_(0, n // 2) as loop:
-            settle(f.sub(n // 2 - 1, loop.index), n)
+        half = f.div(n, 2)
+        with f.for_(0, half) as loop:
+            settle(f.sub(f.sub(half, 1), loop.index), n)
         with f.for_(1, n) as loop:
             last = f.sub(n, loop.index)
             top, bottom = f.load("i64", indices, 8), f.load("i64", place(last), 8)
@@ -180,11 +222,14 @@ def _sort(f: Function, s: Access, op: Op) -> None:
 
 def _sift_function(module: Module, name: str, width: int, x: Buffer, descending: bool) -> str:
     """Adds `void sift(ptr keys, ptr indices, i64 root, i64 end)`: lets the index at `root` sink to its place among the
-    first `end` ones, where every other one comes after its children (of k: 2k + 1 and 2k + 2)."""
+    first `end` ones, where every other one comes after its children (of k: 2k + 1 and 2k + 2). The sizes of names in
+    the number of inner elements are its last arguments."""
     inner = x.shape[2]
     name = f"{name}_sift"
-    params = (("ptr", "keys"), ("ptr", "indices"), ("i64", "root"), ("i64", "end"))
-    f = module.function(name, params, linkage="internal")
+    sizes = {size: f"%size.{size}" for size in _names(inner)}
+    params = [("ptr", "keys"), ("ptr", "indices"), ("i64", "root"), ("i64", "end")]
+    f = module.function(name, [*params, *(("i64", f"size.{size}") for size in sizes)], linkage="internal")
+    f.sizes.update(sizes)
     s = Access(f, width)
 
     def index(k: Any) -> str:
@@ -213,6 +258,10 @@ def _sift_function(module: Module, name: str, width: int, x: Buffer, descending:
         loop.next(at, following)
         loop.again = f.op(f"and i1 {sinks}, {f.op(f'icmp slt i64 {following}, %end')}")
     return name
+
+
+def _names(n: Extent) -> list[str]:
+    return sorted(names_of((n,)))
 
 
 def _before(s: Access, dtype: DType, p: Val, q: Val, i: Val, j: Val, descending: bool) -> Val:

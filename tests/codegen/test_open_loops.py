@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen.loops import supported
+from gluonjit.codegen.sequential import lower_sequential
 from gluonjit.ir.dims import named
-from gluonjit.ir.graph import evaluate
+from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.sizes import dimensions, with_sizes
 from gluonjit.ir.text import print_graph
 from gluonjit.ir.types import BOOL, F16, F32, F64, I32, I64, U8, TensorType
@@ -182,3 +183,31 @@ def test_gather():
 def test_iota():
     check(lambda b, x: b.add(x, b.iota(shape=(N, L), axis=1, dtype=F32)), f32(N, L))
     check(lambda b, x: b.add(x, b.iota(shape=(N, L), axis=0, dtype=I64)), TensorType(I64, (N, L)))
+
+
+# ---- sequential kernels
+
+
+def check_op(name, *types, tops=(100, 100, 100), **attrs):
+    b = Builder("graph", "legal")
+    graph = b.build(b.emit(name, [b.input(f"x{k}", t) for k, t in enumerate(types)], attrs))
+    target = random.Random(print_graph(graph)).choice(runnable_targets())
+    run = opened(graph, target, lambda kernel, target, module: lower_sequential(kernel, graph.ops[0], target, module))
+    for k, n in enumerate(LENGTHS):
+        s = {"n": n, "l": LENGTHS[(3 * k + 1) % len(LENGTHS)]}
+        static = with_sizes(graph, s)
+        inputs = [x % top if x.dtype.kind == "i" else x for x, top in zip(arrays(static, k), tops)]
+        for j, (a, b) in enumerate(zip(run(s, inputs, 1 + k % 4, k % 2 == 0), evaluate(static, inputs)[0])):
+            assert_close(a, b, f"output {j} of {name} at {s} on {target.vector_bits} bits", 1e-5)
+
+
+def test_sequential():
+    for axis in (0, 1, 2):
+        check_op("cumsum", f32(N, 3, L), axis=axis)
+        check_op("sort", f32(N, 3, L), axis=axis, descending=axis == 1)
+    check_op("cumsum", f32(N, L), axis=1)
+    check_op("cumsum", f32(N, L, 5), axis=1)
+    check_op("sort", TensorType(I32, (N, L)), axis=0, tops=(4,), descending=False)
+    check_op("scatter_add", f32(N, L), TensorType(I64, (1, N * 2)), f32(N * 2, L), tops=(1, 9, 1))
+    check_op("scatter_add", f32(30, L), TensorType(I64, (1, N)), f32(N, L), tops=(1, 30, 1))
+    check_op("scatter_add", f32(N, L), TensorType(I32, (2, N)), f32(N), tops=(1, 5, 1))
