@@ -151,7 +151,7 @@ class _Control:
         return f.op(f"phi i1 [ false, %{label} ], [ {holds}, %{then.label} ]")
 
 
-def _row(f: Function, pointer: str, index: str, nbytes: Extent, trip: int) -> str:
+def _row(f: Function, pointer: str, index: str, nbytes: Extent, trip: Extent) -> str:
     """Row `index` of an array of `trip` rows that take `nbytes` in all."""
     return f.gep("i8", pointer, f.mul(index, nbytes // max(trip, 1)))
 

@@ -5,7 +5,9 @@ import pytest
 
 from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.target import host
+from gluonjit.ir.dims import named
 from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.types import BOOL, F32, I64, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.runtime import threads
@@ -148,3 +150,31 @@ def test_branch(taken):
     c, x = b.input("c", TensorType(BOOL)), b.input("x", STATE)
     graph = b.build(b.emit("branch", [c, x], {}, sides))
     check(graph, [np.array(taken), inputs_of(graph)[1]])
+
+
+@pytest.mark.parametrize("trip", [5, named("l")])
+@pytest.mark.parametrize("conditional", [False, True])
+def test_loop_with_open_extents(trip, conditional):
+    state = TensorType(F32, (named("n"), 6))
+    body = Builder("step")
+    body.input("i", TensorType(I64))
+    h, x = body.input("h", state), body.input("x", state)
+    total = body.reduce(h, op="sum", axes=(0,))
+    new = body.tanh(body.add(x, body.sub(h, body.broadcast(total, shape=state.shape, dims=(1,)))))
+    regions = [body.build([new, body.mul(new, body.constant(2.0, F32))])]
+    if conditional:
+        until = Builder("until")
+        i = until.input("i", TensorType(I64))
+        until.input("h", state)
+        regions.append(until.build([until.lt(i, until.constant(4, I64))]))
+    b = Builder("net")
+    operands = [b.input("h", state), b.input("x", TensorType(F32, (trip, *state.shape)))]
+    last, rows = b.emit("loop", operands, {"carried": 1, "scanned": 1, "trip": trip}, regions)
+    graph = b.build([last, rows, b.neg(last)])
+    pipelines = (PIPELINE, PIPELINE.replace("threads", "threads {grain = 0, share = 0}"))
+    for executable in (compile_graph(graph, pipeline=pipeline) for pipeline in pipelines):
+        for n, l in ((2, 2), (3, 7), (33, 4), (64, 17)):
+            static = with_sizes(graph, {"n": n, "l": l})
+            inputs = inputs_of(static)
+            for k, (got, want) in enumerate(zip(executable.run(inputs)[0], evaluate(static, inputs)[0], strict=True)):
+                assert_close(got, want, f"output {k} of {n}, {l}")
