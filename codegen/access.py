@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.codegen.index import PIECES, Affine, Lookup, Var, covering, flat
+from gluonjit.codegen.index import PIECES, Affine, Atom, Lookup, Var, covering, flat
 from gluonjit.codegen.indices import Indices
 from gluonjit.codegen.llvm import Function, Scope, memory_type, vector
 from gluonjit.codegen.values import Val
@@ -80,7 +80,9 @@ class Access(Indices):
         e = buffer.flat(index)
         fixed, uniform, varying = self._parts(e)
         if varying:
-            return self._gather(buffer, e)
+            apart = self._apart(varying)
+            turned = None if fixed or apart is None else self._turned(buffer, uniform, apart)
+            return self._gather(buffer, e) if turned is None else turned
         if not fixed:
             return self._load_scalar(buffer, uniform)
         count, pattern = self._pattern(fixed)
@@ -131,7 +133,12 @@ class Access(Indices):
             result = self._shuffle(loaded, result, pieces[j], picks, scope)
         return self._register(result, buffer.dtype, True, scope)
 
-    def _turned(self, buffer: Buffer, base: Affine, pattern: list[int]) -> Val | None:
+    def _apart(self, varying: list[tuple[Atom, Extent]]) -> list[Extent] | None:
+        """Where the lanes lie if they are an open number of elements apart."""
+        (lane, c), *others = varying
+        return [c * k for k in range(lane.high + 1)] if not others and lane in self.lane_numbers else None
+
+    def _turned(self, buffer: Buffer, base: Affine, pattern: Sequence[Extent]) -> Val | None:
         """Lanes that lie far apart, as one row of a square (see `square`) that is read by its columns and turned.
 
         The columns are `width` consecutive elements each, of which this asks for one; the others are asked for next.

@@ -74,7 +74,7 @@ def _for_each(s: Access, count: Extent, work: Extent, body: Callable[[Affine], N
 
 
 def _share(f: Function, count: Any, work: Any) -> tuple[str, str]:
-    """This thread's part of `count` indices, of which each takes `work`; the first thread's is all if that is little."""
+    """This thread's part of `count` indices, each of which takes `work`; if that is little, the first does all."""
     small = f.op(f"icmp slt i64 {f.extent(f.mul(count, work))}, {_SMALL}")
     threads = f.op(f"select i1 {small}, i64 1, i64 %nthreads")
     first = f.min("%thread", threads)

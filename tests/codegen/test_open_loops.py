@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -10,14 +11,16 @@ import pytest
 from gluonjit.codegen.loops import supported
 from gluonjit.codegen.sequential import lower_sequential
 from gluonjit.ir.dims import named
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder, Graph, evaluate
 from gluonjit.ir.sizes import dimensions, with_sizes
 from gluonjit.ir.text import print_graph
 from gluonjit.ir.types import BOOL, F16, F32, F64, I32, I64, U8, TensorType
 from support.compare import assert_close
 from support.kernels import body, opened, runnable_targets
+from support.open_programs import OPS, SIZES, open_program
 
 N, L, M = named("n"), named("l"), named("m")
+WITH_ELEMENT = [name for name in OPS if name not in ("sort", "cumsum", "loop")]
 LENGTHS = [2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 101]
 
 
@@ -37,14 +40,14 @@ def arrays(graph, seed=0, top=100):
     return out
 
 
-def check(make, *types, sizes=None, tol=None, top=100):
+def check(make, *types, sizes=None, tol=None, top=100, attrs=MappingProxyType({})):
     """The open kernel, on one of the targets, gives what evaluating the static graph of each size gives."""
     graph = body(make, *types)
     assert supported(graph) is None
     names = dimensions(graph)
     sizes = sizes or [dict(zip(names, (n, LENGTHS[(3 * k + 1) % len(LENGTHS)]))) for k, n in enumerate(LENGTHS)]
     target = random.Random(print_graph(graph)).choice(runnable_targets())
-    run = opened(graph, target)
+    run = opened(graph, target, attrs=attrs)
     for k, s in enumerate(sizes):
         static = with_sizes(graph, s)
         inputs = arrays(static, k, top)
@@ -183,6 +186,37 @@ def test_gather():
 def test_iota():
     check(lambda b, x: b.add(x, b.iota(shape=(N, L), axis=1, dtype=F32)), f32(N, L))
     check(lambda b, x: b.add(x, b.iota(shape=(N, L), axis=0, dtype=I64)), TensorType(I64, (N, L)))
+
+
+@pytest.mark.parametrize("attrs", [{".streaming": True}, {".ahead": "rows"}, {".ahead": "reads"}, {".rare": True}])
+def test_annotations(attrs):
+    check(lambda b, x, y: b.concat(b.exp(x), y, axis=1), f32(N, L), f32(N, 64), attrs=attrs)
+    check(lambda b, x: softmax(b, x, 1), f32(N, L), attrs=attrs)
+
+
+def test_open_strides():
+    """An operand and a result that are windows of buffers with wider rows."""
+    graph = body(lambda b, x: b.mul(x, x), f32(N, L))
+    wide = L + 3
+    run = opened(graph, attrs={".strides": ((wide, 1), (wide * 2, 1))}, buffers=[f32(N, wide), f32(N, wide * 2)])
+    for s in ({"n": 2, "l": 2}, {"n": 5, "l": 33}, {"n": 17, "l": 64}):
+        x = np.random.default_rng(0).normal(size=(s["n"], s["l"] + 3)).astype(np.float32)
+        (y,) = run(s, [x])
+        np.testing.assert_array_equal(y[:, : s["l"]], x[:, : s["l"]] ** 2)
+        assert (y[:, s["l"] :] == 7).all()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_program(seed):
+    program = open_program(seed, ops=3 + seed % 7, level="legal", only=WITH_ELEMENT)
+    graph = Graph("body", program.graph.inputs, program.graph.ops, program.graph.results, level="legal")
+    if supported(graph) is not None:
+        pytest.skip("not a body")
+    targets = runnable_targets()
+    run = opened(graph, targets[seed % len(targets)])
+    for k, sizes in enumerate((*SIZES, {"n": 17, "l": 16})):
+        for got, want in zip(run(sizes, program.inputs(sizes), 1 + k % 3, k % 2 == 0), program.expected(sizes)):
+            assert_close(got, want, f"program {seed} at {sizes}", 1e-4)
 
 
 # ---- sequential kernels

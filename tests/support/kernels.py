@@ -51,11 +51,14 @@ def opened(
     target: Machine | None = None,
     lower: Callable[..., None] | None = None,
     attrs: Mapping[str, Any] = MappingProxyType({}),
+    buffers: Sequence[TensorType] | None = None,
 ) -> Callable[..., list[np.ndarray]]:
     """`run(sizes, inputs, nthreads, at_end)` of a body with open dimensions: the outputs at these sizes. Operands,
-    outputs, and the scratch memory that the loops ask for, are next to inaccessible memory."""
+    outputs, and the scratch memory that the loops ask for, are next to inaccessible memory. `buffers`: the types of
+    what is in memory, if `attrs` says that operands and outputs are parts of it."""
     target = target or host()
     module = llvm.Module(target, sorted(names_of(n for v in (*graph.inputs, *graph.outputs) for n in v.shape)))
+    types = buffers or [v.type for v in (*graph.inputs, *graph.outputs)]
     memory: Extent = 0
     if lower is None:
         memory = scratch(graph, attrs, module)
@@ -67,11 +70,11 @@ def opened(
     def run(
         sizes: Mapping[str, int], inputs: Sequence[np.ndarray], nthreads: int = 1, at_end: bool = True
     ) -> list[np.ndarray]:
-        outputs = [np.full(sized(v.type, sizes).shape, 7, v.dtype.numpy) for v in graph.outputs]
+        outputs = [np.full(sized(t, sizes).shape, 7, t.dtype.numpy) for t in types[len(inputs) :]]
         work = [np.zeros(at(memory, sizes), np.uint8)] if memory != 0 else []
-        buffers = [guarded(np.asarray(x), at_end) for x in (*inputs, *outputs, *work)]
-        loaded.call("kernel", buffers, nthreads, [sizes[name] for name in module.dims])
-        return buffers[len(inputs) : len(inputs) + len(outputs)]
+        arrays = [guarded(np.asarray(x), at_end) for x in (*inputs, *outputs, *work)]
+        loaded.call("kernel", arrays, nthreads, [sizes[name] for name in module.dims])
+        return arrays[len(inputs) : len(types)]
 
     return run
 
