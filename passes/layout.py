@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Sequence
 
+from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, reemit
 from gluonjit.ir.primitives.movement import broadcast_dims
 from gluonjit.passes.hoist import fixed_ops
@@ -208,7 +209,8 @@ def is_weight_gradient(op: Op) -> bool:
     count = [op.result.shape[k] for k, letter in enumerate(attrs["layout"][2]) if letter not in "NC"]
     plain = attrs["groups"] == 1 and set(attrs["input_dilation"]) == {1}
     blank = any((*(attrs["blank_low"] or ()), *(attrs["blank_high"] or ())))
-    return plain and not blank and math.prod(count) <= math.prod(taps) * w.shape[attrs["layout"][1].index("I")]
+    terms = math.prod(taps) * w.shape[attrs["layout"][1].index("I")]
+    return plain and not blank and hint(math.prod(count)) <= hint(terms)
 
 
 def _to(b: Builder, x: Value, have: str, want: str) -> Value:

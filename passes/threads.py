@@ -9,7 +9,7 @@ whole. Neither changes any result: kernels divide their outputs, never a sum.
 from __future__ import annotations
 
 from gluonjit.ir.buffers import is_view
-from gluonjit.ir.dims import hint
+from gluonjit.ir.dims import Dim, hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import is_open
@@ -47,7 +47,8 @@ def _shared(op: Op, target: Machine, grain: int) -> float:
     """Nanoseconds of the op that threads share: all or nothing of a kernel, the sum of kernels inside of a loop."""
     if op.definition.level == "control":
         inside = sum(_shared(o, target, grain) for region in op.regions for o in region.ops)
-        return inside * hint(op.attrs.get("trip", 1))
+        trip = op.attrs.get("trip", 1)
+        return _UNBOUNDED if inside and isinstance(trip, Dim) else inside * hint(trip)
     if is_open(op) and not is_view(op):
         return _UNBOUNDED
     time = nanoseconds(op, target)
