@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.dims import is_static
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.primitives.convolution import Layout
 from gluonjit.ir.primitives.reduction import identity
@@ -45,7 +46,7 @@ def fold_moves(graph: Graph) -> Graph:
 
 def _pool(b: Builder, op: Op, attrs: dict[str, Any], move: Op) -> dict[str, Any] | None:
     """The attributes of a pooling that does the padding, if that is what the reduction of nothing gives."""
-    if move.name != "pad" or any(move.attrs["interior"] or ()):
+    if move.name != "pad" or any(move.attrs["interior"] or ()) or not _is_static_pad(move):
         return None
     if not _is(b, move.operands[1], identity(attrs["op"], op.result.dtype)):
         return None
@@ -56,6 +57,8 @@ def _conv(b: Builder, op: Op, attrs: dict[str, Any], move: Op) -> dict[str, Any]
     """The attributes of a convolution that does the move; None when it cannot."""
     axes = Layout.parse(attrs["layout"]).input
     if move.name == "pad":
+        if not _is_static_pad(move):
+            return None
         low, high, inner = (move.attrs[k] or (0,) * len(axes) for k in ("low", "high", "interior"))
         # A dilated input has no kernel of its own: writing it out is cheaper.
         if any(low[k] or high[k] for k in axes[:2]) or any(inner) or not _is(b, move.operands[1], 0):
@@ -88,6 +91,10 @@ def _conv(b: Builder, op: Op, attrs: dict[str, Any], move: Op) -> dict[str, Any]
     stride, low, high = (list(attrs[k]) for k in ("stride", "low", "high"))
     for k, axis in enumerate(axes[2:]):
         before, after = start[axis], source[axis] - start[axis] - (kept[axis] - 1) * step[axis] - 1
+        if (before, after, step[axis]) == (0, 0, 1):
+            continue
+        if not is_static((before, after, result[k])):
+            return None
         if step[axis] > 1:
             if taps[k] > 1 or low[k] or (result[k] - 1) * stride[k] >= kept[axis]:
                 return None
@@ -100,6 +107,10 @@ def _conv(b: Builder, op: Op, attrs: dict[str, Any], move: Op) -> dict[str, Any]
             low[k] -= before
             high[k] -= after
     return {**attrs, "stride": tuple(stride), "low": tuple(low), "high": tuple(high)}
+
+
+def _is_static_pad(move: Op) -> bool:
+    return is_static((*move.attrs["low"], *move.attrs["high"]))
 
 
 def _slice(move: Op) -> tuple[Sequence[int], Sequence[int]] | None:

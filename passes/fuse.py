@@ -333,7 +333,7 @@ def _reads_per_element(op: Op, v: Value) -> float:
         return float("inf")
     size = op.results[0].size
     if op.name == "reduce_window":
-        size *= int(np.prod(op.attrs["window"]))  # windows that do not overlap read each element once
+        size *= math.prod(op.attrs["window"])  # windows that do not overlap read each element once
     elif op.name in ("gather", "gather_nd"):
         if v is not op.operands[1]:
             return float("inf")

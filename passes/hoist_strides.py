@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from math import gcd, prod
 from typing import Any
 
-from gluonjit.ir.dims import hint
+from gluonjit.ir.dims import Extent, divides, hint
 from gluonjit.ir.graph import Graph, Op, Rewriter, Value
 from gluonjit.ir.primitives.convolution import Layout
 from gluonjit.ir.primitives.movement import broadcast_dims
@@ -80,7 +80,8 @@ def _read(op: Op, k: int, steps: Steps | None) -> Steps | None:
         read = [1] * x.ndim
         for axis, target, stride, taps, first in _axes(op):
             step = stride * own[target]
-            if taps == 1 and first == 0 and -(-op.result.shape[target] // own[target]) == -(-x.shape[axis] // step):
+            count = _every(op.result.shape[target], own[target])
+            if taps == 1 and first == 0 and count is not None and count == _every(x.shape[axis], step):
                 read[axis] = step
     elif _is_elementwise(op) or op.name == "concat":
         read = list(own)
@@ -90,6 +91,11 @@ def _read(op: Op, k: int, steps: Steps | None) -> Steps | None:
     else:
         return None
     return tuple(read) if any(n > 1 for n in read) else None
+
+
+def _every(n: Extent, step: int) -> Extent | None:
+    """How many of n elements are taken if it is every `step`-th; None if that depends on a size."""
+    return -(-n // step) if divides(step, n) or isinstance(n, int) else None
 
 
 def _axes(op: Op) -> list[tuple[int, int, int, int, int]]:
@@ -156,7 +162,7 @@ def _work(op: Op) -> float:
         filters = Layout.parse(op.attrs["layout"]).weight[0]
         w = op.operands[1]
         return hint(op.result.size) * (hint(w.size) / max(hint(w.shape[filters]), 1))
-    return float(hint(op.result.size) * prod(op.attrs["window"])) if op.name == "reduce_window" else 0.0
+    return float(hint(op.result.size * prod(op.attrs["window"]))) if op.name == "reduce_window" else 0.0
 
 
 class _Thinned(Rewriter):

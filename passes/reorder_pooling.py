@@ -13,8 +13,10 @@ since sums of float16 pixels would be rounded in between.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.primitives.convolution import Layout
 from gluonjit.ir.types import F32, F64
@@ -94,16 +96,11 @@ def _pools_first(conv: Op, pool: Op) -> bool:
     """Whether averaging before the convolution is less work than behind it, as the two stand in either order."""
     layout = Layout.parse(conv.attrs["layout"])
     x, w = conv.operands
-    channels, filters = x.shape[layout.input[1]], w.shape[layout.weight[0]]
-    many, few = (
-        pool.operands[0].size // pool.operands[0].shape[layout.input[1]],
-        pool.result.size // pool.result.shape[layout.input[1]],
-    )
-    taps = 1
-    for n in pool.attrs["window"]:
-        taps *= n
+    channels, filters = hint(x.shape[layout.input[1]]), hint(w.shape[layout.weight[0]])
+    many, few = (hint(v.size) // hint(v.shape[layout.input[1]]) for v in (pool.operands[0], pool.result))
+    taps = hint(math.prod(pool.attrs["window"]))
     each = _PER_TERM * taps * few + _PER_BYTE * x.dtype.itemsize * (many + few)
-    return (many - few) * w.size > (channels - filters) * each
+    return (many - few) * hint(w.size) > (channels - filters) * each
 
 
 def _number(b: Builder, x: Value) -> Value | None:
