@@ -84,7 +84,8 @@ def with_gradient(
     outputs = [*results, *new.values()]
     late = tuple((k, len(results) + n) for n, k in enumerate(new))
     forward = b.build(outputs)
-    found = _with_rule(op, gradient, forward, own, late, len(results)) if gradient is not None else None
+    rule = Builder(f"{op.name}_gradient", training=training)
+    found = _with_rule(rule, op, gradient, forward, own, late, len(results)) if gradient is not None else None
     if found is None and (new or fixed):
         return WithGradient({"late": late, "fixed": fixed}, (forward,))
     return found
@@ -97,9 +98,8 @@ def _constants(types: Sequence[TensorType]) -> WithGradient:
 
 
 def _with_rule(
-    op: Any, gradient: Any, forward: Graph, attrs: dict[str, Any], late: Any, count: int
+    b: Builder, op: Any, gradient: Any, forward: Graph, attrs: dict[str, Any], late: Any, count: int
 ) -> WithGradient | None:
-    b = Builder(f"{op.name}_gradient")
     x = [b.input("", v.type) for v in forward.inputs]
     y, g = ([b.input("", v.type) for v in forward.outputs] for _ in range(2))
     found = gradient(b, g[:count], y[:count], x, **attrs)

@@ -102,6 +102,45 @@ def _batch_norm(
     return narrowed(b, y, dtype_of(data)), mean, inverse
 
 
+def _batch_norm_gradient(
+    b: Any,
+    g: Sequence[Any],
+    y: Sequence[Any],
+    x: Sequence[Any],
+    *,
+    eps: float,
+    fix_gamma: bool,
+    use_global_stats: bool,
+    output_mean_var: bool,
+    axis: int = 1,
+    **_other: Any,
+) -> tuple[Any, ...] | None:
+    """The gradient by data, gamma and beta, from the sums of g and of g · (x - mean).
+
+    That of the expansion has a third sum, by the mean, most of whose terms cancel: another pass over data and g.
+    """
+    if use_global_stats or output_mean_var or not b.training:
+        return None
+    data, gamma, _beta, moving_mean, moving_var = x
+    rank, dtype = len(data.shape), dtype_of(moving_mean)
+    axis = axis_in(axis, rank, "Channel axis out of range: axis")
+    channels, others = data.shape[axis], tuple(k for k in range(rank) if k != axis)
+    shape = along(axis, rank, channels)
+    # As in the forward graph, with which these ops are merged; its results have gradients of their own.
+    _mean, var, centred = moments(b, widened(b, data), others)
+    inverse = b.rsqrt(b.add(b.reshape(var, shape=(channels,)), b.constant(eps, dtype)))
+    g = widened(b, g[0])
+    total = b.reduce(g, op="sum", axes=others)
+    along_x = b.mul(b.reduce(b.mul(g, centred), op="sum", axes=others), inverse)
+    scale = inverse if fix_gamma else b.mul(gamma, inverse)
+    count = b.constant(max(math.prod(data.shape[k] for k in others), 1), dtype)
+    slope = b.neg(b.div(b.mul(b.mul(along_x, inverse), scale), count))
+    shift = b.neg(b.div(b.mul(total, scale), count))
+    scale, slope, shift = (b.reshape(v, shape=shape) for v in (scale, slope, shift))
+    by_data = b.add(b.add(b.mul(g, scale), b.mul(centred, slope)), shift)
+    return narrowed(b, by_data, dtype_of(data)), None if fix_gamma else along_x, total, None, None
+
+
 def _moving_statistics(b: Any, y: Sequence[Any], x: Sequence[Any], *, eps: float, momentum: float, **attrs: Any) -> Any:
     """The moving mean and variance after a batch, of which `y` has the mean and 1 / sqrt(var + eps)."""
     if attrs["use_global_stats"]:
@@ -118,6 +157,7 @@ def _moving_statistics(b: Any, y: Sequence[Any], x: Sequence[Any], *, eps: float
 
 
 BATCH_NORM: dict[str, Any] = {
+    "gradient": _batch_norm_gradient,
     "late": _moving_statistics,
     "inputs": _BATCH_NORM_INPUTS,
     "aux": ("moving_mean", "moving_var"),
@@ -147,7 +187,7 @@ def batch_norm(
     return _batch_norm(b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=axis)
 
 
-@operator("_contrib_BatchNormWithReLU", attrs=BATCH_NORM_ATTRS, **BATCH_NORM)
+@operator("_contrib_BatchNormWithReLU", attrs=BATCH_NORM_ATTRS, **{**BATCH_NORM, "gradient": None})
 def batch_norm_with_relu(
     b: Any,
     *inputs: Any,
