@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.dims import is_less
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import check_axes, check_axis, check_same_dtype, ints
 from gluonjit.ir.types import IRError, TensorType, dtype_of
@@ -67,6 +68,7 @@ def reshape_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[range, 
     """The finest division of both shapes into runs of axes with equal sizes, in order.
 
     (2, 3, 4) to (6, 4) is [(0..1, 0..0), (2..2, 1..1)]: indices mix inside a run only. Shapes have no axis of 0.
+    The runs of open shapes are those of sizes that have nothing in common, or longer.
     """
     groups = []
     a = b = 0
@@ -74,7 +76,7 @@ def reshape_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[range, 
         first_a, first_b = a, b
         left = right = 1
         while left != right or (a == first_a and b == first_b):
-            if b >= len(new) or (a < len(old) and left <= right):
+            if b >= len(new) or (a < len(old) and not is_less(right, left)):
                 left *= old[a]
                 a += 1
             else:

@@ -11,6 +11,7 @@ from gluonjit.ir import dims
 from gluonjit.ir.dims import Undecided, named
 from gluonjit.ir.graph import Builder, evaluate, evaluate_op
 from gluonjit.ir.lexer import ParseError
+from gluonjit.ir.primitives.movement import reshape_groups
 from gluonjit.ir.sizes import dimensions, sizes_of, with_sizes
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.ir.types import IRError, tensor
@@ -165,6 +166,21 @@ def test_equality_is_decided_or_an_error():
             dims.is_equal(a, b)
         with pytest.raises(Undecided):
             dims.are_equal((N, a), (N, b))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "groups"),
+    [
+        ((N, 4, L), (4 * N, L), [((0, 1), (0,)), ((2,), (1,))]),
+        ((L, N, 3), (N, L, 3), [((0, 1), (0, 1)), ((2,), (2,))]),
+        ((L, 3, N), (N, L, 3), [((0, 1, 2), (0, 1, 2))]),
+        ((N, 6, 5), (2, 3 * N, 5), [((0, 1), (0, 1)), ((2,), (2,))]),
+        ((N - 1, 2), (2 * N - 2,), [((0, 1), (0,))]),
+        ((N, L, 12), (L * N, 3, 4), [((0, 1), (0,)), ((2,), (1, 2))]),
+    ],
+)
+def test_runs_of_equal_sizes(old, new, groups):
+    assert [(tuple(a), tuple(b)) for a, b in reshape_groups(old, new)] == groups
 
 
 def test_an_extent_as_a_number():
