@@ -65,8 +65,9 @@ def sources(halves: Halves) -> tuple[int, ...]:
 
 
 def saved_bytes(halves: Halves, results: int) -> int:
-    """The size of what is saved besides inputs and the first `results` outputs, which exist anyway."""
-    return sum(v.type.nbytes for v in halves.forward.outputs[results:])
+    """The size of what is saved besides inputs and the first `results` outputs, which exist anyway; of what is open,
+    with sizes of HINT."""
+    return sum(hint(v.type.nbytes) for v in halves.forward.outputs[results:])
 
 
 def divide(graph: Graph, recompute: bool = False, sections: bool = False) -> Halves:

@@ -12,7 +12,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend, opens_dimensions
-from gluonjit.execution.computation import Computation, compiled
+from gluonjit.execution.computation import Computation, OpenComputation, compiled
 from gluonjit.execution.open_shapes import HISTORY, Declared, declared_open, fits, opened
 from gluonjit.execution.recorded_calls import recorded_call
 from gluonjit.execution.session import Inputs, Monitor, Session
@@ -87,6 +87,8 @@ class Compiled:
     """The device of arguments, parameters and results; None is cpu(0)."""
     computation: Callable[[], Computation]
     """What recorded calls run; made by the first of them."""
+    refused: set[Hashable] = field(default_factory=set)
+    """Of code for open dimensions: gradients by which inputs cannot be open."""
 
 
 class CachedCall:
@@ -273,7 +275,7 @@ class CachedCall:
     ) -> Compiled | None:
         """The trace, compiled for types like these with open dimensions; None if there are none, or cannot be any."""
         declared = self.dynamic
-        if declared is False or modes.recording or not opens_dimensions(self.backend):
+        if declared is False or not opens_dimensions(self.backend):
             return None
         if family in self._closed:
             return None
@@ -287,8 +289,10 @@ class CachedCall:
             if broken := known.broken(open_types, training):
                 raise Undecided(broken)
             return self._new(known, open_types, training, device, waits)
-        except (IRError, MXNetError) as e:
+        except Exception as e:
             self._closed[family] = str(e)
+            if not isinstance(e, (IRError, MXNetError)):
+                warnings.warn(f"{known.name}: please report this fault of the compiler, {e!r}", stacklevel=2)
             if isinstance(declared, Mapping):
                 warnings.warn(f"{known.name} has no code for the dimensions given as dynamic: {e}", stacklevel=2)
             return None
@@ -296,7 +300,9 @@ class CachedCall:
     def _sized(self, code: Compiled, types: Sequence[TensorType], training: bool) -> Compiled:
         """The signature of arguments of these types, served by code for open dimensions."""
         known = code.trace
-        return replace(code, types=known.input_types(types), computation=self._recorded(known, types, training))
+        own = self._recorded(known, types, training)
+        computation = functools.cache(lambda: OpenComputation(code.computation(), own, code.refused))
+        return replace(code, types=known.input_types(types), computation=computation)
 
     def forget(self, log: Attributes) -> None:
         """Drops the trace with this log, and the code compiled from it."""

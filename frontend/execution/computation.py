@@ -20,6 +20,7 @@ from gluonjit.base import MXNetError
 from gluonjit.execution.evaluator import Evaluator
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.opdef import NO_GRADIENT
+from gluonjit.ir.sizes import fitted
 from gluonjit.ir.types import BOOL, IRError
 from gluonjit.language.source import quote
 from gluonjit.passes import run_passes
@@ -147,9 +148,19 @@ class Computation:
         self._forwards: dict[Hashable, Forward] = {}
 
     def run(self, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        self.compile()
+        assert self._run is not None
+        return self._run(inputs)
+
+    def compile(self) -> None:
+        """Makes `run` ready."""
         if self._run is None:
             self._run = self._compile(without_rules(self.graph))
-        return self._run(inputs)
+
+    def fitted(self, inputs: Sequence[np.ndarray]) -> Computation:
+        """The computation for inputs of these shapes; itself, unless its graph has open dimensions."""
+        graph = fitted(self.graph, inputs)
+        return self if graph is self.graph else Computation(graph, self._compile, self._remat)
 
     def differentiable(self, wrt: tuple[int, ...]) -> tuple[int, ...]:
         """The numbers of the outputs that depend on the inputs `wrt` through ops that have a gradient."""
@@ -236,3 +247,47 @@ class Computation:
         read = {v for op in backward.ops for v in op.operands} | {*backward.results}
         reads = tuple(v in read for v in backward.inputs[len(halves.saved) :])
         return Backward(Computation(backward, self._compile), sources(halves), writes, reads, additions)
+
+
+class OpenComputation(Computation):
+    """A computation for inputs of certain sizes, whose forward and backward halves serve other sizes as well.
+
+    `shared` has the graph with open dimensions, and what was made of it; `own` makes the computation for these sizes
+    alone, which does whatever cannot be open. `refused` notes, for all sizes, for which inputs that is so.
+    """
+
+    def __init__(self, shared: Computation, own: Callable[[], Computation], refused: set[Hashable]) -> None:
+        self._shared, self._own, self._refused = shared, own, refused
+
+    @property
+    def graph(self) -> Graph:  # type: ignore[override]
+        return self._own().graph
+
+    def run(self, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        return self._own().run(inputs)
+
+    def fitted(self, inputs: Sequence[np.ndarray]) -> Computation:
+        return self._own()
+
+    def differentiable(self, wrt: tuple[int, ...]) -> tuple[int, ...]:
+        return self._shared.differentiable(wrt)
+
+    def reached(self, k: int) -> frozenset[int]:
+        return self._shared.reached(k)
+
+    def reached_from(self, wrt: tuple[int, ...], heads: tuple[int, ...]) -> Mapping[int, frozenset[int]] | None:
+        return self._shared.reached_from(wrt, heads)
+
+    def backward(self, wrt: tuple[int, ...], heads: tuple[int, ...], rows: tuple[int, ...] = ()) -> Backward:
+        return self._own().backward(wrt, heads, rows)
+
+    def forward(self, wrt: tuple[int, ...], heads: tuple[int, ...], rows: tuple[int, ...] = ()) -> Forward:
+        key = wrt, heads, rows
+        if key not in self._refused:
+            try:
+                found = self._shared.forward(*key)
+                found.backward.computation.compile()  # now: what cannot be open must show before anything is saved
+                return found
+            except (IRError, MXNetError):
+                self._refused.add(key)
+        return self._own().forward(*key)

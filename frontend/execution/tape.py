@@ -238,8 +238,8 @@ class GraphNode(Node):
         with kept_operators():
             outputs, updates = backward.computation.run(given)
         if modes.anomalies and self.again is not None:  # a block: which operator in it?
-            incoming = [g._array for g in cotangents]
-            anomalies.check_gradient(self.name, self.loc, incoming, outputs, backward.computation.graph, given)
+            incoming, graph = [g._array for g in cotangents], backward.computation.fitted(given).graph
+            anomalies.check_gradient(self.name, self.loc, incoming, outputs, graph, given)
         if updates_states and self.written:
             with Uninterrupted():
                 for target, new in zip(self.written, updates, strict=True):
@@ -255,7 +255,8 @@ class GraphNode(Node):
             inputs.append(proxy)
         kind = any(numpy for _, _, numpy in self.results)
         results = [_array(_own_memory(x, arrays), kind, self.device) for x in outputs]
-        record(backward.computation, [*inputs, *cotangents], results, f"the gradient of {self.name}")
+        computation = backward.computation.fitted(given)
+        record(computation, [*inputs, *cotangents], results, f"the gradient of {self.name}")
         return results
 
     def _gradients(self, backward: Backward, outputs: Sequence[np.ndarray]) -> list[NDArray]:
