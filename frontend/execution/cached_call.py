@@ -143,7 +143,7 @@ class CachedCall:
         device = leaves[0]._device
         key = (form, tuple(types), training, modes.recording and self._recording_matters, kinds)
         found = self._compiled.get((key, device))
-        if found is not None and self._fits(found, leaves, device):
+        if found is not None and self._fits(found, leaves, device) and self._works(found):
             return found
         with self._lock:
             # Another device has a copy of the parameters: the same code, with values prepared from that copy.
@@ -232,11 +232,30 @@ class CachedCall:
             if problem is None:
                 self._share(session, known, device)
                 return
-            # The next call compiles again, and raises what is wrong, or compiles for its own sizes.
-            self._compiled = {key: c for key, c in self._compiled.items() if c.session is not session}
-            for family, _ in [item for item in self._open if item[1].session is session]:
+            self._drop(session, problem)
+
+    def _drop(self, session: Session, problem: Exception) -> None:
+        """Forgets code that could not be compiled: the next call raises what is wrong, or compiles for its sizes."""
+        self._compiled = {key: c for key, c in self._compiled.items() if c.session is not session}
+        for family, code in self._open:
+            if code.session is session:
                 self._closed[family] = str(problem)
-            self._open = [item for item in self._open if item[1].session is not session]
+        self._open = [(family, code) for family, code in self._open if code.session is not session]
+
+    def _works(self, found: Compiled) -> bool:
+        """Whether there is code for this call. A recorded call may have found the signature's dimensions open, and
+        compiled nothing but its gradient."""
+        session = found.session
+        if not session.is_open or modes.recording or session.compiled_already is not None or session.is_compiling:
+            return True
+        with self._lock:
+            try:
+                _ = session.callee
+            except (IRError, MXNetError) as e:
+                self._drop(session, e)
+                return False
+            self._share(session, found.trace, found.device)
+        return True
 
     def _recorded(self, known: Trace, types: Sequence[TensorType], training: bool) -> Callable[[], Computation]:
         @functools.cache
@@ -261,7 +280,8 @@ class CachedCall:
         """The signature, by code for open dimensions that is there already."""
         for same, code in self._open:
             if same == family and self._fits(code, leaves, device) and fits(code.types[: len(types)], types):
-                return self._sized(code, types, training)
+                if self._works(code):
+                    return self._sized(code, types, training)
         return None
 
     def _new_open(

@@ -62,6 +62,7 @@ class Session:
         streams: int,
     ) -> None:
         self.graph = graph.with_attrs(params=tuple(params))
+        self.is_open = bool(dimensions(graph))
         self._compile: Callable[[], Callee] = lambda: backend(self.graph, options)
         self._callee: Callee | None = None
         self._lock = forks.renewed()
@@ -173,9 +174,9 @@ class Session:
 
     def graph_of(self, inputs: Inputs) -> Graph:
         """The graph of these inputs' shapes, without open dimensions."""
-        names = dimensions(self.graph)
-        if not names:
+        if not self.is_open:
             return self.graph
+        names = dimensions(self.graph)
         given = [(v.type, x.shape) for v, x in zip(self.graph.inputs, inputs.elements, strict=True) if x is not None]
         sizes = sizes_of([t for t, _ in given], [shape for _, shape in given])
         key = tuple(sizes[name] for name in names)

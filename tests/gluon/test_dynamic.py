@@ -9,7 +9,9 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.execution.open_shapes import checked, declared_open, opened
+from gluonjit.execution.session import Session
 from gluonjit.gluon import HybridBlock, nn
+from gluonjit.ir.dims import Undecided
 from gluonjit.ir.types import IRError, tensor
 
 
@@ -128,6 +130,69 @@ def test_recorded_calls_between():
             y = (net._run_as_python(x) ** 2).sum()
         y.backward()
         np.testing.assert_allclose(plain, x.grad.asnumpy(), rtol=1e-4, atol=1e-5)
+
+
+def _trained(net, sizes):
+    """The parameters after a step of each batch size."""
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    for n in sizes:
+        with mx.autograd.record():
+            loss = (net(_data(n, 5)) ** 2).mean(axis=1)
+        loss.backward()
+        trainer.step(n)
+    return [p.data().asnumpy() for p in net.collect_params().values()]
+
+
+def test_gradients_of_every_size():
+    nets = [_dense() for _ in range(2)]
+    for a, b in zip(nets[0].collect_params().values(), nets[1].collect_params().values()):
+        b.set_data(a.data())
+    nets[0].hybridize()
+    sizes = (16, 7, 9, 2, 16, 33)
+    for found, wanted in zip(_trained(nets[0], sizes), _trained(nets[1], sizes)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    ((_, code),) = nets[0]._cached._open
+    assert len(code.computation()._forwards) == 1 and not code.refused
+    _check(nets[0], [(_data(n, 5),) for n in (7, 16)])  # not recorded: other code
+
+
+def test_what_only_gradients_have_open(monkeypatch):
+    """A recorded call has made the dimensions open; the code of a plain call cannot be."""
+    net = _dense()
+    net.hybridize()
+    for n in (4, 7):
+        with mx.autograd.record(train_mode=False):
+            net(_data(n, 5))
+    assert len(net._cached._open) == 1
+    callee = Session.callee.fget
+
+    def refuses(self):
+        if self.is_open:
+            raise Undecided("whether n < 3 depends on n")
+        return callee(self)
+
+    monkeypatch.setattr(Session, "callee", property(refuses))
+    _check(net, [(_data(n, 5),) for n in (7, 9)])
+    assert not net._cached._open and list(net._cached._closed.values()) == ["whether n < 3 depends on n"]
+
+
+def test_gradients_of_gradients_and_anomalies():
+    net = _dense()
+    net.hybridize()
+    for n in (4, 7, 5):
+        x = _data(n, 5)
+        grads = []
+        for run in (net, net._run_as_python):
+            x.attach_grad()
+            with mx.autograd.record():
+                y = (run(x) ** 2).sum()
+                (first,) = mx.autograd.grad(y, [x], create_graph=True)
+                (first**2).sum().backward()
+            grads.append(x.grad.asnumpy().copy())
+        np.testing.assert_allclose(*grads, rtol=1e-3, atol=1e-4)
+    with mx.autograd.detect_anomaly(), mx.autograd.record():
+        y = net(_data(6, 5))
+        y.backward()
 
 
 def test_which_dimensions_have_changed():
