@@ -31,7 +31,7 @@ class GluonProgram:
     exact: bool
     """Whether everything is computed in float64."""
     stops: bool
-    """Whether a step stops the gradient."""
+    """Whether a step stops the gradient, or has another one than its function."""
 
     def extend(self, F: Any, values: list[Any], steps: slice) -> None:
         """Appends the results of these steps to the values before them: inputs, then results of earlier steps."""
@@ -191,6 +191,62 @@ def _nd_stopped(rng: random.Random, x: Any) -> Step:
 
 def _np_stopped(rng: random.Random, x: Any) -> Step:
     return rng.choice([lambda F, x: x.detach() * x, lambda F, x: F.np.sin(x.detach())])
+
+
+def _paused(rng: random.Random, x: Any) -> Step:
+    """Steps of which a part is constant for gradients, because recording is paused there."""
+    numpy = isinstance(x, mx.np.ndarray)
+
+    def functions(F: Any) -> Any:
+        return F.np if numpy else F
+
+    def factor(F: Any, x: Any) -> Any:
+        with mx.autograd.pause():
+            y = functions(F).sin(x) * x
+        return y * x
+
+    def view(F: Any, x: Any) -> Any:
+        y = x * 2
+        with mx.autograd.pause(train_mode=True):
+            z = y.reshape((-1,))
+        return [y * y, functions(F).tanh(z)]
+
+    def written(F: Any, x: Any) -> Any:
+        y = x * 2
+        with mx.autograd.pause():
+            y *= functions(F).cos(x)
+        return y * x
+
+    def recorded(F: Any, x: Any) -> Any:
+        with mx.autograd.pause():
+            y = functions(F).sin(x)
+            with mx.autograd.record(mx.autograd.is_training()):
+                z = y * x
+            total = z.sum()
+        return z / (total * total + 1)
+
+    return rng.choice([factor, view, written, recorded])
+
+
+def _nd_output(rng: random.Random, x: Any, label: Any) -> Step:
+    """Layers whose gradient is that of a loss, whatever the cotangent of their result."""
+    scale = rng.choice((1.0, 0.5))
+    kind = rng.choice(("SoftmaxOutput", "SVMOutput"))
+    name = rng.choice(("LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput"))
+
+    def classes(F: Any, x: Any, label: Any) -> Any:
+        rows = F.reshape(x, shape=(-1, 1))
+        return getattr(F, kind)(F.concat(rows, rows * rows, dim=1), F.reshape(label > 0, shape=(-1,)))
+
+    return rng.choice(
+        [
+            lambda F, x, label: getattr(F, name)(x, label, grad_scale=scale),
+            classes,
+            lambda F, x, label: F.MakeLoss(x * label, grad_scale=scale),
+            lambda F, x, label: F.make_loss(F.sin(x) * label),
+            lambda F, x, label: F.contrib.gradientmultiplier(x, scalar=scale) * label,
+        ]
+    )
 
 
 def _reduced(rng: random.Random, x: Any) -> Step:
@@ -417,6 +473,7 @@ ND_ONE = [
 ]
 ND_ONE += [
     _nd_stopped,
+    _paused,
     _clipped,
     _nd_softmax,
     _nd_split,
@@ -427,9 +484,10 @@ ND_ONE += [
     _nd_pooled,
     _nd_convolved,
 ]
-ND_TWO = [_binary, _nd_concat, _nd_control, _mixed]
+ND_TWO = [_binary, _binary, _nd_concat, _nd_concat, _nd_control, _nd_control, _mixed, _mixed, _nd_output]
 NP_ONE = [
     _np_stopped,
+    _paused,
     _scalar,
     _same_twice,
     _indexed,
@@ -487,8 +545,10 @@ def gluon_program(seed: int, numpy: bool, count: int = 8) -> GluonProgram:
         values.extend(results)
         program.steps.append((maker.__name__.lstrip("_"), step, operands))
         program.exact &= maker not in (_cast, _mixed)
-        program.stops |= maker in (_nd_stopped, _np_stopped)
+        program.stops |= maker in (_nd_stopped, _np_stopped, _paused, _nd_output)
     program.outputs = [len(values) - 1, rng.randrange(len(arrays), len(values))]
+    # An output layer whose result gradients reach through constants only has one in plain calls: see differences.md.
+    program.outputs += range(len(arrays), len(values)) if program.has("nd_output") else ()
     if rng.random() < 0.2:
         program.outputs.append(0)  # an output that is an input
     if rng.random() < 0.1:
