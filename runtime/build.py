@@ -11,6 +11,7 @@ from gluonjit.codegen.llvm import Function, Module, load
 from gluonjit.codegen.program import lower_program
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
+from gluonjit.ir.sizes import dimensions
 from gluonjit.passes import parse_pipeline, run_passes
 from gluonjit.passes.manager import Pipeline
 from gluonjit.runtime import forks, host, tuning
@@ -30,6 +31,8 @@ def tuned(graph: Graph, pipeline: str, target: Machine) -> Artifact:
         fused = run_passes(graph, steps[: names.index("select")], target=target)
         variants = tuning.measured_variants(fused, target, options.get("winograd", True))
         steps[names.index("select")] = ("select", {**options, "variants": variants})
+    if dimensions(graph):  # how many threads are worth using depends on the sizes
+        return compiled(graph, steps, target, None)
     # The same kernels on one thread.
     alone = [(name, {**given, "share": _ONE_THREAD} if name == "threads" else given) for name, given in steps]
     made = [compiled(graph, s, target, None) for s in (steps, alone)]

@@ -2,7 +2,8 @@
 
 For every distinct matrix product and convolution of a graph, each kernel that `select` could choose is run by itself on
 random operands, the candidates taking turns. Then the whole graph is timed on one thread and on several. The candidates
-are those of the passes (`passes.select.VARIANTS`), so their results differ by rounding alone.
+are those of the passes (`passes.select.VARIANTS`), so their results differ by rounding alone. Kernels with open
+dimensions are measured as if all of these were HINT.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_kernel
 from gluonjit.ir.graph import Graph, Op, Value, evaluate_op, subgraph
 from gluonjit.ir.machine import Machine
+from gluonjit.ir.sizes import with_hints
 from gluonjit.ir.structure import op_key
 from gluonjit.ir.types import TensorType
 from gluonjit.passes import run_passes
@@ -39,20 +41,22 @@ Call = Callable[[], float]
 
 def measured_variants(graph: Graph, target: Machine, winograd: bool) -> dict[Hashable, Variant]:
     """The best variant of each op of a graph of level `fused`, by its key, where that is not the estimated one."""
-    fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
-    fixed.update(r for op in fixed_ops(graph) for r in op.results)
+    hinted = with_hints(graph)
+    fixed = {hinted.inputs[k] for k in graph.attrs.get("params", ())}
+    early = fixed_ops(graph)
+    fixed.update(r for op, twin in zip(graph.ops, hinted.ops, strict=True) if op in early for r in twin.results)
     allowed = [v for v in VARIANTS if winograd or not v.winograd]
     best: dict[Hashable, Variant] = {}
     seen = set()
-    for op in graph.ops:
+    for op, twin in zip(graph.ops, hinted.ops, strict=True):
         key = op_key(op)
         if key in seen or not has_variants(op):
             continue
         seen.add(key)
-        alone = _alone(op, fixed)
+        alone, measured = _alone(twin, fixed), op_key(twin)
         kernels: dict[Hashable, tuple[Variant, Op, list[np.ndarray]]] = {}
         for variant in allowed:
-            found = _kernel(run_passes(alone, [("select", {"variants": {key: variant}})], target=target))
+            found = _kernel(run_passes(alone, [("select", {"variants": {measured: variant}})], target=target))
             if found is not None:
                 kernels.setdefault(op_key(found[0]), (variant, *found))
         if len(kernels) > 1:

@@ -6,6 +6,7 @@ import pytest
 import gluonjit as mx
 from gluonjit.codegen.target import host
 from gluonjit.gluon import nn
+from gluonjit.ir.dims import HINT, named
 from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.structure import op_key
 from gluonjit.ir.types import F32, TensorType
@@ -69,6 +70,19 @@ def test_the_faster_kernel_is_taken(clock):
     assert set(found) == {op_key(op)} and not found[op_key(op)].winograd
     selected = run_passes(fused, [("select", {"variants": found})], target=host())
     assert [o.attrs[".tile"][0] <= 6 for o in selected.ops if o.attrs.get(".kernel") == "conv"] == [True]
+
+
+def test_open_dimensions_are_measured_as_if_they_were_hints(clock):
+    clock.says = lambda op: 0.5 if op.attrs[".tile"][0] <= 4 else 1.0
+    fused = run_passes(product(named("n"), 64, 64), "fuse", target=host())
+    (op,) = fused.ops
+    found = tuning.measured_variants(fused, host(), True)
+    assert set(found) == {op_key(op)} and found[op_key(op)].most <= 6
+    assert {o.results[0].shape for o in clock.asked} == {(HINT, 64)}
+    x, w = np.ones((5, 64), np.float32), np.ones((64, 64), np.float32)
+    (y,), _ = compile_graph(product(named("n"), 64, 64), pipeline=_LEGAL, tune=True).run([x, w])
+    np.testing.assert_allclose(y, 64)
+    assert clock.graphs == []
 
 
 def test_without_winograd_it_is_not_measured(clock):
