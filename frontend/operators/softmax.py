@@ -62,8 +62,26 @@ def _length_shape(attrs: Mapping[str, Any], data: Shape) -> list[Shape | None]:
     return [(*data[:axis], *data[axis + 1 :])]
 
 
+def _gradient(
+    b: Any, g: Any, y: Any, x: Any, *, axis: int, temperature: float | None, dtype: DType | None, **_other: Any
+) -> tuple[Any, ...] | None:
+    """(g - sum(g · y)) · y, from the result alone. That of the expansion has a sum by the maximum, which is 0, and has
+    to know where the maximum was. Results of 16 bits are rounded, so the expansion's is closer there."""
+    wide = dtype_of(x[0])
+    if not wide.is_float or wide.bits < 32 or dtype not in (None, wide):
+        return None
+    (y,), (g,) = y, g
+    axis = axis_in(axis, len(y.shape), "axis")
+    mean = b.reshape(b.reduce(b.mul(g, y), op="sum", axes=(axis,)), shape=_kept(y, axis))
+    cotangent = b.mul(b.sub(g, mean), y)
+    if temperature not in (None, 1.0):
+        cotangent = b.div(cotangent, b.constant(temperature, wide))
+    return (cotangent, *(None,) * (len(x) - 1))
+
+
 @operator(
     "softmax",
+    gradient=_gradient,
     inputs=lambda attrs: ("data", "length") if attrs["use_length"] else ("data",),
     attrs=_ATTRS,
     complete=parameters(_length_shape),

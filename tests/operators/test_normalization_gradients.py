@@ -23,3 +23,13 @@ def test_the_gradient_of_batch_norm_has_two_sums(name):
     assert len(sums) == 2, halves.backward
     # The data, or the data less their mean, and the statistics.
     assert sum(v.shape == (4, 3, 2, 2) for v in halves.saved) == 1
+
+
+def test_the_gradient_of_softmax_does_not_ask_where_the_maximum_was():
+    graph = parse_graph("""
+    graph @g(%x: f32[4, 3]) level traced {
+      %y = mx.softmax(%x) {temperature = 2.0}
+      return %y
+    }""")
+    halves = divide(run_passes(graph, f"{GRADIENT_PIPELINE}, differentiate, {JOINT_PIPELINE}"))
+    assert [op.name for op in halves.backward.ops if op.name in ("reduce", "eq")] == ["reduce"]
