@@ -1,10 +1,16 @@
 """Convolutions over an open batch: one kernel, called with many sizes, against NumPy."""
 
+import numpy as np
 import pytest
 
 from gluonjit.ir.dims import named
+from gluonjit.ir.graph import evaluate
+from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.winograd_tile import WinogradTile
 from gluonjit.passes import select_winograd
+from gluonjit.runtime import threads
+from gluonjit.runtime.compiler import compile_graph
+from support.compare import difference
 from support.convolutions import conv
 from support.open_kernels import Selected
 from support.selected import TARGETS, runnable
@@ -76,3 +82,31 @@ def test_winograd(name, monkeypatch):
     assert isinstance(attrs[".scratch"], int) and isinstance(attrs.get(".workspace", 0), int)
     for n in (2, 3, 5, 16, 17):
         selected.check({"n": n}, 1 if ".workspace" in attrs else 3)
+
+
+@pytest.mark.parametrize("block", [-2, 2])
+def test_every_number_of_threads_gives_the_same_bits(block, monkeypatch):
+    """With threads that do run at the same time: they exchange blocks of tiles, and wait for each other."""
+    monkeypatch.setattr(select_winograd, "winograd_tile", lambda *_: WinogradTile(4, 4, 3, 32, max(block, 0)))
+    monkeypatch.setattr(select_winograd, "tiles_together", lambda *_: -block)
+    graph = conv((20, 21), 40, 72, 3, batch=N, low=1, high=1, epilogue="all")
+    rng = np.random.default_rng(0)
+    before = threads.get_num_threads()
+    try:
+        compiled = []
+        for count in (1, 2, 5):
+            threads.set_num_threads(count)
+            compiled.append((count, compile_graph(graph)))
+        for n in (2, 3, 16):
+            static = with_sizes(graph, {"n": n})
+            inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in static.inputs]
+            results = set()
+            for count, executable in compiled:
+                threads.set_num_threads(count)
+                for _ in range(3):
+                    (found,), _ = executable.run(inputs)
+                    results.add(found.tobytes())
+            assert len(results) == 1
+            assert difference(found, evaluate(static, inputs)[0][0]) < 1e-5
+    finally:
+        threads.set_num_threads(before)
