@@ -140,9 +140,13 @@ class _Winograd:
         elif not self.tile.block:
             self._together(Span(0, self.count))
         else:
-            some = -self.tile.block * self.tile.rows
-            with self.f.for_(0, self.count, some, hint="block") as block:
-                self._together(Span(block.index, self.f.min(self.f.add(block.index, some), self.count)))
+            f, rows = self.f, self.tile.rows
+            # Blocks of nearly equal numbers of register tiles.
+            tiles = f.div(f.add(self.count, rows - 1), rows)
+            blocks = f.div(f.add(tiles, -self.tile.block - 1), -self.tile.block)
+            some = f.mul(f.div(f.add(tiles, f.sub(blocks, 1)), blocks), rows)
+            with f.for_(0, self.count, some, hint="block") as block:
+                self._together(Span(block.index, f.min(f.add(block.index, some), self.count)))
 
     def _by_blocks(self) -> None:
         f, rows = self.f, self.tile.rows

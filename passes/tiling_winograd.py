@@ -65,12 +65,13 @@ def winograd_tile(problem: Problem, target: Machine) -> WinogradTile | None:
 
 def tiles_together(problem: Problem, tile: WinogradTile, target: Machine) -> int:
     """How many register tiles all threads should take at a time if the number of images is open: so many that what lies
-    between the steps stays in the second-level caches of two cores, or is a quarter of the weights, which are read
-    again each time."""
+    between the steps stays in the second-level caches of two cores, or is a third of the weights, which are read again
+    each time; and all of the fewest images."""
     weights = _positions(problem, tile) * problem.depth * problem.filters * problem.itemsize
     each = working_memory(problem, tile._replace(block=-1)).transformed
     count = -(-tile_count(problem, tile[:2]) // tile.rows)
-    return max(1, min(count, max(2 * target.l2, weights // 4) // each))
+    fewest = -(-tile_count(problem._replace(images=problem.least), tile[:2]) // tile.rows)
+    return max(fewest, min(count, max(2 * target.l2, weights // 3) // each))
 
 
 def _outputs(taps: tuple[int, int]) -> Iterator[tuple[int, int]]:

@@ -45,7 +45,7 @@ def test_an_open_batch_goes_in_blocks_if_its_fewest_images_do():
         count = tiles_together(some, tile, WIDE)
         weights = 36 * 4 * some.depth * some.filters
         together = working_memory(some, tile._replace(block=-count))
-        assert blocks or (1 < count and together.transformed <= max(2 * WIDE.l2, weights // 4))
+        assert blocks or (1 < count and together.transformed <= max(2 * WIDE.l2, weights // 3))
 
 
 def test_weights_decide_on_the_size_of_tiles():
