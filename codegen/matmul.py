@@ -56,7 +56,9 @@ class Product:
         self.scalar = Tile(f, a.dtype, 1).scalar
         self.panels = f.div(f.add(self.n, self.columns - 1), self.columns)
         self.tiles = RowTiles(f, self.m, self.rows, few=not is_static((self.n, self.k)))
-        self.backwards = ".backwards" in attrs and self.tiles.count == 1 and not self.batch
+        self.backwards = ".backwards" in attrs and self.tiles.low == 1 and not self.batch
+        if self.backwards and not isinstance(self.tiles.count, int):
+            self.is_one = f.op(f"icmp eq i64 {f.extent(self.tiles.count)}, 1")
         self.panel_size = self.k * self.columns if self.packed else self.columns
 
     def write(self) -> None:
@@ -87,7 +89,9 @@ class Product:
             (number,) = loop.carried
             panel, one = f.div(number, height), f.mod(number, height)
             if self.backwards:
-                panel = f.sub(f.add(start, f.sub(stop, 1)), panel)
+                turned = f.sub(f.add(start, f.sub(stop, 1)), panel)
+                is_one = isinstance(self.tiles.count, int)
+                panel = turned if is_one else f.op(f"select i1 {self.is_one}, i64 {turned}, i64 {panel}")
             end = 1 if height == 1 else f.min(height, f.add(one, f.sub(stop, number)))
             number = f.add(number, f.sub(end, one))
             loop.next(number)

@@ -13,7 +13,7 @@ N, L = named("n"), named("l")
 SIZES = (2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 64)
 
 
-def dense(m, k, n, tile, target, epilogue=None, batch=(), halved=False):
+def dense(m, k, n, tile, target, epilogue=None, batch=(), **notes):
     """[batch…, m, k] times packed weights [batch…, P, k, columns], and an epilogue."""
     columns = tile[1]
     b = Builder("body", "fused")
@@ -24,7 +24,7 @@ def dense(m, k, n, tile, target, epilogue=None, batch=(), halved=False):
     y = b.dot_general(x, unpack(b, w, batch, k, n), contract=inner, batch=(axes, axes))
     if epilogue:
         y = epilogue(b, y)
-    attrs = {".kernel": "matmul", ".tile": tile, ".packed": 1}
+    attrs = {".kernel": "matmul", ".tile": tile, ".packed": 1, **notes}
     return OpenKernel(b.build([y]), attrs, ("n", "l"), target)
 
 
@@ -131,3 +131,12 @@ def test_packed_weights_for_open_terms():
     kernel = dense(N, L, 37, (6, 2 * target.lanes(F32), 2), target, bias_residual_relu)
     for n, l in [*LENGTHS, (5, 1000)]:
         kernel.check({"n": n, "l": l}, 2)
+
+
+def test_panels_from_the_last_to_the_first():
+    """If one tile has all rows, which sizes tell."""
+    target = runnable("host")
+    tile = (6, 2 * target.lanes(F32), 8)
+    kernel = dense(N, 19, 200, tile, target, **{".backwards": True})
+    for n in (2, 6, 7, 20):
+        kernel.check({"n": n, "l": 2}, 3)
