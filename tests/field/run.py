@@ -83,10 +83,10 @@ def recorded(file: Path) -> list[np.ndarray]:
         return [arrays[f"arr_{k}"] for k in range(len(arrays.files))]
 
 
-def begun(package: subjects.Package, name: str) -> tuple[dict[str, Any], Callable[[str], None]]:
+def begun(name: str, package: subjects.Package, broken: dict[str, str]) -> tuple[dict[str, Any], Callable[[str], None]]:
     """What is known of a model before it runs; a function that notes the seconds of the step that has just ended."""
     row: dict[str, Any] = {"name": name, "family": package.family(name), "seconds": {}}
-    for pattern, why in package.broken.items():
+    for pattern, why in broken.items():
         if fnmatch.fnmatch(name, pattern):
             row["outside"] = why
     started = time.perf_counter()
@@ -102,7 +102,7 @@ def begun(package: subjects.Package, name: str) -> tuple[dict[str, Any], Callabl
 
 def run(package: subjects.Package, name: str, references: Path | None) -> dict[str, Any]:
     """What happened to one model: as far as it got, how long each step took, and the reason why it stopped."""
-    row, step = begun(package, name)
+    row, step = begun(name, package, package.broken)
     stage = "build"
     try:
         net = package.build(name)
@@ -123,7 +123,7 @@ def run(package: subjects.Package, name: str, references: Path | None) -> dict[s
         if references is not None and (references / f"{name}.npz").exists():
             row["mxnet"] = difference(expected, recorded(references / f"{name}.npz"))
         stage = "hybridized"
-        if any(fnmatch.fnmatch(name, pattern) for pattern in package.unhybrid):
+        if not package.hybridizes(name):
             row["stage"] = "passed"
             row["unhybrid"] = True
             return row
@@ -171,9 +171,9 @@ def run_backward(package: subjects.Package, name: str, references: Path | None, 
     The measure are MXNet's gradients in float64. A difference of `gradients.TOLERANCE`, or of four times that between
     MXNet's float32 and float64, but at most ten times the tolerance, is rounding. Beyond it, float64 decides: a unit
     whose rounded input is on the other side of a ReLU's kink adds its whole gradient, in MXNet and here, but rarely the
-    same unit.
+    same unit. Where a package does not hybridize the outermost block, those in it are.
     """
-    row, step = begun(package, name)
+    row, step = begun(name, package, package.broken | package.untrained)
     row["kernels"] = []
 
     def made(dtype: str = "float32") -> tuple[Any, list[Any]]:
@@ -182,6 +182,10 @@ def run_backward(package: subjects.Package, name: str, references: Path | None, 
         subjects.initialize(net)
         net.cast(dtype)
         return net, subjects.as_ndarrays(inputs, dtype)
+
+    def hybridize(net: Any) -> None:
+        for block in [net] if package.hybridizes(name) else net._children.values():
+            block.hybridize()
 
     def worst(got: gradients.Gradients, want: gradients.Gradients, nothing: float) -> tuple[float, str]:
         return max((d, key) for key, d in gradients.differences(got, want, nothing).items())
@@ -195,7 +199,7 @@ def run_backward(package: subjects.Package, name: str, references: Path | None, 
         row["inputs"] = [list(x.shape) for x in gradients.arrays_in(arguments)]
         step("build")
         stage = "hybridized"
-        net.hybridize()
+        hybridize(net)
         subjects.seed()
         with counting(row["kernels"]):
             got = gradients.gradients(net, arguments)
@@ -223,7 +227,7 @@ def run_backward(package: subjects.Package, name: str, references: Path | None, 
                 row["reason"] = f"differs from MXNet by {row['mxnet']:.1e}"
                 with subjects.making_float64():
                     net, arguments = made("float64")
-                    net.hybridize()
+                    hybridize(net)
                     subjects.seed()
                     precise = gradients.gradients(net, arguments)
                 precise = {key: gradients.sampled(key, x) for key, x in precise.items()}
@@ -245,7 +249,8 @@ def run_backward(package: subjects.Package, name: str, references: Path | None, 
                     precise = []
                     for hybrid in (False, True):
                         net, arguments = made("float64")
-                        net.hybridize(hybrid)
+                        if hybrid:
+                            hybridize(net)
                         subjects.seed()
                         precise.append(gradients.gradients(net, arguments))
                 row["difference in float64"], row["between"] = worst(precise[1], precise[0], 1e-9)

@@ -7,6 +7,7 @@ Everything here goes through `import mxnet`, so that it serves gluonjit and the 
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import importlib
 import inspect
 import re
@@ -27,10 +28,15 @@ class Package:
     name: str
     broken: dict[str, str] = {}
     """Patterns of names that real MXNet cannot build or run either, and why."""
+    untrained: dict[str, str] = {}
+    """Patterns of names that real MXNet cannot train, and why."""
     unhybrid: tuple[str, ...] = ()
     """Patterns of names that the package itself does not hybridize."""
     drawn: tuple[str, ...] = ()
     """Patterns of names whose answers are drawn at random, so that MXNet gives others."""
+
+    def hybridizes(self, name: str) -> bool:
+        return not any(fnmatch.fnmatch(name, pattern) for pattern in self.unhybrid)
 
     def names(self) -> list[str]:
         raise NotImplementedError
@@ -71,6 +77,8 @@ class GluonCV2(Package):
         ("alphapose_*", "simplepose_mobile_*"),
         "its constructor leaves out arguments: DucBlock needs in_size and fixed_size",
     )
+    untrained = {"ntsnet_cub": "its forward writes to a part of an array, which MXNet refuses while it records"}
+    unhybrid = ("ntsnet_cub",)  # its forward reads scores to cut out parts of the picture
 
     def _models(self) -> dict[str, Callable[..., Any]]:
         return importlib.import_module("gluoncv2.model_provider")._models
@@ -187,7 +195,7 @@ class GluonCV(Package):
 
     SMALL = (
         (r"cifar", 32),
-        (r"densenet|nasnet|senet|googlenet|squeezenet|hrnet.*_c$", 224),
+        (r"densenet|nasnet|senet|googlenet|inceptionv1|squeezenet|hrnet.*_c$", 224),
         (r"inceptionv3", 299),
         (r"icnet|ssd|fcn|psp|deeplab|danet|fastscnn", 128),
         (r".*rcnn", 192),  # with as many anchors as proposals are asked for

@@ -220,6 +220,22 @@ def test_gradients(name, mxnet):
         assert row["difference in float64"] == pytest.approx(row["difference"], rel=1e-3)
 
 
+def test_models_that_mxnet_cannot_train_are_not_counted(mxnet):
+    class Untrained(Library):
+        untrained = {"unhybrid": "it writes to its input"}
+
+    assert run.run_backward(Untrained(), "unhybrid", None)["outside"] == "it writes to its input"
+    assert "outside" not in run.run(Untrained(), "unhybrid", None)
+
+
+def test_blocks_of_a_model_that_its_package_does_not_hybridize(mxnet):
+    class Unhybrid(Library):
+        unhybrid = ("unhybrid",)
+
+    row = run.run_backward(Unhybrid(), "unhybrid", None)
+    assert row["stage"] == "passed" and row["kernels"]  # those of its dense layer
+
+
 @pytest.mark.parametrize(
     ("single", "double", "reason"),
     [
