@@ -160,7 +160,10 @@ class _Emitter:
         self.unroll = plan.unroll if isinstance(size, Dim) else max(1, min(plan.unroll, size // step))
         blocks = size if isinstance(size, Dim) else size // (step * self.unroll)
         self.chunk_level, self.chunk = self._chunks([*map(extent, plan.order[:-1]), blocks])
+        self.is_long: str | None = None
         result = self._level(0, {}, self._states())
+        if self.is_long is not None:
+            return self._total(result, self.is_long)
         if self.chunk_level is None:
             state = self._joined(result)
             return self._finished(self._across(state) if plan.vector else state)
@@ -206,14 +209,36 @@ class _Emitter:
         its `trips`."""
         if level != self.chunk_level:
             return self._loop(0, trips, last, states, body)
-        f = self.s.f
+        s, f = self.s, self.s.f
+        if level == 0 and self.plan.vector and not isinstance(trips, int):
+            self.is_long = f.op(f"icmp sgt i64 {f.extent(trips)}, {self.chunk}")
         with f.for_(0, trips, self.chunk, carried=self._carried(states)) as run:
             inside = self._bound(states, run.carried, run.scope)
             end = f.add(run.index, self.chunk)
             whole = isinstance(trips, int) and trips % self.chunk == 0
             inside = self._loop(run.index, end if whole else f.min(end, trips), last, inside, body)
-            run.next(*(self._spread(v).ssa for state in self._moved(inside) for v in state))
+            moved = self._moved(inside)
+            if self.is_long is not None:
+                more = Val(f.op(f"icmp slt i64 {end}, {f.extent(trips)}"), BOOL, False, f.scope)
+                moved = [[s.select(more, a, b) for a, b in zip(*pair)] for pair in zip(moved, inside)]
+            run.next(*(self._spread(v).ssa for state in moved for v in state))
         return self._bound(states, run.results, f.scope)
+
+    def _total(self, states: list[State], is_long: str) -> State:
+        """The sum of an open number of terms. The last run has not moved to the total, so that a short row, which is
+        a single run, needs none."""
+        f = self.s.f
+
+        def here() -> list[State]:
+            return [[Val(v.ssa, v.dtype, v.lanes, f.scope) for v in state] for state in states]
+
+        def long() -> str:
+            return self.s.cast(self._across(self._moved(here())[-1])[0], F32).ssa
+
+        def short() -> str:
+            return self._across(self._joined(here()[:-1]))[0].ssa
+
+        return [Val(f.either(is_long, "float", long, short), F32, False, f.scope)]
 
     def _loop(
         self,

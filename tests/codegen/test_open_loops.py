@@ -245,3 +245,31 @@ def test_sequential():
     check_op("scatter_add", f32(N, L), TensorType(I64, (1, N * 2)), f32(N * 2, L), tops=(1, 9, 1))
     check_op("scatter_add", f32(30, L), TensorType(I64, (1, N)), f32(N, L), tops=(1, 30, 1))
     check_op("scatter_add", f32(N, L), TensorType(I32, (2, N)), f32(N), tops=(1, 5, 1))
+
+
+# ---- what must hold of sums
+
+
+def test_threads_do_not_change_bits():
+    for make, *types in (
+        (lambda b, x: softmax(b, x, 1), f32(N, L)),
+        (lambda b, x: b.reduce(x, op="sum", axes=(0,)), f32(N, L)),
+        (lambda b, x: b.exp(b.transpose(x, perm=(1, 0))), f32(N, L)),
+    ):
+        graph = body(make, *types)
+        run = opened(graph)
+        for s in ({"n": 170, "l": 131}, {"n": 33, "l": 1000}):
+            x = arrays(with_sizes(graph, s))
+            (alone,) = run(s, x)
+            for nthreads in (2, 3, 5):
+                np.testing.assert_array_equal(run(s, x, nthreads)[0], alone)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_long_sums_are_accurate(axis):
+    graph = body(lambda b, x: b.reduce(x, op="sum", axes=(axis,)), f32(*((N, 3) if axis == 0 else (3, N))))
+    run = opened(graph)
+    for n in (1000, 100_003):
+        x = np.random.default_rng(n).random((n, 3) if axis == 0 else (3, n), np.float32)
+        exact = x.astype(np.float64).sum(axis)
+        assert np.abs(run({"n": n}, [x])[0] - exact).max() < 2e-7 * exact.max()
