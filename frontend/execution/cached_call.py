@@ -25,7 +25,7 @@ from gluonjit.execution.open_shapes import HISTORY, Declared, declared_open, fit
 from gluonjit.execution.recorded_calls import recorded_call
 from gluonjit.execution.session import Inputs, Monitor, Session
 from gluonjit.execution.tape import is_constant, refuse_write
-from gluonjit.ir.dims import Undecided
+from gluonjit.ir.dims import Undecided, names_of
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.language import forms
@@ -111,6 +111,8 @@ class CachedCall:
         self._lock = forks.renewed()
         self._open: list[tuple[Hashable, Compiled]] = []
         """Code for open dimensions, by what calls that it serves have in common (`_family`)."""
+        self._first_alone: set[Hashable] = set()
+        """Calls of which no dimensions can be open but the batch: images of several sizes."""
         self._closed: dict[Hashable, str] = {}
         """Calls of which some dimensions cannot be open, and why."""
         self._history: dict[Hashable, list[list[TensorType]]] = {}
@@ -299,23 +301,30 @@ class CachedCall:
             return None
         if family in self._closed:
             return None
+        history = self._history.get(family, ())
+        first_alone = family in self._first_alone
         if isinstance(declared, Mapping):
             open_types = declared_open(declared, self.block._argument_names(len(types)), types)
         else:
-            open_types = opened(self._history.get(family, ()), types)
-        if open_types is None:
-            return None
-        try:
-            if broken := known.broken(open_types, training):
-                raise Undecided(broken)
-            return self._new(known, open_types, training, device, waits)
-        except Exception as e:
-            self._closed[family] = str(e)
-            if not isinstance(e, (IRError, MXNetError)):
-                warnings.warn(f"{known.name}: please report this fault of the compiler, {e!r}", stacklevel=2)
-            if isinstance(declared, Mapping):
-                warnings.warn(f"{known.name} has no code for the dimensions given as dynamic: {e}", stacklevel=2)
-            return None
+            open_types = opened(history, types, first_alone)
+        while open_types is not None:
+            try:
+                if broken := known.broken(open_types, training):
+                    raise Undecided(broken)
+                return self._new(known, open_types, training, device, waits)
+            except Exception as e:
+                if not isinstance(e, (IRError, MXNetError)):
+                    warnings.warn(f"{known.name}: please report this fault of the compiler, {e!r}", stacklevel=2)
+                if isinstance(declared, Mapping):
+                    warnings.warn(f"{known.name} has no code for the dimensions given as dynamic: {e}", stacklevel=2)
+                elif not first_alone and len(names_of(n for t in open_types for n in t.shape)) > 1:
+                    first_alone = True
+                    self._first_alone.add(family)
+                    open_types = opened(history, types, first_alone)
+                    continue
+                self._closed[family] = str(e)
+                return None
+        return None
 
     def _sized(self, code: Compiled, types: Sequence[TensorType], training: bool) -> Compiled:
         """The signature of arguments of these types, served by code for open dimensions."""

@@ -21,9 +21,13 @@ Declared = Mapping[str, Mapping[int, str]]
 """Argument's name → axis → the dimension's name."""
 
 
-def opened(history: Sequence[Sequence[TensorType]], types: Sequence[TensorType]) -> list[TensorType] | None:
+def opened(
+    history: Sequence[Sequence[TensorType]], types: Sequence[TensorType], first_alone: bool = False
+) -> list[TensorType] | None:
     """`types` with those dimensions open in which they differ from the types in `history`, which have the same ranks
-    and element types. Dimensions that have always had equal sizes share a name. None if no open type fits."""
+    and element types. Dimensions that have always had equal sizes share a name. None if no open type fits.
+
+    `first_alone`: of the first argument only the first dimension, and of others those that change with it."""
     rows = [*history, types]
     columns: dict[tuple[int, ...], Dim] = {}
     found = []
@@ -31,7 +35,7 @@ def opened(history: Sequence[Sequence[TensorType]], types: Sequence[TensorType])
         shape: list[Extent] = []
         for axis, n in enumerate(t.shape):
             column = tuple(row[k].shape[axis] for row in rows)
-            if len(set(column)) == 1:
+            if len(set(column)) == 1 or (first_alone and (k or axis) and column not in columns):
                 shape.append(n)
                 continue
             if n < LOWEST:

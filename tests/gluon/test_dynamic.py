@@ -106,6 +106,18 @@ def test_a_program_that_reads_a_size_is_compiled_for_each():
         _check(net, [(_data(8, 3),)])
 
 
+def test_images_of_several_sizes_still_have_an_open_batch():
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(4, 3, strides=2, in_channels=2), nn.GlobalAvgPool2D(), nn.Dense(3, in_units=4))
+    net.initialize()
+    net.hybridize()
+    _check(net, [(_data(2, 2, 8, 8),), (_data(3, 2, 9, 10),)])  # both sizes of an image, and the batch
+    _check(net, [(_data(n, 2, 9, 10),) for n in (5, 7, 2)])
+    assert _sessions(net) == 2 and not net._cached._closed
+    _check(net, [(_data(2, 2, 12, 8),), (_data(4, 2, 12, 8),)])
+    assert _sessions(net) == 3
+
+
 def test_a_write_to_a_weight_is_seen_by_open_code():
     net = _dense()
     net.hybridize()
@@ -204,6 +216,7 @@ def test_which_dimensions_have_changed():
     assert list(map(str, opened([first], types((6, 5), (6,), (3, 6))))) == ["f32[n,5]", "f32[n]", "f32[3,n]"]
     assert list(map(str, opened([first], types((6, 8), (6,), (3, 4))))) == ["f32[n,m]", "f32[n]", "f32[3,4]"]
     assert opened([first], types((1, 5), (1,), (3, 1))) is None
+    assert list(map(str, opened([first], types((6, 8), (6,), (3, 4)), True))) == ["f32[n,8]", "f32[n]", "f32[3,4]"]
     history = [first, types((6, 6), (6,), (3, 6))]  # 4 to 6 and 5 to 6
     assert list(map(str, opened(history, types((7, 9), (7,), (3, 7))))) == ["f32[n,m]", "f32[n]", "f32[3,n]"]
 
