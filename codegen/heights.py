@@ -34,7 +34,7 @@ class RowTiles:
             self._whole: Any = m // rows
             self._rest = int(m % rows)
             return
-        self._same = few and unit == 1
+        self._same = few and unit == 1 and least(m) >= 2
         if self._same:
             self._make_even()
             return

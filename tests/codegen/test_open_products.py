@@ -118,6 +118,12 @@ def test_all_extents_are_open(dtype):
         kernel.check({"n": n, "l": l}, 2)
 
 
+def test_rows_of_which_there_may_be_one():
+    kernel = product((), N - 1, 5, L, (8, 16, 4), runnable("host"))
+    for n in (2, 3, 4, 8, 9, 10, 26):
+        kernel.check({"n": n, "l": 7}, 2)
+
+
 def test_few_rows_of_few_columns():
     """One row of one vector, whose partial sums are several chains."""
     target = runnable("host")
