@@ -64,7 +64,9 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     # A residual that is not cached is prefetched tile by tile, and so are the lines to write: limit their number.
     far = any(side.dims is None for side in epilogue.sides.values()) and height * width * item > target.l2 // 2
     size = tiling.MAX_LINES if far else tiling.MAX_ROWS * tiling.MAX_VECTORS
-    rows, columns = tiling.register_tile(height, width, terms, terms * item, item, target, most, halved, size)
+    rows, columns = tiling.register_tile(
+        height, width, terms, terms * item, item, target, most, halved, size, isinstance(m, Dim)
+    )
     row_tiles = -(-height // rows)
     block = _block(row_tiles, rows * terms * item, target, isinstance(m, Dim))
     notes: dict[str, Any] = {".kernel": "matmul", ".tile": (rows, columns, block)}

@@ -23,6 +23,8 @@ _STREAM = 32
 """Bytes of weights per cycle that the second-level cache delivers."""
 _OVERLAP = 0.15
 """The share of the streaming time that is not hidden behind the multiply-adds."""
+_UNLIKE = 1.03
+"""What time a narrower last panel is taken to cost where there is much code for each kind of panel."""
 _TILE_COST = 24
 """Cycles to begin and finish a tile."""
 _TASKS = 16
@@ -91,9 +93,11 @@ def register_tile(
     most: int = MAX_ROWS,
     halved: bool = False,
     size: int = MAX_ROWS * MAX_VECTORS,
+    alike: bool = False,
 ) -> tuple[int, int]:
     """(rows, columns) of the tile for an [m, n] result of sums of k terms, where rows of the left operand lie
-    `row_bytes` apart; at most `most` rows and `size` vectors. `halved`: two rows share the last vector of columns."""
+    `row_bytes` apart; at most `most` rows and `size` vectors. `halved`: two rows share the last vector of columns.
+    `alike`: panels of columns that are all alike are worth a little time, since there is much code for each kind."""
     width = lanes(target, itemsize)
     needed = -(-n // width)
     most_rows = min(m, most, _WAYS if row_bytes % _PAGE == 0 else MAX_ROWS)
@@ -105,6 +109,8 @@ def register_tile(
             if needed_registers > target.num_vector_registers or rows * vectors > size:
                 continue
             cycles = product_cycles(m, n, k, rows, vectors, itemsize, target, halved)
+            if alike and n % (vectors * width) and n > vectors * width:
+                cycles *= _UNLIKE
             if best is None or cycles < best[0] * 0.999:
                 best = (cycles, rows, vectors * width)
     assert best is not None, "one row of one vector always fits"

@@ -2,14 +2,16 @@
 
 import pytest
 
-from gluonjit.ir.dims import named
+from gluonjit.codegen.target import named
+from gluonjit.ir.dims import named as dim
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import F32, F64, TensorType
 from gluonjit.passes.select_matmul import unpack
+from gluonjit.passes.tiling import register_tile
 from support.open_kernels import OpenKernel
 from support.selected import TARGETS, runnable
 
-N, L = named("n"), named("l")
+N, L = dim("n"), dim("l")
 SIZES = (2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 64)
 
 
@@ -146,3 +148,10 @@ def test_panels_from_the_last_to_the_first():
     kernel = dense(N, 19, 200, tile, target, **{".backwards": True})
     for n in (2, 6, 7, 20):
         kernel.check({"n": n, "l": 2}, 3)
+
+
+def test_panels_are_alike_where_there_is_code_for_every_height():
+    """256 columns are panels of 48 and one of 16, or panels of 32 in about the same time."""
+    target = named("x86-64-v4")
+    assert register_tile(16, 256, 512, 2048, 4, target) == (8, 48)
+    assert register_tile(16, 256, 512, 2048, 4, target, alike=True) == (8, 32)
