@@ -193,8 +193,8 @@ def _element_pad(s: Any, i: Index, x: Any, value: Any, low: Any, high: Any, inte
     inside = None
     index = []
     for k, n, a, b, zeros in zip(i, x.type.shape, low, high, interior, strict=True):
-        at = k + -a if a else k
-        if a or b or (n == 0 and zeros):
+        at = k + -a if a != 0 else k
+        if a != 0 or b != 0 or (n == 0 and zeros != 0):
             inside = both(s, inside, s.in_range(at, 0, n + max(n - 1, 0) * zeros))
         if zeros:
             inside = both(s, inside, s.in_range(at % (zeros + 1), 0, 1))
@@ -240,7 +240,7 @@ def _element_concat(s: Any, i: Index, *xs: Any, axis: int) -> Any:
         start, end = end, end + x.type.shape[axis]
         if start == end:
             continue
-        index = (*i[:axis], i[axis] + -start if start else i[axis], *i[axis + 1 :])
+        index = (*i[:axis], i[axis] + -start if start != 0 else i[axis], *i[axis + 1 :])
         if end - start == sum(x.type.shape[axis] for x in xs):
             return x(index)
         # Every part is guarded, even the last one: `otherwise` is always computed, so it must not load.
@@ -278,7 +278,7 @@ def _element_update_slice(s: Any, i: Index, x: Any, u: Any, start: Any, step: An
         if n == m:
             index.append(k)
             continue
-        at = k + -first if first else k
+        at = k + -first if first != 0 else k
         inside = both(s, inside, s.in_range(at, 0, (m - 1) * by + 1))
         if by > 1:
             inside = both(s, inside, s.in_range(at % by, 0, 1))

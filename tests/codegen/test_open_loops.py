@@ -114,6 +114,8 @@ def test_slice_reverse_pad_concat():
     check(lambda b, x, y: b.concat(x, y, axis=1), f32(N, 5), f32(N, 18))
     check(lambda b, x, y, z: b.concat(x, y, z, axis=1), f32(N, L), f32(N, 2), f32(N, M), sizes=SIZES3)
     check(lambda b, x, y: b.update_slice(x, y, start=(0, 1)), f32(N, L + 2), f32(N, L))
+    check(lambda b, x, y: b.update_slice(x, y, start=(0, L - 2)), f32(N, L), f32(N, 2))
+    check(lambda b, x, y: b.add(b.pad(x, b.constant(3, F32), low=(0, L - 2), high=(0, 0)), y), f32(N, 2), f32(N, L))
 
 
 SIZES3 = [{"n": n, "l": l, "m": m} for n, l, m in ((2, 3, 5), (7, 16, 33), (3, 64, 2), (17, 2, 64), (5, 33, 31))]
