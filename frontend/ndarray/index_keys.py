@@ -13,7 +13,6 @@ always a copy. The rules are NumPy's except that
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ import numpy as np
 from gluonjit.base import MXNetError, integer_types
 from gluonjit.ir.primitives.elementwise import saturating
 from gluonjit.language.array import Array
+from gluonjit.operators.slicing import taken
 
 Shape = tuple[int, ...]
 
@@ -116,11 +116,12 @@ def _is_advanced(axes: Sequence[Any]) -> bool:
 
 
 def _basic(expanded: Sequence[Any], axes: Sequence[Any], shape: Shape) -> Basic:
-    start, size, step, int_axes = [], [], [], []
+    start: list[Any] = []
+    size: list[Any] = []
+    step, int_axes = [], []
     for axis, (part, n) in enumerate(zip(axes, shape)):
         if isinstance(part, slice):
-            begin, _, stride = part.indices(n)
-            length = len(range(n)[part])
+            begin, length, stride = taken(n, part)
         else:
             if not -n <= part < n:
                 raise IndexError(f"index {part} is out of bounds for axis {axis} with size {n}")
@@ -153,13 +154,13 @@ def _basic(expanded: Sequence[Any], axes: Sequence[Any], shape: Shape) -> Basic:
 
 def is_contiguous(size: Sequence[int], step: Sequence[int], shape: Shape) -> bool:
     """Whether the elements are contiguous in row-major memory; at most one element always is."""
-    if math.prod(size) <= 1:
+    if 0 in size:
         return True
     partial = False  # whether an axis further right is selected only in part
-    for taken, stride, n in zip(reversed(size), reversed(step), reversed(shape)):
-        if taken > 1 and (stride != 1 or partial):
+    for count, stride, n in zip(reversed(size), reversed(step), reversed(shape)):
+        if (stride != 1 or partial) and count > 1:
             return False
-        partial = partial or taken < n
+        partial = partial or count < n
     return True
 
 

@@ -53,7 +53,7 @@ def window(old: Sequence[int], begin: Shape, end: Shape, step: Shape) -> Window:
             if step and step[axis] == 0:
                 raise OperatorError(f"slice op step[{axis}] cannot be 0")
             key = slice(begin[axis], end[axis], step[axis] if step else None)
-        first, count, by = _taken(n, key)
+        first, count, by = taken(n, key)
         if by < 0:
             flipped.append(axis)
             first, by = first + (count - 1) * by, -by
@@ -63,12 +63,12 @@ def window(old: Sequence[int], begin: Shape, end: Shape, step: Shape) -> Window:
     return Window(tuple(start), tuple(size), tuple(stride), tuple(flipped))
 
 
-def _taken(n: Extent, key: slice) -> tuple[Extent, Extent, int]:
+def taken(n: Extent, key: slice) -> tuple[Extent, Extent, int]:
     """First element, count and step of `range(n)[key]`. Raises Undecided if they depend on an open extent in another
     way than as a sum of products."""
     if isinstance(n, int):
-        taken = range(n)[key]
-        return taken.start, len(taken), taken.step
+        found = range(n)[key]
+        return found.start, len(found), found.step
     by = 1 if key.step is None else key.step
     low, high = (0, n) if by > 0 else (-1, n - 1)
     bounds: list[Extent] = []

@@ -419,7 +419,7 @@ class Recorder:
 
     # Facts
 
-    def note(self, kind: str, *entries: Entry) -> Any:
+    def note(self, kind: str | facts.Subscript, *entries: Entry) -> Any:
         """The value of a fact of this kind about these entries, recorded as a guard of the graph."""
         fact = (kind, *entries)
         self.facts[fact] = seen = facts.value(fact, self.types)

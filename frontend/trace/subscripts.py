@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gluonjit.base import numeric_types
+from gluonjit.base import integer_types, numeric_types
 from gluonjit.ir.types import F64, I32, I64, DType, broadcast_shapes
 from gluonjit.language.array import Array
 from gluonjit.ndarray.index_keys import Advanced, Basic, first_axis, fit, numpy_key, parse, whole_numbers
 from gluonjit.ndarray.ndarray import convert
 from gluonjit.symbol.graph import Entry
+from gluonjit.trace.facts import Subscript
 from gluonjit.trace.memory import pin, read, reshaped, write
 
 if TYPE_CHECKING:
@@ -31,9 +32,12 @@ Shape = tuple[int, ...]
 def get(x: TracedSymbol, key: Any) -> Any:
     """`x[key]`: a view if the key is basic and its elements are contiguous, else a copy."""
     recorder = x._recorder
-    shape = x.shape
     if key == () if isinstance(key, tuple) else key is Ellipsis or _is_whole(key):
         return x
+    found = _by_key(x, key, final=(1,))
+    if found is not None:
+        return found
+    shape = x.shape
     arrays = _traced_parts(key)
     if any(recorder.lift(part).ndim == 0 for part in arrays):
         found = _take_as_numpy(x, key if isinstance(key, tuple) else (key,))
@@ -56,6 +60,9 @@ def get(x: TracedSymbol, key: Any) -> Any:
 def get_as_numpy(x: TracedSymbol, key: Any) -> Any:
     """`x[key]` by NumPy's rules: the result may have rank 0, and bools are masks."""
     recorder = x._recorder
+    found = _by_key(x, key, final=())
+    if found is not None:
+        return found
     shape = x.shape
     if _traced_parts(key):
         return _take_as_numpy(x, key if isinstance(key, tuple) else (key,))
@@ -67,6 +74,67 @@ def get_as_numpy(x: TracedSymbol, key: Any) -> Any:
     final = () if len(meaning.int_axes) == len(shape) and not meaning.new_axes else meaning.shape
     entry = reshaped(recorder, _sliced(x, meaning), final)
     return x.view(_flat(meaning.start, shape), final, entry) if meaning.contiguous else recorder.fresh(entry)
+
+
+def _by_key(x: TracedSymbol, key: Any, final: Shape) -> TracedSymbol | None:
+    """`x[key]` by operators that take the key as it is, so that the graph also serves other shapes. None for keys and
+    results that need the shape. `final`: the result's shape where integers index all axes."""
+    recorder = x._recorder
+    parts = _every_axis(key, x._type.rank)
+    if parts is None:
+        return None
+    shape = x._type.shape
+    meaning = parse(tuple(slice(*p) if isinstance(p, tuple) else p for p in parts), shape)
+    assert isinstance(meaning, Basic)
+    chosen = meaning.int_axes
+    if 0 in meaning.size or (len(chosen) == len(shape) and meaning.new_axes):
+        return None
+    entry = read(x)
+    recorder.note(Subscript(parts), entry)
+    ends = [p if isinstance(p, tuple) else (p, p + 1 or None) for p in parts if p is not None]
+    cut = [axis for axis, pair in enumerate(ends) if pair != (None, None)]
+    if len(cut) == 1 and cut[0] in chosen:
+        begin, end = ends[cut[0]]
+        entry = recorder.emit("slice_axis", [entry], {"axis": cut[0], "begin": begin, "end": end})[0]
+    elif cut:
+        attrs = {"begin": tuple(begin for begin, _ in ends), "end": tuple(end for _, end in ends)}
+        entry = recorder.emit("slice", [entry], attrs)[0]
+    if chosen and len(chosen) == len(shape):
+        entry = recorder.emit("_np_reshape", [entry], {"newshape": final})[0]
+    elif chosen:
+        entry = recorder.emit("squeeze", [entry], {"axis": chosen})[0]
+    for axis in meaning.new_axes:
+        entry = recorder.emit("expand_dims", [entry], {"axis": axis})[0]
+    if not meaning.contiguous:
+        return recorder.fresh(entry)
+    return x.view(_flat(meaning.start, shape), recorder.types[entry].shape, entry)
+
+
+def _every_axis(key: Any, rank: int) -> tuple[Any, ...] | None:
+    """A key of integers, slices without steps, None and Ellipsis as an integer or the ends of a slice for each axis,
+    and None. None for other keys."""
+    parts: list[Any] = []
+    rest = None
+    for part in key if isinstance(key, tuple) else (key,):
+        if part is Ellipsis and rest is None:
+            rest = len(parts)
+        elif part is None:
+            parts.append(None)
+        elif isinstance(part, integer_types) and not isinstance(part, bool):
+            parts.append(int(part))
+        elif (
+            isinstance(part, slice) and all(_is_end(end) for end in (part.start, part.stop)) and part.step in (None, 1)
+        ):
+            parts.append((part.start, part.stop))
+        else:
+            return None
+    missing = rank - sum(part is not None for part in parts)
+    rest = len(parts) if rest is None else rest
+    return None if missing < 0 else (*parts[:rest], *[(None, None)] * missing, *parts[rest:])
+
+
+def _is_end(end: Any) -> bool:
+    return end is None or (isinstance(end, int) and not isinstance(end, bool))
 
 
 def _take_as_numpy(x: TracedSymbol, parts: tuple[Any, ...]) -> Any:

@@ -159,6 +159,14 @@ def counting():
     return Program(run)
 
 
+def subscripts():
+    def run(F, net, x):
+        y = x[:, :-1] + x[:, 1:]
+        return x[:, 0], x[1], x[-1:], y, x[..., 1], x[None, :, 0], x[1, ..., None], x[1, 0, 2]
+
+    return Program(run)
+
+
 CASES = {
     "residual": (residual, [tensor("f32", N, 3, 8, 8)]),
     "bottleneck": (bottleneck, [tensor("f32", N, 4, 5, 5)]),
@@ -166,6 +174,7 @@ CASES = {
     "interleaved": (interleaved, [tensor("f32", L, N, 12)]),
     "detector": (detector, [tensor("f32", N, 3, 6, 6)]),
     "sequences": (sequences, [tensor("f32", N, L, 3), tensor("f32", N)]),
+    "subscripts": (subscripts, [tensor("f32", N, L, 3)]),
     "losses": (losses, [tensor("f32", N, 3), tensor("f32", N)]),
     "counting": (counting, [tensor("f32", N, L)]),
     "lstm": (lambda: layer(rnn.LSTM, num_layers=2), [tensor("f32", 4, N, 4)]),
