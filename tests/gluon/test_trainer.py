@@ -276,6 +276,15 @@ def interrupting(function):
     return hooked
 
 
+@pytest.fixture
+def ctrl_c():
+    """Python's handler of Ctrl-C, which a process that was started in the background does not have."""
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, old)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize(("owner", "name"), [(mx.optimizer.Updater, "prepare"), (NDArray, "_wrote")])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad", "ftrl", Halfway])
 def test_ctrl_c_waits_for_the_end_of_a_step(optimizer, owner, name, monkeypatch):
@@ -307,6 +316,7 @@ def test_ctrl_c_waits_for_the_end_of_a_step(optimizer, owner, name, monkeypatch)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_does_not_wait_for_a_step_that_is_gone():
     """An error of another signal's handler may come just when the context is left."""
 

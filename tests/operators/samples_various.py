@@ -178,6 +178,16 @@ def special_stored_densely(rng):
     return [special()], {"stype": "default"}
 
 
+@sample("_sparse_retain", oracle=False)  # of sparse arrays alone in MXNet
+def rows_retained(rng):
+    return [floats(rng, 5, 2), integers(rng, 3, dtype="int64", low=0, high=5)], {}
+
+
+@sample("_sparse_retain", oracle=False)
+def rows_retained_that_are_not_there(rng):
+    return [floats(rng, 4, 2, 3), np.array([3.0, 9.0, -1.0, 3.0], np.float32)], {}
+
+
 @sample("_identity_with_attr_like_rhs")
 def like_floats(rng):
     return [floats(rng, 3, 4), floats(rng, 3, 4)], {}

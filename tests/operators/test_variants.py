@@ -16,7 +16,7 @@ from .test_oracle import LOOSER, TOLERANCE
 DECLARED = {op.name: op for op in OPERATORS.values() if not isinstance(op, ControlFlow)}
 """Operators that hold graphs have tests of their own: `frontend/test_control_flow.py`, `checkpoint/test_fused.py`."""
 
-NOT_THERE = {"WarpCTC", "_contrib_group_adagrad_update", "_sparse_adagrad_update", "reset_arrays"}
+NOT_THERE = {"WarpCTC", "_contrib_group_adagrad_update", "_sparse_adagrad_update", "_sparse_retain", "reset_arrays"}
 """Operators that MXNet has as plugins alone, for sparse arrays alone, or without results, so none could be asked."""
 
 DIFFERENT = {
