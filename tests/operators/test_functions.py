@@ -23,6 +23,8 @@ def function(package, operator):
 
 @pytest.mark.parametrize("operator", samples.operators())
 def test_of_arrays(operator):
+    if operator == "_sparse_retain":
+        pytest.skip("of sparse arrays alone, by another function")
     case = next(case for case in samples.cases(operator) if not case.training)
     arrays = [mx.nd.array(x, dtype=x.dtype) for x in case.inputs]
     found = function(mx.nd, operator)(*arrays, **case.attrs)
