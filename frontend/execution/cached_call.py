@@ -44,6 +44,8 @@ from gluonjit.trace.tracing import Trace, alias_pattern, flatten, trace
 
 MAX_SIGNATURES = 256
 """So many signatures are kept, and the code of those among them that have code of their own."""
+MAX_OPEN = 32
+"""So many codes for open dimensions are kept; images of each size have their own."""
 MAX_REFUSALS = 8
 """After how many traces that failed because the call changed attributes that it reads, a block stays with Python."""
 
@@ -179,6 +181,7 @@ class CachedCall:
                 self._compiled[key, device] = found
                 if code is not None:
                     self._open.append((family, code))
+                    del self._open[:-MAX_OPEN]
                 self._history.setdefault(family, []).append(types)
                 del self._history[family][:-HISTORY]
                 while len(self._compiled) > MAX_SIGNATURES:
