@@ -26,6 +26,9 @@ FAST = ("word_lstm", "sparse_embedding", "transformer", "vae", "super_resolution
 NOT_HYBRIDIZED = ("module_fit",)
 """Cases without a block to hybridize."""
 
+OFF = {"float32": 1e-6, "float64": 1e-12}
+"""By how much of themselves initial values are off, to see what rounding does to MXNet's answers."""
+
 
 def case(f: Case) -> Case:
     CASES[f.__name__] = f
@@ -33,7 +36,7 @@ def case(f: Case) -> Case:
 
 
 def initial(name: str, shape: tuple[int, ...]) -> Array:
-    """A parameter's first values, which follow from its name in the block and its shape: float32.
+    """A parameter's first values, which follow from its name in the block and its shape: numbers of float32.
 
     Weights are normal with variance 2 / fan-in, statistics and what scales are those of a layer that does nothing.
     """
@@ -48,27 +51,36 @@ def initial(name: str, shape: tuple[int, ...]) -> Array:
     return (rng.standard_normal(shape) * (2 / np.prod(shape[1:])) ** 0.5).astype(np.float32)
 
 
-def rounded(values: Array, name: str, by: float) -> Array:
+def rounded(values: Array, name: str, by: float, dtype: str = "float32") -> Array:
     """The values times 1 ± `by`, signs drawn by name: how MXNet's answers depend on rounding is measured with it."""
     if not by:
-        return values
+        return values.astype(dtype)
     signs = np.random.RandomState(zlib.crc32(name.encode()) ^ 1).choice((-1, 1), values.shape)
-    return (values * (1 + by * signs)).astype(np.float32)
+    return (values.astype(np.float64) * (1 + by * signs)).astype(dtype)
 
 
 @dataclass
 class Run:
-    """One training of one case: `mx` is the library; initial values are off by the factor 1 ± `by`."""
+    """One training of one case: `mx` is the library; initial values are off by the factor 1 ± `off` · `OFF[dtype]`.
+
+    Cases set `dtype` before they make a net.
+    """
 
     mx: Any
     hybridize: bool = False
-    by: float = 0.0
+    off: int = 0
 
     def __post_init__(self) -> None:
+        self.dtype = "float32"
         self.nets: list[tuple[str, Any]] = []
         self.values: dict[str, Array] = {}
         """Parameters after training that no block holds."""
         self.first: dict[str, Array] = {}
+
+    def start(self, key: str, shape: tuple[int, ...]) -> Any:
+        """The first values of a parameter, as an array of the library."""
+        self.first[key] = rounded(initial(key, shape), key, self.off * OFF[self.dtype], self.dtype)
+        return self.mx.nd.array(self.first[key], dtype=self.dtype)
 
     def net(self, net: Any, *inputs: Any, name: str = "") -> Any:
         """Gives a block its initial values; `inputs` determine shapes. Dropout is turned off."""
@@ -79,11 +91,11 @@ class Run:
 
         net.apply(no_dropout)
         net.initialize()
+        net.cast(self.dtype)
         with self.mx.autograd.pause():
             net(*inputs)
         for key, p in self.parameters(net, name).items():
-            self.first[key] = initial(key, p.shape)
-            p.set_data(self.mx.nd.array(rounded(self.first[key], key, self.by)))
+            p.set_data(self.start(key, p.shape))
         if self.hybridize:
             net.hybridize()
         self.nets.append((name, net))
@@ -99,7 +111,7 @@ class Run:
         return np.random.RandomState(seed)
 
     def normal(self, rng: np.random.RandomState, *shape: int) -> Any:
-        return self.mx.nd.array(rng.standard_normal(shape).astype(np.float32))
+        return self.mx.nd.array(rng.standard_normal(shape).astype(np.float32), dtype=self.dtype)
 
     def train(self, case: Case) -> tuple[Array, dict[str, Array]]:
         """The losses (float64), and by parameter `checksum`s of what training made of it."""
@@ -119,15 +131,31 @@ def checksum(after: Array, before: Array) -> Array:
     return np.array([np.linalg.norm(a) / root, np.linalg.norm(a - b) / root, (a - b) @ direction / root, *picked])
 
 
+def off_course(found: dict[str, Array], expected: dict[str, Array]) -> dict[str, float]:
+    """How far the changes in `checksum`s are from the expected, by learned parameter, relative to its movement.
+
+    A parameter that moves by less than a hundredth of the largest movement counts as one that moves by that: a bias in
+    front of a normalization gets nothing but rounding.
+    """
+    learned = [key for key in expected if not key.endswith(("_mean", "_var"))]
+    least = 1e-2 * max(expected[key][1] for key in learned)
+    return {key: abs(found[key] - expected[key])[1:3].max() / max(expected[key][1], least) for key in learned}
+
+
 # Classification
 
 
-def classify(run: Run, net: Any, shape: tuple[int, ...], rate: float, classes: int = 10) -> Iterator[float]:
-    """Momentum descent on softmax cross entropy; a batch of its own at each step, of three that take turns."""
+def classify(
+    run: Run, net: Any, shape: tuple[int, ...], rate: float, momentum: float = 0.875, wd: float = 2**-13
+) -> Iterator[float]:
+    """Momentum descent on softmax cross entropy; a batch of its own at each step, of three that take turns.
+
+    In float64 momentum, weight decay and rate should be sums of few powers of 2: MXNet keeps them in float32.
+    """
     mx, rng = run.mx, run.rng()
-    batches = [(run.normal(rng, *shape), mx.nd.array(rng.randint(0, classes, shape[0]))) for _ in range(3)]
+    batches = [(run.normal(rng, *shape), mx.nd.array(rng.randint(0, 10, shape[0]))) for _ in range(3)]
     run.net(net, batches[0][0])
-    trainer = run.trainer(net, "sgd", learning_rate=rate, momentum=0.9, wd=1e-4)
+    trainer = run.trainer(net, "sgd", learning_rate=rate, momentum=momentum, wd=wd)
     loss_of = mx.gluon.loss.SoftmaxCrossEntropyLoss()
     for step in range(STEPS):
         x, label = batches[step % 3]
@@ -138,18 +166,15 @@ def classify(run: Run, net: Any, shape: tuple[int, ...], rate: float, classes: i
         yield loss.mean().asscalar()
 
 
-@case
-def lenet(run: Run) -> Iterator[float]:
-    nn = run.mx.gluon.nn
+def lenet(nn: Any) -> Any:
     net = nn.HybridSequential()
     net.add(nn.Conv2D(20, 5, activation="relu"), nn.MaxPool2D(2, 2), nn.Conv2D(50, 5, activation="relu"))
     net.add(nn.MaxPool2D(2, 2), nn.Flatten(), nn.Dense(128, activation="tanh"), nn.Dense(10))
-    return classify(run, net, (8, 1, 28, 28), 0.003)
+    return net
 
 
-def zoo(run: Run, name: str, size: int = 64, batch: int = 4, rate: float = 0.0003) -> Iterator[float]:
+def zoo(mx: Any, name: str) -> Any:
     """A model of the zoo for ten classes; pooling over all that is left of a small picture."""
-    mx = run.mx
     net = mx.gluon.model_zoo.vision.get_model(name, classes=10)
     last = [(key, block) for key, block in net.features._children.items() if type(block).__name__ == "AvgPool2D"]
     for key, _ in last:
@@ -158,24 +183,44 @@ def zoo(run: Run, name: str, size: int = 64, batch: int = 4, rate: float = 0.000
         for key, block in list(net.output._children.items()):
             if type(block).__name__ == "AvgPool2D":
                 net.output._children[key] = mx.gluon.nn.GlobalAvgPool2D()
-    return classify(run, net, (batch, 3, size, size), rate)
+    return net
 
 
-ZOO: dict[str, dict[str, Any]] = {
+def classifier(run: Run, name: str, size: int = 64, batch: int = 4, **options: float) -> Iterator[float]:
+    """`name` is that of a model, and of its precision where it is not float32."""
+    name, _, dtype = name.partition("-")
+    run.dtype = dtype or "float32"
+    if name == "lenet":
+        return classify(run, lenet(run.mx.gluon.nn), (16, 1, 28, 28), **options)
+    return classify(run, zoo(run.mx, name), (batch, 3, size, size), **options)
+
+
+QUICK = {"rate": 3e-4, "momentum": 0.9, "wd": 1e-4}
+CLASSIFIERS: dict[str, dict[str, Any]] = {
+    # At rates this low the losses of MXNet itself hardly depend on rounding, but some parameters hardly move, either.
+    "lenet": {"rate": 0.001},
     "alexnet": {"rate": 3e-5},
-    "densenet121": {},
-    "inceptionv3": {"size": 96},
-    "mobilenet0.25": {"rate": 1e-4},
-    "mobilenetv2_1.0": {"rate": 1e-4},
-    "resnet18_v1": {},
-    "resnet18_v2": {},
-    "resnet50_v1": {},
-    "squeezenet1.1": {"rate": 1e-4},
-    "vgg11": {"rate": 1e-6},
-    "vgg11_bn": {},
+    "mobilenet0.25": {"size": 128, "batch": 8, "rate": 1e-6},
+    "resnet18_v2": {"rate": 1e-5},
+    "squeezenet1.1": {"rate": 1e-5},
+    # MXNet's own losses depend on rounding.
+    "densenet121": QUICK,
+    "inceptionv3": {**QUICK, "size": 96},
+    "mobilenetv2_1.0": {**QUICK, "rate": 1e-4},
+    "resnet18_v1": QUICK,
+    "resnet50_v1": QUICK,
+    "vgg11": {**QUICK, "rate": 1e-6},
+    "vgg11_bn": QUICK,
+    # In double precision rounding is so small that movements can be compared, at rates that learn.
+    "lenet-float64": {"rate": 2**-8},
+    "mobilenet0.25-float64": {"rate": 2**-12},
+    "mobilenetv2_1.0-float64": {"rate": 2**-14},
+    "resnet18_v2-float64": {"rate": 2**-12},
+    "resnet50_v1-float64": {"rate": 2**-15},
+    "squeezenet1.1-float64": {"rate": 2**-13},
 }
-for _name, _options in ZOO.items():
-    CASES[_name] = functools.partial(zoo, name=_name, **_options)
+for _name, _options in CLASSIFIERS.items():
+    CASES[_name] = functools.partial(classifier, name=_name, **_options)
 
 
 # Text
@@ -518,8 +563,7 @@ def module_fit(run: Run) -> Iterator[float]:
     data = mx.io.NDArrayIter(x[: 2 * STEPS], label[: 2 * STEPS], batch_size=4)
     shapes = y.infer_shape(data=(4, 12), softmax_label=(4,))
     names = [*zip(y.list_arguments(), shapes[0]), *zip(y.list_auxiliary_states(), shapes[2])]
-    run.first = {name: initial(name, shape) for name, shape in names if name not in ("data", "softmax_label")}
-    start = {key: mx.nd.array(rounded(value, key, run.by)) for key, value in run.first.items()}
+    start = {name: run.start(name, shape) for name, shape in names if name not in ("data", "softmax_label")}
     losses: list[float] = []
 
     def after_batch(parameters: Any) -> None:

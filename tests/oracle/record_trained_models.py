@@ -3,9 +3,9 @@
     oracle/bin/python tests/oracle/record_trained_models.py [name …]
 
 in the venv that `record.py` describes. By case, `tests/data/trained-models.npz` gets: the losses; checksums of the
-parameters after the last step, in the order of their names; and how far losses and checksums move if initial values do
-by 1e-6 of themselves, which says what may be asked of another program that rounds otherwise. Cases that are not named
-keep what they had.
+parameters after the last step, in the order of their names; and how far losses, checksums and the learned changes move
+if initial values do by 1e-6 of themselves (1e-12 in float64), which says what may be asked of another program that
+rounds otherwise. Cases that are not named keep what they had.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ def main() -> None:
         train = cases.CASES[name]
         losses, sums = cases.Run(mx).train(train)
         stacked = np.stack(list(sums.values()))
-        loss_moves, sum_moves = 0.0, np.zeros_like(stacked)
-        for by in (1e-6, -1e-6):
-            other, other_sums = cases.Run(mx, by=by).train(train)
+        loss_moves, sum_moves, off_course = 0.0, np.zeros_like(stacked), 0.0
+        for off in (1, -1):
+            other, other_sums = cases.Run(mx, off=off).train(train)
+            off_course = max(off_course, *cases.off_course(other_sums, sums).values())
             loss_moves = np.maximum(loss_moves, np.abs(other - losses))
             sum_moves = np.maximum(sum_moves, np.abs(np.stack(list(other_sums.values())) - stacked))
         arrays |= {
@@ -52,11 +53,13 @@ def main() -> None:
             f"{name}/parameters": stacked.astype(np.float32),
             f"{name}/losses-move": loss_moves.astype(np.float32),
             f"{name}/parameters-move": sum_moves.max(axis=1, keepdims=True).astype(np.float32),
+            f"{name}/off-course": np.float32(off_course),
         }
         seconds = (time.perf_counter() - started) / 3
         print(
-            f"{name:20} {losses[0]:.4f} → {losses[-1]:.4f}, {len(sums)} parameters; moved by 1e-6: losses"
-            f" {np.max(loss_moves / np.maximum(losses, 1)):.1e}, checksums {sum_moves.max():.1e}; {seconds:.1f} s",
+            f"{name:23} {losses[0]:.4f} → {losses[-1]:.4f}, {len(sums)} parameters; moved by rounding: losses"
+            f" {np.max(loss_moves / np.maximum(losses, 1)):.1e}, checksums {sum_moves.max():.1e}, learned changes by"
+            f" {off_course:.1e} of themselves; {seconds:.1f} s",
             flush=True,
         )
         np.savez_compressed(FILE, **arrays)
