@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +66,22 @@ def main(arguments: list[str] | None = None) -> int:
     p.add_argument("--threads", type=int, default=1, help="default: %(default)s")
     p.add_argument("--rounds", type=int, default=1, help="default: %(default)s")
     p.add_argument("--engines", nargs="*", default=list(ENGINES), choices=ENGINES, metavar="E", help=", ".join(ENGINES))
+    p.add_argument(
+        "--static",
+        nargs="+",
+        type=int,
+        metavar="N",
+        help="instead: calls with these batch sizes by code for any, and by code for each, in turns",
+    )
+    p.add_argument("--seconds", type=float, default=2.0, help="for each size, with --static (default: %(default)s)")
     p.add_argument("--process", nargs=2, help=argparse.SUPPRESS)
     options = p.parse_args(arguments)
     if options.process:
         _process(*options.process)
+        return 0
+    if options.static:
+        for key in options.workloads:
+            _beside_static(key, options.static, options.threads, options.seconds)
         return 0
     print(f"{'':6} {'engine':12} {'seconds':>9} {'/ ours warm':>11} {'compiling':>9} {'memory':>9}")
     for key in options.workloads:
@@ -89,6 +101,39 @@ def main(arguments: list[str] | None = None) -> int:
                 f"{key:6} {engine:12} {seconds:9.2f} {seconds / own:11.2f} {share} {memory / 1e6:6.0f} MB", flush=True
             )
     return 0
+
+
+def _beside_static(key: str, batches: Sequence[int], threads: int, seconds: float) -> None:
+    """Prints how long calls take by code for any size, and how many times as long as by code for that size alone."""
+    import gluonjit as mx
+    from benchmarks.workloads import WORKLOADS, make
+
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores(threads))
+    mx.set_num_threads(threads)
+    own = WORKLOADS[key].shapes(DIMS_OF["n"], 1)
+    names = ["data"] if len(own) == 1 else [f"data{k}" for k in range(len(own))]
+    dynamic = {name: {shape.index(DIMS_OF["n"]): "batch"} for name, shape in zip(names, own, strict=True)}
+    nets = [make(key)[0] for _ in range(2)]
+    nets[0].hybridize(dynamic=dynamic)
+    nets[1].hybridize(dynamic=False)
+    ratios = []
+    for n in batches:
+        shapes = [tuple(n if size == DIMS_OF["n"] else size for size in shape) for shape in own]
+        inputs = [mx.nd.array(np.random.default_rng(0).uniform(-1, 1, shape)) for shape in shapes]
+        best = [float("inf")] * 2
+        for net in nets:
+            net(*inputs).wait_to_read()
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end or best[0] == float("inf"):
+            for k, net in enumerate(nets):
+                for _ in range(3):
+                    start = time.perf_counter()
+                    net(*inputs).wait_to_read()
+                    best[k] = min(best[k], time.perf_counter() - start)
+        ratios.append(best[0] / best[1])
+        print(f"{key:4} batch {n:3}: {best[0] * 1e3:10.4f} ms, {ratios[-1]:.3f} times as long as static", flush=True)
+    print(f"{key:4} geometric mean {statistics.geometric_mean(ratios):.3f}", flush=True)
 
 
 def _run(engine: str, key: str, options: argparse.Namespace, cache: str) -> dict[str, float]:
