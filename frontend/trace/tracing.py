@@ -293,6 +293,9 @@ def _trace(block: Program, leaves: Sequence[NDArray], form: Any, pattern: Sequen
         for k, handle in enumerate(handles)
         if handle._cell in recorder.inputs
     }
+    for entry, offset in from_outside.values():
+        if offset:  # a view of an input, at so many elements from its start
+            recorder.note("shape", entry)
     for param, shape in recorder.deferred().items():
         param.complete_shape(shape)
     return Trace(recorder, form, inputs, outputs, out_form, tuple(x._numpy for x in leaves), kinds, from_outside)

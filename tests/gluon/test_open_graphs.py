@@ -162,7 +162,8 @@ def counting():
 def subscripts():
     def run(F, net, x):
         y = x[:, :-1] + x[:, 1:]
-        return x[:, 0], x[1], x[-1:], y, x[..., 1], x[None, :, 0], x[1, ..., None], x[1, 0, 2]
+        parts = x[1], x[-1:], x[1, ..., None], x[1, 0, 2]
+        return x[:, 0], y, x[..., 1], x[None, :, 0], *(part * 2 for part in parts)
 
     return Program(run)
 
