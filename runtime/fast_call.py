@@ -7,6 +7,7 @@ import ctypes
 import functools
 import importlib
 import mmap
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +160,8 @@ def fast_call(
     record = np.zeros(Field.COUNT, np.int64).view(Record)
     for field, word in words.items():
         record[field] = word
+    # A call of another size may have it next. (At exit, nothing needs it.)
+    weakref.finalize(record, main.arenas.put, arena).atexit = False
     record.keep = (executable, tuple(rest), tuple(held.values()), arena, table, inputs, outputs, fallback, wrapper)
     entry = native.entry()
     return entry.new_function(ctypes.byref(entry.method), record, None)

@@ -122,6 +122,8 @@ class CachedCall:
         self._refusals = 0
         """How many traces failed because the program changed attributes that it reads; see `tries_again`."""
         self._refused_last = False
+        self._latest: Compiled | None = None
+        """The signature of the last call that could have gone directly to native code."""
         self._recording_matters = False
         """Whether a trace has depended on whether its call was recorded."""
 
@@ -390,6 +392,8 @@ class CachedCall:
 
     def _run(self, compiled: Compiled, leaves: Sequence[NDArray]) -> Any:
         known, session, block = compiled.trace, compiled.session, self.block
+        if compiled is not self._latest and block._fast_call is not None:
+            self.look_again()  # what was installed gives its arena back
         epoch = int(EPOCH[0])  # read before the versions: a write in between is seen by the next call
         arrays = [*leaves, *self._held(known, compiled.device)]
         recording = modes.recording or known.records
@@ -455,6 +459,9 @@ class CachedCall:
             return
         if any(watched is not None and watched[0].exposed for watched in inputs.versions):
             return  # another framework may write there unnoticed
+        last, self._latest = self._latest, compiled
+        if compiled is not last and len(self._compiled) > 1:
+            return  # not worth it for each of many sizes that come by once
         callee = callee.fitting(inputs.elements)
         prepared = callee.prepared_from(inputs.versions)
         if prepared is None:

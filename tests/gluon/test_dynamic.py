@@ -236,3 +236,17 @@ def test_declarations_are_checked():
     with pytest.raises(ValueError, match="names axis 2 of 'data'"):
         net(_data(2, 5))
     assert declared_open({"a": {0: "n"}, "b": {0: "n"}}, ["a", "b"], [tensor("f32", 2), tensor("f32", 3)]) is None
+
+
+def test_only_a_size_that_comes_twice_gets_an_arena_of_its_own():
+    net = _dense()
+    net.hybridize()
+    net(_data(4, 5))
+    assert net._fast_call is not None
+    for n in (7, 9, 7):
+        net(_data(n, 5))
+        assert net._fast_call is None
+    net(_data(7, 5))
+    assert net._fast_call is not None
+    ((_, code),) = net._cached._open
+    assert len(code.session.callee.main.arenas._free) <= 1
