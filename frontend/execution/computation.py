@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from types import MappingProxyType
@@ -18,7 +18,7 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.execution.evaluator import Evaluator
-from gluonjit.ir.graph import Graph, Op
+from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.opdef import NO_GRADIENT
 from gluonjit.ir.sizes import fitted
 from gluonjit.ir.types import BOOL, IRError
@@ -63,8 +63,8 @@ def compiled(backend: backends.Backend, options: dict[str, Any]) -> Compile:
     return compile
 
 
-def _sources(graph: Graph, given: Sequence[int]) -> list[int]:
-    """What each output depends on, as the union of the bit masks `given` for the inputs."""
+def _sources(graph: Graph, given: Sequence[int], marks: Mapping[Value, int] = MappingProxyType({})) -> list[int]:
+    """What each output depends on, as the union of the bit masks `given` for the inputs, and of `marks` for others."""
     masks = dict(zip(graph.inputs, given, strict=True))
     for op in graph.ops:
         operands = [masks[v] for v in op.operands]
@@ -76,8 +76,27 @@ def _sources(graph: Graph, given: Sequence[int]) -> list[int]:
             found = [a | b for a, b in zip(*(_sources(region, operands[1:]) for region in op.regions))]
         else:
             found = [reduce(or_, operands, 0)] * len(op.results)
-        masks.update(zip(op.results, found, strict=True))
+        masks.update((v, mask | marks.get(v, 0)) for v, mask in zip(op.results, found, strict=True))
     return [masks[v] for v in graph.outputs]
+
+
+def _layers(graph: Graph) -> list[Value]:
+    """The first results of those ops whose gradient ignores the cotangents of their results: output layers."""
+    training = bool(graph.attrs.get("training", False))
+    return [op.results[0] for op in graph.ops if _ignores_cotangents(op, bool(op.attrs.get(".training", training)))]
+
+
+def _ignores_cotangents(op: Op, training: bool) -> bool:
+    regions: Sequence[Graph] = op.regions if op.name == "with_gradient" else ()
+    if op.definition.level == "operator" and getattr(op.definition, "gradient", None) is not None:
+        own = op.definition.with_gradient([v.type for v in op.operands], op.attrs, training)
+        regions = own.regions if own is not None else ()
+    if len(regions) != 2:
+        return False
+    rule = regions[1]
+    cotangents = set(rule.inputs[len(rule.inputs) - len(regions[0].outputs) :])
+    read = {v for inner in rule.ops for v in inner.operands} | {*rule.outputs}
+    return bool(rule.outputs) and not cotangents & read
 
 
 def _sources_of_loop(op: Op, operands: Sequence[int]) -> list[int]:
@@ -140,6 +159,8 @@ class Computation:
         self._compile = compile
         self._remat = remat
         self._legal: Graph | None = None
+        self._known_layers: list[Value] | None = None
+        self._layers_of_output: list[int] | None = None
         self._run: Run | None = None
         self._heads: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._reached_inputs: list[frozenset[int]] | None = None
@@ -178,7 +199,34 @@ class Computation:
             depends = any(v in active for k, v in enumerate(op.operands) if k not in fixed)
             if depends and getattr(op.definition, "vjp", None) is not NO_GRADIENT:
                 active.update(v for v in op.results if v.dtype is not BOOL)
-        return tuple(k for k, v in enumerate(legal.outputs) if v.dtype is not BOOL and v in active)
+        count = len(self.graph.outputs)
+        started = [n for n, v in enumerate(legal.outputs[count:]) if v in active]
+        return tuple(
+            k
+            for k, v in enumerate(legal.outputs[:count])
+            if v.dtype is not BOOL and (v in active or any(self._layers_behind[k] >> n & 1 for n in started))
+        )
+
+    @property
+    def _layers(self) -> list[Value]:
+        if self._known_layers is None:
+            self._known_layers = _layers(self.graph)
+        return self._known_layers
+
+    @property
+    def _layers_behind(self) -> list[int]:
+        """For each output, the bit mask of the output layers that it depends on. Through whatever: an output layer
+        ignores its cotangent, so its gradient is the same behind an op whose gradient is 0."""
+        if self._layers_of_output is None:
+            marks = {v: 1 << n for n, v in enumerate(self._layers)}
+            none = [0] * len(self.graph.inputs)
+            self._layers_of_output = _sources(self.graph, none, marks) if marks else [0] * len(self.graph.outputs)
+        return self._layers_of_output
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether the gradient depends on which outputs have a cotangent at all, be it one of 0."""
+        return any(self._layers_behind)
 
     def reached(self, k: int) -> frozenset[int]:
         """The numbers of the inputs that output k depends on, be it through ops whose gradient is 0."""
@@ -199,9 +247,12 @@ class Computation:
 
     @property
     def legal(self) -> Graph:
-        """The graph that is differentiated."""
+        """The graph that is differentiated. Its outputs are followed by the results of output layers."""
         if self._legal is None:
-            self._legal = run_passes(self.graph, GRADIENT_PIPELINE)
+            graph = self.graph
+            if self._layers:
+                graph = replace(graph, outputs=(*graph.outputs, *self._layers))
+            self._legal = run_passes(graph, GRADIENT_PIPELINE)
         return self._legal
 
     def backward(self, wrt: tuple[int, ...], heads: tuple[int, ...], rows: tuple[int, ...] = ()) -> Backward:
@@ -231,6 +282,11 @@ class Computation:
         """The graph and its gradient, simplified, before it is divided. `keep_rules`: see `differentiate`."""
         legal = self.legal
         options = {"wrt": tuple(wrt), "heads": tuple(heads), "keep_rules": keep_rules}
+        count = len(self.graph.outputs)
+        if layers := len(legal.outputs) - count:
+            behind = reduce(or_, [self._layers_behind[k] for k in heads], 0)
+            starts = tuple(count + n for n in range(layers) if behind >> n & 1)
+            options |= {"layers": layers, "starts": starts}
         try:
             joint = run_passes(legal, [("differentiate", options)])
         except IRError as e:
@@ -271,6 +327,10 @@ class OpenComputation(Computation):
 
     def differentiable(self, wrt: tuple[int, ...]) -> tuple[int, ...]:
         return self._shared.differentiable(wrt)
+
+    @property
+    def has_layers(self) -> bool:
+        return self._shared.has_layers
 
     def reached(self, k: int) -> frozenset[int]:
         return self._shared.reached(k)

@@ -76,12 +76,13 @@ class Node:
     * `heads`: the numbers of the results that depend on these inputs.
     * `masks`: where inputs of type bool come from, by which the gradient is 0.
     * `program`: what ran; its results begin with this node's at number `first`.
+    * `apart`: whether a head without a cotangent is not the same as one whose cotangent is 0: see `pull_from`.
     * `reached`: for each head, which of the sources it depends on, by number; None: each on all of them. To the others
       it sends no gradient, not even zeros, as if every operator were a node of its own.
     """
 
     __slots__ = (
-        *("__weakref__", "device", "first", "heads", "loc", "masks", "name", "number", "program", "reached"),
+        *("__weakref__", "apart", "device", "first", "heads", "loc", "masks", "name", "number", "program", "reached"),
         *("released", "results", "sources"),
     )
 
@@ -90,6 +91,7 @@ class Node:
         self.name = name
         self.sources = tuple(sources)
         self.masks: Sequence[Any] = ()
+        self.apart = False
         self.reached: Mapping[int, frozenset[int]] | None = None
         self.heads = tuple(heads)
         self.results = [(x.shape, x._stand_in.dtype, x._numpy) for x in results]
@@ -105,7 +107,8 @@ class Node:
 
     def pull_from(self, given: Mapping[int, NDArray], create_graph: bool) -> Sequence[NDArray | None] | None:
         """As `pull`, given the cotangents of some heads by number, where the others are not zeros but do not exist:
-        zeros times an infinite derivative are NaN. None if the node cannot do that. Updates nothing."""
+        zeros times an infinite derivative are NaN, and output layers ignore their cotangent. None if the node cannot do
+        that. Updates nothing."""
         return None
 
     def release(self) -> None:
@@ -478,6 +481,7 @@ def note_block(
     masks = [x._grad_state for k, x in enumerate(inputs) if x._stand_in.dtype == np.bool_ and tracked(x)]
     node = GraphNode(name, sources, heads, results, backward, saved(backward), written, again)
     node.kept, node.masks, node.reached = kept, masks, computation.reached_from(wrt, heads)
+    node.apart = len(heads) > 1 and computation.has_layers
     node.mark(results)
 
 
@@ -563,7 +567,7 @@ def backward(
                     g = NDArray._wrap(np.zeros(shape, dtype))
                 cotangents.append(g)
             gradients = node.pull(cotangents, create_graph)
-            if len(given) < len(cotangents) and any(map(_has_nan, gradients)):
+            if len(given) < len(cotangents) and (node.apart or any(map(_has_nan, gradients))):
                 gradients = node.pull_from(given, create_graph) or gradients
             if modes.anomalies:
                 node.inspect(cotangents, gradients)

@@ -1,0 +1,124 @@
+"""Output layers ignore their cotangent: a head that reaches one through constants alone still starts its gradient.
+
+The known answers are those of MXNet 1.9.1, of the plain and of the hybridized call.
+"""
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit import autograd, nd
+from gluonjit.gluon import HybridBlock
+
+X, W, LABEL = [[1.0, -2, 3], [0.5, 2, 4]], [[0.5, 1, -0.25], [1, 1, 2]], [[1.0, 2, 0], [0, 1, 2]]
+BY_X = (np.multiply(X, W) - LABEL) * W / 3
+"""The gradient of the regression by x."""
+
+
+class Net(HybridBlock):
+    def __init__(self, function, **kwargs):
+        super().__init__(**kwargs)
+        self.function = function
+
+    def hybrid_forward(self, F, x, w, label):
+        return self.function(F, x, w, label)
+
+
+def regression(F, x, w, label):
+    return F.LinearRegressionOutput(x * w, label)
+
+
+def gradients(function, hybrid, heads=(0,)):
+    """By x and w, which contain 7 before."""
+    net = Net(function)
+    if hybrid:
+        net.hybridize()
+    x, w = nd.array(X), nd.array(W)
+    for v in (x, w):
+        v.attach_grad()
+        v.grad[:] = 7
+    with autograd.record():
+        y = net(x, w, nd.array(LABEL))
+    y = y if isinstance(y, list) else [y]
+    autograd.backward([y[k] for k in heads])
+    return x.grad.asnumpy(), w.grad.asnumpy()
+
+
+CONSTANTS = {
+    "sign": lambda F, y: F.sign(y),
+    "twice": lambda F, y: F.sign(F.round(y)),
+    "BlockGrad": lambda F, y: F.BlockGrad(y),
+    "zeros_like": lambda F, y: F.zeros_like(y),
+    "shape_array": lambda F, y: F.shape_array(y),
+    "argmax": lambda F, y: F.argmax(y, axis=1),
+    "topk": lambda F, y: F.topk(y),
+    "comparison": lambda F, y: y > 1,
+    "one_hot": lambda F, y: F.one_hot(y, 4),
+    "label": lambda F, y: F.LinearRegressionOutput(F.ones_like(y), y),
+}
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_an_output_layer_behind_a_constant_gives_its_gradient(name, hybrid):
+    found, _ = gradients(lambda F, *a: CONSTANTS[name](F, regression(F, *a)), hybrid)
+    np.testing.assert_allclose(found, BY_X, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda F, x, w, label: F.MakeLoss(x * w),
+        lambda F, x, w, label: F.make_loss(x * w),
+        lambda F, x, w, label: F.SoftmaxOutput(x * w, label),
+        lambda F, x, w, label: F.SVMOutput(x * w, F.argmax(label, axis=1)),
+        lambda F, x, w, label: F.MAERegressionOutput(x * w, label),
+        lambda F, x, w, label: F.LogisticRegressionOutput(x * w, label),
+    ],
+)
+def test_all_output_layers_do(layer):
+    plain, compiled = (gradients(lambda F, *a: F.sign(layer(F, *a)), hybrid) for hybrid in (False, True))
+    assert np.any(plain[0])
+    for a, b in zip(compiled, plain, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_not_behind_detach(hybrid):
+    found, _ = gradients(lambda F, x, w, label: x * regression(F, x, w, label).detach().sign() * 0 + x, hybrid)
+    np.testing.assert_array_equal(found, np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize("constant", [lambda F, y: y, lambda F, y: F.sign(y)])
+def test_not_from_a_head_that_does_not_depend_on_it(constant, hybrid):
+    def both(F, x, w, label):
+        return [constant(F, regression(F, x, w, label)), x * w]
+
+    np.testing.assert_allclose(gradients(both, hybrid, heads=[0])[0], BY_X, rtol=1e-5)
+    np.testing.assert_allclose(gradients(both, hybrid, heads=[1])[0], W)
+    np.testing.assert_allclose(gradients(both, hybrid, heads=[0, 1])[0], BY_X + W, rtol=1e-5)
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_by_chosen_variables(hybrid):
+    net = Net(lambda F, *a: F.sign(regression(F, *a)))
+    if hybrid:
+        net.hybridize()
+    x, w = nd.array(X), nd.array(W)
+    for v in (x, w):
+        v.attach_grad()
+    with autograd.record():
+        y = net(x, w, nd.array(LABEL))
+    (found,) = autograd.grad(y, [x])
+    np.testing.assert_allclose(found.asnumpy(), BY_X, rtol=1e-5)
+
+
+def test_executors_do():
+    sym = mx.sym
+    y = sym.sign(sym.LinearRegressionOutput(sym.var("x") * sym.var("w"), sym.var("label")))
+    arrays = {"x": nd.array(X), "w": nd.array(W), "label": nd.array(LABEL)}
+    executor = y.bind(mx.cpu(), arrays, args_grad={"x": nd.zeros((2, 3))})
+    executor.forward(is_train=True)
+    executor.backward(nd.ones((2, 3)))
+    np.testing.assert_allclose(executor.grad_dict["x"].asnumpy(), BY_X, rtol=1e-5)
