@@ -20,15 +20,17 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import mmap
 import os
 import stat
 import sys
 import tempfile
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -93,12 +95,12 @@ def graph_cache_key(graph: Graph, pipeline: str, target: Hashable, measured_on: 
         return None
     if not all(map(_is_ours, _passes(pipeline))):
         return None
-    return _digest(("graph", graph_key(graph), _attrs(graph), pipeline, target, measured_on))
+    return digest(("graph", graph_key(graph), _attrs(graph), pipeline, target, measured_on))
 
 
 def text_cache_key(text: str, target: Hashable) -> str:
     """The key of the compiled LLVM IR `text`."""
-    return _digest(("text", text, target))
+    return digest(("text", text, target))
 
 
 def _attrs(graph: Graph) -> list[object]:
@@ -132,25 +134,32 @@ def _is_ours(function: object) -> bool:
     return isinstance(module, str) and (module == "gluonjit" or module.startswith("gluonjit."))
 
 
-def _digest(what: object) -> str:
-    return hashlib.sha256(repr((_compiler(), what)).encode()).hexdigest()
+def digest(what: object) -> str:
+    """A digest of `what`, by its `repr`, and of this package's current sources."""
+    return hashlib.sha256(_compiler() + repr(what).encode()).hexdigest()
 
 
 @functools.cache
-def _compiler() -> tuple[object, ...]:
-    """What generated code depends on besides the graph: versions of libraries, and the current sources."""
+def _compiler() -> bytes:
+    """A digest of what generated code depends on besides the graph: versions of libraries, and the current sources."""
     import llvmlite
     from llvmlite import binding
 
+    facts = version, llvmlite.__version__, binding.llvm_version_info, np.__version__, list(_own_sources())
+    return hashlib.sha256(repr(facts).encode()).digest()
+
+
+def _own_sources() -> Iterator[tuple[str, int, int]]:
+    """(path, size, time of the last change) of each source file of this package."""
     packages = ("gluonjit", *(f"gluonjit.{part}" for part in ("codegen", "ir", "passes", "runtime")))
     specs = filter(None, map(find_spec, packages))
     roots = sorted({Path(p).resolve() for spec in specs for p in spec.submodule_search_locations or ()})
-    sources = [fact for root in roots if not any(r in root.parents for r in roots) for fact in _sources(root)]
-    return version, llvmlite.__version__, binding.llvm_version_info, np.__version__, sources
+    for root in roots:
+        if not any(r in root.parents for r in roots):
+            yield from _sources(root)
 
 
 def _sources(root: Path) -> Iterator[tuple[str, int, int]]:
-    """(path, size, time of the last change) of each source file."""
     for parent, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(files):
@@ -173,22 +182,37 @@ class Entry:
     @property
     def name(self) -> str:
         """The name of the graph that was compiled."""
-        return artifact.name_of(_read(self.path, 1 << 20) or b"")
+        return artifact.name_of(read(self.path, 1 << 20, used=False) or b"")
 
 
-def _read(path: Path, most: int, used: bool = False) -> bytes | None:
+def read(path: Path, most: int, used: bool = True) -> bytes | None:
     """Up to `most` bytes of a regular file; None, without blocking, for anything else. `used`: records the use."""
     try:
-        handle = os.open(path, os.O_RDONLY | _SAFE_FLAGS)
-        with os.fdopen(handle, "rb") as f:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                return None
-            data = f.read(most)
-            if used:
-                os.utime(handle if os.utime in os.supports_fd else path)
-            return data
+        with _opened(path, used) as f:
+            return f.read(most)
     except OSError:
         return None
+
+
+def map_file(path: Path, size: int) -> mmap.mmap | None:
+    """A regular file of this size, mapped; None for anything else. Records the use."""
+    try:
+        with _opened(path, True) as f:
+            same = size > 0 and os.fstat(f.fileno()).st_size == size
+            return mmap.mmap(f.fileno(), size, access=mmap.ACCESS_READ) if same else None
+    except (OSError, ValueError):
+        return None
+
+
+def _opened(path: Path, used: bool) -> BinaryIO:
+    """Raises OSError, without blocking, unless it is a regular file."""
+    handle = os.open(path, os.O_RDONLY | _SAFE_FLAGS)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(f"{path} is not a regular file")
+    if used:
+        os.utime(handle if os.utime in os.supports_fd else path)
+    return os.fdopen(handle, "rb")
 
 
 _SAFE_FLAGS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
@@ -200,7 +224,7 @@ def load(key: str | None) -> Artifact | None:
     if key is None or why_off():
         return None
     path = folder() / (key + _SUFFIX)
-    data = _read(path, _LARGEST + 1, used=True)
+    data = read(path, _LARGEST + 1)
     if data is None:
         return None
     try:
@@ -208,7 +232,7 @@ def load(key: str | None) -> Artifact | None:
             raise Corrupt
         return unpack(key, data)
     except Corrupt:
-        _remove(path)
+        remove(path)
         return None
 
 
@@ -217,20 +241,24 @@ def store(key: str | None, content: Artifact) -> None:
     if key is None or why_off():
         return
     data = pack(key, content)
-    if len(data) > _LARGEST:
-        return
+    if len(data) <= _LARGEST and write(folder() / (key + _SUFFIX), [data]):
+        _evict()
+
+
+def write(path: Path, parts: Sequence[bytes | memoryview]) -> bool:
+    """Makes a file within `folder()`, at once; returns whether it could."""
     try:
         handle, temporary = tempfile.mkstemp(prefix="new-", dir=folder())  # readable by its owner alone
         try:
             with os.fdopen(handle, "wb") as f:
-                f.write(data)
-            os.replace(temporary, folder() / (key + _SUFFIX))
+                f.writelines(parts)
+            os.replace(temporary, path)
         except OSError:
-            _remove(Path(temporary))
-            return
+            remove(Path(temporary))
+            return False
     except OSError:
-        return
-    _evict()
+        return False
+    return True
 
 
 def entries() -> list[Entry]:
@@ -249,7 +277,7 @@ def clear() -> int:
     """Removes all entries; returns how many there were."""
     there = entries()
     for entry in there:
-        _remove(entry.path)
+        remove(entry.path)
     return len(there)
 
 
@@ -259,16 +287,17 @@ def _evict() -> None:
     for entry in entries():
         total += entry.size
         if total > LIMIT:
-            _remove(entry.path)
+            remove(entry.path)
     for path in folder().glob("new-*"):
         try:
             if path.lstat().st_mtime < time.time() - _ABANDONED:
-                _remove(path)
+                remove(path)
         except OSError:
             continue
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Removes a file, if it is still there."""
     try:
         path.unlink()
     except OSError:

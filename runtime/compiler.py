@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from gluonjit.codegen.llvm import load
 from gluonjit.codegen.target import host as host_target
@@ -11,6 +12,7 @@ from gluonjit.ir.machine import Machine
 from gluonjit.runtime import cache, host
 from gluonjit.runtime.artifact import Artifact
 from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.prepared_files import PreparedFiles
 from gluonjit.runtime.threads import get_num_threads
 
 PIPELINE = (
@@ -42,9 +44,19 @@ def compile_graph(
     With `after` (see `run_passes`) the passes always run. `tune`: the best kernels and number of threads are measured
     instead of estimated; the cache keeps the result. `flush_denormals`: see `Executable`.
     """
-    found, _ = artifact_of(graph, target or host_target(), after, pipeline, tune)
+    machine = target or host_target()
+    found, _, key = artifact_of(graph, machine, after, pipeline, tune)
     assert found.interface is not None
-    return Executable(found.interface, load(found.objects, host.functions()), flush_denormals)
+    files = PreparedFiles((machine, flush_denormals)) if key is not None else None
+    return Executable(found.interface, load(found.objects, host.functions()), flush_denormals, files)
+
+
+class Made(NamedTuple):
+    """Compiled code, whether it was in the object cache, and its key there: None for what is not kept."""
+
+    artifact: Artifact
+    was_there: bool
+    key: str | None
 
 
 def artifact_of(
@@ -53,8 +65,8 @@ def artifact_of(
     after: Callable[..., None] | None = None,
     pipeline: str = PIPELINE,
     tune: bool = False,
-) -> tuple[Artifact, bool]:
-    """(the graph compiled for `target`, whether it was in the object cache; if not, it is now)"""
+) -> Made:
+    """The graph compiled for `target`, which is in the object cache afterwards."""
     measured_on = get_num_threads() if tune else None
     key = cache.graph_cache_key(graph, pipeline, target, measured_on) if after is None else None
     found = cache.load(key)
@@ -68,4 +80,4 @@ def artifact_of(
         else:
             found = build.compiled(graph, pipeline, target, after)
         cache.store(key, found)
-    return found, there
+    return Made(found, there, key)

@@ -7,6 +7,7 @@ arguments, keeps the prepared values (packed weights …) up to date, provides a
 from __future__ import annotations
 
 import copy
+import functools
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from gluonjit.ir.sizes import sizes_of
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.runtime import forks, host, threads
 from gluonjit.runtime.arenas import ALIGNMENT, ArenaPool, CacheFriendly, aligned_array, aligned_copy, give_back
+from gluonjit.runtime.prepared_files import SMALLEST, PreparedFiles, evict, inputs_digest
 
 _MOST_SIZES = 64
 """For how many sizes an executable with open dimensions keeps what it has computed for them, some kilobytes each."""
@@ -118,8 +120,16 @@ class Content:
 class Prepared:
     """One `prepare` component, and its results, which other programs may share."""
 
-    def __init__(self, function: NativeFunction, interface: Prepare, allocate: Callable[..., np.ndarray]) -> None:
+    def __init__(
+        self,
+        function: NativeFunction,
+        interface: Prepare,
+        allocate: Callable[..., np.ndarray],
+        files: PreparedFiles | None,
+    ) -> None:
         self.function = function
+        self.files = files
+        """Where results may lie on disk; None for those that are computed sooner than found."""
         self.allocate = allocate
         """`allocate(shape, dtype)` makes an array for a result."""
         self.inputs = interface.inputs
@@ -140,13 +150,21 @@ class Prepared:
         other.content = Content()
         return other
 
-    def refresh(self, inputs: Sequence[np.ndarray | None], versions: Sequence[Hashable] | None) -> bool:
+    def refresh(
+        self,
+        inputs: Sequence[np.ndarray | None],
+        versions: Sequence[Hashable] | None,
+        on_disk: Callable[[], frozenset[str]] = frozenset,
+    ) -> bool:
         """Recomputes the results unless `versions` (None: unknown) says that no input changed; returns whether it
-        did."""
+        did. `on_disk()`: the components of which `files` has results of some inputs."""
         now = tuple(versions[k] for k in self.inputs) if versions is not None else None
         if now is not None and now == self.content.seen:
             return False
         layout = self.function.layout
+        if self.files is not None and self.same[0] in on_disk() and (found := self._on_disk(inputs, now)) is not None:
+            self.content.results, self.content.seen = found, now
+            return True
         # New buffers: a call on another thread may still be reading the old ones.
         results = [self.allocate(t.shape, t.dtype.numpy) for t in layout.result_types]
         arrays = [inputs[k] for k in self.inputs]
@@ -156,6 +174,29 @@ class Prepared:
         self.content.results, self.content.seen = results, now
         return True
 
+    def _on_disk(
+        self, inputs: Sequence[np.ndarray | None], now: tuple[Hashable, ...] | None
+    ) -> list[np.ndarray] | None:
+        digest = self._digest(inputs, now)
+        if self.files is None or digest is None:
+            return None
+        return self.files.find(self.same[0], digest, self.function.layout.result_types)
+
+    def keep(self, inputs: Sequence[np.ndarray | None]) -> int:
+        """Writes the results, computed from these inputs, to disk; returns the number of bytes."""
+        digest = self._digest(inputs, self.content.seen)
+        if self.files is None or digest is None:
+            return 0
+        return self.files.keep(self.same[0], digest, self.results, self.function.layout.result_types)
+
+    def _digest(self, inputs: Sequence[np.ndarray | None], versions: tuple[Hashable, ...] | None) -> str | None:
+        """What the inputs hold; None if one of them is not watched, or not in memory."""
+        arrays = [inputs[k] for k in self.inputs]
+        if versions is None or any(a is None for a in arrays) or not all(isinstance(v, tuple) for v in versions):
+            return None
+        storages = [v[0] for v in versions if isinstance(v, tuple)]
+        return inputs_digest([a for a in arrays if a is not None], storages)
+
 
 class Executable:
     """A compiled graph, called with `run(inputs)`, by any number of threads at once.
@@ -163,9 +204,12 @@ class Executable:
     The types of a graph with open dimensions fit inputs of many shapes: `sized` makes an executable for one of them,
     with the same code and the same prepared values, in microseconds; `run` does so by itself.
 
-    `flush_denormals`: denormals count as zero during a call; the code is the same."""
+    `flush_denormals`: denormals count as zero during a call; the code is the same. `files`: where prepared values may
+    lie on disk."""
 
-    def __init__(self, interface: Interface, loaded: Any, flush_denormals: bool = False) -> None:
+    def __init__(
+        self, interface: Interface, loaded: Any, flush_denormals: bool = False, files: PreparedFiles | None = None
+    ) -> None:
         self.input_types: tuple[TensorType, ...] = interface.main.input_types
         self.result_types: tuple[TensorType, ...] = interface.main.result_types
         self.n_outputs = interface.n_outputs
@@ -175,7 +219,9 @@ class Executable:
         """Inputs that only `prepare` functions read; once these have run, None may be passed for them."""
         self.main = NativeFunction(interface.main, loaded.address("main"), loaded, flush_denormals)
         nbytes = sum(t.nbytes for p in interface.prepares for t in p.layout.result_types)
-        allocate = CacheFriendly().array if nbytes <= CacheFriendly.LIMIT else aligned_array
+        small = nbytes <= CacheFriendly.LIMIT
+        allocate = CacheFriendly().array if small else aligned_array
+        self._files = None if small else files
         # `prepare` functions run rarely and one after the other, so they share arenas that are freed in between. The
         # largest runs first, before the results of the others take memory.
         self._prepare_arenas = ArenaPool()
@@ -184,6 +230,7 @@ class Executable:
                 NativeFunction(p.layout, loaded.address(p.name), loaded, flush_denormals, self._prepare_arenas),
                 p,
                 allocate,
+                self._files if sum(t.nbytes for t in p.layout.result_types) >= SMALLEST else None,
             )
             for p in sorted(interface.prepares, key=lambda p: -p.layout.arena)
         ]
@@ -280,9 +327,10 @@ class Executable:
         with self._lock:
             held: dict[int, np.ndarray] = {}
             waiting = Counter(k for p in self.prepared for k in p.inputs)
+            on_disk = functools.cache(self._files.components if self._files is not None else frozenset)
             for p in self.prepared:
                 self._prepare_arenas.drop(above=2 * p.function.scratch_offset)
-                p.refresh(inputs, versions)
+                p.refresh(inputs, versions, on_disk)
                 held.update(zip(p.slots, p.results, strict=True))
                 waiting.subtract(p.inputs)
                 if release is not None:
@@ -294,6 +342,17 @@ class Executable:
         if free:
             give_back()
         return held
+
+    def keep_prepared(self, inputs: Sequence[np.ndarray], versions: Sequence[Hashable]) -> int:
+        """Computes the prepared values, and writes those to disk that take other processes longer to compute than to
+        find; returns their bytes."""
+        arrays: list[np.ndarray | None] = list(inputs)
+        self.refresh(arrays, versions)
+        with self._lock:
+            kept = sum(p.keep(arrays) for p in self.prepared if p.files is not None)
+        if kept:
+            evict()
+        return kept
 
     def prepared_from(self, versions: Sequence[Hashable]) -> dict[int, np.ndarray] | None:
         """Prepared values by their slots in the main table, or None if they were computed from other versions."""

@@ -7,8 +7,9 @@ counter, and only if that moved, the counters of the storages it *watches*.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,21 +21,46 @@ Watched = tuple["Storage", Hashable]
 """A storage, and a value that is another one whenever its contents may be others."""
 
 
+class Piece(Protocol):
+    """A part of a file that an array was read from."""
+
+    @property
+    def mapped(self) -> mmap.mmap:
+        """The whole file."""
+
+    @property
+    def offset(self) -> int:
+        """Where in the file the part begins, in bytes."""
+
+    @property
+    def facts(self) -> tuple[int, ...]:
+        """Numbers of which one differs if the file's contents do; the last two are times of change (ns)."""
+
+    def is_intact(self) -> bool:
+        """Whether the file has not been changed since it was mapped."""
+
+
 class Storage:
     """The identity of a piece of memory.
 
     `version` counts writes, `watched` says that compiled code depends on it, and `context` is the device that the
     front end was told to put it on (None: the first CPU, where nearly everything is). `exposed` memory is written to by
-    others, too, who do not tell.
+    others, too, who do not tell. `origin` is a part of a file, and the version that has the same contents.
     """
 
-    __slots__ = ("__weakref__", "context", "exposed", "version", "watched")
+    __slots__ = ("__weakref__", "context", "exposed", "origin", "version", "watched")
 
     def __init__(self, context: Any = None) -> None:
         self.version = 0
         self.watched = False
         self.exposed = False
+        self.origin: tuple[Any, int] | None = None
         self.context = context
+
+    def piece(self) -> Any:
+        """The part of a file (`Piece`) that holds the same now, or None."""
+        same = self.origin is not None and self.origin[1] == self.version and not self.exposed
+        return self.origin[0] if self.origin is not None and same else None
 
     def wrote(self) -> None:
         self.version += 1

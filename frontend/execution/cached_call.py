@@ -141,6 +141,11 @@ class CachedCall:
         leaves, form = flatten(args)
         return self._find(args, leaves, form, True)
 
+    def prepare(self, *args: Any, keep: bool) -> int:
+        """`compile` and `Session.prepare`."""
+        found = self.compile(*args)
+        return found.session.prepare([*flatten(args)[0], *self._held(found.trace, found.device)], keep)
+
     def _find(self, args: Sequence[Any], leaves: Sequence[NDArray], form: Any, waits: bool) -> Compiled:
         """The signature of a call with these arguments. `waits`: its code is there, else it may still be compiling."""
         types = [type_of(x._array) for x in leaves]

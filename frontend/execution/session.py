@@ -121,13 +121,29 @@ class Session:
     def inputs(self, arrays: list[Any]) -> Inputs:
         """The inputs of a call with these arrays. Reserves the random key of that call."""
         elements: list[Any] = [x._array for x in arrays]
-        versions: list[Watched | None] = [None] * len(arrays)
-        for k in self.params:
-            versions[k] = arrays[k].storage().watch()
+        versions = self._versions(arrays)
         if self.streams:
             elements.append(rng.reserve(self.streams))
             versions.append(None)
         return Inputs(arrays, elements, versions)
+
+    def _versions(self, arrays: Sequence[Any]) -> list[Watched | None]:
+        versions: list[Watched | None] = [None] * len(arrays)
+        for k in self.params:
+            versions[k] = arrays[k].storage().watch()
+        return versions
+
+    def prepare(self, arrays: Sequence[Any], keep: bool) -> int:
+        """Computes what depends on parameters alone, as a call with these arrays would. `keep`: writes it to disk, for
+        other processes; returns the number of bytes."""
+        callee = self.callee
+        if not isinstance(callee, Executable):
+            return 0
+        elements, versions = [x._array for x in arrays], self._versions(arrays)
+        if keep:
+            return callee.keep_prepared(elements, versions)
+        callee.refresh(list(elements), versions)
+        return 0
 
     def run(
         self, inputs: Inputs, monitor: Monitor | None = None, release: Callable[[int], int] | None = None

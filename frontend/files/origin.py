@@ -19,17 +19,15 @@ from gluonjit.base import MXNetError
 SMALLEST = 1 << 16
 """The smallest array, in bytes, whose memory is worth releasing."""
 
-_Facts = tuple[str, int, int, int, int]
-"""The file's absolute path, device, inode number, size, and modification time (ns)."""
-
-_maps: weakref.WeakKeyDictionary[mmap.mmap, _Facts] = weakref.WeakKeyDictionary()
+_maps: weakref.WeakKeyDictionary[mmap.mmap, tuple[str, os.stat_result]] = weakref.WeakKeyDictionary()
+"""The file's absolute path, and what the system told about it when it was mapped."""
 
 
 def map_file(file: BinaryIO) -> mmap.mmap:
     """Maps an open, non-empty file, read-only."""
     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if os.name == "posix":
-        _maps[mapped] = (os.path.abspath(file.name), *_identity(os.fstat(file.fileno())))
+        _maps[mapped] = os.path.abspath(file.name), os.fstat(file.fileno())
     return mapped
 
 
@@ -49,14 +47,27 @@ class Origin:
     def path(self) -> str:
         return _maps[self.mapped][0]
 
+    @property
+    def offset(self) -> int:
+        """Where in the file the piece begins, in bytes."""
+        return int(self.array.ctypes.data - np.frombuffer(self.mapped, np.uint8).ctypes.data)
+
+    @property
+    def facts(self) -> tuple[int, ...]:
+        """Device, inode number, size, and the times (ns) at which contents and inode were changed: the last cannot be
+        set, so that it tells apart files that were given the same times."""
+        facts = _maps[self.mapped][1]
+        return (*_identity(facts), facts.st_ctime_ns)
+
     def is_intact(self) -> bool:
         """Whether the file has not been changed since it was mapped."""
-        path, *facts = _maps[self.mapped]
+        path, facts = _maps[self.mapped]
+        then = _identity(facts)
         try:
             now = _identity(os.stat(path))
         except OSError:
             return True  # removed, so it cannot be changed any more
-        return now[:2] != tuple(facts[:2]) or now == tuple(facts)
+        return now[:2] != then[:2] or now == then
 
     def read(self) -> np.ndarray:
         """A copy of the elements. MXNetError if the file has been changed."""
@@ -71,7 +82,7 @@ class Origin:
         advice = getattr(mmap, "MADV_DONTNEED", None)
         if advice is None:
             return
-        begin = self.array.ctypes.data - np.frombuffer(self.mapped, np.uint8).ctypes.data
+        begin = self.offset
         start = begin // mmap.PAGESIZE * mmap.PAGESIZE
         self.mapped.madvise(advice, start, begin + self.array.nbytes - start)
 

@@ -231,12 +231,17 @@ class HybridBlock(Block):
         """
         return len(form) - 1 if form == (tuple, *[forms.ARRAY] * (len(form) - 1)) else None
 
-    def compile(self, *args: Any) -> None:
-        """Compiles code for calls with arguments like `args`, in the current training mode, without running it: what
-        the first such call would do otherwise. Raises RuntimeError unless the block is hybridized."""
+    def compile(self, *args: Any, keep: bool = False) -> int:
+        """Compiles code for calls with arguments like `args`, in the current training mode, and packs parameters for
+        it, without running it: what the first such call would do otherwise. Raises RuntimeError unless the block is
+        hybridized.
+
+        `keep`: packed parameters are written to disk, where they take as much room as the parameters' file: later
+        processes use them from there (`runtime/prepared_files.py`). Returns the number of bytes written.
+        """
         if not self._active:
             raise RuntimeError(f"{self.name} is not hybridized, so there is nothing to compile: call hybridize() first")
-        self._compiled_call().compile(*args)
+        return self._compiled_call().prepare(*args, keep=keep)
 
     def forward(self, x: Any, *args: Any) -> Any:
         """Runs `hybrid_forward` on Symbols or NDArrays, or the code compiled from it."""

@@ -117,7 +117,6 @@ class Parameter(Releasable):
             **self.__dict__,
             "_data": data,
             "_var": None,
-            "_origin": None,
             "_trainer": None,
         }  # the variable is created on demand; a Trainer belongs to the process that made it
 

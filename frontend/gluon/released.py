@@ -29,8 +29,6 @@ class Releasable:
     name: str
     _replicas: list[ndarray.NDArray]
     """The arrays on other contexts."""
-    _origin: tuple[Origin, int] | None = None
-    """The file that the array was read from, and the version of its storage that equals the file's contents."""
     _released: Storage | None = None
     """The storage of an array whose memory has been freed."""
     _of_numpy = False
@@ -52,15 +50,14 @@ class Releasable:
     @_data.setter
     def _data(self, data: ndarray.NDArray | None) -> None:
         with _releasing:
-            self.__dict__["_data"] = data
-            self._origin = self._released = None
+            self.__dict__["_data"], self._released = data, None
 
     def _set_origin(self, origin: Origin) -> None:
         """Records that the array equals the contents of a file and has not been written to."""
         data = self._data
-        if data is not None and not self._replicas:
+        if data is not None:
             origin.drop_pages()
-            self._origin = origin, data.storage().version
+            data.storage().origin = origin, data.storage().version
 
     def _release(self) -> int:
         """Frees the array's memory until the array is accessed; returns the number of bytes freed.
@@ -70,11 +67,11 @@ class Releasable:
         """
         with _releasing:
             data: Any = self.__dict__["_data"]
-            if data is None or self._origin is None or data._grad_state.has_grad:
+            if data is None or self._replicas or data._grad_state.has_grad:
                 return 0
-            origin, version = self._origin
             storage = data.storage()
-            if storage.version != version or not origin.is_intact():
+            origin = storage.piece()
+            if origin is None or not origin.is_intact():
                 return 0
             self._released, self.__dict__["_data"] = storage, None  # from now on no other thread finds it
             if sys.getrefcount(data) > _ONE_REFERENCE or sys.getrefcount(data._array) > _ONE_REFERENCE:
@@ -85,9 +82,9 @@ class Releasable:
     def _restore(self, overwritten: bool = False) -> None:
         """Allocates a released array again. `overwritten`: the caller sets all elements, so the file is not read."""
         with _releasing:
-            if self._released is None or self._origin is None:
+            if self._released is None:
                 return  # not released, or another thread has just restored it
-            origin = self._origin[0]
+            origin = self._released.piece()
             try:
                 array = origin.read()
             except MXNetError as e:
@@ -100,5 +97,5 @@ class Releasable:
             data = ndarray.NDArray._wrap(array)
             data._storage = self._released  # code compiled from it stays valid until it is written to
             self.__dict__["_data"] = as_np(data) if self._of_numpy else data
-            self._origin = self._released = None
+            data._storage.origin = self._released = None
             self._attach()

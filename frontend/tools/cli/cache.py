@@ -21,24 +21,26 @@ def add_commands(commands: Any) -> None:
 
 def summary() -> str:
     """The cache's folder, number of entries and size, or why there is no cache."""
-    from gluonjit.runtime import cache
+    from gluonjit.runtime import cache, prepared_files
 
     if reason := cache.why_off():
         return f"none ({reason})"
     found = cache.entries()
     size = sum(e.size for e in found)
     count = "1 entry" if len(found) == 1 else f"{len(found)} entries"
-    return f"{cache.folder()} ({count}, {size / 2**20:.1f} of {cache.LIMIT >> 20} MiB)"
+    packed = sum(e.size for e in prepared_files.files()) / 2**20
+    also = f"; packed parameters {packed:.1f} of {prepared_files.LIMIT >> 20} MiB" if packed else ""
+    return f"{cache.folder()} ({count}, {size / 2**20:.1f} of {cache.LIMIT >> 20} MiB{also})"
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from gluonjit.runtime import cache
+    from gluonjit.runtime import cache, prepared_files
 
     if arguments.action == "clear":
         if reason := cache.why_off():
             print(f"no cache: {reason}")
             return
-        count = cache.clear()
+        count = cache.clear() + prepared_files.evict(0)
         print(f"removed {count} {'entry' if count == 1 else 'entries'} from {cache.folder()}")
         return
     print(summary())

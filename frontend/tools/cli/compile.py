@@ -14,9 +14,9 @@ def add_commands(commands: Any) -> None:
     p = commands.add_parser(
         "compile",
         help="fill the object cache ahead",
-        description="Compiles a model as hybridize() and a first call would, and keeps the code in the object cache: a "
-        "process that calls the model with such inputs later compiles nothing. In a container's build, set "
-        "GLUONJIT_CACHE_DIR to a folder of the image.",
+        description="Compiles a model as hybridize() and a first call would, and keeps the code in the object cache, "
+        "and the parameters packed for it beside that: a process that calls the model with such inputs later compiles "
+        "and packs nothing. In a container's build, set GLUONJIT_CACHE_DIR to a folder of the image.",
         epilog="examples:\n  gluonjit compile examples/fire-symbol.json examples/fire-0000.params "
         "--input data=1x3x224x224\n"
         "  gluonjit compile examples/lenet.py:net --input 16x1x28x28 --target x86-64-v3",
@@ -28,6 +28,12 @@ def add_commands(commands: Any) -> None:
         help="the machine to compile for, such as x86-64-v3 or aarch64; a process uses that code if the environment "
         "variable GLUONJIT_TARGET has the same name there (default: %(default)s)",
     )
+    p.add_argument(
+        "--no-weights",
+        action="store_true",
+        help="keep the code alone; packed, parameters take about as "
+        "much room on disk as in their file, and are kept for this machine only",
+    )
     p.add_argument("--no-winograd", action="store_true", help="as with hybridize(winograd=False)")
     p.set_defaults(run=_run)
 
@@ -36,7 +42,7 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.codegen.target import host, named
     from gluonjit.execution.cached_call import trace_call
     from gluonjit.language.modes import predict_mode
-    from gluonjit.runtime import cache
+    from gluonjit.runtime import cache, prepared_files
     from gluonjit.runtime.compiler import artifact_of, pipeline
 
     if reason := cache.why_off():
@@ -46,9 +52,15 @@ def _run(arguments: argparse.Namespace) -> None:
         graph = trace_call(block, given, arguments.dynamic)
     start = time.perf_counter()
     target = host() if arguments.target == "host" else named(arguments.target)
-    found, there = artifact_of(graph, target, pipeline=pipeline(not arguments.no_winograd))
-    size = sum(map(len, found.objects)) / 1024
-    if there:
+    made = artifact_of(graph, target, pipeline=pipeline(not arguments.no_winograd))
+    size = sum(map(len, made.artifact.objects)) / 1024
+    if made.was_there:
         print(f"{graph.name}: was there already, {size:.0f} KiB, in {cache.folder()}")
     else:
         print(f"{graph.name}: {size:.0f} KiB in {time.perf_counter() - start:.1f} s, kept in {cache.folder()}")
+    if target == host() and not arguments.no_weights:
+        block.hybridize(winograd=not arguments.no_winograd, dynamic=arguments.dynamic)
+        with predict_mode(), calling(arguments.model, given):
+            kept = block.compile(*given, keep=True)
+        if kept:
+            print(f"packed parameters: {kept / 2**20:.1f} MiB, in {prepared_files.folder()}")
