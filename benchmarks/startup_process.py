@@ -1,4 +1,5 @@
-"""The process that `benchmarks.startup` times: key, file of parameters, CPUs; modules to import on standard input."""
+"""The process that `benchmarks.startup` times: key, file of parameters, CPUs, and whether to keep packed parameters;
+modules to import on standard input."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import sys
 import time
 
 
-def main(key: str, parameters: str, cpus: str) -> None:
+def main(key: str, parameters: str, cpus: str, keep: str = "") -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, json.loads(cpus))
     for name in json.load(sys.stdin):
@@ -27,6 +28,8 @@ def main(key: str, parameters: str, cpus: str) -> None:
     # What importing has brought is not counted; what the caller's import of the parameters costs, is.
     cpu, start = time.process_time(), time.perf_counter()
     net.hybridize(static_alloc=True)
+    if keep:
+        net.compile(*x, keep=True)
     net(*x).asnumpy()
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -100,10 +100,10 @@ def _imports(options: argparse.Namespace) -> None:
 def _first_calls(key: str, options: argparse.Namespace) -> None:
     threads = max(options.threads)
     for name, python in (("this", sys.executable), ("other", options.python)):
-        cold, warm = startup.measure(key, threads, options.rounds, python)
+        runs = startup.measure(key, threads, options.rounds, python)
         print(
-            f"{key} first call, {threads} threads, {name}: cold {startup.middle(cold, 'seconds'):.3f} s, "
-            f"warm {startup.middle(warm, 'seconds'):.3f} s",
+            f"{key} first call, {threads} threads, {name}: cold {startup.middle(runs['cold'], 'seconds'):.3f} s, "
+            f"warm {startup.middle(runs['warm'], 'seconds'):.3f} s",
             flush=True,
         )
 

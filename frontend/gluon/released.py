@@ -67,7 +67,7 @@ class Releasable:
         """
         with _releasing:
             data: Any = self.__dict__["_data"]
-            if data is None or self._replicas or data._grad_state.has_grad:
+            if data is None or self._replicas or (data._grad_state is not None and data._grad_state.has_grad):
                 return 0
             storage = data.storage()
             origin = storage.piece()

@@ -66,6 +66,15 @@ def test_released_and_read_again(path):
     np.testing.assert_array_equal(net(X).asnumpy(), want)
 
 
+def test_parameters_without_gradients(path):
+    net, want = loaded(path), expected(path)
+    for p in net.collect_params().values():
+        p.grad_req = "null"
+    arrays = [array_of(p) for p in net.collect_params(".*weight").values()]
+    np.testing.assert_array_equal(net(X).asnumpy(), want)
+    assert [a() for a in arrays] == [None, None]
+
+
 def test_another_signature_reads_them_again_and_they_stay(path):
     net = loaded(path)
     net(X)
