@@ -18,6 +18,7 @@ Environment: GLUONJIT_CACHE=0 turns the cache off, GLUONJIT_CACHE_DIR sets its f
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import mmap
@@ -43,6 +44,8 @@ from gluonjit.runtime.artifact import Artifact, Corrupt, pack, unpack
 LIMIT = 1 << 29
 """Bytes of all entries; beyond that, the least recently used ones are evicted."""
 _LARGEST = LIMIT // 4
+_STORES = 16
+"""One of so many entries, by its key, makes room for others: looking at thousands of files takes 0.1 s."""
 _SUFFIX = ".gluonjit"
 _ABANDONED = 3600
 """Seconds after which the process that left a temporary file is assumed to have died."""
@@ -241,7 +244,7 @@ def store(key: str | None, content: Artifact) -> None:
     if key is None or why_off():
         return
     data = pack(key, content)
-    if len(data) <= _LARGEST and write(folder() / (key + _SUFFIX), [data]):
+    if len(data) <= _LARGEST and write(folder() / (key + _SUFFIX), [data]) and int(key, 16) % _STORES == 0:
         _evict()
 
 
@@ -263,13 +266,21 @@ def write(path: Path, parts: Sequence[bytes | memoryview]) -> bool:
 
 def entries() -> list[Entry]:
     """All entries, the most recently used first."""
+    return files(folder(), _SUFFIX)
+
+
+def files(where: Path, suffix: str = "") -> list[Entry]:
+    """The files in a folder whose names end so, the most recently used first."""
     found = []
-    for path in folder().glob("*" + _SUFFIX):
-        try:
-            facts = path.lstat()
-        except OSError:
-            continue  # another process has just removed it
-        found.append(Entry(path, facts.st_size, facts.st_mtime))
+    try:
+        with os.scandir(where) as names:
+            for name in names:
+                if name.name.endswith(suffix):
+                    with contextlib.suppress(FileNotFoundError):  # another process has just removed it
+                        facts = name.stat(follow_symlinks=False)
+                        found.append(Entry(Path(name.path), facts.st_size, facts.st_mtime))
+    except OSError:
+        return []
     return sorted(found, key=lambda e: -e.used)
 
 

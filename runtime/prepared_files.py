@@ -152,13 +152,7 @@ def _sum(piece: Piece) -> str | None:
 
 def files() -> list[cache.Entry]:
     """All files, the most recently used first."""
-    found = []
-    for path in folder().glob("*/*"):
-        try:
-            facts = path.lstat()
-        except OSError:
-            continue  # another process has just removed it
-        found.append(cache.Entry(path, facts.st_size, facts.st_mtime))
+    found = [entry for where in cache.files(folder()) for entry in cache.files(where.path)]
     return sorted(found, key=lambda e: -e.used)
 
 
