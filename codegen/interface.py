@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ WORTH_A_THREAD = 8000
 """Nanoseconds of work that make it worth using one more thread."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Layout:
     """What each word of a native function's table points to."""
 
@@ -35,40 +36,40 @@ class Layout:
     dims: tuple[str, ...] = ()
     """The open dimensions; the table holds a size for each. Types, `arena`, `scratch` and `cost` may be open."""
 
-    @property
+    @cached_property
     def input_slots(self) -> range:
         return range(len(self.input_types))
 
-    @property
+    @cached_property
     def result_slots(self) -> range:
         return range(self.input_slots.stop, self.input_slots.stop + len(self.result_types))
 
-    @property
+    @cached_property
     def prepared_slots(self) -> range:
         return range(self.result_slots.stop, self.result_slots.stop + self.prepared)
 
-    @property
+    @cached_property
     def constant_slots(self) -> range:
         return range(self.prepared_slots.stop, self.prepared_slots.stop + len(self.constants))
 
-    @property
+    @cached_property
     def arena_slot(self) -> int:
         return self.constant_slots.stop
 
-    @property
+    @cached_property
     def scratch_slot(self) -> int:
         return self.arena_slot + 1
 
-    @property
+    @cached_property
     def team_slot(self) -> int:
         """`codegen.team.Block`: where threads meet."""
         return self.arena_slot + 2
 
-    @property
+    @cached_property
     def size_slots(self) -> range:
         return range(self.team_slot + 1, self.team_slot + 1 + len(self.dims))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of words."""
         return self.size_slots.stop
