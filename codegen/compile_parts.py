@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gluonjit.codegen.fork_guard import inside_llvm
@@ -20,6 +20,8 @@ from gluonjit.ir.machine import Machine
 
 _PART = 150_000
 """Characters of LLVM IR that take about 50 ms. Smaller parts are not worth a thread and the fixed cost of a part."""
+_ALONE = 6_000
+"""Characters of a kernel that is worth keeping: it takes about 2 ms, and a part of its own costs half a millisecond."""
 _LEVELS = {False: 2, True: 0}
 """LLVM's optimization level, by whether functions are cold. Level 0 takes a quarter of the time, or less."""
 
@@ -28,7 +30,7 @@ class Parts:
     """Compiles a module's functions, as they are written, to objects that are to be loaded together.
 
     with Parts(module, target, threads=2) as parts:
-        ...                       # writes functions, each followed by parts.add(function)
+        ...                       # writes functions, followed by parts.add(functions)
         objects = parts.finish()
 
     The caller's thread is one of `threads`; it begins to compile in `finish`. What a part consists of does not depend
@@ -47,6 +49,7 @@ class Parts:
         """Number, text and level of the parts that no thread has taken yet."""
         self._changed = threading.Condition()
         self._objects: list[bytes] = []
+        self._of_kernels: dict[str, list[int]] = {}
         self._error: BaseException | None = None
         self._complete = False
         self._share: Callable[[float], object] = lambda _: None
@@ -63,16 +66,28 @@ class Parts:
         for thread in self._threads:
             thread.join()
 
-    def add(self, function: Function) -> None:
-        """Adds a function that is complete. Internal functions need not be added: they follow their callers."""
-        function.end()
-        if function.linkage == "internal":
+    def add(self, functions: Sequence[Function], kernel: str | None = None) -> None:
+        """Adds functions that are complete. Internal ones need not be added: they follow their callers.
+
+        `kernel`: the name of the kernel that they are, if other programs could use it. It has objects of its own,
+        unless it is small.
+        """
+        for function in functions:
+            function.end()
+        functions = [f for f in functions if f.linkage != "internal"]
+        length = sum(len(f.text()) for f in functions)
+        if kernel is not None and length >= _ALONE:
+            for kind in _LEVELS:
+                if alike := [f for f in functions if f.is_cold is kind]:
+                    self._of_kernels.setdefault(kernel, []).append(len(self._objects))
+                    self._begin(alike, kind)
             return
-        kind = function.is_cold
-        self._written[kind].append(function)
-        self._length[kind] += len(function.text())
-        if self._length[kind] >= _PART:
-            self._end_part(kind)
+        for function in functions:
+            kind = function.is_cold
+            self._written[kind].append(function)
+            self._length[kind] += len(function.text())
+            if self._length[kind] >= _PART:
+                self._end_part(kind)
 
     def finish(self, share: Callable[[float], object] = lambda _: None) -> list[bytes]:
         """Waits for all objects. Meanwhile `share`, called on any thread, receives the finished fraction, from 0 to 1.
@@ -93,9 +108,17 @@ class Parts:
             raise self._error
         return self._objects
 
+    def kernels(self) -> dict[str, list[bytes]]:
+        """The objects of each kernel that has its own, when all are finished."""
+        return {kernel: [self._objects[k] for k in numbers] for kernel, numbers in self._of_kernels.items()}
+
     def _end_part(self, kind: bool) -> None:
-        text = self._module.text_of(self._written[kind])
-        self._written[kind], self._length[kind] = [], 0
+        functions, self._written[kind], self._length[kind] = self._written[kind], [], 0
+        self._begin(functions, kind)
+
+    def _begin(self, functions: Sequence[Function], kind: bool) -> None:
+        """Makes a part of the functions, which the next free thread compiles."""
+        text = self._module.text_of(functions)
         with self._changed:
             self._waiting.append((len(self._objects), text, _LEVELS[kind]))
             self._objects.append(b"")

@@ -11,9 +11,9 @@ Every thread of a call runs the whole function, and does its share of each kerne
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from gluonjit.codegen.calls import Call, emit_calls
 from gluonjit.codegen.control import Region, lower_control
@@ -22,7 +22,7 @@ from gluonjit.codegen.depthwise import lower_depthwise
 from gluonjit.codegen.expand_depthwise import lower_expand_depthwise
 from gluonjit.codegen.host import lower_host
 from gluonjit.codegen.interface import Interface, Layout, Prepare
-from gluonjit.codegen.llvm import Function, Module
+from gluonjit.codegen.llvm import KERNEL_PARAMS, Function, Module
 from gluonjit.codegen.loops import lower_loops, scratch
 from gluonjit.codegen.matmul import lower_matmul
 from gluonjit.codegen.places import Place, Places
@@ -53,12 +53,30 @@ class Program:
         return self.module.text()
 
 
+class Library(Protocol):
+    """Kernels that were compiled before."""
+
+    def name(self, kind: str, key: Hashable) -> str:
+        """The name of the kernel that computes what `key` says."""
+
+    def find(self, name: str) -> bool:
+        """Whether it is there; then it need not be lowered."""
+
+
+Written = Callable[[Sequence[Function], str | None], None]
+"""Is called with functions when they are complete; the kernel that they are, if it can go to a library."""
+
+
 def lower_program(
-    graph: Graph, target: Machine, module: Module | None = None, written: Callable[[Function], None] | None = None
+    graph: Graph,
+    target: Machine,
+    module: Module | None = None,
+    written: Written | None = None,
+    library: Library | None = None,
 ) -> Program:
     """Lowers a graph of level `planned`. Raises IRError for another level or an op without a kernel.
 
-    The functions go to `module`, if one is given; `written` is called with each function when it is complete.
+    The functions go to `module`, if one is given, but for kernels that `library` has: these are only declared.
     """
     if graph.level != "planned":
         raise IRError(f"code is generated from level 'planned'; @{graph.name} is at {graph.level!r}")
@@ -66,7 +84,7 @@ def lower_program(
     module.dims = dimensions(graph)
     if module.dims:
         graph = _with_rows(graph, module)
-    lowering = _Lowering(module, _scratch(graph), written)
+    lowering = _Lowering(module, _scratch(graph), written, library)
     main = lowering.function("main", graph, alone=graph.attrs.get("threads", 1) == 1)
     interface = Interface(main, len(graph.outputs), tuple(lowering.prepares), lowering.calls_host, _unread(graph))
     return Program(lowering.module, interface, dict(lowering.calls))
@@ -105,11 +123,12 @@ def _scratch(graph: Graph) -> Extent:
 
 
 class _Lowering:
-    def __init__(self, module: Module, scratch: Extent, written: Callable[[Function], None] | None) -> None:
+    def __init__(self, module: Module, scratch: Extent, written: Written | None, library: Library | None) -> None:
         self.target = module.target
         self.scratch = scratch
         self.module = module
         self.written = written
+        self.library = library
         self._is_cold = False
         """Whether the function that is being lowered runs when a parameter changes, rather than in each call."""
         self._backwards = False
@@ -147,11 +166,12 @@ class _Lowering:
         self._report()
         return layout
 
-    def _report(self) -> None:
-        for f in self.module.functions[self._count :]:
+    def _report(self, kernel: str | None = None) -> None:
+        new = self.module.functions[self._count :]
+        for f in new:
             f.is_cold |= self._is_cold
-            if self.written is not None:
-                self.written(f)
+        if self.written is not None:
+            self.written(new, kernel)
         self._count = len(self.module.functions)
 
     def _prepare(self, op: Op, graph: Graph, places: Places) -> None:
@@ -198,16 +218,24 @@ class _Lowering:
         key = (op_key(op), self._is_cold, (alone, self._backwards) if op.definition.level == "control" else None)
         name = self._kernels.get(key)
         if name is None:
-            name = self._kernels[key] = f"k{len(self._kernels)}_{op.attrs.get('.kernel', op.name)}"
+            kind = op.attrs.get(".kernel", op.name)
+            library = self.library if op.definition.level not in ("control", "host") else None
+            if library is None:
+                name = f"k{len(self._kernels)}_{kind}"
+            else:
+                name = library.name(kind, (key, self.module.dims))
+            self._kernels[key] = name
             self.calls_host |= op.definition.level == "host"
-            if op.definition.level == "control":
+            if library is not None and library.find(name):
+                self.module.declare(name, "void", [type for type, _ in KERNEL_PARAMS])
+            elif op.definition.level == "control":
                 regions = [
                     self._region(name, k, r, alone, ".alternating" in op.attrs) for k, r in enumerate(op.regions)
                 ]
                 lower_control(name, op, regions, alone, self.module)
             else:
                 lower_kernel(name, op, self.target, self.module)
-            self._report()
+            self._report(name if library is not None else None)
         self.calls[name] = self.calls.get(name, 0) + 1
         return name
 

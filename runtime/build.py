@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from gluonjit.codegen.compile_parts import Parts
@@ -18,6 +18,7 @@ from gluonjit.runtime import forks, host, tuning
 from gluonjit.runtime.arenas import give_back
 from gluonjit.runtime.artifact import Artifact
 from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.kernel_library import KernelLibrary
 from gluonjit.runtime.progress import Progress
 from gluonjit.runtime.threads import get_num_threads
 
@@ -47,8 +48,17 @@ _ONE_THREAD = 10**15
 """A `share` (nanoseconds of work per thread) so large that the pass `threads` decides on one thread."""
 
 
-def compiled(graph: Graph, pipeline: Pipeline, target: Machine, after: Callable[..., None] | None) -> Artifact:
-    """The graph compiled by the passes of `pipeline` and code generation; `after` as in `run_passes`."""
+def compiled(
+    graph: Graph,
+    pipeline: Pipeline,
+    target: Machine,
+    after: Callable[..., None] | None,
+    library: KernelLibrary | None = None,
+) -> Artifact:
+    """The graph compiled by the passes of `pipeline` and code generation; `after` as in `run_passes`.
+
+    `library`: kernels that need not be compiled again, and where new ones go.
+    """
     steps = [*(name for name, _ in parse_pipeline(pipeline)), *_KERNELS, *_CODE]
     with Progress(graph.name, steps) as progress, _without_collector():
 
@@ -62,13 +72,16 @@ def compiled(graph: Graph, pipeline: Pipeline, target: Machine, after: Callable[
         expected = _count_kernels(planned)
         with Parts(module, target, get_num_threads()) as parts:
 
-            def written(function: Function) -> None:
-                parts.add(function)
+            def written(functions: Sequence[Function], kernel: str | None) -> None:
+                parts.add(functions, kernel)
                 progress.part("kernels", len(module.functions) / expected)
 
-            program = lower_program(planned, target, module, written)
+            program = lower_program(planned, target, module, written, library)
             progress.part("kernels", 1)
             objects = parts.finish(lambda share: progress.part("machine code", share))
+        if library is not None:
+            library.keep(parts.kernels())
+            objects = sorted(objects + library.objects)  # the same, whichever were found
     give_back()
     return Artifact(graph.name, objects, program.interface)
 

@@ -224,8 +224,11 @@ _SAFE_FLAGS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", 
 
 def load(key: str | None) -> Artifact | None:
     """The artifact stored under the key; None if there is none that can be used."""
-    if key is None or why_off():
-        return None
+    return None if key is None or why_off() else entry(key)
+
+
+def entry(key: str) -> Artifact | None:
+    """`load` of a cache that is on."""
     path = folder() / (key + _SUFFIX)
     data = read(path, _LARGEST + 1)
     if data is None:
@@ -243,9 +246,14 @@ def store(key: str | None, content: Artifact) -> None:
     """Stores the artifact; does nothing if that is impossible."""
     if key is None or why_off():
         return
-    data = pack(key, content)
-    if len(data) <= _LARGEST and write(folder() / (key + _SUFFIX), [data]) and int(key, 16) % _STORES == 0:
+    if add(key, content) and int(key, 16) % _STORES == 0:
         _evict()
+
+
+def add(key: str, content: Artifact) -> bool:
+    """`store` in a cache that is on, without making room; returns whether it could."""
+    data = pack(key, content)
+    return len(data) <= _LARGEST and write(folder() / (key + _SUFFIX), [data])
 
 
 def write(path: Path, parts: Sequence[bytes | memoryview]) -> bool:

@@ -12,6 +12,7 @@ from gluonjit.ir.machine import Machine
 from gluonjit.runtime import cache, host
 from gluonjit.runtime.artifact import Artifact
 from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.kernel_library import KernelLibrary
 from gluonjit.runtime.prepared_files import PreparedFiles
 from gluonjit.runtime.threads import get_num_threads
 
@@ -78,6 +79,6 @@ def artifact_of(
         if tune:
             found = build.tuned(graph, pipeline, target)
         else:
-            found = build.compiled(graph, pipeline, target, after)
+            found = build.compiled(graph, pipeline, target, after, KernelLibrary(target) if key is not None else None)
         cache.store(key, found)
     return Made(found, there, key)

@@ -26,7 +26,7 @@ def each_function_is_a_part(monkeypatch):
 def compiled(module, threads=2):
     with Parts(module, host(), threads) as made:
         for f in module.functions:
-            made.add(f)
+            made.add([f])
         return made.finish()
 
 
@@ -82,7 +82,7 @@ def test_tells_how_far_it_is(threads):
     module = module_with_helpers()
     with Parts(module, host(), threads) as made:
         for f in module.functions:
-            made.add(f)
+            made.add([f])
         made.finish(shares.append)
     assert shares[-1] == 1 if threads == 1 else set(shares) <= {0.5, 1.0}
 
@@ -136,7 +136,7 @@ def test_threads_end_when_writing_fails():
     module = module_with_helpers()
     with pytest.raises(ZeroDivisionError), Parts(module, host(), 3) as made:
         for f in module.functions:
-            made.add(f)
+            made.add([f])
         workers = made._threads
         raise ZeroDivisionError
     assert workers and not any(t.is_alive() for t in workers)
