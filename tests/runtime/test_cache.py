@@ -322,7 +322,7 @@ def test_off(object_cache, compiled, monkeypatch):
 def test_eviction(object_cache, monkeypatch):
     size = len(pack("0", Artifact("0", [b"x" * 1000])))
     monkeypatch.setattr(cache, "LIMIT", 3 * size + 10)
-    monkeypatch.setattr(cache, "_STORES", 1)
+    monkeypatch.setattr(cache, "_ROOM", "")
     for k in range(3):
         cache.store(str(k), Artifact(str(k), [b"x" * 1000]))
         os.utime(object_cache / f"{k}.gluonjit", (k, k))
@@ -337,7 +337,7 @@ def test_only_some_entries_make_room(object_cache, monkeypatch):
     monkeypatch.setattr(cache, "_evict", lambda: looked.append(1))
     for k in range(64):
         cache.store(f"{k:x}", Artifact("0", [b"x"]))
-    assert len(looked) == 64 // cache._STORES
+    assert len(looked) == 64 // 16
 
 
 def test_what_is_too_large_is_not_kept(object_cache, monkeypatch):
@@ -348,7 +348,7 @@ def test_what_is_too_large_is_not_kept(object_cache, monkeypatch):
 
 
 def test_what_dead_writers_left(object_cache, monkeypatch):
-    monkeypatch.setattr(cache, "_STORES", 1)
+    monkeypatch.setattr(cache, "_ROOM", "")
     cache.store("a", Artifact("a", [b"x"]))
     for name, age in (("new-old", 2 * cache._ABANDONED), ("new-young", 0)):
         (object_cache / name).write_bytes(b"half of")
