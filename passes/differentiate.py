@@ -7,7 +7,7 @@ be differentiated again. Loops and branches: `differentiate_control.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -39,8 +39,6 @@ def differentiate(
     wrt: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     keep_rules: bool = False,
-    layers: int = 0,
-    starts: Sequence[int] = (),
 ) -> Graph:
     """Appends the gradient of a graph to it: the joint graph.
 
@@ -53,27 +51,21 @@ def differentiate(
     `keep_rules`: whether the forward ops are to be differentiated once more. Then each `with_gradient` stays where its
     results are read, without `late`, because the gradient of the gradient follows its rule, too.
 
-    `layers`: how many of the outputs, the last ones, are there for the gradient alone: results of ops that ignore their
-    cotangent. The joint graph does not have them as outputs. `starts`: the numbers of those whose rule is followed even
-    if no cotangent arrives.
-
     Needs level `legal`, where `broadcast` alone stretches operands. The joint graph has level `expanded`: constants in
     the rules are broadcast implicitly.
     """
     if graph.level != "legal":
         raise IRError(f"@{graph.name} has level {graph.level!r}; gradients need 'legal': run legalize-broadcast before")
     wrt = _numbers("wrt", wrt, graph.inputs)
-    primals = len(graph.outputs) - layers
-    heads = _numbers("heads", heads, graph.outputs[:primals])
+    heads = _numbers("heads", heads, graph.outputs)
     b = Builder(graph.name, "expanded")
     env = {v: b.input(v.name, v.type) for v in graph.inputs}
     sweep = _Sweep(b, [env[graph.inputs[k]] for k in wrt], keep_rules)
     sweep.forward(graph.ops, env)
     given = [b.input(f"d_{graph.outputs[k].name or k}", graph.outputs[k].type) for k in heads]
     b.loc = None
-    started = {env[graph.outputs[k]] for k in starts} & sweep.active
-    gradients = sweep.backward([(env[graph.outputs[k]], g) for k, g in zip(heads, given, strict=True)], started)
-    outputs = [env[v] for v in graph.outputs[:primals]]
+    gradients = sweep.backward([(env[graph.outputs[k]], g) for k, g in zip(heads, given, strict=True)])
+    outputs = [env[v] for v in graph.outputs]
     for state, new in graph.updates:
         b.update(env[state], env[new])
     inputs = {env[v] for v in graph.inputs}
@@ -84,7 +76,7 @@ def differentiate(
     attrs = {**graph.attrs, "primals": len(outputs), "cotangents": len(given), "late": len(late)}
     attrs.pop("params", None)
     both = replace(b.build([*outputs, *results]), attrs=attrs)
-    return both if keep_rules else without_rules(both)
+    return without_rules(both, gates=keep_rules)
 
 
 def _numbers(what: str, given: Sequence[int] | None, values: Sequence[Value]) -> tuple[int, ...]:
@@ -203,9 +195,8 @@ class _Sweep:
         self.late.update((state, values[new]) for state, _, new in pairs)
         return ()
 
-    def backward(self, heads: Sequence[tuple[Value, Value]], started: Collection[Value] = ()) -> list[Value | None]:
-        """Emits the cotangents of `wrt`, given pairs of a value and its cotangent. The rules of the ops that made
-        `started` are followed in any case."""
+    def backward(self, heads: Sequence[tuple[Value, Value]]) -> list[Value | None]:
+        """Emits the cotangents of `wrt`, given pairs of a value and its cotangent."""
         b = self.b
         cotangents: dict[Value, Value] = {}
 
@@ -217,7 +208,7 @@ class _Sweep:
             add(v, g)
         for step in reversed(self.steps):
             given = [cotangents.get(r) for r in step.results]
-            if all(x is None for x in given) and not any(r in started for r in step.results):
+            if all(x is None for x in given):
                 continue
             b.loc = step.op.loc
             for v, x in zip(step.operands, step.pull(given), strict=True):

@@ -50,18 +50,23 @@ def _copied(b: Builder, graph: Graph, values: Sequence[Value]) -> list[Value]:
     return [env[v] for v in graph.results]
 
 
-def without_rules(graph: Graph) -> Graph:
-    """The graph with the forward region of each `with_gradient` in its place, in bodies of loops and branches, too."""
+GATE = ".gate"
+"""The annotation of a `with_gradient` that serves one gradient alone, even if that will be differentiated again."""
+
+
+def without_rules(graph: Graph, gates: bool = False) -> Graph:
+    """The graph with the forward region of each `with_gradient` in its place, in bodies of loops and branches, too;
+    with `gates`, of gates alone."""
     if not _has_rules(graph):
         return graph
     b = Builder(graph.name, graph.level)
     env = {v: b.input(v.name, v.type) for v in graph.inputs}
     for op in graph.ops:
         operands = [env[v] for v in op.operands]
-        if op.name == "with_gradient":
+        if op.name == "with_gradient" and (GATE in op.attrs or not gates):
             new: Sequence[Value] = _copied(b, without_rules(op.regions[0]), operands)
         else:
-            regions = tuple(without_rules(region) for region in op.regions)
+            regions = tuple(without_rules(region, gates) for region in op.regions)
             new = reemit(b, replace(op, regions=regions), operands)
         env.update(zip(op.results, new, strict=True))
     for state, value in graph.updates:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
-from operator import or_
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -18,7 +16,9 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.execution.evaluator import Evaluator
-from gluonjit.ir.graph import Graph, Op, Value
+from gluonjit.execution.presence import Tokens, with_tokens, without_tokens
+from gluonjit.execution.presence import sources as sources_of
+from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import NO_GRADIENT
 from gluonjit.ir.sizes import fitted
 from gluonjit.ir.types import BOOL, IRError
@@ -63,56 +63,6 @@ def compiled(backend: backends.Backend, options: dict[str, Any]) -> Compile:
     return compile
 
 
-def _sources(graph: Graph, given: Sequence[int], marks: Mapping[Value, int] = MappingProxyType({})) -> list[int]:
-    """What each output depends on, as the union of the bit masks `given` for the inputs, and of `marks` for others."""
-    masks = dict(zip(graph.inputs, given, strict=True))
-    for op in graph.ops:
-        operands = [masks[v] for v in op.operands]
-        if op.attrs.get(".detached"):
-            found = [0]
-        elif op.name == "loop":
-            found = _sources_of_loop(op, operands)
-        elif op.name == "branch":
-            found = [a | b for a, b in zip(*(_sources(region, operands[1:]) for region in op.regions))]
-        else:
-            found = [reduce(or_, operands, 0)] * len(op.results)
-        masks.update((v, mask | marks.get(v, 0)) for v, mask in zip(op.results, found, strict=True))
-    return [masks[v] for v in graph.outputs]
-
-
-def _layers(graph: Graph) -> list[Value]:
-    """The first results of those ops whose gradient ignores the cotangents of their results: output layers."""
-    training = bool(graph.attrs.get("training", False))
-    return [op.results[0] for op in graph.ops if _ignores_cotangents(op, bool(op.attrs.get(".training", training)))]
-
-
-def _ignores_cotangents(op: Op, training: bool) -> bool:
-    regions: Sequence[Graph] = op.regions if op.name == "with_gradient" else ()
-    if op.definition.level == "operator" and getattr(op.definition, "gradient", None) is not None:
-        own = op.definition.with_gradient([v.type for v in op.operands], op.attrs, training)
-        regions = own.regions if own is not None else ()
-    if len(regions) != 2:
-        return False
-    rule = regions[1]
-    cotangents = set(rule.inputs[len(rule.inputs) - len(regions[0].outputs) :])
-    read = {v for inner in rule.ops for v in inner.operands} | {*rule.outputs}
-    return bool(rule.outputs) and not cotangents & read
-
-
-def _sources_of_loop(op: Op, operands: Sequence[int]) -> list[int]:
-    carried = op.attrs["carried"]
-    state, rest = list(operands[:carried]), operands[carried:]
-    rows = [0] * (len(op.results) - carried)
-    for _ in range(op.attrs["trip"]):
-        found = _sources(op.regions[0], [0, *state, *rest])
-        wider = [a | b for a, b in zip(state, found)]
-        rows = [a | b for a, b in zip(rows, found[carried:])]
-        if wider == state:
-            break
-        state = wider
-    return [*state, *rows]
-
-
 def _innermost(error: BaseException) -> BaseException:
     """The error of a pass, without the names of the passes that it went through."""
     while isinstance(error, PassError) and isinstance(error.__cause__, IRError):
@@ -124,16 +74,21 @@ class Backward(NamedTuple):
     """The gradient of a computation by some of its inputs, given cotangents of some of its outputs.
 
     Its inputs are those values of the forward computation that `sources` numbers (input k is k, output k is -1 - k),
-    then the cotangents. Its outputs are the gradients. `writes`: the inputs of the forward computation that get new
-    values, one for each of its updates; they are read as they are when it runs. `reads`: whether the gradients depend
-    on each of the cotangents. `additions`: the gradients that are given as rows, by number, and as how many outputs
-    (indices, rows) each: see `passes/row_gradients.py`.
+    then the cotangents of the heads that are `given` (by position), then, for those that are `told`, a number that is
+    not 0 if there is a cotangent, be it of 0. Its outputs are the gradients, then, for those that are `visited`, a
+    number that is 0 if the heads do not depend on that input. `writes`: the inputs of the forward computation that get
+    new values, one for each of its updates; they are read as they are when it runs. `reads`: whether the gradients
+    depend on each of the cotangents. `additions`: the gradients that are given as rows, by number, and as how many
+    outputs (indices, rows) each: see `passes/row_gradients.py`.
     """
 
     computation: Computation
     sources: tuple[int, ...]
     writes: tuple[int, ...]
     reads: tuple[bool, ...]
+    given: tuple[int, ...]
+    told: tuple[int, ...]
+    visited: tuple[int, ...]
     additions: Mapping[int, int] = MappingProxyType({})
 
 
@@ -159,8 +114,7 @@ class Computation:
         self._compile = compile
         self._remat = remat
         self._legal: Graph | None = None
-        self._known_layers: list[Value] | None = None
-        self._layers_of_output: list[int] | None = None
+        self._known_tokens: Tokens | None = None
         self._run: Run | None = None
         self._heads: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._reached_inputs: list[frozenset[int]] | None = None
@@ -184,55 +138,40 @@ class Computation:
         return self if graph is self.graph else Computation(graph, self._compile, self._remat)
 
     def differentiable(self, wrt: tuple[int, ...]) -> tuple[int, ...]:
-        """The numbers of the outputs that depend on the inputs `wrt` through ops that have a gradient."""
+        """The numbers of the outputs that depend on the inputs `wrt` through ops that have a gradient, or of which only
+        a run tells on which of these they depend."""
         found = self._heads.get(wrt)
         if found is None:
             found = self._heads[wrt] = self._reached(wrt)
         return found
 
     def _reached(self, wrt: Sequence[int]) -> tuple[int, ...]:
-        legal = self.legal
-        active = {legal.inputs[k] for k in wrt}
+        legal, tokens = self.legal, self._tokens
+        active = {legal.inputs[k] for k in (*wrt, *(tokens.inputs[k] for k in wrt if k in tokens.inputs))}
         for op in legal.ops:
             # The states that change late do so where a gradient passes, even one of 0.
             fixed = op.attrs["fixed"] if op.name == "with_gradient" and not op.attrs["late"] else ()
             depends = any(v in active for k, v in enumerate(op.operands) if k not in fixed)
             if depends and getattr(op.definition, "vjp", None) is not NO_GRADIENT:
                 active.update(v for v in op.results if v.dtype is not BOOL)
-        count = len(self.graph.outputs)
-        started = [n for n, v in enumerate(legal.outputs[count:]) if v in active]
+        outputs = legal.outputs
         return tuple(
             k
-            for k, v in enumerate(legal.outputs[:count])
-            if v.dtype is not BOOL and (v in active or any(self._layers_behind[k] >> n & 1 for n in started))
+            for k in range(len(self.graph.outputs))
+            if outputs[k] in active or (k in tokens.outputs and outputs[tokens.outputs[k]] in active)
         )
 
     @property
-    def _layers(self) -> list[Value]:
-        if self._known_layers is None:
-            self._known_layers = _layers(self.graph)
-        return self._known_layers
-
-    @property
-    def _layers_behind(self) -> list[int]:
-        """For each output, the bit mask of the output layers that it depends on. Through whatever: an output layer
-        ignores its cotangent, so its gradient is the same behind an op whose gradient is 0."""
-        if self._layers_of_output is None:
-            marks = {v: 1 << n for n, v in enumerate(self._layers)}
-            none = [0] * len(self.graph.inputs)
-            self._layers_of_output = _sources(self.graph, none, marks) if marks else [0] * len(self.graph.outputs)
-        return self._layers_of_output
-
-    @property
-    def has_layers(self) -> bool:
-        """Whether the gradient depends on which outputs have a cotangent at all, be it one of 0."""
-        return any(self._layers_behind)
+    def _tokens(self) -> Tokens:
+        if self._known_tokens is None:
+            self._known_tokens = with_tokens(self.graph)
+        return self._known_tokens
 
     def reached(self, k: int) -> frozenset[int]:
         """The numbers of the inputs that output k depends on, be it through ops whose gradient is 0."""
         if self._reached_inputs is None:
             numbers = range(len(self.graph.inputs))
-            masks = _sources(self.graph, [1 << n for n in numbers])
+            masks = sources_of(self.graph, [1 << n for n in numbers])
             self._reached_inputs = [frozenset(n for n in numbers if mask >> n & 1) for mask in masks]
         return self._reached_inputs[k]
 
@@ -247,12 +186,9 @@ class Computation:
 
     @property
     def legal(self) -> Graph:
-        """The graph that is differentiated. Its outputs are followed by the results of output layers."""
+        """The graph that is differentiated, with tokens: see `presence.py`."""
         if self._legal is None:
-            graph = self.graph
-            if self._layers:
-                graph = replace(graph, outputs=(*graph.outputs, *self._layers))
-            self._legal = run_passes(graph, GRADIENT_PIPELINE)
+            self._legal = run_passes(self._tokens.graph, GRADIENT_PIPELINE)
         return self._legal
 
     def backward(self, wrt: tuple[int, ...], heads: tuple[int, ...], rows: tuple[int, ...] = ()) -> Backward:
@@ -262,7 +198,7 @@ class Computation:
         found = self._backwards.get((wrt, heads, rows))
         if found is None:
             joint, additions = row_gradients(self.joint(wrt, heads, keep_rules=True), rows)
-            found = self._made(divide(joint, recompute=True), additions)
+            found = self._made(divide(joint, recompute=True), wrt, heads, additions)
             self._backwards[wrt, heads, rows] = found
         return found
 
@@ -274,19 +210,20 @@ class Computation:
             halves = divide(joint, recompute=(self._remat or default_remat()) == "all", sections=True)
             count = len(self.graph.outputs)
             saved = saved_bytes(halves, count)
-            found = Forward(self._compile(halves.forward), count, self._made(halves, additions), saved)
+            found = Forward(self._compile(halves.forward), count, self._made(halves, wrt, heads, additions), saved)
             self._forwards[wrt, heads, rows] = found
         return found
 
     def joint(self, wrt: Sequence[int], heads: Sequence[int], keep_rules: bool = False) -> Graph:
         """The graph and its gradient, simplified, before it is divided. `keep_rules`: see `differentiate`."""
-        legal = self.legal
-        options = {"wrt": tuple(wrt), "heads": tuple(heads), "keep_rules": keep_rules}
-        count = len(self.graph.outputs)
-        if layers := len(legal.outputs) - count:
-            behind = reduce(or_, [self._layers_behind[k] for k in heads], 0)
-            starts = tuple(count + n for n in range(layers) if behind >> n & 1)
-            options |= {"layers": layers, "starts": starts}
+        legal, tokens = self.legal, self._tokens
+        given, told, visited = self._numbers(wrt, heads)
+        marked = [k for k in heads if k in tokens.outputs]
+        options = {
+            "wrt": (*wrt, *(tokens.inputs[wrt[n]] for n in visited)),
+            "heads": (*(heads[n] for n in given), *(tokens.outputs[k] for k in marked)),
+            "keep_rules": keep_rules,
+        }
         try:
             joint = run_passes(legal, [("differentiate", options)])
         except IRError as e:
@@ -294,15 +231,28 @@ class Computation:
             if isinstance(cause, NoGradient):
                 raise MXNetError(f"{cause.what} has no gradient{quote(cause.loc)}") from None
             raise MXNetError(str(cause)) from None
+        if tokens.graph is not self.graph:
+            joint = without_tokens(joint, tokens, len(self.graph.outputs), len(marked), bool(told))
         return run_passes(joint, JOINT_PIPELINE)
 
-    def _made(self, halves: Halves, additions: Mapping[int, int]) -> Backward:
+    def _numbers(
+        self, wrt: Sequence[int], heads: Sequence[int]
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """`given`, `told` and `visited` of the gradient: see `Backward`."""
+        tokens, outputs = self._tokens, self.graph.outputs
+        given = tuple(n for n, k in enumerate(heads) if outputs[k].dtype is not BOOL)
+        told = tuple(n for n, k in enumerate(heads) if k in tokens.outputs) if len(heads) > 1 else ()
+        return given, told, tuple(n for n, k in enumerate(wrt) if k in tokens.inputs)
+
+    def _made(self, halves: Halves, wrt: Sequence[int], heads: Sequence[int], additions: Mapping[int, int]) -> Backward:
         backward = halves.backward
         places = dict(zip(backward.inputs, sources(halves)))
         writes = tuple(places[state] for state, _ in backward.updates)
         read = {v for op in backward.ops for v in op.operands} | {*backward.results}
-        reads = tuple(v in read for v in backward.inputs[len(halves.saved) :])
-        return Backward(Computation(backward, self._compile), sources(halves), writes, reads, additions)
+        numbers = self._numbers(wrt, heads)
+        given = backward.inputs[len(halves.saved) :][: len(numbers[0])]
+        reads = tuple(v in read for v in given)
+        return Backward(Computation(backward, self._compile), sources(halves), writes, reads, *numbers, additions)
 
 
 class OpenComputation(Computation):
@@ -327,10 +277,6 @@ class OpenComputation(Computation):
 
     def differentiable(self, wrt: tuple[int, ...]) -> tuple[int, ...]:
         return self._shared.differentiable(wrt)
-
-    @property
-    def has_layers(self) -> bool:
-        return self._shared.has_layers
 
     def reached(self, k: int) -> frozenset[int]:
         return self._shared.reached(k)

@@ -262,7 +262,7 @@ class Executor:
         values = []
         for place in backward.sources:
             values.append(last.inputs[place].array if place >= 0 else last.outputs[-1 - place])
-        for k, reads in zip(last.heads, backward.reads):
+        for k, reads in zip([last.heads[n] for n in backward.given], backward.reads, strict=True):
             own = self.outputs[k]
             if given[k] is None and reads:
                 raise MXNetError(
@@ -276,8 +276,9 @@ class Executor:
                 )
             dtype = own._array.dtype
             values.append(np.zeros(own.shape, dtype) if given[k] is None else given[k]._array.astype(dtype, copy=False))
+        values += [np.ones((), np.float32) for _ in backward.told]
         gradients, updates = backward.computation.run(values)
-        for k, gradient in zip(last.wrt, gradients, strict=True):
+        for k, gradient in zip(last.wrt, gradients):
             store(self.grad_arrays[k], self._requests[k], gradient)
         if is_train:
             for k, new in zip(backward.writes, updates, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from gluonjit.base import MXNetError, TraceError
@@ -32,7 +32,9 @@ class _FunctionNode(Node):
         self.function = None
         self.saved = []
 
-    def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
+    def pull(
+        self, cotangents: Sequence[NDArray], create_graph: bool, given: Collection[int]
+    ) -> Sequence[NDArray | None]:
         assert self.function is not None
         self.check((f"saved_tensors[{k}]", value) for k, value in enumerate(self.saved))
         with Scope(create_graph, None):
@@ -68,7 +70,9 @@ class _CustomNode(Node):
         self.operator = None
         self.in_data, self.out_data, self.aux, self.saved = [], [], [], []
 
-    def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
+    def pull(
+        self, cotangents: Sequence[NDArray], create_graph: bool, given: Collection[int]
+    ) -> Sequence[NDArray | None]:
         assert self.operator is not None
         if create_graph:
             raise MXNetError(f"the gradient of {self.name} cannot be differentiated in turn{quote(self.loc)}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import add
 from typing import Any, NamedTuple
 
@@ -76,13 +76,12 @@ class Node:
     * `heads`: the numbers of the results that depend on these inputs.
     * `masks`: where inputs of type bool come from, by which the gradient is 0.
     * `program`: what ran; its results begin with this node's at number `first`.
-    * `apart`: whether a head without a cotangent is not the same as one whose cotangent is 0: see `pull_from`.
     * `reached`: for each head, which of the sources it depends on, by number; None: each on all of them. To the others
       it sends no gradient, not even zeros, as if every operator were a node of its own.
     """
 
     __slots__ = (
-        *("__weakref__", "apart", "device", "first", "heads", "loc", "masks", "name", "number", "program", "reached"),
+        *("__weakref__", "device", "first", "heads", "loc", "masks", "name", "number", "program", "reached"),
         *("released", "results", "sources"),
     )
 
@@ -91,7 +90,6 @@ class Node:
         self.name = name
         self.sources = tuple(sources)
         self.masks: Sequence[Any] = ()
-        self.apart = False
         self.reached: Mapping[int, frozenset[int]] | None = None
         self.heads = tuple(heads)
         self.results = [(x.shape, x._stand_in.dtype, x._numpy) for x in results]
@@ -101,14 +99,18 @@ class Node:
         self.program: Program | None = None
         self.first = 0
 
-    def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
-        """The gradients for `sources`, given the cotangents of `heads`; recorded in turn with `create_graph`."""
+    def pull(
+        self, cotangents: Sequence[NDArray], create_graph: bool, given: Collection[int]
+    ) -> Sequence[NDArray | None]:
+        """The gradients for `sources`, given the cotangents of `heads`; recorded in turn with `create_graph`.
+
+        `given`: the numbers of the heads that have a cotangent; those of the others are zeros. None: of a source that
+        the former do not depend on."""
         raise NotImplementedError
 
     def pull_from(self, given: Mapping[int, NDArray], create_graph: bool) -> Sequence[NDArray | None] | None:
         """As `pull`, given the cotangents of some heads by number, where the others are not zeros but do not exist:
-        zeros times an infinite derivative are NaN, and output layers ignore their cotangent. None if the node cannot do
-        that. Updates nothing."""
+        zeros times an infinite derivative are NaN. None if the node cannot do that. Updates nothing."""
         return None
 
     def release(self) -> None:
@@ -210,33 +212,40 @@ class GraphNode(Node):
         super().release()
         self.saved, self.written, self.again, self.kept = (), (), None, ()
 
-    def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
+    def pull(
+        self, cotangents: Sequence[NDArray], create_graph: bool, given: Collection[int]
+    ) -> Sequence[NDArray | None]:
         backward, saved = self.backward, self.saved
         if create_graph and self.again is not None:
             backward, saved = self.again(self.heads)
-        return self._pulled(backward, saved, cotangents, create_graph, modes.training)
+        exist = [k in given for k in self.heads]
+        return self._pulled(backward, saved, cotangents, exist, create_graph, modes.training)
 
     def pull_from(self, given: Mapping[int, NDArray], create_graph: bool) -> Sequence[NDArray | None] | None:
         if self.again is None:
             return None
         heads = tuple(sorted(given))
         backward, saved = self.again(heads)
-        return self._pulled(backward, saved, [given[k] for k in heads], create_graph, False)
+        return self._pulled(backward, saved, [given[k] for k in heads], [True] * len(heads), create_graph, False)
 
     def _pulled(
         self,
         backward: Backward,
         saved: Sequence[Saved],
         cotangents: Sequence[NDArray],
+        exist: Sequence[bool],
         create_graph: bool,
         updates_states: bool,
     ) -> Sequence[NDArray | None]:
+        """`exist`: which of the cotangents are not zeros for lack of one."""
         self.check(
             (f"input {place}" if place >= 0 else f"output {-1 - place}", value)
             for place, value in zip(backward.sources, saved)
             if place not in backward.writes
         )
         arrays = [value.array for value in saved]
+        cotangents = [cotangents[n] for n in backward.given]
+        cotangents += [NDArray._wrap(np.array(exist[n], np.float32)) for n in backward.told]
         given = [*arrays, *[g._array for g in cotangents]]
         with kept_operators():
             outputs, updates = backward.computation.run(given)
@@ -260,11 +269,11 @@ class GraphNode(Node):
         results = [_array(_own_memory(x, arrays), kind, self.device) for x in outputs]
         computation = backward.computation.fitted(given)
         record(computation, [*inputs, *cotangents], results, f"the gradient of {self.name}")
-        return results
+        return _visited(backward, results)
 
-    def _gradients(self, backward: Backward, outputs: Sequence[np.ndarray]) -> list[NDArray]:
+    def _gradients(self, backward: Backward, outputs: Sequence[np.ndarray]) -> list[NDArray | None]:
         if not backward.additions:
-            return [NDArray._wrap(x) for x in outputs]
+            return _visited(backward, [NDArray._wrap(x) for x in outputs])
         gradients: list[NDArray] = []
         rest = iter(outputs)
         for k, source in enumerate(self.sources):
@@ -274,7 +283,19 @@ class GraphNode(Node):
             else:
                 terms = [(next(rest), next(rest)) for _ in range(count)]
                 gradients.append(from_additions(source.grad.shape, terms, self.device))
-        return gradients
+        return _visited(backward, [*gradients, *map(NDArray._wrap, rest)])
+
+
+def _visited(backward: Backward, results: Sequence[NDArray]) -> list[NDArray | None]:
+    """The gradients among the results of `backward`, None for inputs that turned out not to be visited."""
+    if not backward.visited:
+        return [*results]
+    count = len(results) - len(backward.visited)
+    gradients: list[NDArray | None] = [*results[:count]]
+    for n, visits in zip(backward.visited, results[count:], strict=True):
+        if visits._array == 0:
+            gradients[n] = None
+    return gradients
 
 
 class RuleNode(Node):
@@ -294,7 +315,9 @@ class RuleNode(Node):
         super().release()
         self.gradient = None
 
-    def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
+    def pull(
+        self, cotangents: Sequence[NDArray], create_graph: bool, given: Collection[int]
+    ) -> Sequence[NDArray | None]:
         if create_graph:
             raise MXNetError(
                 f"the gradient of {self.name} on sparse arrays cannot be differentiated again: use "
@@ -318,7 +341,9 @@ class _ConstantNode(Node):
         super().__init__(name, [x._grad_state for x in inputs], range(len(results)), results)
         self.types = [(x.shape, x._stand_in.dtype) for x in inputs]
 
-    def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
+    def pull(
+        self, cotangents: Sequence[NDArray], create_graph: bool, given: Collection[int]
+    ) -> Sequence[NDArray | None]:
         return [NDArray._wrap(np.zeros(shape, dtype)) for shape, dtype in self.types]
 
 
@@ -338,7 +363,9 @@ class _RefusingNode(Node):
         super().__init__(name, [x._grad_state for x in inputs], heads, results)
         self.error = str(error)
 
-    def pull(self, cotangents: Sequence[NDArray], create_graph: bool) -> Sequence[NDArray | None]:
+    def pull(
+        self, cotangents: Sequence[NDArray], create_graph: bool, given: Collection[int]
+    ) -> Sequence[NDArray | None]:
         raise MXNetError(self.error if "\n  at " in self.error else f"{self.error}{quote(self.loc)}")
 
 
@@ -481,7 +508,6 @@ def note_block(
     masks = [x._grad_state for k, x in enumerate(inputs) if x._stand_in.dtype == np.bool_ and tracked(x)]
     node = GraphNode(name, sources, heads, results, backward, saved(backward), written, again)
     node.kept, node.masks, node.reached = kept, masks, computation.reached_from(wrt, heads)
-    node.apart = len(heads) > 1 and computation.has_layers
     node.mark(results)
 
 
@@ -536,7 +562,7 @@ def backward(
         elif g.shape != head.shape:
             raise MXNetError(f"the head gradient has shape {g.shape}, the head {head.shape}")
         elif g._stand_in.dtype != head._stand_in.dtype:
-            g = g.astype(head.dtype)
+            g = _converted(g, head)
         send(state, g)
     wanted: dict[tuple[int, int], None] = {}
     found: dict[Any, NDArray] = {}
@@ -566,8 +592,8 @@ def backward(
                     shape, dtype, _ = node.results[k]
                     g = NDArray._wrap(np.zeros(shape, dtype))
                 cotangents.append(g)
-            gradients = node.pull(cotangents, create_graph)
-            if len(given) < len(cotangents) and (node.apart or any(map(_has_nan, gradients))):
+            gradients = node.pull(cotangents, create_graph, given)
+            if len(given) < len(cotangents) and any(map(_has_nan, gradients)):
                 gradients = node.pull_from(given, create_graph) or gradients
             if modes.anomalies:
                 node.inspect(cotangents, gradients)
@@ -599,6 +625,17 @@ def backward(
             g if create_graph or g.stype != "default" else _array(_own_memory(g._array, ()), x._numpy, x._device)
         )
     return results
+
+
+def _converted(g: NDArray, head: NDArray) -> NDArray:
+    """A head gradient in the type of its head."""
+    converted: NDArray = g.astype(head.dtype)
+    if head._stand_in.dtype.kind in "iu" and not np.array_equal(g._array, converted._array):
+        raise MXNetError(
+            f"the head gradient is not made of {head._stand_in.dtype} numbers, which is the type of the head: cast the "
+            f"head to a float type first{quote(user_loc())}"
+        )
+    return converted
 
 
 def _has_nan(gradient: NDArray | None) -> bool:

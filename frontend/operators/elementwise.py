@@ -134,9 +134,11 @@ def make_loss(b: Any, data: Any) -> Any:
 
 def _loss_gradient(
     b: Any, g: Any, y: Any, x: Any, *, grad_scale: float, valid_thresh: float, normalization: str
-) -> tuple[Any]:
+) -> Any:
     (data,) = x
     dtype = dtype_of(data)
+    if not dtype.is_float and (normalization != "null" or grad_scale % 1):
+        return gradients.refused
     scale = b.constant(grad_scale, dtype)
     if normalization == "batch":
         scale = b.constant(grad_scale / max(data.shape[0], 1), dtype)
@@ -159,4 +161,5 @@ def _loss_gradient(
 )
 def make_scaled_loss(b: Any, data: Any, **gradient: Any) -> Any:
     """The input, marked as a loss: its gradient is `grad_scale`, normalized by `normalization`"""
+    require_numeric("MakeLoss", data)
     return data

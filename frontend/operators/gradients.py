@@ -4,8 +4,9 @@
 
 `gradient(b, g, y, x, **attrs)` gives the cotangent of each input, None for an input that gets none. `g` are the
 cotangents of the results `y`, `x` the inputs. A scalar stands for a cotangent of the input's shape. Some need no
-function of their own: `gradient=zero`, `gradient=refused`. None instead of cotangents says that with these attributes
-or types the gradient is that of the expansion, as it is always for operators that draw random numbers.
+function of their own: `gradient=zero`, `gradient=refused`. With some attributes or types, a function may return
+`refused` instead of cotangents, or None, which says that the gradient is that of the expansion, as it is always for
+operators that draw random numbers.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ def _with_rule(
     found = gradient(b, g[:count], y[:count], x, **attrs)
     if found is None:
         return None
+    if found is refused:
+        return WithGradient({"refuses": f"{op.name} of {', '.join(v.type.dtype.name for v in x)}"}, (forward,))
     to, cotangents = [], []
     for k, (v, cotangent) in enumerate(zip(x, found, strict=True)):
         if cotangent is None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from gluonjit.ir.dims import Dim, Extent, are_equal
 from gluonjit.ir.types import F32, F64, I32, dtype_of
+from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, enum, number
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.softmax import softmax_over
@@ -21,6 +22,7 @@ from gluonjit.operators.support import (
     narrowed,
     parameters,
     require_float,
+    require_numeric,
     require_same_dtype,
     require_shape,
     widened,
@@ -149,10 +151,12 @@ def _regression(distance: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
     """The gradient of a regression whose loss has the derivative `distance(b, y, label)`, summed over what a sample has
     and averaged over its elements."""
 
-    def gradient(b: Any, g: Any, y: Any, x: Any, *, grad_scale: float) -> tuple[Any, None]:
+    def gradient(b: Any, g: Any, y: Any, x: Any, *, grad_scale: float) -> Any:
         (y,), (data, label) = y, x
-        label = b.reshape(b.cast(label, dtype=dtype_of(y)), shape=tuple(y.shape))
         each = max(math.prod(y.shape[1:]), 1)
+        if not dtype_of(data).is_float and (isinstance(each, Dim) or grad_scale / each % 1):
+            return gradients.refused
+        label = b.reshape(b.cast(label, dtype=dtype_of(y)), shape=tuple(y.shape))
         return _scaled(b, distance(b, y, label), grad_scale, None, dtype_of(data), each), None
 
     return gradient
@@ -170,6 +174,7 @@ def _difference(b: Any, y: Any, label: Any) -> Any:
 @operator("LinearRegressionOutput", gradient=_regression(_difference), **_REGRESSION)
 def linear_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
     """The data, with the gradient of the squared distance to the label"""
+    require_numeric("LinearRegressionOutput", data)
     return data
 
 
@@ -207,6 +212,7 @@ def svm_output(b: Any, data: Any, label: Any, **_gradient: Any) -> Any:
 @operator("MAERegressionOutput", gradient=_regression(_side), **_REGRESSION)
 def mae_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
     """The data, with the gradient of the absolute distance to the label"""
+    require_numeric("MAERegressionOutput", data)
     return data
 
 

@@ -122,6 +122,17 @@ def test_a_head_gradient_has_the_shape_of_its_head():
         y.backward(nd.ones(3))
 
 
+@pytest.mark.parametrize("values", [[2.5, 3], [float("nan"), 0], [3e10, 0]])
+def test_a_head_gradient_fits_the_type_of_its_head(values):
+    x = variable([1.0, 2.0])
+    with autograd.record():
+        y = (x * 3).astype("int32")
+    with pytest.raises(MXNetError, match="is not made of int32 numbers, which is the type of the head: cast"):
+        y.backward(nd.array(values))
+    y.backward(nd.array([2, -3]))
+    equal(x.grad, [6, -9])
+
+
 def test_heads_that_are_no_arrays():
     x = variable([1.0, 2.0])
     with autograd.record():

@@ -54,6 +54,7 @@ CONSTANTS = {
     "topk": lambda F, y: F.topk(y),
     "comparison": lambda F, y: y > 1,
     "one_hot": lambda F, y: F.one_hot(y, 4),
+    "bool": lambda F, y: F.cast(y, dtype="bool"),
     "label": lambda F, y: F.LinearRegressionOutput(F.ones_like(y), y),
 }
 
@@ -122,3 +123,20 @@ def test_executors_do():
     executor.forward(is_train=True)
     executor.backward(nd.ones((2, 3)))
     np.testing.assert_allclose(executor.grad_dict["x"].asnumpy(), BY_X, rtol=1e-5)
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_types_that_cannot_hold_the_gradient(hybrid):
+    def refuses(layer, dtype, name):
+        with pytest.raises(mx.base.MXNetError, match=rf"^{name} has no gradient\n  at .*{__file__.rsplit('/', 1)[1]}"):
+            gradients(lambda F, x, w, label: F.BlockGrad(layer(F, F.cast(x, dtype), F.cast(label, dtype))), hybrid)
+
+    with pytest.raises(mx.base.MXNetError, match="MakeLoss does not support boolean type"):
+        gradients(lambda F, x, w, label: F.MakeLoss(F.cast(x, "bool")), hybrid)
+    refuses(lambda F, x, label: F.MakeLoss(x, grad_scale=0.5), "int32", "MakeLoss of i32")
+    refuses(lambda F, x, label: F.MakeLoss(x, normalization="batch"), "int32", "MakeLoss of i32")
+    refuses(lambda F, x, label: F.LinearRegressionOutput(x, label), "int32", "LinearRegressionOutput of i32, i32")
+    found, _ = gradients(lambda F, x, w, label: F.MakeLoss(F.cast(x, "int32"), grad_scale=2), hybrid)
+    np.testing.assert_array_equal(found, np.full((2, 3), 2))
+    three_times = lambda F, x, w, label: F.LinearRegressionOutput(F.cast(x, "int32"), label, grad_scale=3)  # noqa: E731
+    np.testing.assert_array_equal(gradients(three_times, hybrid)[0], np.trunc(X) - LABEL)

@@ -177,7 +177,8 @@ def compiled_gradients(cases):
         at += visible
     backward = forward.backward
     values = [inputs[k] if k >= 0 else outputs[-1 - k] for k in backward.sources]
-    gradients, updates = backward.computation.run([*values, *(given[k] for k in heads)])
+    exist = [np.ones((), np.float32) for _ in backward.told]
+    gradients, updates = backward.computation.run([*values, *(given[k] for k in heads), *exist])
     written = dict(zip(backward.writes, updates))
     by_input = dict(zip(wrt, gradients))
     first = 0

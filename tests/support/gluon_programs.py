@@ -409,7 +409,43 @@ def _nd_control(rng: random.Random, x: Any, y: Any) -> Step:
         rows, last = F.contrib.while_loop(lambda k, v: k < 2, body, [start, x], max_iterations=3)
         return [rows if not isinstance(rows, list) else rows[0], last[1]]
 
-    return rng.choice([scan, two_states, either, until])
+    def one_of_two(F: Any, x: Any, y: Any) -> Any:
+        return F.contrib.cond(F.sum(x) > F.sum(y), lambda: F.sin(x), lambda: F.sign(y) + 1)
+
+    return rng.choice([scan, two_states, either, until, one_of_two])
+
+
+def _nd_control_output(rng: random.Random, x: Any, y: Any) -> Step:
+    """Output layers in loops and branches, before and behind them."""
+    if x.ndim < 2:
+        raise _Unfit
+    constant = rng.choice([lambda F, v: F.BlockGrad(v), lambda F, v: F.sign(v), lambda F, v: v])
+    layer = rng.choice([lambda F, v, w: F.MakeLoss(v * w), lambda F, v, w: F.LinearRegressionOutput(v, w)])
+
+    def scan(F: Any, x: Any, y: Any) -> Any:
+        def body(row: Any, states: Any) -> Any:
+            a, b = states
+            marked = constant(F, layer(F, row, F.sin(a)))
+            return [marked, row * b], [b * 1, F.tanh(marked)]
+
+        zero = F.mean(y, axis=0)
+        rows, states = F.contrib.foreach(body, x, [zero, zero])
+        return [*rows, *states]
+
+    def either(F: Any, x: Any, y: Any) -> Any:
+        before = layer(F, x, y)
+        inside = lambda: constant(F, layer(F, F.sin(x), y))  # noqa: E731
+        return F.contrib.cond(F.sum(x) > F.sum(y), lambda: constant(F, before), inside)
+
+    def until(F: Any, x: Any, y: Any) -> Any:
+        def body(k: Any, v: Any) -> Any:
+            return v * k, [k + 1, constant(F, layer(F, F.tanh(v), y))]
+
+        start = F.zeros_like(F.reshape(F.slice_axis(F.reshape(x, shape=(-1,)), axis=0, begin=0, end=1), shape=(1,)))
+        rows, last = F.contrib.while_loop(lambda k, v: k < 2, body, [start, x], max_iterations=3)
+        return [rows if not isinstance(rows, list) else rows[0], last[1]]
+
+    return rng.choice([scan, either, until])
 
 
 # mx.np ----------------------------------------------------------------------------------------------------------------
@@ -484,7 +520,10 @@ ND_ONE += [
     _nd_pooled,
     _nd_convolved,
 ]
-ND_TWO = [_binary, _binary, _nd_concat, _nd_concat, _nd_control, _nd_control, _mixed, _mixed, _nd_output]
+ND_TWO = [
+    *(_binary, _binary, _nd_concat, _nd_concat, _nd_control, _nd_control, _mixed, _mixed),
+    *(_nd_output, _nd_control_output),
+]
 NP_ONE = [
     _np_stopped,
     _paused,
@@ -545,7 +584,7 @@ def gluon_program(seed: int, numpy: bool, count: int = 8) -> GluonProgram:
         values.extend(results)
         program.steps.append((maker.__name__.lstrip("_"), step, operands))
         program.exact &= maker not in (_cast, _mixed)
-        program.stops |= maker in (_nd_stopped, _np_stopped, _paused, _nd_output)
+        program.stops |= maker in (_nd_stopped, _np_stopped, _paused, _nd_output, _nd_control_output)
     program.outputs = [len(values) - 1, rng.randrange(len(arrays), len(values))]
     if rng.random() < 0.2:
         program.outputs.append(0)  # an output that is an input
