@@ -108,9 +108,10 @@ class Node:
         the former do not depend on."""
         raise NotImplementedError
 
-    def pull_from(self, given: Mapping[int, NDArray], create_graph: bool) -> Sequence[NDArray | None] | None:
-        """As `pull`, given the cotangents of some heads by number, where the others are not zeros but do not exist:
-        zeros times an infinite derivative are NaN. None if the node cannot do that. Updates nothing."""
+    def pull_from(self, given: Mapping[int, NDArray]) -> Sequence[NDArray | None] | None:
+        """As `pull` without `create_graph`, given the cotangents of some heads by number, where the others are not
+        zeros but do not exist: zeros times an infinite derivative are NaN. None if the node cannot do that. Updates
+        nothing."""
         return None
 
     def release(self) -> None:
@@ -215,18 +216,20 @@ class GraphNode(Node):
     def pull(
         self, cotangents: Sequence[NDArray], create_graph: bool, given: Collection[int]
     ) -> Sequence[NDArray | None]:
-        backward, saved = self.backward, self.saved
+        backward, saved, heads = self.backward, self.saved, self.heads
         if create_graph and self.again is not None:
-            backward, saved = self.again(self.heads)
-        exist = [k in given for k in self.heads]
+            cotangents = [g for k, g in zip(heads, cotangents, strict=True) if k in given]
+            heads = tuple([k for k in heads if k in given])
+            backward, saved = self.again(heads)
+        exist = [k in given for k in heads]
         return self._pulled(backward, saved, cotangents, exist, create_graph, modes.training)
 
-    def pull_from(self, given: Mapping[int, NDArray], create_graph: bool) -> Sequence[NDArray | None] | None:
+    def pull_from(self, given: Mapping[int, NDArray]) -> Sequence[NDArray | None] | None:
         if self.again is None:
             return None
         heads = tuple(sorted(given))
         backward, saved = self.again(heads)
-        return self._pulled(backward, saved, [given[k] for k in heads], [True] * len(heads), create_graph, False)
+        return self._pulled(backward, saved, [given[k] for k in heads], [True] * len(heads), False, False)
 
     def _pulled(
         self,
@@ -453,11 +456,11 @@ def _record(
 
     again = None
     if backward.additions:
-        dense = computation.backward(wrt, heads)
-        dense_saved = saved(dense)
+        kept = [Saved.of(x) for x in values], [Saved.of(x, _number(k, heads)) for k, x in enumerate(results)]
 
         def again(some: tuple[int, ...]) -> tuple[Backward, Sequence[Saved]]:
-            return dense, dense_saved
+            dense = computation.backward(wrt, some)
+            return dense, [kept[0][place] if place >= 0 else kept[1][-1 - place] for place in dense.sources]
 
     written = [inputs[k] for k in backward.writes]
     sources = [inputs[k]._grad_state for k in wrt]
@@ -593,8 +596,8 @@ def backward(
                     g = NDArray._wrap(np.zeros(shape, dtype))
                 cotangents.append(g)
             gradients = node.pull(cotangents, create_graph, given)
-            if len(given) < len(cotangents) and any(map(_has_nan, gradients)):
-                gradients = node.pull_from(given, create_graph) or gradients
+            if len(given) < len(cotangents) and not create_graph and any(map(_has_nan, gradients)):
+                gradients = node.pull_from(given) or gradients
             if modes.anomalies:
                 node.inspect(cotangents, gradients)
             reached = None if node.reached is None else frozenset().union(*map(node.reached.__getitem__, given))

@@ -187,7 +187,13 @@ def batch_norm(
     return _batch_norm(b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=axis)
 
 
-@operator("_contrib_BatchNormWithReLU", attrs=BATCH_NORM_ATTRS, **{**BATCH_NORM, "gradient": None})
+def _gradient_behind_relu(b: Any, g: Any, y: Any, x: Any, **attrs: Any) -> Any:
+    """Where the result is NaN, that of BatchNorm, as in MXNet."""
+    none = b.constant(0, dtype_of(y[0]))
+    return _batch_norm_gradient(b, (b.select(b.le(y[0], none), none, g[0]), *g[1:]), y, x, **attrs)
+
+
+@operator("_contrib_BatchNormWithReLU", attrs=BATCH_NORM_ATTRS, **{**BATCH_NORM, "gradient": _gradient_behind_relu})
 def batch_norm_with_relu(
     b: Any,
     *inputs: Any,

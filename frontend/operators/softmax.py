@@ -62,21 +62,55 @@ def _length_shape(attrs: Mapping[str, Any], data: Shape) -> list[Shape | None]:
     return [(*data[:axis], *data[axis + 1 :])]
 
 
+def _short(x: Any, dtype: DType | None = None) -> bool:
+    """Whether the gradient is computed from the result alone. That of the expansion has a sum by the maximum, which is
+    0, and has to know where the maximum was. Results of 16 bits are rounded, so the expansion's is closer there."""
+    wide = dtype_of(x)
+    return wide.is_float and wide.bits >= 32 and dtype in (None, wide)
+
+
+def _by_exponents(b: Any, g: Any, y: Any, axis: int, temperature: float | None) -> Any:
+    """(g - sum(g · y)) · y / temperature: the gradient of y = softmax(x / temperature)."""
+    axis = axis_in(axis, len(y.shape), "axis")
+    mean = b.reshape(b.reduce(b.mul(g, y), op="sum", axes=(axis,)), shape=_kept(y, axis))
+    return _tempered(b, b.mul(b.sub(g, mean), y), temperature)
+
+
+def _tempered(b: Any, cotangent: Any, temperature: float | None) -> Any:
+    return cotangent if temperature in (None, 1.0) else b.div(cotangent, b.constant(temperature, dtype_of(cotangent)))
+
+
 def _gradient(
     b: Any, g: Any, y: Any, x: Any, *, axis: int, temperature: float | None, dtype: DType | None, **_other: Any
 ) -> tuple[Any, ...] | None:
-    """(g - sum(g · y)) · y, from the result alone. That of the expansion has a sum by the maximum, which is 0, and has
-    to know where the maximum was. Results of 16 bits are rounded, so the expansion's is closer there."""
-    wide = dtype_of(x[0])
-    if not wide.is_float or wide.bits < 32 or dtype not in (None, wide):
+    if not _short(x[0], dtype):
+        return None
+    return (_by_exponents(b, g[0], y[0], axis, temperature), *(None,) * (len(x) - 1))
+
+
+def _log_gradient(
+    b: Any, g: Any, y: Any, x: Any, *, axis: int, temperature: float | None, dtype: DType | None, **_other: Any
+) -> tuple[Any] | None:
+    """g - sum(g) · exp(y)"""
+    if not _short(x[0], dtype):
         return None
     (y,), (g,) = y, g
-    axis = axis_in(axis, len(y.shape), "axis")
-    mean = b.reshape(b.reduce(b.mul(g, y), op="sum", axes=(axis,)), shape=_kept(y, axis))
-    cotangent = b.mul(b.sub(g, mean), y)
-    if temperature not in (None, 1.0):
-        cotangent = b.div(cotangent, b.constant(temperature, wide))
-    return (cotangent, *(None,) * (len(x) - 1))
+    axis = axis_in(axis, len(y.shape))
+    total = b.reshape(b.reduce(g, op="sum", axes=(axis,)), shape=_kept(y, axis))
+    return (_tempered(b, b.sub(g, b.mul(b.exp(y), total)), temperature),)
+
+
+def _softmin_gradient(b: Any, g: Any, y: Any, x: Any, **attrs: Any) -> tuple[Any] | None:
+    found = _gradient(b, g, y, x, **attrs)
+    return None if found is None else (b.neg(found[0]),)
+
+
+def _mode_axis(x: Any, mode: str) -> int:
+    return axis_in(1, len(x.shape)) if mode == "channel" else len(x.shape) - 1
+
+
+def _activation_gradient(b: Any, g: Any, y: Any, x: Any, *, mode: str) -> tuple[Any] | None:
+    return (_by_exponents(b, g[0], y[0], _mode_axis(x[0], mode), None),) if _short(x[0]) else None
 
 
 @operator(
@@ -119,7 +153,7 @@ def softmax(
     return narrowed(b, b.select(counts, y, b.constant(0, wide)), result)
 
 
-@operator("log_softmax", attrs=_ATTRS, same_shape=True)
+@operator("log_softmax", gradient=_log_gradient, attrs=_ATTRS, same_shape=True)
 def log_softmax(
     b: Any, data: Any, *, axis: int, temperature: float | None, dtype: DType | None, use_length: bool | None
 ) -> Any:
@@ -129,7 +163,7 @@ def log_softmax(
     return narrowed(b, log_softmax_over(b, x, axis_in(axis, len(x.shape))), result)
 
 
-@operator("softmin", attrs=_ATTRS, same_shape=True)
+@operator("softmin", gradient=_softmin_gradient, attrs=_ATTRS, same_shape=True)
 def softmin(
     b: Any, data: Any, *, axis: int, temperature: float | None, dtype: DType | None, use_length: bool | None
 ) -> Any:
@@ -139,9 +173,13 @@ def softmin(
     return narrowed(b, softmax_over(b, b.neg(x), axis_in(axis, len(x.shape))), result)
 
 
-@operator("SoftmaxActivation", attrs={"mode": enum(("channel", "instance"), "instance")}, same_shape=True)
+@operator(
+    "SoftmaxActivation",
+    gradient=_activation_gradient,
+    attrs={"mode": enum(("channel", "instance"), "instance")},
+    same_shape=True,
+)
 def softmax_activation(b: Any, data: Any, *, mode: str) -> Any:
     """softmax over the last axis (`instance`) or over axis 1 (`channel`)"""
     x, result = _prepared(b, data, None, None)
-    axis = axis_in(1, len(x.shape)) if mode == "channel" else len(x.shape) - 1
-    return narrowed(b, softmax_over(b, x, axis), result)
+    return narrowed(b, softmax_over(b, x, _mode_axis(x, mode)), result)

@@ -7,6 +7,7 @@ import gluonjit as mx
 from gluonjit import autograd, nd
 from gluonjit.base import MXNetError
 from gluonjit.execution.backends import get_backend
+from gluonjit.execution.computation import Computation
 from gluonjit.gluon import HybridBlock, nn, rnn
 
 ONES = (2, 4)
@@ -225,6 +226,20 @@ def test_results_that_are_not_used_have_no_part_in_gradients(hybridize):
     np.testing.assert_array_equal(autograd.grad(loss, [x], create_graph=True)[0].asnumpy(), [2, 4])
     deviation.backward()
     assert np.isnan(x.grad.asnumpy()).all()
+
+
+def test_a_gradient_to_be_differentiated_is_computed_once(monkeypatch):
+    block = WithDeviation()
+    block.hybridize()
+    x = nd.array([1.0, 2.0])
+    x.attach_grad()
+    with autograd.record():
+        loss, _ = block(x)
+    ran = []
+    run = Computation.run
+    monkeypatch.setattr(Computation, "run", lambda self, inputs: ran.append(self) or run(self, inputs))
+    autograd.grad(loss, [x], create_graph=True)
+    assert len(ran) == 1
 
 
 def scan(F, x, function):
