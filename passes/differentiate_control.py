@@ -51,7 +51,8 @@ def _copied(b: Builder, graph: Graph, values: Sequence[Value]) -> list[Value]:
 
 
 GATE = ".gate"
-"""The annotation of a `with_gradient` that serves one gradient alone, even if that will be differentiated again."""
+"""The annotation of a `with_gradient` that serves one gradient alone, even if that will be differentiated again. Its
+value is a number that tells such ops apart."""
 
 
 def without_rules(graph: Graph, gates: bool = False) -> Graph:

@@ -143,7 +143,7 @@ def with_tokens(graph: Graph) -> Tokens:
     env = {v: b.input(v.name, v.type) for v in graph.inputs}
     inputs = {n: len(graph.inputs) + k for k, n in enumerate(uncertain)}
     tokens = {graph.inputs[n]: b.input("", _TOKEN) for n in uncertain}
-    _Writer(b, {*layers}).write(graph, env, tokens)
+    _Writer(b, {op: n for n, op in enumerate(layers)}).write(graph, env, tokens)
     for state, new in graph.updates:
         b.update(env[state], env[new])
     count = len(graph.outputs)
@@ -154,7 +154,9 @@ def with_tokens(graph: Graph) -> Tokens:
 
 
 class _Writer:
-    def __init__(self, b: Builder, layers: set[Op]) -> None:
+    """`layers` are numbered."""
+
+    def __init__(self, b: Builder, layers: Mapping[Op, int]) -> None:
         self.b, self.layers = b, layers
         self.totals: dict[frozenset[Value], Value] = {}
 
@@ -170,13 +172,14 @@ class _Writer:
     def _op(
         self, op: Op, operands: Sequence[Value], given: Sequence[Value | None]
     ) -> tuple[Sequence[Value], Sequence[Value | None]]:
-        inside = op.name in ("loop", "branch") and not self.layers.isdisjoint(
-            layer for region in op.regions for layer in _layers(region)
+        inside = op.name in ("loop", "branch") and any(
+            layer in self.layers for region in op.regions for layer in _layers(region)
         )
         token = None if op.attrs.get(".detached") else self._total(given)
         if op in self.layers:
-            *operands, token = _gate(self.b, operands, token or self._none(), op)
-            *results, token = _gate(self.b, reemit(self.b, op, operands), token, op, stops=False)
+            number = self.layers[op]
+            *operands, token = _gate(self.b, operands, token or self._none(), op, number)
+            *results, token = _gate(self.b, reemit(self.b, op, operands), token, op, number, stops=False)
             return results, [token] * len(results)
         if token is None and not inside:
             return reemit(self.b, op, operands), [None] * len(op.results)
@@ -272,8 +275,9 @@ def _with_inputs(graph: Graph, split: int, before: int, behind: int) -> Graph:
     return b.build([env[v] for v in graph.outputs], graph.attrs)
 
 
-def _gate(b: Builder, values: Sequence[Value], token: Value, op: Op, stops: bool = True) -> list[Value]:
-    """The values and the token, with a gradient that `stops` where the token's cotangent is 0."""
+def _gate(b: Builder, values: Sequence[Value], token: Value, op: Op, number: int, stops: bool = True) -> list[Value]:
+    """The values and the token, with a gradient that `stops` where the token's cotangent is 0. The layer's `number`
+    keeps its gates from being taken for those of another one on the same values."""
     places = [k for k, v in enumerate(values) if v.dtype is not BOOL]
     types = [*(values[k].type for k in places), _TOKEN]
     forward, rule = Builder("gate", b.level), Builder("gate_gradient", b.level)
@@ -284,7 +288,7 @@ def _gate(b: Builder, values: Sequence[Value], token: Value, op: Op, stops: bool
     if stops and cotangents:
         open = rule.ne(visited, rule.constant(0, F32))
         cotangents = [_where(rule, open, g) for g in cotangents]
-    attrs = {"to": tuple(range(len(types))), GATE: True}
+    attrs = {"to": tuple(range(len(types))), GATE: number}
     regions = [forward.build(inputs), rule.build([*cotangents, visited])]
     *found, token = b.emit("with_gradient", [*(values[k] for k in places), token], attrs, regions, op.loc)
     results = list(values)
