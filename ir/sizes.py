@@ -38,7 +38,10 @@ def sizes_of(types: Sequence[TensorType], shapes: Sequence[tuple[int, ...]]) -> 
                     raise IRError(f"{name} cannot be both {sizes[name]} and {size}")
             elif isinstance(n, Dim):
                 combined.append((n, size))
-    for n, size in combined:  # 3*n*l, where l is known, tells n
+    for n, size in combined:  # 3*n*l + 5, where l is known, tells n
+        size -= n.terms.get((), 0)
+        n = n - n.terms.get((), 0)
+        assert isinstance(n, Dim)
         unknown = n.names - set(sizes)
         if len(unknown) == 1 and len(n.terms) == 1:
             ((name,), (names,)) = unknown, n.terms

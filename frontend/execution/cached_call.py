@@ -21,11 +21,11 @@ from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend, opens_dimensions
 from gluonjit.execution.computation import Computation, OpenComputation, compiled
-from gluonjit.execution.open_shapes import HISTORY, Declared, declared_open, fits, opened
+from gluonjit.execution.open_shapes import HISTORY, WAYS, Declared, attempts, declared_open, fits
 from gluonjit.execution.recorded_calls import recorded_call
 from gluonjit.execution.session import Inputs, Monitor, Session
 from gluonjit.execution.tape import is_constant, refuse_write
-from gluonjit.ir.dims import Undecided, names_of
+from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.language import forms
@@ -113,8 +113,8 @@ class CachedCall:
         self._lock = forks.renewed()
         self._open: list[tuple[Hashable, Compiled]] = []
         """Code for open dimensions, by what calls that it serves have in common (`_family`)."""
-        self._first_alone: set[Hashable] = set()
-        """Calls of which no dimensions can be open but the batch: images of several sizes."""
+        self._ways: dict[Hashable, int] = {}
+        """How many of `open_shapes.WAYS` have failed."""
         self._closed: dict[Hashable, str] = {}
         """Calls of which some dimensions cannot be open, and why."""
         self._history: dict[Hashable, list[list[TensorType]]] = {}
@@ -311,13 +311,13 @@ class CachedCall:
             return None
         if family in self._closed:
             return None
-        history = self._history.get(family, ())
-        first_alone = family in self._first_alone
         if isinstance(declared, Mapping):
-            open_types = declared_open(declared, self.block._argument_names(len(types)), types)
+            given = declared_open(declared, self.block._argument_names(len(types)), types)
+            tries = iter([(len(WAYS), given)] if given is not None else [])
         else:
-            open_types = opened(history, types, first_alone)
-        while open_types is not None:
+            tries = attempts(self._history.get(family, ()), types, self._ways.get(family, 0))
+        problem = ""
+        for failed, open_types in tries:
             try:
                 if broken := known.broken(open_types, training):
                     raise Undecided(broken)
@@ -327,13 +327,9 @@ class CachedCall:
                     warnings.warn(f"{known.name}: please report this fault of the compiler, {e!r}", stacklevel=2)
                 if isinstance(declared, Mapping):
                     warnings.warn(f"{known.name} has no code for the dimensions given as dynamic: {e}", stacklevel=2)
-                elif not first_alone and len(names_of(n for t in open_types for n in t.shape)) > 1:
-                    first_alone = True
-                    self._first_alone.add(family)
-                    open_types = opened(history, types, first_alone)
-                    continue
-                self._closed[family] = str(e)
-                return None
+                self._ways[family], problem = failed, str(e)
+        if problem:
+            self._closed[family] = problem
         return None
 
     def _sized(self, code: Compiled, types: Sequence[TensorType], training: bool) -> Compiled:

@@ -5,11 +5,11 @@ An open dimension has a name in place of a size. Code for it serves all sizes fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gluonjit.base import MXNetError
-from gluonjit.ir.dims import LOWEST, Dim, Extent, named
+from gluonjit.ir.dims import LOWEST, Dim, Extent, named, names_of, parse
 from gluonjit.ir.sizes import sizes_of
 from gluonjit.ir.types import IRError, TensorType
 
@@ -21,31 +21,63 @@ Declared = Mapping[str, Mapping[int, str]]
 """Argument's name → axis → the dimension's name."""
 
 
+WAYS = ("any", "steps", "batch")
+"""What is tried, one after the other, when sizes have changed. `any`: each dimension that has changed is a name.
+`steps`: the first of an argument is, others are known modulo a power of two, as 32*h + 11, so that strides divide them.
+`batch`: of the first argument only the first dimension is open, and of others those that change with it."""
+_STEPS = (32, 16, 8, 4, 2)
+"""The product of a net's strides is 32, usually."""
+
+
 def opened(
-    history: Sequence[Sequence[TensorType]], types: Sequence[TensorType], first_alone: bool = False
+    history: Sequence[Sequence[TensorType]], types: Sequence[TensorType], way: str = "any"
 ) -> list[TensorType] | None:
     """`types` with those dimensions open in which they differ from the types in `history`, which have the same ranks
     and element types. Dimensions that have always had equal sizes share a name. None if no open type fits.
 
-    `first_alone`: of the first argument only the first dimension, and of others those that change with it."""
+    `way`: one of WAYS."""
     rows = [*history, types]
-    columns: dict[tuple[int, ...], Dim] = {}
+    columns: dict[tuple[int, ...], Extent] = {}
+    step = _step(rows) if way == "steps" else 1
     found = []
     for k, t in enumerate(types):
         shape: list[Extent] = []
         for axis, n in enumerate(t.shape):
             column = tuple(row[k].shape[axis] for row in rows)
-            if len(set(column)) == 1 or (first_alone and (k or axis) and column not in columns):
+            if len(set(column)) == 1 or (way == "batch" and (k or axis) and column not in columns):
                 shape.append(n)
                 continue
             if n < LOWEST:
                 return None
             if column not in columns:
                 count = len(columns)
-                columns[column] = named(_LETTERS[count] if count < len(_LETTERS) else f"n{count}")
+                name = named(_LETTERS[count] if count < len(_LETTERS) else f"n{count}")
+                columns[column] = step * name + n % step if axis else name
             shape.append(columns[column])
         found.append(t.with_shape(tuple(shape)))
-    return found if columns else None
+    return found if columns and step else None
+
+
+def attempts(
+    history: Sequence[Sequence[TensorType]], types: Sequence[TensorType], failed: int
+) -> Iterator[tuple[int, list[TensorType]]]:
+    """(how many of WAYS have failed if this one does, what is `opened`), without the first `failed` of WAYS."""
+    seen: list[list[TensorType]] = []
+    for number in range(failed, len(WAYS)):
+        found = opened(history, types, WAYS[number])
+        if found is not None and found not in seen:
+            seen.append(found)
+            yield number + 1, found
+
+
+def _step(rows: Sequence[Sequence[TensorType]]) -> int:
+    """The largest of _STEPS for which the sizes that have changed, but for the first of each argument, leave a name
+    that is large enough; 0 if there are none."""
+    now = rows[-1]
+    changed = [
+        t.shape[k] for j, t in enumerate(now) for k in range(1, t.rank) if len({r[j].shape[k] for r in rows}) > 1
+    ]
+    return next((step for step in _STEPS if changed and min(changed) // step >= LOWEST), 0)
 
 
 def declared_open(declared: Declared, names: Sequence[str], types: Sequence[TensorType]) -> list[TensorType] | None:
@@ -54,19 +86,17 @@ def declared_open(declared: Declared, names: Sequence[str], types: Sequence[Tens
     for name in declared:
         if name not in names:
             raise ValueError(f"dynamic names the argument {name!r}; the arguments are {', '.join(names)}")
-    sizes: dict[str, int] = {}
     found = []
     for name, t in zip(names, types, strict=True):
         shape: list[Extent] = list(t.shape)
         for axis, dimension in declared.get(name, {}).items():
             if not -t.rank <= axis < t.rank:
                 raise ValueError(f"dynamic names axis {axis} of {name!r}, which is {t}")
-            n = t.shape[axis]
-            if n < LOWEST or sizes.setdefault(dimension, n) != n:
+            if t.shape[axis] < LOWEST:
                 return None
-            shape[axis] = named(dimension)
+            shape[axis] = parse(dimension)
         found.append(t.with_shape(tuple(shape)))
-    return found if sizes else None
+    return found if names_of(n for t in found for n in t.shape) and fits(found, types) else None
 
 
 class Codes:
@@ -75,7 +105,8 @@ class Codes:
     def __init__(self) -> None:
         self._history: dict[Hashable, list[list[TensorType]]] = {}
         self._open: list[tuple[Hashable, list[TensorType], Any]] = []
-        self._closed: set[Hashable] = set()
+        self._ways: dict[Hashable, int] = {}
+        """How many of WAYS have failed."""
 
     def session(self, key: Hashable, types: list[TensorType], make: Callable[[list[TensorType]], Any]) -> Any:
         """A `Session` for inputs of these types: one that takes them already, or a new one with those dimensions open
@@ -85,15 +116,15 @@ class Codes:
             if same == family and fits(theirs, types):
                 return session
         history = self._history.setdefault(family, [])
-        open_types = None if family in self._closed else opened(history, types)
+        earlier = list(history)
         history.append(types)
         del history[:-HISTORY]
-        if open_types is not None:
+        for failed, open_types in attempts(earlier, types, self._ways.get(family, 0)):
             try:
                 session = make(open_types)
                 _ = session.callee
             except (IRError, MXNetError):
-                self._closed.add(family)
+                self._ways[family] = failed
             else:
                 self._open.append((family, open_types, session))
                 return session
@@ -107,6 +138,15 @@ def fits(open_types: Sequence[TensorType], types: Sequence[TensorType]) -> bool:
     except IRError:
         return False
     return True
+
+
+def _is_one_size(n: Extent) -> bool:
+    """Whether it is c·name + r, with c > 0 and 0 <= r < c."""
+    if not isinstance(n, Dim) or len(n.names) != 1:
+        return False
+    (name,) = n.names
+    rest = {names: c for names, c in n.terms.items() if names != (name,)}
+    return 0 <= rest.pop((), 0) < n.terms.get((name,), 0) and not rest
 
 
 def checked(dynamic: Any) -> dict[str, dict[int, str]] | bool | None:
@@ -126,6 +166,7 @@ def checked(dynamic: Any) -> dict[str, dict[int, str]] | bool | None:
         for axis, name in axes.items():
             if not isinstance(axis, int) or isinstance(axis, bool) or not isinstance(name, str):
                 raise ValueError(problem)
-            named(name)
+            if not _is_one_size(parse(name)):
+                raise ValueError(f"{name!r} is no dimension: a name, or a multiple of one and a rest, as '32*h+11'")
         found[argument] = dict(axes)
     return found

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from ml_dtypes import finfo
 
+from gluonjit.ir.dims import Dim, Undecided, is_at_most, is_less
 from gluonjit.ir.types import I64, DType, dtype_of
 from gluonjit.operators.attributes import boolean, enum, integer, optional, shape
 from gluonjit.operators.registry import OperatorError, operator
@@ -140,7 +141,7 @@ def pooling(
     g = _Windows(data.shape, axes, kernel, stride, pad, pooling_convention)
     if pool_type == "max":
         y = b.reduce_window(data, op="max", **g.attrs(rank))
-        if any((g.counts(k, data.shape[axis], False) == 0).any() for k, axis in enumerate(axes)):
+        if any(g.has_outside(k, data.shape[axis]) for k, axis in enumerate(axes)):
             # A window outside of the input has no maximum; MXNet gives the lowest finite number.
             y = b.maximum(y, b.constant(float(finfo(own.numpy).min), own))
         return y
@@ -232,12 +233,27 @@ class _Windows:
 
         `padding`: whether padding counts. Positions past the padding (conventions `full` and `same`) never count.
         """
+        if isinstance(self.out[k], Dim):
+            return self._equal_counts(k, n, padding)
         check_table(self.out[k])
         start = np.arange(self.out[k]) * self.stride[k] - self.pad[k]
         end = np.minimum(start + self.kernel[k], n + self.pad[k])
         if not padding:
             start, end = np.maximum(start, 0), np.minimum(end, n)
         return np.maximum(end - start, 0)
+
+    def _equal_counts(self, k: int, n: Any, padding: bool) -> np.ndarray:
+        """`counts` of an open axis, of which there is one number. Raises Undecided if windows differ."""
+        start, end = -self.pad[k], (self.out[k] - 1) * self.stride[k] - self.pad[k] + self.kernel[k]
+        if padding and is_at_most(end, n + self.pad[k]) or is_at_most(0, start) and is_at_most(end, n):
+            return np.array([self.kernel[k]])
+        raise Undecided(f"the windows along axis {self.axes[k]} have different numbers of elements")
+
+    def has_outside(self, k: int, n: Any) -> bool:
+        """Whether some window along spatial axis `k` of length `n` is outside of the input."""
+        if isinstance(self.out[k], Dim):
+            return not (self.pad[k] < self.kernel[k] and is_less((self.out[k] - 1) * self.stride[k] - self.pad[k], n))
+        return bool((self.counts(k, n, False) == 0).any())
 
     def attrs(self, rank: int) -> Mapping[str, tuple[int, ...]]:
         """`reduce_window`'s attributes, with an entry for each of `rank` axes."""
