@@ -21,7 +21,7 @@ from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend, opens_dimensions
 from gluonjit.execution.computation import Computation, OpenComputation, compiled
-from gluonjit.execution.open_shapes import HISTORY, WAYS, Declared, attempts, declared_open, fits
+from gluonjit.execution.open_shapes import HISTORY, WAYS, WHERE_DIVIDED, Declared, attempts, declared_open, fits
 from gluonjit.execution.recorded_calls import recorded_call
 from gluonjit.execution.session import Inputs, Monitor, Session
 from gluonjit.execution.tape import is_constant, refuse_write
@@ -326,7 +326,10 @@ class CachedCall:
                 if not isinstance(e, (IRError, MXNetError)):
                     warnings.warn(f"{known.name}: please report this fault of the compiler, {e!r}", stacklevel=2)
                 if isinstance(declared, Mapping):
-                    warnings.warn(f"{known.name} has no code for the dimensions given as dynamic: {e}", stacklevel=2)
+                    remedy = f"\n{WHERE_DIVIDED}" if "divided by" in str(e) else ""
+                    warnings.warn(
+                        f"{known.name} has no code for the dimensions given as dynamic: {e}{remedy}", stacklevel=2
+                    )
                 self._ways[family], problem = failed, str(e)
         if problem:
             self._closed[family] = problem

@@ -17,6 +17,10 @@ HISTORY = 16
 """So many signatures are compared."""
 _LETTERS = "nmkljhgf"
 
+WHERE_DIVIDED = (
+    "Strides divide sizes: declare a multiple of their product, as '32*h' for sizes that are multiples of 32."
+)
+
 Declared = Mapping[str, Mapping[int, str]]
 """Argument's name → axis → the dimension's name."""
 

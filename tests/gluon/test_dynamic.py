@@ -107,8 +107,13 @@ def test_a_program_that_reads_a_size_is_compiled_for_each():
 
 
 def test_images_of_several_sizes_still_have_an_open_batch():
+    class Cropped(HybridBlock):
+        def hybrid_forward(self, F, x):
+            return F.slice(x, begin=(None, None, None, 1), end=(None, None, None, 7))  # which a width might not have
+
     net = nn.HybridSequential()
-    net.add(nn.Conv2D(4, 3, strides=2, in_channels=2), nn.GlobalAvgPool2D(), nn.Dense(3, in_units=4))
+    net.add(nn.Conv2D(4, 3, strides=2, in_channels=2), Cropped())
+    net.add(nn.GlobalAvgPool2D(), nn.Dense(3, in_units=4))
     net.initialize()
     net.hybridize()
     _check(net, [(_data(2, 2, 8, 8),), (_data(3, 2, 9, 10),)])  # both sizes of an image, and the batch
@@ -116,6 +121,62 @@ def test_images_of_several_sizes_still_have_an_open_batch():
     assert _sessions(net) == 2 and not net._cached._closed
     _check(net, [(_data(2, 2, 12, 8),), (_data(4, 2, 12, 8),)])
     assert _sessions(net) == 3
+
+
+def _strided(**options):
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(4, 3, 2, 1, in_channels=2), nn.MaxPool2D(2, 2), nn.GlobalAvgPool2D())
+    net.initialize()
+    net.hybridize(**options)
+    return net
+
+
+def test_images_of_any_size_with_the_same_rest():
+    """Strides divide multiples of a power of two: one code for all sizes that leave the same rest."""
+    net = _strided()
+    _check(net, [(_data(1, 2, 16, 16),), (_data(1, 2, 24, 24),)])
+    types = [str(code.session.graph.inputs[0].type) for _, code in net._cached._open]
+    assert types == ["f32[1,2,8*n,8*n]"]
+    before = _sessions(net)
+    _check(net, [(_data(1, 2, n, n),) for n in (40, 16, 64)])
+    assert _sessions(net) == before and not net._cached._closed
+    _check(net, [(_data(1, 2, 24, 40),)])  # height and width differ for the first time
+    _check(net, [(_data(1, 2, 26, 40),), (_data(1, 2, 64, 16),), (_data(1, 2, 34, 24),)])  # another rest
+    assert len(net._cached._open) == 3
+
+
+def test_images_of_any_size_in_batches_of_any():
+    net = _strided(dynamic={"data": {0: "batch", 2: "8*h", 3: "8*w+3"}})
+    _check(net, [(_data(n, 2, h, w),) for n, h, w in ((2, 16, 19), (3, 24, 35), (2, 40, 27), (5, 16, 67))])
+    assert _sessions(net) == 1
+    _check(net, [(_data(2, 2, 18, 19),), (_data(2, 2, 8, 19),), (_data(1, 2, 16, 19),)])  # not such sizes
+
+
+def test_a_stride_needs_multiples():
+    net = _strided(dynamic={"data": {2: "h"}})
+    with pytest.warns(UserWarning, match=r"divided by 2 depends on h[\s\S]*declare a multiple .* as '32\*h'"):
+        _check(net, [(_data(1, 2, 16, 16),)])
+    for wrong in ("h*w", "h+1", "2*h+2", "-h", "2*h-1", "h*h"):
+        with pytest.raises(ValueError, match="is no dimension: a name, or a multiple of one and a rest"):
+            net.hybridize(dynamic={"data": {2: wrong}})
+
+
+def test_gradients_of_images_of_any_size():
+    net, plain = _strided(), _strided()
+    plain.hybridize(False)
+    for a, b in zip(net.collect_params().values(), plain.collect_params().values()):
+        b.set_data(a.data())
+    for size in (16, 24, 40, 24):
+        found = []
+        for block in (net, plain):
+            x = mx.nd.array(np.random.default_rng(size).standard_normal((2, 2, size, 16)).astype(np.float32))
+            x.attach_grad()
+            with mx.autograd.record():
+                y = (block(x) ** 2).sum()
+            y.backward()
+            found.append([x.grad.asnumpy(), *(p.grad().asnumpy() for p in block.collect_params(".*weight").values())])
+        for a, b in zip(*found):
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5 * max(1, np.abs(b).max()))
 
 
 def test_a_write_to_a_weight_is_seen_by_open_code():
@@ -216,7 +277,7 @@ def test_which_dimensions_have_changed():
     assert list(map(str, opened([first], types((6, 5), (6,), (3, 6))))) == ["f32[n,5]", "f32[n]", "f32[3,n]"]
     assert list(map(str, opened([first], types((6, 8), (6,), (3, 4))))) == ["f32[n,m]", "f32[n]", "f32[3,4]"]
     assert opened([first], types((1, 5), (1,), (3, 1))) is None
-    assert list(map(str, opened([first], types((6, 8), (6,), (3, 4)), True))) == ["f32[n,8]", "f32[n]", "f32[3,4]"]
+    assert list(map(str, opened([first], types((6, 8), (6,), (3, 4)), "batch"))) == ["f32[n,8]", "f32[n]", "f32[3,4]"]
     history = [first, types((6, 6), (6,), (3, 6))]  # 4 to 6 and 5 to 6
     assert list(map(str, opened(history, types((7, 9), (7,), (3, 7))))) == ["f32[n,m]", "f32[n]", "f32[3,n]"]
 

@@ -118,6 +118,14 @@ def test_a_graph_with_open_dimensions():
     assert z.shape == (140,) and (z == 3).all() and (r == 7).all()
 
 
+def test_sizes_of_what_is_known_but_for_a_multiple():
+    image = tensor("f32", N, 8 * L + 3, 8 * L + 3)
+    assert sizes_of([image], [(5, 27, 27)]) == {"n": 5, "l": 3}
+    for shape in ((5, 28, 28), (5, 11, 11), (5, 27, 35), (5, 3, 3), (5, 2, 2)):
+        with pytest.raises(IRError):
+            sizes_of([image], [shape])
+
+
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [

@@ -19,7 +19,7 @@ from gluonjit.ir.types import IRError, TensorType, dtype
 HELP = (
     "an input's shape, such as 1x3x224x224, 8x16:int32 or scalar, for random values; or a file x.npy, or x.npz with "
     "all inputs by name. NAME=... says which input it is; repeat for several. A word in place of a size names a "
-    "dimension that code is compiled for with any size: batchx3x224x224"
+    "dimension that code is compiled for with any size: batchx3x224x224; 1x3x32*hx32*w is for multiples of 32"
 )
 
 
@@ -46,10 +46,11 @@ def parse(text: str) -> Input:
 
 
 def input_type(text: str) -> TensorType:
-    """The type that `1x3x224x224`, `8x16:int32` or, with an open dimension, `batchx3` names; for argparse."""
+    """The type that `1x3x224x224`, `8x16:int32` or, with open dimensions, `batchx3` and `1x3x32*hx32*w+5` names; for
+    argparse."""
     shape, _, element = text.partition(":")
     parts = [] if shape == "scalar" else re.split("[x×]", shape)
-    if not all(re.fullmatch(r"\d+|[a-z][a-z0-9_]*", part, re.ASCII) for part in parts):
+    if not all(re.fullmatch(r"\d+|(\d+\*)?[a-z][a-z0-9_]*(\+\d+)?", part, re.ASCII) for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is no shape; write it as 1x3x224x224, 8x16:int32 or batchx3")
     try:
         return TensorType(dtype(element or "f32"), tuple(map(parse_extent, parts)))
