@@ -15,110 +15,19 @@ channels are contiguous in both x and w, and are summed in one loop.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import panel_variants, share, unravel
+from gluonjit.codegen.pixel_tiles import Axis, Kind, PixelTiles
 from gluonjit.codegen.tiles import RUN, Fetch, Rows, Tile
+from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
 from gluonjit.ir.windows import row_major, strides_of
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One spatial axis."""
-
-    size: int
-    out: int
-    taps: int
-    stride: int
-    low: int
-    dilation: int
-
-    def at(self, o: int, tap: int) -> int:
-        """The input position that `tap` of output position `o` reads, inside or not."""
-        return o * self.stride + tap * self.dilation - self.low
-
-    def reads(self, o: int, tap: int) -> bool:
-        return 0 <= self.at(o, tap) < self.size
-
-    def first_at(self, position: int, tap: int) -> int:
-        """The first output position, perhaps negative, of which `tap` reads at an input position or after it."""
-        return -((tap * self.dilation - self.low - position) // self.stride)
-
-    @property
-    def is_padded(self) -> bool:
-        """Whether some tap of some output position is outside."""
-        return self.low > 0 or self.at(self.out - 1, self.taps - 1) >= self.size
-
-    def tap_range(self, f: Function, o: Any) -> tuple[Any, Any]:
-        """[first, last) of the taps that read inside the input for output position `o` (i64)."""
-        if not self.is_padded:
-            return 0, self.taps
-        start = f.sub(f.mul(o, self.stride), self.low)
-        before = f.max(f.sub(0, start), 0)
-        after = f.max(f.sub(self.size, start), 0)
-        first = f.div(f.add(before, self.dilation - 1), self.dilation)
-        last = f.div(f.add(after, self.dilation - 1), self.dilation)
-        return first, f.min(last, self.taps)
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Taps [first, last) along the last axis, which read inside the input for the pixels `active` of a tile."""
-
-    first: int
-    last: int
-    active: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What the code of a tile depends on: its pixels, and the taps that they read."""
-
-    pixels: int
-    segments: tuple[Segment, ...]
-
-
-def tile_kinds(axis: Axis, pixels: int, merge: bool) -> list[tuple[Kind, int, int]]:
-    """(kind, first tile, number of tiles) for runs of equal tiles along the axis. `merge`: taps may be joined.
-
-    The axis may be of any length: only tiles where a tap begins or ceases to read inside the input are looked at.
-    """
-    tiles = -(-axis.out // pixels)
-    # The last tile may have fewer pixels.
-    starts = {0, axis.out // pixels}
-    for tap in range(axis.taps):
-        for edge in (0, axis.size):
-            tile = axis.first_at(edge, tap) // pixels
-            starts |= {tile, tile + 1}
-    ends = [*sorted(t for t in starts if 0 <= t < tiles), tiles]
-    runs: list[tuple[Kind, int, int]] = []
-    for first, end in pairwise(ends):
-        kind = _tile_kind(axis, first * pixels, min(pixels, axis.out - first * pixels), merge)
-        if runs and runs[-1][0] == kind:
-            first = runs.pop()[1]
-        runs.append((kind, first, end - first))
-    return runs
-
-
-def _tile_kind(axis: Axis, start: int, count: int, merge: bool) -> Kind:
-    """Of the tile of `count` pixels from output position `start` on."""
-    segments: list[Segment] = []
-    for tap in range(axis.taps):
-        active = tuple(c for c in range(count) if axis.reads(start + c, tap))
-        if segments and merge and segments[-1].active == active and segments[-1].last == tap:
-            segments[-1] = Segment(segments[-1].first, tap + 1, active)
-        elif active:
-            segments.append(Segment(tap, tap + 1, active))
-    return Kind(count, tuple(segments))
 
 
 def lower_conv(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
@@ -170,22 +79,21 @@ class _Direct:
         self.x, self.w = f.table(body.inputs.index(x)), f.table(attrs[".packed"])
         self.epilogue = Epilogue(f, body, anchor, attrs)
         merge = self.groups == 1 and self.axis.dilation == 1 and self.x_strides[-2] == self.channels
-        self.kinds = tile_kinds(self.axis, self.pixels, merge)
+        self.tiles = PixelTiles(f, self.axis, self.pixels, merge)
         terms = self.depth * math.prod(axis.taps for axis in (*self.outer, self.axis))
         self.is_long = self.dtype is F32 and terms > RUN
         self.scalar = Tile(f, self.dtype, 1).scalar
-        self.row_tiles = -(-self.axis.out // self.pixels)
         # Many weights are larger than the cache: each tile of a task prefetches its part of the next panel.
-        tiles = self.block * (self.row_tiles if self.outer else 1)
+        tiles = self.block * (-(-hint(self.axis.out) // self.pixels) if self.outer else 1)
         self.fetched = -(-self.columns * self.dtype.itemsize // tiles) if w.type.nbytes > f.target.l1 else 0
         """Bytes of the next panel's weights that a tile prefetches per term."""
 
     def write(self) -> None:
         f = self.f
         # A task is a block of rows of pixels, or of tiles if there is only one row.
-        units = math.prod(axis.out for axis in self.outer) if self.outer else -(-self.axis.out // self.pixels)
-        blocks = -(-units // self.block)
-        first, last = share(f, self.images * blocks * self.groups * self.panels)
+        units = math.prod(axis.out for axis in self.outer) if self.outer else self.tiles.count
+        blocks = f.div(f.add(units, self.block - 1), self.block)
+        first, last = share(f, f.mul(self.images * self.groups * self.panels, blocks))
         with f.for_(first, last, hint="task") as task:
             image, block, group, panel = unravel(f, task.index, [self.images, blocks, self.groups, self.panels])
             w = f.gep(self.scalar, self.w, f.mul(f.add(f.mul(group, self.panels), panel), self.panel_size))
@@ -199,20 +107,18 @@ class _Direct:
                     continue
                 with f.for_(start, stop, hint="row") as row:
                     at = unravel(f, row.index, [axis.out for axis in self.outer])
-                    before = f.mul(f.sub(row.index, start), self.row_tiles)
+                    before = f.mul(f.sub(row.index, start), self.tiles.count)
                     self._row(tile, Place(image, at, channel, source, w, before), None)
 
     def _row(self, tile: Tile, place: Place, span: tuple[Any, Any] | None) -> None:
         """All tiles of a row of pixels, or those in [span[0], span[1])."""
         f = self.f
-        for kind, first, count in self.kinds:
-            with each(f, first, count, span) as number:
-                pixel = f.mul(number, self.pixels)
-                index = [place.image, *place.at, pixel, place.channel]
-                self.epilogue.prefetch(tile, kind.pixels, index)
-                here = place._replace(before=f.add(place.before, number))
-                acc = self._sum(tile, kind, here, pixel, [], tile.zeros(kind.pixels))
-                self.epilogue.write(tile, acc, index)
+        for kind, number, pixel in self.tiles.each(span):
+            index = [place.image, *place.at, pixel, place.channel]
+            self.epilogue.prefetch(tile, kind.pixels, index)
+            here = place._replace(before=f.add(place.before, number))
+            acc = self._sum(tile, kind, here, pixel, [], tile.zeros(kind.pixels))
+            self.epilogue.write(tile, acc, index)
 
     def _sum(self, tile: Tile, kind: Kind, place: Place, pixel: Any, taps: list[Any], acc: Rows) -> Rows:
         """acc + the sum over the taps of the outer axes that `taps` does not fix."""
@@ -264,16 +170,3 @@ class _Direct:
                 apart=self.is_long and 2 * terms >= RUN,
             )
         return acc
-
-
-@contextmanager
-def each(f: Function, first: int, count: int, span: tuple[Any, Any] | None = None) -> Iterator[Any]:
-    """A loop over [first, first + count), cut to `span`; no loop for a single iteration."""
-    if span is not None and (count > 1 or span != (0, 1)):
-        with f.for_(f.max(span[0], first), f.min(span[1], first + count), hint="tile") as loop:
-            yield loop.index
-    elif count == 1:
-        yield first
-    else:
-        with f.for_(first, first + count, hint="tile") as loop:
-            yield loop.index

@@ -3,7 +3,7 @@
 Where every channel has a filter of its own, vectors run over channels and nothing is broadcast. A tile is a number of
 rows by a number of adjacent pixels, of one vector of output channels. All taps of a tile are unrolled: each input pixel
 is loaded once and contributes to every output pixel whose taps reach it. Padding is never read: columns at the border
-are known when the code is generated (`conv.tile_kinds`), and input rows outside of the image are skipped by a branch.
+are known when the code is generated (`pixel_tiles.py`), and input rows outside of the image are skipped by a branch.
 
 The same works for groups of several channels, if a vector holds whole groups: a shuffle copies each channel of a group
 to the lanes of all filters of the group.
@@ -17,10 +17,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gluonjit.codegen.conv import Axis, Kind, each, spatial_axes, tile_kinds
+from gluonjit.codegen.conv import spatial_axes
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.llvm import Function, Module, vector
 from gluonjit.codegen.matmul import share, unravel
+from gluonjit.codegen.pixel_tiles import Axis, Kind, PixelTiles
 from gluonjit.codegen.tiles import Rows, Tile
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
@@ -62,7 +63,7 @@ class Depthwise:
         """Input channels and filters of a group."""
         rows, self.pixels, self.block, self.vectors = attrs[".tile"]
         self.rolled, self.height = rows == 0, max(rows, 1)
-        self.kinds = tile_kinds(self.columns, self.pixels, merge=False)
+        self.tiles = PixelTiles(f, self.columns, self.pixels, merge=False)
         self.x, self.w = (f.table(first + body.inputs.index(v)) for v in (x, w))
         self.epilogue = Epilogue(f, body, anchor, attrs, first)
         self.lanes = f.target.lanes(self.dtype)
@@ -70,34 +71,42 @@ class Depthwise:
 
     def write(self) -> None:
         f, rows = self.f, self.rows
-        row_tiles = -(-rows.out // self.height)
-        blocks, chunk = -(-row_tiles // self.block), self.vectors * self.lanes
+        whole, rest = self._row_tiles()
+        blocks = f.div(f.add(whole, self.block - 1 + (rest > 0)), self.block)
+        chunk = self.vectors * self.lanes
         chunks = -(-self.channels // chunk)
-        first, last = share(f, self.images * blocks * chunks)
+        first, last = share(f, f.mul(self.images * chunks, blocks))
         with f.for_(first, last, hint="task") as task:
             image, block, part = unravel(f, task.index, [self.images, blocks, chunks])
             channels = f.mul(part, chunk), f.min(f.mul(f.add(part, 1), chunk), self.channels)
             start = f.mul(block, self.block)
-            whole = rows.out // self.height
             with f.for_(start, f.min(f.add(start, self.block), whole), hint="row") as loop:
-                self.row_tile(image, f.mul(loop.index, self.height), self.height, channels)
-            if rows.out % self.height:
+                row = f.mul(loop.index, self.height)
+                # The last tile of an open number of rows may compute some of them again.
+                row = row if isinstance(rows.out, int) else f.min(row, f.sub(rows.out, self.height))
+                self.row_tile(image, row, self.height, channels)
+            if rest:
                 with f.if_(f.op(f"icmp eq i64 {block}, {blocks - 1}")):
-                    self.row_tile(image, whole * self.height, rows.out % self.height, channels)
+                    self.row_tile(image, whole * self.height, rest, channels)
+
+    def _row_tiles(self) -> tuple[Any, int]:
+        """The number of whole row tiles, and the rows of a lower last one."""
+        rows, height = self.rows.out, self.height
+        if isinstance(rows, int):
+            return divmod(rows, height)
+        return self.f.div(self.f.add(rows, height - 1), height), 0
 
     def row_tile(self, image: Any, row: Any, height: int, channels: tuple[Any, Any]) -> None:
         """Output rows row … row + height - 1."""
         f, (low, high) = self.f, channels
         tail = self.channels % self.lanes
-        for kind, first, count in self.kinds:
-            with each(f, first, count) as index:
-                pixel = f.mul(index, self.pixels)
-                with f.for_(low, f.sub(high, self.lanes - 1), self.lanes, hint="channel") as loop:
-                    self._tile(Tile(f, self.dtype, 1), kind, height, At(image, row, pixel, loop.index))
-                if tail:
-                    with f.if_(f.op(f"icmp eq i64 {high}, {self.channels}")):
-                        at = At(image, row, pixel, self.channels - tail)
-                        self._tile(Tile(f, self.dtype, 1, tail), kind, height, at)
+        for kind, _, pixel in self.tiles.each():
+            with f.for_(low, f.sub(high, self.lanes - 1), self.lanes, hint="channel") as loop:
+                self._tile(Tile(f, self.dtype, 1), kind, height, At(image, row, pixel, loop.index))
+            if tail:
+                with f.if_(f.op(f"icmp eq i64 {high}, {self.channels}")):
+                    at = At(image, row, pixel, self.channels - tail)
+                    self._tile(Tile(f, self.dtype, 1, tail), kind, height, at)
 
     def _tile(self, tile: Tile, kind: Kind, height: int, at: At) -> None:
         lines = [self._loops(tile, kind, at)] if self.rolled else self._unrolled(tile, kind, height, at)
@@ -154,7 +163,7 @@ class Depthwise:
     ) -> list[Rows]:
         """`_add_row` if there is an input row `row`."""
         f = self.f
-        inside = f.op(f"icmp ult i64 {row}, {self.rows.size}")  # unsigned: a negative one is huge
+        inside = f.op(f"icmp ult i64 {row}, {f.extent(self.rows.size)}")  # unsigned: a negative one is huge
         before = f.scope.label
         with f.if_(inside) as then:
             new = self._add_row(tile, kind, uses, at, row, lines)

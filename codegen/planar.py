@@ -17,11 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from gluonjit.codegen.conv import Axis, spatial_axes
+from gluonjit.codegen.conv import spatial_axes
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.index import affine
 from gluonjit.codegen.llvm import Function, Module, vector
 from gluonjit.codegen.matmul import share, unravel
+from gluonjit.codegen.pixel_tiles import Axis
 from gluonjit.codegen.tiles import Tile
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine

@@ -27,11 +27,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from gluonjit.codegen.calls import barrier
-from gluonjit.codegen.conv import Axis, spatial_axes
+from gluonjit.codegen.conv import spatial_axes
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.linear_map import linear_map
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import panel_variants, share, unravel
+from gluonjit.codegen.pixel_tiles import Axis
 from gluonjit.codegen.tiles import Fetch, Fetches, Tile, prefetch
 from gluonjit.codegen.winograd_fetch import Pixels, Tiling, next_block
 from gluonjit.ir.cook_toom import transform

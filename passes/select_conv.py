@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gluonjit.ir.dims import least
+from gluonjit.ir.dims import hint, least
 from gluonjit.ir.graph import Builder, Op, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.winograd_tile import WinogradTile
@@ -43,7 +43,7 @@ def select_conv(site: Site) -> Value | None:
             left = view(b, site.operand(0), (math.prod(anchor.result.shape[:-1]), math.prod(w.shape[:-1])))
             return emit_product(site, epilogue, left, range(w.ndim), n)
 
-    if not site.is_open_in_batch_alone():
+    if not site.is_open_in_images():
         return None
     kept = _working_axes(anchor)
     epilogue = regroup(site.body, anchor, _merged(kept, x.ndim))
@@ -66,14 +66,14 @@ def select_conv(site: Site) -> Value | None:
         packed = right
         pixels, rolled = tile.pixels, tile.rows == 0
     else:
-        if site.winograd:
+        if site.winograd and site.is_open_in_batch_alone():
             found = winograd_notes(left, right, attrs, epilogue.shape, site.target, not site.is_fixed(1))
             if found is not None:
                 return _winograd(site, epilogue, left, right, attrs, found)
         notes, packed = _pack(b, left, right, attrs, epilogue.shape, site.target, site.most)
         pixels, rolled = notes[".tile"][0], False
-    last = [epilogue.shape[-2], left.shape[-2], right.shape[-3], *(attrs[k][-1] for k in ("stride", "low", "dilation"))]
-    if tiling.ragged(pixels, *last) or (rolled and (attrs["low"][-1] > 0 or attrs["high"][-1] > 0)):
+    line = tiling.Line(left.shape[-2], right.shape[-3], *(attrs[k][-1] for k in ("stride", "low", "dilation")))
+    if tiling.ragged(pixels, epilogue.shape[-2], line) or (rolled and (attrs["low"][-1] > 0 or attrs["high"][-1] > 0)):
         left, attrs = _padded(b, left, attrs)
 
     def result(body: Builder, x: Value, w: Value) -> Value:
@@ -98,7 +98,7 @@ def _narrow_tile(x: Value, w: Value, out: tuple[int, ...], attrs: Any, target: M
     # One spatial axis: treat it as an image of one row.
     rows, in_rows, taps, stride = (1, 1, 1, 1) if x.ndim == 3 else (out[1], x.shape[1], w.shape[0], attrs["stride"][0])
     return tiling.depthwise_tile(
-        (rows, *out[-2:]),  # type: ignore[arg-type]
+        (rows, out[-2], int(out[-1])),
         (in_rows, x.shape[-2]),
         (taps, w.shape[-3]),
         stride,
@@ -164,11 +164,12 @@ def _pack(
     terms = math.prod(taps) * depth
     images, *rows, width = out[:-1]
     apart = attrs["stride"][-1] * x.shape[-1] * x.dtype.itemsize
-    pixels, columns = tiling.register_tile(width, per_group, terms, apart, x.dtype.itemsize, target, most)
+    tile = tiling.register_tile if isinstance(width, int) else tiling.open_line_tile
+    pixels, columns = tile(width, per_group, terms, apart, x.dtype.itemsize, target, most)  # type: ignore[arg-type]
     panels = -(-per_group // columns)
     # A task is a number of rows of pixels; if there is only one row, a number of its tiles.
-    units = math.prod(rows) if rows else -(-width // pixels)
-    unit_bytes = x.size // images // units * x.dtype.itemsize
+    units = hint(math.prod(rows)) if rows else -(-hint(width) // pixels)
+    unit_bytes = hint(x.size // images) // units * x.dtype.itemsize
     block = tiling.tasks_block(units, unit_bytes, least(images) * groups * panels, target)
     axes = len(taps)
 

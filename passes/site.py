@@ -64,6 +64,16 @@ class Site:
             for v, letters, images in zip(values, self.anchor.attrs["layout"], ("NC", "I", "N"), strict=True)
         )
 
+    def is_open_in_images(self) -> bool:
+        """Whether at most the number of images and their spatial extents are open, in a way that kernels know: the
+        positions that are left over behind the last window do not depend on a size."""
+        anchor = self.anchor
+        (x, w), y = anchor.operands, anchor.result
+        if not w.type.is_static or not is_static((x.shape[-1], y.shape[-1])):
+            return False
+        rest = (n - m * k for n, m, k in zip(x.shape[1:-1], y.shape[1:-1], anchor.attrs["stride"], strict=True))
+        return is_static(rest)
+
     def is_fixed(self, k: int) -> bool:
         return self.op.operands[self.body.inputs.index(self.anchor.operands[k])] in self.fixed
 

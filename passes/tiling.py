@@ -7,9 +7,12 @@ is no fused multiply-add, a product. Of the tiles that fit, the one with the low
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+from gluonjit.ir.dims import Dim, Extent, hinted, least
 from gluonjit.ir.machine import Machine
+from gluonjit.ir.tile_lengths import cut, tile_lengths
 
 MAX_ROWS = 14
 MAX_VECTORS = 4
@@ -117,6 +120,44 @@ def register_tile(
     return best[1], best[2]
 
 
+_SIZES = (2, 4, 7, 8, 10, 16, 25)
+"""Of the names of an open line: its tile should suit all of them."""
+_LENGTH = 0.01
+"""What share of the time code for one more length of a tile is worth."""
+
+
+def open_line_tile(
+    line: Dim, n: int, k: int, row_bytes: int, itemsize: int, target: Machine, most: int = MAX_ROWS
+) -> tuple[int, int]:
+    """`register_tile` for an open number of rows, cut as in `ir/tile_lengths.py`."""
+    width = lanes(target, itemsize)
+    most = min(most, _WAYS if row_bytes % _PAGE == 0 else MAX_ROWS)
+    best: tuple[float, int, int] | None = None
+    for vectors in range(1, min(MAX_VECTORS, -(-n // width)) + 1):
+        for rows in range(1, most + 1):
+            if registers(rows, vectors, target) > target.num_vector_registers:
+                continue
+
+            def cycles(rows: int, vectors: int = vectors) -> float:
+                return product_cycles(rows, n, k, rows, vectors, itemsize, target)
+
+            cost = _open_line_cycles(line, rows, cycles)
+            if best is None or cost < best[0]:
+                best = cost, rows, vectors * width
+    assert best is not None, "one row of one vector always fits"
+    return best[1], best[2]
+
+
+def _open_line_cycles(line: Dim, most: int, cycles: Callable[[int], float]) -> float:
+    """The time per pixel of an open line in tiles of up to `most` pixels that take `cycles` each."""
+    lengths, total = tile_lengths(line, most), 0.0
+    for size in _SIZES:
+        pixels = line.at(dict.fromkeys(line.names, size))
+        count, length = cut(pixels, most, lengths.unit)
+        total += count * cycles(length) / pixels
+    return total * (1 + _LENGTH * len(lengths.all))
+
+
 def tasks_block(tiles: int, tile_bytes: int, others: int, target: Machine) -> int:
     """Row tiles per task (a block), where one tile reads `tile_bytes` and there are `others` independent sets of tiles.
 
@@ -140,6 +181,8 @@ class DepthwiseTile(NamedTuple):
 
 MAX_DEPTH = 4
 """The most input channels of a narrow group: each adds a multiply-add per unrolled tap."""
+_DEPTHWISE_TILE = 1.0
+"""The time to load a depthwise tile's weights, in pixels."""
 _UNROLLED = 400
 """The most unrolled multiply-adds of a tile of narrow groups."""
 
@@ -150,8 +193,8 @@ def is_narrow(depth: int, filters: int, itemsize: int, target: Machine) -> bool:
 
 
 def depthwise_tile(
-    out: tuple[int, int, int],
-    size: tuple[int, int],
+    out: tuple[Extent, Extent, int],
+    size: tuple[Extent, Extent],
     taps: tuple[int, int],
     stride: int,
     depth: int,
@@ -160,11 +203,12 @@ def depthwise_tile(
 ) -> DepthwiseTile:
     """The tile for a result of `out` = (rows, pixels, channels) from an image of `size` = (rows, pixels), with `taps`
     along both axes, `stride` along the rows, and `depth` input channels per group."""
-    rows, pixels, channels = out
+    rows, pixels, channels = hinted(out)
+    in_rows, in_pixels = hinted(size)
     # Rows of a tile share the input rows where their taps overlap. Half of the registers accumulate, the others hold
     # inputs and weights. Where data exceed the cache, reading fewer bytes per result matters more than long rows.
-    cached = (rows * pixels + size[0] * size[1]) * channels * itemsize <= target.l2
-    height = min(rows, 1 if taps[0] == 1 else 2 if cached or target.num_vector_registers < 32 else 4)
+    cached = (rows * pixels + in_rows * in_pixels) * channels * itemsize <= target.l2
+    height = min(least(out[0]), 1 if taps[0] == 1 else 2 if cached or target.num_vector_registers < 32 else 4)
     terms = taps[0] * taps[1] * depth
     while height > 1 and height * terms * min(pixels, 4) > _UNROLLED:
         height //= 2
@@ -172,26 +216,52 @@ def depthwise_tile(
     if most == 0:
         height, most = 0, 7
     width = -(-pixels // -(-pixels // most))
+    if isinstance(out[1], Dim):
+        line = out[1]
+        width = min(range(1, most + 1), key=lambda w: _open_line_cycles(line, w, lambda n: n + _DEPTHWISE_TILE))
     # The input rows of one row tile should stay in the first-level cache until the next tile needs them.
     vector = target.vector_bits // 8
     vectors = -(-channels * itemsize // vector)
-    row_bytes = ((height - 1) * stride + taps[0] if height else taps[0]) * size[1] * vector
+    row_bytes = ((height - 1) * stride + taps[0] if height else taps[0]) * in_pixels * vector
     parts = -(-vectors // max(1, min(vectors, target.l1 // 2 // row_bytes)))
     return DepthwiseTile(height, width, min(-(-rows // max(height, 1)), 4), -(-vectors // parts))
 
 
+class Line(NamedTuple):
+    """The taps of a convolution along the last spatial axis."""
+
+    size: Any
+    taps: int
+    stride: int
+    low: int
+    dilation: int
+
+    def borders(self, out: Any) -> tuple[Any, Any]:
+        """How many of `out` pixels at either end have taps that read padding, or more."""
+        before = max(0, -(-self.low // self.stride))
+        beyond = (out - 1) * self.stride + (self.taps - 1) * self.dilation - self.low - (self.size - 1)
+        return before, max(0, -(-beyond // self.stride))
+
+
 MAX_SEGMENTS = 20
+_MAX_OPEN_SEGMENTS = 60
 
 
-def ragged(pixels: int, out: int, size: int, taps: int, stride: int, low: int, dilation: int) -> bool:
-    """Whether padding along a line of `size` pixels needs too much code: each border tile has code of its own, with a
-    loop for every set of its pixels that a tap can reach."""
-    before = min(out, max(0, -(-low // stride)))
-    beyond = (out - 1) * stride + (taps - 1) * dilation - low - (size - 1)
-    after = min(out, max(0, -(-beyond // stride)))
-    loops = 1
-    for border in (before, after):
+def ragged(pixels: int, out: Extent, line: Line) -> bool:
+    """Whether padding along a line needs too much code: each border tile has code of its own, with a loop for every set
+    of its pixels that a tap can reach."""
+
+    def loops(border: int) -> int:
         whole, rest = divmod(border, pixels)
-        most = taps if dilation == 1 else max(taps, pixels)
-        loops += whole * min(most, pixels + 1) + (min(most, rest + 1) if rest else 0)
-    return loops > MAX_SEGMENTS
+        most = line.taps if line.dilation == 1 else max(line.taps, pixels)
+        return whole * min(most, pixels + 1) + (min(most, rest + 1) if rest else 0)
+
+    before, after = line.borders(out)
+    if isinstance(out, int):
+        return 1 + loops(min(out, before)) + loops(min(out, after)) > MAX_SEGMENTS
+    lengths = tile_lengths(out, pixels)
+    # Where there are several tiles, only the first and the last are at a border; neighbours share at most one pixel.
+    if (before or after) and lengths.several and max(before, after) >= lengths.several[0]:
+        return True
+    ends = loops(before) + loops(after)
+    return bool(ends) and len(lengths.several) * (1 + ends) + len(lengths.alone) * (1 + ends) > _MAX_OPEN_SEGMENTS

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gluonjit.codegen.conv import Axis, tile_kinds
+from gluonjit.codegen.pixel_tiles import Axis, tile_kinds
 from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.types import F16, F32, F64, TensorType
 from gluonjit.runtime.compiler import compile_graph

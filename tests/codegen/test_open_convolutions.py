@@ -62,6 +62,48 @@ def test_pointwise(filters):
     check(conv((5, 7), 10, filters, 1, batch=N, epilogue="bias"), "matmul", "host")
 
 
+H, W = named("h"), named("w")
+IMAGES = {
+    "3x3": conv((H, W), 5, 40, 3, low=1, high=1, epilogue="all"),
+    "several batches": conv((H, 8 * W + 3), 3, 12, 3, batch=N, low=1, high=1),
+    "stride": conv((32 * H, 32 * W), 3, 20, 7, low=3, high=3, stride=2, epilogue="all"),
+    "stride, one position left over": conv((8 * H + 3, 8 * W + 4), 5, 20, 3, low=1, high=1, stride=2),
+    "only strides": conv((4 * H, 4 * W), 5, 20, 1, stride=2, epilogue="all"),
+    "dilation": conv((H, 4 * W + 1), 5, 20, 3, low=2, high=2, dilation=2),
+    "padding that is written out": conv((H, W), 4, 9, 3, low=6, high=6, dilation=6),
+    "no padding": conv((H, W + 1), 4, 40, 2, groups=2),
+    "one open axis": conv((9, W), 4, 20, 3, low=1, high=1),
+    "1-D": conv((W,), 8, 20, 3, low=1, high=1, epilogue="all"),
+    "1-D, strides": conv((6 * W + 1,), 8, 20, 4, low=2, high=2, stride=3, batch=N),
+}
+DEPTHWISE_IMAGES = {
+    "3x3": conv((H, W), 20, 20, 3, groups=20, low=1, high=1, epilogue="all"),
+    "stride": conv((8 * H + 3, 8 * W), 24, 24, 3, groups=24, low=1, high=1, stride=2, batch=N),
+    "large window": conv((H + 1, W), 18, 18, (17, 19), groups=18, low=9, high=9),
+    "1-D": conv((W,), 40, 40, 4, groups=40, low=3),
+}
+EXTENTS = [(2, 2), (3, 2), (2, 3), (2, 7), (5, 12), (2, 14), (2, 15), (3, 29)]
+
+
+def check_images(graph, kernel, target):
+    selected = Selected(graph, kernel, runnable(target), winograd=False)
+    for h, w in EXTENTS:
+        selected.check({"h": h, "w": w, "n": 1 + h}, 3)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", IMAGES)
+def test_images_of_open_size(name, target):
+    """Lines of one tile and of several, padding at both ends, and neighbours that share a pixel."""
+    check_images(IMAGES[name], "conv", target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", DEPTHWISE_IMAGES)
+def test_depthwise_images_of_open_size(name, target):
+    check_images(DEPTHWISE_IMAGES[name], "depthwise", target)
+
+
 WINOGRAD = {
     "blocks": ((12, 16), 16, 32, (4, 4, 4, 32, 1)),
     "blocks, ragged": ((7, 10), 5, 20, (4, 4, 7, 32, 2)),
