@@ -102,11 +102,16 @@ class ArenaPool:
         """An arena of at least `nbytes` bytes."""
         try:
             arena = self._free.pop()  # atomic: two threads never get the same one
-            if arena.nbytes >= nbytes:
-                return arena
         except IndexError:
-            pass
-        return aligned_empty(nbytes)
+            return aligned_empty(nbytes)
+        if arena.nbytes >= nbytes:
+            return arena
+        del arena
+        try:
+            # Larger sizes are likely to follow, which would touch all pages anew; those not touched cost nothing.
+            return aligned_empty(2 * nbytes)
+        except (MemoryError, OSError):
+            return aligned_empty(nbytes)
 
     def put(self, arena: np.ndarray) -> None:
         self._free.append(arena)

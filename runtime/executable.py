@@ -269,11 +269,11 @@ class Executable:
         return other
 
     def share(self, other: Executable) -> None:
-        """Takes over those prepared values of `other` that this one prepares in the same way. Both must get the same
-        arrays for these inputs from now on."""
+        """Takes over those prepared values of `other` that this one prepares in the same way, and its arenas. Both must
+        get the same arrays for these inputs from now on."""
         with other._lock:
             there = {p.same: p.content for p in other.prepared}
-            self._lock = other._lock
+            self._lock, self.main.arenas = other._lock, other.main.arenas
             for p in self.prepared:
                 p.content = there.get(p.same, p.content)
 

@@ -35,6 +35,8 @@ class Record(np.ndarray):
     """The int64 words that `@fast` reads as its `self` (`codegen.entry.Field`); keeps alive what they point to."""
 
     keep: tuple[Any, ...]
+    end: weakref.finalize
+    """Puts the arena back, once: when the record goes, or before."""
 
 
 @functools.cache
@@ -161,7 +163,17 @@ def fast_call(
     for field, word in words.items():
         record[field] = word
     # A call of another size may have it next. (At exit, nothing needs it.)
-    weakref.finalize(record, main.arenas.put, arena).atexit = False
+    record.end = weakref.finalize(record, main.arenas.put, arena)
+    record.end.atexit = False
     record.keep = (executable, tuple(rest), tuple(held.values()), arena, table, inputs, outputs, fallback, wrapper)
     entry = native.entry()
     return entry.new_function(ctypes.byref(entry.method), record, None)
+
+
+def give_back_arena(fast: Any) -> None:
+    """Lets other calls have the arena of what `fast_call` made, which takes its fallback from now on. While a call is
+    using it, nothing happens: the arena is put back when `fast` goes."""
+    record = fast.__self__
+    record[Field.N_ARGS] = -1  # so that no other thread begins a call between the next lines
+    if record[Field.ARENA]:
+        record.end()

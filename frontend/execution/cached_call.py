@@ -36,7 +36,7 @@ from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.variable import tracked
 from gluonjit.runtime import forks
 from gluonjit.runtime.executable import Executable
-from gluonjit.runtime.fast_call import fast_call
+from gluonjit.runtime.fast_call import fast_call, give_back_arena
 from gluonjit.runtime.storage import EPOCH, Storage
 from gluonjit.trace.block_attributes import Attributes
 from gluonjit.trace.protocols import Program
@@ -396,8 +396,9 @@ class CachedCall:
 
     def _run(self, compiled: Compiled, leaves: Sequence[NDArray]) -> Any:
         known, session, block = compiled.trace, compiled.session, self.block
-        if compiled is not self._latest and block._fast_call is not None:
-            self.look_again()  # what was installed gives its arena back
+        if compiled is not self._latest and (fast := block._fast_call) is not None:
+            self.look_again()
+            give_back_arena(fast)  # now: this call may have come from there, and then it still exists
         epoch = int(EPOCH[0])  # read before the versions: a write in between is seen by the next call
         arrays = [*leaves, *self._held(known, compiled.device)]
         recording = modes.recording or known.records

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
+from gluonjit.codegen.entry import Field
 from gluonjit.execution.open_shapes import checked, declared_open, opened
 from gluonjit.execution.session import Session
 from gluonjit.gluon import HybridBlock, nn
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.types import IRError, tensor
+from gluonjit.runtime.fast_call import give_back_arena
 
 
 def _dense():
@@ -310,4 +312,24 @@ def test_only_a_size_that_comes_twice_gets_an_arena_of_its_own():
     net(_data(7, 5))
     assert net._fast_call is not None
     ((_, code),) = net._cached._open
-    assert len(code.session.callee.main.arenas._free) <= 1
+    arenas = code.session.callee.main.arenas
+    net(_data(9, 5))  # gives back what the latest call had, and takes it
+    assert len(arenas._free) == 1
+    assert {id(c.session.callee.main.arenas) for c in net._cached._compiled.values()} == {id(arenas)}
+
+
+def test_an_arena_in_use_is_not_given_back():
+    net = _dense()
+    net.hybridize()
+    net(_data(4, 5))
+    ((_, compiled),) = net._cached._compiled.items()
+    free = compiled.session.callee.main.arenas._free
+    fast = net._fast_call
+    in_use = len(free)
+    arena, fast.__self__[Field.ARENA] = int(fast.__self__[Field.ARENA]), 0  # as during a call
+    give_back_arena(fast)
+    assert len(free) == in_use
+    fast.__self__[Field.ARENA] = arena
+    for _ in range(2):
+        give_back_arena(fast)
+        assert len(free) == in_use + 1 and free[-1].ctypes.data == arena

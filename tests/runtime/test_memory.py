@@ -5,7 +5,7 @@ import weakref
 
 import numpy as np
 
-from gluonjit.runtime.arenas import ALIGNMENT, CacheFriendly
+from gluonjit.runtime.arenas import ALIGNMENT, ArenaPool, CacheFriendly
 
 SHAPES = [(3, 5), (), (0, 4), (1000, 999), (7,), (600, 1000)]
 
@@ -35,3 +35,13 @@ def test_pages_live_as_long_as_an_array_in_them():
     del second
     gc.collect()
     assert gone() is None
+
+
+def test_an_arena_that_grows_has_room_for_more():
+    pool = ArenaPool()
+    for nbytes in (2 << 20, 3 << 20):
+        arena = pool.take(nbytes)
+        assert arena.nbytes >= nbytes
+        pool.put(arena)
+    assert pool.take(5 << 20) is arena
+    assert pool.take(100).nbytes == 100  # another call at the same time
