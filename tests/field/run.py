@@ -231,7 +231,7 @@ def run_backward(package: subjects.Package, name: str, references: Path | None, 
                     subjects.seed()
                     precise = gradients.gradients(net, arguments)
                 precise = {key: gradients.sampled(key, x) for key, x in precise.items()}
-                row["mxnet in float64"], row["of"] = worst(precise, double or single, 1e-9)
+                row["mxnet in float64"], row["of"] = worst(precise, double or single, 1e-9 if double else 1e-4)
                 # Where MXNet has float32 only, its rounding is seen, too.
                 if row["mxnet in float64"] <= (gradients.IN_FLOAT64 if double else 10 * TOLERANCE):
                     del row["reason"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from field import gluonts_round_trip, gluonts_training, gradients, published, run, scripts, subjects
+from field import gluonts_round_trip, gluonts_training, gradients, published, reference, run, scripts, subjects
 
 import gluonjit as mx
 from gluonjit import gluon
@@ -112,15 +112,19 @@ def test_published_programs_run_to_their_end(name):
 
 
 class Net(gluon.HybridBlock):
-    """A dense layer, whose program adds `more(F, x)`."""
+    """A dense layer, whose program adds `more(F, x)`; `centered`: less its mean over the batch."""
 
-    def __init__(self, more):
+    def __init__(self, more, centered=False):
         super().__init__()
         self.more = more
+        self.centered = centered
         self.dense = gluon.nn.Dense(3)
 
     def hybrid_forward(self, F, x):
-        return self.dense(x) + self.more(F, x)
+        y = self.dense(x)
+        if self.centered:
+            return F.broadcast_sub(y, F.mean(y, axis=0, keepdims=True))
+        return y + self.more(F, x)
 
 
 def no_constructor():
@@ -255,6 +259,31 @@ def test_recorded_gradients(single, double, reason, mxnet, tmp_path):
     np.savez(tmp_path / "right.gradients.npz", **both)
     row = run.run_backward(Library(), "right", tmp_path)
     assert row.get("reason") == reason
+
+
+def test_recorded_gradients_in_float32_only(mxnet, tmp_path):
+    """A gradient that is 0 is rounding in what MXNet recorded, which says nothing."""
+
+    class Centered(Library):
+        models = {"centered": lambda: Net(None, centered=True)}
+
+    net, inputs = Centered().small("centered")
+    subjects.initialize(net)
+    net.cast("float64")
+    wanted = gradients.gradients(net, subjects.as_ndarrays(inputs, "float64"))
+    assert np.abs(wanted["dense.bias"]).max() < 1e-12
+    sample = {f"32 {key}": gradients.sampled(key, x) * (1 + 2e-4) for key, x in wanted.items()}
+    sample["32 dense.bias"] += 1e-6
+    np.savez(tmp_path / "centered.gradients.npz", **sample)
+    row = run.run_backward(Centered(), "centered", tmp_path)
+    assert "reason" not in row
+    assert row["mxnet"] == pytest.approx(2e-4, rel=1e-2) == row["mxnet in float64"]
+
+
+def test_instance_norm_in_float64(mxnet):
+    x, gamma, beta = (mx.nd.array(subjects.numbers(*shape), dtype="float64") for shape in ((2, 3, 4, 5), (3,), (3,)))
+    got, want = (f(x, gamma, beta, eps=1e-2).asnumpy() for f in (reference.instance_norm, mx.nd.InstanceNorm))
+    np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
