@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from gluonjit import ndarray as nd
 from gluonjit.base import MXNetError
+from gluonjit.files.image_files import pillow
 from gluonjit.image.augment import (
     EIGVAL,
     EIGVEC,
@@ -479,6 +480,83 @@ class ImageDetIter(ImageIter):
         self.reshape(label_shape=shape)
         it.reshape(label_shape=shape)
         return it
+
+    def draw_next(
+        self,
+        color: Sequence[float] | None = None,
+        thickness: int = 2,
+        mean: Any = None,
+        std: Any = None,
+        clip: bool = True,
+        waitKey: int | None = None,
+        window_name: str = "draw_next",
+        id2labels: Mapping[int, str] | None = None,
+    ) -> Iterator[np.ndarray]:
+        """The augmented images of the rest of the pass, with their boxes: u8[height, width, 3], blue first.
+
+        * `color`: red, green and blue of the boxes (None: a random one for each, from NumPy); `thickness`: of their
+          edges, in pixels; negative ones fill the box. `id2labels`: names of classes, written into the boxes.
+        * `mean`, `std`: f64[1 or 3] to undo a normalization with; True stands for ImageNet's. `clip`: to 0 … 255.
+        * `waitKey`: shows each image in a window for so many milliseconds (0: until a key is pressed), by OpenCV.
+        """
+        shift, scale = (x.asnumpy() if isinstance(x, NDArray) else x for x in channel_statistics(mean, std))
+        cv2 = None if waitKey is None else _opencv()
+        while True:
+            try:
+                raw, data = self.next_sample()
+            except StopIteration:
+                return
+            decoded = self.imdecode(data)
+            try:
+                self.check_valid_image([decoded])
+                label = self._parse_label(raw)
+            except RuntimeError:
+                continue
+            augmented, label = self.augmentation_transform(decoded, label)
+            image = augmented.asnumpy().astype(np.float32)
+            if scale is not None:
+                image *= scale
+            if shift is not None:
+                image += shift
+            image = (np.clip(image, 0, 255) if clip else image)[:, :, ::-1].astype(np.uint8, order="C")
+            for numbers in np.asarray(label, np.float64):
+                if int(numbers[1] * image.shape[1]) >= 0:
+                    own = np.random.rand(3) * 255 if color is None else color[::-1]
+                    image = _with_box(image, numbers, own, thickness, (id2labels or {}).get(int(numbers[0])))
+            if cv2 is not None:
+                cv2.imshow(window_name, image)
+                cv2.waitKey(waitKey)
+            yield image
+
+
+def _opencv() -> Any:
+    try:
+        import cv2
+    except ImportError as e:
+        raise MXNetError("waitKey shows windows by OpenCV: pip install opencv-python, or leave it None") from e
+    return cv2
+
+
+def _with_box(image: np.ndarray, numbers: Any, color: Any, thickness: int, name: str | None) -> np.ndarray:
+    """The image with the box of an object. Edges are centered on its sides."""
+    height, width = image.shape[:2]
+    left, right = (int(numbers[k] * width) for k in (1, 3))
+    top, bottom = (int(numbers[k] * height) for k in (2, 4))
+    rows, columns = np.arange(height)[:, None], np.arange(width)
+    outer, inner = (thickness // 2, thickness - thickness // 2) if thickness > 0 else (0, 0)
+
+    def within(margin: int) -> np.ndarray:
+        x = (columns >= left - margin) & (columns <= right + margin)
+        return x & (rows >= top - margin) & (rows <= bottom + margin)
+
+    image[within(outer) & ~within(-inner) if thickness > 0 else within(0)] = np.rint(color)
+    if name is None:
+        return image
+    from PIL import ImageDraw
+
+    canvas = pillow().fromarray(image)
+    ImageDraw.Draw(canvas).text((left + 5, top + 5), str(name), fill=(255, 255, 255))
+    return np.array(canvas)
 
 
 _MAX_LABEL = 1 << 20

@@ -80,7 +80,7 @@ class ImageIter(DataIter):
             self.imgrec = MXRecordIO(path_imgrec, "r")
         self.imglist: dict[Any, tuple[NDArray, str]] | None = None
         if path_imglist:
-            self.imglist = _listed(path_imglist, dtype)
+            self.imglist = listed(path_imglist, dtype)
         elif isinstance(imglist, list):
             self.imglist = {str(k): _entry(item, f"imglist[{k - 1}]", dtype) for k, item in enumerate(imglist, 1)}
         self.path_root = path_root
@@ -272,7 +272,7 @@ class ImageIter(DataIter):
         return datum.transpose((2, 0, 1))
 
 
-def _listed(path: str, dtype: str) -> dict[Any, tuple[NDArray, str]]:
+def listed(path: str, dtype: str) -> dict[Any, tuple[NDArray, str]]:
     """(label, path) of each image in a list that `im2rec` made, by its key."""
     found: dict[Any, tuple[NDArray, str]] = {}
     try:

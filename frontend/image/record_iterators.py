@@ -14,6 +14,7 @@ from gluonjit.data.iterators import DataDesc, DataIter
 from gluonjit.data.records import IRHeader, MXIndexedRecordIO, MXRecordIO, unpack
 from gluonjit.files.image_files import decode
 from gluonjit.image.image import MAX_PIXELS, imresize
+from gluonjit.image.image_iter import listed
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ndarray import NDArray
 
@@ -21,7 +22,6 @@ __all__ = ["ImageDetRecordIter", "ImageRecordIter", "ImageRecordUInt8Iter"]
 
 _NO_EFFECT = "verbose prefetch_buffer ctx device_id shuffle_chunk_size shuffle_chunk_seed".split()
 _MISSING: dict[str, Any] = {
-    "path_imglist": "",
     "aug_seq": "aug_default",
     "max_rotate_angle": 0,
     "rotate": -1,
@@ -71,6 +71,8 @@ class _RecordIter(DataIter):
         preprocess_threads: int,
         dtype: Any,
         names: tuple[str, str],
+        path_imglist: str,
+        label_width: int,
     ) -> None:
         super().__init__(int(batch_size))
         what = type(self).__name__
@@ -86,6 +88,13 @@ class _RecordIter(DataIter):
         self._positions = positions[part_index * each : (part_index + 1) * each]
         if not self._positions:
             raise MXNetError(f"{what}: part {part_index} of {num_parts} of {path_imgrec} has no records")
+        self._labels: dict[int, np.ndarray] | None = None
+        """Of a list, by the records' numbers: instead of the records' own."""
+        if path_imglist:
+            width = label_width if label_width > 0 else None
+            entries = listed(path_imglist, "float32").items()
+            self._labels = {key: label._array[:width] for key, (label, _) in entries}
+            self._list = path_imglist
         self._threads = int(preprocess_threads)
         self._names = names
         self._shuffles, self._rounds = shuffle, round_batch
@@ -113,7 +122,12 @@ class _RecordIter(DataIter):
         record = self._records.read()
         if record is None:
             raise MXNetError(f"{self._records.uri}: there is no record at byte {place}")
-        return unpack(record)
+        header, data = unpack(record)
+        if self._labels is None:
+            return header, data
+        if header.id not in self._labels:
+            raise MXNetError(f"{self._list} has no label for record {header.id} of {self._records.uri}")
+        return header._replace(label=self._labels[header.id]), data
 
     def _drawn(self) -> list[int]:
         """The positions of the records in the order of a pass."""
@@ -206,6 +220,8 @@ class ImageRecordIter(_RecordIter):
 
     * `path_imgrec`, `path_imgidx`: the records, and their index; without one, the records are looked through at the
       start. `data_shape`: (3, height, width), or (1, height, width) for gray. `label_width`: numbers of a label.
+    * `path_imglist`: a list with other labels, in lines `number of the record<TAB>label<TAB>…<TAB>path`; of longer
+      labels, the first `label_width` numbers are taken.
     * `resize`: the length of the shorter edge; `pad`: pixels of `fill_value` around the image. Then it is cropped:
       in the middle, at random with `rand_crop`, or with `random_resized_crop` at random with a share of the area from
       `min_random_area` to `max_random_area` and an aspect ratio from `min_aspect_ratio` to `max_aspect_ratio` (without
@@ -225,6 +241,7 @@ class ImageRecordIter(_RecordIter):
         data_shape: Any,
         batch_size: int,
         path_imgidx: str = "",
+        path_imglist: str = "",
         label_width: int = 1,
         shuffle: bool = False,
         seed: int = 0,
@@ -277,6 +294,8 @@ class ImageRecordIter(_RecordIter):
             preprocess_threads,
             dtype,
             (data_name, label_name),
+            path_imglist,
+            label_width,
         )
         self._label_width = label_width
         self._resize, self._pad, self._fill = resize, pad, fill_value
@@ -298,9 +317,9 @@ class ImageRecordIter(_RecordIter):
     def _label(self, header: IRHeader) -> Any:
         label = np.atleast_1d(np.asarray(header.label, np.float32))
         if len(label) != self._label_width:
+            where = self._records.uri if self._labels is None else self._list
             raise MXNetError(
-                f"{self._records.uri}: a record's label has {len(label)} numbers, but label_width is "
-                f"{self._label_width}"
+                f"{where}: a record's label has {len(label)} numbers, but label_width is {self._label_width}"
             )
         return label[0] if self._label_width == 1 else label
 
@@ -353,7 +372,6 @@ class ImageRecordUInt8Iter(ImageRecordIter):
 
 
 _MISSING_OF_DETECTION: dict[str, Any] = {
-    "path_imglist": "",
     "aug_seq": "det_aug_default",
     "max_random_hue": 0,
     "random_hue_prob": 0,
@@ -379,7 +397,7 @@ class ImageDetRecordIter(_RecordIter):
     B − 5 others. A label in a batch is: channels, height and width of the image in it, length L of the label, L
     numbers; `label_pad_value` up to the longest label in the file, or to `label_pad_width` numbers if that is positive.
 
-    * `label_width`: the length of all labels in the file; -1 if they differ.
+    * `path_imglist`: as in `ImageRecordIter`. `label_width`: the length of all labels in the file; -1 if they differ.
     * `resize`: the length of the shorter edge, first of all. Then `rand_mirror_prob` flips; `rand_pad_prob` puts the
       image somewhere in one of `fill_value` that is up to `max_pad_scale` times as large; `rand_crop_prob` crops.
     * Crops: of `num_crop_sampler` samplers, in random order, each tries `max_crop_trials` times to find a part of scale
@@ -403,6 +421,7 @@ class ImageDetRecordIter(_RecordIter):
         data_shape: Any,
         batch_size: int,
         path_imgidx: str = "",
+        path_imglist: str = "",
         label_width: int = -1,
         label_pad_width: int = 0,
         label_pad_value: float = -1,
@@ -469,6 +488,8 @@ class ImageDetRecordIter(_RecordIter):
             preprocess_threads,
             dtype,
             (data_name, label_name),
+            path_imglist,
+            label_width,
         )
         self._resize, self._method, self._mode = resize, inter_method, resize_mode
         self._mirror, self._crop = rand_mirror_prob, rand_crop_prob

@@ -2,6 +2,7 @@
 
 import os
 import random
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +148,46 @@ def test_boxes_in_batches(files):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+def test_images_with_their_boxes(files):
+    """Edges as MXNet 1.9.1 asks OpenCV for them."""
+    drawn = [*objects(data_shape=(3, 20, 20)).draw_next(color=(200, 100, 50), thickness=1)]
+    assert [x.shape for x in drawn] == [(20, 20, 3)] * 5 and drawn[0].dtype == np.uint8
+    edges = np.zeros((20, 20), bool)
+    edges[4:13, 2:11] = True
+    edges[5:12, 3:10] = False
+    assert (drawn[0][edges] == [50, 100, 200]).all() and (drawn[0][~edges] == [2, 1, 0]).all(), "blue first"
+    assert (drawn[1][17, 6:18] == [50, 100, 200]).all() and (drawn[1][18:] == [12, 11, 10]).all(), (
+        "0.9 is below 18 / 20"
+    )
+    thick = next(objects(data_shape=(3, 20, 20)).draw_next(color=(200, 100, 50)))
+    assert (thick[3:14, 1:3] == [50, 100, 200]).all() and (thick[5:12, 3:10] == [2, 1, 0]).all()
+    full = next(objects(data_shape=(3, 20, 20)).draw_next(color=(200, 100, 50), thickness=-1))
+    assert (full[4:13, 2:11] == [50, 100, 200]).all() and (full[13:] == [2, 1, 0]).all()
+    np.random.seed(3)
+    colors = np.rint(np.random.rand(3) * 255)
+    np.random.seed(3)
+    assert (next(objects(data_shape=(3, 20, 20)).draw_next())[4, 2] == colors).all()
+
+
+def test_drawn_images_are_not_normalized(files):
+    def first(normalized, **settings):
+        return next(objects(data_shape=(3, 20, 20), mean=normalized, std=normalized).draw_next((9, 9, 9), **settings))
+
+    plain = first(None)
+    assert (first(True, mean=True, std=True) == plain).all()
+    assert (first(None, mean=np.array([300.0]))[-1] == 255).all()
+    named = first(None, id2labels={0: "cat"})
+    assert (named != plain).any() and (first(None, id2labels={1: "dog"}) == plain).all()
+    with pytest.raises(AssertionError, match="std must be an array of 1 or 3 numbers"):
+        first(None, std=2)
+
+
+def test_windows_need_opencv(files, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(mx.MXNetError, match="pip install opencv-python, or leave it None"):
+        next(objects().draw_next(waitKey=1))
+
+
 def test_shapes_of_labels_are_synchronized(files):
     batches, other = objects(), objects()
     other.reshape(data_shape=(3, 4, 6), label_shape=(4, 5))
@@ -196,6 +237,30 @@ def test_records_with_boxes_in_batches(files):
     assert boxed(num_parts=2, part_index=1).provide_label[0].shape == (2, 11)
     pixels = next(boxed(mean_r=1, std_g=2, scale=0.5)).data[0].asnumpy()[1]
     assert pixels[:, 0, 0].tolist() == [4.5, 2.75, 6]
+
+
+def test_labels_of_a_list_instead_of_those_of_the_records(files):
+    """Answers of MXNet 1.9.1."""
+    Path("new.lst").write_text("".join(f"{k}\t{k}.5\t{k}.25\tx.png\n" for k in [*range(5), 99]) + "0\t7\t8\tx.png\n")
+
+    def labels(kind, **settings):
+        given = {"path_imgrec": "a.rec", "path_imglist": "new.lst", "data_shape": (3, 4, 4), "batch_size": 5}
+        return next(kind(**{**given, **settings})).label[0].asnumpy().round(3).tolist()
+
+    assert labels(io.ImageRecordIter) == [7, 1.5, 2.5, 3.5, 4.5]
+    assert labels(io.ImageRecordUInt8Iter, label_width=2)[:2] == [[7, 8], [1.5, 1.25]]
+    Path("boxes.lst").write_text("".join(f"{k}\t2\t5\t{k}\t0.25\t0.25\t0.5\t0.5\t8\t0\t0\t1\t1\tx\n" for k in range(5)))
+    found = labels(io.ImageDetRecordIter, path_imglist="boxes.lst")
+    assert found[3] == [3, 4, 4, 12, 2, 5, 3, 0.25, 0.25, 0.5, 0.5, 8, 0, 0, 1, 1]
+    assert labels(io.ImageDetRecordIter, path_imglist="boxes.lst", label_width=7)[3] == [3, 4, 4, 7, *found[3][4:11]]
+    Path("short.lst").write_text("0\t1\tx.png\n")
+    for settings, message in (
+        ({"path_imglist": "short.lst"}, "short.lst has no label for record 1 of a.rec"),
+        ({"label_width": 3}, "new.lst: a record's label has 2 numbers, but label_width is 3"),
+        ({"path_imglist": "none.lst"}, "cannot read the list none.lst: No such file"),
+    ):
+        with pytest.raises(mx.MXNetError, match=message):
+            labels(io.ImageRecordIter, **settings)
 
 
 def test_detection_records_keep_or_change_their_shape(files):

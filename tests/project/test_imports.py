@@ -47,7 +47,7 @@ LATE = {"llvmlite", "networkx"}
 EARLY = {"numpy", "ml_dtypes"}
 ANYWHERE = {"platformdirs"}
 # Optional: imported where they are used, with an error that says how to get them.
-EXTRAS = {"PIL", "graphviz", "safetensors", "tqdm", "scipy"}
+EXTRAS = {"PIL", "cv2", "graphviz", "safetensors", "tqdm", "scipy"}
 
 
 class Import(NamedTuple):
