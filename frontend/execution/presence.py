@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, reemit
 from gluonjit.ir.types import BOOL, F32, TensorType
-from gluonjit.operators.gradients import refused
+from gluonjit.operators.gradients import refused, zero
 from gluonjit.operators.registry import Operator
 from gluonjit.passes.differentiate_control import GATE
 
@@ -118,6 +118,15 @@ def _layers(graph: Graph, training: bool | None = None) -> list[Op]:
     return found
 
 
+def _states_behind_constants(graph: Graph) -> list[Op]:
+    """The ops whose states change when their gradient is computed, if there are others that stop gradients."""
+    training = graph.attrs.get("training", False)
+    if not any(getattr(op.definition, "gradient", None) is zero for op in graph.ops):
+        return []
+    late = [op for op in graph.ops if getattr(op.definition, "late", None) is not None]
+    return [op for op in late if op.attrs.get(".training", training)]
+
+
 class Tokens(NamedTuple):
     """A graph with tokens. `inputs`: the number of the token of each input that has one; `outputs` likewise."""
 
@@ -131,15 +140,17 @@ def with_tokens(graph: Graph) -> Tokens:
 
     An output layer becomes `gate(operands, token)`, the layer, and `gate(results, token)`: identities, of which the
     first one lets the layer's gradient through only where the token's cotangent is not 0, and the second one sees to it
-    that the layer has a cotangent, be it of 0.
+    that the layer has a cotangent, be it of 0. The latter also for the sake of states, such as BatchNorm's moving mean,
+    that change where a gradient passes.
     """
     layers = _layers(graph)
     if len(graph.outputs) == 1 and [op.results[0] for op in layers] == [*graph.outputs]:
         layers = []
+    layers += [op for op in _states_behind_constants(graph) if op not in layers]
     uncertain = _uncertain(graph) if graph.level == "traced" else []
     if not layers and not uncertain:
         return Tokens(graph, {}, {})
-    b = Builder(graph.name, graph.level)
+    b = Builder(graph.name, graph.level, bool(graph.attrs.get("training", False)))
     env = {v: b.input(v.name, v.type) for v in graph.inputs}
     inputs = {n: len(graph.inputs) + k for k, n in enumerate(uncertain)}
     tokens = {graph.inputs[n]: b.input("", _TOKEN) for n in uncertain}
@@ -177,10 +188,12 @@ class _Writer:
         )
         token = None if op.attrs.get(".detached") else self._total(given)
         if op in self.layers:
-            number = self.layers[op]
-            *operands, token = _gate(self.b, operands, token or self._none(), op, number)
-            *results, token = _gate(self.b, reemit(self.b, op, operands), token, op, number, stops=False)
-            return results, [token] * len(results)
+            number, token = self.layers[op], token or self._none()
+            if _ignores_cotangents(op, bool(op.attrs.get(".training", self.b.training))):
+                *operands, token = _gate(self.b, operands, token, op, number)
+            result, *others = reemit(self.b, op, operands)
+            result, token = _gate(self.b, [result], token, op, number, stops=False)
+            return [result, *others], [token] * (1 + len(others))
         if token is None and not inside:
             return reemit(self.b, op, operands), [None] * len(op.results)
         if op.name == "loop":

@@ -8,7 +8,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import autograd, nd
-from gluonjit.gluon import HybridBlock
+from gluonjit.gluon import HybridBlock, nn
 
 X, W, LABEL = [[1.0, -2, 3], [0.5, 2, 4]], [[0.5, 1, -0.25], [1, 1, 2]], [[1.0, 2, 0], [0, 1, 2]]
 BY_X = (np.multiply(X, W) - LABEL) * W / 3
@@ -162,3 +162,38 @@ def test_types_that_cannot_hold_the_gradient(hybrid):
     np.testing.assert_array_equal(found, np.full((2, 3), 2))
     three_times = lambda F, x, w, label: F.LinearRegressionOutput(F.cast(x, "int32"), label, grad_scale=3)  # noqa: E731
     np.testing.assert_array_equal(gradients(three_times, hybrid)[0], np.trunc(X) - LABEL)
+
+
+class Normalized(HybridBlock):
+    def __init__(self, function, **kwargs):
+        super().__init__(**kwargs)
+        self.function = function
+        with self.name_scope():
+            self.norm = nn.BatchNorm()
+
+    def hybrid_forward(self, F, x):
+        return self.function(F, self.norm(x), x)
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize(
+    "function, changes",
+    [
+        (lambda F, y, x: F.BlockGrad(y) + x, True),
+        (lambda F, y, x: F.sin(F.BlockGrad(y)) * x + F.BlockGrad(x), True),
+        (lambda F, y, x: F.BlockGrad(x) + y, True),
+        (lambda F, y, x: F.sin(y.detach()) + F.BlockGrad(x) * x, False),
+    ],
+)
+def test_moving_statistics_change_behind_constants(function, changes, hybrid):
+    net = Normalized(function)
+    net.initialize()
+    if hybrid:
+        net.hybridize()
+    x = nd.array([[1, 2], [3, 5]])
+    x.attach_grad()
+    with autograd.record():
+        y = net(x)
+    y.backward()
+    wanted = [0.2, 0.35] if changes else [0, 0]
+    np.testing.assert_allclose(net.norm.running_mean.data().asnumpy(), wanted, rtol=1e-6)
