@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from gluonjit.base import MXNetError
 from gluonjit.gluon.parameter_dict import ParameterDict
 from gluonjit.gluon.released import Releasable
 from gluonjit.gluon.utils import shape_is_known
+from gluonjit.language import rng
 from gluonjit.language.kinds import as_np
 from gluonjit.language.running import no_trace
 from gluonjit.ndarray import sparse_arrays
@@ -186,7 +188,7 @@ class Parameter(Releasable):
             raise ValueError(f"Cannot initialize Parameter '{self.name}' because it has invalid shape: {self.shape}.")
         self._deferred_init = (init, _context_list(ctx), default_init, None)
         if known:
-            self._finish_deferred_init()
+            self._finish_deferred_init(postponed=False)
         else:
             self._rebind(None)
 
@@ -195,8 +197,8 @@ class Parameter(Releasable):
         self.shape = shape
         self._finish_deferred_init()
 
-    def _finish_deferred_init(self) -> None:
-        """Runs the initialization that `initialize` postponed, if there is one."""
+    def _finish_deferred_init(self, postponed: bool = True) -> None:
+        """Runs the initialization that `initialize` has set up, if there is one. `postponed`: not by `initialize`."""
         if not self._deferred_init:
             return
         init, ctx_list, default_init, value = self._deferred_init
@@ -207,7 +209,8 @@ class Parameter(Releasable):
             )
         if self._stype == "csr":
             raise MXNetError(f"Parameter '{self.name}' cannot have storage type csr: use 'row_sparse' or 'default'")
-        with no_trace():  # a program may initialize blocks that it makes at its first call
+        # A program may initialize blocks that it makes at its first call.
+        with no_trace(), rng.postponed() if postponed else nullcontext():
             data = ndarray.zeros(self.shape, ctx_list[0], self.dtype)
             if value is None:
                 initializers.create(default_init)(initializers.InitDesc(self.name, {"__init__": init}), data)

@@ -3,6 +3,9 @@
 Every random operator takes a key in program order and computes its numbers from the key alone (`random_bits`), so a
 program draws the same numbers whether it is compiled or not: a compiled graph with n random operators reserves n keys
 at once, and its k-th operator uses the k-th of them.
+
+Initializations that are postponed until a parameter's shape is known have a second sequence of keys (`postponed`): a
+plain call runs each between the random operators of its layers, a compiled one runs all of them first.
 """
 
 from __future__ import annotations
@@ -23,6 +26,10 @@ from gluonjit.runtime import forks
 _lock = forks.held()
 _seed = 0
 _counter = 0
+_POSTPONED = 1 << 62
+"""The first counter of postponed initializations: as far from the others as can be."""
+_postponed = [0, _POSTPONED]
+"""[seed, counter] of postponed initializations."""
 
 
 class _Fork(threading.local):
@@ -48,15 +55,19 @@ def seed(seed_state: int, ctx: Context | str = "all") -> None:
         # MXNet keeps the low 32 bits.
         _seed = int(seed_state) & 0xFFFFFFFF
         _counter = 0
+        _postponed[:] = _seed, _POSTPONED
 
 
-def get_state() -> tuple[int, int]:
-    """The generator's state: the seed, and how many keys have been drawn since. Not in MXNet."""
+def get_state() -> tuple[int, int, int]:
+    """The generator's state: the seed, and how many keys have been drawn since, by postponed initializations last.
+
+    Not in MXNet.
+    """
     with _lock:
-        return _seed, _counter
+        return _seed, _counter, _postponed[1] - _POSTPONED
 
 
-def set_state(state: tuple[int, int]) -> None:
+def set_state(state: tuple[int, int, int]) -> None:
     """Goes on from a state that `get_state` has returned."""
     global _seed, _counter
     if running.trace is not None:
@@ -64,13 +75,15 @@ def set_state(state: tuple[int, int]) -> None:
             "mx.random.set_state() cannot be compiled: every call would have to set it", "set it before", for_value=True
         )
     try:
-        seed, counter = (int(x) for x in state)
+        seed, counter, postponed = (int(x) for x in state)
     except (TypeError, ValueError):
-        raise ValueError(f"the state must be what mx.random.get_state() returns, two integers, got {state!r}") from None
-    if not (0 <= seed <= 0xFFFFFFFF and counter >= 0):
+        message = f"the state must be what mx.random.get_state() returns, three integers, got {state!r}"
+        raise ValueError(message) from None
+    if not (0 <= seed <= 0xFFFFFFFF and 0 <= counter < _POSTPONED and 0 <= postponed < _POSTPONED):
         raise ValueError(f"the state must be what mx.random.get_state() returns, got {state!r}")
     with _lock:
         _seed, _counter = seed, counter
+        _postponed[:] = seed, _POSTPONED + postponed
 
 
 def reserve(n: int) -> np.ndarray:
@@ -80,11 +93,11 @@ def reserve(n: int) -> np.ndarray:
     """
     global _counter
     fork = _fork.state
-    if fork is not None:
-        key = np.array(fork, np.int64)
-        fork[1] += n
-        return key
     with _lock:
+        if fork is not None:  # `_postponed` is all threads'
+            key = np.array(fork, np.int64)
+            fork[1] += n
+            return key
         key = np.array((_seed, _counter), np.int64)
         _counter += n
     return key
@@ -106,6 +119,16 @@ def forked() -> Iterator[None]:
     assert isinstance(primitive, opdef.Primitive)
     bits = primitive.eval(next_key(), shape=(1,), dtype=I64, stream=0)
     outer, _fork.state = _fork.state, [int(bits[0]), 0]
+    try:
+        yield
+    finally:
+        _fork.state = outer
+
+
+@contextmanager
+def postponed() -> Iterator[None]:
+    """A context whose operators draw from the sequence of postponed initializations."""
+    outer, _fork.state = _fork.state, _postponed
     try:
         yield
     finally:

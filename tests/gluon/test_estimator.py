@@ -387,7 +387,7 @@ def test_going_on_gives_the_same_bits_as_not_stopping(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("state", [3, (1,), (1, -1), ("a", 2), (2**40, 0)])
+@pytest.mark.parametrize("state", [3, (1, 2), (1, -1, 0), (1, 0, -1), ("a", 2, 0), (2**40, 0, 0)])
 def test_random_states_are_checked(state):
     with pytest.raises(ValueError, match="get_state"):
         mx.random.set_state(state)

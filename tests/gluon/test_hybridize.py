@@ -73,6 +73,45 @@ def test_deferred_initialization_in_a_hybridized_block(x):
     close(out, net(x))
 
 
+@pytest.mark.parametrize("seeded", ["before initialize", "after initialize"])
+def test_postponed_initializations_beside_dropout(x, seeded):
+    """A plain call initializes the last layer behind the draws of Dropout, a compiled one in front of them."""
+    results = []
+    for active in (False, True):
+        net = nn.HybridSequential()
+        net.add(nn.Dense(8), nn.Dropout(0.5), nn.Dense(3))
+        mx.random.seed(11)
+        net.initialize()
+        if seeded == "after initialize":
+            mx.random.seed(12)
+        net.hybridize(active)
+        state = mx.random.get_state()
+        with mx.autograd.record():
+            out = net(x)
+        results.append((out.asnumpy(), net[2].weight.data().asnumpy(), mx.random.get_state()))
+        assert results[-1][2] != state
+    (plain, weight, after), (compiled, same_weight, same_after) = results
+    close(mx.nd.array(compiled), mx.nd.array(plain))
+    np.testing.assert_array_equal(weight, same_weight)
+    assert after == same_after
+
+
+def test_postponed_initializations_go_on_from_a_state(x):
+    def weights():
+        net = nn.Dense(3)
+        net.initialize()
+        net(x)
+        return net.weight.data().asnumpy()
+
+    mx.random.seed(5)
+    first = weights()
+    state = mx.random.get_state()
+    second = weights()
+    assert (first != second).any()
+    mx.random.set_state(state)
+    np.testing.assert_array_equal(weights(), second)
+
+
 def test_nested_inputs_and_results(x):
     net = Counting()
     net.initialize()
