@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -10,7 +10,7 @@ from gluonjit.ir.dims import HINT, LOWEST, Dim, at, names_of
 from gluonjit.ir.graph import Graph, Loc, Op, Value
 from gluonjit.ir.types import IRError, TensorType
 
-__all__ = ["dimensions", "fitted", "is_open", "sized", "sizes_of", "with_hints", "with_sizes"]
+__all__ = ["dimensions", "fitted", "is_open", "sized", "sizes_of", "untold", "with_hints", "with_sizes"]
 
 
 def dimensions(graph: Graph) -> tuple[str, ...]:
@@ -38,21 +38,34 @@ def sizes_of(types: Sequence[TensorType], shapes: Sequence[tuple[int, ...]]) -> 
                     raise IRError(f"{name} cannot be both {sizes[name]} and {size}")
             elif isinstance(n, Dim):
                 combined.append((n, size))
-    for n, size in combined:  # 3*n*l + 5, where l is known, tells n
-        size -= n.terms.get((), 0)
-        n = n - n.terms.get((), 0)
-        assert isinstance(n, Dim)
-        unknown = n.names - set(sizes)
-        if len(unknown) == 1 and len(n.terms) == 1:
-            ((name,), (names,)) = unknown, n.terms
-            each = n.at({**sizes, name: 1})
-            if names.count(name) == 1 and each and size % each == 0 and size // each >= LOWEST:
-                sizes[name] = size // each
+    while told := [(by, n, size) for n, size in combined if (by := _told_by(n, sizes))]:
+        name, n, size = told[0]
+        rest = n.at({**sizes, name: 0})
+        each = n.at({**sizes, name: 1}) - rest
+        if (size - rest) % each or (size - rest) // each < LOWEST:
+            break
+        sizes[name] = (size - rest) // each
     for type_, shape in zip(types, shapes, strict=True):
         actual = tuple(at(n, sizes) for n in type_.shape)
         if actual != tuple(shape):
             raise IRError(f"{type_} is {actual} with {_listed(sizes)}, not {tuple(shape)}")
     return sizes
+
+
+def _told_by(n: Dim, known: Container[str]) -> str | None:
+    """The name whose size follows from that of `n` and those of `known`: 3*n*l + 1 tells n, where l is known."""
+    unknown = [name for name in n.names if name not in known]
+    factors = [names.count(unknown[0]) for names in n.terms if unknown[0] in names] if len(unknown) == 1 else []
+    return unknown[0] if factors == [1] else None
+
+
+def untold(graph: Graph) -> list[str]:
+    """The open dimensions whose sizes do not follow from the shapes of the inputs: both of f32[n*l]."""
+    known: set[str] = set()
+    extents: list[Any] = [n for v in graph.inputs for n in v.shape if isinstance(n, Dim)]
+    while told := {by for n in extents if (by := _told_by(n, known))}:
+        known |= told
+    return [name for name in dimensions(graph) if name not in known]
 
 
 def fitted(graph: Graph, inputs: Sequence[Any]) -> Graph:

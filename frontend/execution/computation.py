@@ -18,9 +18,10 @@ from gluonjit.base import MXNetError
 from gluonjit.execution.evaluator import Evaluator
 from gluonjit.execution.presence import Tokens, with_tokens, without_tokens
 from gluonjit.execution.presence import sources as sources_of
+from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import NO_GRADIENT
-from gluonjit.ir.sizes import fitted
+from gluonjit.ir.sizes import fitted, untold
 from gluonjit.ir.types import BOOL, IRError
 from gluonjit.language.source import quote
 from gluonjit.passes import run_passes
@@ -292,7 +293,10 @@ class OpenComputation(Computation):
         if key not in self._refused:
             try:
                 found = self._shared.forward(*key)
-                found.backward.computation.compile()  # now: what cannot be open must show before anything is saved
+                backward = found.backward.computation
+                backward.compile()  # now: what cannot be open must show before anything is saved
+                if untold(backward.graph):  # as where the gradient of a reshape only has that of its result
+                    raise Undecided(f"the gradient's inputs do not tell {', '.join(untold(backward.graph))}")
                 return found
             except (IRError, MXNetError):
                 self._refused.add(key)

@@ -231,6 +231,40 @@ def test_gradients_of_every_size():
     _check(nets[0], [(_data(n, 5),) for n in (7, 16)])  # not recorded: other code
 
 
+class _OneResult(HybridBlock):
+    def __init__(self, run):
+        super().__init__()
+        self.run = run
+
+    def hybrid_forward(self, F, x):
+        return self.run(F, x)
+
+
+@pytest.mark.parametrize(
+    ("run", "is_open"),
+    [
+        (lambda F, x: F.flatten(x), False),  # the gradient's only input has the extent m*n
+        (lambda F, x: F.repeat(x, repeats=2), False),
+        (lambda F, x: F.mean(x), False),
+        (lambda F, x: F.concat(x, F.slice_axis(x, axis=1, begin=1, end=None), dim=1), True),
+    ],
+)
+def test_gradients_that_only_see_the_shape_of_the_result(run, is_open):
+    nets = [_OneResult(run) for _ in range(2)]
+    nets[0].hybridize()
+    for shape in ((4, 5, 4), (4, 2, 5), (4, 7, 3)):
+        x, found = _data(*shape), []
+        for net in nets:
+            x.attach_grad()
+            with mx.autograd.record():
+                y = net(x)
+            y.backward(mx.nd.arange(y.size).reshape(y.shape))
+            found.append(x.grad.asnumpy())
+        np.testing.assert_allclose(*found, rtol=1e-6)
+    ((_, code),) = nets[0]._cached._open
+    assert bool(code.refused) != is_open
+
+
 def test_what_only_gradients_have_open(monkeypatch):
     """A recorded call has made the dimensions open; the code of a plain call cannot be."""
     net = _dense()

@@ -12,7 +12,7 @@ from gluonjit.ir.dims import Undecided, named
 from gluonjit.ir.graph import Builder, evaluate, evaluate_op
 from gluonjit.ir.lexer import ParseError
 from gluonjit.ir.primitives.movement import reshape_groups
-from gluonjit.ir.sizes import dimensions, sizes_of, with_sizes
+from gluonjit.ir.sizes import dimensions, sizes_of, untold, with_sizes
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.ir.types import IRError, tensor
 from gluonjit.ir.verify import verify
@@ -138,6 +138,17 @@ def test_shapes_that_do_not_fit(shapes, message):
     graph = parse_graph(TEXT)
     with pytest.raises(IRError, match=message):
         sizes_of([v.type for v in graph.inputs], shapes)
+
+
+def test_sizes_behind_products_and_sums():
+    types = [tensor("f32", 2 * N * L + 1), tensor("f32", 3 * L - 1)]
+    assert sizes_of(types, [(41,), (11,)]) == {"n": 5, "l": 4}
+    graph = parse_graph("graph @g(%x: f32[2*n*l+1], %y: f32[3*l-1]) { return %x, %y }")
+    assert not untold(graph)
+    assert untold(parse_graph("graph @g(%x: f32[n*l], %y: f32[k]) { return %x, %y }")) == ["l", "n"]
+    assert untold(parse_graph("graph @g(%x: f32[n*n+n]) { return %x }")) == ["n"]
+    with pytest.raises(IRError, match="needs a size for n"):
+        sizes_of(types, [(42,), (11,)])
 
 
 def test_one_name_is_one_size():
