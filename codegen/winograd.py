@@ -10,9 +10,9 @@ Either each thread takes a block of tiles through all three steps, so that what 
 cache, or, where tiles are few and weights are many, all threads do each step for all tiles and then meet: weights are
 then read once. Which tiles form a register tile does not depend on the threads, so neither does any result.
 
-If the number of images is open, so is that of tiles. Where threads work together they then take a fixed number of
-tiles at a time, and the last register tile of a block is as high as one of a few heights, above what is needed: rows
-that do not exist are computed from whatever is in scratch memory, and never read.
+If the number of images or their size is open, so is that of tiles. Where threads work together they then take a fixed
+number of tiles at a time, and the last register tile of a block is as high as one of a few heights, above what is
+needed: rows that do not exist are computed from whatever is in scratch memory, and never read.
 
 `.tile` is a `WinogradTile`. `.packed` = which operand holds the transformed weights, [positions, P, I, nr]: P panels of
 nr output channels for each position.
@@ -36,7 +36,7 @@ from gluonjit.codegen.pixel_tiles import Axis
 from gluonjit.codegen.tiles import Fetch, Fetches, Tile, prefetch
 from gluonjit.codegen.winograd_fetch import Pixels, Tiling, next_block
 from gluonjit.ir.cook_toom import transform
-from gluonjit.ir.dims import Dim, Extent, least
+from gluonjit.ir.dims import Dim, divides, hint, is_less, least
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.windows import strides_of
@@ -55,23 +55,27 @@ def lower_winograd(name: str, body: Graph, attrs: Mapping[str, Any], target: Mac
 class Tiled:
     """One spatial axis, cut into tiles of `outputs` pixels of the result."""
 
-    def __init__(self, axis: Axis, outputs: int) -> None:
+    def __init__(self, f: Function, axis: Axis, outputs: int) -> None:
         self.axis, self.outputs = axis, outputs
-        self.count = -(-axis.out // outputs)
+        self.count: Any = f.div(f.add(axis.out, outputs - 1), outputs)
+        """The number of tiles; a value of code where it is neither known nor a polynomial."""
+        self.usual = -(-hint(axis.out) // outputs)
         self.transform = transform(outputs, axis.taps)
         self.extent = len(self.transform.input)
         """Of a window of the input."""
 
     @property
     def is_padded(self) -> bool:
-        """Whether some window is partly outside."""
+        """Whether some window is partly outside, as far as that is known."""
+        if not isinstance(self.count, (int, Dim)):
+            return True
         last = (self.count - 1) * self.outputs - self.axis.low + self.extent - 1
-        return self.axis.low > 0 or last >= self.axis.size
+        return self.axis.low > 0 or not is_less(last, self.axis.size)
 
     @property
     def is_ragged(self) -> bool:
-        """Whether the last tile is partly outside of the result."""
-        return self.axis.out % self.outputs > 0
+        """Whether the last tile is partly outside of the result, as far as that is known."""
+        return not divides(self.outputs, self.axis.out)
 
 
 class Span(NamedTuple):
@@ -85,9 +89,9 @@ Channels = tuple[Any, Any]
 """[low, high)."""
 
 
-def lower_heights(count: Dim, rows: int) -> list[int]:
+def lower_heights(count: Any, rows: int) -> list[int]:
     """The heights, below `rows`, for a last register tile of an open number of tiles: about three."""
-    unit = math.gcd(rows, *count.terms.values())
+    unit = math.gcd(rows, *count.terms.values()) if isinstance(count, Dim) else 1
     return sorted({-(-rows * k // (4 * unit)) * unit for k in (1, 2, 3)} - {rows})
 
 
@@ -102,11 +106,11 @@ class _Winograd:
         self.is_line = len(axes) == 1
         # A line of pixels is an image of one row.
         rows, columns = axes if not self.is_line else (Axis(1, 1, 1, 1, 0, 1), axes[0])
-        self.rows, self.columns = Tiled(rows, self.tile.height), Tiled(columns, self.tile.width)
+        self.rows, self.columns = Tiled(f, rows, self.tile.height), Tiled(f, columns, self.tile.width)
         self.images, self.depth, self.filters = x.shape[0], x.shape[-1], anchor.result.shape[-1]
-        self.count: Extent = self.images * self.rows.count * self.columns.count
-        row_tiles = -(-least(self.count) // self.tile.rows)
-        is_open = isinstance(self.count, Dim)
+        self.count: Any = f.mul(f.mul(self.images, self.rows.count), self.columns.count)
+        row_tiles = -(-least(self.images) * self.rows.usual * self.columns.usual // self.tile.rows)
+        is_open = not isinstance(self.count, int)
         self.row_tiles = min(abs(self.tile.block), row_tiles) if is_open else self.tile.block or row_tiles
         """Over how many register tiles of a panel fetching the next panel is spread."""
         self.positions, self.panels, _, _ = w.shape
@@ -202,7 +206,7 @@ class _Winograd:
             following = [f.op(f"getelementptr {self.scalar}, ptr {p}, i64 {step}") for p in there]
             if columns.is_padded:
                 # A window that crosses the border is assembled in scratch memory, with zeros for missing columns.
-                right = f.op(f"icmp sgt i64 {f.add(left, columns.extent)}, {columns.axis.size}")
+                right = f.op(f"icmp sgt i64 {f.add(left, columns.extent)}, {f.extent(columns.axis.size)}")
                 outside = f.op(f"or i1 {right}, {f.op(f'icmp slt i64 {left}, 0')}")
                 with f.if_(outside):
                     self._copy_window(source, top, left, channels)
@@ -225,7 +229,7 @@ class _Winograd:
         p = f.op(f"getelementptr {self.scalar}, ptr {source}, i64 {offset}")
         if not self.rows.is_padded:
             return p
-        inside = f.op(f"icmp ult i64 {row}, {self.rows.axis.size}")  # unsigned: a negative one is huge
+        inside = f.op(f"icmp ult i64 {row}, {f.extent(self.rows.axis.size)}")  # unsigned: a negative one is huge
         return f.op(f"select i1 {inside}, ptr {p}, ptr {self.zeros}")
 
     def _copy_window(self, source: str, top: Any, left: Any, channels: Channels) -> None:
@@ -234,7 +238,7 @@ class _Winograd:
         with f.for_(0, self.rows.extent, hint="row") as row, f.for_(0, self.columns.extent, hint="column") as column:
             x = f.add(left, column.index)
             p = self._row(source, f.add(top, row.index), x)
-            inside = f.op(f"icmp ult i64 {x}, {self.columns.axis.size}")
+            inside = f.op(f"icmp ult i64 {x}, {f.extent(self.columns.axis.size)}")
             p = f.op(f"select i1 {inside}, ptr {p}, ptr {self.zeros}")
             offset = f.add(f.mul(row.index, self.row_bytes), f.mul(column.index, self.depth * self.item))
             target = f.gep("i8", self.window, offset)

@@ -66,7 +66,7 @@ def select_conv(site: Site) -> Value | None:
         packed = right
         pixels, rolled = tile.pixels, tile.rows == 0
     else:
-        if site.winograd and site.is_open_in_batch_alone():
+        if site.winograd:
             found = winograd_notes(left, right, attrs, epilogue.shape, site.target, not site.is_fixed(1))
             if found is not None:
                 return _winograd(site, epilogue, left, right, attrs, found)

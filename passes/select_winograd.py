@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.cook_toom import Matrix, Transform, transform
-from gluonjit.ir.dims import Dim, hint, least
+from gluonjit.ir.dims import Shape, at, hint, is_static, least, names_of
 from gluonjit.ir.graph import Builder, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
@@ -25,7 +25,7 @@ from gluonjit.passes.tiling_winograd import Problem, tiles_together, winograd_ti
 
 
 def winograd_notes(
-    x: Value, w: Value, attrs: Any, out: tuple[int, ...], target: Machine, trained: bool = False
+    x: Value, w: Value, attrs: Any, out: Shape, target: Machine, trained: bool = False
 ) -> dict[str, Any] | None:
     """Annotations of the kernel for a `conv` of x by w with these attributes; None where the direct one is better.
 
@@ -34,8 +34,8 @@ def winograd_notes(
     problem = problem_of(x, w, attrs, out)
     if problem is None:
         return None
-    is_open = isinstance(out[0], Dim)
-    problem = problem._replace(trained=trained, images=hint(out[0]), least=least(out[0]) if is_open else 0)
+    is_open = not is_static(out)
+    problem = problem._replace(trained=trained, least=least(out[0]) if is_open else 0)
     tile = winograd_tile(problem, target)
     if tile is None:
         return None
@@ -48,16 +48,23 @@ def winograd_notes(
     return {**notes, ".scratch": memory.own, ".workspace": memory.transformed}
 
 
-def problem_of(x: Value, w: Value, attrs: Any, out: tuple[int, ...]) -> Problem | None:
+_USUAL = 8
+"""What a name in the size of an image is taken to be: images of 32·h pixels mostly have about 256."""
+
+
+def _usual(shape: Shape) -> tuple[int, ...]:
+    return tuple(at(n, dict.fromkeys(names_of([n]), _USUAL)) for n in shape)
+
+
+def problem_of(x: Value, w: Value, attrs: Any, out: Shape) -> Problem | None:
     """The convolution in the terms of the cost model; None if no transform applies."""
     *taps, depth, filters = w.shape
     if attrs["groups"] != 1 or {*attrs["stride"], *attrs["dilation"]} != {1} or len(taps) > 2 or x.dtype is not F32:
         return None
-    inside = math.prod(
-        _inside(n, o, r, low) for n, o, r, low in zip(x.shape[1:], out[1:-1], taps, attrs["low"], strict=False)
-    )
-    rows, row_taps = (1, 1) if len(taps) == 1 else (out[1], taps[0])
-    return Problem(out[0], (rows, out[-2]), (row_taps, taps[-1]), inside, depth, filters, x.dtype.itemsize)
+    size, results = _usual(x.shape[1:-1]), _usual(out[1:-1])
+    inside = math.prod(_inside(n, o, r, low) for n, o, r, low in zip(size, results, taps, attrs["low"], strict=False))
+    rows, row_taps = (1, 1) if len(taps) == 1 else (results[0], taps[0])
+    return Problem(hint(out[0]), (rows, results[-1]), (row_taps, taps[-1]), inside, depth, filters, x.dtype.itemsize)
 
 
 def _inside(size: int, out: int, taps: int, low: int) -> float:

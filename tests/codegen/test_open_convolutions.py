@@ -126,6 +126,29 @@ def test_winograd(name, monkeypatch):
         selected.check({"n": n}, 1 if ".workspace" in attrs else 3)
 
 
+SPATIAL_WINOGRAD = {
+    "multiples": ((16 * H, 8 * W), 16, 32, (4, 4, 4, 32, 1)),
+    "multiples, ragged": ((4 * H + 3, 4 * W + 2), 5, 20, (4, 4, 7, 32, 2)),
+    "number of tiles is no polynomial": ((H, W), 5, 20, (4, 4, 4, 32, 2)),
+    "together": ((H, 2 * W + 1), 20, 40, (2, 2, 5, 16, 0)),
+    "one open axis": ((9, W), 20, 40, (2, 4, 5, 16, 0)),
+    "a line": ((1, W), 8, 12, (1, 4, 3, 16, 0)),
+}
+
+
+@pytest.mark.parametrize("name", SPATIAL_WINOGRAD)
+def test_winograd_of_images_of_open_size(name, monkeypatch):
+    size, channels, filters, tile = SPATIAL_WINOGRAD[name]
+    monkeypatch.setattr(select_winograd, "winograd_tile", lambda problem, target: WinogradTile(*tile))
+    taps, low = ((1, 3), (0, 1)) if size[0] == 1 else (3, 1)
+    graph = conv(size, channels, filters, taps, low=low, high=low, batch=2, epilogue="all")
+    selected = Selected(graph, "winograd", runnable("host"))
+    attrs = selected.op.attrs
+    assert isinstance(attrs[".scratch"], int) and isinstance(attrs.get(".workspace", 0), int)
+    for h, w in ((2, 2), (3, 2), (2, 3), (4, 9), (5, 7)):
+        selected.check({"h": h, "w": w}, 1 if ".workspace" in attrs else 3)
+
+
 @pytest.mark.parametrize("block", [-2, 2])
 def test_every_number_of_threads_gives_the_same_bits(block, monkeypatch):
     """With threads that do run at the same time: they exchange blocks of tiles, and wait for each other."""
