@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from gluonjit.ir.buffers import is_view
-from gluonjit.ir.dims import hint
+from gluonjit.ir.dims import hint, is_static
 from gluonjit.ir.expand_tile import ExpandTile, rows_read
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, rewrite
 from gluonjit.ir.machine import Machine
@@ -76,7 +76,10 @@ def _product_before(graph: Graph, op: Op) -> Op | None:
 def _notes(product: Op, op: Op, target: Machine) -> dict[str, Any] | None:
     """The annotations of the merged kernel; None where it would compute too many rows twice."""
     conv = next(o for o in op.regions[0].ops if o.name == "conv")
-    images, _, width, channels = conv.operands[0].shape
+    images, *size, channels = conv.operands[0].shape
+    if not is_static((*size, conv.result.shape[1])):
+        return None  # scratch memory holds bands of rows of known length
+    width = size[1]
     out, item = conv.result.shape[1], conv.result.dtype.itemsize
     dot = next(o for o in reversed(product.regions[0].ops) if o.name == "dot_general")
     terms = dot.operands[0].shape[-1]

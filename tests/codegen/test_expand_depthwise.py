@@ -9,6 +9,7 @@ from gluonjit.codegen.target import named
 from gluonjit.ir.dims import named as named_dim
 from gluonjit.ir.expand_tile import ExpandTile
 from gluonjit.ir.graph import Builder, evaluate, reemit
+from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.types import F32, F64, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import compile_graph
@@ -164,3 +165,13 @@ def test_an_open_batch(target, residual):
     kernel = Selected(graph, "expand_depthwise", runnable(target), after=MERGE)
     for n in (2, 3, 7):
         kernel.check({"n": n}, 3)
+
+
+def test_images_of_open_size_stay_two_kernels():
+    h = named_dim("h")
+    graph = pair((4 * h, 8 * h), 5, 20, 3, low=1, high=1, stride=2)
+    compiled = compile_graph(graph)
+    for size in (2, 5):
+        static = with_sizes(graph, {"h": size})
+        inputs = numbers(static)
+        assert difference(compiled.run(inputs)[0][0], evaluate(static, inputs)[0][0]) < 1e-5
