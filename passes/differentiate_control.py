@@ -52,7 +52,7 @@ def _copied(b: Builder, graph: Graph, values: Sequence[Value]) -> list[Value]:
 
 GATE = ".gate"
 """The annotation of a `with_gradient` that serves one gradient alone, even if that will be differentiated again. Its
-value is a number that tells such ops apart."""
+value is a number that tells such ops apart. Also of a `select` in a gradient which lets through what is asked for."""
 
 
 def without_rules(graph: Graph, gates: bool = False) -> Graph:

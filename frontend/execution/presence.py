@@ -200,6 +200,11 @@ class _Writer:
             return self._loop(op, operands, given)
         if op.name == "branch":
             return self._branch(op, operands, given)
+        if GATE in op.attrs and op.name == "select" and token is not None:
+            # What a gate lets through in a gradient, which is differentiated again, is visited where it does.
+            open = self.b.cast(operands[0], dtype=F32)
+            open = self.b.reduce(open, op="sum", axes=tuple(range(open.ndim))) if open.ndim else open
+            token = self.b.select(self.b.ne(open, self._none()), token, self._none())
         return reemit(self.b, op, operands), [token] * len(op.results)
 
     def _none(self) -> Value:
@@ -314,7 +319,7 @@ def _where(b: Builder, condition: Value, x: Value) -> Value:
     none = b.constant(0, x.dtype)
     if x.shape:
         condition, none = (b.broadcast(v, shape=x.shape) for v in (condition, none))
-    return b.select(condition, x, none)
+    return b.emit("select", (condition, x, none), {GATE: 0})[0]
 
 
 def without_tokens(joint: Graph, tokens: Tokens, primals: int, heads: int, given: bool) -> Graph:

@@ -185,3 +185,43 @@ def test_gradients_of_gradients():
                 assert x.grad.asnumpy().tolist() == wanted
             else:
                 assert g.asnumpy().tolist() == [1, 1]
+
+
+def regression_before(F, p, x, w):
+    y = F.LinearRegressionOutput(x * w, F.ones_like(x))
+    return F.contrib.cond(p, lambda: F.sign(y) + x * x * w, lambda: x * x * x)
+
+
+def regressions_beside_rows(F, p, x, w):
+    return rows(F, lambda d, s: ([F.LinearRegressionOutput(d * s[0], F.ones_like(d)), d * d * s[0]], s), x, w)[0]
+
+
+@pytest.mark.parametrize(
+    "function, p, head, by_x",
+    [
+        (
+            regression_before,
+            1,
+            0,
+            [15, 24],
+        ),  # 2 w + (x w - 1) w: the gradient reads the result of the regression, which is visited again
+        (regression_before, 0, 0, [6, 12]),
+        (regressions_beside_rows, 1, 1, [30, 40]),
+    ],
+)
+def test_what_gradients_of_gradients_visit(function, p, head, by_x):
+    found = []
+    for hybrid in (False, True):
+        net = Net(function)
+        if hybrid:
+            net.hybridize()
+        x, w = nd.array([1, 2]), nd.array([3, 4])
+        x.attach_grad()
+        w.attach_grad()
+        with autograd.record():
+            y = net(nd.array([p]), x, w)
+            y = y[head] if isinstance(y, list) else y
+            (g,) = autograd.grad(y, [x], create_graph=True)
+        g.backward()
+        found.append((x.grad.asnumpy().tolist(), w.grad.asnumpy().tolist()))
+    assert found[0] == found[1] and found[0][0] == by_x
