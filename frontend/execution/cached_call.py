@@ -231,11 +231,8 @@ class CachedCall:
     def _share(self, session: Session, known: Trace, device: Context | None) -> None:
         """Lets new code use the values that other signatures have prepared in the same way."""
         for other in self._compiled.values():
-            mine, theirs = session.compiled_already, other.session.compiled_already
-            if mine is theirs or other.trace is not known or other.device != device:
-                continue
-            if isinstance(mine, Executable) and isinstance(theirs, Executable):
-                mine.share(theirs)
+            if other.trace is known and other.device == device:
+                session.share(other.session)
 
     def _compiled_meanwhile(
         self, session: Session, known: Trace, device: Context | None, problem: Exception | None

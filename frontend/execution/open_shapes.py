@@ -5,6 +5,7 @@ An open dimension has a name in place of a size. Code for it serves all sizes fr
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -111,6 +112,8 @@ class Codes:
         self._open: list[tuple[Hashable, list[TensorType], Any]] = []
         self._ways: dict[Hashable, int] = {}
         """How many of WAYS have failed."""
+        self._static: dict[Hashable, weakref.ref[Any]] = {}
+        """The latest session for one shape alone: its executor may still exist."""
 
     def session(self, key: Hashable, types: list[TensorType], make: Callable[[list[TensorType]], Any]) -> Any:
         """A `Session` for inputs of these types: one that takes them already, or a new one with those dimensions open
@@ -131,8 +134,12 @@ class Codes:
                 self._ways[family] = failed
             else:
                 self._open.append((family, open_types, session))
+                if family in self._static and (static := self._static[family]()) is not None:
+                    session.share(static)
                 return session
-        return make(types)
+        session = make(types)
+        self._static[family] = weakref.ref(session)
+        return session
 
 
 def fits(open_types: Sequence[TensorType], types: Sequence[TensorType]) -> bool:

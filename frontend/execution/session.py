@@ -107,6 +107,12 @@ class Session:
         """The code, if there is any yet."""
         return self._callee
 
+    def share(self, other: Session) -> None:
+        """Lets this code use the values that the code of `other` has prepared in the same way, and its arena."""
+        mine, theirs = self._callee, other._callee
+        if isinstance(mine, Executable) and isinstance(theirs, Executable) and mine is not theirs:
+            mine.share(theirs)
+
     def for_other_parameters(self) -> Session:
         """A session with the same code for another copy of the parameters, from which it prepares its own values."""
 

@@ -56,3 +56,20 @@ def test_a_module_whose_last_batch_is_smaller(monkeypatch):
         assert results[n].shape == (n, 3)
     np.testing.assert_allclose(results[7], np.tile(results[16][:1], (7, 1)), rtol=1e-5)
     assert [str(g.inputs[0].type) for g in made] == ["f32[16,5]", "f32[n,5]"]
+
+
+def test_code_for_any_shape_takes_over_what_the_first_shape_has_packed():
+    graph = mx.sym.Convolution(mx.sym.var("data"), num_filter=32, kernel=(3, 3), pad=(1, 1), no_bias=True, name="c")
+    first = graph.simple_bind(mx.cpu(), data=(4, 16, 8, 8), grad_req="null")
+    first.arg_dict["c_weight"][:] = mx.nd.random.uniform(shape=(32, 16, 3, 3))
+    executor, codes, data = first, [], mx.nd.random.uniform(shape=(7, 16, 8, 8))
+    for n in (4, 7):
+        executor = executor.reshape(data=(n, 16, 8, 8), allow_up_sizing=True)
+        (y,) = executor.forward(data=data[:n])
+        codes.append(executor._sessions[False].callee)
+    np.testing.assert_allclose(y[:4].asnumpy(), first.forward(data=data[:4])[0].asnumpy(), rtol=1e-4, atol=1e-5)
+    one, any_size = codes
+    assert any_size.main.is_open and not one.main.is_open
+    assert one.prepared
+    assert all(a.content is b.content for a, b in zip(one.prepared, any_size.prepared, strict=True))
+    assert any_size.main.arenas is one.main.arenas
