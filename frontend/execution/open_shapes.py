@@ -44,6 +44,8 @@ def opened(
     rows = [*history, types]
     columns: dict[tuple[int, ...], Extent] = {}
     step = _step(rows) if way == "steps" else 1
+    if not step:
+        return None
     found = []
     for k, t in enumerate(types):
         shape: list[Extent] = []
@@ -60,7 +62,7 @@ def opened(
                 columns[column] = step * name + n % step if axis else name
             shape.append(columns[column])
         found.append(t.with_shape(tuple(shape)))
-    return found if columns and step else None
+    return found if columns else None
 
 
 def attempts(

@@ -318,6 +318,15 @@ def test_which_dimensions_have_changed():
     assert list(map(str, opened(history, types((7, 9), (7,), (3, 7))))) == ["f32[n,m]", "f32[n]", "f32[3,n]"]
 
 
+def test_small_sizes_that_cannot_be_open():
+    """None is a power of two times a name and a rest."""
+    rows = [[tensor("f32", 4, 5)], [tensor("f32", 4, 3)]]
+    assert opened(rows[:1], rows[1], "steps") is None
+    net = _OneResult(lambda F, x: x[:, : x.shape[1] // 2])
+    net.hybridize()
+    _check(net, [(_data(4, n),) for n in (5, 3, 2, 6)])
+
+
 def test_declarations_are_checked():
     for wrong in (True, "batch", {"data": 0}, {"data": {"0": "n"}}, {"data": {0: 1}}, {0: {0: "n"}}):
         with pytest.raises(ValueError, match="dynamic is"):
