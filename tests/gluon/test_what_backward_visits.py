@@ -203,7 +203,7 @@ def regressions_beside_rows(F, p, x, w):
             regression_before,
             1,
             0,
-            [15, 24],
+            [12, 36],
         ),  # 2 w + (x w - 1) w: the gradient reads the result of the regression, which is visited again
         (regression_before, 0, 0, [6, 12]),
         (regressions_beside_rows, 1, 1, [30, 40]),
