@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gluonjit.ir.dims import hint, least
+from gluonjit.ir.dims import least
 from gluonjit.ir.graph import Builder, Op, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.winograd_tile import WinogradTile
@@ -168,8 +168,10 @@ def _pack(
     pixels, columns = tile(width, per_group, terms, apart, x.dtype.itemsize, target, most)  # type: ignore[arg-type]
     panels = -(-per_group // columns)
     # A task is a number of rows of pixels; if there is only one row, a number of its tiles.
-    units = hint(math.prod(rows)) if rows else -(-hint(width) // pixels)
-    unit_bytes = hint(x.size // images) // units * x.dtype.itemsize
+    *usual_rows, usual_width = tiling.usual((*rows, width))
+    units = math.prod(usual_rows) if rows else -(-usual_width // pixels)
+    image: int = math.prod(tiling.usual(x.shape[1:]))
+    unit_bytes = image // units * x.dtype.itemsize
     block = tiling.tasks_block(units, unit_bytes, least(images) * groups * panels, target)
     axes = len(taps)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.cook_toom import Matrix, Transform, transform
-from gluonjit.ir.dims import Shape, at, hint, is_static, least, names_of
+from gluonjit.ir.dims import Shape, hint, is_static, least
 from gluonjit.ir.graph import Builder, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
@@ -48,20 +48,12 @@ def winograd_notes(
     return {**notes, ".scratch": memory.own, ".workspace": memory.transformed}
 
 
-_USUAL = 8
-"""What a name in the size of an image is taken to be: images of 32·h pixels mostly have about 256."""
-
-
-def _usual(shape: Shape) -> tuple[int, ...]:
-    return tuple(at(n, dict.fromkeys(names_of([n]), _USUAL)) for n in shape)
-
-
 def problem_of(x: Value, w: Value, attrs: Any, out: Shape) -> Problem | None:
     """The convolution in the terms of the cost model; None if no transform applies."""
     *taps, depth, filters = w.shape
     if attrs["groups"] != 1 or {*attrs["stride"], *attrs["dilation"]} != {1} or len(taps) > 2 or x.dtype is not F32:
         return None
-    size, results = _usual(x.shape[1:-1]), _usual(out[1:-1])
+    size, results = tiling.usual(x.shape[1:-1]), tiling.usual(out[1:-1])
     inside = math.prod(_inside(n, o, r, low) for n, o, r, low in zip(size, results, taps, attrs["low"], strict=False))
     rows, row_taps = (1, 1) if len(taps) == 1 else (results[0], taps[0])
     return Problem(hint(out[0]), (rows, results[-1]), (row_taps, taps[-1]), inside, depth, filters, x.dtype.itemsize)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from gluonjit.ir.dims import Dim, Extent, hinted, least
+from gluonjit.ir.dims import Dim, Extent, Shape, at, least, names_of
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.tile_lengths import cut, tile_lengths
 
@@ -35,6 +35,15 @@ _TASKS = 16
 _PAGE, _WAYS = 4096, 8
 """Rows that are a multiple of `_PAGE` bytes apart share a set of the first-level cache, which has at least `_WAYS`
 ways."""
+
+
+_USUAL = 8
+"""What a name in the size of an image is taken to be: images of 32·h pixels mostly have about 256."""
+
+
+def usual(shape: Shape) -> tuple[int, ...]:
+    """What decisions about speed assume for the size of an image."""
+    return tuple(at(n, dict.fromkeys(names_of([n]), _USUAL)) for n in shape)
 
 
 class TileShape(NamedTuple):
@@ -203,8 +212,8 @@ def depthwise_tile(
 ) -> DepthwiseTile:
     """The tile for a result of `out` = (rows, pixels, channels) from an image of `size` = (rows, pixels), with `taps`
     along both axes, `stride` along the rows, and `depth` input channels per group."""
-    rows, pixels, channels = hinted(out)
-    in_rows, in_pixels = hinted(size)
+    rows, pixels, channels = usual(out)
+    in_rows, in_pixels = usual(size)
     # Rows of a tile share the input rows where their taps overlap. Half of the registers accumulate, the others hold
     # inputs and weights. Where data exceed the cache, reading fewer bytes per result matters more than long rows.
     cached = (rows * pixels + in_rows * in_pixels) * channels * itemsize <= target.l2
