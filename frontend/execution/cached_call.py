@@ -32,6 +32,7 @@ from gluonjit.language import forms
 from gluonjit.language.forms import ARRAY
 from gluonjit.language.kinds import as_nd, as_np
 from gluonjit.language.modes import Scope, is_training, modes
+from gluonjit.language.source import stacklevel
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.variable import tracked
 from gluonjit.runtime import forks
@@ -321,11 +322,15 @@ class CachedCall:
                 return self._new(known, open_types, training, device, waits)
             except Exception as e:
                 if not isinstance(e, (IRError, MXNetError)):
-                    warnings.warn(f"{known.name}: please report this fault of the compiler, {e!r}", stacklevel=2)
+                    warnings.warn(
+                        f"{known.name}: please report this fault of the compiler, {e!r}", stacklevel=stacklevel()
+                    )
                 if isinstance(declared, Mapping):
                     remedy = f"\n{WHERE_DIVIDED}" if "divided by" in str(e) else ""
                     warnings.warn(
-                        f"{known.name} has no code for the dimensions given as dynamic: {e}{remedy}", stacklevel=2
+                        f"{known.name} has no code for the dimensions given as dynamic, and is compiled for each of "
+                        f"their sizes: {e}{remedy}",
+                        stacklevel=stacklevel(),
                     )
                 self._ways[family], problem = failed, str(e)
         if problem:

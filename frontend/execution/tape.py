@@ -556,7 +556,8 @@ def backward(
             raise MXNetError(
                 "Cannot differentiate node because it is not in a computational graph. You need to set is_recording to "
                 "true or use autograd.record() to save computational graphs for backward. If you want to differentiate "
-                "the same graph twice, you need to pass retain_graph=True to backward."
+                "the same graph twice, you need to pass retain_graph=True to backward. If it was recorded: nothing "
+                "that it depends on has a gradient (x.attach_grad(), or a parameter's grad_req other than 'null')."
             )
         if state.__class__ is Edge and state.node.released:
             raise freed(state.node)

@@ -16,6 +16,7 @@ from gluonjit.gluon.utils import shape_is_known
 from gluonjit.language import rng
 from gluonjit.language.kinds import as_np
 from gluonjit.language.running import no_trace
+from gluonjit.language.source import stacklevel
 from gluonjit.ndarray import sparse_arrays
 from gluonjit.ndarray.variable import Variable
 from gluonjit.training import initializers
@@ -178,7 +179,7 @@ class Parameter(Releasable):
         if self._data is not None and not force_reinit:
             warnings.warn(
                 f"Parameter '{self.name}' is already initialized, ignoring. Set force_reinit=True to re-initialize.",
-                stacklevel=2,
+                stacklevel=stacklevel(),
             )
             return
         if init is None:
@@ -486,7 +487,7 @@ class Constant(Parameter):
             warnings.warn(
                 f'Constant parameter "{self.name}" does not support grad_req other than "null", '
                 f'and new value "{req}" is ignored.',
-                stacklevel=2,
+                stacklevel=stacklevel(),
             )
 
 

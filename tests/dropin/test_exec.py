@@ -64,7 +64,11 @@ def test_an_error_shows_the_programs_own_lines(run):
 
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
-    [((), 2, "usage: gluonjit exec"), (("nothing.py",), 1, "error: there is no file nothing.py")],
+    [
+        ((), 2, "usage: gluonjit exec"),
+        (("nothing.py",), 1, "error: there is no file nothing.py"),
+        (("-m", "nothing.module"), 1, "No module named 'nothing'"),
+    ],
 )
 def test_mistakes(run, arguments, status, words):
     done = run(*arguments)

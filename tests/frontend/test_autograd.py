@@ -223,6 +223,10 @@ def test_backward_of_what_was_not_recorded():
     y = x * x
     with pytest.raises(MXNetError, match="not in a computational graph"):
         y.backward()
+    with autograd.record():
+        y = nd.ones(1) * 2
+    with pytest.raises(MXNetError, match="If it was recorded: nothing that it depends on has a gradient"):
+        y.backward()
 
 
 def test_detach_and_pause():

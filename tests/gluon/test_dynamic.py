@@ -104,8 +104,9 @@ def test_a_program_that_reads_a_size_is_compiled_for_each():
     net.hybridize(dynamic={"data": {0: "batch"}})
     with pytest.warns(
         UserWarning, match=r"the program has read the shape of data: \(8, 3\), which is \(batch, 3\) now"
-    ):
+    ) as caught:
         _check(net, [(_data(8, 3),)])
+    assert caught[0].filename == __file__ and "is compiled for each of their sizes" in str(caught[0].message)
 
 
 def test_images_of_several_sizes_still_have_an_open_batch():

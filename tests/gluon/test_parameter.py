@@ -22,8 +22,9 @@ def test_initialize():
     np.testing.assert_array_equal(param.data().asnumpy(), np.ones((2, 2)))
     assert param.list_ctx() == [mx.cpu(0)] and param.list_data() == [param.data()]
     np.testing.assert_array_equal(param.grad().asnumpy(), np.zeros((2, 2)))
-    with pytest.warns(UserWarning, match="Parameter 'w' is already initialized, ignoring. Set force_reinit=True"):
+    with pytest.warns(UserWarning, match="Parameter 'w' is already initialized, ignoring. Set force_reinit=True") as w:
         param.initialize(init="zeros")
+    assert w[0].filename == __file__
     assert param.data().asnumpy().all()
     param.initialize(init="zeros", force_reinit=True)
     assert not param.data().asnumpy().any()

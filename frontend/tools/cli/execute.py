@@ -46,6 +46,8 @@ def _run(arguments: argparse.Namespace) -> None:
         raise
     except BaseException as e:
         e.__traceback__ = _user_traceback(e.__traceback__)
+        if e.__traceback__ is None and isinstance(e, ImportError):  # no such module; not one that the program lacks
+            raise IRError(str(e)) from None
         traceback.print_exception(type(e), e, e.__traceback__)
         raise SystemExit(130 if isinstance(e, KeyboardInterrupt) else 1) from None
 

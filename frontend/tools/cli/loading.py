@@ -9,6 +9,7 @@ import runpy
 import sys
 import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from gluonjit.ir.graph import Graph
@@ -34,7 +35,7 @@ def load_python(reference: str) -> Any:
         raise IRError(f"{file} failed{user_line(e, file)}: {type(e).__name__}: {e}") from e
     finally:
         sys.path.pop(0)
-    public = [k for k in names if not k.startswith("_")]
+    public = [k for k, value in names.items() if not (k.startswith("_") or isinstance(value, ModuleType))]
     if not name:
         raise IRError(f"say which name of {file}: {file}:NAME, one of {', '.join(public)}")
     if name not in names:
