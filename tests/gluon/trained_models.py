@@ -215,6 +215,7 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
     "lenet-float64": {"rate": 2**-8},
     "mobilenet0.25-float64": {"rate": 2**-12},
     "mobilenetv2_1.0-float64": {"rate": 2**-14},
+    "resnet18_v1-float64": {"rate": 2**-12},
     "resnet18_v2-float64": {"rate": 2**-12},
     "resnet50_v1-float64": {"rate": 2**-15},
     "squeezenet1.1-float64": {"rate": 2**-13},
