@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -21,7 +21,16 @@ from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend, opens_dimensions
 from gluonjit.execution.computation import Computation, OpenComputation, compiled
-from gluonjit.execution.open_shapes import HISTORY, WAYS, WHERE_DIVIDED, Declared, attempts, declared_open, fits
+from gluonjit.execution.open_shapes import (
+    HISTORY,
+    MAX_FAILURES,
+    MAX_OPEN,
+    WHERE_DIVIDED,
+    Declared,
+    attempts,
+    declared_open,
+    fits,
+)
 from gluonjit.execution.recorded_calls import recorded_call
 from gluonjit.execution.session import Inputs, Monitor, Session
 from gluonjit.execution.tape import is_constant, refuse_write
@@ -45,8 +54,6 @@ from gluonjit.trace.tracing import Trace, alias_pattern, flatten, trace
 
 MAX_SIGNATURES = 256
 """So many signatures are kept, and the code of those among them that have code of their own."""
-MAX_OPEN = 32
-"""So many codes for open dimensions are kept; images of each size have their own."""
 MAX_REFUSALS = 8
 """After how many traces that failed because the call changed attributes that it reads, a block stays with Python."""
 
@@ -114,8 +121,8 @@ class CachedCall:
         self._lock = forks.renewed()
         self._open: list[tuple[Hashable, Compiled]] = []
         """Code for open dimensions, by what calls that it serves have in common (`_family`)."""
-        self._ways: dict[Hashable, int] = {}
-        """How many of `open_shapes.WAYS` have failed."""
+        self._failed: dict[Hashable, set[tuple[TensorType, ...]]] = {}
+        """The open types for which there cannot be code."""
         self._closed: dict[Hashable, str] = {}
         """Calls of which some dimensions cannot be open, and why."""
         self._history: dict[Hashable, list[list[TensorType]]] = {}
@@ -309,17 +316,20 @@ class CachedCall:
             return None
         if family in self._closed:
             return None
+        failed = self._failed.setdefault(family, set())
+        tries: Iterable[tuple[TensorType, ...]]
         if isinstance(declared, Mapping):
             given = declared_open(declared, self.block._argument_names(len(types)), types)
-            tries = iter([(len(WAYS), given)] if given is not None else [])
+            tries = [tuple(given)] if given is not None else []
         else:
-            tries = attempts(self._history.get(family, ()), types, self._ways.get(family, 0))
-        problem = ""
-        for failed, open_types in tries:
+            tries = attempts(self._history.get(family, ()), types)
+        for open_types in tries:
+            if open_types in failed:
+                continue
             try:
                 if broken := known.broken(open_types, training):
                     raise Undecided(broken)
-                return self._new(known, open_types, training, device, waits)
+                return self._new(known, list(open_types), training, device, waits)
             except Exception as e:
                 if not isinstance(e, (IRError, MXNetError)):
                     warnings.warn(
@@ -332,9 +342,10 @@ class CachedCall:
                         f"their sizes: {e}{remedy}",
                         stacklevel=stacklevel(),
                     )
-                self._ways[family], problem = failed, str(e)
-        if problem:
-            self._closed[family] = problem
+                failed.add(open_types)
+                if len(failed) == MAX_FAILURES:
+                    self._closed[family] = str(e)
+                    break
         return None
 
     def _sized(self, code: Compiled, types: Sequence[TensorType], training: bool) -> Compiled:

@@ -16,6 +16,10 @@ from gluonjit.ir.types import IRError, TensorType
 
 HISTORY = 16
 """So many signatures are compared."""
+MAX_OPEN = 32
+"""So many codes for open dimensions are kept: images whose sizes leave other rests have their own."""
+MAX_FAILURES = 8
+"""After so many types that could not be open, each shape of calls that are alike otherwise is compiled for itself."""
 _LETTERS = "nmkljhgf"
 
 WHERE_DIVIDED = (
@@ -65,16 +69,14 @@ def opened(
     return found if columns else None
 
 
-def attempts(
-    history: Sequence[Sequence[TensorType]], types: Sequence[TensorType], failed: int
-) -> Iterator[tuple[int, list[TensorType]]]:
-    """(how many of WAYS have failed if this one does, what is `opened`), without the first `failed` of WAYS."""
+def attempts(history: Sequence[Sequence[TensorType]], types: Sequence[TensorType]) -> Iterator[tuple[TensorType, ...]]:
+    """What is `opened` in all WAYS, one after the other."""
     seen: list[list[TensorType]] = []
-    for number in range(failed, len(WAYS)):
-        found = opened(history, types, WAYS[number])
+    for way in WAYS:
+        found = opened(history, types, way)
         if found is not None and found not in seen:
             seen.append(found)
-            yield number + 1, found
+            yield tuple(found)
 
 
 def _step(rows: Sequence[Sequence[TensorType]]) -> int:
@@ -112,8 +114,8 @@ class Codes:
     def __init__(self) -> None:
         self._history: dict[Hashable, list[list[TensorType]]] = {}
         self._open: list[tuple[Hashable, list[TensorType], Any]] = []
-        self._ways: dict[Hashable, int] = {}
-        """How many of WAYS have failed."""
+        self._failed: dict[Hashable, set[tuple[TensorType, ...]]] = {}
+        """The open types for which there cannot be code."""
         self._static: dict[Hashable, weakref.ref[Any]] = {}
         """The latest session for one shape alone: its executor may still exist."""
 
@@ -128,14 +130,18 @@ class Codes:
         earlier = list(history)
         history.append(types)
         del history[:-HISTORY]
-        for failed, open_types in attempts(earlier, types, self._ways.get(family, 0)):
+        failed = self._failed.setdefault(family, set())
+        for open_types in attempts(earlier, types):
+            if open_types in failed or len(failed) == MAX_FAILURES:
+                continue
             try:
-                session = make(open_types)
+                session = make(list(open_types))
                 _ = session.callee
             except (IRError, MXNetError):
-                self._ways[family] = failed
+                failed.add(open_types)
             else:
-                self._open.append((family, open_types, session))
+                self._open.append((family, list(open_types), session))
+                del self._open[:-MAX_OPEN]
                 if family in self._static and (static := self._static[family]()) is not None:
                     session.share(static)
                 return session

@@ -9,6 +9,8 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.codegen.entry import Field
+from gluonjit.execution import cached_call
+from gluonjit.execution.cached_call import CachedCall
 from gluonjit.execution.open_shapes import checked, declared_open, opened
 from gluonjit.execution.session import Session
 from gluonjit.gluon import HybridBlock, nn
@@ -162,6 +164,28 @@ def test_a_stride_needs_multiples():
     for wrong in ("h*w", "h+1", "2*h+2", "-h", "2*h-1", "h*h"):
         with pytest.raises(ValueError, match="is no dimension: a name, or a multiple of one and a rest"):
             net.hybridize(dynamic={"data": {2: wrong}})
+
+
+def test_a_size_that_cannot_be_open_does_not_stop_others():
+    net = _strided()
+    _check(net, [(_data(1, 2, n, n),) for n in (9, 5, 64, 96, 160)])  # 2*n+1 cannot be divided by 4
+    ((_, code),) = net._cached._open
+    assert str(code.session.graph.inputs[0].type) == "f32[1,2,32*n,32*n]" and not net._cached._closed
+
+
+def test_a_program_that_is_never_open_is_soon_not_tried(monkeypatch):
+    net, tried, new = _strided(), [], CachedCall._new
+
+    def refuses(self, known, types, *rest):
+        if not all(t.is_static for t in types):
+            tried.extend([types] * (self.block is net))
+            raise Undecided("it depends")
+        return new(self, known, types, *rest)
+
+    monkeypatch.setattr(CachedCall, "_new", refuses)
+    monkeypatch.setattr(cached_call, "MAX_FAILURES", 3)
+    _check(net, [(_data(1, 2, n, n),) for n in (8, 9, 10, 11, 12)])
+    assert len(tried) == 3 and list(net._cached._closed.values()) == ["it depends"]
 
 
 def test_gradients_of_images_of_any_size():
