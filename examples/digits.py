@@ -60,7 +60,7 @@ class Attention(nn.HybridBlock):
             self.out = nn.Dense(units, flatten=False)
             self.norm1, self.norm2 = nn.LayerNorm(), nn.LayerNorm()
             self.wide = nn.Dense(2 * units, flatten=False, activation="relu")
-            self.narrow = nn.Dense(units, flatten=False)
+            self.narrow, self.drop = nn.Dense(units, flatten=False), nn.Dropout(0.2)
 
     def hybrid_forward(self, F, x):
         def heads(y):  # (batch, length, units) -> (batch * heads, length, units / heads)
@@ -70,12 +70,12 @@ class Attention(nn.HybridBlock):
         q, k, v = (heads(y) for y in F.split(self.qkv(self.norm1(x)), 3, axis=2))
         weights = F.softmax(F.batch_dot(q, k, transpose_b=True) * self.scale)
         y = F.transpose(F.reshape(F.batch_dot(weights, v), (-4, -1, self.heads, 0, 0)), (0, 2, 1, 3))
-        x = x + self.out(F.reshape(y, (0, 0, -3)))
-        return x + self.narrow(self.wide(self.norm2(x)))
+        x = x + self.drop(self.out(F.reshape(y, (0, 0, -3))))
+        return x + self.drop(self.narrow(self.wide(self.norm2(x))))
 
 
 class Transformer(nn.HybridBlock):
-    """Each row is a word of 8 letters; what the rows say is averaged."""
+    """Each row is a word of 8 letters; a dense layer reads what is said at each."""
 
     def __init__(self, units=48, heads=4, layers=2):
         super().__init__()
@@ -89,7 +89,7 @@ class Transformer(nn.HybridBlock):
 
     def hybrid_forward(self, F, x, place):
         rows = F.broadcast_add(self.embed(F.reshape(x, (0, 8, 8))), place)
-        return self.head(F.mean(self.body(rows), axis=1))
+        return self.head(self.body(rows))
 
 
 NETWORKS = {"conv": conv, "lstm": Lstm, "transformer": Transformer}

@@ -16,9 +16,9 @@ def test_the_programs_run(root, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("network", "least"), [("conv", 0.985), ("lstm", 0.965), ("transformer", 0.955)])
+@pytest.mark.parametrize(("network", "least"), [("conv", 0.985), ("lstm", 0.965), ("transformer", 0.965)])
 def test_digits_are_learned(root, network, least):
-    """A linear model reads 96.4 % of them. The transformer reads 96.1 to 97.2 %, by seed."""
+    """A linear model reads 96.4 % of them. The transformer reads 96.7 to 98.6 %, by seed."""
     with mock.patch.dict(os.environ):  # it sets variables of OpenMP when it is imported
         pytest.importorskip("sklearn")
     spec = importlib.util.spec_from_file_location("digits", root / "examples" / "digits.py")
