@@ -201,17 +201,19 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
     "lenet": {"rate": 0.001},
     "alexnet": {"rate": 3e-5},
     "mobilenet0.25": {"size": 128, "batch": 8, "rate": 1e-6},
+    "inceptionv3": {"rate": 1e-8, "size": 160},
     "resnet18_v2": {"rate": 1e-5},
     "squeezenet1.1": {"rate": 1e-5},
     # MXNet's own losses depend on rounding.
     "densenet121": QUICK,
-    "inceptionv3": {**QUICK, "size": 96},
     "mobilenetv2_1.0": {**QUICK, "rate": 1e-4},
     "resnet18_v1": QUICK,
     "resnet50_v1": QUICK,
     "vgg11": {**QUICK, "rate": 1e-6},
     "vgg11_bn": QUICK,
     # In double precision rounding is so small that movements can be compared, at rates that learn.
+    "densenet121-float64": {"rate": 2**-16},
+    "inceptionv3-float64": {"rate": 2**-22, "size": 160},
     "lenet-float64": {"rate": 2**-8},
     "mobilenet0.25-float64": {"rate": 2**-12},
     "mobilenetv2_1.0-float64": {"rate": 2**-14},
@@ -219,6 +221,8 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
     "resnet18_v2-float64": {"rate": 2**-12},
     "resnet50_v1-float64": {"rate": 2**-15},
     "squeezenet1.1-float64": {"rate": 2**-13},
+    "vgg11-float64": {"rate": 2**-20},
+    "vgg11_bn-float64": {"rate": 2**-16},
 }
 for _name, _options in CLASSIFIERS.items():
     CASES[_name] = functools.partial(classifier, name=_name, **_options)
