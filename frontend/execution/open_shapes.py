@@ -5,7 +5,6 @@ An open dimension has a name in place of a size. Code for it serves all sizes fr
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -116,8 +115,8 @@ class Codes:
         self._open: list[tuple[Hashable, list[TensorType], Any]] = []
         self._failed: dict[Hashable, set[tuple[TensorType, ...]]] = {}
         """The open types for which there cannot be code."""
-        self._static: dict[Hashable, weakref.ref[Any]] = {}
-        """The latest session for one shape alone: its executor may still exist."""
+        self._static: dict[Hashable, Any] = {}
+        """The latest session for one shape alone, until one for any shape takes over what it has packed."""
 
     def session(self, key: Hashable, types: list[TensorType], make: Callable[[list[TensorType]], Any]) -> Any:
         """A `Session` for inputs of these types: one that takes them already, or a new one with those dimensions open
@@ -142,11 +141,11 @@ class Codes:
             else:
                 self._open.append((family, list(open_types), session))
                 del self._open[:-MAX_OPEN]
-                if family in self._static and (static := self._static[family]()) is not None:
-                    session.share(static)
+                if family in self._static:
+                    session.share(self._static.pop(family))
                 return session
         session = make(types)
-        self._static[family] = weakref.ref(session)
+        self._static[family] = session
         return session
 
 
