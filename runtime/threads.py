@@ -115,8 +115,11 @@ def _start(count: int) -> None:
     if native.libc() is None:
         return
     entry = native.entry()
-    _reset()
     words = block.view(np.int64)
+    # A call that found no workers may be running alone, and it holds the team's mutex until it ends.
+    if words[Block.BARRIER // 8] and not entry.try_lock(block.ctypes.data):
+        return
+    _reset()
     words[Block.BARRIER // 8] = entry.barrier
     words[Block.SPINS // 8] = _spins()
     words[Block.YIELDS // 8] = _YIELDS
@@ -209,7 +212,7 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
-    if _workers:  # they, and the call that kept them busy, exist in the parent alone
+    if block.view(np.int64)[Block.BARRIER // 8]:  # workers, and calls that hold the mutex, exist in the parent alone
         _workers.clear()
         _reset()
 

@@ -476,3 +476,20 @@ def test_without_spinning():
     print(threads.start(4))
     """
     assert process(code) == ["4"]
+
+
+def test_workers_do_not_start_while_a_call_runs_alone():
+    """After a fork there are none; a call that began then holds the team's mutex until it ends."""
+    threads.set_num_threads(2)
+    try:
+        assert threads.start(2) == 2 and threads._stop(10)
+        entry, team = native.entry(), threads.block.ctypes.data
+        assert entry.try_lock(team)
+        try:
+            assert threads.start(2) == 1
+            assert not entry.try_lock(team)
+        finally:
+            entry.unlock(team)
+        assert threads.start(2) == 2
+    finally:
+        threads.set_num_threads(None)
