@@ -3,7 +3,8 @@
 
 Every engine is a process of its own that loads the model and makes all calls; its time is that of the calls, the first
 ones included, with all that they compile. The engines take turns, round by round. Ours runs with an empty object cache
-(cold) and with the one that the run before has filled (warm).
+(cold), with the one that the run before has filled (warm), and, again with an empty one, with the dimensions that
+change declared to be open (declared), as they are in the models that the other engines get.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ import numpy as np
 from benchmarks.engine import ROOT, cores
 from benchmarks.model import Model, model
 
-ENGINES = ("ours cold", "ours warm", "onnxruntime", "openvino")
+ENGINES = ("ours cold", "ours warm", "declared", "onnxruntime", "openvino")
+_OURS = ("ours cold", "ours warm", "declared")
 DIMS = {61: "n", 67: "l"}
 """Sizes with which a model is exported for engines that then take any: primes that no layer of a workload has."""
 LENGTHS = {"W11": (8, 384)}
@@ -92,14 +94,14 @@ def main(arguments: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as cache:
             for number in range(options.rounds):
                 for engine in options.engines:
-                    facts = _run(engine, key, options, f"{cache}/{number}")
+                    facts = _run(engine, key, options, f"{cache}/{number}{' declared' * (engine == 'declared')}")
                     found.setdefault(engine, []).append(facts)
         own = statistics.median(f["seconds"] for f in found.get("ours warm", [{"seconds": float("nan")}]))
         for engine, rounds in found.items():
             seconds, compiling, memory = (
                 statistics.median(f[name] for f in rounds) for name in ("seconds", "compiling", "memory")
             )
-            share = f"{compiling / seconds:9.0%}" if engine.startswith("ours") else " " * 9
+            share = f"{compiling / seconds:9.0%}" if engine in _OURS else " " * 9
             print(
                 f"{key:6} {engine:12} {seconds:9.2f} {seconds / own:11.2f} {share} {memory / 1e6:6.0f} MB", flush=True
             )
@@ -164,7 +166,7 @@ def _process(engine: str, text: str) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cpus)
     os.environ["OMP_NUM_THREADS"] = str(len(cpus))
-    load = {"onnxruntime": _onnxruntime, "openvino": _openvino}.get(engine, _ours)
+    load = {"onnxruntime": _onnxruntime, "openvino": _openvino, "declared": _declared}.get(engine, _ours)
     call, compiling = load(Model(Path(facts["folder"])), facts["key"], len(cpus))
     rng = np.random.default_rng(1)
     inputs = {shape: rng.uniform(-1, 1, shape).astype(np.float32) for shape in map(tuple, facts["shapes"])}
@@ -180,14 +182,24 @@ def _process(engine: str, text: str) -> None:
 _Loaded = tuple[Callable[[np.ndarray], Any], Callable[[], float]]
 
 
-def _ours(made: Model, key: str, threads: int) -> _Loaded:
+def _declared(made: Model, key: str, threads: int) -> _Loaded:
+    from benchmarks.workloads import WORKLOADS
+
+    (own,) = WORKLOADS[key].shapes(DIMS_OF["n"], 1)
+    names = {own.index(DIMS_OF["n"]): "batch"}
+    if key in LENGTHS:
+        names[1] = "length"
+    return _ours(made, key, threads, {"data": names})
+
+
+def _ours(made: Model, key: str, threads: int, dynamic: Any = None) -> _Loaded:
     import gluonjit as mx
     from benchmarks.workloads import make
     from gluonjit.execution.cached_call import CachedCall
 
     mx.set_num_threads(threads)
     net, _ = make(key)
-    net.hybridize()
+    net.hybridize(dynamic=dynamic)
     spent = [0.0]
     compile_ = CachedCall._new
 

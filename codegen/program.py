@@ -35,7 +35,7 @@ from gluonjit.ir.buffers import runs_kernel
 from gluonjit.ir.dims import Extent, aligned, most
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.sizes import dimensions
+from gluonjit.ir.sizes import dimensions, is_open
 from gluonjit.ir.structure import graph_key, op_key
 from gluonjit.ir.types import IRError
 
@@ -223,7 +223,8 @@ class _Lowering:
             if library is None:
                 name = f"k{len(self._kernels)}_{kind}"
             else:
-                name = library.name(kind, (key, self.module.dims))
+                dims = self.module.dims if is_open(op) else ()  # packing weights is the same for all sizes
+                name = library.name(kind, (key, dims))
             self._kernels[key] = name
             self.calls_host |= op.definition.level == "host"
             if library is not None and library.find(name):

@@ -5,6 +5,7 @@ import pytest
 
 from gluonjit.codegen import compile_parts, program
 from gluonjit.codegen.target import host, named
+from gluonjit.ir import dims
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.opdef import REGISTRY, primitive
 from gluonjit.ir.types import F32, TensorType
@@ -75,6 +76,15 @@ def test_other_code_is_not_taken(lowered):
     lowered.clear()
     compile_graph(net(), target=narrow if narrow.triple == host().triple else host())
     assert lowered or narrow.triple != host().triple
+
+
+def test_code_for_any_size_takes_what_depends_on_none(lowered):
+    """Packing weights is the same for all sizes."""
+    compile_graph(net())
+    assert sorted(lowered) == ["loops", "loops", "matmul", "matmul", "sequential"]
+    lowered.clear()
+    compile_graph(net(batch=dims.named("n")))
+    assert sorted(lowered) == ["matmul", "matmul", "sequential"]
 
 
 def _alone(graph):
