@@ -1,9 +1,9 @@
 """How long the first call takes, and how much memory: `python -m benchmarks.startup`. Cold (nothing is kept), warm (the
 object cache has the code), and packed (the packed parameters are kept, too, as `gluonjit compile` does).
 
-Each figure is from a new process, which builds the net, loads its parameters from a file, and is timed from `hybridize`
-to the first result, with all modules imported in advance. Memory is the peak of the process, less the parameters and
-their packed copies.
+Each figure is from a new process, which builds the net, loads its parameters from a file, hybridizes it, and is timed
+from the first call to its result, with all modules imported in advance. Memory is the peak of the process, less the
+parameters and their packed copies.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -102,7 +103,12 @@ def dtype_name(dtype: object) -> str:
     """
     if dtype == "bfloat16":  # known to NumPy only once ml_dtypes is imported
         return "bfloat16"
-    return np.dtype(dtype).name  # type: ignore[call-overload]
+    return _name(np.dtype(dtype))  # type: ignore[call-overload]
+
+
+@functools.cache
+def _name(dtype: np.dtype) -> str:
+    return dtype.name  # NumPy computes it
 
 
 def _as_list(obj: object) -> list:

@@ -168,12 +168,17 @@ def canonical(value: Any) -> Any:
     return value
 
 
+_SIMPLE = frozenset({int, str, bool, type(None)})
+
+
 def attr_key(value: Any) -> Any:
     """A hashable key that is equal exactly for equal attribute values: arrays by content, floats by bit pattern."""
+    if type(value) in _SIMPLE:
+        return (type(value).__name__, value)
     if isinstance(value, np.ndarray):
         return ("ndarray", value.dtype.str, str(value.dtype), value.shape, value.tobytes())
     if isinstance(value, tuple):
-        return tuple(attr_key(v) for v in value)
+        return tuple([attr_key(v) for v in value])
     if isinstance(value, float):
         return ("float", np.float64(value).tobytes())
     if isinstance(value, (DType, TensorType, Dim)):

@@ -31,8 +31,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO
-
 import numpy as np
 
 from gluonjit._version import version
@@ -101,11 +99,6 @@ def graph_cache_key(graph: Graph, pipeline: str, target: Hashable, measured_on: 
     return digest(("graph", graph_key(graph), _attrs(graph), pipeline, target, measured_on))
 
 
-def text_cache_key(text: str, target: Hashable) -> str:
-    """The key of the compiled LLVM IR `text`."""
-    return digest(("text", text, target))
-
-
 def _attrs(graph: Graph) -> list[object]:
     """The attributes of a graph and its regions, which `graph_key` leaves out."""
     regions = (region for op in graph.ops for region in op.regions)
@@ -139,11 +132,11 @@ def _is_ours(function: object) -> bool:
 
 def digest(what: object) -> str:
     """A digest of `what`, by its `repr`, and of this package's current sources."""
-    return hashlib.sha256(_compiler() + repr(what).encode()).hexdigest()
+    return hashlib.sha256(compiler() + repr(what).encode()).hexdigest()
 
 
 @functools.cache
-def _compiler() -> bytes:
+def compiler() -> bytes:
     """A digest of what generated code depends on besides the graph: versions of libraries, and the current sources."""
     import llvmlite
     from llvmlite import binding
@@ -163,13 +156,14 @@ def _own_sources() -> Iterator[tuple[str, int, int]]:
 
 
 def _sources(root: Path) -> Iterator[tuple[str, int, int]]:
-    for parent, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
-        for name in sorted(files):
-            if name.endswith(".py"):
-                path = os.path.join(parent, name)
-                facts = os.stat(path)
-                yield path, facts.st_size, facts.st_mtime_ns
+    with os.scandir(root) as found:
+        entries = sorted(found, key=lambda e: e.name)
+    for e in entries:
+        if e.name.endswith(".py"):
+            facts = e.stat()
+            yield e.path, facts.st_size, facts.st_mtime_ns
+        elif e.name != "__pycache__" and e.is_dir():
+            yield from _sources(Path(e.path))
 
 
 # ---- entries
@@ -191,7 +185,7 @@ class Entry:
 def read(path: Path, most: int, used: bool = True) -> bytes | None:
     """Up to `most` bytes of a regular file; None, without blocking, for anything else. `used`: records the use."""
     try:
-        with _opened(path, used) as f:
+        with os.fdopen(_opened(path, used)[0], "rb") as f:
             return f.read(most)
     except OSError:
         return None
@@ -200,22 +194,25 @@ def read(path: Path, most: int, used: bool = True) -> bytes | None:
 def map_file(path: Path, size: int) -> mmap.mmap | None:
     """A regular file of this size, mapped; None for anything else. Records the use."""
     try:
-        with _opened(path, True) as f:
-            same = size > 0 and os.fstat(f.fileno()).st_size == size
-            return mmap.mmap(f.fileno(), size, access=mmap.ACCESS_READ) if same else None
+        handle, there = _opened(path, True)
+        try:
+            return mmap.mmap(handle, size, access=mmap.ACCESS_READ) if there == size > 0 else None
+        finally:
+            os.close(handle)
     except (OSError, ValueError):
         return None
 
 
-def _opened(path: Path, used: bool) -> BinaryIO:
-    """Raises OSError, without blocking, unless it is a regular file."""
+def _opened(path: Path, used: bool) -> tuple[int, int]:
+    """(descriptor, size in bytes). Raises OSError, without blocking, unless it is a regular file."""
     handle = os.open(path, os.O_RDONLY | _SAFE_FLAGS)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    facts = os.fstat(handle)
+    if not stat.S_ISREG(facts.st_mode):
         os.close(handle)
         raise OSError(f"{path} is not a regular file")
     if used:
         os.utime(handle if os.utime in os.supports_fd else path)
-    return os.fdopen(handle, "rb")
+    return handle, facts.st_size
 
 
 _SAFE_FLAGS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from gluonjit.codegen.llvm import load
 from gluonjit.codegen.target import host as host_target
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
-from gluonjit.runtime import cache, host
+from gluonjit.runtime import cache, host, native
 from gluonjit.runtime.artifact import Artifact
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.kernel_library import KernelLibrary
@@ -50,6 +51,14 @@ def compile_graph(
     assert found.interface is not None
     files = PreparedFiles((machine, flush_denormals)) if key is not None else None
     return Executable(found.interface, load(found.objects, host.functions()), flush_denormals, files)
+
+
+@functools.cache
+def get_ready() -> None:
+    """Does in advance what the process's first call of `compile_graph`, and its first run, need for any graph."""
+    host_target()
+    cache.compiler()
+    native.entry()
 
 
 class Made(NamedTuple):

@@ -32,11 +32,10 @@ class _Entry:
         target = host()
         sleep = _way_to_sleep()
         symbols = {name: libc_address(name) for name in SLEEP[sleep]}
-        text = entry_module(target, sleep)
-        key = cache.text_cache_key(text, target)
+        key = cache.digest(("native entry", sleep, target))
         found = cache.load(key)
         if found is None:
-            found = Artifact("native entry", [llvm.compile_module(text, target)])
+            found = Artifact("native entry", [llvm.compile_module(entry_module(target, sleep), target)])
             cache.store(key, found)
         self.loaded = llvm.load(found.objects, symbols)
         pointer, number = ctypes.c_void_p, ctypes.c_int64

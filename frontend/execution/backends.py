@@ -107,6 +107,14 @@ def _llvm(graph: Graph, options: dict[str, Any]) -> Callee:
     return compile_graph(graph, pipeline=steps, tune=tune, flush_denormals=flush)
 
 
+def get_ready(name: str | None) -> None:
+    """Does in advance what the first compiled call of a process takes time for, whatever it computes."""
+    if get_backend(name) is _llvm:
+        from gluonjit.runtime.compiler import get_ready
+
+        get_ready()
+
+
 def opens_dimensions(backend: Backend) -> bool:
     """Whether the backend compiles graphs with open dimensions. Backends of others get static ones alone."""
     return backend is _llvm

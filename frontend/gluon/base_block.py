@@ -321,7 +321,9 @@ class Block:
         summary.print_summary(self, inputs)
 
 
-block_attributes.observe(Block)
+_NAMES = ("_empty_prefix", "_prefix", "prefix", "_name", "name", "_scope", "name_scope")
+_PARTS = ("_children", "_reg_params", "_forward_hooks", "_forward_pre_hooks", "_fast_call")
+block_attributes.observe(Block, frozenset((*_NAMES, *_PARTS)))
 
 
 def _holds_other_block(value: Any, registered: set[int]) -> bool:

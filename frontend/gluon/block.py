@@ -16,7 +16,7 @@ from typing import Any
 from gluonjit import ndarray, symbol
 from gluonjit.base import StateChange, ValueNeeded
 from gluonjit.context import Context
-from gluonjit.execution.backends import check_options, get_backend, parsed_flags
+from gluonjit.execution.backends import check_options, get_backend, get_ready, parsed_flags
 from gluonjit.execution.open_shapes import checked
 from gluonjit.gluon import export
 from gluonjit.gluon.base_block import Block
@@ -147,6 +147,8 @@ class HybridBlock(Block):
         self._active, self._interpreted = active, frozenset()
         self._flags = {**flags, **chosen}
         super().hybridize(active, backend=backend, clear=clear, backend_opts=options, remat=remat, **flags)
+        if active:
+            get_ready(backend)
 
     def optimize_for(
         self,

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import linecache
 import sys
-from types import FrameType
+from collections.abc import Mapping
+from types import FrameType, MappingProxyType
 
 from gluonjit.ir.graph import Loc
 
 
-def user_frame() -> FrameType | None:
-    """The innermost frame outside gluonjit; None if there is none, or if only the caller of the command line is."""
+def user_frame(known: Mapping[int, FrameType | None] = MappingProxyType({})) -> FrameType | None:
+    """The innermost frame outside gluonjit; None if there is none, or if only the caller of the command line is.
+
+    `known`: the result for some of the frames below, by their ids, which spares the walk from there on."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
+        if id(frame) in known:
+            return known[id(frame)]
         module = frame.f_globals.get("__name__", "")
         if not module.startswith("gluonjit") or module[8:9] not in ("", "."):
             return frame
@@ -22,9 +27,9 @@ def user_frame() -> FrameType | None:
     return None
 
 
-def user_loc(block: str = "") -> Loc:
-    """The user's current line; `block` names the block that is running."""
-    frame = user_frame()
+def user_loc(block: str = "", known: Mapping[int, FrameType | None] = MappingProxyType({})) -> Loc:
+    """The user's current line; `block` names the block that is running. `known`: see `user_frame`."""
+    frame = user_frame(known)
     return Loc(frame.f_code.co_filename, frame.f_lineno, block) if frame else Loc(block=block)
 
 

@@ -197,8 +197,8 @@ class Operator(opdef.OpDef):
 
         if self.host:  # it runs the user's own Python, whose result may differ the next time
             return make()
-        own = {k: v for k, v in attrs.items() if not k.startswith(".")}
-        key = (self, tuple(types), tuple((k, opdef.attr_key(own[k])) for k in sorted(own)), training)
+        own = [(k, opdef.attr_key(v)) for k, v in sorted(attrs.items()) if k[:1] != "."]
+        key = (self, tuple(types), tuple(own), training)
         try:
             hash(key)
         except TypeError:  # an attribute that cannot be hashed
@@ -235,8 +235,10 @@ def cache_key(raw: Mapping[str, Any]) -> Any:
     """A hashable key, equal only for attributes that parse alike; None when there is none (an array as a value)."""
     if not raw:
         return ()
-    # 1, True and 1.0 are equal and hash alike, and so do 0.0 and -0.0: hence the type, and the text of a zero.
-    key = tuple([(k, v.__class__, repr(v) if v.__class__ is float and not v else v) for k, v in raw.items()])
+    # 1, True and 1.0 are equal and hash alike, and so do 0.0 and -0.0: hence the type, and the text of zeros and tuples.
+    key = tuple(
+        [(k, c := v.__class__, repr(v) if c is tuple or (c is float and not v) else v) for k, v in raw.items()]
+    )
     try:
         hash(key)
     except TypeError:

@@ -9,10 +9,10 @@ import numpy as np
 
 from gluonjit import attribute
 from gluonjit import name as naming
-from gluonjit.base import MXNetError
+from gluonjit.base import MXNetError, dtype_name
 from gluonjit.ir.graph import Loc
 from gluonjit.ir.types import DType
-from gluonjit.operators.registry import Operator
+from gluonjit.operators.registry import Operator, cache_key
 from gluonjit.symbol.graph import Entry, Node, hidden_keys
 
 
@@ -21,7 +21,7 @@ def attr_string(key: str, value: Any) -> str:
     if isinstance(value, DType):
         return value.numpy.name
     if key == "dtype" and value is not None and not isinstance(value, str):
-        return np.dtype(value).name
+        return dtype_name(value)
     return str(without_numpy(value))
 
 
@@ -52,9 +52,7 @@ def make_node(
     raw = hidden_keys({**raw, **attribute.current().get(attr)})
     if op.variadic and "num_args" in op.attrs and "num_args" not in raw:
         raw["num_args"] = len(inputs)
-    attrs = {k: attr_string(k, v) for k, v in raw.items()}
-    # Parsed from the values, not from their strings: a float32 scalar keeps its exact value, as imperatively.
-    parsed = op.parse({k: attrs[k] if k == "dtype" else v for k, v in raw.items()})
+    attrs, parsed = _attributes(op, raw)
     names = op.input_names(parsed)
     if not fill:
         op.check_arity(len(inputs), parsed)
@@ -70,6 +68,27 @@ def make_node(
     node = Node(op, name, attrs, entries, parsed, loc)
     initialize_variables(node)
     return node
+
+
+_known: dict[Any, tuple[dict[str, str], dict[str, Any]]] = {}
+"""Results of `_attributes`: nets repeat operators."""
+_MOST = 4096
+
+
+def _attributes(op: Operator, raw: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
+    """An operator's attributes as strings, and parsed; not to be changed."""
+    given = cache_key(raw)
+    key = (op, given)
+    found = _known.get(key) if given is not None else None
+    if found is None:
+        attrs = {k: attr_string(k, v) for k, v in raw.items()}
+        # Parsed from the values, not from their strings: a float32 scalar keeps its exact value, as imperatively.
+        found = attrs, op.parse({k: attrs[k] if k == "dtype" else v for k, v in raw.items()})
+        if given is not None:
+            if len(_known) >= _MOST:
+                _known.clear()
+            _known[key] = found
+    return found
 
 
 def initialize_variables(node: Node) -> None:

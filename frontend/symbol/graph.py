@@ -144,10 +144,11 @@ def hidden_keys(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """`attrs` with `lr_mult` and its like spelled `__lr_mult__`; MXNetError for the old `weight_lr_mult`."""
     out = {}
     for key, value in attrs.items():
-        for hidden in HIDDEN_KEYS:
+        if key.endswith(HIDDEN_KEYS) and not key.startswith("__"):
+            hidden = next(hidden for hidden in HIDDEN_KEYS if key.endswith(hidden))
             if key == hidden:
                 key = f"__{key}__"
-            elif key.endswith("_" + hidden) and not key.startswith("__"):
+            elif key.endswith("_" + hidden):
                 argument = key[: -len(hidden) - 1]
                 raise MXNetError(
                     f"setting variable attributes with {key} is deprecated. please instead use\n"

@@ -25,7 +25,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import MemberDescriptorType
+from types import FunctionType, MemberDescriptorType, MethodType
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,8 +37,11 @@ from gluonjit.language.source import quote, stacklevel, user_loc
 MISSING = object()
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
+_PLAIN_TO_READ = frozenset({*_PLAIN, list, tuple, dict, set, MethodType, FunctionType})
+"""Types of most attributes' values, which are no generators."""
+
 READERS = "_readers"
-"""The entry of a block's `__dict__` that maps attribute names to the logs of the traces that read or set them."""
+"""The entry of a block's `__dict__` with the logs of the traces that read or set attributes of it."""
 
 
 class Reader(Protocol):
@@ -71,10 +74,13 @@ class Attributes:
         """The lines at which `probe` found that random numbers had been drawn, and the blocks they were in."""
 
     def read(self, block: Any, name: str, value: Any) -> None:
-        if not self._has_read(block, name) and (id(block), name) not in self._sets:
-            self._reads.setdefault(id(block), (block, set()))[1].add(name)
-            self._follow(block, name)
-        if _is_generator(value) and id(value) not in self._generators:
+        seen = self._reads.get(id(block))
+        if seen is None:
+            seen = self._reads[id(block)] = block, set()
+            self._follow(block)
+        if name not in seen[1] and (id(block), name) not in self._sets:
+            seen[1].add(name)
+        if type(value) not in _PLAIN_TO_READ and _is_generator(value) and id(value) not in self._generators:
             self._generators[id(value)] = value, _state(value)
 
     def set(self, block: Any, name: str, old: Any, blocks: tuple[Any, ...]) -> None:
@@ -86,12 +92,12 @@ class Attributes:
         seen = self._reads.get(id(block))
         return seen is not None and name in seen[1]
 
-    def _follow(self, block: Any, name: str) -> None:
-        """Subscribes this log to changes of the attribute."""
+    def _follow(self, block: Any) -> None:
+        """Subscribes this log to changes of the block's attributes."""
         with _lock:
-            followers = block.__dict__.setdefault(READERS, {})
-            alive = [ref for ref in followers.get(name, ()) if (log := ref()) is not None and not log.stale]
-            followers[name] = [*alive, weakref.ref(self)]
+            followers = block.__dict__.get(READERS, ())
+            others = [ref for ref in followers if (log := ref()) is not self and log is not None and not log.stale]
+            block.__dict__[READERS] = [*others, weakref.ref(self)]
 
     def keep(self, reader: Reader) -> bool:
         """Notifies `reader` of changes from now on. False if an attribute was already changed by another thread.
@@ -101,8 +107,8 @@ class Attributes:
         mine = [s for s in self._sets.values() if not s.carried]
         final = [(s.block, s.name, held(s.block, s.name)) for s in mine]
         self._finals = [f for f in final if f[2] is MISSING or _is_plain(f[2])]
-        for block, name, _ in self._finals:
-            self._follow(block, name)
+        for block in {id(block): block for block, _, _ in self._finals}.values():
+            self._follow(block)
         self._reader = weakref.ref(reader)
         self._generators.clear()
         return not self.stale
@@ -126,13 +132,14 @@ class Attributes:
                 _tell(block, name, but=self)
 
     def changed(self, block: Any, name: str) -> None:
+        """An attribute of a block that the log follows has changed."""
         reads = self._has_read(block, name)
         self.stale = self.stale or reads
         reader = self._reader()
         if reader is not None:
             if reads:
                 reader.forget(self)
-            else:
+            elif any(own is block and its == name for own, its, _ in self._finals):
                 reader.look_again()
 
     @property
@@ -293,9 +300,8 @@ def deleting(block: Any, name: str) -> None:
 
 
 def _tell(block: Any, name: str, but: Attributes | None = None) -> None:
-    """Notifies the followers of an attribute that it has changed. The caller must not hold `_lock`."""
-    followers = block.__dict__.get(READERS)
-    for ref in followers.get(name, ()) if followers else ():
+    """Notifies the followers of a block that an attribute has changed. The caller must not hold `_lock`."""
+    for ref in block.__dict__.get(READERS, ()):
         log = ref()
         if log is not None and log is not but:
             log.changed(block, name)
@@ -305,15 +311,19 @@ def _tell(block: Any, name: str, but: Attributes | None = None) -> None:
 
 _observed: list[Any] = []
 """The class of blocks; see `observe`."""
+_own: frozenset[str] = frozenset()
 _running = 0
 _lock = threading.RLock()  # a finalizer may read attributes while this thread holds it
 if hasattr(os, "register_at_fork"):  # as in `random`
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
-def observe(cls: type) -> None:
-    """Makes `noted` log attribute reads of objects of `cls`."""
+def observe(cls: type, own: frozenset[str]) -> None:
+    """Makes `noted` log attribute reads of objects of `cls`, but for those of its `own`: whatever changes such an
+    attribute after it was set first drops compiled code itself, or has no effect on it."""
+    global _own
     _observed[:] = [cls]
+    _own = own
 
 
 @contextmanager
@@ -336,14 +346,18 @@ def noted() -> Iterator[None]:
 
 
 def _noting(self: Any, name: str) -> Any:
+    trace = running.trace
+    if trace is None or name in _own or name[:2] == "__":
+        return _get(self, name)
     value = MISSING
     try:
-        value = object.__getattribute__(self, name)
+        value = _get(self, name)
     finally:
-        trace = running.trace
-        if trace is not None and not name.startswith("__"):
-            trace.attributes.read(self, name, value)
+        trace.attributes.read(self, name, value)
     return value
+
+
+_get = object.__getattribute__
 
 
 # Generators

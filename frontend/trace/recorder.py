@@ -7,7 +7,9 @@ if all facts hold for it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,7 +21,7 @@ from gluonjit.ir.types import TensorType, dtype, type_of
 from gluonjit.language import running
 from gluonjit.language.kinds import as_np
 from gluonjit.language.modes import modes
-from gluonjit.language.source import quote, user_loc
+from gluonjit.language.source import quote, user_frame, user_loc
 from gluonjit.ndarray import NDArray
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator, Shape
@@ -81,6 +83,8 @@ class Recorder:
         """Whether the program asked for the arguments' device."""
         self.blocks: list[Program] = []
         """The programs whose `hybrid_forward` is running, innermost last."""
+        self._users: dict[int, FrameType | None] = {}
+        """The user's frame behind each running `call`, by the id of that call's frame."""
         self.inputs: dict[Cell, tuple[Entry, Any]] = {}
         """The memory of graph inputs: the variable, and its origin (an argument's position, a Held or an NDArray)."""
         self.constants: dict[Node, np.ndarray] = {}
@@ -202,6 +206,8 @@ class Recorder:
         """Records `block(*args)`: runs its `hybrid_forward` on symbols. Arguments other than arrays stay unchanged."""
         params = {name: self.parameter(p) for name, p in block._reg_params.items()}
         self._probe()
+        frame = id(sys._getframe())  # a frame that held itself would live until the next garbage collection
+        self._users[frame] = user_frame(self._users)
         self.blocks.append(block)
         try:
             with block.name_scope():
@@ -209,6 +215,7 @@ class Recorder:
         finally:
             self._probe()
             self.blocks.pop()
+            del self._users[frame]
 
     def _probe(self) -> None:
         if self.probes:
@@ -217,7 +224,7 @@ class Recorder:
     # Operators
 
     def loc(self) -> Any:
-        return user_loc(self.blocks[-1].name if self.blocks else "")
+        return user_loc(self.blocks[-1].name if self.blocks else "", self._users)
 
     def concerns(self, operands: Sequence[Any]) -> bool:
         """Whether an operator on these operands is part of the trace, rather than of an untyped graph."""
