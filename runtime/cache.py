@@ -31,6 +31,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
 import numpy as np
 
 from gluonjit._version import version

@@ -235,10 +235,8 @@ def cache_key(raw: Mapping[str, Any]) -> Any:
     """A hashable key, equal only for attributes that parse alike; None when there is none (an array as a value)."""
     if not raw:
         return ()
-    # 1, True and 1.0 are equal and hash alike, and so do 0.0 and -0.0: hence the type, and the text of zeros and tuples.
-    key = tuple(
-        [(k, c := v.__class__, repr(v) if c is tuple or (c is float and not v) else v) for k, v in raw.items()]
-    )
+    # 1, True and 1.0 are equal and hash alike, and so do 0.0 and -0.0: hence types, and texts of zeros and tuples.
+    key = tuple([(k, c := v.__class__, repr(v) if c is tuple or (c is float and not v) else v) for k, v in raw.items()])
     try:
         hash(key)
     except TypeError:

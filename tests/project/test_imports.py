@@ -180,6 +180,7 @@ INSIDE_FUNCTIONS = {
     # A program that hybridizes nothing needs no compiler.
     "gluonjit.execution.backends": {
         "gluonjit.runtime.compiler.compile_graph",
+        "gluonjit.runtime.compiler.get_ready",
         "gluonjit.runtime.compiler.pipeline",
         "gluonjit.runtime.reference.Reference",
     },
