@@ -41,7 +41,8 @@ def opened(
     history: Sequence[Sequence[TensorType]], types: Sequence[TensorType], way: str = "any"
 ) -> list[TensorType] | None:
     """`types` with those dimensions open in which they differ from the types in `history`, which have the same ranks
-    and element types. Dimensions that have always had equal sizes share a name. None if no open type fits.
+    and element types. Dimensions that have always had equal sizes share a name. A size below LOWEST stays what it is.
+    None if no open type fits.
 
     `way`: one of WAYS."""
     rows = [*history, types]
@@ -54,11 +55,9 @@ def opened(
         shape: list[Extent] = []
         for axis, n in enumerate(t.shape):
             column = tuple(row[k].shape[axis] for row in rows)
-            if len(set(column)) == 1 or (way == "batch" and (k or axis) and column not in columns):
+            if len(set(column)) == 1 or n < LOWEST or (way == "batch" and (k or axis) and column not in columns):
                 shape.append(n)
                 continue
-            if n < LOWEST:
-                return None
             if column not in columns:
                 count = len(columns)
                 name = named(_LETTERS[count] if count < len(_LETTERS) else f"n{count}")
@@ -85,26 +84,30 @@ def _step(rows: Sequence[Sequence[TensorType]]) -> int:
     changed = [
         t.shape[k] for j, t in enumerate(now) for k in range(1, t.rank) if len({r[j].shape[k] for r in rows}) > 1
     ]
-    return next((step for step in _STEPS if changed and min(changed) // step >= LOWEST), 0)
+    large = [n for n in changed if n >= LOWEST]
+    return next((step for step in _STEPS if large and min(large) // step >= LOWEST), 0)
 
 
 def declared_open(declared: Declared, names: Sequence[str], types: Sequence[TensorType]) -> list[TensorType] | None:
-    """`types` with the declared dimensions open. None if one of them has a size that needs a graph of its own, or two
-    of one name differ. ValueError for an argument or axis that is not there."""
+    """`types` with the declared dimensions open, but for those whose size is below LOWEST. None if all are, or two of
+    one name differ. ValueError for an argument or axis that is not there."""
     for name in declared:
         if name not in names:
             raise ValueError(f"dynamic names the argument {name!r}; the arguments are {', '.join(names)}")
     found = []
+    small: set[str] = set()
     for name, t in zip(names, types, strict=True):
         shape: list[Extent] = list(t.shape)
         for axis, dimension in declared.get(name, {}).items():
             if not -t.rank <= axis < t.rank:
                 raise ValueError(f"dynamic names axis {axis} of {name!r}, which is {t}")
             if t.shape[axis] < LOWEST:
-                return None
-            shape[axis] = parse(dimension)
+                small |= names_of([parse(dimension)])
+            else:
+                shape[axis] = parse(dimension)
         found.append(t.with_shape(tuple(shape)))
-    return found if names_of(n for t in found for n in t.shape) and fits(found, types) else None
+    names_there = names_of(n for t in found for n in t.shape)
+    return found if names_there and not small & names_there and fits(found, types) else None
 
 
 class Codes:

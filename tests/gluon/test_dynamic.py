@@ -338,9 +338,31 @@ def test_which_dimensions_have_changed():
     assert list(map(str, opened([first], types((6, 5), (6,), (3, 6))))) == ["f32[n,5]", "f32[n]", "f32[3,n]"]
     assert list(map(str, opened([first], types((6, 8), (6,), (3, 4))))) == ["f32[n,m]", "f32[n]", "f32[3,4]"]
     assert opened([first], types((1, 5), (1,), (3, 1))) is None
+    assert list(map(str, opened([first], types((1, 8), (1,), (3, 1))))) == ["f32[1,n]", "f32[1]", "f32[3,1]"]
+    assert list(map(str, opened([first], types((1, 77), (1,), (3, 1)), "steps"))) == ["f32[1,32*n+13]", "f32[1]", "f32[3,1]"]
     assert list(map(str, opened([first], types((6, 8), (6,), (3, 4)), "batch"))) == ["f32[n,8]", "f32[n]", "f32[3,4]"]
     history = [first, types((6, 6), (6,), (3, 6))]  # 4 to 6 and 5 to 6
     assert list(map(str, opened(history, types((7, 9), (7,), (3, 7))))) == ["f32[n,m]", "f32[n]", "f32[3,n]"]
+
+
+def test_a_batch_of_one_has_open_lengths():
+    """A size that needs a graph of its own does not keep the others from being open."""
+    net = nn.HybridSequential()
+    net.add(nn.Dense(8, flatten=False, in_units=5), nn.LayerNorm(in_channels=8))
+    net.initialize()
+    inputs = [(_data(n, l, 5),) for n, l in ((3, 4), (1, 9), (2, 7), (1, 5), (1, 6), (4, 1), (5, 1))]
+    for dynamic, count in ((None, 4), ({"data": {0: "batch", 1: "length"}}, 3)):
+        net.hybridize(dynamic=dynamic)
+        _check(net, inputs)
+        assert _sessions(net) == count
+
+
+def test_a_declared_name_is_one_size():
+    x, y = tensor("f32", 1, 7), tensor("f32", 5, 7)
+    axes = {0: "n", 1: "l"}
+    for pair, texts in (((x, y), None), ((x, x), ["f32[1,l]"] * 2), ((y, y), ["f32[n,l]"] * 2)):
+        found = declared_open({"a": axes, "b": axes}, ["a", "b"], pair)
+        assert (found and list(map(str, found))) == texts
 
 
 def test_small_sizes_that_cannot_be_open():
