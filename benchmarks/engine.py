@@ -79,11 +79,12 @@ class Engine:
             lost = 0.0  # the number of runnable threads is not known
         return Turn(wall / calls, cpu / wall, lost > _LOST * available)
 
-    def output(self) -> np.ndarray:
+    def outputs(self) -> list[np.ndarray]:
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "output.npy")
-            self._ask(f"output {path}")
-            return np.load(path)
+            path = Path(folder, "outputs.npz")
+            self._ask(f"outputs {path}")
+            with np.load(path) as archive:
+                return list(archive.values())
 
     def close(self) -> None:
         self._process.kill()

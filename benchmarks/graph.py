@@ -38,7 +38,7 @@ class Node:
 
 @dataclass
 class Net:
-    """Values have names; `shapes` knows all, `params` those that are constant."""
+    """Values have names; `shapes` knows all, `params` those that are constant, outputs perhaps among them."""
 
     inputs: list[str]
     nodes: list[Node]
@@ -106,7 +106,7 @@ class _Translator:
         return self.same.get(name, name)
 
     def net(self, inputs: list[str], outputs: list[str]) -> Net:
-        read = {name for node in self.nodes for name in node.inputs}
+        read = {*outputs, *(name for node in self.nodes for name in node.inputs)}
         params = {name: x for name, x in self.params.items() if name in read}
         values = {*inputs, *params, *(node.output for node in self.nodes)}
         return Net(inputs, self.nodes, outputs, params, {name: self.shapes[name] for name in values})
@@ -186,6 +186,21 @@ def _reshape(t: _Translator, inputs: list[str], output: str, attrs: Mapping[str,
         t.emit("reshape", inputs, output, shape=t.shapes[output])
 
 
+def _concat(t: _Translator, inputs: list[str], output: str, attrs: Mapping[str, Any]) -> None:
+    if all(name in t.params for name in inputs):
+        t.constant(output, np.concatenate([t.params[name] for name in inputs], attrs["dim"]))
+    else:
+        t.emit("concat", inputs, output, axis=attrs["dim"])
+
+
+def _anchors(t: _Translator, inputs: list[str], output: str, attrs: Mapping[str, Any]) -> None:
+    import gluonjit as mx
+
+    # They depend on the feature map's height and width alone.
+    features = mx.nd.zeros((1, 1, *t.shapes[inputs[0]][2:]))
+    t.constant(output, mx.nd.contrib.MultiBoxPrior(features, **attrs).asnumpy())
+
+
 def _join_weights(t: _Translator, inputs: list[str], output: str, attrs: Mapping[str, Any]) -> None:
     t.constant(output, np.concatenate([t.params[name] for name in inputs]))
 
@@ -234,7 +249,8 @@ _OPERATORS: dict[str, _Translate] = {
     "elemwise_add": _plain("add"),
     "elemwise_mul": _plain("mul"),
     "_mul_scalar": lambda t, i, output, attrs: t.emit("scale", i, output, factor=float(attrs["scalar"])),
-    "Concat": lambda t, inputs, output, attrs: t.emit("concat", inputs, output, axis=attrs["dim"]),
+    "Concat": _concat,
+    "_contrib_MultiBoxPrior": _anchors,
     "Flatten": _reshape,
     "Reshape": _reshape,
     "transpose": lambda t, inputs, output, attrs: t.emit("transpose", inputs, output, axes=tuple(attrs["axes"])),

@@ -2,7 +2,7 @@
 
     model-symbol.json, model-0000.params   as `mxnet.mod.Module.save_checkpoint` writes them
     inputs.npz                             by the names of the graph's inputs
-    reference.npy                          the output in float64, by NumPy, operator by operator
+    reference.npz                          the outputs in float64, by NumPy, operator by operator
     facts.json                             workload, batch, width, flop, bytes
 
 `python -m benchmarks.model W4 FOLDER` makes them, in a process of its own; they are made again when the code that
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-_VERSION = 1
+_VERSION = 2
 """To be raised when the files' meaning changes."""
 
 
@@ -42,8 +42,9 @@ class Model:
         with np.load(self.folder / "inputs.npz") as archive:
             return {name: archive[name] for name in archive.files}
 
-    def reference(self) -> np.ndarray:
-        return np.load(self.folder / "reference.npy")
+    def reference(self) -> list[np.ndarray]:
+        with np.load(self.folder / "reference.npz") as archive:
+            return list(archive.values())
 
     def net(self) -> Any:
         """The graph as a `benchmarks.graph.Net`."""
@@ -77,14 +78,14 @@ def _stamp() -> str:
 
 def _write(folder: Path, key: str, batch: int | None, width: int, reference: bool, stamp: str) -> None:
     import gluonjit as mx
-    from benchmarks.workloads import make
+    from benchmarks.workloads import make, results
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "facts.json").unlink(missing_ok=True)
     net, arrays = make(key, batch, width)
     names = ["data"] if len(arrays) == 1 else [f"data{k}" for k in range(len(arrays))]
     made = Model(folder)
-    graph = net(*map(mx.sym.var, names))
+    graph = mx.sym.Group(results(net(*map(mx.sym.var, names))))
     aux = set(graph.list_auxiliary_states())
     params = {name: p.data() for name, p in net.collect_params().items()}
     mx.model.save_checkpoint(
@@ -98,8 +99,8 @@ def _write(folder: Path, key: str, batch: int | None, width: int, reference: boo
     if reference:
         net.cast("float64")
         net.hybridize(backend="numpy")
-        answer = net(*(mx.nd.array(x, dtype="float64") for x in arrays))
-        np.save(folder / "reference.npy", answer.asnumpy())
+        answers = results(net(*(mx.nd.array(x, dtype="float64") for x in arrays)))
+        np.savez(folder / "reference.npz", *(y.asnumpy() for y in answers))
     plain = made.net()
     facts = {"stamp": stamp, "workload": key, "batch": batch, "width": width, "reference": reference}
     facts |= {"flop": plain.flop(), "bytes": plain.nbytes()}

@@ -72,11 +72,16 @@ def _cells(row: Row) -> list[str]:
     cells = [f"{row['workload']} {row['title']}", str(row["threads"]), time(facts["seconds"])]
     cells += [f"{rate / 1e9:.1f}", f"{rate / row['limits']['flops']:.0%}"]
     if best is None:
-        return [*cells, "", "", "", f"{row['goal']:.2f}", f"{facts['cpu']:.2f}", f"{facts['error']:.0e}"]
+        return [*cells, "", "", "", _goal(row), f"{facts['cpu']:.2f}", f"{facts['error']:.0e}"]
     p = row["peers"][best]
-    met = " (disturbed)" if not counts(row) else "" if p["ratio"] >= row["goal"] else " (missed)"
-    cells += [best, time(p["seconds"]), f"{p['ratio']:.2f}", f"{row['goal']:.2f}{met}"]
+    missed = row["goal"] is not None and p["ratio"] < row["goal"]
+    met = " (disturbed)" if not counts(row) else " (missed)" if missed else ""
+    cells += [best, time(p["seconds"]), f"{p['ratio']:.2f}", f"{_goal(row)}{met}"]
     return [*cells, f"{p['base_cpu']:.2f} {p['cpu']:.2f}", f"{facts['error']:.0e}"]
+
+
+def _goal(row: Row) -> str:
+    return "none" if row["goal"] is None else f"{row['goal']:.2f}"
 
 
 def _ratios(row: Row, names: Sequence[str]) -> list[str]:

@@ -1,14 +1,14 @@
 """What a run has found, as JSON: a row for each workload and number of threads.
 
     {"machine": {"cpu": …}, "rows": [{
-        "workload": "W4", "title": …, "threads": 2, "flop": …, "bytes": …, "goal": 1.15,
+        "workload": "W4", "title": …, "threads": 2, "flop": …, "bytes": …, "goal": 1.15 or null,
         "ours": {"seconds": …, "cpu": …, "error": …, "first": …, "memory": …, "version": …},
         "limits": {"flops": flop per second, "bandwidth": bytes per second},
         "peers": {"litert": {… of `measure.Comparison`, "error": …, "difference": …, "first", "memory", "version"}},
         "skipped": {"ncnn": "why"}}]}
 
 `error` is the largest difference from the float64 reference, `difference` that from our output, both divided by the
-largest absolute value of the reference.
+largest absolute value of the reference; of several outputs, the worst.
 
 A row of `benchmarks.training` has, in place of these, `batch` and, of ours and of each peer, `losses` (of the first
 steps) and `best`, the shortest time; `difference` is the largest relative difference from our losses,
@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import platform
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,13 @@ Row = dict[str, Any]
 
 ALLOWED_ERROR = 1e-5
 """What our outputs may differ from float64's."""
+
+
+def difference(outputs: Sequence[np.ndarray], references: Sequence[np.ndarray]) -> float:
+    """The largest relative difference of an output; infinite if there are more or fewer of them."""
+    if len(outputs) != len(references):
+        return float("inf")
+    return max(map(relative_difference, outputs, references))
 
 
 def relative_difference(x: np.ndarray, reference: np.ndarray) -> float:

@@ -61,13 +61,17 @@ def _options() -> argparse.ArgumentParser:
 def _row(key: str, files: Model, threads: int, options: argparse.Namespace) -> results.Row:
     workload, facts = WORKLOADS[key], files.facts
     row: results.Row = {"workload": key, "title": workload.title, "threads": threads}
-    row |= {"flop": facts["flop"], "bytes": facts["bytes"], "goal": workload.goal[min(threads, 2) - 1]}
+    row |= {
+        "flop": facts["flop"],
+        "bytes": facts["bytes"],
+        "goal": workload.goal and workload.goal[min(threads, 2) - 1],
+    }
     row |= {"limits": {}, "peers": {}, "skipped": {}}
     cpus = cores(threads)
     with ExitStack() as stack:
         ours = stack.enter_context(start_ours(files.folder, cpus))
-        answer = ours.output()
-        row["ours"] = {"error": results.relative_difference(answer, files.reference())}
+        answers = ours.outputs()
+        row["ours"] = {"error": results.difference(answers, files.reference())}
         row["ours"] |= {"first": ours.first, "memory": ours.memory, "version": ours.version}
         for limit in LIMITS:
             with Engine(f"limits:{limit}", files.folder, cpus) as engine:
@@ -79,11 +83,11 @@ def _row(key: str, files: Model, threads: int, options: argparse.Namespace) -> r
         for peer, python in _wanted(options):
             try:
                 with start(peer, files.folder, cpus, python) as engine:
-                    difference = results.relative_difference(engine.output(), answer)
+                    difference = results.difference(engine.outputs(), answers)
                     if difference > _WRONG:
                         raise EngineFailed(f"another answer: it differs by {difference:.1e}")
                     found = compare(ours, engine, options.seconds, options.turn)
-                    error = results.relative_difference(engine.output(), files.reference())
+                    error = results.difference(engine.outputs(), files.reference())
                     row["peers"][peer] = {**found.to_json(), "difference": difference, "error": error}
                     row["peers"][peer] |= {"first": engine.first, "memory": engine.memory, "version": engine.version}
                     row["ours"] |= {"seconds": found.base, "cpu": found.base_cpu}

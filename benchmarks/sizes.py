@@ -4,7 +4,8 @@
 Every engine is a process of its own that loads the model and makes all calls; its time is that of the calls, the first
 ones included, with all that they compile. The engines take turns, round by round. Ours runs with an empty object cache
 (cold), with the one that the run before has filled (warm), and, again with an empty one, with the dimensions that
-change declared to be open (declared), as they are in the models that the other engines get.
+change declared to be open (declared), as they are in the models that the other engines get. At the end, each makes
+three calls more, whose outputs are compared with ours.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import compileall
 import json
+import math
 import os
 import resource
 import statistics
@@ -25,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import results
 from benchmarks.engine import ROOT, cores
 from benchmarks.model import Model, model
 
@@ -35,20 +38,28 @@ DIMS = {61: "n", 67: "l"}
 LENGTHS = {"W11": (8, 384)}
 """Workloads whose second dimension changes, too, and between what."""
 BATCHES = (1, 64)
+TOKENS = 4096
+"""The largest product of batch size and length; without a limit, 200 calls of BERT-base would be 1.4 million tokens,
+half an hour of one core."""
+ALLOWED = 1e-4
+"""What outputs of engines may differ by, relative to the largest value."""
 
 
-def shapes(key: str, calls: int, largest: int, seed: int = 0) -> list[tuple[int, ...]]:
-    """The shape of the input of each call."""
+def shapes(key: str, calls: int, largest: int, tokens: int = TOKENS, seed: int = 0) -> list[tuple[int, ...]]:
+    """The shape of the input of each call. Batch sizes and lengths are uniform among those whose product is at most
+    `tokens`."""
     from benchmarks.workloads import WORKLOADS
 
     rng = np.random.default_rng(seed)
     (own,) = WORKLOADS[key].shapes(DIMS_OF["n"], 1)
-    found = []
-    for _ in range(calls):
+    found: list[tuple[int, ...]] = []
+    while len(found) < calls:
         shape = [int(rng.integers(BATCHES[0], largest + 1)) if n == DIMS_OF["n"] else n for n in own]
         if key in LENGTHS:
             low, high = LENGTHS[key]
             shape[1] = int(rng.integers(low, high + 1))
+            if shape[0] * shape[1] > tokens:
+                continue
         found.append(tuple(shape))
     return found
 
@@ -63,9 +74,18 @@ def main(arguments: list[str] | None = None) -> int:
         "calls together, the first ones included.",
         epilog="example: python -m benchmarks.sizes W5 --calls 50 --threads 2",
     )
-    p.add_argument("workloads", nargs="*", default=["W4", "W5", "W10", "W11"], metavar="W", help="default: %(default)s")
+    p.add_argument(
+        "workloads", nargs="*", default=["W4", "W5", "W10", "W11", "W14"], metavar="W", help="default: %(default)s"
+    )
     p.add_argument("--calls", type=int, default=200, help="default: %(default)s")
     p.add_argument("--largest", type=int, default=BATCHES[1], help="batch size (default: %(default)s)")
+    p.add_argument(
+        "--tokens",
+        type=int,
+        default=TOKENS,
+        help="where lengths change, too (W11): batch size times length at most; both are drawn again until they fit "
+        "(default: %(default)s)",
+    )
     p.add_argument("--threads", type=int, default=1, help="default: %(default)s")
     p.add_argument("--rounds", type=int, default=1, help="default: %(default)s")
     p.add_argument("--engines", nargs="*", default=list(ENGINES), choices=ENGINES, metavar="E", help=", ".join(ENGINES))
@@ -77,35 +97,53 @@ def main(arguments: list[str] | None = None) -> int:
         help="instead: calls with these batch sizes by code for any, and by code for each, in turns",
     )
     p.add_argument("--seconds", type=float, default=2.0, help="for each size, with --static (default: %(default)s)")
-    p.add_argument("--process", nargs=2, help=argparse.SUPPRESS)
+    p.add_argument("--process", nargs=3, help=argparse.SUPPRESS)
     options = p.parse_args(arguments)
     if options.process:
         _process(*options.process)
         return 0
+    if options.tokens < max(low for low, _ in LENGTHS.values()):
+        p.error(f"no length fits in {options.tokens} tokens")
+    if "ours warm" in options.engines and "ours cold" not in options.engines:
+        p.error("'ours warm' needs 'ours cold' before it, which fills the cache")
     if options.static:
         for key in options.workloads:
             _beside_static(key, options.static, options.threads, options.seconds)
         return 0
     for part in ("frontend", "ir", "passes", "codegen", "runtime"):  # as pip does with packages that it installs
         compileall.compile_dir(ROOT / part, quiet=1)
-    print(f"{'':6} {'engine':12} {'seconds':>9} {'/ ours warm':>11} {'compiling':>9} {'memory':>9}")
+    print(
+        f"{'':6} {'engine':12} {'seconds':>9} {'/ ours warm':>11} {'compiling':>9} {'codes':>5} {'memory':>9} "
+        f"{'difference':>10}"
+    )
+    same = True
     for key in options.workloads:
         found: dict[str, list[dict[str, float]]] = {}
-        with tempfile.TemporaryDirectory() as cache:
+        outputs: dict[str, list[np.ndarray]] = {}
+        with tempfile.TemporaryDirectory() as folder:
             for number in range(options.rounds):
                 for engine in options.engines:
-                    facts = _run(engine, key, options, f"{cache}/{number}{' declared' * (engine == 'declared')}")
+                    cache = f"{number}{' declared' * (engine == 'declared')}"
+                    facts, outputs[engine] = _run(engine, key, options, Path(folder), cache)
                     found.setdefault(engine, []).append(facts)
         own = statistics.median(f["seconds"] for f in found.get("ours warm", [{"seconds": float("nan")}]))
         for engine, rounds in found.items():
             seconds, compiling, memory = (
                 statistics.median(f[name] for f in rounds) for name in ("seconds", "compiling", "memory")
             )
-            share = f"{compiling / seconds:9.0%}" if engine in _OURS else " " * 9
+            share = " " * 15
+            if engine in _OURS:
+                share = f"{compiling / seconds:9.0%} {rounds[0]['codes']:5.0f}"
+            # From our latest, or from the first engine if ours is not there.
+            first = next((e for e in ("ours warm", *_OURS) if e in outputs), options.engines[0])
+            difference = results.difference(outputs[engine], outputs[first])
+            same &= difference <= ALLOWED
             print(
-                f"{key:6} {engine:12} {seconds:9.2f} {seconds / own:11.2f} {share} {memory / 1e6:6.0f} MB", flush=True
+                f"{key:6} {engine:12} {seconds:9.2f} {seconds / own:11.2f} {share} {memory / 1e6:6.0f} MB "
+                + (f"{difference:10.0e}" if engine != first else ""),
+                flush=True,
             )
-    return 0
+    return 0 if same else 1
 
 
 def _beside_static(key: str, batches: Sequence[int], threads: int, seconds: float) -> None:
@@ -128,79 +166,121 @@ def _beside_static(key: str, batches: Sequence[int], threads: int, seconds: floa
         inputs = [mx.nd.array(np.random.default_rng(0).uniform(-1, 1, shape)) for shape in shapes]
         best = [float("inf")] * 2
         for net in nets:
-            net(*inputs).wait_to_read()
+            net(*inputs)
         end = time.perf_counter() + seconds
         while time.perf_counter() < end or best[0] == float("inf"):
             for k, net in enumerate(nets):
                 for _ in range(3):
                     start = time.perf_counter()
-                    net(*inputs).wait_to_read()
+                    net(*inputs)
                     best[k] = min(best[k], time.perf_counter() - start)
         ratios.append(best[0] / best[1])
         print(f"{key:4} batch {n:3}: {best[0] * 1e3:10.4f} ms, {ratios[-1]:.3f} times as long as static", flush=True)
     print(f"{key:4} geometric mean {statistics.geometric_mean(ratios):.3f}", flush=True)
 
 
-def _run(engine: str, key: str, options: argparse.Namespace, cache: str) -> dict[str, float]:
-    made = model(key, ROOT / "build" / "benchmarks", reference=False)
-    cpus = cores(options.threads)
+def _run(
+    engine: str, key: str, options: argparse.Namespace, folder: Path, cache: str
+) -> tuple[dict[str, float], list[np.ndarray]]:
+    """What `_process` has measured, and its outputs."""
     facts = {
         "key": key,
-        "shapes": shapes(key, options.calls, options.largest),
-        "cpus": cpus,
-        "folder": str(made.folder),
+        "shapes": shapes(key, options.calls, options.largest, options.tokens),
+        "cpus": cores(options.threads),
+        "folder": str(model(key, ROOT / "build" / "benchmarks", reference=False).folder),
     }
-    environment = {**os.environ, "GLUONJIT_CACHE_DIR": cache}
-    command = [sys.executable, "-m", "benchmarks.sizes", "--process", engine, json.dumps(facts)]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(
-            f"{engine}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}"
-        )
-    return json.loads(done.stdout.splitlines()[-1])
+    environment = {**os.environ, "GLUONJIT_CACHE_DIR": str(folder / cache)}
+    made = folder / "outputs.npz"
+    command = [sys.executable, "-m", "benchmarks.sizes", "--process", engine, json.dumps(facts), str(made)]
+    last = ""
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        assert process.stdout is not None
+        for last in process.stdout:
+            if sys.stderr.isatty():
+                progress = f"{key} {engine}: {last.strip()} of {options.calls} calls" if last[0] != "{" else ""
+                print(f"\r\x1b[K{progress}", end="", file=sys.stderr, flush=True)
+        if process.wait():
+            log.seek(0)
+            raise SystemExit(f"{engine}: {[str(process.returncode), *log.read().strip().splitlines()][-1]}")
+    with np.load(made) as archive:
+        return json.loads(last), list(archive.values())
 
 
-def _process(engine: str, text: str) -> None:
+_PROGRESS = 1.0
+"""Seconds between two lines that tell how many calls are done."""
+
+
+def _process(engine: str, text: str, outputs: str) -> None:
+    """Makes all calls, prints how many are done, and at last, as JSON, what was measured; saves outputs of three calls.
+
+    Seconds are those of all calls, `compiling` those of them that ours spends on code, of which there are `codes`;
+    `memory` is the most bytes that the process had by then."""
     facts = json.loads(text)
-    cpus = facts["cpus"]
+    cpus, key = facts["cpus"], facts["key"]
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cpus)
     os.environ["OMP_NUM_THREADS"] = str(len(cpus))
-    load = {"onnxruntime": _onnxruntime, "openvino": _openvino, "declared": _declared}.get(engine, _ours)
-    call, compiling = load(Model(Path(facts["folder"])), facts["key"], len(cpus))
-    rng = np.random.default_rng(1)
-    inputs = {shape: rng.uniform(-1, 1, shape).astype(np.float32) for shape in map(tuple, facts["shapes"])}
-    start = time.perf_counter()
-    for shape in facts["shapes"]:
-        call(inputs[tuple(shape)])
+    made = Model(Path(facts["folder"]))
+    if engine in PEERS:
+        call, codes = PEERS[engine](_exported(made, key), len(cpus)), [0.0]
+    else:
+        call, codes = _ours(key, len(cpus), _declared(key) if engine == "declared" else None)
+    calls = [tuple(shape) for shape in facts["shapes"]]
+    # All inputs are parts of one array, so that they count little in the process's memory.
+    elements = np.random.default_rng(1).uniform(-1, 1, max(map(math.prod, calls))).astype(np.float32)
+
+    def given(shape: tuple[int, ...]) -> np.ndarray:
+        return elements[: math.prod(shape)].reshape(shape)
+
+    start = told = time.perf_counter()
+    for done, shape in enumerate(calls, 1):
+        call(given(shape))
+        if (now := time.perf_counter()) - told > _PROGRESS:
+            told = now
+            print(done, flush=True)
     seconds = time.perf_counter() - start
+    compiling, count = sum(codes), len(codes)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    print(json.dumps({"seconds": seconds, "compiling": compiling(), "memory": peak}), flush=True)
+    by_size = sorted(calls, key=math.prod)
+    answers = [y for k in (0, len(calls) // 2, -1) for y in map(_array, call(given(by_size[k])))]
+    np.savez(outputs, *answers)
+    print(json.dumps({"seconds": seconds, "compiling": compiling, "codes": count, "memory": peak}), flush=True)
     os._exit(0)
 
 
-_Loaded = tuple[Callable[[np.ndarray], Any], Callable[[], float]]
+def _array(x: Any) -> np.ndarray:
+    """A copy."""
+    return np.array(x if isinstance(x, np.ndarray) else x.asnumpy())
 
 
-def _declared(made: Model, key: str, threads: int) -> _Loaded:
+_Call = Callable[[np.ndarray], Sequence[Any]]
+"""From an input to the outputs."""
+
+
+def _declared(key: str) -> dict[str, dict[int, str]]:
+    """The dimensions that change, for `hybridize`."""
     from benchmarks.workloads import WORKLOADS
 
     (own,) = WORKLOADS[key].shapes(DIMS_OF["n"], 1)
     names = {own.index(DIMS_OF["n"]): "batch"}
     if key in LENGTHS:
         names[1] = "length"
-    return _ours(made, key, threads, {"data": names})
+    return {"data": names}
 
 
-def _ours(made: Model, key: str, threads: int, dynamic: Any = None) -> _Loaded:
+def _ours(key: str, threads: int, dynamic: Any = None) -> tuple[_Call, list[float]]:
+    """The call, and the seconds that each compilation takes, as they are made."""
     import gluonjit as mx
-    from benchmarks.workloads import make
+    from benchmarks import workloads
     from gluonjit.execution.cached_call import CachedCall
 
     mx.set_num_threads(threads)
-    net, _ = make(key)
+    net, _ = workloads.make(key)
     net.hybridize(dynamic=dynamic)
-    spent = [0.0]
+    codes: list[float] = []
     compile_ = CachedCall._new
 
     def timed(*args: Any) -> Any:
@@ -208,10 +288,11 @@ def _ours(made: Model, key: str, threads: int, dynamic: Any = None) -> _Loaded:
         try:
             return compile_(*args)
         finally:
-            spent[0] += time.perf_counter() - start
+            codes.append(time.perf_counter() - start)
 
     CachedCall._new = timed  # type: ignore[method-assign]
-    return lambda x: net(mx.nd.array(x)).wait_to_read(), lambda: spent[0]
+
+    return lambda x: workloads.results(net(mx.nd.array(x))), codes
 
 
 def _exported(made: Model, key: str) -> bytes:
@@ -224,24 +305,33 @@ def _exported(made: Model, key: str) -> bytes:
     return onnx_model(read(made.prefix, {"data": shape}), DIMS)
 
 
-def _onnxruntime(made: Model, key: str, threads: int) -> _Loaded:
+def _onnxruntime(exported: bytes, threads: int) -> _Call:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(_exported(made, key), options, providers=["CPUExecutionProvider"])
-    return lambda x: session.run(None, {"data": x}), lambda: 0.0
+    session = onnxruntime.InferenceSession(exported, options, providers=["CPUExecutionProvider"])
+    return lambda x: session.run(None, {"data": x})
 
 
-def _openvino(made: Model, key: str, threads: int) -> _Loaded:
+def _openvino(exported: bytes, threads: int) -> _Call:
     import openvino
 
     core = openvino.Core()
     options = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": threads}
     options["INFERENCE_PRECISION_HINT"] = "f32"
-    request = core.compile_model(core.read_model(_exported(made, key)), "CPU", options).create_infer_request()
-    return lambda x: request.infer([x], share_inputs=True, share_outputs=True), lambda: 0.0
+    compiled = core.compile_model(core.read_model(exported), "CPU", options)
+    request = compiled.create_infer_request()
+
+    def call(x: np.ndarray) -> list[Any]:
+        made = request.infer([x], share_inputs=True, share_outputs=True)
+        return [made[output] for output in compiled.outputs]
+
+    return call
+
+
+PEERS: dict[str, Callable[[bytes, int], _Call]] = {"onnxruntime": _onnxruntime, "openvino": _openvino}
 
 
 if __name__ == "__main__":

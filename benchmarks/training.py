@@ -124,9 +124,9 @@ def _row(key: str, threads: int, options: argparse.Namespace) -> results.Row:
 
 def losses(engine: Engine) -> np.ndarray:
     """Lets the engine run until it has noted the losses of its first steps."""
-    found = engine.output()
+    (found,) = engine.outputs()
     while len(found) < LOSSES:
-        found = engine.output()
+        (found,) = engine.outputs()
     return found
 
 

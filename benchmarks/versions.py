@@ -17,9 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks import startup
+from benchmarks import results, startup
 from benchmarks.engine import ROOT, Engine, Turn, cores, start_ours
 from benchmarks.measure import Comparison, measure_pairs, summarize
 from benchmarks.model import model
@@ -69,11 +67,10 @@ def _beside(function: str, key: str, folder: Path, threads: int, options: argpar
         ours = start_ours(folder, cpus) if function == "load" else Engine(name, folder, cpus)
         with ours, Engine(name, folder, cpus, options.python) as other:
             pairs += measure_pairs(ours, other, options.seconds / options.processes, options.turn)
-            difference = np.abs(ours.output() - other.output()).max()
-            peak = max(np.abs(ours.output()).max(), 1e-30)
+            difference = results.difference(other.outputs(), ours.outputs())
     found = summarize(pairs)
     print(_line(f"{key} {WORKLOADS[key].title}, {threads} thr", found), end="")
-    print(f"  outputs differ by {difference / peak:.1e}{'  imperative' if function != 'load' else ''}", flush=True)
+    print(f"  outputs differ by {difference:.1e}{'  imperative' if function != 'load' else ''}", flush=True)
     return found.ratio
 
 

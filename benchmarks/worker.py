@@ -8,7 +8,7 @@ the model has run once, and one for each line that it reads:
 
     turn N       calls the model once, then N times: {"wall", "cpu", "waited"} in seconds for those N. `waited` is how
                  long its threads were ready to run but had no core; null if the system does not report it
-    output PATH  calls it once more and saves the output (.npy)
+    outputs PATH  calls it once more and saves the outputs (.npz)
 
 If loading fails, it writes {"failed": why}. This module needs only Python 3.8, NumPy and the engine.
 """
@@ -91,10 +91,10 @@ def main(engine, folder, cpus):
         command, _, word = line.strip().partition(" ")
         if command == "turn":
             reply(_turn(loaded.call, loaded.args, int(word)))
-        elif command == "output":
+        elif command == "outputs":
             import numpy as np
 
-            np.save(word, loaded.to_numpy(loaded.call(*loaded.args)))
+            np.savez(word, *loaded.to_numpy(loaded.call(*loaded.args)))
             reply({})
 
 

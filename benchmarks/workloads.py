@@ -1,4 +1,4 @@
-"""The nets that are measured, W1 to W13, as Gluon blocks with weights that are a function of their names.
+"""The nets that are measured, W1 to W14, as Gluon blocks with weights that are a function of their names.
 
 net, inputs = make("W4")                      # an initialized block, and ndarrays to call it with
 net, inputs = make("W3", batch=16, width=2)   # twice the channels, where the workload can be widened
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -27,8 +28,8 @@ class Workload:
     """From a factor for the number of channels to a block that is not initialized."""
     shapes: Callable[[int, int], list[Shape]]
     """From batch and that factor to the shapes of the inputs."""
-    goal: tuple[float, float]
-    """How many times faster than the best peer it should be, on 1 thread and on 2."""
+    goal: tuple[float, float] | None
+    """How many times faster than the best peer it should be, on 1 thread and on 2; None if nothing was agreed on."""
     batch: int = 1
     widens: bool = True
     gain: float = 2.0
@@ -104,6 +105,51 @@ class Elementwise(HybridBlock):
         return F.tanh(a * b + c) * F.sigmoid(d)
 
 
+class Detector(HybridBlock):
+    """An SSD for images of 300 x 300: MobileNet 1.0 cut behind strides 16 and 32, four smaller scales behind it.
+
+    Returns probabilities (batch, classes + 1, anchors), offsets of boxes (batch, 4 anchors), anchors (1, anchors, 4):
+    what MultiBoxDetection takes."""
+
+    SIZES = ((0.1, 0.141), (0.2, 0.272), (0.37, 0.447), (0.54, 0.619), (0.71, 0.79), (0.88, 0.961))
+    RATIOS = ((1, 2, 0.5), *((1, 2, 0.5, 3, 1 / 3),) * 3, *((1, 2, 0.5),) * 2)
+
+    def __init__(self, classes: int = 20) -> None:
+        super().__init__()
+        self._rows = (0, -1, classes + 1)
+        features = vision.mobilenet1_0().features
+        with self.name_scope():
+            self.stages, self.classes, self.offsets = (nn.HybridSequential() for _ in range(3))
+            self.stages.add(features[:69], features[69:-2])  # without the classifier's pooling
+            for channels in (512, 256, 256, 128):
+                stage = nn.HybridSequential()
+                for layer in (nn.Conv2D(channels // 2, 1), nn.Conv2D(channels, 3, strides=2, padding=1)):
+                    stage.add(layer, nn.BatchNorm(), nn.Activation("relu"))
+                self.stages.add(stage)
+            for sizes, ratios in zip(self.SIZES, self.RATIOS):
+                count = len(sizes) + len(ratios) - 1
+                self.classes.add(nn.Conv2D(count * (classes + 1), 3, padding=1))
+                self.offsets.add(nn.Conv2D(count * 4, 3, padding=1))
+
+    def hybrid_forward(self, F, x):
+        def row(y):  # the channels of a place are neighbours
+            return F.flatten(F.transpose(y, axes=(0, 2, 3, 1)))
+
+        classes, offsets, anchors = [], [], []
+        for k, stage in enumerate(self.stages):
+            x = stage(x)
+            classes.append(row(self.classes[k](x)))
+            offsets.append(row(self.offsets[k](x)))
+            anchors.append(F.contrib.MultiBoxPrior(x, sizes=self.SIZES[k], ratios=self.RATIOS[k]))
+        scores = F.reshape(F.concat(*classes, dim=1), shape=self._rows)
+        chances = F.transpose(F.softmax(scores, axis=-1), axes=(0, 2, 1))
+        return chances, F.concat(*offsets, dim=1), F.concat(*anchors, dim=1)
+
+
+def detector(width: int) -> HybridBlock:
+    return Detector()
+
+
 def _zoo(name: str) -> Callable[[int], HybridBlock]:
     return lambda width: vision.get_model(name)
 
@@ -145,6 +191,7 @@ WORKLOADS = {
         Workload("W11", "BERT-base, length 128", bert, _words, (1.05, 1.05), gain=1.0),
         Workload("W12", "Elementwise, 4M floats", elementwise, _four_vectors, (1.2, 1.2), 4),
         Workload("W13", "ResNet-18 v1, batch 16", resnet18, _image(224), (1.5, 1.5), 16),
+        Workload("W14", "SSD 300, MobileNet 1.0", detector, _image(300), None, widens=False),
     )
 }
 
@@ -166,3 +213,8 @@ def make(key: str, batch: int | None = None, width: int = 1) -> tuple[HybridBloc
         parameter._finish_deferred_init()
         parameter.set_data(mx.nd.array(values(name, parameter.shape, workload.gain)))
     return net, inputs
+
+
+def results(returned: Any) -> list[Any]:
+    """The arrays (or symbols) that a net has returned."""
+    return list(returned) if isinstance(returned, (list, tuple)) else [returned]

@@ -24,8 +24,8 @@ class Loaded:
     """Runs it once; returns when the result is there."""
     args: Sequence[Any]
     """What to call it with: inputs in the form in which the engine likes them best."""
-    to_numpy: Callable[[Any], np.ndarray]
-    """From what `call` returns to the output."""
+    to_numpy: Callable[[Any], Sequence[np.ndarray]]
+    """From what `call` returns to the outputs."""
     version: str
     work: float | None = None
     """What a call does, where the model does not say: flop, or bytes."""
@@ -35,6 +35,6 @@ LOSSES = 20
 """So many steps of a training engine note their loss."""
 
 
-def losses_array(losses: Sequence[float]) -> np.ndarray:
-    """What a training engine answers for its output: the losses of its first steps, `LOSSES` at most."""
-    return np.array(losses, np.float64)
+def losses_array(losses: Sequence[float]) -> list[np.ndarray]:
+    """What a training engine answers for its outputs: the losses of its first steps, `LOSSES` at most."""
+    return [np.array(losses, np.float64)]

@@ -15,10 +15,10 @@ def load(model: Model, threads: int) -> Loaded:
 def load_imperative(model: Model, threads: int) -> Loaded:
     """The same, operator by operator."""
     import gluonjit as mx
-    from benchmarks.workloads import make
+    from benchmarks.workloads import make, results
     from gluonjit._version import version
 
     mx.set_num_threads(threads)
     facts = model.facts
     net, inputs = make(facts["workload"], facts["batch"], facts["width"])
-    return Loaded(net, [mx.nd.array(x) for x in inputs], lambda y: y.asnumpy(), version)
+    return Loaded(net, [mx.nd.array(x) for x in inputs], lambda y: [x.asnumpy() for x in results(y)], version)

@@ -20,14 +20,14 @@ def load(model: Model, threads: int) -> Loaded:
     run = jax.jit(lambda params, *inputs: _run(net, params, inputs))
     params = {name: jax.device_put(x) for name, x in net.params.items()}
     args = [params, *map(jax.device_put, model.inputs().values())]
-    return Loaded(lambda *a: run(*a).block_until_ready(), args, np.asarray, jax.__version__)
+    return Loaded(lambda *a: jax.block_until_ready(run(*a)), args, lambda y: [*map(np.asarray, y)], jax.__version__)
 
 
 def _run(net: Net, params: dict[str, Any], inputs: tuple[Any, ...]) -> Any:
     values = {**params, **dict(zip(net.inputs, inputs))}
     for node in net.nodes:
         values[node.output] = _apply(node, [values[name] for name in node.inputs])
-    return values[net.outputs[0]]
+    return tuple(values[name] for name in net.outputs)
 
 
 def _apply(node: Node, x: list[Any]) -> Any:

@@ -15,6 +15,8 @@ def load(model: Model, threads: int) -> Loaded:
     from ai_edge_litert.interpreter import Interpreter
 
     net = model.net()
+    if len(net.outputs) > 1:
+        raise NotImplementedError("benchmarks/peers/litert_model.py writes nets with one output")
     interpreter = Interpreter(model_content=litert_model(net), num_threads=threads)
     interpreter.allocate_tensors()
     places = [detail["index"] for detail in interpreter.get_input_details()]
@@ -30,4 +32,4 @@ def load(model: Model, threads: int) -> Loaded:
         interpreter.invoke()
         return interpreter.get_tensor(result)
 
-    return Loaded(call, inputs, lambda y: y, version("ai-edge-litert"))
+    return Loaded(call, inputs, lambda y: [y], version("ai-edge-litert"))

@@ -14,8 +14,15 @@ def load(model: Model, threads: int) -> Loaded:
     block.hybridize(static_alloc=True, static_shape=True)
 
     def call(*args):
-        y = block(*args)
-        y.wait_to_read()
-        return y
+        returned = block(*args)
+        returned = returned if isinstance(returned, list) else [returned]
+        for y in returned:
+            y.wait_to_read()
+        return returned
 
-    return Loaded(call, [mx.nd.array(x) for x in inputs.values()], lambda y: y.asnumpy(), mx.__version__)
+    return Loaded(
+        call,
+        [mx.nd.array(x) for x in inputs.values()],
+        lambda returned: [y.asnumpy() for y in returned],
+        mx.__version__,
+    )

@@ -15,6 +15,8 @@ def load(model: Model, threads: int) -> Loaded:
     import ncnn
 
     net = model.net()
+    if len(net.outputs) > 1:
+        raise NotImplementedError("benchmarks/peers/ncnn_model.py writes nets with one output")
     made = ncnn_model(net)
     engine = ncnn.Net()
     for precision in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
@@ -45,7 +47,7 @@ def load(model: Model, threads: int) -> Loaded:
         return results
 
     def to_numpy(results):
-        return np.stack([np.array(mat) for mat in results]).reshape(net.shapes[net.outputs[0]])
+        return [np.stack([np.array(mat) for mat in results]).reshape(net.shapes[net.outputs[0]])]
 
     call.keep = (blobs, workspace)
     return Loaded(call, [runs], to_numpy, ncnn.__version__)

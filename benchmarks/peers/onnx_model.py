@@ -22,6 +22,8 @@ def onnx_model(net: Net, dims: Mapping[int, str] | None = None) -> bytes:
     writer = _Writer(net, dims or {})
     for node in net.nodes:
         _OPERATORS.get(node.op, _plain)(writer, node)
+    for name in net.params.keys() & net.outputs:
+        writer.emit("Identity", [writer.constant(f"{name}_value", net.params[name])], name)
 
     def described(names: list[str]) -> list[Any]:
         shapes = {name: [writer.dims.get(n, n) for n in net.shapes[name]] for name in names}

@@ -15,4 +15,4 @@ def load(model: Model, threads: int) -> Loaded:
     options.inter_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     session = onnxruntime.InferenceSession(onnx_model(model.net()), options, providers=["CPUExecutionProvider"])
-    return Loaded(session.run, [None, model.inputs()], lambda y: y[0], onnxruntime.__version__)
+    return Loaded(session.run, [None, model.inputs()], lambda y: y, onnxruntime.__version__)

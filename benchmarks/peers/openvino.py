@@ -24,4 +24,4 @@ def load(model: Model, threads: int) -> Loaded:
     def call(arrays):
         return request.infer(arrays, share_inputs=True, share_outputs=True)
 
-    return Loaded(call, [inputs], lambda y: y[compiled.output(0)], openvino.__version__)
+    return Loaded(call, [inputs], lambda y: [y[x] for x in compiled.outputs], openvino.__version__)

@@ -13,4 +13,4 @@ def load(model: Model, threads: int) -> Loaded:
     torch.set_num_threads(threads)
     module = torch_module(model.net())
     inputs = [torch.from_numpy(x) for x in model.inputs().values()]
-    return Loaded(torch.inference_mode()(module), inputs, lambda y: y.numpy(), torch.__version__)
+    return Loaded(torch.inference_mode()(module), inputs, lambda y: [x.numpy() for x in y], torch.__version__)

@@ -27,7 +27,10 @@ def torch_module(net: Net) -> Any:
                 values[name] = graph.get_attr(names[name])
         function, *rest = _call(node, [values[name] for name in node.inputs])
         values[node.output] = graph.call_function(function, *rest)
-    graph.output(values[net.outputs[0]])
+    for name in net.outputs:
+        if name not in values:
+            values[name] = graph.get_attr(names[name])
+    graph.output(tuple(values[name] for name in net.outputs))
     return torch.fx.GraphModule(root, graph).eval()
 
 

@@ -45,6 +45,8 @@ def test_the_difference_is_relative_to_the_largest_value():
     assert results.relative_difference(np.array([1.5, -4.0]), reference) == 0.125
     assert results.relative_difference(np.array([np.nan, -4.0]), reference) == float("inf")
     assert results.relative_difference(np.zeros((2, 1)), reference) == float("inf")
+    assert results.difference([reference, np.array([1.5, -4.0])], [reference, reference]) == 0.125
+    assert results.difference([reference], [reference, reference]) == float("inf")
 
 
 def test_the_best_peer_is_the_fastest_and_a_disturbed_one_makes_the_row_not_count():
@@ -118,6 +120,7 @@ def test_tables_show_what_was_missed_disturbed_and_left_out():
     assert "- mxnet: ImportError: no" in text
     assert len(report.summary(rows).splitlines()) == 3
     assert report.markdown([row()], {"cpu": "Some CPU"})  # no peer at all
+    assert "| 1.60 | none |" in report.markdown([{**row(litert=1.6), "goal": None}], {"cpu": "Some CPU"})
 
 
 @pytest.mark.parametrize(
