@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gluonjit.ir.dims import is_at_most
 from gluonjit.ir.types import BOOL, I64, dtype_of
 from gluonjit.operators.looping import loop
 from gluonjit.operators.support import scalar
@@ -194,6 +195,9 @@ def greedy_match(b: Any, scores: Any, fits: Callable[[Any, Any], Any], most: int
     def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
         return b.reduce(state[2], op="any", axes=(0,))
 
-    trip = min(m, n, most) if batch else 0
+    # Rounds after the last pair change nothing, so any of the bounds does if it is not known which is the least.
+    trip = most if batch else 0
+    for k in (m, n):
+        trip = k if is_at_most(k, trip) else trip
     (column_of, row_of, _), _ = loop(b, body, [*free, going], (), [scores], trip=trip, condition=more)
     return column_of, row_of

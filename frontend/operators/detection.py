@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gluonjit.ir.dims import is_at_most
 from gluonjit.ir.types import I64, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, enum, integer, number
@@ -97,7 +98,7 @@ def box_nms(
     shape = tuple(data.shape)
     boxes, width = shape[-2:]
     batch = math.prod(shape[:-2])
-    count = boxes if topk < 0 else min(topk, boxes)
+    count = topk if topk >= 0 and is_at_most(topk, boxes) else boxes
     if count == 0 or batch == 0:
         return data
     x = b.reshape(data, shape=(batch, boxes, width))
@@ -110,6 +111,10 @@ def box_nms(
     scores, order = b.sort(b.select(valid, scores, least), axis=1, descending=True)
     if count < boxes:
         scores, order = (b.slice(v, start=(0, 0), size=(batch, count)) for v in (scores, order))
+    candidates = b.gt(scores, least)
+    if topk >= 0 and not is_at_most(count, topk):  # it is not known which is less
+        position = b.iota(shape=(1, count), axis=1, dtype=I64)
+        candidates = both(b, candidates, b.lt(position, b.constant(topk, I64)))
     x = rows(b, x, order)
     raw = [widened(b, v) for v in columns(b, x, coord_start)]
     kept = suppressed(
@@ -117,7 +122,7 @@ def box_nms(
         corners(b, raw, in_format),
         area(b, raw, in_format),
         None if id_index < 0 or force_suppress else columns(b, x, id_index, 1)[0],
-        b.gt(scores, least),
+        candidates,
         lambda b, shared, union: b.gt(b.div(shared, union), scalar(b, overlap_thresh, dtype_of(union))),
     )
     last = front(b, kept)

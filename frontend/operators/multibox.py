@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.dims import is_at_most
 from gluonjit.ir.types import F32, I64
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, integer, number, numbers
@@ -155,7 +156,7 @@ def multi_box_detection(
     y = rows(b, found, order)
     there = b.gt(ranked, least)
     candidates = there
-    if 0 < nms_topk < n:
+    if nms_topk > 0 and not is_at_most(n, nms_topk):
         position = b.iota(shape=(1, n), axis=1, dtype=I64)
         candidates = both(b, there, b.lt(position, b.constant(nms_topk, I64)))
         # Boxes beyond nms_topk are suppressed; MXNet leaves their rows in the order of the anchors.

@@ -157,6 +157,28 @@ def test_images_of_any_size_in_batches_of_any():
     _check(net, [(_data(2, 2, 18, 19),), (_data(2, 2, 8, 19),), (_data(1, 2, 16, 19),)])  # not such sizes
 
 
+def test_a_detector_of_batches_of_any_size():
+    class Detector(HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.classes, self.offsets = nn.Conv2D(9, 3, in_channels=2), nn.Conv2D(12, 3, in_channels=2)
+
+        def hybrid_forward(self, F, x):
+            y = self.classes(x)
+            anchors = F.contrib.MultiBoxPrior(y, sizes=(0.3, 0.5), ratios=(1, 2))
+            scores = F.reshape(F.flatten(F.transpose(y, (0, 2, 3, 1))), (0, -1, 3))
+            chances = F.transpose(F.softmax(scores), (0, 2, 1))
+            offsets = F.flatten(F.transpose(self.offsets(x), (0, 2, 3, 1)))
+            found = F.contrib.MultiBoxDetection(chances, offsets, anchors, nms_topk=9)
+            return F.contrib.box_nms(found, overlap_thresh=0.2, id_index=0, topk=5)
+
+    net = Detector()
+    net.initialize(mx.init.Normal(0.5))
+    net.hybridize()
+    _check(net, [(_data(n, 2, 6, 5),) for n in (4, 3, 9, 2)])
+    assert _sessions(net) == 2  # for 4, and for any
+
+
 def test_a_stride_needs_multiples():
     net = _strided(dynamic={"data": {2: "h"}})
     with pytest.warns(UserWarning, match=r"divided by 2 depends on h[\s\S]*declare a multiple .* as '32\*h'"):

@@ -7,6 +7,7 @@ it needs the sizes; it must never give another result.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -28,8 +29,8 @@ N = named("n")
 PIPELINE = "expand, legalize-broadcast, simplify, fold, cse, dce"
 
 NEED_SIZES = set(
-    # Their first axis is that of time, image rows, boxes or matrix rows; ends of a slice may lie behind the axis.
-    "CTCLoss RNN _contrib_bipartite_matching _contrib_box_nms _cvimresize _histogram _image_resize _np_diag "
+    # Their first axis is that of time, image rows or matrix rows; ends of a slice may lie behind the axis.
+    "CTCLoss RNN _cvimresize _histogram _image_resize _np_diag "
     "_np_diagonal _np_trace _npi_pad slice _slice_assign _slice_assign_scalar".split()
 )
 """Operators of which a sample cannot be open along its first axis."""
@@ -125,6 +126,47 @@ def test_operators_of_axes_of_an_open_length(part):
         check_open(case, axes) for name in NAMES[part::8] for case in chosen(name, 1) for axes in equal_axes(case)
     )
     assert outcomes["open"] > outcomes["undecided"]
+
+
+BOXES = {  # operator → axes of equal length, counted from the end: images; boxes, labels or anchors
+    "_contrib_box_nms": [{(0, -3)}, {(0, -2)}],
+    "_contrib_bipartite_matching": [{(0, -3)}, {(0, -2)}, {(0, -1)}],
+    "_contrib_MultiBoxTarget": [{(1, -3), (2, -3)}, {(1, -2)}, {(0, -2), (2, -1)}],
+    "_contrib_MultiBoxDetection": [{(0, -3), (1, -2)}],
+}
+
+
+@pytest.mark.parametrize("name", BOXES)
+def test_detection_of_any_number_of_images_boxes_and_labels(name):
+    for case in samples.cases(name):
+        for opened in BOXES[name]:
+            axes = {(k, axis % case.inputs[k].ndim) for k, axis in opened if case.inputs[k].ndim >= -axis}
+            if axes and all(case.inputs[k].shape[axis] > 1 for k, axis in axes):
+                assert check_open(case, axes) == "open"
+
+
+@pytest.mark.parametrize("name", ["_contrib_box_nms", "_contrib_bipartite_matching"])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_the_best_of_any_number_of_boxes(name, more):
+    """There may be fewer boxes than `topk`, or more."""
+    case = samples.cases(name)[0]
+    boxes = case.inputs[0].shape[-2]
+    assert (
+        check_open(replace(case, attrs={**case.attrs, "topk": boxes + more}), {(0, case.inputs[0].ndim - 2)}) == "open"
+    )
+
+
+def test_detections_among_any_number_of_anchors():
+    case = next(c for c in samples.cases("_contrib_MultiBoxDetection") if "nms_topk" in c.attrs)
+    most = case.attrs["nms_topk"]
+    batch, classes, _ = case.inputs[0].shape
+    types = [tensor("f32", batch, classes, N), tensor("f32", batch, 4 * N), tensor("f32", 1, N, 4)]
+    graph = run_passes(traced(case, types), PIPELINE)
+    for n in (2, most, most + 1, 12):
+        arrays = [np.resize(x, [at(k, {"n": n}) for k in t.shape]) for x, t in zip(case.inputs, types, strict=True)]
+        (wanted,), _ = evaluate(run_passes(traced(case, [type_of(x) for x in arrays]), "expand"), arrays)
+        (found,), _ = evaluate(with_sizes(graph, {"n": n}), arrays)
+        assert_close(found, wanted, f"{n} anchors")
 
 
 def open_type(operator, *shapes, **attrs):
