@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gluonjit.codegen.llvm import Function
-from gluonjit.ir.dims import Dim, Extent, least
+from gluonjit.ir.dims import Dim, Extent, least_of_all, least_usual
 
 
 class RowTiles:
@@ -23,8 +23,8 @@ class RowTiles:
 
     def __init__(self, f: Function, m: Extent, rows: int, few: bool = False) -> None:
         self.f, self.m, self.rows = f, m, rows
-        self.low = -(-least(m) // rows)
-        """The least number of tiles that there may be."""
+        self.low = -(-least_usual(m) // rows)
+        """The least number of tiles that there may be, if no dimension is 1."""
         self.heights: list[int] = []
         """Of an open number of rows; empty if all of its tiles are whole."""
         self.count: Any
@@ -34,7 +34,7 @@ class RowTiles:
             self._whole: Any = m // rows
             self._rest = int(m % rows)
             return
-        self._same = few and unit == 1 and least(m) >= 2
+        self._same = few and unit == 1
         if self._same:
             self._make_even()
             return
@@ -47,9 +47,10 @@ class RowTiles:
         """How many tiles are one unit higher: the first ones."""
 
     def _make_even(self) -> None:
-        """One even height for all tiles. An odd number of rows that one tile could nearly hold takes two."""
-        f, most = self.f, self.rows - self.rows % 2
-        self.heights = list(range(2, most + 1, 2))
+        """One even height for all tiles. An odd number of rows that one tile could nearly hold takes two; a single row
+        is a tile of its own."""
+        f, most, may_be_1 = self.f, self.rows - self.rows % 2, least_of_all(self.m) == 1
+        self.heights = [*([1] if may_be_1 else []), *range(2, most + 1, 2)]
 
         def height(tiles: Any) -> Any:
             """The least even one with which so many tiles hold all rows."""
@@ -60,6 +61,10 @@ class RowTiles:
         fits = f.op(f"icmp sle i64 {height(count)}, {f.extent(self.m)}")
         self.count = f.op(f"select i1 {fits}, i64 {f.extent(count)}, i64 2")
         self._height = height(self.count)
+        if may_be_1:
+            is_1 = f.op(f"icmp eq i64 {f.extent(self.m)}, 1")
+            self.count = f.op(f"select i1 {is_1}, i64 1, i64 {self.count}")
+            self._height = f.op(f"select i1 {is_1}, i64 1, i64 {self._height}")
 
     def each(self, start: Any, stop: Any) -> Iterator[tuple[Any, Any, int]]:
         """The tiles from number `start` to `stop` - 1: opens code for every height, and yields there a tile's number,
@@ -101,7 +106,7 @@ class RowTiles:
 
 def heights(m: Extent, rows: int, unit: int) -> list[int]:
     """The heights of nearly equal tiles of an open number of rows, a multiple of `unit`."""
-    low, most = -(-least(m) // unit), rows // unit
+    low, most = -(-least_of_all(m) // unit), rows // unit
     found = set()
     # From most · (most - 1) units on, tiles have the full height or one unit less.
     for units in range(low, max(low, most * most) + most + 1):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.dims import at
+from gluonjit.ir.dims import LOWEST, at
 from gluonjit.ir.sizes import sized
 from gluonjit.ir.types import TensorType
 
@@ -114,3 +114,5 @@ class Interface:
     """Whether it may call Python, and then hold an error in the end (`runtime.host`)."""
     unread: tuple[int, ...] = ()
     """Inputs that the main function does not read."""
+    lowest: int = LOWEST
+    """The least size of an open dimension: 1 if nothing relies on larger ones."""

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.codegen import fork_guard
-from gluonjit.ir.dims import LOWEST, Dim, Undecided, is_at_most
+from gluonjit.ir.dims import Dim, Undecided, is_at_most
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import DType, IRError
 
@@ -116,7 +116,7 @@ class Module:
     @functools.cached_property
     def size_range(self) -> str:
         """The metadata of a load of an open dimension's size."""
-        return self.metadata(f"!{{i64 {LOWEST}, i64 {1 << 47}}}")
+        return self.metadata(f"!{{i64 1, i64 {1 << 47}}}")
 
     @functools.cached_property
     def empty(self) -> str:

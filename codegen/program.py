@@ -32,7 +32,7 @@ from gluonjit.codegen.sequential import lower_sequential
 from gluonjit.codegen.weight_gradient import lower_weight_gradient
 from gluonjit.codegen.winograd import lower_winograd
 from gluonjit.ir.buffers import runs_kernel
-from gluonjit.ir.dims import Extent, aligned, most
+from gluonjit.ir.dims import Extent, aligned, most, relying
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import dimensions, is_open
@@ -62,6 +62,12 @@ class Library(Protocol):
     def find(self, name: str) -> bool:
         """Whether it is there; then it need not be lowered."""
 
+    def relies(self, name: str) -> bool:
+        """Whether one that is there relies on open dimensions not being 1 (`ir.dims.relying`)."""
+
+    def note(self, name: str, relies: bool) -> None:
+        """Is told the same of one that was lowered."""
+
 
 Written = Callable[[Sequence[Function], str | None], None]
 """Is called with functions when they are complete; the kernel that they are, if it can go to a library."""
@@ -84,9 +90,12 @@ def lower_program(
     module.dims = dimensions(graph)
     if module.dims:
         graph = _with_rows(graph, module)
-    lowering = _Lowering(module, _scratch(graph), written, library)
-    main = lowering.function("main", graph, alone=graph.attrs.get("threads", 1) == 1)
+    with relying() as relies:
+        lowering = _Lowering(module, _scratch(graph), written, library)
+        main = lowering.function("main", graph, alone=graph.attrs.get("threads", 1) == 1)
     interface = Interface(main, len(graph.outputs), tuple(lowering.prepares), lowering.calls_host, _unread(graph))
+    if not relies.noted and not lowering.relies:
+        interface.lowest = 1
     return Program(lowering.module, interface, dict(lowering.calls))
 
 
@@ -139,6 +148,8 @@ class _Lowering:
         self.calls: dict[str, int] = {}
         self.calls_host = False
         self._kernels: dict[Hashable, str] = {}
+        self.relies = False
+        """Whether a kernel of the library relies on open dimensions not being 1."""
 
     def function(self, name: str, graph: Graph, alone: bool) -> Layout:
         """Appends the function that calls the kernels of `graph` in order; `alone`: only ever on one thread."""
@@ -229,13 +240,17 @@ class _Lowering:
             self.calls_host |= op.definition.level == "host"
             if library is not None and library.find(name):
                 self.module.declare(name, "void", [type for type, _ in KERNEL_PARAMS])
+                self.relies |= library.relies(name)
             elif op.definition.level == "control":
                 regions = [
                     self._region(name, k, r, alone, ".alternating" in op.attrs) for k, r in enumerate(op.regions)
                 ]
                 lower_control(name, op, regions, alone, self.module)
             else:
-                lower_kernel(name, op, self.target, self.module)
+                with relying() as relies:
+                    lower_kernel(name, op, self.target, self.module)
+                if library is not None:
+                    library.note(name, relies.noted)
             self._report(name if library is not None else None)
         self.calls[name] = self.calls.get(name, 0) + 1
         return name

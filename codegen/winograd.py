@@ -36,7 +36,7 @@ from gluonjit.codegen.pixel_tiles import Axis
 from gluonjit.codegen.tiles import Fetch, Fetches, Tile, prefetch
 from gluonjit.codegen.winograd_fetch import Pixels, Tiling, next_block
 from gluonjit.ir.cook_toom import transform
-from gluonjit.ir.dims import Dim, divides, hint, is_less, least
+from gluonjit.ir.dims import Dim, divides, hint, is_less, least_usual
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.windows import strides_of
@@ -109,7 +109,7 @@ class _Winograd:
         self.rows, self.columns = Tiled(f, rows, self.tile.height), Tiled(f, columns, self.tile.width)
         self.images, self.depth, self.filters = x.shape[0], x.shape[-1], anchor.result.shape[-1]
         self.count: Any = f.mul(f.mul(self.images, self.rows.count), self.columns.count)
-        row_tiles = -(-least(self.images) * self.rows.usual * self.columns.usual // self.tile.rows)
+        row_tiles = -(-least_usual(self.images) * self.rows.usual * self.columns.usual // self.tile.rows)
         is_open = not isinstance(self.count, int)
         self.row_tiles = min(abs(self.tile.block), row_tiles) if is_open else self.tile.block or row_tiles
         """Over how many register tiles of a panel fetching the next panel is spread."""

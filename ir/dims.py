@@ -2,19 +2,21 @@
 
 A shape is a tuple of ints and of these. Arithmetic gives an int again where the names cancel out. The value of every
 name is at least `LOWEST`: extents of 0 and 1 mean something of their own (nothing to compute, broadcasting), so they
-have graphs of their own.
+have graphs of their own. What was concluded may hold for 1 as well: `relying` tells.
 
 A question whose answer depends on a name's value, as `n < 64`, raises `Undecided`. So does every use as a number
 (`range(n)`, `float(n)`): code that was written for static shapes either is right for open ones, or says what it needs.
 Equality is the exception, for shapes are keys: it holds if both sides are the same polynomial. "Not equal" therefore
-means "not known to be equal", except beside ints below `LOWEST`, which no name can be.
+means "not known to be equal".
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
@@ -58,24 +60,37 @@ class Dim:
             raise IRError(f"the extent {self} needs a size for {', '.join(missing)}")
         return sum(c * math.prod(sizes[name] for name in names) for names, c in self.terms.items())
 
+    def partly_at(self, sizes: Mapping[str, int]) -> Extent:
+        """What is left of it where some names have values."""
+        out: dict[Monomial, int] = {}
+        for names, c in self.terms.items():
+            left = tuple(name for name in names if name not in sizes)
+            out[left] = out.get(left, 0) + c * math.prod(sizes[name] for name in names if name in sizes)
+        return polynomial(out)
+
     @cached_property
     def low(self) -> int | None:
-        """Its least value; None if it has none, or none that can be seen: with every name as LOWEST + something that
-        is not negative, some coefficient is negative."""
+        """Its least value; None if it has none, or none that can be seen."""
+        return self._low_from(LOWEST)
+
+    @cached_property
+    def low_from_1(self) -> int | None:
+        """`low` if names might be 1: no larger than that, None at least where that is."""
+        return self._low_from(1)
+
+    def _low_from(self, lowest: int) -> int | None:
+        """The least value where no name is below `lowest`; None if, with every name as `lowest` + something that is not
+        negative, some coefficient is negative."""
+        if all(c > 0 or not names for names, c in self.terms.items()):
+            return sum(c * lowest ** len(names) for names, c in self.terms.items())
         shifted: dict[Monomial, int] = {}
         for names, c in self.terms.items():
             for kept in product((False, True), repeat=len(names)):
                 rest = tuple(name for name, keep in zip(names, kept, strict=True) if keep)
-                shifted[rest] = shifted.get(rest, 0) + c * LOWEST ** (len(names) - len(rest))
+                shifted[rest] = shifted.get(rest, 0) + c * lowest ** (len(names) - len(rest))
         if any(c < 0 for names, c in shifted.items() if names):
             return None
         return shifted.get((), 0)
-
-    @property
-    def high(self) -> int | None:
-        """Its largest value; None if it has none, or none that can be seen."""
-        low = (-self).low
-        return None if low is None else -low
 
     # ---- arithmetic
 
@@ -157,7 +172,7 @@ class Dim:
         return NotImplemented if _terms(other) is None else not _less(self, other)
 
     def __bool__(self) -> bool:
-        if (self.low or 0) > 0 or (self.high or 0) < 0:
+        if _is_certain(self, 1) or _is_certain(-self, 1):
             return True
         raise Undecided(f"whether {self} is 0 depends on {_listed(self.names)}")
 
@@ -172,6 +187,46 @@ class Dim:
             factors = "*".join(([] if abs(c) == 1 and names else [str(abs(c))]) + list(names))
             text += (" - " if c < 0 else " + ") + factors if text else ("-" if c < 0 else "") + factors
         return text.replace(" ", "")
+
+
+class Reliance(threading.local):
+    """Whether an answer was given, on this thread, that would have been another one if names might be 1."""
+
+    noted = False
+
+
+_reliance = Reliance()
+
+
+class Relying:
+    """See `relying`."""
+
+    noted = False
+    """Known at the end of the block."""
+
+
+@contextmanager
+def relying() -> Iterator[Relying]:
+    """Tells whether what is concluded within relies on names being at least `LOWEST`.
+
+    Only answers that compare sizes are looked at. That an extent is not equal to 1 is nothing that may be relied on."""
+    found, outer = Relying(), _reliance.noted
+    _reliance.noted = False
+    try:
+        yield found
+    finally:
+        found.noted = _reliance.noted
+        _reliance.noted = outer or found.noted
+
+
+@contextmanager
+def right_either_way() -> Iterator[None]:
+    """For questions of which both answers lead to what is right for all sizes: `relying` does not note them."""
+    outer = _reliance.noted
+    try:
+        yield
+    finally:
+        _reliance.noted = outer
 
 
 Extent = int | Dim
@@ -228,8 +283,21 @@ def hint(n: Extent) -> int:
 
 
 def least(n: Extent) -> int:
-    """The least value of an extent that is not 0, as far as it can be seen."""
+    """What an extent that is not 0 is at least, as far as it can be seen."""
+    if isinstance(n, int):
+        return n
+    _reliance.noted |= n.low_from_1 != n.low
+    return n.low or 1
+
+
+def least_usual(n: Extent) -> int:
+    """`least` for decisions about speed, which may be wrong where a name is 1."""
     return n if isinstance(n, int) else n.low or 1
+
+
+def least_of_all(n: Extent) -> int:
+    """`least` where names may be 1."""
+    return n if isinstance(n, int) else n.low_from_1 or 1
 
 
 def hinted(shape: Iterable[Extent]) -> tuple[int, ...]:
@@ -240,16 +308,18 @@ def at(n: Extent, sizes: Mapping[str, int]) -> int:
     return n.at(sizes) if isinstance(n, Dim) else n
 
 
+def partly_at(n: Extent, sizes: Mapping[str, int]) -> Extent:
+    return n.partly_at(sizes) if isinstance(n, Dim) else n
+
+
 def is_less(a: Extent, b: Extent) -> bool:
     """Whether a < b is certain."""
-    low = _low(b - a)
-    return low is not None and low > 0
+    return _is_certain(b - a, 1)
 
 
 def is_at_most(a: Extent, b: Extent) -> bool:
     """Whether a <= b is certain."""
-    low = _low(b - a)
-    return low is not None and low >= 0
+    return _is_certain(b - a, 0)
 
 
 def is_equal(a: Extent, b: Extent) -> bool:
@@ -309,8 +379,16 @@ def _terms(x: Any) -> Mapping[Monomial, int] | None:
     return None
 
 
-def _low(e: Extent) -> int | None:
-    return e.low if isinstance(e, Dim) else e
+def _is_certain(e: Extent, least: int) -> bool:
+    """Whether e >= least is certain."""
+    if not isinstance(e, Dim):
+        return e >= least
+    if e.low_from_1 is not None and e.low_from_1 >= least:
+        return True
+    if e.low is None or e.low < least:
+        return False
+    _reliance.noted = True
+    return True
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from gluonjit.ir.dims import HINT, LOWEST, Dim, at, names_of
+from gluonjit.ir.dims import HINT, LOWEST, Dim, at, names_of, partly_at
 from gluonjit.ir.graph import Graph, Loc, Op, Value
 from gluonjit.ir.types import IRError, TensorType
 
-__all__ = ["dimensions", "fitted", "is_open", "sized", "sizes_of", "untold", "with_hints", "with_sizes"]
+__all__ = [
+    "dimensions",
+    "fitted",
+    "is_open",
+    "sized",
+    "sizes_of",
+    "untold",
+    "with_hints",
+    "with_sizes",
+    "with_some_sizes",
+]
 
 
 def dimensions(graph: Graph) -> tuple[str, ...]:
@@ -22,8 +32,9 @@ def dimensions(graph: Graph) -> tuple[str, ...]:
     return tuple(found)
 
 
-def sizes_of(types: Sequence[TensorType], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
-    """The sizes of all names by which `types` have these shapes. Raises IRError if there are none."""
+def sizes_of(types: Sequence[TensorType], shapes: Sequence[tuple[int, ...]], lowest: int = LOWEST) -> dict[str, int]:
+    """The sizes of all names, none below `lowest`, by which `types` have these shapes. Raises IRError if there are
+    none."""
     sizes: dict[str, int] = {}
     combined: list[tuple[Dim, int]] = []
     for type_, shape in zip(types, shapes, strict=True):
@@ -32,8 +43,8 @@ def sizes_of(types: Sequence[TensorType], shapes: Sequence[tuple[int, ...]]) -> 
         for n, size in zip(type_.shape, shape, strict=True):
             if isinstance(n, Dim) and len(n.names) == 1 and n.terms == {tuple(n.names): 1}:
                 (name,) = n.names
-                if size < LOWEST:
-                    raise IRError(f"{name} = {size} of {type_}: an open dimension is at least {LOWEST}")
+                if size < lowest:
+                    raise IRError(f"{name} = {size} of {type_}: an open dimension is at least {lowest}")
                 if sizes.setdefault(name, size) != size:
                     raise IRError(f"{name} cannot be both {sizes[name]} and {size}")
             elif isinstance(n, Dim):
@@ -42,7 +53,7 @@ def sizes_of(types: Sequence[TensorType], shapes: Sequence[tuple[int, ...]]) -> 
         name, n, size = told[0]
         rest = n.at({**sizes, name: 0})
         each = n.at({**sizes, name: 1}) - rest
-        if (size - rest) % each or (size - rest) // each < LOWEST:
+        if (size - rest) % each or (size - rest) // each < lowest:
             break
         sizes[name] = (size - rest) // each
     for type_, shape in zip(types, shapes, strict=True):
@@ -102,15 +113,21 @@ def with_hints(graph: Graph) -> Graph:
     return with_sizes(graph, dict.fromkeys(names, HINT)) if names else graph
 
 
-def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+def with_sizes(graph: Graph, sizes: Mapping[str, int], lowest: int = LOWEST) -> Graph:
     """The graph with these sizes for its open dimensions, in types and attributes, regions included. Raises IRError if
-    one has none, or a size with which a type does not exist."""
+    one has none, or a size below `lowest`, or one with which a type does not exist."""
     for name, n in sizes.items():
-        if n < LOWEST:
+        if n < lowest:
             raise IRError(
-                f"{name} = {n}: an open dimension is at least {LOWEST}; smaller ones need a graph of their own"
+                f"{name} = {n}: an open dimension is at least {lowest}; smaller ones need a graph of their own"
             )
-    return _Sized(sizes).graph(graph)
+    return _Sized(lambda n: at(n, sizes)).graph(graph)
+
+
+def with_some_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph with these sizes for some of its open dimensions, which are not compared with `LOWEST`. Raises IRError
+    if a type does not exist with them."""
+    return _Sized(lambda n: partly_at(n, sizes)).graph(graph)
 
 
 def sized(type_: TensorType, sizes: Mapping[str, int]) -> TensorType:
@@ -119,8 +136,9 @@ def sized(type_: TensorType, sizes: Mapping[str, int]) -> TensorType:
 
 
 class _Sized:
-    def __init__(self, sizes: Mapping[str, int]) -> None:
-        self.sizes = sizes
+    def __init__(self, at: Callable[[Any], Any]) -> None:
+        self.at = at
+        """An extent with sizes; anything else as it is."""
 
     def graph(self, graph: Graph) -> Graph:
         env: dict[Value, Value] = {}
@@ -138,8 +156,8 @@ class _Sized:
         return Op(op.name, operands, self.attrs(op.attrs), results, regions, loc)
 
     def value(self, v: Value, env: dict[Value, Value]) -> Value:
-        offset = None if v.offset is None else at(v.offset, self.sizes)
-        env[v] = Value(v.name, sized(v.type, self.sizes), offset)
+        offset = None if v.offset is None else self.at(v.offset)
+        env[v] = Value(v.name, self.type(v.type), offset)
         return env[v]
 
     def attrs(self, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -149,8 +167,11 @@ class _Sized:
         if isinstance(value, tuple):
             return tuple(self.attr(v) for v in value)
         if isinstance(value, TensorType):
-            return sized(value, self.sizes)
-        return at(value, self.sizes)
+            return self.type(value)
+        return self.at(value)
+
+    def type(self, type_: TensorType) -> TensorType:
+        return TensorType(type_.dtype, tuple(self.at(n) for n in type_.shape))
 
 
 def _listed(sizes: Mapping[str, int]) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gluonjit.ir.buffers import is_view, runs_kernel
-from gluonjit.ir.dims import Undecided
+from gluonjit.ir.dims import Undecided, right_either_way
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.types import IRError
 
@@ -69,7 +69,8 @@ def _quotient(n: Any, by: Any) -> Any:
     if n == by:
         return 1
     try:
-        quotient, rest = divmod(n, by)
+        with right_either_way():  # 49 / (49 * n) is whole if n is 1, but need not be known to be
+            quotient, rest = divmod(n, by)
     except Undecided:
         return None
     return None if rest != 0 else quotient

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gluonjit.ir.dims import least
+from gluonjit.ir.dims import least_usual
 from gluonjit.ir.graph import Builder, Op, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.winograd_tile import WinogradTile
@@ -172,7 +172,7 @@ def _pack(
     units = math.prod(usual_rows) if rows else -(-usual_width // pixels)
     image: int = math.prod(tiling.usual(x.shape[1:]))
     unit_bytes = image // units * x.dtype.itemsize
-    block = tiling.tasks_block(units, unit_bytes, least(images) * groups * panels, target)
+    block = tiling.tasks_block(units, unit_bytes, least_usual(images) * groups * panels, target)
     axes = len(taps)
 
     def write(body: Builder, v: Value) -> Value:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gluonjit.ir.dims import Dim, Extent, Shape, hint, is_less, is_static
+from gluonjit.ir.dims import Dim, Extent, Shape, hint, is_static
 from gluonjit.ir.graph import Builder, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.primitives.contraction import free_axes
@@ -60,7 +60,7 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
         height = _LENGTH if isinstance(m, Dim) else height
         width = 2 * tiling.lanes(target, item) if isinstance(n, Dim) else width
         most = min(most, _OPEN_ROWS)
-    halved = site.is_fixed(1) and is_less(1, m) and tiling.is_halved(width, item, target)
+    halved = site.is_fixed(1) and m != 1 and tiling.is_halved(width, item, target)
     # A residual that is not cached is prefetched tile by tile, and so are the lines to write: limit their number.
     far = any(side.dims is None for side in epilogue.sides.values()) and height * width * item > target.l2 // 2
     size = tiling.MAX_LINES if far else tiling.MAX_ROWS * tiling.MAX_VECTORS

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gluonjit.ir.dims import least
+from gluonjit.ir.dims import least_usual
 from gluonjit.ir.graph import Builder, Value
 from gluonjit.ir.types import F32
 from gluonjit.passes import tiling
@@ -29,7 +29,7 @@ def select_planar(site: Site) -> Value | None:
     if min(*attrs["low"], *attrs["high"]) < 0 or not site.is_open_in_batch_alone():
         return None
     lanes = tiling.lanes(site.target, x.dtype.itemsize)
-    tile = planar_tile(tuple(map(least, site.anchor.result.shape)), lanes)
+    tile = planar_tile(tuple(map(least_usual, site.anchor.result.shape)), lanes)
     epilogue = regroup(site.body, site.anchor, [(0,), (1,), (2,), (3,)])
     if tile is None or epilogue is None or not _per_filter(epilogue):
         return None

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.cook_toom import Matrix, Transform, transform
-from gluonjit.ir.dims import Shape, hint, is_static, least
+from gluonjit.ir.dims import Shape, hint, is_static, least_usual
 from gluonjit.ir.graph import Builder, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
@@ -35,7 +35,7 @@ def winograd_notes(
     if problem is None:
         return None
     is_open = not is_static(out)
-    problem = problem._replace(trained=trained, least=least(out[0]) if is_open else 0)
+    problem = problem._replace(trained=trained, least=least_usual(out[0]) if is_open else 0)
     tile = winograd_tile(problem, target)
     if tile is None:
         return None

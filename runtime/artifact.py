@@ -35,6 +35,8 @@ class Artifact:
     objects: list[bytes]
     interface: Interface | None = None
     """None for code that is not a graph's."""
+    relies: bool = False
+    """Of a kernel: whether it relies on open dimensions not being 1 (`ir.dims.relying`)."""
 
 
 def pack(key: str, artifact: Artifact) -> bytes:
@@ -42,6 +44,8 @@ def pack(key: str, artifact: Artifact) -> bytes:
     header: dict[str, Any] = {"key": key, "name": artifact.name, "objects": [len(o) for o in artifact.objects]}
     if artifact.interface is not None:
         header["interface"] = _interface_to_json(artifact.interface, arrays)
+    if artifact.relies:
+        header["relies"] = True
     header["arrays"] = [_type_to_json(type_of(a)) for a in arrays]
     text = json.dumps(header).encode()
     parts = [len(text).to_bytes(8, "little"), text, *artifact.objects, *(a.tobytes() for a in arrays)]
@@ -67,7 +71,7 @@ def unpack(key: str, data: bytes) -> Artifact:
             arrays.append(np.frombuffer(data, t.dtype.numpy, t.size, at).reshape(t.shape))
             at += t.nbytes
         interface = _interface_from_json(header["interface"], arrays) if "interface" in header else None
-        return Artifact(header["name"], objects, interface)
+        return Artifact(header["name"], objects, interface, bool(header.get("relies")))
     except (
         ValueError,
         LookupError,
@@ -149,6 +153,7 @@ def _interface_to_json(interface: Interface, arrays: list[np.ndarray]) -> dict[s
         "outputs": interface.n_outputs,
         "calls_host": interface.calls_host,
         "unread": interface.unread,
+        "lowest": interface.lowest,
         "prepares": [
             {
                 "name": p.name,
@@ -169,4 +174,4 @@ def _interface_from_json(words: dict[str, Any], arrays: Sequence[np.ndarray]) ->
         Prepare(p["name"], _layout_from_json(p["layout"], left), tuple(p["inputs"]), tuple(p["slots"]), p["same"])
         for p in words["prepares"]
     )
-    return Interface(main, words["outputs"], prepares, words["calls_host"], tuple(words["unread"]))
+    return Interface(main, words["outputs"], prepares, words["calls_host"], tuple(words["unread"]), words["lowest"])

@@ -5,13 +5,18 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import combinations
 
 from gluonjit.codegen.compile_parts import Parts
 from gluonjit.codegen.llvm import Function, Module, load
 from gluonjit.codegen.program import lower_program
+from gluonjit.ir.dims import LOWEST, relying
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.sizes import dimensions
+from gluonjit.ir.sizes import dimensions, with_some_sizes
+from gluonjit.ir.structure import graph_key
+from gluonjit.ir.types import IRError
+from gluonjit.ir.verify import verify
 from gluonjit.passes import parse_pipeline, run_passes
 from gluonjit.passes.manager import Pipeline
 from gluonjit.runtime import forks, host, tuning
@@ -61,13 +66,18 @@ def compiled(
     """
     steps = [*(name for name, _ in parse_pipeline(pipeline)), *_KERNELS, *_CODE]
     with Progress(graph.name, steps) as progress, _without_collector():
+        expanded: list[Graph] = []
 
         def step(name: str, before: Graph, made: Graph, seconds: float) -> None:
             progress.done(name)
+            if name == "expand":
+                expanded.append(made)
             if after is not None:
                 after(name, before, made, seconds)
 
-        planned = run_passes(graph, pipeline, target=target, after=step)
+        with relying() as relies:
+            planned = run_passes(graph, pipeline, target=target, after=step)
+        serves_1 = not relies.noted and expands_alike(graph, *expanded)
         module = Module(target)
         expected = _count_kernels(planned)
         with Parts(module, target, get_num_threads()) as parts:
@@ -79,11 +89,41 @@ def compiled(
             program = lower_program(planned, target, module, written, library)
             progress.part("kernels", 1)
             objects = parts.finish(lambda share: progress.part("machine code", share))
+        if not serves_1:
+            program.interface.lowest = LOWEST
         if library is not None:
             library.keep(parts.kernels())
             objects = sorted(objects + library.objects)  # the same, whichever were found
     give_back()
     return Artifact(graph.name, objects, program.interface)
+
+
+_MOST_NAMES = 3
+"""For more open dimensions there are too many cases to look at."""
+
+
+def expands_alike(graph: Graph, expanded: Graph | None = None) -> bool:
+    """Whether the operators of a graph with open dimensions mean the same where some of these are 1: whether a graph
+    with this size expands to the `expanded` graph with this size.
+
+    Operators may take a size of 1 for something else, as broadcasting or `squeeze` do. What they are expanded to does
+    not: all that passes and code generation conclude from a size is that it is at least so large (`ir.dims.relying`).
+    """
+    names = dimensions(graph)
+    if not 1 <= len(names) <= _MOST_NAMES:
+        return False
+    try:
+        expanded = expanded or run_passes(graph, "expand")
+        for count in range(1, len(names) + 1):
+            for some in combinations(names, count):
+                ones = dict.fromkeys(some, 1)
+                alone = run_passes(with_some_sizes(graph, ones), "expand")
+                verify(alone)
+                if graph_key(alone) != graph_key(with_some_sizes(expanded, ones)):
+                    return False
+    except IRError:  # an operator that does not accept this size, or needs to know the others
+        return False
+    return True
 
 
 @contextmanager

@@ -214,6 +214,8 @@ class Executable:
         self.result_types: tuple[TensorType, ...] = interface.main.result_types
         self.n_outputs = interface.n_outputs
         self.calls_host = interface.calls_host
+        self.lowest = interface.lowest
+        """The least size of an open dimension."""
         self.flush_denormals = flush_denormals
         self.unread = frozenset(interface.unread)
         """Inputs that only `prepare` functions read; once these have run, None may be passed for them."""
@@ -244,7 +246,7 @@ class Executable:
         if not self.main.is_open:
             return self
         given = [(t, x.shape) for t, x in zip(self.input_types, inputs, strict=True) if x is not None]
-        return self.sized(sizes_of([t for t, _ in given], [shape for _, shape in given]))
+        return self.sized(sizes_of([t for t, _ in given], [shape for _, shape in given], self.lowest))
 
     def sized(self, sizes: Mapping[str, int]) -> Executable:
         """The executable for these sizes of the open dimensions. Raises IRError if a result would be too large."""

@@ -18,6 +18,8 @@ class KernelLibrary:
         self._is_on = not cache.why_off()
         self._keys: dict[str, str] = {}
         """The cache's key of each kernel, by its name."""
+        self._relies: dict[str, bool] = {}
+        """Whether a kernel relies on open dimensions not being 1."""
         self.objects: list[bytes] = []
         """The objects of the kernels that were found."""
 
@@ -33,10 +35,17 @@ class KernelLibrary:
         found = cache.entry(self._keys[name]) if self._is_on else None
         if found is not None:
             self.objects += found.objects
+            self._relies[name] = found.relies
         return found is not None
+
+    def relies(self, name: str) -> bool:
+        return self._relies[name]
+
+    def note(self, name: str, relies: bool) -> None:
+        self._relies[name] = relies
 
     def keep(self, kernels: Mapping[str, Sequence[bytes]]) -> None:
         """Stores the objects of kernels that were compiled now."""
         if self._is_on:
             for name, objects in kernels.items():
-                cache.add(self._keys[name], Artifact(f"kernel {name}", list(objects)))
+                cache.add(self._keys[name], Artifact(f"kernel {name}", list(objects), relies=self._relies[name]))

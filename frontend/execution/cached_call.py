@@ -36,6 +36,8 @@ from gluonjit.execution.session import Inputs, Monitor, Session
 from gluonjit.execution.tape import is_constant, refuse_write
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.sizes import sizes_of, with_sizes
+from gluonjit.ir.structure import graph_key
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.language import forms
 from gluonjit.language.forms import ARRAY
@@ -296,10 +298,26 @@ class CachedCall:
     ) -> Compiled | None:
         """The signature, by code for open dimensions that is there already."""
         for same, code in self._open:
-            if same == family and self._fits(code, leaves, device) and fits(code.types[: len(types)], types):
+            if same != family or not self._fits(code, leaves, device):
+                continue
+            open_types = code.types[: len(types)]
+            if fits(open_types, types):
                 if self._works(code):
                     return self._sized(code, types, training)
+            elif fits(open_types, types, 1) and not modes.recording and self._serves_1(code, types, training):
+                return self._sized(code, types, training, alone=True)
         return None
+
+    def _serves_1(self, code: Compiled, types: Sequence[TensorType], training: bool) -> bool:
+        """Whether code for open dimensions, which takes these types if they may be 1, is right for them."""
+        known, session = code.trace, code.session
+        if session.compiled_already is None or session.lowest > 1 or not known.holds(types, training):
+            return False
+        sizes = sizes_of(code.types[: len(types)], [t.shape for t in types], 1)
+        try:
+            return graph_key(known.graph(types, training)) == graph_key(with_sizes(session.graph, sizes, 1))
+        except (IRError, MXNetError):
+            return False
 
     def _new_open(
         self,
@@ -348,11 +366,12 @@ class CachedCall:
                     break
         return None
 
-    def _sized(self, code: Compiled, types: Sequence[TensorType], training: bool) -> Compiled:
-        """The signature of arguments of these types, served by code for open dimensions."""
+    def _sized(self, code: Compiled, types: Sequence[TensorType], training: bool, alone: bool = False) -> Compiled:
+        """The signature of arguments of these types, served by code for open dimensions; `alone`: but for recorded
+        calls, which have code of their own."""
         known = code.trace
         own = self._recorded(known, types, training)
-        computation = functools.cache(lambda: OpenComputation(code.computation(), own, code.refused))
+        computation = own if alone else functools.cache(lambda: OpenComputation(code.computation(), own, code.refused))
         return replace(code, types=known.input_types(types), computation=computation)
 
     def forget(self, log: Attributes) -> None:

@@ -152,10 +152,10 @@ class Codes:
         return session
 
 
-def fits(open_types: Sequence[TensorType], types: Sequence[TensorType]) -> bool:
-    """Whether there are sizes with which the open types are these."""
+def fits(open_types: Sequence[TensorType], types: Sequence[TensorType], lowest: int = LOWEST) -> bool:
+    """Whether there are sizes, none below `lowest`, with which the open types are these."""
     try:
-        sizes_of(open_types, [t.shape for t in types])
+        sizes_of(open_types, [t.shape for t in types], lowest)
     except IRError:
         return False
     return True

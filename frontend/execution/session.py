@@ -13,6 +13,7 @@ import numpy as np
 from gluonjit.base import MXNetError
 from gluonjit.execution.computation import Forward
 from gluonjit.execution.monitored import run_monitored
+from gluonjit.ir.dims import LOWEST
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.sizes import dimensions, sizes_of, with_sizes
 from gluonjit.language import rng
@@ -194,16 +195,21 @@ class Session:
                 self.graph_of(inputs), inputs.elements, monitor.callback, monitor.inputs_too, monitor.as_bound
             )
 
+    @property
+    def lowest(self) -> int:
+        """The least size that the code, which must be there, takes for an open dimension."""
+        return self._callee.lowest if isinstance(self._callee, Executable) else LOWEST
+
     def graph_of(self, inputs: Inputs) -> Graph:
         """The graph of these inputs' shapes, without open dimensions."""
         if not self.is_open:
             return self.graph
         names = dimensions(self.graph)
         given = [(v.type, x.shape) for v, x in zip(self.graph.inputs, inputs.elements, strict=True) if x is not None]
-        sizes = sizes_of([t for t, _ in given], [shape for _, shape in given])
+        sizes = sizes_of([t for t, _ in given], [shape for _, shape in given], self.lowest)
         key = tuple(sizes[name] for name in names)
         if key not in self._graphs:
-            self._graphs = {key: with_sizes(self.graph, sizes)}
+            self._graphs = {key: with_sizes(self.graph, sizes, self.lowest)}
         return self._graphs[key]
 
     def _write(self, inputs: Inputs, updates: Sequence[np.ndarray]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.dims import is_less
+from gluonjit.ir.dims import is_less, right_either_way
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import check_axes, check_axis, check_same_dtype, ints
 from gluonjit.ir.types import IRError, TensorType, dtype_of
@@ -76,7 +76,9 @@ def reshape_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[range, 
         first_a, first_b = a, b
         left = right = 1
         while left != right or (a == first_a and b == first_b):
-            if b >= len(new) or (a < len(old) and not is_less(right, left)):
+            with right_either_way():  # both shapes are a single run at worst
+                behind = a < len(old) and not is_less(right, left)
+            if b >= len(new) or behind:
                 left *= old[a]
                 a += 1
             else:

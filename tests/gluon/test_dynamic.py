@@ -48,7 +48,7 @@ def test_the_second_size_opens_the_dimension():
     _check(net, [(_data(n, 5),) for n in (16, 4, 7, 33, 2)])
     assert _sessions(net) == 2  # for 16, and for any
     _check(net, [(_data(1, 5),), (_data(16, 5),), (_data(64, 5),)])
-    assert _sessions(net) == 3  # and for 1
+    assert _sessions(net) == 2  # 1 is such a size
 
 
 def test_declared_dimensions_are_open_at_once():
@@ -58,6 +58,37 @@ def test_declared_dimensions_are_open_at_once():
     assert _sessions(net) == 1
     (code,) = net._cached._open
     assert str(code[1].session.graph.inputs[0].type) == "f32[batch,5]"
+
+
+@pytest.mark.parametrize(
+    ("run", "is_shared"),
+    [
+        (lambda F, x: F.squeeze(x) * 2, False),  # drops the axis
+        (lambda F, x: x[-1:] * 2, False),  # is the whole array
+        (lambda F, x: F.slice_axis(x, axis=0, begin=-1, end=None) * 2, False),  # is concluded to leave something out
+        (lambda F, x: F.broadcast_add(x, F.ones((1, 5))), True),
+    ],
+)
+def test_what_1_means(run, is_shared):
+    """Sizes of 1 have code of their own where the program means something else for them."""
+    net = _OneResult(run)
+    net.hybridize()
+    _check(net, [(_data(n, 5),) for n in (4, 7, 1, 3)])
+    ((_, code),) = net._cached._open
+    (own,) = (c for c in net._cached._compiled.values() if c.types[0].shape == (1, 5))
+    assert (own.session is code.session) == is_shared
+
+
+def test_kernels_of_one_image():
+    """Winograd, direct, depthwise and planar convolutions, pooling, products of few rows."""
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(6, 3, padding=1, in_channels=1), nn.Conv2D(24, 3, strides=2, in_channels=6))
+    net.add(nn.Conv2D(24, 3, padding=1, in_channels=24), nn.Conv2D(24, 3, padding=1, groups=24, in_channels=24))
+    net.add(nn.Conv2D(40, 1, in_channels=24), nn.MaxPool2D(2, 2), nn.Flatten(), nn.Dense(20, in_units=1440))
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    _check(net, [(_data(n, 1, 26, 26),) for n in (4, 3, 1, 2)])
+    assert _sessions(net) == 2
 
 
 def test_none_open():
@@ -265,6 +296,17 @@ def _trained(net, sizes):
     return [p.data().asnumpy() for p in net.collect_params().values()]
 
 
+def test_a_size_of_1_that_is_recorded_has_gradients_of_its_own():
+    nets = [_dense() for _ in range(2)]
+    for a, b in zip(nets[0].collect_params().values(), nets[1].collect_params().values()):
+        b.set_data(a.data())
+    nets[0].hybridize()
+    _check(nets[0], [(_data(n, 5),) for n in (16, 7, 1)])
+    for found, wanted in zip(_trained(nets[0], (7, 1, 4, 1)), _trained(nets[1], (7, 1, 4, 1))):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    _check(nets[0], [(_data(n, 5),) for n in (1, 7)])
+
+
 def test_gradients_of_every_size():
     nets = [_dense() for _ in range(2)]
     for a, b in zip(nets[0].collect_params().values(), nets[1].collect_params().values()):
@@ -374,10 +416,12 @@ def test_a_batch_of_one_has_open_lengths():
     net.add(nn.Dense(8, flatten=False, in_units=5), nn.LayerNorm(in_channels=8))
     net.initialize()
     inputs = [(_data(n, l, 5),) for n, l in ((3, 4), (1, 9), (2, 7), (1, 5), (1, 6), (4, 1), (5, 1))]
-    for dynamic, count in ((None, 4), ({"data": {0: "batch", 1: "length"}}, 3)):
-        net.hybridize(dynamic=dynamic)
-        _check(net, inputs)
-        assert _sessions(net) == count
+    for counts in ((3, 1), (4, 3)):
+        for dynamic, count in zip((None, {"data": {0: "batch", 1: "length"}}), counts):
+            net.hybridize(dynamic=dynamic)
+            _check(net, inputs)
+            assert _sessions(net) == count
+        net.add(_OneResult(lambda F, x: F.broadcast_sub(x, F.slice_axis(x, axis=1, begin=-1, end=None))))
 
 
 def test_a_declared_name_is_one_size():

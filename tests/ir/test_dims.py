@@ -12,7 +12,7 @@ from gluonjit.ir.dims import Undecided, named
 from gluonjit.ir.graph import Builder, evaluate, evaluate_op
 from gluonjit.ir.lexer import ParseError
 from gluonjit.ir.primitives.movement import reshape_groups
-from gluonjit.ir.sizes import dimensions, sizes_of, untold, with_sizes
+from gluonjit.ir.sizes import dimensions, sizes_of, untold, with_sizes, with_some_sizes
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.ir.types import IRError, tensor
 from gluonjit.ir.verify import verify
@@ -90,6 +90,52 @@ def test_what_is_decided():
     ):
         with pytest.raises(Undecided, match=r"\bn\b"):
             question()
+
+
+def test_what_relies_on_sizes_that_are_not_1():
+    def relies(question):
+        with dims.relying() as relies:
+            assert question()
+        return relies.noted
+
+    for question in (
+        lambda: N > 1,
+        lambda: dims.is_at_most(2, N),
+        lambda: N * L >= 2 * N,
+        lambda: bool(N - 1),
+        lambda: 1 // N == 0,
+        lambda: dims.least(N) == 2,
+        lambda: max(1, N) is N,
+        lambda: not dims.are_equal((N,), (1,)),
+    ):
+        assert relies(question)
+    for question in (
+        lambda: N >= 1,
+        lambda: bool(N),
+        lambda: N * L >= N,
+        lambda: not N < 1,
+        lambda: (2 * N + 1) // 2 == N,
+        lambda: dims.least_usual(N) == 2 and dims.least_of_all(N - 1) == 1,
+        lambda: not dims.is_less(N, L),
+    ):
+        assert not relies(question)
+    with dims.relying() as outer:
+        with dims.right_either_way():
+            assert N > 1
+        assert not relies(lambda: N > 0)
+    assert not outer.noted
+    with dims.relying() as outer:
+        assert relies(lambda: N > 1)
+    assert outer.noted
+
+
+def test_some_sizes():
+    graph = parse_graph(TEXT)
+    some = with_some_sizes(graph, {"n": 1})
+    assert dimensions(some) == ("l",) and str(some.outputs[0].type) == "f32[4*l]"
+    assert str(with_some_sizes(some, {"l": 7})) == str(with_sizes(graph, {"n": 1, "l": 7}, lowest=1))
+    with pytest.raises(IRError, match="n = 1: an open dimension is at least 2"):
+        with_sizes(graph, {"n": 1, "l": 7})
 
 
 TEXT = """graph @net(%x: f32[n,l,3], %w: f32[4,3]) {
