@@ -108,6 +108,11 @@ class Module:
             )
         return name
 
+    def external(self, name: str) -> str:
+        """Declares data that another object of the same library defines; the pointer to it."""
+        self._constant_texts.append(f"@{name} = external hidden constant i8")
+        return f"@{name}"
+
     def metadata(self, text: str) -> str:
         """Adds a metadata node such as `!{}`; returns its name."""
         self._metadata.append(text)
@@ -626,6 +631,7 @@ def _binding() -> Any:
 
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
+    binding.initialize_native_asmparser()
     return binding
 
 

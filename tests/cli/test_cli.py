@@ -3,6 +3,7 @@
 import io
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -425,3 +426,25 @@ def test_compile_fills_the_object_cache(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("GLUONJIT_CACHE", "0")
     assert main(command) == 1
     assert "there is no object cache: turned off" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_build_makes_a_library_and_a_program_that_checks_it(tmp_path, capsys):
+    (tmp_path / "model.py").write_text(MODEL)
+    out = tmp_path / "out"
+    assert main(["build", f"{tmp_path}/model.py:net", "--input", "batchx5", "-o", str(out), "--name", "little"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in ("liblittle.a", "liblittle.so", "little.h", "main.c", "check.bin"))
+    command = [
+        "cc",
+        str(out / "main.c"),
+        "-I",
+        str(out),
+        str(out / "liblittle.a"),
+        "-pthread",
+        "-o",
+        str(out / "check"),
+    ]
+    subprocess.run(command, check=True)
+    done = subprocess.run([str(out / "check"), str(out / "check.bin"), "2"], capture_output=True, text=True)
+    assert done.returncode == 0 and "the stored results" in done.stdout

@@ -113,7 +113,20 @@ class _Parser(argparse.ArgumentParser):
 
 def make_parser() -> argparse.ArgumentParser:
     from gluonjit._version import version
-    from gluonjit.tools.cli import bench, cache, compile, convert, coverage, dump, execute, inspect, opt, reports, run
+    from gluonjit.tools.cli import (
+        bench,
+        cache,
+        compile,
+        convert,
+        coverage,
+        deploy,
+        dump,
+        execute,
+        inspect,
+        opt,
+        reports,
+        run,
+    )
 
     parser = _Parser(
         prog="gluonjit",
@@ -122,6 +135,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gluonjit {version}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (dump, opt, run, compile, bench, inspect, convert, execute, coverage, cache, reports):
+    for module in (dump, opt, run, compile, deploy, bench, inspect, convert, execute, coverage, cache, reports):
         module.add_commands(commands)
     return parser

@@ -1,0 +1,61 @@
+"""`gluonjit build`: a model as a C library."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from gluonjit.tools.cli.models import add_model, calling, load_model
+
+
+def add_commands(commands: Any) -> None:
+    p = commands.add_parser(
+        "build",
+        help="make a C library of a model",
+        description="Makes a library that runs the model without Python: libNAME.a and libNAME.so, NAME.h, a program "
+        "main.c that repeats a stored call (check.bin), and files for CMake and pkg-config. It holds the parameters, "
+        "and needs nothing but the C library and threads. A word in place of a size leaves that size to each call.",
+        epilog="examples:\n  gluonjit build examples/fire-symbol.json examples/fire-0000.params "
+        "--input data=1x3x224x224 -o out\n"
+        "  gluonjit build examples/lenet.py:net --input batchx1x28x28 --target x86-64-v4 --target x86-64-v3 -o out\n"
+        "  cc -Wall out/main.c -Iout out/libnet.a -pthread -o check && ./check out/check.bin",
+    )
+    add_model(p)
+    p.add_argument("-o", "--output", default="out", metavar="FOLDER", help="where to (default: %(default)s)")
+    p.add_argument("--name", default="net", help="of the library and of its functions (default: %(default)s)")
+    p.add_argument(
+        "--target",
+        action="append",
+        help="a machine to compile for, such as x86-64-v3 or aarch64; of several, the library uses the first one that "
+        "the processor can run (default: host)",
+    )
+    p.add_argument("--static", action="store_true", help="make the static library alone, for which no linker is needed")
+    p.add_argument("--no-winograd", action="store_true", help="as with hybridize(winograd=False)")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    from gluonjit.execution.library_source import source_of
+    from gluonjit.language.modes import predict_mode
+    from gluonjit.runtime.compiler import pipeline
+    from gluonjit.runtime.library import compile_library, write
+
+    block, given = load_model(arguments)
+    start = time.perf_counter()
+    with calling(arguments.model, given):
+        source = source_of(block, given, arguments.name, arguments.dynamic)
+    targets = arguments.target or ["host"]
+    library = compile_library(source, targets, pipeline(not arguments.no_winograd))
+    inputs, results = [], []
+    if targets[0] == "host":  # what other processors compute cannot be known here
+        block.hybridize(winograd=not arguments.no_winograd, dynamic=arguments.dynamic)
+        with predict_mode(), calling(arguments.model, given):
+            found = block(*given)
+        results = [x.asnumpy() for x in (found if isinstance(found, (list, tuple)) else [found])]
+        inputs = [x.asnumpy() for x in given]
+    written = write(library, Path(arguments.output), inputs, results, not arguments.static)
+    print(f"{library.model.version}, in {time.perf_counter() - start:.1f} s:")
+    for path in written:
+        print(f"  {path}  {path.stat().st_size / 1024:.0f} KiB")

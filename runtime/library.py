@@ -1,0 +1,219 @@
+"""Builds a library that runs a compiled model without Python: objects, archive, shared library, header, and the files
+by which other build systems find them. `codegen/standalone.py` has the functions of the library.
+
+    NAME.h  libNAME.a  libNAME.so  main.c  check.bin  NAME.pc  NAMEConfig.cmake
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from gluonjit._version import version
+from gluonjit.codegen import elf, llvm
+from gluonjit.codegen.standalone import Code, Model, Target, driver, largest_size, public
+from gluonjit.codegen.target import named
+from gluonjit.ir.dims import aligned
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.machine import Machine
+from gluonjit.ir.sizes import dimensions, sizes_of
+from gluonjit.ir.types import IRError
+from gluonjit.runtime import library_files
+from gluonjit.runtime.compiler import PIPELINE, artifact_of
+
+_ALIGNMENT = 64
+
+
+@dataclass
+class Weights:
+    """Arrays one behind the other, equal ones once."""
+
+    parts: list[bytes] = field(default_factory=list)
+    size: int = 0
+    _places: dict[bytes, int] = field(default_factory=dict)
+
+    def place(self, x: np.ndarray) -> int:
+        """Where the array is; puts it there if need be."""
+        data = np.ascontiguousarray(x).tobytes()
+        key = hashlib.sha256(data).digest() + len(data).to_bytes(8, "little")
+        if key not in self._places:
+            self._places[key] = self.size
+            self.size = int(aligned(self.size + len(data), _ALIGNMENT))
+            self.parts.append(data.ljust(self.size - self._places[key], b"\0"))
+        return self._places[key]
+
+    def content(self) -> bytes:
+        return b"".join(self.parts)
+
+
+@dataclass
+class Source:
+    """A model, traced: its graphs for the same arguments of several sizes, and the values of their other inputs."""
+
+    name: str
+    """Of the library and the prefix of its functions: a C identifier."""
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    programs: Sequence[tuple[Graph, Mapping[str, int]]]
+    """A graph whose dimensions may be open, then those for single sizes of these dimensions."""
+    values: Sequence[np.ndarray]
+    """Of the graph's inputs behind the arguments."""
+
+
+@dataclass
+class Library:
+    model: Model
+    largest: int
+    objects: list[tuple[str, bytes]]
+    arch: str
+    input_names: Sequence[str]
+    output_names: Sequence[str]
+
+
+def compile_library(source: Source, targets: Sequence[str], pipeline: str = PIPELINE) -> Library:
+    """The objects of the library, with code for each target; the first one that a processor can run is used.
+
+    IRError for graphs that need Python or draw random numbers, and for targets of different architectures.
+    """
+    if not source.name.isidentifier() or not source.name.isascii():
+        raise IRError(f"{source.name!r} cannot begin names in C: give a name of letters, digits and underscores")
+    machines = [named(name) for name in targets]
+    if len({m.arch for m in machines}) > 1:
+        raise IRError(f"one library holds code of one architecture; {', '.join(targets)} are of several")
+    if "linux" not in machines[0].triple:
+        raise IRError(f"libraries are built for Linux alone, not for {machines[0].triple}")
+    weights, objects, compiled = Weights(), [], []
+    for k, machine in enumerate(machines):
+        codes = []
+        for p, (graph, _) in enumerate(source.programs):
+            _check(graph)
+            code, made = _code(
+                f"{source.name}__{k}_{p}_", graph, len(source.inputs), source.values, machine, pipeline, weights
+            )
+            codes.append(code)
+            objects += made
+        compiled.append(Target(machine, tuple(codes)))
+    model = _model(source, targets, weights)
+    symbol = f"{source.name}__weights"
+    text = driver(model, compiled, symbol).text()
+    own = public(source.name)
+    data = llvm.compile_module(text, machines[0])
+    inside = set(elf.defined(data)) - set(own)
+    data = elf.renamed(data, lambda s: f"{source.name}__{s}" if s in inside else s, own.__contains__)
+    members = [(f"{source.name}_driver.o", data), *objects]
+    members.append((f"{source.name}_weights.o", elf.data_object(symbol, weights.content(), machines[0].arch)))
+    return Library(model, largest_size(model, compiled), members, machines[0].arch, source.inputs, source.outputs)
+
+
+def _check(graph: Graph) -> None:
+    for op in graph.ops:
+        if reason := getattr(op.definition, "host", ""):
+            raise IRError(f"{op.name.removeprefix('mx.')} cannot be in a library without Python: {reason}")
+        if not op.definition.pure:
+            raise IRError(f"{op.name.removeprefix('mx.')} draws random numbers, which a library does not: leave it out")
+    if graph.updates:
+        raise IRError(f"{graph.name} writes to its inputs, which a library does not: return the new values instead")
+
+
+def _code(
+    prefix: str,
+    graph: Graph,
+    n_inputs: int,
+    values: Sequence[np.ndarray],
+    machine: Machine,
+    pipeline: str,
+    weights: Weights,
+) -> tuple[Code, list[tuple[str, bytes]]]:
+    artifact = artifact_of(graph, machine, pipeline=pipeline).artifact
+    interface = artifact.interface
+    assert interface is not None
+    if interface.calls_host:
+        raise IRError(f"{graph.name} checks indices or calls Python, which a library without Python cannot")
+    sources = (*(None for _ in range(n_inputs)), *map(weights.place, values))
+    constants = [*interface.main.constants, *(c for p in interface.prepares for c in p.layout.constants)]
+    code = Code(prefix, interface, sources, tuple(map(weights.place, constants)))
+    inside = {name for data in artifact.objects for name in elf.defined(data)}
+    objects = [
+        (f"{prefix}{k}.o", elf.renamed(data, lambda s: prefix + s if s in inside else s, lambda _: False))
+        for k, data in enumerate(artifact.objects)
+    ]
+    return code, objects
+
+
+def _model(source: Source, targets: Sequence[str], weights: Weights) -> Model:
+    graph, _ = source.programs[0]
+    inputs = tuple(v.type for v in graph.inputs[: len(source.inputs)])
+    outputs = tuple(v.type for v in graph.outputs)
+    digest = hashlib.sha256()
+    for part in weights.parts:
+        digest.update(part)
+    facts = {
+        "name": source.name,
+        "compiler": f"gluonjit {version}",
+        "weights": digest.hexdigest(),
+        "targets": list(targets),
+        "sizes": list(dimensions(graph)),
+        "inputs": [{"name": n, "type": str(t)} for n, t in zip(source.inputs, inputs, strict=True)],
+        "outputs": [{"name": n, "type": str(t)} for n, t in zip(source.outputs, outputs, strict=True)],
+    }
+    text = json.dumps(facts)
+    stamp = hashlib.sha256(text.encode()).hexdigest()[:16]
+    fixed = tuple(dict(sizes) for _, sizes in source.programs)
+    return Model(
+        source.name, dimensions(graph), inputs, outputs, fixed, text, f"{source.name} {stamp} gluonjit {version}"
+    )
+
+
+def write(
+    library: Library,
+    folder: Path,
+    arguments: Sequence[np.ndarray] = (),
+    results: Sequence[np.ndarray] = (),
+    shared: bool = True,
+) -> list[Path]:
+    """Writes the library and the files around it; returns them. `arguments` and `results` are of a call that `main.c`
+    repeats. `shared`: makes the shared library, too, which takes a C compiler."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model, name = library.model, library.model.name
+    static = folder / f"lib{name}.a"
+    static.write_bytes(elf.archive(library.objects))
+    written = [static]
+    if shared:
+        written.append(_link(static, folder / f"lib{name}.so", library))
+    sizes = sizes_of(model.inputs, [x.shape for x in arguments]) if arguments else {}
+    texts = library_files.texts(model, library.largest, library.input_names, library.output_names, sizes)
+    for file, text in texts.items():
+        (folder / file).write_text(text)
+        written.append(folder / file)
+    if arguments:
+        stored = b"".join(np.ascontiguousarray(x).tobytes() for x in (*arguments, *results))
+        (folder / "check.bin").write_bytes(stored)
+        written.append(folder / "check.bin")
+    return written
+
+
+def _link(static: Path, path: Path, library: Library) -> Path:
+    compilers = ("cc", "gcc", "clang") if library.arch == _own_arch() else (f"{library.arch}-linux-gnu-gcc",)
+    found = next(filter(None, map(shutil.which, compilers)), None)
+    if found is None:
+        raise IRError(
+            f"{path.name} takes a linker, and there is none of {', '.join(compilers)}: install one, or build the "
+            "static library alone (--static)"
+        )
+    whole = ["-Wl,--whole-archive", str(static), "-Wl,--no-whole-archive"]
+    command = [found, "-shared", "-o", str(path), f"-Wl,-soname,{path.name}", "-Wl,-z,noexecstack", *whole, "-pthread"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise IRError(f"{found} cannot link {path.name}: {done.stderr.strip()}")
+    return path
+
+
+def _own_arch() -> str:
+    return named("host").arch

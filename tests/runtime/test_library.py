@@ -1,0 +1,322 @@
+"""Libraries that run a model without Python: called through ctypes, by C programs, and looked at with binutils."""
+
+import ctypes
+import json
+import shutil
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit import gluon
+from gluonjit.base import MXNetError
+from gluonjit.codegen import elf
+from gluonjit.execution.library_source import source_of
+from gluonjit.gluon import nn
+from gluonjit.ir.types import IRError
+from gluonjit.runtime.library import compile_library, write
+
+CC = shutil.which("cc")
+needs_cc = pytest.mark.skipif(CC is None, reason="no C compiler")
+
+
+def convolutional():
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(6, 3, activation="relu"), nn.BatchNorm(), nn.MaxPool2D(), nn.Dense(16, "tanh"), nn.Dense(5))
+    net.initialize(mx.init.Xavier())
+    net(mx.nd.ones((2, 3, 12, 12)))
+    return net
+
+
+BATCH = {"data": {0: "batch"}}
+
+
+def image(batch, seed=0):
+    return np.random.default_rng(seed).uniform(-1, 1, (batch, 3, 12, 12)).astype(np.float32)
+
+
+def built(folder, net, x, dynamic=None, name="net", targets=("host",)):
+    library = compile_library(source_of(net, [mx.nd.array(x)], name, dynamic), targets)
+    net.hybridize(dynamic=dynamic)
+    y = net(mx.nd.array(x)).asnumpy()
+    write(library, folder, [x], [y])
+    return Loaded(folder / f"lib{name}.so", name, dynamic is not None), y
+
+
+class Loaded:
+    def __init__(self, path, name, is_open):
+        self.is_open = is_open
+        library = ctypes.CDLL(str(path))
+        self.functions = {
+            f: getattr(library, f"{name}_{f}")
+            for f in ("memory", "create", "create_in", "run", "free", "message", "version", "describe")
+        }
+        self.functions["memory"].restype = ctypes.c_size_t
+        for f in ("message", "version", "describe"):
+            self.functions[f].restype = ctypes.c_char_p
+
+    def text(self, f, *args):
+        return self.functions[f](*args).decode()
+
+    def create(self, threads=1):
+        net = ctypes.c_void_p()
+        status = self.functions["create"](threads, ctypes.byref(net))
+        return status if status else net
+
+    def run(self, net, x, columns=5):
+        y = np.full((len(x), columns), np.nan, np.float32)
+        sizes = [ctypes.c_int64(len(x))] if self.is_open else []
+        status = self.functions["run"](
+            net, *sizes, x.ctypes.data_as(ctypes.c_void_p), y.ctypes.data_as(ctypes.c_void_p)
+        )
+        return status if status else y
+
+    def free(self, net):
+        self.functions["free"](net)
+
+
+@needs_cc
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_one_size_has_pythons_bits(tmp_path, threads):
+    loaded, y = built(tmp_path, convolutional(), image(4))
+    net = loaded.create(threads)
+    for _ in range(3):
+        np.testing.assert_array_equal(loaded.run(net, image(4)), y)
+    loaded.free(net)
+
+
+@needs_cc
+def test_any_batch_size_has_pythons_bits(tmp_path):
+    block = convolutional()
+    loaded, _ = built(tmp_path, block, image(4), BATCH)
+    net = loaded.create(2)
+    for batch in (3, 1, 17, 2, 64, 1):
+        np.testing.assert_array_equal(loaded.run(net, image(batch)), block(mx.nd.array(image(batch))).asnumpy())
+    loaded.free(net)
+
+
+@needs_cc
+def test_two_open_dimensions(tmp_path):
+    class Net(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.dense = nn.Dense(4, flatten=False, in_units=4)
+
+        def hybrid_forward(self, F, x):
+            y = self.dense(x)
+            return F.softmax(F.batch_dot(y, y, transpose_b=True))
+
+    block = Net()
+    block.initialize(mx.init.Xavier())
+    x = np.random.default_rng(0).uniform(-1, 1, (2, 3, 4)).astype(np.float32)
+    dynamic = {"data": {0: "batch", 1: "length"}}
+    library = compile_library(source_of(block, [mx.nd.array(x)], "net", dynamic), ["host"])
+    write(library, tmp_path)
+    block.hybridize(dynamic=dynamic)
+    run = ctypes.CDLL(str(tmp_path / "libnet.so"))
+    net = ctypes.c_void_p()
+    assert run.net_create(1, ctypes.byref(net)) == 0
+    for batch, length in ((2, 3), (1, 3), (5, 1), (1, 1), (3, 40)):
+        x = np.random.default_rng(batch).uniform(-1, 1, (batch, length, 4)).astype(np.float32)
+        y = np.zeros((batch, length, length), np.float32)
+        pointers = (a.ctypes.data_as(ctypes.c_void_p) for a in (x, y))
+        assert run.net_run(net, ctypes.c_int64(batch), ctypes.c_int64(length), *pointers) == 0
+        np.testing.assert_allclose(y, block(mx.nd.array(x)).asnumpy(), rtol=0, atol=1e-6)
+    run.net_free(net)
+
+
+@needs_cc
+def test_wrong_arguments_are_refused(tmp_path):
+    loaded, _ = built(tmp_path, convolutional(), image(4), BATCH)
+    run, memory = loaded.functions["run"], loaded.functions["memory"]
+    assert loaded.create(0) == 1 and loaded.create(257) == 1 and loaded.functions["create"](1, None) == 1
+    net = loaded.create()
+    x, y = image(4), np.zeros((4, 5), np.float32)
+    here, there = (a.ctypes.data for a in (x, y))
+    pointer, size = ctypes.c_void_p, ctypes.c_int64
+    assert run(None, size(4), pointer(here), pointer(there)) == 1
+    assert run(net, size(4), None, pointer(there)) == 1
+    assert run(net, size(4), pointer(here), pointer(there + 1)) == 1
+    for n in (0, -1, 1 << 40, -(1 << 63)):
+        assert run(net, size(n), pointer(here), pointer(there)) == 2
+        assert memory(1, size(n)) == 0
+    assert memory(0, size(4)) == 0
+    assert run(net, size(4), pointer(here), pointer(there)) == 0
+    loaded.free(net)
+    loaded.free(None)
+    assert "not aligned" in loaded.text("message", 1) and "memory" in loaded.text("message", 3)
+    assert loaded.text("message", 99) == "no such status"
+
+
+@needs_cc
+def test_the_callers_memory(tmp_path):
+    block = convolutional()
+    loaded, y = built(tmp_path, block, image(4), BATCH)
+    size = loaded.functions["memory"](2, ctypes.c_int64(4))
+    memory = np.zeros(size + 64, np.uint8)
+    memory[size:] = 77
+    net = ctypes.c_void_p()
+    create = loaded.functions["create_in"]
+    where = memory.ctypes.data_as(ctypes.c_void_p)
+    assert create(2, where, ctypes.c_size_t(1000), ctypes.byref(net)) == 3 and not net
+    assert create(2, where, ctypes.c_size_t(size), ctypes.byref(net)) == 0
+    np.testing.assert_array_equal(loaded.run(net, image(4)), y)
+    assert loaded.run(net, image(5000)) is not None
+    assert isinstance(loaded.run(net, image(5000)), int)  # it does not fit
+    np.testing.assert_array_equal(loaded.run(net, image(4)), y)
+    loaded.free(net)
+    assert (memory[size:] == 77).all()
+
+
+@needs_cc
+def test_many_threads(tmp_path):
+    block = convolutional()
+    loaded, _ = built(tmp_path, block, image(4), BATCH)
+    wanted = {n: block(mx.nd.array(image(n))).asnumpy() for n in (1, 2, 7)}
+    shared = loaded.create(2)
+    wrong = []
+
+    def work(own):
+        net = loaded.create(2) if own else shared
+        for _ in range(20):
+            wrong.extend(n for n, y in wanted.items() if not np.array_equal(loaded.run(net, image(n)), y))
+        if own:
+            loaded.free(net)
+
+    threads = [threading.Thread(target=work, args=(k % 2,)) for k in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    loaded.free(shared)
+    assert not wrong
+
+
+@needs_cc
+def test_the_first_target_that_runs_is_used(tmp_path):
+    x = image(2)
+    expected = convolutional()
+    (tmp_path / "a").mkdir()
+    loaded, y = built(tmp_path / "a", expected, x, targets=("x86-64-v2", "host") if _is_x86() else ("host",))
+    net = loaded.create()
+    np.testing.assert_allclose(loaded.run(net, x), y, rtol=0, atol=1e-5)
+    assert json.loads(loaded.text("describe"))["inputs"] == [{"name": "data", "type": "f32[2,3,12,12]"}]
+    loaded.free(net)
+
+
+def _is_x86():
+    from gluonjit.codegen.target import named
+
+    return named("host").arch == "x86"
+
+
+@needs_cc
+def test_c_and_cpp_programs(tmp_path):
+    """The stored call is repeated by main.c, against the static and the shared library; the header is C++, too."""
+    built(tmp_path, convolutional(), image(4), BATCH, name="two_words")
+    strict = ["-Wall", "-Wextra", "-Werror", "-I", str(tmp_path)]
+    for how in ([str(tmp_path / "libtwo_words.a"), "-pthread"], ["-L", str(tmp_path), "-ltwo_words"]):
+        program = tmp_path / "check"
+        subprocess.run([CC, *strict, str(tmp_path / "main.c"), *how, "-o", str(program)], check=True)
+        for threads in "12":
+            command = [str(program), str(tmp_path / "check.bin"), threads]
+            done = subprocess.run(command, env={"LD_LIBRARY_PATH": str(tmp_path)}, capture_output=True, text=True)
+            assert done.returncode == 0 and "the stored results" in done.stdout
+    spoiled = bytearray((tmp_path / "check.bin").read_bytes())
+    spoiled[-1] ^= 1
+    (tmp_path / "check.bin").write_bytes(spoiled)
+    assert subprocess.run(
+        [str(tmp_path / "check"), str(tmp_path / "check.bin")], env={"LD_LIBRARY_PATH": str(tmp_path)}
+    ).returncode
+    if shutil.which("c++"):
+        (tmp_path / "a.cc").write_text(
+            '#include "two_words.h"\nint main() { return two_words_message(TWO_WORDS_OK) == 0; }'
+        )
+        subprocess.run(["c++", *strict, "-c", str(tmp_path / "a.cc"), "-o", str(tmp_path / "a.o")], check=True)
+
+
+@needs_cc
+@pytest.mark.skipif(shutil.which("nm") is None, reason="no binutils")
+def test_nothing_but_the_c_library_is_needed(tmp_path):
+    built(tmp_path, convolutional(), image(4))
+    listed = subprocess.run(
+        ["nm", "-D", str(tmp_path / "libnet.so")], capture_output=True, text=True, check=True
+    ).stdout
+    defined = {line.split()[-1] for line in listed.splitlines() if " T " in line or " R " in line or " D " in line}
+    assert defined == {f"net_{f}" for f in "memory create create_in run free message version describe".split()}
+    needed = subprocess.run(["ldd", str(tmp_path / "libnet.so")], capture_output=True, text=True, check=True).stdout
+    names = {line.split()[0] for line in needed.splitlines()}
+    assert all(n.startswith(("linux-vdso", "libc.", "libm.", "libpthread", "/lib", "ld-")) for n in names), names
+
+
+@needs_cc
+@pytest.mark.skipif(shutil.which("valgrind") is None or not _is_x86(), reason="no valgrind")
+def test_valgrind(tmp_path):
+    """x86-64-v3, because valgrind has no AVX-512."""
+    loaded, y = built(tmp_path, convolutional(), image(4), targets=("x86-64-v3",))
+    program = tmp_path / "check"
+    files = [str(tmp_path / "main.c"), str(tmp_path / "libnet.a")]
+    subprocess.run([CC, "-g", *files, "-I", str(tmp_path), "-pthread", "-o", str(program)], check=True)
+    net = loaded.create()
+    (tmp_path / "check.bin").write_bytes(image(4).tobytes() + loaded.run(net, image(4)).tobytes())
+    loaded.free(net)
+    command = [
+        "valgrind",
+        "-q",
+        "--leak-check=full",
+        "--error-exitcode=9",
+        str(program),
+        str(tmp_path / "check.bin"),
+        "2",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_another_architecture(tmp_path):
+    library = compile_library(source_of(convolutional(), [mx.nd.array(image(4))], "net", BATCH), ["aarch64"])
+    files = {p.name: p for p in write(library, tmp_path, shared=False)}
+    assert files["libnet.a"].read_bytes().startswith(b"!<arch>\n")
+    assert {data[18] for _, data in library.objects} == {183}  # EM_AARCH64
+    assert "net_create" in elf.defined(dict(library.objects)["net_driver.o"])
+
+
+# What has no library
+
+
+def test_refusals(tmp_path):
+    x = mx.nd.ones((2, 3))
+    with pytest.raises(IRError, match="cannot begin names in C"):
+        compile_library(source_of(convolutional(), [mx.nd.array(image(2))], "my-net"), ["host"])
+    with pytest.raises(IRError, match="several"):
+        compile_library(source_of(convolutional(), [mx.nd.array(image(2))], "net"), ["aarch64", "x86-64-v3"])
+
+    class Random(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return x + F.random.uniform(shape=(3,))
+
+    with pytest.raises((IRError, MXNetError), match="random numbers"):
+        compile_library(source_of(Random(), [x], "net"), ["host"])
+
+    class Half(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return F.cast(x, "float16")
+
+    with pytest.raises(IRError, match="C has no type for f16"):
+        write(compile_library(source_of(Half(), [x], "net"), ["host"]), tmp_path, shared=False)
+
+
+# Objects
+
+
+def test_renamed_symbols_are_found_by_the_archives_index():
+    data = elf.data_object("a", b"hello", "x86")
+    assert elf.defined(data) == ["a"]
+    other = elf.renamed(data, lambda name: f"some_prefix_{name}", lambda name: False)
+    assert elf.defined(other) == ["some_prefix_a"]
+    whole = elf.archive([("first.o", data), ("second.o", other)])
+    assert b"a\0some_prefix_a\0" in whole and whole.count(b"`\n") == 4
+    with pytest.raises(IRError, match="not a 64-bit"):
+        elf.defined(b"something else")
