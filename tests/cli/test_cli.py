@@ -202,7 +202,20 @@ def examples(command):
     return [line.strip() for line in actions[0].choices[command].epilog.splitlines()[1:]]
 
 
-COMMANDS = ["trace", "dump", "opt", "run", "bench", "compile", "inspect", "convert", "exec", "coverage", "cache"]
+COMMANDS = [
+    "trace",
+    "dump",
+    "opt",
+    "run",
+    "bench",
+    "compile",
+    "build",
+    "inspect",
+    "convert",
+    "exec",
+    "coverage",
+    "cache",
+]
 COMMANDS += ["ops", "passes", "doctor"]
 
 
@@ -216,7 +229,7 @@ def test_examples_in_the_help_can_be_pasted(run, command, root, tmp_path, monkey
     assert status == 0
     for example in examples(command):
         assert f"  {example}\n" in text
-        if ";" in example or "|" in example:
+        if any(sign in example for sign in (";", "|", "&&")):
             line = example.replace("gluonjit ", f"{sys.executable} -m gluonjit ")
             subprocess.run(line, shell=True, check=True, capture_output=True)
             continue

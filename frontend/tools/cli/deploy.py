@@ -19,8 +19,8 @@ def add_commands(commands: Any) -> None:
         "and needs nothing but the C library and threads. A word in place of a size leaves that size to each call.",
         epilog="examples:\n  gluonjit build examples/fire-symbol.json examples/fire-0000.params "
         "--input data=1x3x224x224 -o out\n"
-        "  gluonjit build examples/lenet.py:net --input batchx1x28x28 --target x86-64-v4 --target x86-64-v3 -o out\n"
-        "  cc -Wall out/main.c -Iout out/libnet.a -pthread -o check && ./check out/check.bin",
+        "  cc -Wall out/main.c -Iout out/libnet.a -pthread -o check && ./check out/check.bin\n"
+        "  gluonjit build examples/lenet.py:net --input batchx1x28x28 --target x86-64-v4 --target x86-64-v3 --static",
     )
     add_model(p)
     p.add_argument("-o", "--output", default="out", metavar="FOLDER", help="where to (default: %(default)s)")
