@@ -5,7 +5,8 @@ Every engine is a process of its own that loads the model and makes all calls; i
 ones included, with all that they compile. The engines take turns, round by round. Ours runs with an empty object cache
 (cold), with the one that the run before has filled (warm), and, again with an empty one, with the dimensions that
 change declared to be open (declared), as they are in the models that the other engines get. At the end, each makes
-three calls more, whose outputs are compared with ours.
+three calls more, whose outputs are compared with ours. For comparison with ours' memory, one more process makes a
+single call, of the largest shape, with code for that shape alone (largest).
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from benchmarks import results
 from benchmarks.engine import ROOT, cores
 from benchmarks.model import Model, model
 
-ENGINES = ("ours cold", "ours warm", "declared", "onnxruntime", "openvino")
-_OURS = ("ours cold", "ours warm", "declared")
+ENGINES = ("ours cold", "ours warm", "declared", "largest", "onnxruntime", "openvino")
+_OURS = ("ours cold", "ours warm", "declared", "largest")
 DIMS = {61: "n", 67: "l"}
 """Sizes with which a model is exported for engines that then take any: primes that no layer of a workload has."""
 LENGTHS = {"W11": (8, 384)}
@@ -123,8 +124,9 @@ def main(arguments: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as folder:
             for number in range(options.rounds):
                 for engine in options.engines:
-                    cache = f"{number}{' declared' * (engine == 'declared')}"
-                    facts, outputs[engine] = _run(engine, key, options, Path(folder), cache)
+                    # Warm is what finds what cold has left.
+                    cache = Path(folder, f"{number} {engine.replace('warm', 'cold')}")
+                    facts, outputs[engine] = _run(engine, key, options, cache)
                     found.setdefault(engine, []).append(facts)
         own = statistics.median(f["seconds"] for f in found.get("ours warm", [{"seconds": float("nan")}]))
         for engine, rounds in found.items():
@@ -134,9 +136,9 @@ def main(arguments: list[str] | None = None) -> int:
             share = " " * 15
             if engine in _OURS:
                 share = f"{compiling / seconds:9.0%} {rounds[0]['codes']:5.0f}"
-            # From our latest, or from the first engine if ours is not there.
-            first = next((e for e in ("ours warm", *_OURS) if e in outputs), options.engines[0])
-            difference = results.difference(outputs[engine], outputs[first])
+            # From our latest, or from the first engine if ours is not there. `largest` has the last outputs alone.
+            first = min(outputs, key=lambda e: (e == "largest", e not in _OURS, e != "ours warm"))
+            difference = results.difference(outputs[engine], outputs[first][-len(outputs[engine]) :])
             same &= difference <= ALLOWED
             print(
                 f"{key:6} {engine:12} {seconds:9.2f} {seconds / own:11.2f} {share} {memory / 1e6:6.0f} MB "
@@ -179,18 +181,17 @@ def _beside_static(key: str, batches: Sequence[int], threads: int, seconds: floa
     print(f"{key:4} geometric mean {statistics.geometric_mean(ratios):.3f}", flush=True)
 
 
-def _run(
-    engine: str, key: str, options: argparse.Namespace, folder: Path, cache: str
-) -> tuple[dict[str, float], list[np.ndarray]]:
+def _run(engine: str, key: str, options: argparse.Namespace, cache: Path) -> tuple[dict[str, float], list[np.ndarray]]:
     """What `_process` has measured, and its outputs."""
+    calls = shapes(key, options.calls, options.largest, options.tokens)
     facts = {
         "key": key,
-        "shapes": shapes(key, options.calls, options.largest, options.tokens),
+        "shapes": [max(calls, key=math.prod)] if engine == "largest" else calls,
         "cpus": cores(options.threads),
         "folder": str(model(key, ROOT / "build" / "benchmarks", reference=False).folder),
     }
-    environment = {**os.environ, "GLUONJIT_CACHE_DIR": str(folder / cache)}
-    made = folder / "outputs.npz"
+    environment = {**os.environ, "GLUONJIT_CACHE_DIR": str(cache)}
+    made = cache.parent / "outputs.npz"
     command = [sys.executable, "-m", "benchmarks.sizes", "--process", engine, json.dumps(facts), str(made)]
     last = ""
     with (
@@ -200,7 +201,7 @@ def _run(
         assert process.stdout is not None
         for last in process.stdout:
             if sys.stderr.isatty():
-                progress = f"{key} {engine}: {last.strip()} of {options.calls} calls" if last[0] != "{" else ""
+                progress = f"{key} {engine}: {last.strip()} of {len(calls)} calls" if last[0] != "{" else ""
                 print(f"\r\x1b[K{progress}", end="", file=sys.stderr, flush=True)
         if process.wait():
             log.seek(0)
@@ -227,7 +228,7 @@ def _process(engine: str, text: str, outputs: str) -> None:
     if engine in PEERS:
         call, codes = PEERS[engine](_exported(made, key), len(cpus)), [0.0]
     else:
-        call, codes = _ours(key, len(cpus), _declared(key) if engine == "declared" else None)
+        call, codes = _ours(key, len(cpus), {"declared": _declared(key), "largest": False}.get(engine))
     calls = [tuple(shape) for shape in facts["shapes"]]
     # All inputs are parts of one array, so that they count little in the process's memory.
     elements = np.random.default_rng(1).uniform(-1, 1, max(map(math.prod, calls))).astype(np.float32)
@@ -244,8 +245,9 @@ def _process(engine: str, text: str, outputs: str) -> None:
     seconds = time.perf_counter() - start
     compiling, count = sum(codes), len(codes)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    by_size = sorted(calls, key=math.prod)
-    answers = [y for k in (0, len(calls) // 2, -1) for y in map(_array, call(given(by_size[k])))]
+    by_size = sorted(set(calls), key=math.prod)
+    chosen = dict.fromkeys([by_size[0], by_size[len(by_size) // 2], by_size[-1]])
+    answers = [y for shape in chosen for y in map(_array, call(given(shape)))]
     np.savez(outputs, *answers)
     print(json.dumps({"seconds": seconds, "compiling": compiling, "codes": count, "memory": peak}), flush=True)
     os._exit(0)
