@@ -1,7 +1,5 @@
 """Calls of many sizes: which, and that a run makes and compares them."""
 
-import math
-
 import pytest
 
 from benchmarks import sizes
@@ -18,13 +16,14 @@ def test_shapes_are_drawn_until_they_fit():
 
 
 def test_a_run_counts_what_is_compiled(capsys):
-    words = ["W1", "--calls", "12", "--largest", "9", "--engines", "ours cold", "ours warm"]
+    words = ["W1", "--calls", "12", "--largest", "9", "--engines", "largest", "ours cold", "ours warm"]
+    drawn = [n for n, _ in sizes.shapes("W1", 12, 9)]
+    assert len(set(drawn[:2])) == 2 and len(set(drawn)) > 4
     assert sizes.main(words) == 0
-    _, cold, warm = (line.split() for line in capsys.readouterr().out.splitlines())
-    drawn = [n for n, _ in sizes.shapes("W1", 12, 9)]  # code for any serves 1, too
-    assert math.prod(drawn[:2]) > 1 and len(set(drawn[:2])) == 2
-    assert cold[:3] == ["W1", "ours", "cold"] and cold[6] == "2"
-    assert warm[6] == cold[6] and float(cold[-1]) < 1e-6
+    _, largest, cold, warm = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert cold[:3] == ["W1", "ours", "cold"] and cold[6] == warm[6] == "2"  # for the first size, and for any
+    assert largest[:2] == ["W1", "largest"] and largest[5] == "1"
+    assert float(cold[-1]) < 1e-6 and float(largest[-1]) < 1e-6
 
 
 @pytest.mark.parametrize("words", [["--tokens", "7"], ["--engines", "ours warm"]])
