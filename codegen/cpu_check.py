@@ -66,6 +66,11 @@ def features(target: Machine) -> tuple[str, ...]:
     return tuple(f[1:] for f in target.features.split(",") if f[:1] == "+" and f[1:] in known)
 
 
+def runs_on(target: Machine, machine: Machine) -> bool:
+    """Whether `machine` can run code for `target`, as far as their descriptions tell."""
+    return target == machine or target.arch == machine.arch == "x86" and set(features(target)) <= set(features(machine))
+
+
 def add_check(module: Module, name: str, target: Machine) -> None:
     """Adds `@name() → i1`: whether this processor can run code for `target`."""
     f = module.function(name, (), "i1", linkage="internal")

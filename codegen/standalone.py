@@ -27,7 +27,7 @@ from enum import IntEnum
 import numpy as np
 
 from gluonjit.codegen.cpu_check import add_check
-from gluonjit.codegen.interface import WORTH_A_THREAD, Interface, Layout
+from gluonjit.codegen.interface import WORTH_A_THREAD, Interface, Layout, Prepare
 from gluonjit.codegen.llvm import Exit, Function, Module
 from gluonjit.codegen.team import FUTEX, MAX_THREADS, Block, Line, add_team
 from gluonjit.ir.dims import Dim, Extent, aligned
@@ -83,10 +83,14 @@ class Code:
 
     prefix: str
     interface: Interface
+    arguments: int
+    """How many of the inputs of main are arguments of a call."""
     sources: tuple[int | None, ...]
-    """For each input of main, where in the weights it lies; None for an argument, in order."""
+    """Where in the weights the other inputs lie; None for those that nothing reads."""
     constants: tuple[int, ...]
     """Where in the weights the constants of main lie, then those of each prepare function."""
+    packed: tuple[int, ...] | None = None
+    """Where in the weights the prepared values lie, by their slots; None: `create` computes them."""
 
 
 @dataclass(frozen=True)
@@ -193,15 +197,19 @@ class _Driver:
         for p, code in enumerate(self.targets[k].codes):
             main = code.interface.main
             table = f.gep("i8", "%net", self._table(k, p))
-            for slot, source in zip(main.input_slots, code.sources, strict=True):
+            for slot, source in zip(main.input_slots[code.arguments :], code.sources, strict=True):
                 if source is not None:
                     self._point(f, table, slot, source)
             constants = iter(code.constants)
             for slot in main.constant_slots:
                 self._point(f, table, slot, next(constants))
             f.store("ptr", team, f.gep("ptr", table, main.team_slot), 8)
+            if code.packed is not None:
+                for slot, at in zip(main.prepared_slots, code.packed, strict=True):
+                    self._point(f, table, slot, at)
+                continue
             for prepare in code.interface.prepares:
-                key = prepare.key, tuple(code.sources[i] for i in prepare.inputs)
+                key = _component(code, prepare)
                 own = [next(constants) for _ in prepare.layout.constants]
                 for slot, at in zip(prepare.slots, places[key], strict=True):
                     f.store("ptr", f.gep("i8", "%net", self._prepared + at), f.gep("ptr", table, slot), 8)
@@ -210,10 +218,7 @@ class _Driver:
                 done.add(key)
                 layout = prepare.layout
                 words = f.alloca("ptr", max(1, layout.size), 64)
-                for slot, i in zip(layout.input_slots, prepare.inputs, strict=True):
-                    source = code.sources[i]
-                    if source is None:
-                        raise IRError(f"{prepare.name} reads an argument of the call")
+                for slot, source in zip(layout.input_slots, _read(code, prepare), strict=True):
                     self._point(f, words, slot, source)
                 for slot, at in zip(layout.result_slots, places[key], strict=True):
                     f.store("ptr", f.gep("i8", "%net", self._prepared + at), f.gep("ptr", words, slot), 8)
@@ -254,8 +259,7 @@ class _Driver:
             self.module.function(f"run_{k}_{p}", (("ptr", "net"), *self._sizes, *self._pointers), linkage="internal")
         )
         table = f.gep("i8", "%net", self._table(k, p))
-        slots = [slot for slot, source in zip(main.input_slots, code.sources, strict=True) if source is None]
-        slots += main.result_slots[: code.interface.n_outputs]
+        slots = [*main.input_slots[: code.arguments], *main.result_slots[: code.interface.n_outputs]]
         for slot, (_, name) in zip(slots, self._pointers, strict=True):
             f.store("ptr", f"%{name}", f.gep("ptr", table, slot), 8)
         for slot, name in zip(main.size_slots, main.dims, strict=True):
@@ -368,7 +372,7 @@ class _Driver:
         """Bytes of the arena while weights are packed (i64)."""
         most = "0"
         for code in self.targets[k].codes:
-            for prepare in code.interface.prepares:
+            for prepare in code.interface.prepares if code.packed is None else ():
                 layout = prepare.layout
                 arena = int(aligned(layout.arena, _TO_CACHE_LINE))
                 most = f.max(most, f.add(arena, f.mul(threads, layout.scratch)))
@@ -534,14 +538,27 @@ def _prepared_places(target: Target) -> tuple[dict[object, list[int]], int]:
     places: dict[object, list[int]] = {}
     at = 0
     for code in target.codes:
-        for prepare in code.interface.prepares:
-            key = prepare.key, tuple(code.sources[i] for i in prepare.inputs)
+        for prepare in code.interface.prepares if code.packed is None else ():
+            key = _component(code, prepare)
             if key not in places:
                 places[key] = []
                 for t in prepare.layout.result_types:
                     places[key].append(at)
                     at = int(aligned(at + t.nbytes, ALIGNMENT))
     return places, at
+
+
+def _read(code: Code, prepare: Prepare) -> tuple[int, ...]:
+    """Where in the weights the inputs of a prepare function lie."""
+    found = tuple(code.sources[i - code.arguments] if i >= code.arguments else None for i in prepare.inputs)
+    if None in found:
+        raise IRError(f"{prepare.name} reads what is no weight")
+    return tuple(at for at in found if at is not None)
+
+
+def _component(code: Code, prepare: Prepare) -> object:
+    """Equal for prepare functions, of whatever program, that compute the same values."""
+    return prepare.key, _read(code, prepare)
 
 
 def _field(f: Function, field: Net, type: str) -> str:

@@ -11,22 +11,25 @@ import json
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from gluonjit._version import version
 from gluonjit.codegen import elf, llvm
+from gluonjit.codegen.cpu_check import runs_on
 from gluonjit.codegen.standalone import Code, Model, Target, driver, largest_size, public
-from gluonjit.codegen.target import named
+from gluonjit.codegen.target import host, named
 from gluonjit.ir.dims import aligned
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.sizes import dimensions, sizes_of
+from gluonjit.ir.sizes import dimensions, sizes_of, with_some_sizes
+from gluonjit.ir.structure import graph_key
 from gluonjit.ir.types import IRError
 from gluonjit.runtime import library_files
 from gluonjit.runtime.compiler import PIPELINE, artifact_of
+from gluonjit.runtime.executable import Executable
 
 _ALIGNMENT = 64
 
@@ -77,8 +80,10 @@ class Library:
     output_names: Sequence[str]
 
 
-def compile_library(source: Source, targets: Sequence[str], pipeline: str = PIPELINE) -> Library:
+def compile_library(source: Source, targets: Sequence[str], pipeline: str = PIPELINE, packed: bool = True) -> Library:
     """The objects of the library, with code for each target; the first one that a processor can run is used.
+
+    `packed`: weights are packed now, for each target whose code this machine can run, rather than by `create`.
 
     IRError for graphs that need Python or draw random numbers, and for targets of different architectures.
     """
@@ -89,17 +94,17 @@ def compile_library(source: Source, targets: Sequence[str], pipeline: str = PIPE
         raise IRError(f"one library holds code of one architecture; {', '.join(targets)} are of several")
     if "linux" not in machines[0].triple:
         raise IRError(f"libraries are built for Linux alone, not for {machines[0].triple}")
+    programs = _needed(source, machines, pipeline)
     weights, objects, compiled = Weights(), [], []
     for k, machine in enumerate(machines):
         codes = []
-        for p, (graph, _) in enumerate(source.programs):
-            _check(graph)
-            code, made = _code(
-                f"{source.name}__{k}_{p}_", graph, len(source.inputs), source.values, machine, pipeline, weights
-            )
+        for p, (graph, _) in enumerate(programs):
+            prefix = f"{source.name}__{k}_{p}_"
+            code, made = _code(prefix, graph, len(source.inputs), source.values, machine, pipeline, weights, packed)
             codes.append(code)
             objects += made
         compiled.append(Target(machine, tuple(codes)))
+    source = replace(source, programs=programs)
     model = _model(source, targets, weights)
     symbol = f"{source.name}__weights"
     text = driver(model, compiled, symbol).text()
@@ -110,6 +115,19 @@ def compile_library(source: Source, targets: Sequence[str], pipeline: str = PIPE
     members = [(f"{source.name}_driver.o", data), *objects]
     members.append((f"{source.name}_weights.o", elf.data_object(symbol, weights.content(), machines[0].arch)))
     return Library(model, largest_size(model, compiled), members, machines[0].arch, source.inputs, source.outputs)
+
+
+def _needed(source: Source, machines: Sequence[Machine], pipeline: str) -> list[tuple[Graph, Mapping[str, int]]]:
+    """The programs without those for single sizes that the first one is right for, on every machine."""
+    (whole, _), *others = source.programs
+    _check(whole)
+    interfaces = [artifact_of(whole, machine, pipeline=pipeline).artifact.interface for machine in machines]
+    serves_1 = all(i is not None and i.lowest == 1 for i in interfaces)
+
+    def is_served(graph: Graph, sizes: Mapping[str, int]) -> bool:
+        return serves_1 and graph_key(graph) == graph_key(with_some_sizes(whole, sizes))
+
+    return [source.programs[0], *((g, sizes) for g, sizes in others if not is_served(g, sizes))]
 
 
 def _check(graph: Graph) -> None:
@@ -125,20 +143,30 @@ def _check(graph: Graph) -> None:
 def _code(
     prefix: str,
     graph: Graph,
-    n_inputs: int,
+    arguments: int,
     values: Sequence[np.ndarray],
     machine: Machine,
     pipeline: str,
     weights: Weights,
+    pack: bool,
 ) -> tuple[Code, list[tuple[str, bytes]]]:
+    """A program, and its objects by name. `pack`: weights are packed now if this machine can run the code for that."""
     artifact = artifact_of(graph, machine, pipeline=pipeline).artifact
     interface = artifact.interface
     assert interface is not None
     if interface.calls_host:
         raise IRError(f"{graph.name} checks indices or calls Python, which a library without Python cannot")
-    sources = (*(None for _ in range(n_inputs)), *map(weights.place, values))
-    constants = [*interface.main.constants, *(c for p in interface.prepares for c in p.layout.constants)]
-    code = Code(prefix, interface, sources, tuple(map(weights.place, constants)))
+    constants = list(interface.main.constants)
+    packed: tuple[int, ...] | None = None
+    unread = set(interface.unread)
+    if pack and runs_on(machine, host()):
+        held = Executable(interface, llvm.load(artifact.objects)).refresh([*([None] * arguments), *values])
+        packed = tuple(weights.place(held[slot]) for slot in interface.main.prepared_slots)
+    else:
+        constants += [c for p in interface.prepares for c in p.layout.constants]
+        unread -= {k for p in interface.prepares for k in p.inputs}
+    sources = [None if k in unread else weights.place(x) for k, x in enumerate(values, arguments)]
+    code = Code(prefix, interface, arguments, tuple(sources), tuple(map(weights.place, constants)), packed)
     inside = {name for data in artifact.objects for name in elf.defined(data)}
     objects = [
         (f"{prefix}{k}.o", elf.renamed(data, lambda s: prefix + s if s in inside else s, lambda _: False))

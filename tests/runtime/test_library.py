@@ -37,8 +37,8 @@ def image(batch, seed=0):
     return np.random.default_rng(seed).uniform(-1, 1, (batch, 3, 12, 12)).astype(np.float32)
 
 
-def built(folder, net, x, dynamic=None, name="net", targets=("host",)):
-    library = compile_library(source_of(net, [mx.nd.array(x)], name, dynamic), targets)
+def built(folder, net, x, dynamic=None, name="net", targets=("host",), packed=True):
+    library = compile_library(source_of(net, [mx.nd.array(x)], name, dynamic), targets, packed=packed)
     net.hybridize(dynamic=dynamic)
     y = net(mx.nd.array(x)).asnumpy()
     write(library, folder, [x], [y])
@@ -78,9 +78,10 @@ class Loaded:
 
 
 @needs_cc
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_one_size_has_pythons_bits(tmp_path, threads):
-    loaded, y = built(tmp_path, convolutional(), image(4))
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("threads", [1, 5])
+def test_one_size_has_pythons_bits(tmp_path, threads, packed):
+    loaded, y = built(tmp_path, convolutional(), image(4), packed=packed)
     net = loaded.create(threads)
     for _ in range(3):
         np.testing.assert_array_equal(loaded.run(net, image(4)), y)
@@ -90,7 +91,7 @@ def test_one_size_has_pythons_bits(tmp_path, threads):
 @needs_cc
 def test_any_batch_size_has_pythons_bits(tmp_path):
     block = convolutional()
-    loaded, _ = built(tmp_path, block, image(4), BATCH)
+    loaded, _ = built(tmp_path, block, image(4), BATCH, packed=False)
     net = loaded.create(2)
     for batch in (3, 1, 17, 2, 64, 1):
         np.testing.assert_array_equal(loaded.run(net, image(batch)), block(mx.nd.array(image(batch))).asnumpy())

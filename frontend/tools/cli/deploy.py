@@ -32,6 +32,11 @@ def add_commands(commands: Any) -> None:
         "the processor can run (default: host)",
     )
     p.add_argument("--static", action="store_true", help="make the static library alone, for which no linker is needed")
+    p.add_argument(
+        "--unpacked",
+        action="store_true",
+        help="keep the parameters as they are, which takes less room: a net is created more slowly, as it packs them",
+    )
     p.add_argument("--no-winograd", action="store_true", help="as with hybridize(winograd=False)")
     p.set_defaults(run=_run)
 
@@ -47,7 +52,7 @@ def _run(arguments: argparse.Namespace) -> None:
     with calling(arguments.model, given):
         source = source_of(block, given, arguments.name, arguments.dynamic)
     targets = arguments.target or ["host"]
-    library = compile_library(source, targets, pipeline(not arguments.no_winograd))
+    library = compile_library(source, targets, pipeline(not arguments.no_winograd), not arguments.unpacked)
     inputs, results = [], []
     if targets[0] == "host":  # what other processors compute cannot be known here
         block.hybridize(winograd=not arguments.no_winograd, dynamic=arguments.dynamic)
