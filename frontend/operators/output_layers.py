@@ -147,6 +147,12 @@ _REGRESSION: dict[str, Any] = {
 }
 
 
+def _require_label_like(data: Any, label: Any) -> None:
+    """Both have the same first dimension and the same number of elements."""
+    if data.shape and (label.shape[:1] != data.shape[:1] or math.prod(label.shape) != math.prod(data.shape)):
+        require_shape(label, data.shape, "label")
+
+
 def _regression(distance: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
     """The gradient of a regression whose loss has the derivative `distance(b, y, label)`, summed over what a sample has
     and averaged over its elements."""
@@ -175,6 +181,7 @@ def _difference(b: Any, y: Any, label: Any) -> Any:
 def linear_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
     """The data, with the gradient of the squared distance to the label"""
     require_numeric("LinearRegressionOutput", data)
+    _require_label_like(data, label)
     return data
 
 
@@ -213,6 +220,7 @@ def svm_output(b: Any, data: Any, label: Any, **_gradient: Any) -> Any:
 def mae_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
     """The data, with the gradient of the absolute distance to the label"""
     require_numeric("MAERegressionOutput", data)
+    _require_label_like(data, label)
     return data
 
 
@@ -220,6 +228,7 @@ def mae_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -
 def logistic_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
     """sigmoid, with the gradient of the logistic loss of the label"""
     require_float(data)
+    _require_label_like(data, label)
     return b.sigmoid(data)
 
 

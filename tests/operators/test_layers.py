@@ -562,3 +562,12 @@ def test_no_extremes_of_something_are_none(operator):
 def test_positions_of_few_axes(shape, axes, expected):
     found = one("_contrib_index_array", np.zeros(shape, np.float32), axes=axes)
     assert found.shape == expected and found.dtype == np.int64
+
+
+@pytest.mark.parametrize("op", ["LinearRegressionOutput", "MAERegressionOutput", "LogisticRegressionOutput"])
+def test_labels_of_regressions_have_a_value_for_each_of_the_data(op):
+    for data, label in (((4, 1), (4,)), ((2, 3, 4), (2, 12)), ((0, 3), (0, 3))):
+        assert getattr(mx.nd, op)(mx.nd.ones(data), mx.nd.ones(label)).shape == data
+    for data, label in (((2, 2), (4, 2)), ((4, 2), (8,)), ((3, 4), (4, 3))):
+        with pytest.raises(mx.MXNetError, match="Shape inconsistent"):
+            getattr(mx.nd, op)(mx.nd.ones(data), mx.nd.ones(label))
