@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import importlib
 import json
 import math
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import results
 from benchmarks.engine import ROOT, cores
 from benchmarks.model import Model, model
+from benchmarks.worker import peak_memory
 
 ENGINES = ("ours cold", "ours warm", "declared", "largest", "onnxruntime", "openvino")
 _OURS = ("ours cold", "ours warm", "declared", "largest")
@@ -111,11 +111,13 @@ def main(arguments: list[str] | None = None) -> int:
         for key in options.workloads:
             _beside_static(key, options.static, options.threads, options.seconds)
         return 0
+    from benchmarks import results  # not above: engines' processes need not have gluonjit in memory
+
     for part in ("frontend", "ir", "passes", "codegen", "runtime"):  # as pip does with packages that it installs
         compileall.compile_dir(ROOT / part, quiet=1)
     print(
-        f"{'':6} {'engine':12} {'seconds':>9} {'/ ours warm':>11} {'compiling':>9} {'codes':>5} {'memory':>9} "
-        f"{'difference':>10}"
+        f"{'':6} {'engine':12} {'loading':>7} {'seconds':>9} {'/ ours warm':>11} {'compiling':>9} {'codes':>5} "
+        f"{'memory':>9} {'difference':>10}"
     )
     same = True
     for key in options.workloads:
@@ -130,8 +132,8 @@ def main(arguments: list[str] | None = None) -> int:
                     found.setdefault(engine, []).append(facts)
         own = statistics.median(f["seconds"] for f in found.get("ours warm", [{"seconds": float("nan")}]))
         for engine, rounds in found.items():
-            seconds, compiling, memory = (
-                statistics.median(f[name] for f in rounds) for name in ("seconds", "compiling", "memory")
+            seconds, loading, compiling, memory = (
+                statistics.median(f[name] for f in rounds) for name in ("seconds", "loading", "compiling", "memory")
             )
             share = " " * 15
             if engine in _OURS:
@@ -141,8 +143,8 @@ def main(arguments: list[str] | None = None) -> int:
             difference = results.difference(outputs[engine], outputs[first][-len(outputs[engine]) :])
             same &= difference <= ALLOWED
             print(
-                f"{key:6} {engine:12} {seconds:9.2f} {seconds / own:11.2f} {share} {memory / 1e6:6.0f} MB "
-                + (f"{difference:10.0e}" if engine != first else ""),
+                f"{key:6} {engine:12} {loading:7.2f} {seconds:9.2f} {seconds / own:11.2f} {share} "
+                f"{memory / 1e6:6.0f} MB " + (f"{difference:10.0e}" if engine != first else ""),
                 flush=True,
             )
     return 0 if same else 1
@@ -184,11 +186,15 @@ def _beside_static(key: str, batches: Sequence[int], threads: int, seconds: floa
 def _run(engine: str, key: str, options: argparse.Namespace, cache: Path) -> tuple[dict[str, float], list[np.ndarray]]:
     """What `_process` has measured, and its outputs."""
     calls = shapes(key, options.calls, options.largest, options.tokens)
+    files = model(key, ROOT / "build" / "benchmarks", reference=False)
+    exported = cache.parent / f"{key}.onnx"
+    if engine in PEERS and not exported.exists():
+        exported.write_bytes(_exported(files, key))
     facts = {
         "key": key,
         "shapes": [max(calls, key=math.prod)] if engine == "largest" else calls,
         "cpus": cores(options.threads),
-        "folder": str(model(key, ROOT / "build" / "benchmarks", reference=False).folder),
+        "exported": str(exported),
     }
     environment = {**os.environ, "GLUONJIT_CACHE_DIR": str(cache)}
     made = cache.parent / "outputs.npz"
@@ -218,15 +224,20 @@ def _process(engine: str, text: str, outputs: str) -> None:
     """Makes all calls, prints how many are done, and at last, as JSON, what was measured; saves outputs of three calls.
 
     Seconds are those of all calls, `compiling` those of them that ours spends on code, of which there are `codes`;
-    `memory` is the most bytes that the process had by then."""
+    `loading` is what another engine needs before them, from the model's file to the first call (ours does everything in
+    its calls, but for reading parameters); `memory` is the most bytes that the process had by then."""
     facts = json.loads(text)
     cpus, key = facts["cpus"], facts["key"]
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cpus)
     os.environ["OMP_NUM_THREADS"] = str(len(cpus))
-    made = Model(Path(facts["folder"]))
+    codes: list[float] = []
+    loading = 0.0
     if engine in PEERS:
-        call, codes = PEERS[engine](_exported(made, key), len(cpus)), [0.0]
+        importlib.import_module(engine)
+        loading = -time.perf_counter()
+        call = PEERS[engine](facts["exported"], len(cpus))
+        loading += time.perf_counter()
     else:
         call, codes = _ours(key, len(cpus), {"declared": _declared(key), "largest": False}.get(engine))
     calls = [tuple(shape) for shape in facts["shapes"]]
@@ -244,12 +255,13 @@ def _process(engine: str, text: str, outputs: str) -> None:
             print(done, flush=True)
     seconds = time.perf_counter() - start
     compiling, count = sum(codes), len(codes)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    peak = peak_memory()
     by_size = sorted(set(calls), key=math.prod)
     chosen = dict.fromkeys([by_size[0], by_size[len(by_size) // 2], by_size[-1]])
     answers = [y for shape in chosen for y in map(_array, call(given(shape)))]
     np.savez(outputs, *answers)
-    print(json.dumps({"seconds": seconds, "compiling": compiling, "codes": count, "memory": peak}), flush=True)
+    measured = {"seconds": seconds, "loading": loading, "compiling": compiling, "codes": count, "memory": peak}
+    print(json.dumps(measured), flush=True)
     os._exit(0)
 
 
@@ -307,7 +319,7 @@ def _exported(made: Model, key: str) -> bytes:
     return onnx_model(read(made.prefix, {"data": shape}), DIMS)
 
 
-def _onnxruntime(exported: bytes, threads: int) -> _Call:
+def _onnxruntime(exported: str | bytes, threads: int) -> _Call:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -317,7 +329,7 @@ def _onnxruntime(exported: bytes, threads: int) -> _Call:
     return lambda x: session.run(None, {"data": x})
 
 
-def _openvino(exported: bytes, threads: int) -> _Call:
+def _openvino(exported: str | bytes, threads: int) -> _Call:
     import openvino
 
     core = openvino.Core()
@@ -333,7 +345,7 @@ def _openvino(exported: bytes, threads: int) -> _Call:
     return call
 
 
-PEERS: dict[str, Callable[[bytes, int], _Call]] = {"onnxruntime": _onnxruntime, "openvino": _openvino}
+PEERS: dict[str, Callable[[Any, int], _Call]] = {"onnxruntime": _onnxruntime, "openvino": _openvino}
 
 
 if __name__ == "__main__":

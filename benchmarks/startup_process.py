@@ -6,7 +6,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import resource
 import sys
 import time
 
@@ -19,6 +18,7 @@ def main(key: str, parameters: str, cpus: str, keep: str = "") -> None:
     import numpy as np
 
     import gluonjit as mx
+    from benchmarks.worker import peak_memory
     from benchmarks.workloads import WORKLOADS, results
 
     workload = WORKLOADS[key]
@@ -32,7 +32,7 @@ def main(key: str, parameters: str, cpus: str, keep: str = "") -> None:
     for y in results(net(*x)):
         y.asnumpy()
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    peak = peak_memory()
     entries = net._cached._compiled.values()
     callees = [getattr(entry, "session", entry).callee for entry in entries]  # older versions have no session
     packed = sum(r.nbytes for callee in callees for p in callee.prepared for r in p.results)

@@ -21,8 +21,8 @@ def test_a_run_counts_what_is_compiled(capsys):
     assert len(set(drawn[:2])) == 2 and len(set(drawn)) > 4
     assert sizes.main(words) == 0
     _, largest, cold, warm = (line.split() for line in capsys.readouterr().out.splitlines())
-    assert cold[:3] == ["W1", "ours", "cold"] and cold[6] == warm[6] == "2"  # for the first size, and for any
-    assert largest[:2] == ["W1", "largest"] and largest[5] == "1"
+    assert cold[:3] == ["W1", "ours", "cold"] and cold[7] == warm[7] == "2"  # for the first size, and for any
+    assert largest[:2] == ["W1", "largest"] and largest[6] == "1"
     assert float(cold[-1]) < 1e-6 and float(largest[-1]) < 1e-6
 
 

@@ -27,6 +27,14 @@ def test_a_worker_runs_ours_and_answers_as_float64_does(small):
         assert engine.turn(1).seconds > 0  # stopped and continued, again and again
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems report what the starting process had")
+def test_memory_is_not_that_of_the_process_that_started_it():
+    held = np.ones(40_000_000)
+    code = "from benchmarks.worker import peak_memory; print(peak_memory())"
+    peak = int(subprocess.check_output([sys.executable, "-c", code], cwd=ROOT))
+    assert 1e6 < peak < held.nbytes / 2
+
+
 def test_what_cannot_be_loaded_says_why(small):
     with pytest.raises(EngineFailed, match="ModuleNotFoundError.*no_such_engine"):
         start("no_such_engine", small.folder, cores(1))
