@@ -42,6 +42,7 @@ class Atom:
     low: Any
     high: Any
     key: tuple[Any, ...]
+    _hash: int
     leaves: frozenset[Var]
     size: int
     """Number of terms, those of what is divided included."""
@@ -52,7 +53,11 @@ class Atom:
         return self is other or (isinstance(other, Atom) and self.key == other.key)
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        return self._hash
+
+    def _name(self, key: tuple[Any, ...]) -> None:
+        self.key = key
+        self._hash = hash(key)
 
 
 class Var(Atom):
@@ -61,7 +66,7 @@ class Var(Atom):
     def __init__(self, name: str, low: Extent, high: Extent) -> None:
         self.name = name
         self.low, self.high = low, high
-        self.key = (0, next(_serial))
+        self._name((0, next(_serial)))
         self.leaves = frozenset((self,))
         self.size = 1
 
@@ -87,7 +92,7 @@ class _Quotient(Atom):
         self.expr, self.n = expr, n
         self.is_open = isinstance(n, Dim) or expr.is_open
         # The key is what terms are sorted by, so there are only ints in it.
-        self.key = (self.kind, _rank(n), _ranked(expr)) if self.is_open else (self.kind, n, expr.key)
+        self._name((self.kind, _rank(n), _ranked(expr)) if self.is_open else (self.kind, n, expr.key))
         self.leaves = expr.leaves
         self.size = expr.size + 1
         self.low, self.high = self._range()
@@ -132,7 +137,7 @@ class Lookup(Atom):
         self.table, self.expr = table, expr
         self.is_open = expr.is_open
         key = _ranked(expr) if self.is_open else expr.key
-        self.key = (3, self._numbers.setdefault(table, next(_serial)), key)
+        self._name((3, self._numbers.setdefault(table, next(_serial)), key))
         self.leaves = expr.leaves
         self.size = expr.size + 1
         self.low, self.high = min(table), max(table)
@@ -142,18 +147,40 @@ class Lookup(Atom):
 
 
 class Affine:
-    """const + Σ coefficient · atom. `terms` are sorted, with no zero coefficients."""
+    """const + Σ coefficient · atom. `terms` are sorted, with no zero coefficients.
 
-    __slots__ = ("_hash", "_leaves", "const", "high", "key", "low", "size", "terms")
+    Many are steps to another one, and nobody asks for their bounds or compares them: these are computed on demand."""
+
+    __slots__ = ("_hash", "_high", "_key", "_leaves", "_low", "_size", "const", "terms")
 
     def __init__(self, const: Extent, terms: tuple[tuple[Atom, Extent], ...] = ()) -> None:
         self.const = const
         self.terms = terms
-        low = high = const
-        size = 0
+        self._low: Any = None
+        self._high: Any = None
+        self._size: int | None = None
+        self._key: tuple[Any, ...] | None = None
+        self._hash: int | None = None
+        self._leaves: frozenset[Var] | None = None
+
+    @property
+    def low(self) -> Any:
+        """The value is at least this."""
+        if self._low is None:
+            self._bound()
+        return self._low
+
+    @property
+    def high(self) -> Any:
+        """The value is at most this."""
+        if self._high is None:
+            self._bound()
+        return self._high
+
+    def _bound(self) -> None:
+        low = high = self.const
         try:
-            for atom, c in terms:
-                size += atom.size
+            for atom, c in self.terms:
                 if c > 0:
                     low += c * atom.low
                     high += c * atom.high
@@ -161,11 +188,22 @@ class Affine:
                     low += c * atom.high
                     high += c * atom.low
         except Undecided:  # the sign of an open coefficient
-            low, high, size = LEAST, LARGEST, sum(atom.size for atom, _ in terms)
-        self.low, self.high, self.size = low, high, size
-        self.key = (const, tuple([(a.key, c) for a, c in terms]))
-        self._hash = hash(self.key)
-        self._leaves: frozenset[Var] | None = None
+            low, high = LEAST, LARGEST
+        self._low, self._high = low, high
+
+    @property
+    def size(self) -> int:
+        """Number of terms, those of what is divided included."""
+        if self._size is None:
+            self._size = sum([atom.size for atom, _ in self.terms])
+        return self._size
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for equal expressions."""
+        if self._key is None:
+            self._key = (self.const, tuple([(a.key, c) for a, c in self.terms]))
+        return self._key
 
     @property
     def is_open(self) -> bool:
@@ -187,6 +225,8 @@ class Affine:
         return self is other or (isinstance(other, Affine) and self.key == other.key)
 
     def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(self.key)
         return self._hash
 
     def __repr__(self) -> str:

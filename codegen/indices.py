@@ -202,6 +202,9 @@ class Indices(Arithmetic):
     def _pattern(self, fixed: list[tuple[Atom, int]]) -> tuple[int, list[int]]:
         """(number of active lanes, value in each) of terms that depend on the lane number."""
         count = min(v.high + 1 for atom, _ in fixed for v in atom.leaves)
+        if all(isinstance(atom, Var) for atom, _ in fixed):
+            step = sum(c for _, c in fixed)
+            return count, [step * k for k in range(count)]
         e = Affine(0, tuple(fixed))
         return count, [int(e.evaluate(lambda _: k)) for k in range(count)]  # noqa: B023 (called at once)
 

@@ -87,7 +87,7 @@ class Values:
 
     def constant(self, value: Any, dtype: DType) -> Val:
         """A Python number as a uniform value, rounded (integers: wrapped) to `dtype`; an open extent likewise."""
-        key = (dtype.name, repr(value))
+        key = (dtype.name, value if type(value) is int else repr(value))  # -0.0 == 0.0, NaN != NaN
         known = self._constants.get(key)
         if known is None:
             if isinstance(value, Dim):

@@ -39,6 +39,10 @@ Monomial = tuple[str, ...]
 """The names of a product, sorted; a name is there as often as it is a factor."""
 
 
+def _by_degree(term: tuple[Monomial, int]) -> tuple[int, Monomial]:
+    return -len(term[0]), term[0]
+
+
 class Dim:
     """A polynomial over named dimensions which is not constant: Σ coefficient · monomial, no coefficient 0."""
 
@@ -46,7 +50,8 @@ class Dim:
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         """`polynomial` is for terms that may cancel out."""
-        self.terms: dict[Monomial, int] = dict(sorted(terms.items(), key=lambda t: (-len(t[0]), t[0])))
+        ordered = sorted(terms.items(), key=_by_degree) if len(terms) > 1 else terms.items()
+        self.terms: dict[Monomial, int] = dict(ordered)
         self._hash = hash(tuple(self.terms.items()))
 
     @cached_property
@@ -270,7 +275,11 @@ def parse(text: str) -> Extent:
 
 def names_of(shape: Iterable[Extent]) -> frozenset[str]:
     """The names in a shape."""
-    return frozenset().union(*(n.names for n in shape if isinstance(n, Dim)))
+    found: frozenset[str] = frozenset()
+    for n in shape:
+        if isinstance(n, Dim):
+            found |= n.names
+    return found
 
 
 def is_static(shape: Iterable[Extent]) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir import opdef
-from gluonjit.ir.dims import Dim, Extent, Undecided
+from gluonjit.ir.dims import Dim, Extent, Undecided, names_of
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 
 LEVELS = ("traced", "expanded", "legal", "fused", "planned")
@@ -116,6 +116,16 @@ class Graph:
                 table.setdefault(v, []).append(op)
         return MappingProxyType({v: tuple(ops) for v, ops in table.items()})
 
+    @cached_property
+    def open_names(self) -> frozenset[str]:
+        """The open dimensions on which inputs and ops depend."""
+        found: frozenset[str] = frozenset()
+        for v in self.inputs:
+            found |= names_of(v.type.shape)
+        for op in self.ops:
+            found |= open_names(op)
+        return found
+
     @property
     def results(self) -> tuple[Value, ...]:
         """Every value that leaves the graph: outputs, then updated states."""
@@ -172,6 +182,31 @@ class Emitter:
         # Kept on the instance: the next use of the primitive costs a plain attribute read.
         self.__dict__[name] = call
         return call
+
+
+def open_names(op: Op) -> frozenset[str]:
+    """The open dimensions on which the op depends: by its types, its attributes, or in its regions."""
+    found: frozenset[str] = frozenset()
+    for v in op.operands:
+        found |= names_of(v.type.shape)
+    for v in op.results:
+        found |= names_of(v.type.shape)
+    for attr in op.attrs.values():
+        found |= _names_in(attr)
+    for region in op.regions:
+        found |= region.open_names
+    return found
+
+
+def _names_in(attr: Any) -> frozenset[str]:
+    if isinstance(attr, tuple):
+        found: frozenset[str] = frozenset()
+        for part in attr:
+            found |= _names_in(part)
+        return found
+    if isinstance(attr, TensorType):
+        return names_of(attr.shape)
+    return attr.names if isinstance(attr, Dim) else frozenset()
 
 
 class Builder(Emitter):

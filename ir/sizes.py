@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gluonjit.ir.dims import HINT, LOWEST, Dim, at, names_of, partly_at
-from gluonjit.ir.graph import Graph, Loc, Op, Value
+from gluonjit.ir.graph import Graph, Loc, Op, Value, open_names
 from gluonjit.ir.types import IRError, TensorType
 
 __all__ = [
@@ -89,27 +89,12 @@ def fitted(graph: Graph, inputs: Sequence[Any]) -> Graph:
 
 def is_open(op: Op) -> bool:
     """Whether the op depends on the size of an open dimension: by its types, its attributes, or in its regions."""
-    return bool(_names(op))
-
-
-def _names(op: Op) -> frozenset[str]:
-    found = names_of(n for v in (*op.operands, *op.results) for n in v.shape)
-    for attr in op.attrs.values():
-        found |= _names_in(attr)
-    for region in op.regions:
-        found = found.union(*map(_names, region.ops))
-    return found
-
-
-def _names_in(attr: Any) -> frozenset[str]:
-    if isinstance(attr, tuple):
-        return frozenset().union(*map(_names_in, attr))
-    return names_of(attr.shape) if isinstance(attr, TensorType) else names_of((attr,))
+    return bool(open_names(op))
 
 
 def with_hints(graph: Graph) -> Graph:
     """The graph, or a part of one such as the body of a loop, as decisions about speed see it: each name is HINT."""
-    names = names_of(n for v in graph.inputs for n in v.shape).union(*map(_names, graph.ops))
+    names = graph.open_names
     return with_sizes(graph, dict.fromkeys(names, HINT)) if names else graph
 
 
@@ -151,7 +136,7 @@ class _Sized:
     def op(self, op: Op, env: dict[Value, Value]) -> Op:
         operands = tuple(env[v] for v in op.operands)
         results = tuple(self.value(r, env) for r in op.results)
-        regions = tuple(self.graph(r) for r in op.regions)
+        regions = tuple(self.graph(r) if r.open_names else r for r in op.regions)
         loc: Loc | None = op.loc
         return Op(op.name, operands, self.attrs(op.attrs), results, regions, loc)
 

@@ -8,6 +8,7 @@ is no fused multiply-add, a product. Of the tiles that fit, the one with the low
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gluonjit.ir.dims import Dim, Extent, Shape, at, least, names_of
@@ -95,6 +96,7 @@ def product_cycles(
     return sum(p * q * tile_cycles(r, v, k, target, h) for v, p, h in columns for r, q in heights if r)
 
 
+@lru_cache(4096)
 def register_tile(
     m: int,
     n: int,

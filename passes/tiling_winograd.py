@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from gluonjit.ir.machine import Machine
@@ -52,6 +53,7 @@ class Problem(NamedTuple):
     """The fewest images that there may be, if their number is open; `images` is then what it is taken to be."""
 
 
+@lru_cache(1024)
 def winograd_tile(problem: Problem, target: Machine) -> WinogradTile | None:
     """The best transform and tile; None if computing directly is expected to be as fast."""
     best, limit = None, _GAIN * direct_cycles(problem, target)
