@@ -81,6 +81,7 @@ _OBJECTS = {
     "get_num_threads": "runtime.threads",
     "gpu": "context",
     "install_as_mxnet": "tools.dropin",
+    "load": "deployed",
     "is_np_array": "util",
     "is_np_shape": "util",
     "np_array": "util",

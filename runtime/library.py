@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import dimensions, sizes_of, with_some_sizes
 from gluonjit.ir.structure import graph_key
-from gluonjit.ir.types import IRError
+from gluonjit.ir.types import IRError, TensorType
 from gluonjit.runtime import library_files
 from gluonjit.runtime.compiler import PIPELINE, artifact_of
 from gluonjit.runtime.executable import Executable
@@ -188,8 +189,8 @@ def _model(source: Source, targets: Sequence[str], weights: Weights) -> Model:
         "weights": digest.hexdigest(),
         "targets": list(targets),
         "sizes": list(dimensions(graph)),
-        "inputs": [{"name": n, "type": str(t)} for n, t in zip(source.inputs, inputs, strict=True)],
-        "outputs": [{"name": n, "type": str(t)} for n, t in zip(source.outputs, outputs, strict=True)],
+        "inputs": [_described(n, t) for n, t in zip(source.inputs, inputs, strict=True)],
+        "outputs": [_described(n, t) for n, t in zip(source.outputs, outputs, strict=True)],
     }
     text = json.dumps(facts)
     stamp = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -197,6 +198,11 @@ def _model(source: Source, targets: Sequence[str], weights: Weights) -> Model:
     return Model(
         source.name, dimensions(graph), inputs, outputs, fixed, text, f"{source.name} {stamp} gluonjit {version}"
     )
+
+
+def _described(name: str, t: TensorType) -> dict[str, Any]:
+    """Open extents as texts."""
+    return {"name": name, "dtype": t.dtype.numpy.name, "shape": [n if isinstance(n, int) else str(n) for n in t.shape]}
 
 
 def write(

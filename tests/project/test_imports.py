@@ -21,7 +21,7 @@ MAY_IMPORT = {
 FRONTEND = (
     "language.mxnet_names",
     "_version attribute base engine log lr_scheduler name registry util",
-    "context",
+    "context deployed",
     "files",
     "language",
     "operators",

@@ -203,7 +203,9 @@ def test_the_first_target_that_runs_is_used(tmp_path):
     loaded, y = built(tmp_path / "a", expected, x, targets=("x86-64-v2", "host") if _is_x86() else ("host",))
     net = loaded.create()
     np.testing.assert_allclose(loaded.run(net, x), y, rtol=0, atol=1e-5)
-    assert json.loads(loaded.text("describe"))["inputs"] == [{"name": "data", "type": "f32[2,3,12,12]"}]
+    assert json.loads(loaded.text("describe"))["inputs"] == [
+        {"name": "data", "dtype": "float32", "shape": [2, 3, 12, 12]}
+    ]
     loaded.free(net)
 
 
