@@ -37,7 +37,9 @@ def _infer_gather(x: TensorType, idx: TensorType, axis: Any, mode: Any) -> Tenso
 def _eval_gather(x: np.ndarray, idx: np.ndarray, axis: int, mode: str) -> np.ndarray:
     if idx.dtype.kind not in "iu":
         raise TypeError(f"indices of type {idx.dtype}")
-    y: Any = np.take(x, idx, axis, mode="wrap" if mode == "wrap" else "clip")
+    if mode == "wrap" and idx.size:
+        idx = idx.astype(np.int64) % x.shape[axis]  # np.take adds and subtracts the length until an index is inside
+    y: Any = np.take(x, idx, axis, mode="clip")
     return y if type(y) is np.ndarray else np.asarray(y, x.dtype)
 
 

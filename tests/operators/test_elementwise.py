@@ -147,6 +147,15 @@ def test_means_of_many_whole_numbers(dtype):
         assert mean.dtype == x.dtype and mean.asnumpy().tolist() == [large, large]
 
 
+def test_indices_far_outside_wrap_at_once():
+    """The remainder is computed, not found by adding the length again and again."""
+    index = mx.nd.array([2**62, -(2**62), 7, -1], dtype="int64")
+    net = mx.gluon.nn.HybridLambda(lambda F, x, i: F.take(x, i, mode="wrap"))
+    net.hybridize()
+    for found in (mx.nd.take(mx.nd.arange(5), index, mode="wrap"), net(mx.nd.arange(5), index)):
+        assert found.asnumpy().tolist() == [4, 1, 2, 4]
+
+
 def test_picks_by_narrow_indices():
     """The axis is longer than the index's type can say."""
     x, index = mx.nd.arange(600).reshape((2, 300)), mx.nd.array([-1, 100], dtype="int8")
