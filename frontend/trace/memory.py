@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gluonjit.operators.own_gradients import REDIRECTED_GRADIENT
 from gluonjit.symbol.graph import Entry
 
@@ -58,6 +60,9 @@ def _extract(handle: TracedSymbol) -> Entry:
     size = math.prod(handle._shape)
     if size == root.size:
         return reshaped(recorder, cell.entry, handle._shape)
+    if not size:  # `slice_axis` takes no empty part
+        pin(recorder, cell.entry)
+        return recorder.constant(np.empty(handle._shape, root.dtype.numpy))._cell.entry
     rows = _rows(root.shape, handle._offset, size)
     if rows is not None:
         part = recorder.emit("slice_axis", [cell.entry], {"axis": 0, "begin": rows[0], "end": rows[1]})[0]

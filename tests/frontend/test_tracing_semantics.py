@@ -561,3 +561,15 @@ def test_histogram(bins):
         counts, edges = net(x)
         assert counts.asnumpy().tolist() == expected[0].tolist() and counts.dtype == np.int64
         np.testing.assert_allclose(edges.asnumpy(), expected[1], rtol=1e-6)
+
+
+def test_empty_views():
+    class Views(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            y = x * 2
+            return y[2:3, 2:3] + 1, y[1:1] * 3
+
+    plain, hybrid = Views(), Views()
+    hybrid.hybridize()
+    x = nd.ones((4, 2, 1))
+    assert [y.shape for y in hybrid(x)] == [y.shape for y in plain(x)] == [(1, 0, 1), (0, 2, 1)]
