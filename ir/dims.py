@@ -251,7 +251,7 @@ def polynomial(terms: Mapping[Monomial, int]) -> Extent:
     return Dim(kept) if any(kept) else kept.get((), 0)
 
 
-_TERM = re.compile(r"([+-]?)(\w+(?:\*\w+)*)")
+_TERM = re.compile(r"([+-]?)(\w+(?:\*\w+)*)", re.ASCII)
 MAX_DEGREE = 8
 
 

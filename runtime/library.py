@@ -28,7 +28,7 @@ from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import dimensions, sizes_of, with_some_sizes
 from gluonjit.ir.structure import graph_key
 from gluonjit.ir.types import IRError, TensorType
-from gluonjit.runtime import library_files
+from gluonjit.runtime import library_files, predict_api
 from gluonjit.runtime.compiler import PIPELINE, artifact_of
 from gluonjit.runtime.executable import Executable
 
@@ -211,9 +211,11 @@ def write(
     arguments: Sequence[np.ndarray] = (),
     results: Sequence[np.ndarray] = (),
     shared: bool = True,
+    files: tuple[bytes, bytes] | None = None,
 ) -> list[Path]:
     """Writes the library and the files around it; returns them. `arguments` and `results` are of a call that `main.c`
-    repeats. `shared`: makes the shared library, too, which takes a C compiler."""
+    repeats. `shared`: makes the shared library, too, which takes a C compiler. `files`: the contents of graph and
+    parameters that it was made of: makes MXNet's interface for prediction, too."""
     folder.mkdir(parents=True, exist_ok=True)
     model, name = library.model, library.model.name
     static = folder / f"lib{name}.a"
@@ -226,6 +228,8 @@ def write(
     for file, text in texts.items():
         (folder / file).write_text(text)
         written.append(folder / file)
+    if files is not None:
+        written += _predict_api(library, folder, files)
     if arguments:
         stored = b"".join(np.ascontiguousarray(x).tobytes() for x in (*arguments, *results))
         (folder / "check.bin").write_bytes(stored)
@@ -233,7 +237,16 @@ def write(
     return written
 
 
-def _link(static: Path, path: Path, library: Library) -> Path:
+def _predict_api(library: Library, folder: Path, files: tuple[bytes, bytes]) -> list[Path]:
+    texts = predict_api.texts(library.model, library.input_names, library.output_names, *files)
+    for file, text in texts.items():
+        (folder / file).write_text(text)
+    header, source = (folder / file for file in predict_api.NAMES)
+    return [header, source, _link(folder / f"lib{library.model.name}.a", folder / "libmxnet.so", library, source)]
+
+
+def _link(static: Path, path: Path, library: Library, *sources: Path) -> Path:
+    """Makes a shared library of a static one and C sources."""
     compilers = ("cc", "gcc", "clang") if library.arch == _own_arch() else (f"{library.arch}-linux-gnu-gcc",)
     found = next(filter(None, map(shutil.which, compilers)), None)
     if found is None:
@@ -242,7 +255,18 @@ def _link(static: Path, path: Path, library: Library) -> Path:
             "static library alone (--static)"
         )
     whole = ["-Wl,--whole-archive", str(static), "-Wl,--no-whole-archive"]
-    command = [found, "-shared", "-o", str(path), f"-Wl,-soname,{path.name}", "-Wl,-z,noexecstack", *whole, "-pthread"]
+    compile_ = ["-O2", "-fPIC", *map(str, sources)]
+    command = [
+        found,
+        "-shared",
+        *compile_,
+        "-o",
+        str(path),
+        f"-Wl,-soname,{path.name}",
+        "-Wl,-z,noexecstack",
+        *whole,
+        "-pthread",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise IRError(f"{found} cannot link {path.name}: {done.stderr.strip()}")

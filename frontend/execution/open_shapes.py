@@ -5,6 +5,7 @@ An open dimension has a name in place of a size. Code for it serves all sizes fr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -98,9 +99,12 @@ def declared_open(declared: Declared, names: Sequence[str], types: Sequence[Tens
     small: set[str] = set()
     for name, t in zip(names, types, strict=True):
         shape: list[Extent] = list(t.shape)
-        for axis, dimension in declared.get(name, {}).items():
+        own = declared.get(name, {})
+        for axis, dimension in own.items():
             if not -t.rank <= axis < t.rank:
                 raise ValueError(f"dynamic names axis {axis} of {name!r}, which is {t}")
+            if axis < 0 and axis + t.rank in own:
+                raise ValueError(f"dynamic names axis {axis} of {name!r} twice: it is axis {axis + t.rank}, too")
             if t.shape[axis] < LOWEST:
                 small |= names_of([parse(dimension)])
             else:
@@ -170,6 +174,11 @@ def _is_one_size(n: Extent) -> bool:
     return 0 <= rest.pop((), 0) < n.terms.get((name,), 0) and not rest
 
 
+def _word(part: object) -> str:
+    """A part of a dimension's name, without what such names cannot have; axis -1 is `last1`."""
+    return re.sub("[^a-z0-9]", "", str(part).lower().replace("-", "last"))
+
+
 def checked(dynamic: Any) -> dict[str, dict[int, str]] | bool | None:
     """The argument `dynamic` of `hybridize`: {argument: {axis: name}}, where a list of axes names the dimensions after
     argument and axis; False: never; None: those that change. Raises ValueError or IRError for anything else."""
@@ -179,9 +188,13 @@ def checked(dynamic: Any) -> dict[str, dict[int, str]] | bool | None:
     if not isinstance(dynamic, Mapping):
         raise ValueError(problem)
     found: dict[str, dict[int, str]] = {}
+    stems: set[str] = set()
     for argument, axes in dynamic.items():
         if isinstance(axes, (list, tuple)):
-            axes = {axis: f"{str(argument).lower()}_{axis}" for axis in axes}
+            stem = re.sub("^[0-9]*", "", _word(argument)) or "x"
+            stem += f"_{len(found)}" if stem in stems else ""
+            stems.add(stem)
+            axes = {axis: f"{stem}_{_word(axis)}" for axis in axes}
         if not isinstance(argument, str) or not isinstance(axes, Mapping):
             raise ValueError(problem)
         for axis, name in axes.items():

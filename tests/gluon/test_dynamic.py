@@ -447,6 +447,11 @@ def test_declarations_are_checked():
             checked(wrong)
     with pytest.raises(IRError, match="'Batch' cannot name a dimension"):
         checked({"data": {0: "Batch"}})
+    assert checked({"data": [-1], "Data": [0], "3.x": [1]}) == {
+        "data": {-1: "data_last1"},
+        "Data": {0: "data_1_0"},
+        "3.x": {1: "x_1"},
+    }
     assert checked({"data": [0]}) == {"data": {0: "data_0"}}
     net = _dense()
     net.hybridize(dynamic={"dat": {0: "n"}})
@@ -454,6 +459,9 @@ def test_declarations_are_checked():
         net(_data(2, 5))
     net.hybridize(dynamic={"data": {2: "n"}})
     with pytest.raises(ValueError, match="names axis 2 of 'data'"):
+        net(_data(2, 5))
+    net.hybridize(dynamic={"data": {0: "n", -2: "m"}})
+    with pytest.raises(ValueError, match="names axis -2 of .data. twice"):
         net(_data(2, 5))
     assert declared_open({"a": {0: "n"}, "b": {0: "n"}}, ["a", "b"], [tensor("f32", 2), tensor("f32", 3)]) is None
 

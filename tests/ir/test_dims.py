@@ -279,3 +279,8 @@ def test_what_is_undecided_in_inference_stays_so():
     b = Builder()
     with pytest.raises(Undecided, match="slice.*depends on n"):
         b.slice(b.input("x", tensor("f32", N, 3)), start=(2, 0), size=(5, 3))
+
+
+def test_digits_of_other_scripts_are_no_numbers():
+    with pytest.raises(IRError, match="no extent"):
+        dims.parse("²*h")

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gluonjit.base import MXNetError
 from gluonjit.tools.cli.models import add_model, calling, load_model
 
 
@@ -37,6 +38,12 @@ def add_commands(commands: Any) -> None:
         action="store_true",
         help="keep the parameters as they are, which takes less room: a net is created more slowly, as it packs them",
     )
+    p.add_argument(
+        "--predict-api",
+        action="store_true",
+        help="make MXNet's C interface for prediction (c_predict_api.h, MXPredCreate …) on top: libmxnet.so, and its "
+        "source; for a graph and parameters in files",
+    )
     p.add_argument("--no-winograd", action="store_true", help="as with hybridize(winograd=False)")
     p.set_defaults(run=_run)
 
@@ -60,7 +67,12 @@ def _run(arguments: argparse.Namespace) -> None:
             found = block(*given)
         results = [x.asnumpy() for x in (found if isinstance(found, (list, tuple)) else [found])]
         inputs = [x.asnumpy() for x in given]
-    written = write(library, Path(arguments.output), inputs, results, not arguments.static)
+    files = None
+    if arguments.predict_api:
+        if arguments.static or arguments.params is None:
+            raise MXNetError("--predict-api takes a graph and its parameters in files, and a linker (no --static)")
+        files = Path(arguments.model).read_bytes(), Path(arguments.params).read_bytes()
+    written = write(library, Path(arguments.output), inputs, results, not arguments.static, files)
     print(f"{library.model.version}, in {time.perf_counter() - start:.1f} s:")
     for path in written:
         print(f"  {path}  {path.stat().st_size / 1024:.0f} KiB")
