@@ -23,7 +23,11 @@ def texts(
     model: Model, largest: int, inputs: Sequence[str], outputs: Sequence[str], checked: Mapping[str, int]
 ) -> dict[str, str]:
     """The files, by name. `checked`: the sizes of open dimensions in the call that main.c repeats."""
-    names = [*_identifiers(inputs), *_identifiers(outputs, taken=_identifiers(inputs))]
+    if reserved := _RESERVED.intersection(model.dims):
+        raise IRError(f"{', '.join(reserved)} means something in C: give the open dimension another name")
+    given = _identifiers(inputs, taken=model.dims)
+    # Automatic names of outputs are long, and one output needs none.
+    names = [*given, *_identifiers(["output"] if len(outputs) == 1 else outputs, taken=[*given, *model.dims])]
     return {
         f"{model.name}.h": _header(model, largest, names),
         "main.c": _main(model, names, checked),

@@ -303,6 +303,10 @@ def test_refusals(tmp_path):
     with pytest.raises((IRError, MXNetError), match="random numbers"):
         compile_library(source_of(Random(), [x], "net"), ["host"])
 
+    reserved = source_of(convolutional(), [mx.nd.array(image(2))], "net", {"data": {0: "int"}})
+    with pytest.raises(IRError, match="int means something in C"):
+        write(compile_library(reserved, ["host"]), tmp_path, shared=False)
+
     class Half(gluon.HybridBlock):
         def hybrid_forward(self, F, x):
             return F.cast(x, "float16")
