@@ -61,17 +61,21 @@ def check() -> None:
         )
 
 
-def _before() -> None:
+def hold() -> None:
+    """Before a fork: waits until nobody is in LLVM, and keeps others out. The later of two calls adds what another
+    thread has imported in between."""
     global _forking, _lock, _quiet
     deadline = time.monotonic() + _PATIENCE
-    me = threading.get_ident()
-    _changed.acquire()
-    _here.forks = True
-    _forking += 1
-    _quiet = _changed.wait_for(lambda: all(other == me for other in _inside.values()), _PATIENCE)
-    _lock = _llvmlite_lock()
-    if _lock is not None and not _lock.acquire(timeout=max(deadline - time.monotonic(), 0)):
-        _quiet, _lock = False, None
+    if not getattr(_here, "forks", False):
+        me = threading.get_ident()
+        _changed.acquire()
+        _here.forks = True
+        _forking += 1
+        _quiet = _changed.wait_for(lambda: all(other == me for other in _inside.values()), _PATIENCE)
+    if _lock is None and _quiet:
+        _lock = _llvmlite_lock()
+        if _lock is not None and not _lock.acquire(timeout=max(deadline - time.monotonic(), 0)):
+            _quiet, _lock = False, None
 
 
 def _after(in_child: bool) -> None:
@@ -101,4 +105,4 @@ def _llvmlite_lock() -> Any:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=lambda: _after(False), after_in_child=lambda: _after(True))
+    os.register_at_fork(before=hold, after_in_parent=lambda: _after(False), after_in_child=lambda: _after(True))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -69,6 +70,9 @@ def _wait_for_imports() -> None:
     deadline = time.monotonic() + _PATIENCE
     while any(name.partition(".")[0] in _IMPORTED for name in list(locks)) and time.monotonic() < deadline:
         time.sleep(0.001)
+    # Who imported the compiler may be in LLVM by now, and its guard's own turn was before that.
+    if (hold := getattr(sys.modules.get("gluonjit.codegen.fork_guard"), "hold", None)) is not None:
+        hold()
 
 
 if hasattr(os, "register_at_fork"):
