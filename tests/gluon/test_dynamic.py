@@ -307,6 +307,34 @@ def test_a_size_of_1_that_is_recorded_has_gradients_of_its_own():
     _check(nets[0], [(_data(n, 5),) for n in (1, 7)])
 
 
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_size_of_1_that_comes_often_gets_code_of_its_own(monkeypatch, wait):
+    monkeypatch.setattr(cached_call, "CALLS_OF_1", 4)
+    net = _dense()
+    net.hybridize(wait=wait)
+    one, many = _data(1, 5), [_data(n, 5) for n in (16, 7)]
+    wanted = net._run_as_python(one).asnumpy()
+    for x in many:
+        net(x)
+        for thread in [c.session._compiling for c in net._cached._compiled.values() if c.session._compiling]:
+            thread.join()
+
+    def session():
+        np.testing.assert_allclose(net(one).asnumpy(), wanted, rtol=1e-4, atol=1e-5)
+        own = next((c.own for c in net._cached._compiled.values() if c.own), None)
+        if own is not None and own.session._compiling is not None:
+            own.session._compiling.join()
+        return next(c.session for c in net._cached._compiled.values() if c.types[0].shape == (1, 5))
+
+    found = [session(), session()]
+    with mx.autograd.record(train_mode=False):
+        net(one)  # does not count
+    found += [session() for _ in range(5)]
+    assert [s.is_open for s in found] == [True] * (4 if wait else 5) + [False] * (3 if wait else 2)
+    net(many[1])
+    assert _sessions(net) == 3  # for 16, for any, and for 1
+
+
 def test_gradients_of_every_size():
     nets = [_dense() for _ in range(2)]
     for a, b in zip(nets[0].collect_params().values(), nets[1].collect_params().values()):
