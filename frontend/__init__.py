@@ -53,6 +53,7 @@ _MODULES = {
     "numpy": "numpy",
     "numpy_extension": "numpy_extension",
     "ndarray": "ndarray",
+    "onnx": "onnx",
     "operator": "operator",
     "operators": "operators",
     "optimizer": "optimizer",

@@ -35,6 +35,7 @@ FRONTEND = (
     "autograd callback io kvstore monitor numpy_extension operator profiler random recordio visualization",
     "gluon rnn",
     "module test_utils",
+    "onnx",
     "contrib",
     "tools",
     "__init__ __main__",
@@ -47,7 +48,7 @@ LATE = {"llvmlite", "networkx"}
 EARLY = {"numpy", "ml_dtypes"}
 ANYWHERE = {"platformdirs"}
 # Optional: imported where they are used, with an error that says how to get them.
-EXTRAS = {"PIL", "cv2", "graphviz", "safetensors", "tqdm", "scipy"}
+EXTRAS = {"PIL", "cv2", "graphviz", "onnx", "safetensors", "tqdm", "scipy"}
 
 
 class Import(NamedTuple):
