@@ -5,6 +5,9 @@ A region is a planned graph, lowered like the whole one (`codegen.program`) to a
 
 Every thread runs the whole loop with its own pointers and iteration number. Threads share the work of the regions; the
 first thread alone does the little work of the loop itself. A barrier follows every write that another thread may read.
+
+Where a loop treats the rows of an open dimension independently, as a recurrent layer does with the samples of a batch,
+and there are enough of them, each thread runs the whole loop for its part of the rows instead, and waits for nobody.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ from typing import Any
 from gluonjit.codegen.calls import barrier
 from gluonjit.codegen.interface import Layout
 from gluonjit.codegen.llvm import Function, Module
+from gluonjit.codegen.matmul import share
+from gluonjit.codegen.row_parts import Rows
 from gluonjit.ir.buffers import control_workspace
-from gluonjit.ir.dims import Extent, named
+from gluonjit.ir.dims import Extent, named, names_of
 from gluonjit.ir.graph import Op
 
 
@@ -32,10 +37,29 @@ class Region:
     """A function with the same results that reads weights from the last to the first; see `passes/alternate.py`."""
 
 
-def lower_control(name: str, op: Op, regions: Sequence[Region], alone: bool, module: Module) -> None:
+def lower_control(
+    name: str, op: Op, regions: Sequence[Region], alone: bool, module: Module, rows: Rows | None, scratch: Extent
+) -> None:
     """Appends the function of a `loop` or `branch`. Its table: operands, results, workspace, the scratch of all
-    threads, the team. `alone`: only ever called on one thread."""
-    lowering = _Control(module.function(name), op, regions, alone)
+    threads, the team. `alone`: only ever called on one thread.
+
+    `rows`: of which each thread may take a part; `scratch`: bytes per thread.
+    """
+    if rows is None:
+        _lower(module.function(name), op, regions, alone)
+        return
+    _lower(module.function(f"{name}_shared"), op, regions, alone)
+    _Control(module.function(f"{name}_part"), op, regions, True, rows.dimension, scratch).loop()
+    f = module.function(name)
+    enough = f.op(f"icmp sge i64 {f.extent(named(rows.dimension))}, {f.mul('%nthreads', rows.least)}")
+    in_parts = f.op(f"and i1 {enough}, {f.op('icmp ne i64 %nthreads, 1')}")
+    for suffix, holds in (("part", in_parts), ("shared", f.op(f"xor i1 {in_parts}, true"))):
+        with f.if_(holds):
+            f.call(f"{name}_{suffix}", "void", ("ptr", "%table"), ("i64", "%thread"), ("i64", "%nthreads"))
+
+
+def _lower(f: Function, op: Op, regions: Sequence[Region], alone: bool) -> None:
+    lowering = _Control(f, op, regions, alone)
     if op.name == "branch":
         lowering.branch()
     else:
@@ -43,14 +67,48 @@ def lower_control(name: str, op: Op, regions: Sequence[Region], alone: bool, mod
 
 
 class _Control:
-    def __init__(self, f: Function, op: Op, regions: Sequence[Region], alone: bool) -> None:
+    """`rows`: each thread takes its part of the rows of this dimension, and `alone` is true. `scratch`: bytes of each
+    thread."""
+
+    def __init__(
+        self,
+        f: Function,
+        op: Op,
+        regions: Sequence[Region],
+        alone: bool,
+        rows: str | None = None,
+        scratch: Extent = 0,
+    ) -> None:
         self.f, self.op, self.regions, self.alone = f, op, regions, alone
-        count = len(op.operands) + len(op.results)
-        pointers = [f.table(k) for k in range(count + 3)]
-        self.operands, self.results = pointers[: len(op.operands)], pointers[len(op.operands) : count]
-        workspace, self.scratch, self.team = pointers[count:]
+        self.member: tuple[str | int, str | int] = ("%thread", "%nthreads")
+        """Which thread of how many the regions are called as."""
+        self.pointers = [f.table(k) for k in range(len(op.operands) + len(op.results) + 3)]
+        *_, self.scratch, self.team = self.pointers
+        # In bytes, of the arrays over which a loop runs. Taken now, as they are of all rows.
+        types = [v.type for v in (*op.operands, *op.results)]
+        self.pitches = [f.extent(t.nbytes // max(t.shape[0], 1)) if t.shape else 0 for t in types]
         places = control_workspace(op.regions, op)
+        if rows is not None:
+            self._take_part(rows, scratch, places["end"])
+        *arrays, workspace, _, _ = self.pointers
+        self.operands, self.results = arrays[: len(op.operands)], arrays[len(op.operands) :]
         self.places = {key: f.gep("i8", workspace, at) for key, at in places.items() if key != "end"}
+
+    def _take_part(self, rows: str, scratch: Extent, workspace: Extent) -> None:
+        """Lets pointers and sizes be those of the thread's part of the rows."""
+        f, op = self.f, self.op
+        carried = op.attrs["carried"]
+        first, last = share(f, named(rows))
+        per_row: list[Extent] = []
+        for values in (op.operands, op.results):
+            for k, v in enumerate(values):
+                size = v.type.nbytes // named(rows) if rows in names_of(v.type.shape) else 0
+                per_row.append(size // max(op.attrs["trip"], 1) if k >= carried else size)
+        per_row += [workspace // named(rows), 0, 0]
+        self.pointers = [f.gep("i8", p, f.mul(first, n)) if n else p for p, n in zip(self.pointers, per_row)]
+        self.scratch = f.gep("i8", self.scratch, f.mul("%thread", scratch))
+        self.member = (0, 1)
+        f.sizes[rows] = f.sub(last, first)
 
     def call(self, k: int, inputs: Sequence[str], results: Sequence[str], iteration: str | None = None) -> None:
         """Calls region k; every second iteration backwards, where there is such a function."""
@@ -70,7 +128,8 @@ class _Control:
             f.store("ptr", pointer, f.gep("ptr", table, slot), align=8)
         for name, slot in zip(layout.dims, layout.size_slots, strict=True):
             f.store("i64", named(name), f.gep("ptr", table, slot), align=8)
-        args = (("ptr", table), ("i64", "%thread"), ("i64", "%nthreads"))
+        thread, nthreads = self.member
+        args = (("ptr", table), ("i64", thread), ("i64", nthreads))
         if region.backwards is None or iteration is None:
             f.call(region.name, "void", *args)
             return
@@ -121,13 +180,14 @@ class _Control:
             if conditional:
                 runs = self._goes_on(runs, [number, *now, *captured])
             with f.if_(runs):
+                # Row `index` of each array over which the loop runs.
                 items = [
-                    _row(f, operands[carried + k], loop.index, op.operands[carried + k].type.nbytes, trip)
-                    for k in range(scanned)
+                    f.gep("i8", operands[k], f.mul(loop.index, self.pitches[k]))
+                    for k in range(carried, carried + scanned)
                 ]
                 outs = [
-                    _row(f, pointer, loop.index, v.type.nbytes, trip)
-                    for pointer, v in zip(results[carried:], rows, strict=True)
+                    f.gep("i8", results[k], f.mul(loop.index, self.pitches[len(operands) + k]))
+                    for k in range(carried, len(results))
                 ]
                 self.call(0, [number, *now, *items, *captured], [*following, *outs], loop.index)
                 self.meet()
@@ -149,11 +209,6 @@ class _Control:
             self.meet()
             holds = f.op(f"icmp ne i8 {f.load('i8', go)}, 0")
         return f.op(f"phi i1 [ false, %{label} ], [ {holds}, %{then.label} ]")
-
-
-def _row(f: Function, pointer: str, index: str, nbytes: Extent, trip: Extent) -> str:
-    """Row `index` of an array of `trip` rows that take `nbytes` in all."""
-    return f.gep("i8", pointer, f.mul(index, nbytes // max(trip, 1)))
 
 
 def _copy(f: Function, to: str, source: str, nbytes: Extent) -> None:

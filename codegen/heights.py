@@ -113,3 +113,8 @@ def heights(m: Extent, rows: int, unit: int) -> list[int]:
         tiles = -(-units // most)
         found |= {units // tiles, -(-units // tiles)}
     return [unit * height for height in sorted(found)]
+
+
+def lowest_height(least: int, rows: int) -> int:
+    """The least of the heights of nearly equal tiles of up to `rows` rows, for every number of rows from `least`."""
+    return min(m // -(-m // rows) for m in range(least, max(least, rows * rows) + rows))

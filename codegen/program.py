@@ -27,6 +27,7 @@ from gluonjit.codegen.loops import lower_loops, scratch
 from gluonjit.codegen.matmul import lower_matmul
 from gluonjit.codegen.places import Place, Places
 from gluonjit.codegen.planar import lower_planar
+from gluonjit.codegen.row_parts import rows_of
 from gluonjit.codegen.schedule import Span, Step
 from gluonjit.codegen.sequential import lower_sequential
 from gluonjit.codegen.weight_gradient import lower_weight_gradient
@@ -245,7 +246,8 @@ class _Lowering:
                 regions = [
                     self._region(name, k, r, alone, ".alternating" in op.attrs) for k, r in enumerate(op.regions)
                 ]
-                lower_control(name, op, regions, alone, self.module)
+                rows = None if alone else rows_of(op, self.target)
+                lower_control(name, op, regions, alone, self.module, rows, self.scratch)
             else:
                 with relying() as relies:
                     lower_kernel(name, op, self.target, self.module)

@@ -125,6 +125,11 @@ class _Line:
         return replace(self, x=x, w=w, fetch=self.fetch and self.fetch.at(tile, k))
 
 
+def chains(accumulators: int) -> int:
+    """How many partial sums each of them is split into, so that a small tile is not bound by latency."""
+    return max(1, -(-_CHAINS // accumulators))
+
+
 class Tile:
     """Writes the code of one register tile: `vectors` registers of columns, of which the last has `last` lanes, or as
     many as `left` (i64) tells at run time.
@@ -233,8 +238,8 @@ class Tile:
         return found
 
     def chains(self, rows: int) -> int:
-        """How many partial sums each accumulator is split into, so that a small tile is not bound by latency."""
-        return max(1, -(-_CHAINS // len(self.cells(range(rows)))))
+        """`chains` of a tile of so many rows."""
+        return chains(len(self.cells(range(rows))))
 
     def contract(
         self,

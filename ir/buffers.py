@@ -24,12 +24,13 @@ def runs_kernel(op: Op) -> bool:
 def control_workspace(regions: Sequence[Graph], op: Op) -> dict[str, Extent]:
     """Where a loop or branch with these planned regions keeps what in its workspace: byte offsets.
 
-    `arena0`, `arena1`: the regions' arenas; for loops also `go` (bool, the condition's result) and, for each carried
-    value k, two buffers `a<k>` and `b<k>` that change roles with every iteration. `end`: the size.
+    `arena0`, `arena1`: the regions' arenas; for loops also `go` (bool, the result of the condition, if there is one)
+    and, for each carried value k, two buffers `a<k>` and `b<k>` that change roles with every iteration. `end`: the
+    size.
     """
     sizes: dict[str, Extent] = {f"arena{k}": region.attrs.get("arena", 0) for k, region in enumerate(regions)}
     if op.name == "loop":
-        sizes |= {"go": 1}
+        sizes |= {"go": 1} if len(regions) > 1 else {}
         for k, v in enumerate(op.operands[: op.attrs["carried"]]):
             sizes |= {f"a{k}": v.type.nbytes, f"b{k}": v.type.nbytes}
     offsets: dict[str, Extent] = {}

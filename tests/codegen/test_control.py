@@ -13,6 +13,7 @@ from gluonjit.passes import run_passes
 from gluonjit.runtime import threads
 from gluonjit.runtime.compiler import PIPELINE, compile_graph
 from support.compare import assert_close
+from support.selected import TARGETS, runnable
 
 STATE = TensorType(F32, (3, 6))
 
@@ -178,3 +179,62 @@ def test_loop_with_open_extents(trip, conditional):
             inputs = inputs_of(static)
             for k, (got, want) in enumerate(zip(executable.run(inputs)[0], evaluate(static, inputs)[0], strict=True)):
                 assert_close(got, want, f"output {k} of {n}, {l}")
+
+
+def _recurrent(trip, units, meets=False, conditional=False):
+    """A loop over steps of samples of an open batch, with packed weights; `meets`: samples depend on each other."""
+    state = TensorType(F32, (named("n"), units))
+    body = Builder("step")
+    body.input("i", TensorType(I64))
+    h, c, x = body.input("h", state), body.input("c", state), body.input("x", state)
+    w = body.input("w", TensorType(F32, (units, units)))
+    y = body.add(x, body.dot_general(h, w, contract=((1,), (1,))))
+    new = body.tanh(body.add(y, body.reverse(c, axes=(0,)) if meets else c))
+    regions = [body.build([new, body.mul(new, h), body.exp(new), body.neg(y)])]
+    if conditional:
+        until = Builder("until")
+        i = until.input("i", TensorType(I64))
+        until.input("h", state), until.input("c", state), until.input("w", w.type)
+        regions.append(until.build([until.lt(i, until.constant(2, I64))]))
+    b = Builder("net")
+    operands = [b.input("h", state), b.input("c", state), b.input("x", TensorType(F32, (trip, *state.shape)))]
+    results = b.emit("loop", [*operands, b.input("w", w.type)], {"carried": 2, "scanned": 1, "trip": trip}, regions)
+    return b.build(results, {"params": (3,)})
+
+
+def _in_parts(graph, target):
+    planned = run_passes(graph, PIPELINE, target=target)
+    return "_part(" in lower_program(planned, target).text
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_which_loops_run_by_parts_of_the_rows(name):
+    target = runnable(name)
+    # Tiles of x86-64-v2 are so small that the order of a row's sums depends on the height of its tile.
+    assert _in_parts(_recurrent(3, 64), target) == (name != "x86-64-v2")
+    assert not _in_parts(_recurrent(3, 64, meets=True), target)
+    assert not _in_parts(_recurrent(3, 64, conditional=True), target)
+    assert not _in_parts(with_sizes(_recurrent(3, 64), {"n": 40}), target)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("trip", [5, named("l")])
+@pytest.mark.parametrize("units", [64, 50])
+def test_parts_of_the_rows(name, trip, units):
+    """Every number of threads gives the same bits, and the sizes around those from which threads have own rows."""
+    graph = _recurrent(trip, units)
+    executable = compile_graph(
+        graph, target=runnable(name), pipeline=PIPELINE.replace("threads", "threads {grain = 0}")
+    )
+    for n in (2, 5, 7, 8, 9, 12, 13, 23, 40, 67):
+        static = with_sizes(graph, {"n": n, "l": 4})
+        inputs = inputs_of(static, n)
+        inputs[3] /= 8
+        found = []
+        for count in (1, 2, 3, 5):
+            threads.set_num_threads(count)
+            found.append(executable.run(inputs)[0])
+        for k, want in enumerate(evaluate(static, inputs)[0]):
+            assert_close(found[0][k], want, f"output {k} of {n}")
+            for several in found[1:]:
+                np.testing.assert_array_equal(several[k], found[0][k], f"output {k} of {n} on several threads")

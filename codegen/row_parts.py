@@ -1,0 +1,73 @@
+"""Which loops each thread may run for its part of the rows of an open dimension, rather than share every iteration."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gluonjit.codegen.heights import lowest_height
+from gluonjit.codegen.tiles import chains
+from gluonjit.ir.buffers import control_workspace
+from gluonjit.ir.dims import Dim, is_static
+from gluonjit.ir.graph import Graph, Op
+from gluonjit.ir.independent_rows import has_rows, is_free_of, keeps_rows
+from gluonjit.ir.machine import Machine
+
+LEAST, MOST = 4, 16
+"""The fewest rows of a part are between these: with fewer, reading all weights takes too long; if parts had to have
+more, there would be few of them."""
+
+
+class Rows(NamedTuple):
+    """What a loop's parts are parts of."""
+
+    dimension: str
+    least: int
+    """So many of them each part must have."""
+
+
+def rows_of(op: Op, target: Machine) -> Rows | None:
+    """The rows of a planned loop, if there are any; None if its iterations must be shared.
+
+    Results must have the same bits for every number of threads, so tiles must add up in the same order whichever part
+    of the rows they are in."""
+    if op.name != "loop" or len(op.regions) != 1:
+        return None
+    carried, scanned, trip = (op.attrs[key] for key in ("carried", "scanned", "trip"))
+    end = control_workspace(op.regions, op)["end"]
+    if not isinstance(end, Dim) or len(end.terms) != 1 or len(*end.terms) != 1:
+        return None
+    ((name,),) = end.terms
+    body = op.regions[0]
+    whole = (*op.operands[:carried], *op.results[:carried])
+    by_step = (*op.operands[carried : carried + scanned], *op.results[carried:])
+    captured = op.operands[carried + scanned :]
+    if not (
+        all(has_rows(v.type, name) for v in whole)
+        and all(v.type.rank and has_rows(v.type.with_shape(v.type.shape[1:]), name) for v in by_step)
+        and all(is_free_of(v.type, name) for v in captured)
+        and not (isinstance(trip, Dim) and name in trip.names)
+    ):
+        return None
+    if not keeps_rows(body, name):
+        return None
+    return next((Rows(name, least) for least in range(LEAST, MOST + 1) if _same_sums(body, target, least)), None)
+
+
+def _same_sums(body: Graph, target: Machine, least: int) -> bool:
+    """Whether the kernels of a loop's body compute each row in the same way for every number of rows from `least`."""
+    for op in body.ops:
+        kernel = op.attrs.get(".kernel")
+        if kernel in ("loops", "copy", "view") or op.name == "constant":
+            continue
+        if kernel != "matmul":
+            return False
+        x, y = op.operands[0], op.results[0]
+        if ".halved" in op.attrs or not is_static((*x.type.shape[1:], *y.type.shape[1:])):
+            return False
+        rows, columns, _ = op.attrs[".tile"]
+        lanes, n = target.lanes(y.dtype), y.type.shape[-1]
+        vectors = {columns // lanes} if n >= columns else set()
+        vectors |= {-(-(n % columns) // lanes)} - {0}
+        if any(chains(h * v) != chains(rows * v) for h in range(lowest_height(least, rows), rows) for v in vectors):
+            return False
+    return True
