@@ -76,6 +76,7 @@ _OBJECTS = {
     "AttrScope": "attribute",
     "Context": "context",
     "MXNetError": "base",
+    "Predictor": "tools.serving.predictor",
     "cpu": "context",
     "cpu_pinned": "context",
     "current_context": "context",

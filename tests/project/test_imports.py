@@ -190,6 +190,8 @@ INSIDE_FUNCTIONS = {
     "gluonjit.ir.graph": {"gluonjit.ir.printer.print_graph"},
     # Few programs read `.npz`; `zipfile`, with what it imports, takes as long as a tenth of the operators.
     "gluonjit.files.formats": {"gluonjit.files.npz"},
+    # A library needs neither Gluon nor the compiler.
+    "gluonjit.tools.serving.predictor": {"gluonjit.tools.serving.block_model.open_block"},
 }
 """Imports of our own modules inside functions, by the module that has them: each keeps a start cheap."""
 LAZY = "gluonjit.tools.cli"

@@ -1,0 +1,26 @@
+"""What a predictor knows of a model's inputs and outputs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gluonjit.ir.types import TensorType, dtype
+
+
+class Described(NamedTuple):
+    """An input or output of a model."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[Any, ...] | None
+    """Sizes; open ones are `ir.dims.Dim`. None if the rank is not known before a call."""
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{'...' if self.shape is None else ','.join(map(str, self.shape))}]"
+
+    @property
+    def type(self) -> TensorType:
+        assert self.shape is not None
+        return TensorType(dtype(self.dtype), self.shape)
