@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gluonjit.codegen.fork_guard import inside_llvm
-from gluonjit.codegen.llvm import Function, Module, parse
+from gluonjit.codegen.llvm import Function, Module, parsed_apart
+from gluonjit.ir import aside
 from gluonjit.ir.machine import Machine
 
 _PART = 150_000
@@ -72,6 +73,7 @@ class Parts:
         `kernel`: the name of the kernel that they are, if other programs could use it. It has objects of its own,
         unless it is small.
         """
+        aside.check()
         for function in functions:
             function.end()
         functions = [f for f in functions if f.linkage != "internal"]
@@ -138,7 +140,9 @@ class Parts:
                     return
                 number, text, level = self._waiting.popleft()
             try:
-                self._objects[number] = _emit(*parse(text, self._target, own_context=True, level=level))
+                aside.check()
+                with parsed_apart(text, self._target, level) as (module, machine):
+                    self._objects[number] = _emit(module, machine)
                 if self._complete:
                     self._share(sum(map(bool, self._objects)) / len(self._objects))
             except BaseException as e:  # whatever it is, it is the caller's

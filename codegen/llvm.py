@@ -656,20 +656,31 @@ def _machine(target: Machine, level: int = 2) -> Any:
     )
 
 
-def parse(text: str, target: Machine, own_context: bool = False, level: int = 2) -> tuple[Any, Any]:
-    """(module, machine); an IRError with the line if the text is not valid IR.
-
-    Modules that are worked on at the same time need contexts of their own. `level` as in `_machine`."""
+def parse(text: str, target: Machine, context: Any = None, level: int = 2) -> tuple[Any, Any]:
+    """(module, machine); an IRError with the line if the text is not valid IR. `level` as in `_machine`."""
     binding = _initialized()
     machine = _machine(target, level)
+    module = None
     try:
-        module = binding.parse_assembly(text, binding.create_context() if own_context else None)
+        module = binding.parse_assembly(text, context)
         module.verify()
     except RuntimeError as e:
+        if module is not None:
+            module.close()  # the error refers to it, and may outlive the context
         where = re.search(r"<string>:(\d+)", str(e))
         line = text.splitlines()[int(where[1]) - 1].strip() if where else ""
         raise IRError(f"the generated LLVM IR is not valid: {e}" + (f"\n  {line}" if line else "")) from e
     return module, machine
+
+
+@contextmanager
+def parsed_apart(text: str, target: Machine, level: int) -> Iterator[tuple[Any, Any]]:
+    """`parse`, in a context of its own: such modules can be worked on at the same time."""
+    # Freed in this order: Python's garbage collector, which finds them in the traceback of an error, has none.
+    with _initialized().create_context() as context:
+        module, machine = parse(text, target, context, level)
+        with module:
+            yield module, machine
 
 
 def compile_module(text: str, target: Machine) -> bytes:

@@ -13,7 +13,6 @@ it got, the same object.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import os
 import pkgutil
@@ -25,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gluonjit.ir.aside import check, imported
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
@@ -107,7 +107,7 @@ def find_pass(name: str) -> Pass:
     if name not in _PASSES and re.fullmatch(r"[a-z][a-z0-9-]*", name):
         module = name.replace("-", "_")
         if module in _modules():
-            importlib.import_module(f"{_PACKAGE}.{module}")
+            imported(f"{_PACKAGE}.{module}")
     if name not in _PASSES:
         all_passes()  # it may stand in a file of another name
     if name not in _PASSES:
@@ -123,7 +123,7 @@ def registered_passes() -> Mapping[str, Pass]:
 def all_passes() -> dict[str, Pass]:
     """Every pass by name, in alphabetical order. Imports them all."""
     for module in sorted(_modules()):
-        importlib.import_module(f"{_PACKAGE}.{module}")
+        imported(f"{_PACKAGE}.{module}")
     return dict(sorted(_PASSES.items()))
 
 
@@ -176,6 +176,7 @@ def run_passes(
     steps = [(_check_options(find_pass(name), options, target), options) for name, options in parse_pipeline(pipeline)]
     first = graph
     for number, (step, options) in enumerate(steps, 1):
+        check()
         before = graph
         arguments = {**options, "target": target} if step.takes_target else options
         start = time.perf_counter()

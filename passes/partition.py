@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from gluonjit.ir.aside import imported
 from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops
 from gluonjit.ir.types import IRError, TensorType
@@ -356,7 +357,7 @@ def _cheapest(
 ) -> list[Value]:
     """The values to save from which all of `read` can be computed by the ops `again`, in the order of the graph; none
     of `late`."""
-    import networkx as nx  # heavy, and only needed where something is recorded
+    nx = imported("networkx")  # heavy, and only needed where something is recorded
 
     taken = set(inputs)
     flow = nx.DiGraph()

@@ -56,7 +56,8 @@ _renewed: WeakSet[Any] = WeakSet()
 
 def _renew() -> None:
     for lock in list(_renewed):
-        lock._at_fork_reinit()  # as the standard library does with its own locks
+        if not lock._is_owned():  # else a signal's handler has forked, and this thread goes on
+            lock._at_fork_reinit()  # as the standard library does with its own locks
 
 
 _IMPORTED = frozenset({"gluonjit", "llvmlite", "networkx", "platformdirs"})

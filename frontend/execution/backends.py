@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.ir.aside import aside
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language import late
@@ -100,19 +101,26 @@ def parsed_flags(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _llvm(graph: Graph, options: dict[str, Any]) -> Callee:
-    from gluonjit.runtime.compiler import compile_graph, pipeline
+    def compile() -> Callee:
+        from gluonjit.runtime.compiler import compile_graph, pipeline
 
-    steps = pipeline(winograd=bool(options.get("winograd", True)))
-    tune, flush = (bool(options.get(key, False)) for key in ("tune", "flush_denormals"))
-    return compile_graph(graph, pipeline=steps, tune=tune, flush_denormals=flush)
+        steps = pipeline(winograd=bool(options.get("winograd", True)))
+        tune, flush = (bool(options.get(key, False)) for key in ("tune", "flush_denormals"))
+        return compile_graph(graph, pipeline=steps, tune=tune, flush_denormals=flush)
+
+    return aside(compile)
 
 
 def get_ready(name: str | None) -> None:
     """Does in advance what the first compiled call of a process takes time for, whatever it computes."""
     if get_backend(name) is _llvm:
-        from gluonjit.runtime.compiler import get_ready
 
-        get_ready()
+        def ready() -> None:
+            from gluonjit.runtime.compiler import get_ready
+
+            get_ready()
+
+        aside(ready)
 
 
 def opens_dimensions(backend: Backend) -> bool:

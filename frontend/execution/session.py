@@ -6,6 +6,7 @@ import copy
 import errno
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from gluonjit.base import MXNetError
 from gluonjit.execution.computation import Forward
 from gluonjit.execution.monitored import run_monitored
+from gluonjit.ir.aside import Stopped, while_process_lives
 from gluonjit.ir.dims import LOWEST
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.sizes import dimensions, sizes_of, with_sizes
@@ -94,8 +96,12 @@ class Session:
                 problem = e
             then(problem)
 
+        def unless_the_process_ends() -> None:
+            with suppress(Stopped):
+                while_process_lives(compile)
+
         # No daemon: the process must not end while LLVM runs.
-        self._compiling = threading.Thread(target=compile, name="gluonjit compiler")
+        self._compiling = threading.Thread(target=unless_the_process_ends, name="gluonjit compiler")
         self._compiling.start()
 
     @property

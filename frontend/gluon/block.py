@@ -22,6 +22,7 @@ from gluonjit.gluon import export
 from gluonjit.gluon.base_block import Block
 from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.gluon.utils import HookHandle, tensor_kinds
+from gluonjit.ir.aside import imported
 from gluonjit.language import forms
 from gluonjit.language.modes import is_training
 from gluonjit.language.running import running
@@ -312,6 +313,7 @@ class HybridBlock(Block):
         cached = self._cached
         if cached is None:
             # Imported late: a program that hybridizes nothing needs no compiler.
+            imported("gluonjit.execution.cached_call")
             from gluonjit.execution.cached_call import CachedCall
 
             cached = self._cached = CachedCall(self, self._flags)
