@@ -124,7 +124,9 @@ def inputs_digest(inputs: Sequence[np.ndarray], storages: Sequence[Storage]) -> 
 
 def _identity(x: np.ndarray, storage: Storage) -> tuple[object, ...]:
     piece = storage.piece()
-    if piece is not None and (known := _sum(piece)):
+    # Else it is a part of the storage: arrays are contiguous.
+    is_whole = piece is not None and piece.nbytes == x.nbytes
+    if piece is not None and is_whole and (known := _sum(piece)):
         return known, piece.offset, x.nbytes
     return (hashlib.sha256(np.ascontiguousarray(x).view(np.uint8).data).hexdigest(),)
 

@@ -33,6 +33,10 @@ class Piece(Protocol):
         """Where in the file the part begins, in bytes."""
 
     @property
+    def nbytes(self) -> int:
+        """Its size."""
+
+    @property
     def facts(self) -> tuple[int, ...]:
         """Numbers of which one differs if the file's contents do; the last two are times of change (ns)."""
 

@@ -53,6 +53,10 @@ class Origin:
         return int(self.array.ctypes.data - np.frombuffer(self.mapped, np.uint8).ctypes.data)
 
     @property
+    def nbytes(self) -> int:
+        return self.array.nbytes
+
+    @property
     def facts(self) -> tuple[int, ...]:
         """Device, inode number, size, and the times (ns) at which contents and inode were changed: the last cannot be
         set, so that it tells apart files that were given the same times."""

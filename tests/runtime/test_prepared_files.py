@@ -111,6 +111,36 @@ def test_the_same_elements_from_elsewhere(file, packed):
     assert packed and not any(packed)
 
 
+class _Halves(mx.gluon.HybridBlock):
+    """Reads both halves of a matrix for its own."""
+
+    def __init__(self, whole):
+        super().__init__()
+        self.halves = whole[:64], whole[64:]
+
+    def hybrid_forward(self, F, x):
+        low, high = self.halves
+        return F.dot(x, low, transpose_b=True) / (F.dot(x, high, transpose_b=True) ** 2 + 1)
+
+
+def test_parts_of_a_parameter(tmp_path):
+    """They come from the same piece of a file, and have the same number of elements."""
+    path, x = str(tmp_path / "whole.params"), mx.nd.ones((2, 128))
+    first = nn.Dense(128, in_units=128, use_bias=False)
+    first.initialize(mx.init.Uniform(0.1))
+    first.save_parameters(path)
+    for keep in (True, True, False):
+        dense = nn.Dense(128, in_units=128, use_bias=False)
+        dense.load_parameters(path)
+        assert dense.weight.data().storage().piece() is not None
+        net = _Halves(dense.weight.data())
+        wanted = net(x).asnumpy()
+        net.hybridize()
+        if keep:
+            assert net.compile(x, keep=True) > 0
+        np.testing.assert_allclose(net(x).asnumpy(), wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_a_file_overwritten_in_place(file, packed):
     """The parameters in memory are no longer those of the file, however its times look."""
     wanted = _kept(file)
