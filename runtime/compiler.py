@@ -50,7 +50,7 @@ def compile_graph(
     found, _, key = artifact_of(graph, machine, after, pipeline, tune)
     assert found.interface is not None
     files = PreparedFiles((machine, flush_denormals)) if key is not None else None
-    return Executable(found.interface, load(found.objects, host.functions()), flush_denormals, files)
+    return Executable(found.interface, load(found.objects, host.functions()), flush_denormals, files, machine)
 
 
 @functools.cache

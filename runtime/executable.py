@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.ir.dims import aligned
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import sizes_of
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.runtime import forks, host, threads
@@ -109,16 +111,26 @@ class Bound:
         self._function.run(self._table)
 
 
+class Results(list[np.ndarray]):
+    """Of a `prepare` component. Nobody writes to them, or to the list."""
+
+
 @dataclass
 class Content:
     """The results of a `prepare` component, and the versions of the inputs from which they were computed."""
 
-    results: list[np.ndarray] = field(default_factory=list)
+    results: Results = field(default_factory=Results)
     seen: tuple[Hashable, ...] | None = None
 
 
+_computed: WeakValueDictionary[Hashable, Results] = WeakValueDictionary()
+"""All results in this process that may be had again, by what computed them from which versions of arrays. So programs
+that read the same parameters, such as the buckets of a BucketingModule, share what they pack alike."""
+
+
 class Prepared:
-    """One `prepare` component, and its results, which other programs may share."""
+    """One `prepare` component, and its results, which other programs may share. `made_by`: what they depend on besides
+    the component and its inputs; None if nobody else may have them."""
 
     def __init__(
         self,
@@ -126,8 +138,10 @@ class Prepared:
         interface: Prepare,
         allocate: Callable[..., np.ndarray],
         files: PreparedFiles | None,
+        made_by: Hashable,
     ) -> None:
         self.function = function
+        self.made_by = made_by
         self.files = files
         """Where results may lie on disk; None for those that are computed sooner than found."""
         self.allocate = allocate
@@ -141,7 +155,7 @@ class Prepared:
         self.content = Content()
 
     @property
-    def results(self) -> list[np.ndarray]:
+    def results(self) -> Results:
         return self.content.results
 
     def empty(self) -> Prepared:
@@ -161,26 +175,41 @@ class Prepared:
         now = tuple(versions[k] for k in self.inputs) if versions is not None else None
         if now is not None and now == self.content.seen:
             return False
+        known = self._identity(inputs, now)
+        found = _computed.get(known)
+        if found is None and self.files is not None and self.same[0] in on_disk():
+            found = self._on_disk(inputs, now)
+        if found is None:
+            found = self._compute(inputs)
+        if known is not None:
+            _computed[known] = found
+        self.content.results, self.content.seen = found, now
+        return True
+
+    def _identity(self, inputs: Sequence[np.ndarray | None], now: tuple[Hashable, ...] | None) -> Hashable:
+        """Equal for equal results; None if nothing else has the same, or might. A storage may have several arrays, and
+        versions of what is not watched say nothing to other programs."""
+        arrays = [inputs[k] for k in self.inputs]
+        if self.made_by is None or now is None or not all(isinstance(v, tuple) for v in now):
+            return None
+        return self.made_by, self.same[0], now, tuple(a.ctypes.data if a is not None else None for a in arrays)
+
+    def _compute(self, inputs: Sequence[np.ndarray | None]) -> Results:
         layout = self.function.layout
-        if self.files is not None and self.same[0] in on_disk() and (found := self._on_disk(inputs, now)) is not None:
-            self.content.results, self.content.seen = found, now
-            return True
         # New buffers: a call on another thread may still be reading the old ones.
-        results = [self.allocate(t.shape, t.dtype.numpy) for t in layout.result_types]
+        results = Results(self.allocate(t.shape, t.dtype.numpy) for t in layout.result_types)
         arrays = [inputs[k] for k in self.inputs]
         pointers = {slot: a.ctypes.data for slot, a in zip(layout.input_slots, arrays, strict=True) if a is not None}
         pointers.update((s, r.ctypes.data) for s, r in zip(layout.result_slots, results, strict=True))
         self.function.call(pointers)
-        self.content.results, self.content.seen = results, now
-        return True
+        return results
 
-    def _on_disk(
-        self, inputs: Sequence[np.ndarray | None], now: tuple[Hashable, ...] | None
-    ) -> list[np.ndarray] | None:
+    def _on_disk(self, inputs: Sequence[np.ndarray | None], now: tuple[Hashable, ...] | None) -> Results | None:
         digest = self._digest(inputs, now)
         if self.files is None or digest is None:
             return None
-        return self.files.find(self.same[0], digest, self.function.layout.result_types)
+        found = self.files.find(self.same[0], digest, self.function.layout.result_types)
+        return Results(found) if found is not None else None
 
     def keep(self, inputs: Sequence[np.ndarray | None]) -> int:
         """Writes the results, computed from these inputs, to disk; returns the number of bytes."""
@@ -205,10 +234,15 @@ class Executable:
     with the same code and the same prepared values, in microseconds; `run` does so by itself.
 
     `flush_denormals`: denormals count as zero during a call; the code is the same. `files`: where prepared values may
-    lie on disk."""
+    lie on disk. `target`: what the code was made for; None if other programs must not use its prepared values."""
 
     def __init__(
-        self, interface: Interface, loaded: Any, flush_denormals: bool = False, files: PreparedFiles | None = None
+        self,
+        interface: Interface,
+        loaded: Any,
+        flush_denormals: bool = False,
+        files: PreparedFiles | None = None,
+        target: Machine | None = None,
     ) -> None:
         self.input_types: tuple[TensorType, ...] = interface.main.input_types
         self.result_types: tuple[TensorType, ...] = interface.main.result_types
@@ -233,6 +267,7 @@ class Executable:
                 p,
                 allocate,
                 self._files if sum(t.nbytes for t in p.layout.result_types) >= SMALLEST else None,
+                (target, flush_denormals) if target is not None else None,
             )
             for p in sorted(interface.prepares, key=lambda p: -p.layout.arena)
         ]

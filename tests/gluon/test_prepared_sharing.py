@@ -32,3 +32,31 @@ def test_two_batch_sizes_share_what_they_pack_alike():
         np.testing.assert_allclose(net(x[:n]).asnumpy(), wanted[:n], rtol=1e-4, atol=1e-5)
     first, *others = _prepared(net)
     assert all(a is b for other in others for a, b in zip(first, other, strict=True))
+
+
+class _Products(mx.gluon.HybridBlock):
+    def __init__(self, *weights):
+        super().__init__()
+        self.weights = weights
+
+    def hybrid_forward(self, F, x):
+        for w in self.weights:
+            x = F.relu(F.dot(x, w, transpose_b=True))
+        return x
+
+
+def test_blocks_that_read_the_same_arrays():
+    whole = mx.nd.random.uniform(shape=(128, 64))
+    low, high = whole[:64], whole[64:]  # of one storage
+    x = mx.nd.random.uniform(shape=(5, 64))
+    nets = [_Products(low, high), _Products(high, low, high), _Products(low.copy(), high)]
+    for _ in range(2):
+        for net in nets:
+            net.hybridize(False)
+            wanted = net(x).asnumpy()
+            net.hybridize()
+            np.testing.assert_allclose(net(x).asnumpy(), wanted, rtol=1e-4)
+        packed = [{id(r) for results in _prepared(net) for r in sum(results, [])} for net in nets]
+        assert packed[0] == packed[1] and len(packed[0]) == 2 and len(packed[2] & packed[0]) == 1
+        low[:] = low * 0.5
+        nets[2].weights[0][:] = low

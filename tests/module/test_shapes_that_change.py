@@ -76,3 +76,37 @@ def test_code_for_any_shape_takes_over_what_the_first_shape_has_packed():
     assert one.prepared
     assert all(a.content is b.content for a, b in zip(one.prepared, any_size.prepared, strict=True))
     assert any_size.main.arenas is one.main.arenas
+
+
+def test_buckets_share_packed_parameters():
+    """The buckets' symbols differ, but for their lengths, in what they do with a weight afterwards."""
+
+    def bucket(length):
+        x, w, b = mx.sym.var("data"), mx.sym.var("w_weight"), mx.sym.var("b_bias")
+        for k in range(length):
+            x = mx.sym.FullyConnected(x, w, b, num_hidden=48, name=f"step{k}")
+        return x, ("data",), None
+
+    module = mx.mod.BucketingModule(bucket, default_bucket_key=3)
+    module.bind([("data", (4, 48))], for_training=False)
+    module.init_params(mx.init.Uniform(0.1))
+
+    def forward(length):
+        batch = mx.io.DataBatch([mx.nd.ones((4, 48))], bucket_key=length, provide_data=[("data", (4, 48))])
+        module.forward(batch)
+        executor = module._module._executor
+        return module.get_outputs()[0].asnumpy(), executor._sessions[False].callee.prepared
+
+    found = {length: forward(length) for length in (3, 4, 2)}
+    packed = [{id(r) for p in prepared for r in p.results} for _, prepared in found.values()]
+    assert packed[0] and packed[0] == packed[1] == packed[2]
+    values = {k: v.asnumpy() for k, v in module.get_params()[0].items()}
+    for length in (2, 4):
+        module.set_params(
+            {"w_weight": mx.nd.array(values["w_weight"] * 2), "b_bias": mx.nd.array(values["b_bias"])}, {}
+        )
+        values["w_weight"] *= 2
+        want = np.ones((4, 48), np.float32)
+        for _ in range(length):
+            want = want @ values["w_weight"].T + values["b_bias"]
+        np.testing.assert_allclose(forward(length)[0], want, rtol=1e-4, atol=1e-5)
