@@ -7,8 +7,9 @@ either file is right. A reader sees a complete file, old or new, and verifies it
 recently used entries; a reader that has one open can still read it.
 
 The code in an entry is executed, so only the owner may be able to write to the folder: it is made with mode 0700, and
-not used if it belongs to another user or others may write to it. An entry is a regular file with its key inside;
-anything else under its name is ignored. Whatever goes wrong, the graph is compiled instead.
+not used if it belongs to another user than this one and root, or others may write to it. An entry is a regular file
+with its key inside; anything else under its name is ignored. Whatever goes wrong, the graph is compiled instead.
+A folder that cannot be written to, as in the image of a container, is read.
 
 Graphs with operators or passes that this package does not define are not kept: the sources of those may change without
 a change of the key.
@@ -51,10 +52,16 @@ _ABANDONED = 3600
 
 
 def why_off() -> str:
-    """Why the cache is off, or ''."""
+    """Why the cache is off, or ''. One that is on may be read-only: see `why_unchangeable`."""
     if os.environ.get("GLUONJIT_CACHE", "").strip() == "0":
         return "turned off by GLUONJIT_CACHE=0"
     return _unusable(folder())
+
+
+def why_unchangeable() -> str:
+    """Why nothing can be kept in the cache, or ''."""
+    reason = why_off()
+    return reason or ("" if os.access(folder(), os.W_OK) else f"{folder()} is read-only")
 
 
 def folder() -> Path:
@@ -78,11 +85,11 @@ def _unusable(where: Path) -> str:
     if not stat.S_ISDIR(facts.st_mode):
         return f"{where} is not a folder"
     if hasattr(os, "geteuid"):
-        if facts.st_uid != os.geteuid():
+        if facts.st_uid not in (os.geteuid(), 0):
             return f"{where} belongs to another user"
         if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return f"other users may write to {where}; `chmod 700` it"
-    return "" if os.access(where, os.R_OK | os.W_OK | os.X_OK) else f"{where} is read-only"
+    return "" if os.access(where, os.R_OK | os.X_OK) else f"{where} is not readable"
 
 
 # ---- keys
@@ -147,7 +154,8 @@ def compiler() -> bytes:
 
 
 def _own_sources() -> Iterator[tuple[str, int, int]]:
-    """(path, size, time of the last change) of each source file of this package."""
+    """(path, size, time of the last change) of each source file of this package. Times are in whole seconds, as in
+    Python's own caches: images of containers keep no more of them."""
     packages = ("gluonjit", *(f"gluonjit.{part}" for part in ("codegen", "ir", "passes", "runtime")))
     specs = filter(None, map(find_spec, packages))
     roots = sorted({Path(p).resolve() for spec in specs for p in spec.submodule_search_locations or ()})
@@ -162,7 +170,7 @@ def _sources(root: Path) -> Iterator[tuple[str, int, int]]:
     for e in entries:
         if e.name.endswith(".py"):
             facts = e.stat()
-            yield e.path, facts.st_size, facts.st_mtime_ns
+            yield e.path, facts.st_size, facts.st_mtime_ns // 10**9
         elif e.name != "__pycache__" and e.is_dir():
             yield from _sources(Path(e.path))
 
@@ -212,7 +220,8 @@ def _opened(path: Path, used: bool) -> tuple[int, int]:
         os.close(handle)
         raise OSError(f"{path} is not a regular file")
     if used:
-        os.utime(handle if os.utime in os.supports_fd else path)
+        with contextlib.suppress(OSError):  # a file system that is read-only
+            os.utime(handle if os.utime in os.supports_fd else path)
     return handle, facts.st_size
 
 
@@ -254,13 +263,17 @@ def add(key: str, content: Artifact) -> bool:
     return len(data) <= _LARGEST and write(folder() / (key + _SUFFIX), [data])
 
 
-def write(path: Path, parts: Sequence[bytes | memoryview]) -> bool:
-    """Makes a file within `folder()`, at once; returns whether it could."""
+def write(path: Path, parts: Sequence[bytes | memoryview], durable: bool = False) -> bool:
+    """Makes a file within `folder()`, at once; returns whether it could. `durable`: it is complete even if the machine
+    fails right afterwards, which the name may survive and the contents not."""
     try:
         handle, temporary = tempfile.mkstemp(prefix="new-", dir=folder())  # readable by its owner alone
         try:
             with os.fdopen(handle, "wb") as f:
                 f.writelines(parts)
+                if durable:
+                    f.flush()
+                    os.fsync(f.fileno())
             os.replace(temporary, path)
         except OSError:
             remove(Path(temporary))

@@ -12,8 +12,8 @@ one of the arrays that it reads. An input that was read from a file and not writ
 that file and its place in it; others are read themselves. Sums are remembered by the file's device, inode, size and
 times of change, so a process that has seen a model before reads no parameter at all.
 
-Results are verified by their name and size alone: reading them all would take as long as computing them. Mapped memory
-is shared by all processes.
+Results are verified by their name and size alone: reading them all would take as long as computing them. So a file gets
+its name when all of it is on disk. Mapped memory is shared by all processes.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _write(path: Path, parts: Sequence[bytes | memoryview]) -> bool:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
         return False
-    return cache.write(path, parts)
+    return cache.write(path, parts, durable=True)
 
 
 # ---- what inputs are

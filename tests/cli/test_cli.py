@@ -438,7 +438,7 @@ def test_compile_fills_the_object_cache(tmp_path, monkeypatch, capsys):
     assert "KiB in" in capsys.readouterr().out
     monkeypatch.setenv("GLUONJIT_CACHE", "0")
     assert main(command) == 1
-    assert "there is no object cache: turned off" in capsys.readouterr().err
+    assert "nothing can be kept in the object cache: turned off" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

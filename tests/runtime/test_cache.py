@@ -1,9 +1,11 @@
 """The object cache: what it holds is used, anything else is compiled anew."""
 
+import errno
 import os
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from functools import partial
@@ -23,6 +25,7 @@ from gluonjit.passes import manager
 from gluonjit.runtime import build, cache, native
 from gluonjit.runtime.artifact import Artifact, Corrupt, pack, unpack
 from gluonjit.runtime.compiler import PIPELINE, compile_graph
+from gluonjit.tools.cli import main
 from support.programs import random_program
 from support.threads import at_once
 
@@ -107,8 +110,11 @@ def test_changed_sources_are_another_compiler(tmp_path):
     (tmp_path / "data.txt").write_text("not a source")
     before = list(cache._sources(tmp_path))
     assert len(before) == 1
-    os.utime(source, ns=(0, 0))
-    assert list(cache._sources(tmp_path)) != before
+    os.utime(source, ns=(0, 1_700_000_000_999_999_999))
+    now = list(cache._sources(tmp_path))
+    assert now != before
+    os.utime(source, (0, 1_700_000_000))  # what is left of a time in the image of a container
+    assert list(cache._sources(tmp_path)) == now
     assert any(path.endswith("structure.py") for path, _, _ in cache._own_sources())
 
 
@@ -285,13 +291,62 @@ def test_an_unsafe_folder_is_not_used(object_cache, compiled, monkeypatch, wrong
         object_cache.chmod(0o777)
     elif wrong == "another user":
         owner = os.geteuid()
-        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+        if owner == 0:
+            os.chown(object_cache, 12345, -1)
+        else:
+            monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     else:
         object_cache.rename(object_cache.with_name("elsewhere"))
         object_cache.symlink_to("elsewhere")
     assert wrong in cache.why_off()
     compile_graph(net())
     assert len(compiled) == 2
+
+
+@pytest.fixture
+def read_only(object_cache, monkeypatch):
+    """A function after which the file system of the cache is read-only. (Root may write to any folder.)"""
+
+    def refused(*args, **kwargs):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    def make():
+        access = os.access
+        monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK and access(path, mode))
+        for function in ("utime", "replace", "unlink"):
+            monkeypatch.setattr(os, function, refused)
+        monkeypatch.setattr(tempfile, "mkstemp", refused)
+
+    return make
+
+
+def test_a_folder_that_is_read_only_is_read(object_cache, compiled, read_only):
+    want = result(net())
+    read_only()
+    np.testing.assert_array_equal(result(net()), want)
+    assert compiled == ["net"]
+    result(net(scale=3.0))
+    assert compiled == ["net", "net"] and len([e for e in cache.entries() if e.name == "net"]) == 1
+    assert cache.why_off() == "" and "read-only" in cache.why_unchangeable()
+
+
+def test_commands_say_that_a_folder_is_read_only(object_cache, read_only, root, capsys):
+    compile_graph(net())
+    count = len(cache.entries())
+    read_only()
+    assert main(["compile", str(root / "examples/mlp.py:net"), "--input", "1x512"]) == 1
+    assert "nothing can be kept in the object cache: " in capsys.readouterr().err
+    assert main(["cache", "clear"]) == 0 and main(["cache", "show"]) == 0
+    assert f"nothing is removed: {object_cache} is read-only" in capsys.readouterr().out
+    assert len(cache.entries()) == count
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root's folders belong to root")
+def test_a_folder_of_root_is_trusted(object_cache, compiled, monkeypatch):
+    compile_graph(net())
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    compile_graph(net())
+    assert compiled == ["net"]
 
 
 def test_no_folder(object_cache, compiled):

@@ -265,6 +265,18 @@ def test_compiling_ahead_draws_no_random_numbers():
     np.testing.assert_array_equal(*seen)
 
 
+def test_a_file_gets_its_name_when_it_is_on_disk(file, monkeypatch):
+    """Nobody verifies its contents, which a machine that fails could lose while the name stays."""
+    order = []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda f: order.append("contents") or sync(f))
+    monkeypatch.setattr(os, "replace", lambda *names: order.append("name") or replace(*names))
+    _kept(file)
+    named = [k for k, what in enumerate(order) if what == "name"]
+    kept = [e for e in prepared_files.files() if e.path.parent.name != "sums"]
+    assert sum(order[k - 1] == "contents" for k in named if k) >= len(kept) > 0
+
+
 def test_without_a_cache_nothing_is_kept(file, monkeypatch):
     monkeypatch.setenv("GLUONJIT_CACHE", "0")
     net = _net(file)

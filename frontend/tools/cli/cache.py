@@ -37,8 +37,8 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.runtime import cache, prepared_files
 
     if arguments.action == "clear":
-        if reason := cache.why_off():
-            print(f"no cache: {reason}")
+        if reason := cache.why_unchangeable():
+            print(f"nothing is removed: {reason}")
             return
         count = cache.clear() + prepared_files.evict(0)
         print(f"removed {count} {'entry' if count == 1 else 'entries'} from {cache.folder()}")

@@ -45,8 +45,8 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.runtime import cache, prepared_files
     from gluonjit.runtime.compiler import artifact_of, pipeline
 
-    if reason := cache.why_off():
-        raise MXNetError(f"there is no object cache: {reason}")
+    if reason := cache.why_unchangeable():
+        raise MXNetError(f"nothing can be kept in the object cache: {reason}")
     block, given = load_model(arguments)
     with predict_mode(), calling(arguments.model, given):
         graph = trace_call(block, given, arguments.dynamic)
