@@ -44,8 +44,9 @@ def outputs(net, xs):
     return [y.asnumpy() for y in (found if isinstance(found, (list, tuple)) else [found])]
 
 
-def compare(net, xs, path, allowed=1e-5, more=(), **options):
-    """Exports and runs the net, also for the inputs `more`; returns how many nodes of each kind there are."""
+def compare(net, xs, path, allowed=1e-5, more=(), back=True, **options):
+    """Exports and runs the net, also for the inputs `more`, and reads it `back`; returns how many nodes there are of
+    each kind."""
     net.initialize(mx.init.Xavier())
     wanted = [outputs(net, given) for given in (xs, *more)]
     model = exported(net, xs, path, **options)
@@ -54,6 +55,13 @@ def compare(net, xs, path, allowed=1e-5, more=(), **options):
         assert [y.shape for y in found] == [y.shape for y in results]
         for y, right in zip(found, results, strict=True):
             assert abs(y - right).max() <= allowed * max(abs(right).max(), 1e-6)
+    if back:
+        again = mx.onnx.import_to_gluon(path)
+        again.hybridize(backend="numpy")
+        for given, results in zip((xs, *more), wanted, strict=True):
+            for y, right in zip(outputs(again, given), results, strict=True):
+                assert y.shape == right.shape and y.dtype == right.dtype
+                assert abs(y - right).max() <= allowed * max(abs(right).max(), 1e-6)
     return collections.Counter(node.op_type for node in model.graph.node)
 
 
@@ -140,7 +148,7 @@ class Detections(HybridBlock):
 
 
 def test_detections(tmp_path):
-    kinds = compare(Detections(), [random(2, 3, 64, 64)], tmp_path / "net.onnx", 1e-4)
+    kinds = compare(Detections(), [random(2, 3, 64, 64)], tmp_path / "net.onnx", 1e-4, back=False)
     assert kinds["Loop"] == 1  # suppression
 
 
@@ -157,7 +165,7 @@ class Loops(HybridBlock):
 
 
 def test_loops_and_branches(tmp_path):
-    kinds = compare(Loops(), [random(5, 3), random(3)], tmp_path / "net.onnx")
+    kinds = compare(Loops(), [random(5, 3), random(3)], tmp_path / "net.onnx", back=False)
     assert (kinds["Loop"], kinds["If"]) == (2, 1)
 
 
