@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from importlib import import_module
@@ -70,7 +71,9 @@ def aside(compute: Callable[[], T]) -> T:
 
 def imported(name: str) -> Any:
     """The module of this name, which it takes a while to import."""
-    return aside(lambda: import_module(name))
+    module = sys.modules.get(name)
+    is_there = module is not None and not getattr(module.__spec__, "_initializing", False)
+    return module if is_there else aside(lambda: import_module(name))
 
 
 def while_process_lives(compute: Callable[[], None]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from gluonjit.codegen.compile_parts import Parts
@@ -19,9 +17,10 @@ from gluonjit.ir.types import IRError
 from gluonjit.ir.verify import verify
 from gluonjit.passes import parse_pipeline, run_passes
 from gluonjit.passes.manager import Pipeline
-from gluonjit.runtime import forks, host, tuning
+from gluonjit.runtime import host, tuning
 from gluonjit.runtime.arenas import give_back
 from gluonjit.runtime.artifact import Artifact
+from gluonjit.runtime.collector import without_collector
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.kernel_library import KernelLibrary
 from gluonjit.runtime.progress import Progress
@@ -65,7 +64,7 @@ def compiled(
     `library`: kernels that need not be compiled again, and where new ones go.
     """
     steps = [*(name for name, _ in parse_pipeline(pipeline)), *_KERNELS, *_CODE]
-    with Progress(graph.name, steps) as progress, _without_collector():
+    with Progress(graph.name, steps) as progress, without_collector():
         expanded: list[Graph] = []
 
         def step(name: str, before: Graph, made: Graph, seconds: float) -> None:
@@ -124,36 +123,6 @@ def expands_alike(graph: Graph, expanded: Graph | None = None) -> bool:
     except IRError:  # an operator that does not accept this size, or needs to know the others
         return False
     return True
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Turns off Python's cyclic garbage collector: passes make many objects and no cycles, and the collector would scan
-    them repeatedly, for a quarter of the time of compiling."""
-    global _without
-    with _collecting:
-        mine = gc.isenabled() or _without > 0
-        _without += mine
-        gc.disable()
-    try:
-        yield
-    finally:
-        with _collecting:
-            _without = max(_without - mine, 0)  # already 0 in a child that this thread has forked meanwhile
-            if mine and not _without:
-                gc.enable()
-
-
-def _after_fork_in_child() -> None:
-    global _without
-    if _without:  # the compiling threads do not exist in the child
-        _without = 0
-        gc.enable()
-
-
-_collecting = forks.held(in_child=_after_fork_in_child)
-_without = 0
-"""The number of running compilations that found the collector enabled; it is enabled again after the last one."""
 
 
 _KERNELS, _CODE = ("kernels",) * 30, ("machine code",) * 8

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gluonjit.codegen.llvm import load
 from gluonjit.codegen.target import host as host_target
+from gluonjit.ir.aside import aside
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.runtime import cache, host, native
@@ -50,7 +51,8 @@ def compile_graph(
     found, _, key = artifact_of(graph, machine, after, pipeline, tune)
     assert found.interface is not None
     files = PreparedFiles((machine, flush_denormals)) if key is not None else None
-    return Executable(found.interface, load(found.objects, host.functions()), flush_denormals, files, machine)
+    code = aside(lambda: load(found.objects, host.functions()))
+    return Executable(found.interface, code, flush_denormals, files, machine)
 
 
 @functools.cache
@@ -82,12 +84,18 @@ def artifact_of(
     found = cache.load(key)
     there = found is not None and found.interface is not None
     if found is None or found.interface is None:
-        # Imported here: a process that finds its code in the cache needs neither passes nor code generation.
-        from gluonjit.runtime import build
-
-        if tune:
-            found = build.tuned(graph, pipeline, target)
-        else:
-            found = build.compiled(graph, pipeline, target, after, KernelLibrary(target) if key is not None else None)
+        found = aside(lambda: _made(graph, target, after, pipeline, tune, key is not None))
         cache.store(key, found)
     return Made(found, there, key)
+
+
+def _made(
+    graph: Graph, target: Machine, after: Callable[..., None] | None, pipeline: str, tune: bool, keeps: bool
+) -> Artifact:
+    """The graph compiled for `target`. `keeps`: kernels may be taken from the object cache, and put there."""
+    # Imported here: a process that finds its code in the cache needs neither passes nor code generation.
+    from gluonjit.runtime import build
+
+    if tune:
+        return build.tuned(graph, pipeline, target)
+    return build.compiled(graph, pipeline, target, after, KernelLibrary(target) if keeps else None)

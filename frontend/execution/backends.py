@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gluonjit.base import MXNetError
-from gluonjit.ir.aside import aside
+from gluonjit.ir.aside import aside, imported
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language import late
@@ -101,14 +101,12 @@ def parsed_flags(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _llvm(graph: Graph, options: dict[str, Any]) -> Callee:
-    def compile() -> Callee:
-        from gluonjit.runtime.compiler import compile_graph, pipeline
+    imported("gluonjit.runtime.compiler")
+    from gluonjit.runtime.compiler import compile_graph, pipeline
 
-        steps = pipeline(winograd=bool(options.get("winograd", True)))
-        tune, flush = (bool(options.get(key, False)) for key in ("tune", "flush_denormals"))
-        return compile_graph(graph, pipeline=steps, tune=tune, flush_denormals=flush)
-
-    return aside(compile)
+    steps = pipeline(winograd=bool(options.get("winograd", True)))
+    tune, flush = (bool(options.get(key, False)) for key in ("tune", "flush_denormals"))
+    return compile_graph(graph, pipeline=steps, tune=tune, flush_denormals=flush)
 
 
 def get_ready(name: str | None) -> None:

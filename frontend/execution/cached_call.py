@@ -47,6 +47,7 @@ from gluonjit.language.source import stacklevel
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.variable import tracked
 from gluonjit.runtime import forks
+from gluonjit.runtime.collector import without_collector
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.fast_call import fast_call, give_back_arena
 from gluonjit.runtime.storage import EPOCH, Storage
@@ -175,7 +176,7 @@ class CachedCall:
             if not found.calls_left or modes.recording:
                 return found
             return self._counted(found, key, types, training, device, waits)
-        with self._lock:
+        with self._lock, without_collector():
             # Another device has a copy of the parameters: the same code, with values prepared from that copy.
             twins = (c for (k, d), c in self._compiled.items() if k == key and d != device)
             twin = next((c for c in twins if self._fits(c, leaves, device)), None)

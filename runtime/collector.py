@@ -1,0 +1,40 @@
+"""Python's garbage collector, and work that it would only hold up."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gluonjit.runtime import forks
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Turns off Python's cyclic garbage collector. Tracing and passes make many objects that stay, and no cycles: the
+    collector would scan them repeatedly, for a quarter of the time of compiling, and may come upon all objects of the
+    process (40 ms) while the first result is waited for."""
+    global _without
+    with _collecting:
+        mine = gc.isenabled() or _without > 0
+        _without += mine
+        gc.disable()
+    try:
+        yield
+    finally:
+        with _collecting:
+            _without = max(_without - mine, 0)  # already 0 in a child that this thread has forked meanwhile
+            if mine and not _without:
+                gc.enable()
+
+
+def _after_fork_in_child() -> None:
+    global _without
+    if _without:  # the compiling threads do not exist in the child
+        _without = 0
+        gc.enable()
+
+
+_collecting = forks.held(in_child=_after_fork_in_child)
+_without = 0
+"""The number of threads in `without_collector` that found it enabled; it is enabled again after the last one."""
