@@ -5,6 +5,7 @@ A trace stores its graph untyped; `Trace.graph` types it for any signature for w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from gluonjit.trace import block_attributes, facts
 from gluonjit.trace.memory import read
 from gluonjit.trace.protocols import Held, Program
 from gluonjit.trace.recorder import Recorder
+from gluonjit.trace.traced_symbol import TracedSymbol
 
 
 def flatten(args: Any) -> tuple[list[NDArray], Any]:
@@ -293,12 +295,17 @@ def _trace(block: Program, leaves: Sequence[NDArray], form: Any, pattern: Sequen
         for k, handle in enumerate(handles)
         if handle._cell in recorder.inputs
     }
-    for entry, offset in from_outside.values():
-        if offset:  # a view of an input, at so many elements from its start
+    for k, (entry, offset) in from_outside.items():
+        if offset or _is_part(handles[k], recorder.types.get(entry)):  # x[-2] of other shapes starts somewhere else
             recorder.note("shape", entry)
     for param, shape in recorder.deferred().items():
         param.complete_shape(shape)
     return Trace(recorder, form, inputs, outputs, out_form, tuple(x._numpy for x in leaves), kinds, from_outside)
+
+
+def _is_part(handle: TracedSymbol, root: TensorType | None) -> bool:
+    """Whether the handle is a view of some elements only, as far as its shape is known."""
+    return root is not None and handle._shape is not None and math.prod(handle._shape) != root.size
 
 
 def _record(

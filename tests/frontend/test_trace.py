@@ -181,6 +181,20 @@ def test_no_facts_serve_every_signature():
     assert len(calls) == 2
 
 
+@pytest.mark.parametrize("key", [-2, slice(-2, -1), (-2, slice(None, 1))])
+def test_views_that_begin_where_an_input_does_may_not_in_another_shape(key):
+    net, plain = block_of(lambda F, x: x[key]), block_of(lambda F, x: x[key])
+    net.hybridize()
+    for rows in (2, 3, 2, 5):
+        x, y = nd.arange(rows * 3).reshape((rows, 3)), nd.arange(rows * 3).reshape((rows, 3))
+        part, wanted = net(x), plain(y)
+        assert part.asnumpy().tolist() == wanted.asnumpy().tolist()
+        if part.size:
+            part[:] += 100
+            wanted[:] += 100
+        assert x.asnumpy().tolist() == y.asnumpy().tolist()
+
+
 def test_results_that_are_views_of_inputs_lie_where_the_shape_says():
     net = block_of(lambda F, x: x[1])
     net.hybridize()
