@@ -59,6 +59,19 @@ def test_same_bits_as_the_block_for_any_batch(files, inputs):
     assert len(predictor.model.block._cached._open) == 1
 
 
+def test_what_is_known_of_outputs_and_rows(files, tmp_path):
+    model = mx.Predictor(*files, inputs=SHAPES).model
+    assert [str(y) for y in model.outputs] == ["float32[batch,3]"] and model.rows == "batch"
+    model = mx.Predictor(*files, inputs={"data": "5x4"}).model
+    assert [str(y) for y in model.outputs] == ["float32[5,3]"] and model.rows is None
+    mx.sym.broadcast_mul(mx.sym.softmax(mx.sym.var("data"), axis=0), mx.sym.var("w")).save(
+        str(tmp_path / "s-symbol.json")
+    )
+    mx.nd.save(str(tmp_path / "s.params"), {"arg:w": mx.nd.ones((1, 4))})
+    model = mx.Predictor(tmp_path / "s-symbol.json", tmp_path / "s.params", inputs=SHAPES).model
+    assert model.rows is None and "runs along the batch" in model.why_rows_mix
+
+
 def test_results_belong_to_the_caller(files):
     predictor = mx.Predictor(*files)
     x = rows(3)

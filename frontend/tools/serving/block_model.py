@@ -12,9 +12,11 @@ from gluonjit.files.array_names import shown
 from gluonjit.gluon import SymbolBlock
 from gluonjit.ir.dims import Dim, hinted
 from gluonjit.ir.opdef import did_you_mean
-from gluonjit.ir.types import TensorType
+from gluonjit.ir.types import IRError, TensorType
 from gluonjit.language.modes import predict_mode
 from gluonjit.ndarray import NDArray
+from gluonjit.passes import run_passes
+from gluonjit.passes.independent_rows import why_rows_mix
 from gluonjit.runtime import forks
 from gluonjit.runtime.threads import set_num_threads
 from gluonjit.symbol import Symbol
@@ -22,7 +24,7 @@ from gluonjit.symbol import var as symbol_var
 from gluonjit.tools.cli.files import FileModel
 from gluonjit.tools.cli.loading import is_python, load_block
 from gluonjit.tools.serving.described import Described
-from gluonjit.trace import flatten
+from gluonjit.trace import flatten, trace
 
 _ROWS = "batch"
 """The name of the first dimension of inputs whose shapes were not declared."""
@@ -86,9 +88,9 @@ class BlockModel:
         self.inputs = inputs
         self.outputs: tuple[Described, ...] | None = None
         self.rows: str | None = None
+        self.why_rows_mix = "the shapes of inputs were not declared"
         self._lock = forks.renewed()
         self._is_declared = False
-        self._zeros: dict[Any, dict[str, np.ndarray]] = {}
         if any(x.shape is not None for x in inputs):
             self._compile()
 
@@ -100,9 +102,39 @@ class BlockModel:
         return frozenset(x.name for x in self.inputs if x.name.endswith("label"))
 
     def _compile(self) -> None:
-        """Compiles for the declared sizes."""
+        """Compiles for the declared sizes, and finds out about outputs and rows."""
         given = {x.name: np.zeros(hinted(x.shape), x.dtype) for x in self.inputs if x.shape is not None}
-        self.run(given)
+        results = self.run(given)
+        self.outputs = tuple(
+            Described(name, y.dtype, y.shape if all(x.type.is_static for x in self.inputs if x.shape) else None)
+            for name, y in results.items()
+        )
+        if all(x.shape is not None for x in self.inputs):
+            self._analyse(given)
+
+    def _analyse(self, given: Mapping[str, np.ndarray]) -> None:
+        args = [NDArray._wrap(x) for x in given.values()]
+        types = [x.type for x in self.inputs]
+        try:
+            with predict_mode():
+                known = trace(self.block, args)
+                if broken := known.broken(types, False):
+                    self.why_rows_mix = broken
+                    return
+                graph = known.graph(types, False)
+            self.outputs = tuple(
+                y._replace(shape=v.shape) for y, v in zip(self.outputs or (), graph.outputs, strict=True)
+            )
+            first = self.inputs[0].shape[0] if self.inputs[0].shape else 0
+            if not isinstance(first, Dim) or any(not x.shape or x.shape[0] != first for x in self.inputs):
+                self.why_rows_mix = "not all inputs begin with the same open dimension"
+                return
+            rows = str(first)
+            self.why_rows_mix = why_rows_mix(run_passes(graph, "expand"), rows) or ""
+            if not self.why_rows_mix:
+                self.rows = rows
+        except (IRError, MXNetError) as e:
+            self.why_rows_mix = str(e)
 
     def _declare(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Opens the declared dimensions, or the first of each input that has as many rows as the first one."""
