@@ -13,22 +13,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.execution.library_source import source_of
-from gluonjit.gluon import nn
 from gluonjit.runtime.library import compile_library, write
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """A small net's graph and parameters."""
-    mx.random.seed(3)
-    net = nn.HybridSequential()
-    net.add(nn.Dense(8, activation="relu", in_units=4), nn.Dense(3))
-    net.initialize(mx.init.Xavier())
-    net.hybridize()
-    net(mx.nd.ones((2, 4)))
-    path = str(tmp_path_factory.mktemp("net") / "net")
-    net.export(path)
-    return f"{path}-symbol.json", f"{path}-0000.params"
 
 
 def rows(count):

@@ -126,6 +126,7 @@ def make_parser() -> argparse.ArgumentParser:
         opt,
         reports,
         run,
+        serve,
     )
 
     parser = _Parser(
@@ -135,6 +136,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gluonjit {version}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (dump, opt, run, compile, deploy, bench, inspect, convert, execute, coverage, cache, reports):
+    for module in (dump, opt, run, compile, deploy, serve, bench, inspect, convert, execute, coverage, cache, reports):
         module.add_commands(commands)
     return parser

@@ -16,7 +16,7 @@ from gluonjit.ir.types import IRError, TensorType
 from gluonjit.language.modes import predict_mode
 from gluonjit.ndarray import NDArray
 from gluonjit.passes import run_passes
-from gluonjit.passes.independent_rows import why_rows_mix
+from gluonjit.passes.batch_rows import why_rows_mix
 from gluonjit.runtime import forks
 from gluonjit.runtime.threads import set_num_threads
 from gluonjit.symbol import Symbol

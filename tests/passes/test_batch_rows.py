@@ -1,4 +1,4 @@
-"""`passes/independent_rows.py`: which models compute every row of a batch alone."""
+"""`passes/batch_rows.py`: which models compute every row of a batch alone."""
 
 import re
 
@@ -11,7 +11,7 @@ from gluonjit.execution.open_shapes import declared_open
 from gluonjit.gluon import nn, rnn
 from gluonjit.ir.types import type_of
 from gluonjit.passes import run_passes
-from gluonjit.passes.independent_rows import why_rows_mix
+from gluonjit.passes.batch_rows import why_rows_mix
 from gluonjit.trace import trace
 
 

@@ -1,0 +1,116 @@
+"""A connection of the server: uvicorn's, with limits on what comes in front of a body, and behind an early answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MOST_HEADERS = 32 * 1024
+"""Bytes of a request's first line and headers."""
+SECONDS = 10.0
+"""In so many seconds these must be there, the rest of a body that nobody reads any more must be over, and answers
+must be taken by the client."""
+
+GRACE = 1.0
+"""Seconds in which requests may still come on connections that are open when the server ends."""
+
+
+class Connection(HttpToolsProtocol):
+    _timer: asyncio.TimerHandle | None = None
+    _reader_timer: asyncio.TimerHandle | None = None
+    """Runs while answers wait for a client that does not read them."""
+    _header_bytes = 0
+    _in_headers = True
+    """Whether the next bytes are of a first line or of headers."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._await_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_headers:
+            self._header_bytes += len(data)
+            if self._timer is None:
+                self._await_headers()
+            # What comes in one piece with the end of the headers may be the body's.
+            if self._header_bytes > MOST_HEADERS + len(data):
+                self._refuse(b"431 Request Header Fields Too Large", b"the headers are too long")
+                return
+        super().data_received(data)
+        if self._in_headers and self._header_bytes > MOST_HEADERS and not self.transport.is_closing():
+            self._refuse(b"431 Request Header Fields Too Large", b"the headers are too long")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_headers = True
+
+    def on_headers_complete(self) -> None:
+        self._in_headers, self._header_bytes = False, 0
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_headers, self._header_bytes = True, 0
+        self._stop_timer()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._in_headers and not self.transport.is_closing():  # answered early: the body is still coming
+            self._stop_timer()
+            self._timer = self.loop.call_later(SECONDS, self.transport.abort)
+
+    def shutdown(self) -> None:
+        """The server ends. A request may be on its way on a connection that is idle, or new: its answer closes it."""
+        if self._is_idle:
+            self.loop.call_later(GRACE, self._close_if_idle)
+        else:
+            super().shutdown()
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._header_bytes and (self.cycle is None or self.cycle.response_complete)
+
+    def _close_if_idle(self) -> None:
+        if self._is_idle and not self.transport.is_closing():
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._reader_timer is None:
+            self._reader_timer = self.loop.call_later(SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
+        super().resume_writing()
+
+    def _await_headers(self) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(SECONDS, self._too_slow)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        if not self.transport.is_closing():
+            self._refuse(b"408 Request Timeout", b"the headers did not come in time")
+
+    def _refuse(self, status: bytes, message: bytes) -> None:
+        self._stop_timer()
+        self.transport.write(
+            b"HTTP/1.1 %s\r\ncontent-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
+            % (status, len(message), message)
+        )
+        self.transport.close()

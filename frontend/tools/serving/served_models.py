@@ -1,0 +1,355 @@
+"""The models of a server: where their files are, which versions are loaded, and their exchange while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gluonjit.base import MXNetError
+from gluonjit.ir.dims import Dim, names_of
+from gluonjit.ir.opdef import did_you_mean
+from gluonjit.tools.serving.batching import Arrays, Batcher
+from gluonjit.tools.serving.inference_protocol import Refused, largest_body
+from gluonjit.tools.serving.predictor import Predictor
+
+CONFIG = "model.json"
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+MOST_OTHER = 1024
+"""The largest size of open dimensions that are no batch, where nothing else is said."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files of one version of a model, and how it is served."""
+
+    name: str
+    version: int
+    files: tuple[str, ...]
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """Shapes by name, as for `Predictor`."""
+    batching: bool | None = None
+    """Whether requests are merged. None: if the model's graph shows that its rows are independent."""
+    max_batch: int = 32
+    """The most rows of a request, and of a call."""
+    delay: float = 0.002
+    """Seconds that a request waits for others."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """The largest sizes of open dimensions, by name."""
+
+
+class Served:
+    """A loaded version."""
+
+    def __init__(self, source: Source, options: Options, observe: Callable[..., None]) -> None:
+        """MXNetError for what cannot be served, and all that opening may raise. Compiles and runs the model once."""
+        self.source = source
+        self._folder: Path | None = None
+        try:
+            self.predictor = Predictor(*self._copied(), inputs=source.inputs or None, threads=options.threads)
+            model = self.predictor.model
+            self.inputs, self.outputs = model.inputs, model.outputs
+        except BaseException:
+            self.remove()
+            raise
+        if any(x.shape is None for x in self.inputs):
+            self.remove()
+            unknown = next(x.name for x in self.inputs if x.shape is None)
+            raise MXNetError(
+                f"{source.name}: say which shapes it takes: --input {source.name}:{unknown}=batchx3x224x224"
+            )
+        rows = model.rows
+        if source.batching is not None:
+            rows = _first_dimension(self.inputs) if source.batching else None
+            if source.batching and rows is None:
+                self.remove()
+                raise MXNetError(f"{source.name}: not all of its inputs begin with one open dimension: no batching")
+        self.rows = rows
+        self.why_alone = "" if rows else "as configured" if source.batching is False else _why(model)
+        names = {name for x in self.inputs for name in names_of(x.shape or ())}
+        first = _first_dimension(self.inputs)
+        self.limits = {n: source.limits.get(n, source.max_batch if n == first else MOST_OTHER) for n in sorted(names)}
+        self.largest_body = min(largest_body(self.inputs, self.limits), options.max_body)
+        self.batcher = Batcher(
+            self.predictor.model.run,
+            merges=rows is not None,
+            most_rows=source.max_batch,
+            delay=source.delay,
+            most_waiting=options.max_queue,
+            observe=lambda requests, count, seconds: observe(
+                source.name, str(source.version), requests, count, seconds
+            ),
+            name=f"{source.name} {source.version}",
+        )
+
+    def _copied(self) -> list[str]:
+        """Copies of the files: those of a model that is served may be overwritten at any time, and they are mapped.
+
+        A Python file is read once, and may import others beside it.
+        """
+        if any(_is_python(f) for f in self.source.files):
+            return list(self.source.files)
+        self._folder = Path(tempfile.mkdtemp(prefix="gluonjit-serve-"))
+        return [shutil.copy(f, str(self._folder / Path(f).name)) for f in self.source.files]
+
+    def checked(self, arrays: Arrays) -> Arrays:
+        """The arrays of a request. Refused if they do not fit, or are larger than the limits."""
+        try:
+            found = self.predictor.checked(arrays)
+        except ValueError as e:
+            raise Refused(400, str(e)) from None
+        for x in self.inputs:
+            for n, size in zip(x.shape or (), found[x.name].shape if x.name in found else ()):
+                most = n.at(self.limits) if isinstance(n, Dim) else n
+                if size > most:
+                    raise Refused(400, f"input {x.name} has {n} = {size}; the server takes at most {most}")
+        return found
+
+    def remove(self) -> None:
+        """Ends the thread, after the requests that it has, and removes the copies."""
+        if hasattr(self, "batcher"):
+            self.batcher.join()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What holds for all models of a server."""
+
+    threads: int | None = None
+    max_body: int = 64 * 2**20
+    """Bytes of the largest request."""
+    max_queue: int = 256
+    """Requests that wait for one model."""
+
+
+def _first_dimension(inputs: Sequence[Any]) -> str | None:
+    first = {x.shape[0] if x.shape else None for x in inputs}
+    n = first.pop() if len(first) == 1 else None
+    return str(n) if isinstance(n, Dim) and str(n) in n.names else None
+
+
+def _why(model: Any) -> str:
+    return getattr(model, "why_rows_mix", "") or "a library does not say whether rows are independent"
+
+
+def _is_python(file: str) -> bool:
+    return file.partition(":")[0].endswith(".py")
+
+
+class ModelStore:
+    """The models by name and version. Loading and unloading is done by one thread at a time; anybody may look."""
+
+    def __init__(
+        self,
+        sources: Callable[[], Sequence[Source]],
+        options: Options = Options(),
+        observe: Callable[..., None] = lambda *what: None,
+    ) -> None:
+        """`sources()` says which models there are now; repositories may get others."""
+        self._sources, self.options, self._observe = sources, options, observe
+        self._served: dict[tuple[str, int], Served] = {}
+        self._stamps: dict[tuple[str, int], Any] = {}
+        self._seen: dict[tuple[str, int], Any] = {}
+        self._unloaded: set[str] = set()
+        self.reasons: dict[tuple[str, int], str] = {}
+        """Why versions could not be loaded."""
+        self._lock = threading.Lock()
+
+    def all(self) -> list[Served]:
+        return [self._served[key] for key in sorted(self._served)]
+
+    def get(self, name: str, version: str | None = None) -> Served:
+        """The newest version, or the named one. Refused with 404 if there is none."""
+        served = dict(self._served)
+        versions = sorted(v for n, v in served if n == name)
+        if not versions:
+            names = sorted({n for n, _ in served})
+            near = did_you_mean(name, names) if len(name) <= 100 else ""
+            raise Refused(404, f"there is no model {name[:100]!r}{near}; there are {', '.join(names) or 'none'}")
+        if not version:
+            return served[name, versions[-1]]
+        if not version.isascii() or not version.isdecimal() or int(version[:18]) not in versions:
+            raise Refused(404, f"model {name} has no version {version[:100]!r}; it has {', '.join(map(str, versions))}")
+        return served[name, int(version)]
+
+    def versions(self, name: str) -> list[str]:
+        return [str(v) for n, v in sorted(self._served) if n == name]
+
+    def index(self) -> list[dict[str, str]]:
+        """The models of the repository, loaded or not."""
+        found = []
+        keys = {(s.name, s.version) for s in self._sources()} | set(self._served)
+        for name, version in sorted(keys):
+            ready = (name, version) in self._served
+            state = "READY" if ready else "UNAVAILABLE"
+            reason = "" if ready else self.reasons.get((name, version), "unloaded" if name in self._unloaded else "")
+            found.append({"name": name, "version": str(version), "state": state, "reason": reason})
+        return found
+
+    def load_all(self) -> None:
+        """Loads everything. Raises what is wrong with the first model that cannot be served."""
+        with self._lock:
+            for source in self._sources():
+                self._load(source)
+
+    def load(self, name: str) -> None:
+        """Loads all versions of a model anew. Refused if there is none, or it cannot be served."""
+        with self._lock:
+            sources = [s for s in self._sources() if s.name == name]
+            if not sources:
+                known = sorted({s.name for s in self._sources()})
+                near = did_you_mean(name, known) if len(name) <= 100 else ""
+                raise Refused(404, f"there is no model {name[:100]!r}{near}; there are {', '.join(known) or 'none'}")
+            self._unloaded.discard(name)
+            self._drop(
+                key for key in list(self._served) if key[0] == name and key[1] not in {s.version for s in sources}
+            )
+            for source in sources:
+                try:
+                    self._load(source)
+                except Exception as e:
+                    self.reasons[name, source.version] = str(e)
+                    raise Refused(400, f"model {name}, version {source.version} cannot be loaded: {e}") from e
+
+    def unload(self, name: str) -> None:
+        """Takes a model out. Its requests are answered first."""
+        with self._lock:
+            if name not in {n for n, _ in self._served}:
+                raise Refused(404, f"there is no model {name[:100]!r} that is loaded")
+            self._unloaded.add(name)
+            self._drop(key for key in list(self._served) if key[0] == name)
+
+    def reload_changed(self) -> list[str]:
+        """Loads what has changed on disk since it was loaded, and has not changed since the last look: a file that is
+        still being written is left alone. Drops versions that are gone. What cannot be loaded stays as it is; returns
+        what is wrong with it."""
+        problems = []
+        with self._lock:
+            sources = [s for s in self._sources() if s.name not in self._unloaded]
+            for source in sources:
+                key = (source.name, source.version)
+                now = _stamp(source)
+                before, self._seen[key] = self._seen.get(key), now
+                if now is None or now == self._stamps.get(key) or now != before:
+                    continue
+                try:
+                    self._load(source)
+                except Exception as e:
+                    self._stamps[key] = now
+                    self.reasons[key] = str(e)
+                    problems.append(f"{source.name}, version {source.version} cannot be loaded: {e}")
+            there = {(s.name, s.version) for s in sources}
+            self._drop(key for key in list(self._served) if key not in there)
+        return problems
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop(list(self._served))
+
+    def _load(self, source: Source) -> None:
+        key = (source.name, source.version)
+        stamp = _stamp(source)
+        new = Served(source, self.options, self._observe)
+        old, self._served[key], self._stamps[key] = self._served.get(key), new, stamp
+        self.reasons.pop(key, None)
+        if old is not None:
+            old.remove()
+
+    def _drop(self, keys: Iterable[tuple[str, int]]) -> None:
+        gone = [self._served.pop(key) for key in keys]
+        for served in gone:
+            self._stamps.pop((served.source.name, served.source.version), None)
+            served.remove()
+
+
+def _stamp(source: Source) -> Any:
+    """What changes with the files; None if one is missing."""
+    found: list[Any] = [source]
+    for file in source.files:
+        path = file.rpartition(":")[0] if _is_python(file) and ":" in file else file
+        try:
+            status = os.stat(path)
+        except OSError:
+            return None
+        found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+    return repr(found)
+
+
+# ---- repositories
+
+
+def in_folder(root: Path, defaults: Source) -> list[Source]:
+    """The models of a repository: `root/NAME/VERSION/files`, or `root/NAME/files` for version 1.
+
+    The files of a version are a graph and its parameters, a library, or `model.py` with `net`; `model.json`, there or
+    in NAME's folder, says how it is served. MXNetError for a folder that holds no model, and for a wrong `model.json`.
+    """
+    found = []
+    for folder in sorted(p for p in root.iterdir() if p.is_dir() and NAME.fullmatch(p.name)):
+        versions = sorted((int(p.name), p) for p in folder.iterdir() if p.is_dir() and _is_version(p.name))
+        common = _configured(replace(defaults, name=folder.name), folder / CONFIG)
+        if not versions:
+            found.append(replace(common, files=_files(folder)))
+        for version, place in versions:
+            own = _configured(common, place / CONFIG)
+            found.append(replace(own, version=version, files=_files(place)))
+    return found
+
+
+def _is_version(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and len(name) <= 18 and str(int(name)) == name
+
+
+def _files(folder: Path) -> tuple[str, ...]:
+    graphs, parameters = sorted(folder.glob("*-symbol.json")), sorted(folder.glob("*.params"))
+    libraries = sorted(folder.glob("lib*.so"))
+    if len(graphs) == 1 and parameters:
+        return str(graphs[0]), str(parameters[-1])  # of several epochs, the last
+    if len(libraries) == 1 and not graphs:
+        return (str(libraries[0]),)
+    if (folder / "model.py").is_file() and not graphs:
+        return (f"{folder / 'model.py'}:net",)
+    raise MXNetError(f"{folder} holds no model: *-symbol.json and *.params, lib*.so, or model.py")
+
+
+_KEYS: Mapping[str, Any] = {
+    "inputs": dict,
+    "batching": bool,
+    "max_batch": int,
+    "delay_ms": (int, float),
+    "limits": dict,
+}
+
+
+def _configured(source: Source, path: Path) -> Source:
+    if not path.is_file():
+        return source
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as e:
+        raise MXNetError(f"{path}: not JSON: {e}") from None
+    if not isinstance(found, dict):
+        raise MXNetError(f"{path}: must be an object")
+    for key, value in found.items():
+        if key not in _KEYS:
+            raise MXNetError(f"{path}: unknown {key!r}{did_you_mean(key, _KEYS)}")
+        if not isinstance(value, _KEYS[key]) or (isinstance(value, bool) and key != "batching"):
+            raise MXNetError(f"{path}: {key} is {value!r}")
+    if "delay_ms" in found:
+        found["delay"] = found.pop("delay_ms") / 1000
+    if not all(isinstance(v, str) for v in found.get("inputs", {}).values()):
+        raise MXNetError(f"{path}: inputs are shapes by name, such as {{'data': 'batchx3x224x224'}}")
+    if not all(type(v) is int and v > 0 for v in found.get("limits", {}).values()):
+        raise MXNetError(f"{path}: limits are sizes by name")
+    if found.get("max_batch", 1) < 1 or found.get("delay", 0) < 0:
+        raise MXNetError(f"{path}: max_batch is at least 1, delay_ms at least 0")
+    return replace(source, **found)
