@@ -21,8 +21,9 @@ def files(tmp_path_factory):
 
 def export(path, seed):
     mx.random.seed(seed)
-    net = nn.HybridSequential()
-    net.add(nn.Dense(8, activation="relu", in_units=4), nn.Dense(3))
+    net = nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(nn.Dense(8, activation="relu", in_units=4), nn.Dense(3))
     net.initialize(mx.init.Xavier())
     net.hybridize()
     net(mx.nd.ones((2, 4)))

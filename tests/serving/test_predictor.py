@@ -181,6 +181,16 @@ def test_labels_need_not_be_given(tmp_path):
         np.testing.assert_allclose(predictor({"data": rows(count)})["softmax_output"], np.full((count, 3), 1 / 3), 1e-6)
     with pytest.raises(ValueError, match="no array for data"):
         predictor({"softmax_label": np.ones(2)})
+    predictor = mx.Predictor(tmp_path / "m-symbol.json", tmp_path / "m.params", inputs=SHAPES)
+    assert [str(x) for x in predictor.inputs] == ["float32[batch,4]", "float32[batch]"]
+    assert predictor.model.rows == "batch" and predictor({"data": rows(5)})["softmax_output"].shape == (5, 3)
+
+
+def test_parameters_of_another_model(files, tmp_path):
+    """What lacks is no input, if its name is that of a parameter."""
+    mx.nd.save(str(tmp_path / "other.params"), {"arg:w": mx.nd.ones((3, 4))})
+    with pytest.raises(mx.MXNetError, match="other.params lacks net_dense0_weight"):
+        mx.Predictor(files[0], tmp_path / "other.params")({"data": rows(1)})
 
 
 def test_a_block_of_a_python_file(tmp_path):

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import MXNetError
+from gluonjit.execution.executor import LEARNED
 from gluonjit.files.array_names import shown
 from gluonjit.gluon import SymbolBlock
 from gluonjit.ir.dims import Dim, hinted
 from gluonjit.ir.opdef import did_you_mean
-from gluonjit.ir.types import IRError, TensorType
+from gluonjit.ir.types import F32, IRError, TensorType
 from gluonjit.language.modes import predict_mode
 from gluonjit.ndarray import NDArray
 from gluonjit.passes import run_passes
@@ -26,6 +27,8 @@ from gluonjit.tools.cli.loading import is_python, load_block
 from gluonjit.tools.serving.described import Described
 from gluonjit.trace import flatten, trace
 
+_LABEL = "label"
+"""How the names of inputs end that only a loss reads."""
 _ROWS = "batch"
 """The name of the first dimension of inputs whose shapes were not declared."""
 
@@ -51,23 +54,23 @@ def _from_graph(files: Sequence[str], declared: Mapping[str, TensorType]) -> Blo
     if len(files) == 1:
         raise MXNetError(f"{files[0]}: name the parameters' file after it, too")
     model = FileModel(files[0], files[1])
-    return BlockModel(*_block_of(model, declared))
-
-
-def _block_of(model: FileModel, declared: Mapping[str, TensorType]) -> tuple[Any, ...]:
     graph = model.symbol
     for name in declared:
         if name not in model.inputs:
             listed = shown(", ".join(model.inputs)) or "none"
             raise MXNetError(f"the graph has no input {name!r}{did_you_mean(name, model.inputs)}; it has {listed}")
+    lacking = [name for name in model.inputs if name not in declared and name.endswith(LEARNED)]
+    if lacking:
+        raise MXNetError(f"{files[1]} lacks {shown(', '.join(lacking[:5]))}{', ...' if len(lacking) > 5 else ''}")
     if not model.inputs:
         raise MXNetError(f"{model.path} has no inputs")
     arguments = graph.list_arguments()
     known = {name: x.dtype for name, x in model.arrays.items() if name in arguments}
     implied = dict(zip(arguments, graph.infer_type_partial(**known)[0]))
+    types = _with_labels(graph, model.inputs, declared)
     inputs = tuple(
-        _described(name, declared[name])
-        if name in declared
+        _described(name, types[name])
+        if name in types
         else Described(name, np.dtype(implied.get(name) or np.float32), None)
         for name in model.inputs
     )
@@ -75,7 +78,27 @@ def _block_of(model: FileModel, declared: Mapping[str, TensorType]) -> tuple[Any
     block.params.load_dict({name: model.arrays[name] for name in block.params}, cast_dtype=True, dtype_source="saved")
     names = graph.list_outputs()
     again = [names[:k].count(name) for k, name in enumerate(names)]
-    return block, inputs, [f"{name}_{k}" if k else name for name, k in zip(names, again)], graph
+    return BlockModel(block, inputs, [f"{name}_{k}" if k else name for name, k in zip(names, again)], graph)
+
+
+def _with_labels(graph: Symbol, inputs: Sequence[str], declared: Mapping[str, TensorType]) -> Mapping[str, TensorType]:
+    """`declared`, with the labels of losses, whose shapes follow from it: as many rows, and the rest as it is."""
+    labels = [name for name in inputs if name not in declared and name.endswith(_LABEL)]
+    if not labels or not declared:
+        return declared
+    rows = next((t.shape[0] for t in declared.values() if t.shape), None)
+    try:
+        shapes = graph.infer_shape(**{name: hinted(t.shape) for name, t in declared.items()})[0]
+    except MXNetError:
+        return declared
+    by_name = dict(zip(graph.list_arguments(), shapes))
+    found = dict(declared)
+    for name in labels:
+        first, *rest = by_name[name] or (0,)
+        if isinstance(rows, Dim) and (first,) == hinted((rows,)):
+            first = rows
+        found[name] = TensorType(F32, (first, *rest))
+    return found
 
 
 class BlockModel:
@@ -99,7 +122,7 @@ class BlockModel:
         """Inputs that need not be given, because their shapes follow from others: labels."""
         if self.graph is None or len(self.inputs) == 1:
             return frozenset()
-        return frozenset(x.name for x in self.inputs if x.name.endswith("label"))
+        return frozenset(x.name for x in self.inputs if x.name.endswith(_LABEL))
 
     def _compile(self) -> None:
         """Compiles for the declared sizes, and finds out about outputs and rows."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from gluonjit._version import version
 from gluonjit.files.array_names import shown
@@ -65,8 +66,7 @@ def make_server(service: Service, address: str) -> tuple[Any, int]:
     methods = _Methods(service)
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            functools.partial(_answer, getattr(methods, name)),
-            request_deserializer=message(f"{name}Request").FromString,
+            functools.partial(_answer, message(f"{name}Request").FromString, getattr(methods, name)),
             response_serializer=message(f"{name}Response").SerializeToString,
         )
         for name in METHODS
@@ -81,8 +81,14 @@ def make_server(service: Service, address: str) -> tuple[Any, int]:
     return server, port
 
 
-async def _answer(method: Callable[[Any], Awaitable[Any]], request: Any, context: Any) -> Any:
+async def _answer(
+    parse: Callable[[bytes], Any], method: Callable[[Any], Awaitable[Any]], body: bytes, context: Any
+) -> Any:
     try:
+        try:
+            request = parse(body)
+        except DecodeError:
+            raise Refused(400, "this is not the method's message") from None
         return await method(request)
     except Refused as e:
         await context.abort(_CODES.get(e.status, grpc.StatusCode.UNKNOWN), str(e))

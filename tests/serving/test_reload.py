@@ -1,0 +1,163 @@
+"""Models that change while the server runs."""
+
+import os
+import shutil
+import threading
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit.tools.serving.inference_protocol import Refused
+from gluonjit.tools.serving.served_models import ModelStore, Options, Source, in_folder
+
+SHAPES = {"data": "batchx4"}
+
+
+@pytest.fixture
+def folder(exported, tmp_path):
+    (tmp_path / "net" / "1").mkdir(parents=True)
+    exported(tmp_path / "net" / "1" / "net", 1)
+    return tmp_path
+
+
+@pytest.fixture
+def store(folder):
+    found = ModelStore(lambda: in_folder(folder, Source("", 1, (), SHAPES)), Options())
+    found.load_all()
+    yield found
+    found.close()
+
+
+def answer(store, version=None):
+    x = {"data": np.ones((2, 4), np.float32)}
+    return next(iter(store.get("net", version).batcher.submit(x).result(20).values()))
+
+
+def wanted(folder, version=1):
+    place = folder / "net" / str(version)
+    predictor = mx.Predictor(place / "net-symbol.json", place / "net-0000.params", inputs=SHAPES)
+    return next(iter(predictor({"data": np.ones((2, 4), np.float32)}).values()))
+
+
+def changed(path, content):
+    """Writes in place, as `cp` does: to the file that may be mapped."""
+    before = os.stat(path).st_mtime_ns
+    path.write_bytes(content)
+    os.utime(path, ns=(before + 10**9, before + 10**9))
+
+
+def test_files_that_change(store, folder, exported, tmp_path_factory):
+    params = folder / "net" / "1" / "net-0000.params"
+    first = answer(store)
+    np.testing.assert_array_equal(first, wanted(folder))
+    assert store.reload_changed() == [] == store.reload_changed()
+    content = params.read_bytes()
+    changed(params, content[:50])  # a file that is being written
+    np.testing.assert_array_equal(answer(store), first)
+    assert store.reload_changed() == []  # it has changed since the last look
+    (problem,) = store.reload_changed()
+    assert "net, version 1 cannot be loaded" in problem and "params" in problem
+    assert store.reload_changed() == []  # once is enough
+    np.testing.assert_array_equal(answer(store), first)
+    _, other = exported(tmp_path_factory.mktemp("other") / "net", 2)
+    with open(other, "rb") as file:
+        changed(params, file.read())
+    assert store.reload_changed() == [] == store.reload_changed()
+    np.testing.assert_array_equal(answer(store), wanted(folder))
+    assert not np.array_equal(answer(store), first)
+
+
+def test_versions_that_come_and_go(store, folder, exported):
+    (folder / "net" / "2").mkdir()
+    exported(folder / "net" / "2" / "net", 2)
+    store.reload_changed()
+    store.reload_changed()
+    assert store.versions("net") == ["1", "2"]
+    np.testing.assert_array_equal(answer(store), wanted(folder, 2))
+    np.testing.assert_array_equal(answer(store, "1"), wanted(folder, 1))
+    shutil.rmtree(folder / "net" / "1")
+    store.reload_changed()
+    assert store.versions("net") == ["2"]
+    with pytest.raises(Refused, match="no version '1'"):
+        store.get("net", "1")
+
+
+def test_loading_and_unloading(store, folder):
+    store.unload("net")
+    assert store.index() == [{"name": "net", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}]
+    with pytest.raises(Refused, match="no model 'net'"):
+        store.get("net")
+    store.reload_changed()
+    store.reload_changed()
+    assert store.versions("net") == []  # it stays as it was asked for
+    store.load("net")
+    np.testing.assert_array_equal(answer(store), wanted(folder))
+    before = store.get("net")
+    (folder / "net" / "1" / "net-symbol.json").write_text("{}")
+    with pytest.raises(Refused, match="cannot be loaded"):
+        store.load("net")
+    assert store.get("net") is before
+    for change in (store.load, store.unload):
+        with pytest.raises(Refused) as e:
+            change("other")
+        assert e.value.status == 404
+
+
+def test_copies_are_removed(store, monkeypatch):
+    place = store.get("net")._folder
+    assert len(list(place.iterdir())) == 2
+    store.close()
+    assert not place.exists()
+
+
+def test_exchange_under_load(starting, files):
+    """Requests meet the old version or the new one, and none an error."""
+    with starting([{"name": "net", "files": files}], control=True) as server:
+        found = []
+
+        def ask():
+            for _ in range(40):
+                found.append(server.infer(np.ones((2, 4)))[0])
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        [t.start() for t in threads]
+        loaded = [server.ask("POST", "/v2/repository/models/net/load", "{}")[0] for _ in range(3)]
+        [t.join() for t in threads]
+        assert loaded == [200] * 3 and found == [200] * 160
+        assert server.ask("POST", "/v2/repository/models/net/load", '{"parameters": {"config": "{}"}}')[0] == 400
+        assert server.ask("POST", "/v2/repository/models/other/load", "{}")[0] == 404
+        assert server.ask("POST", "/v2/repository/models/net/unload", "{}")[0] == 200
+        assert server.infer(np.ones((2, 4)))[0] == 404
+
+
+def test_the_watcher(starting, files, exported, tmp_path):
+    here = [shutil.copy(f, tmp_path) for f in files]
+    with starting([{"name": "net", "files": tuple(here)}], reload=0.02) as server:
+        before = server.infer(np.ones((2, 4)))[1]["outputs"]
+        _, other = exported(tmp_path / "other", 5)
+        os.replace(other, here[1])
+        for _ in range(500):
+            if server.infer(np.ones((2, 4)))[1]["outputs"] != before:
+                break
+        else:
+            raise AssertionError("the new parameters are not there")
+
+
+def test_limits_and_batching_by_source(starting, files):
+    source = {"name": "net", "files": files, "inputs": {"data": "nx4"}}
+    for more, merges, largest in (
+        ({}, True, 32),
+        ({"max_batch": 3}, True, 3),
+        ({"batching": False}, False, 32),
+        ({"limits": {"n": 5}}, True, 5),
+    ):
+        with starting([{**source, **more}]) as server:
+            (served,) = server.store.all()
+            assert served.batcher.merges == merges
+            assert server.infer(np.ones((largest, 4)))[0] == 200
+            status, answer = server.infer(np.ones((largest + 1, 4)))
+            assert status == 400 and f"at most {largest}" in answer["error"]
+    fixed = {**source, "inputs": {"data": "2x4"}, "batching": True}
+    with pytest.raises(mx.MXNetError, match="no batching"), starting([fixed]):
+        pass
