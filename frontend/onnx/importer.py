@@ -23,10 +23,12 @@ from gluonjit.ir.dims import Dim, Undecided, named
 from gluonjit.ir.graph import evaluate
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.ir.types import dtype as ir_dtype
-from gluonjit.onnx.onnx_files import MAX_DEPTH, Call, File, attributes, element_type
+from gluonjit.onnx.onnx_files import HELD, MAX_DEPTH, Call, File, attributes, element_type
 from gluonjit.onnx.package import require_onnx
 from gluonjit.operators import registry
 from gluonjit.symbol import Symbol
+from gluonjit.symbol.graph import post_order
+from gluonjit.symbol.subgraph import MARK
 from gluonjit.symbol.symbol import invoke
 
 FOLDED = 1 << 16
@@ -59,14 +61,24 @@ def of_sizes(*names: str) -> Callable[[Any], Any]:
     return declare
 
 
+UNWRAPPED = {"Cast", "CastLike", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Size", "Shape"}
+"""Operators whose results are the same where integers are held in a wider type."""
+
+
+def _is_exponent(call: Call, inputs: Sequence[Any]) -> bool:
+    return call.op == "Pow" and not inputs[0].held
+
+
 class Untranslated(MXNetError):
     """gluonjit has nothing for a node; the message says for what of it."""
 
 
 class Val:
-    """A value of the graph; see the top of this file. `array` or `sizes` are None where it is nothing of that kind."""
+    """A value of the graph; see the top of this file. `array` or `sizes` are None where it is nothing of that kind.
 
-    __slots__ = ("array", "name", "sizes", "source", "type")
+    `held` is the name of the type that it has in the file, if gluonjit has no such type; `type` is then a wider one."""
+
+    __slots__ = ("array", "held", "name", "sizes", "source", "type")
 
     def __init__(
         self,
@@ -75,12 +87,14 @@ class Val:
         array: np.ndarray | None = None,
         name: str = "",
         sizes: np.ndarray | None = None,
+        held: str = "",
     ) -> None:
         self.type = type
         self.source = source
         self.array = array
         self.name = name
         self.sizes = sizes
+        self.held = held
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -109,7 +123,7 @@ class Importer:
         self.deciding: dict[str, None] = {}
         self.args: dict[str, np.ndarray] = {}
         self.problems: dict[str, None] = {}
-        self.inputs: list[str] = []
+        self.inputs: dict[str, TensorType] = {}
         self._sizes: dict[str, tuple[Val, int]] = {}
         self._extents: dict[Any, Val] = {}
         self._names: set[str] = set()
@@ -117,6 +131,8 @@ class Importer:
         self._nodes = 0
         self._stem = ""
         self._wanted: list[str] = []
+        self.around: tuple[Mapping[str, Any], int] = {}, 0
+        """The values by name around the node that is being translated, and how deep it is nested."""
 
     def model(self) -> tuple[Symbol, dict[str, np.ndarray], dict[str, np.ndarray]]:
         """The symbol, and its parameters."""
@@ -140,12 +156,15 @@ class Importer:
         outputs = []
         for output in graph.output:
             value = env[output.name]
+            if value is not None and value.held:
+                raise MXNetError(f"{self.file.path}: the output {shown(output.name)!r} has elements of {value.held}")
             if value is None:
                 raise CheckpointError(f"{self.file.path}: the output {shown(output.name)!r} is left out by its node")
             outputs.append(self.symbol(value))
         if not outputs:
             raise CheckpointError(f"{self.file.path}: the graph has no outputs")
         out = outputs[0] if len(outputs) == 1 else symbols.Group(outputs)
+        self._name_outputs(out, [output.name for output in graph.output])
         variables = {*out.list_inputs()}
         aux = {*out.list_auxiliary_states()}
         arrays = {name: x for name, x in self.args.items() if name in variables}
@@ -155,11 +174,27 @@ class Importer:
             {name: x for name, x in arrays.items() if name in aux},
         )
 
+    def _name_outputs(self, out: Symbol, names: Sequence[str]) -> None:
+        """Gives the operators that make outputs their names in the file."""
+        by_name = {node.name: node for node in post_order(out._heads)}
+        for (node, _), name in zip(out._heads, names):
+            wanted = name.removesuffix("_output")
+            other = by_name.get(wanted)
+            if node.op is None or node is other or (other is not None and other.op is None):
+                continue
+            if other is not None:
+                other.name, by_name[node.name] = node.name, other
+            node.name, by_name[wanted] = wanted, node
+
     def _input(self, described: Any) -> Val:
         name, kind = described.name, described.type
         if not kind.HasField("tensor_type"):
             raise MXNetError(f"{self.file.path}: the input {shown(name)!r} is no tensor")
-        dtype = element_type(kind.tensor_type.elem_type, f"{self.file.path}: the input {shown(name)!r}")
+        number = kind.tensor_type.elem_type
+        if number in HELD:
+            held, dtype = np.dtype(HELD[number][0]).name, np.dtype(HELD[number][2])
+        else:
+            held, dtype = "", element_type(number, f"{self.file.path}: the input {shown(name)!r}")
         if not kind.tensor_type.HasField("shape"):
             raise MXNetError(f"{self.file.path} says nothing about the shape of its input {shown(name)!r}")
         shape: list[Any] = []
@@ -175,9 +210,10 @@ class Importer:
                 shape.append(named(text))
         type_ = TensorType(ir_dtype(dtype), tuple(shape))
         self._check_size(type_, name)
-        self.inputs.append(name)
+        self.inputs[name] = type_
         self._names.add(name)
-        value = Val(type_, symbols.var(name, shape=tuple(0 if isinstance(n, Dim) else n for n in shape), dtype=dtype))
+        known = tuple(0 if isinstance(n, Dim) else n for n in shape)
+        value = Val(type_, symbols.var(name, shape=known, dtype=dtype), held=held)
         for axis, n in enumerate(shape):
             if isinstance(n, Dim):
                 (text,) = n.names
@@ -252,6 +288,9 @@ class Importer:
         self.problems[f"{where}: {op}{' ' + why if why else ''}"] = None
 
     def _call(self, call: Call, inputs: Sequence[Any], depth: int, env: Mapping[str, Any]) -> Any:
+        held = [x.held for x in inputs if x is not None and x.held]
+        if held and call.op not in UNWRAPPED and not _is_exponent(call, inputs):
+            raise Untranslated(f"of {held[0]}")
         own = self.file.functions.get((call.domain, call.op))
         if own is not None:
             return self._function(own, call, inputs, depth)
@@ -260,7 +299,7 @@ class Importer:
             if sizes is not None:
                 return sizes
             translate = TRANSLATIONS.get(call.op)
-            self._around = env, depth
+            self.around = env, depth
             found = translate(self, call, *inputs) if translate else None
             if found is not None:
                 return found
@@ -312,12 +351,37 @@ class Importer:
         self._stem, self._wanted = stem, wanted
         return [env.get(name) for name in function.output][: len(call.outputs)]
 
+    def body(self, graph: Any, given: Sequence[Val], around: Any, prefix: str = "") -> list[Val]:
+        """The outputs of a graph inside of a node, for these inputs."""
+        outer, depth = around
+        env = dict(outer)
+        for tensor in graph.initializer:
+            env[tensor.name] = self.constant(self.file.tensor(tensor), tensor.name)
+        if len(graph.input) != len(given):
+            raise CheckpointError(f"{self.file.path}: a graph inside takes {len(graph.input)} inputs, not {len(given)}")
+        env.update(zip((x.name for x in graph.input), given))
+        kept = self._stem, self._wanted, dict(self._extents)
+        before = len(self.problems)
+        self.run(graph.node, env, self.file.versions, {}, depth + 1, prefix)
+        # What was added inside of the graph is of no use outside of it.
+        self._stem, self._wanted, self._extents = kept
+        if len(self.problems) > before:
+            own = list(self.problems)[before:]
+            for key in own:
+                del self.problems[key]
+            raise Untranslated("with " + ", ".join(own))
+        return [env[output.name] for output in graph.output]
+
+    def unused_name(self) -> str:
+        return self._node_name(None)
+
     # Values
 
     def constant(self, array: Any, name: str = "") -> Val:
         array = np.asarray(array)
-        if array.dtype.name in ("uint16", "int16", "uint32", "uint64"):
-            raise MXNetError(f"{self.file.path}: {shown(name)!r} has elements of {array.dtype}")
+        for narrow, _, wide in HELD.values():
+            if array.dtype == narrow:
+                return Val(type_of(array.astype(wide)), array=array.astype(wide), name=name, held=array.dtype.name)
         return Val(type_of(array), array=array, name=name)
 
     def symbol(self, value: Val) -> Symbol:
@@ -330,6 +394,7 @@ class Importer:
                 name = self._free(value.name or f"{self._stem}_constant")
                 self.args[name] = value.array
                 value.source = symbols.var(name, shape=value.array.shape or None, dtype=value.array.dtype)
+                value.source._heads[0][0].attrs.pop(MARK, None)  # a loop's body reads it from outside
         return value.source
 
     def _free(self, stem: str) -> str:
@@ -349,7 +414,7 @@ class Importer:
     def _computed_at_run_time(self, value: Val | None, what: str) -> Untranslated:
         """Notes inputs that must be known."""
         if value is not None and value.source is not None:
-            self.deciding.update(dict.fromkeys(value.source.list_inputs()))
+            self.deciding.update({name: None for name in value.source.list_inputs() if name in self.inputs})
         return Untranslated(f"whose {what} is computed")
 
     def ints(self, value: Val, what: str) -> list[Any]:

@@ -9,8 +9,14 @@ import numpy as np
 
 from gluonjit import symbol as symbols
 from gluonjit.gluon import SymbolBlock
+from gluonjit.ir.types import TensorType
 from gluonjit.ndarray import NDArray
-from gluonjit.onnx import translate_elementwise, translate_layers, translate_shapes  # noqa: F401  (they declare)
+from gluonjit.onnx import (  # noqa: F401  (they declare translations)
+    translate_elementwise,
+    translate_layers,
+    translate_loops,
+    translate_shapes,
+)
 from gluonjit.onnx.importer import Importer
 from gluonjit.onnx.onnx_files import File
 from gluonjit.symbol import Symbol
@@ -22,17 +28,24 @@ def import_model(model_file: str | os.PathLike[str]) -> tuple[Symbol, dict[str, 
     Parameters have the names of the file's initializers. CheckpointError for a malformed file; MXNetError that lists
     every operator which gluonjit does not have.
     """
-    symbol, args, aux = Importer(File(model_file)).model()
-    return symbol, _wrapped(args), _wrapped(aux)
+    return read_model(model_file)[:3]
+
+
+def read_model(
+    model_file: str | os.PathLike[str],
+) -> tuple[Symbol, dict[str, NDArray], dict[str, NDArray], dict[str, TensorType]]:
+    """`import_model`, and the types of those inputs that the symbol has."""
+    importer = Importer(File(model_file))
+    symbol, args, aux = importer.model()
+    used = {*symbol.list_inputs()}
+    return symbol, _wrapped(args), _wrapped(aux), {name: t for name, t in importer.inputs.items() if name in used}
 
 
 def import_to_gluon(model_file: str | os.PathLike[str], ctx: Any = None) -> SymbolBlock:
     """The model of an ONNX file as a block, with its parameters."""
-    importer = Importer(File(model_file))
-    symbol, args, aux = importer.model()
-    inputs = [name for name in importer.inputs if name in {*symbol.list_inputs()}]
-    block = SymbolBlock(symbol, [symbols.var(name) for name in inputs])
-    block.collect_params().load_dict({**_wrapped(args), **_wrapped(aux)}, ctx, cast_dtype=True, dtype_source="saved")
+    symbol, args, aux, inputs = read_model(model_file)
+    block = SymbolBlock(symbol, [symbols.var(name, dtype=type.dtype.numpy) for name, type in inputs.items()])
+    block.collect_params().load_dict({**args, **aux}, ctx, cast_dtype=True, dtype_source="saved")
     return block
 
 

@@ -33,13 +33,12 @@ ELEMENTS: dict[int, tuple[Any, str]] = {
     11: (np.float64, "double_data"),
     16: (ml_dtypes.bfloat16, "int32_data"),
 }
-# These have no equal here; constants of them, such as sizes of bits, may have.
-WIDER: dict[int, tuple[Any, str]] = {
-    4: (np.uint16, "int32_data"),
-    5: (np.int16, "int32_data"),
-    12: (np.uint32, "uint64_data"),
-    13: (np.uint64, "uint64_data"),
+HELD: dict[int, tuple[Any, str, Any]] = {
+    4: (np.uint16, "int32_data", np.int32),
+    5: (np.int16, "int32_data", np.int32),
+    12: (np.uint32, "uint64_data", np.int64),
 }
+"""Types that gluonjit does not have, and the wider ones in which it has their values."""
 
 
 def element_type(number: int, what: str) -> np.dtype:
@@ -124,7 +123,7 @@ class File:
         shape = tuple(proto.dims)
         if any(n < 0 for n in shape):
             raise CheckpointError(f"{where} has the shape {shape}")
-        found = ELEMENTS.get(proto.data_type) or WIDER.get(proto.data_type)
+        found = ELEMENTS.get(proto.data_type) or HELD.get(proto.data_type)
         if found is None:
             element_type(proto.data_type, where)
             raise AssertionError

@@ -33,7 +33,7 @@ _SAME = {
     "Not": "_npi_logical_not",
     "Reciprocal": "reciprocal",
     "Relu": "relu",
-    "Round": "_npi_rint",
+    "Round": "_npi_around",
     "Sigmoid": "sigmoid",
     "Sign": "sign",
     "Sin": "sin",
@@ -77,7 +77,8 @@ def binary(g: Importer, op: str, x: Val, y: Val) -> Val:
     for a, b, name in ((x, y, right), (y, x, left)):
         if a.floats and b.array is not None and b.array.size == 1 and b.rank <= a.rank and b.type.dtype is a.type.dtype:
             value = float(b.array.reshape(()))
-            if math.isfinite(value):
+            # Numbers are multiplied with the reciprocal, which is another division where it is rounded.
+            if math.isfinite(value) and (name != "_div_scalar" or math.frexp(value)[0] == 0.5):
                 return g.op(name, a, scalar=value)
     return g.op(both, x, y)
 

@@ -321,7 +321,7 @@ def _quantize(g: Importer, call: Call, x: Val, scale: Val, zero: Val | None = No
     if to.kind not in "iu":
         raise Untranslated(f"to {to.name}")
     axis = call.get("axis", 1)
-    y = g.op("_npi_rint", g.op("broadcast_div", cast(g, x, scale.dtype), _along(g, scale, x.rank, axis)))
+    y = g.op("_npi_around", g.op("broadcast_div", cast(g, x, scale.dtype), _along(g, scale, x.rank, axis)))
     if zero is not None:
         y = g.op("broadcast_add", y, _along(g, cast(g, zero, scale.dtype), x.rank, axis))
     info = np.iinfo(to)

@@ -555,7 +555,9 @@ def _reverse_sequence(g: Importer, call: Call, x: Val, lengths: Val) -> Val:
 
 @translation("Compress")
 def _compress(g: Importer, call: Call, x: Val, condition: Val) -> Val:
-    places = np.flatnonzero(g.known(condition, "condition"))
+    if condition.array is None:
+        raise Untranslated("whose condition is computed")
+    places = np.flatnonzero(condition.array)
     axis = call.get("axis")
     if axis is None:
         x, axis = reshaped(g, x, [-1]), 0
@@ -564,7 +566,9 @@ def _compress(g: Importer, call: Call, x: Val, condition: Val) -> Val:
 
 @translation("NonZero")
 def _non_zero(g: Importer, call: Call, x: Val) -> Val:
-    return g.constant(np.array(np.nonzero(g.known(x, "operand")), np.int64))
+    if x.array is None:
+        raise Untranslated("whose operand is computed")
+    return g.constant(np.array(np.nonzero(x.array), np.int64))
 
 
 @translation("MaxRoiPool")

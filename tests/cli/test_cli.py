@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -229,6 +230,8 @@ def test_examples_in_the_help_can_be_pasted(run, command, root, tmp_path, monkey
     assert status == 0
     for example in examples(command):
         assert f"  {example}\n" in text
+        if "onnx" in example and not find_spec("onnx"):
+            continue
         if any(sign in example for sign in (";", "|", "&&")):
             line = example.replace("gluonjit ", f"{sys.executable} -m gluonjit ")
             subprocess.run(line, shell=True, check=True, capture_output=True)

@@ -148,7 +148,7 @@ class Detections(HybridBlock):
 
 
 def test_detections(tmp_path):
-    kinds = compare(Detections(), [random(2, 3, 64, 64)], tmp_path / "net.onnx", 1e-4, back=False)
+    kinds = compare(Detections(), [random(2, 3, 64, 64)], tmp_path / "net.onnx", 1e-4)
     assert kinds["Loop"] == 1  # suppression
 
 

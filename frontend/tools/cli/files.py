@@ -1,4 +1,4 @@
-"""Models in files: a graph (`model-symbol.json`) and its parameters, as a block with inputs."""
+"""Models in files, as blocks with inputs: a graph (`model-symbol.json`) and its parameters, or `model.onnx`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ from gluonjit.tools.cli.inputs import Input
 
 
 def is_symbol(path: str) -> bool:
-    """Whether a command's argument is the name of an MXNet graph file."""
-    return path.endswith(".json")
+    """Whether a command's argument is the name of a file with a graph: MXNet's or ONNX's."""
+    return path.endswith(".json") or is_onnx(path)
+
+
+def is_onnx(path: str) -> bool:
+    return path.endswith(".onnx")
 
 
 def read_parameters(path: str) -> dict[str, Any]:
@@ -34,7 +38,7 @@ class FileModel:
     """A graph, its parameters, and its inputs.
 
     Inputs are the arguments of the graph that the parameter file lacks. Without a parameter file, they are the given
-    ones, and all other arguments are 0.
+    ones, and all other arguments are 0. An ONNX file has parameters, and says which shapes its inputs have.
     """
 
     def __init__(self, graph: str, params: str | None) -> None:
@@ -42,14 +46,31 @@ class FileModel:
         from gluonjit.execution.executor import LEARNED
 
         self.path = graph
-        self.symbol = symbol.load(graph)
-        self.arrays = read_parameters(params) if params else {}
-        self.complete = params is not None
+        self.declared: list[Input] = []
+        if is_onnx(graph):
+            self.symbol, self.arrays = self._read_onnx(params)
+        else:
+            self.symbol = symbol.load(graph)
+            self.arrays = read_parameters(params) if params else {}
+        self.complete = params is not None or is_onnx(graph)
         arguments = self.symbol.list_arguments()
         self.inputs = [n for n in arguments if n not in self.arrays and (self.complete or not n.endswith(LEARNED))]
         missing = [name for name in self.symbol.list_auxiliary_states() if name not in self.arrays]
         if self.complete and missing:
             raise MXNetError(f"{params} lacks {shown(', '.join(missing[:5]))}{', ...' if len(missing) > 5 else ''}")
+
+    def _read_onnx(self, params: str | None) -> tuple[Any, dict[str, Any]]:
+        if params:
+            raise MXNetError(f"{params}: {self.path} has its parameters in it")
+        try:
+            from gluonjit.onnx.importing import read_model
+
+            found, args, aux, types = read_model(self.path)
+        except ImportError as e:
+            raise MXNetError(str(e)) from e
+        if all(type.is_static for type in types.values()):
+            self.declared = [Input(name, type, None) for name, type in types.items()]
+        return found, {**args, **aux}
 
     @property
     def outputs(self) -> list[str]:
@@ -68,7 +89,7 @@ class FileModel:
         from gluonjit.execution.executor import LEARNED
         from gluonjit.gluon import SymbolBlock
 
-        values = self._named(cli_inputs.arrays(inputs, seed))
+        values = self._named(cli_inputs.arrays(inputs or self.declared, seed))
         types = self._types(values)
         given = self.inputs if self.complete else [name for name in self.inputs if name in values]
         if not given:

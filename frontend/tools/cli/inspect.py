@@ -34,7 +34,7 @@ def add_commands(commands: Any) -> None:
         "  gluonjit inspect examples/fire-symbol.json examples/fire-0000.params --input data=1x3x224x224\n"
         "  gluonjit inspect examples/fire-0000.params",
     )
-    p.add_argument("model", metavar="model-symbol.json|PARAMS", help="a graph, or a file of arrays")
+    p.add_argument("model", metavar="model-symbol.json|model.onnx|PARAMS", help="a graph, or a file of arrays")
     p.add_argument("params", nargs="?", metavar="PARAMS", help="the graph's parameters")
     p.add_argument("--all", action="store_true", help=f"list every parameter, not the {SHOWN} largest")
     inputs.add_option(p)
@@ -67,6 +67,8 @@ def _graph(arguments: argparse.Namespace) -> list[str]:
     from gluonjit.execution.executor import LEARNED
     from gluonjit.symbol import json_reader
 
+    if files.is_onnx(arguments.model):
+        return _onnx(arguments)
     head = json_reader.summary(arguments.model)
     print(f"{arguments.model}: written by MXNet {_version(head.version)}, {head.nodes} nodes")
     if head.unknown:
@@ -77,10 +79,24 @@ def _graph(arguments: argparse.Namespace) -> list[str]:
         if arrays:
             _list({name: type_of(x._array) for name, x in arrays.items()}, arguments.all)
         return [f"operator {name} ({', '.join(nodes[:3])})" for name, nodes in head.unknown.items()]
+    _described(files.FileModel(arguments.model, arguments.params), arguments, head.operators)
+    return []
+
+
+def _onnx(arguments: argparse.Namespace) -> list[str]:
+    from gluonjit.symbol.graph import post_order
+
     model = files.FileModel(arguments.model, arguments.params)
+    nodes = [node.op.name for node in post_order(model.symbol._heads) if node.op is not None]
+    print(f"{arguments.model}: an ONNX file, {len(nodes)} operators here")
+    _described(model, arguments, Counter(nodes))
+    return []
+
+
+def _described(model: files.FileModel, arguments: argparse.Namespace, operators: Mapping[str, int]) -> None:
     types: Mapping[str, TensorType] = {}
     graph: Graph | None = None
-    if arguments.input:
+    if arguments.input or model.declared:
         from gluonjit.execution.cached_call import trace_call
 
         block, given = model.prepare(arguments.input, 0, quiet=True)
@@ -89,9 +105,9 @@ def _graph(arguments: argparse.Namespace) -> list[str]:
         types |= {name: v.type for name, v in zip(model.outputs, graph.outputs)}
     _names({"inputs": model.inputs, "outputs": model.outputs}, types)
     flops = _flops(graph) if graph is not None else {}
-    _operators(head.operators, flops)
+    _operators(operators, flops)
     wanted = [n for n in model.symbol.list_inputs() if n not in model.inputs]
-    if arguments.params:
+    if model.complete:
         _list({name: type_of(model.arrays[name]._array) for name in wanted}, arguments.all)
     else:
         print(f"parameters: {len(wanted)} (give their file for shapes and sizes)")
@@ -103,7 +119,6 @@ def _graph(arguments: argparse.Namespace) -> list[str]:
     extra = [name for name in model.arrays if name not in model.symbol.list_inputs()]
     if extra:
         print(f"not read by the graph: {shown(', '.join(extra[:SHOWN]))}{', ...' if len(extra) > SHOWN else ''}")
-    return []
 
 
 def _names(groups: Mapping[str, Iterable[str]], types: Mapping[str, TensorType]) -> None:

@@ -17,8 +17,8 @@ def add_model(parser: argparse.ArgumentParser, more: str = "", of: str = "") -> 
     """Adds MODEL, PARAMS and --input. `more` lists further forms of MODEL, `of` describes them."""
     parser.add_argument(
         "model",
-        metavar=f"FILE.py:NAME|model-symbol.json{more}",
-        help=f"a block, or a function that returns one; a graph that MXNet wrote{of}",
+        metavar=f"FILE.py:NAME|model-symbol.json|model.onnx{more}",
+        help=f"a block, or a function that returns one; a graph that MXNet wrote; an ONNX file{of}",
     )
     parser.add_argument("params", nargs="?", metavar="PARAMS", help="the parameters' file, for model-symbol.json")
     inputs.add_option(parser)

@@ -26,16 +26,18 @@ def add_commands(commands: Any) -> None:
         "run",
         help="compile and run a graph or a model",
         description="Compiles a graph or a model, runs it, prints the results and their difference to the reference "
-        "(each op computed by NumPy): always, except for graphs that MXNet wrote, which need --check.",
+        "(each op computed by NumPy): always, except for models in files, which need --check.",
         epilog="examples:\n  gluonjit run examples/fire-symbol.json examples/fire-0000.params "
         "--input data=examples/fire-input.npy --output y.npz\n"
-        "  gluonjit run examples/lenet.py:net --input 16x1x28x28",
+        "  gluonjit run examples/lenet.py:net --input 16x1x28x28\n"
+        "  gluonjit convert examples/fire-symbol.json examples/fire-0000.params f.onnx --input 1x3x32x32 && "
+        "gluonjit run f.onnx",
     )
     add_model(p, "|FILE.ir|-", "; the text of a compiler's graph, `-` for standard input")
     p.add_argument("--random", type=cli_inputs.at_least(0), dest="seed", metavar="SEED", help="the same as --seed")
     p.add_argument("--output", metavar="FILE", help="write the results to y.npz, by name, or a single one to y.npy")
     p.add_argument("--zeros", action="store_true", help="set parameters of model-symbol.json that are not given to 0")
-    p.add_argument("--check", action="store_true", help="compare with the reference for model-symbol.json, too")
+    p.add_argument("--check", action="store_true", help="compare with the reference for a model in files, too")
     p.set_defaults(run=_run)
 
 

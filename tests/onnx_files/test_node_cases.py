@@ -1,0 +1,118 @@
+"""ONNX's own tests of single operators (`onnx.backend.test`): which pass, and why the others do not.
+
+`python -m pytest tests/onnx_files/test_node_cases.py -s` prints the reasons with numbers.
+"""
+
+import collections
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit.onnx.importer import Importer
+from gluonjit.onnx.onnx_files import File
+
+onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
+
+from .symbols import computed  # noqa: E402
+
+# What an error says → why. In this order: the first that fits.
+REASONS = {
+    r"has elements of (u?int\d+|float\d\w*|string|complex\d+)|'u?int16'": "element types that gluonjit does not have",
+    r"is no tensor|Sequence|Optional": "sequences and optional values",
+    r"in training": "training",
+    r"Random|Bernoulli|Multinomial": "random numbers, which are others here",
+    r"StringNormalizer|TfIdf|ImageDecoder|RegexFullMatch|String": "text and files of images",
+    r"whose (operand|condition) is computed|NonMaxSuppression|Unique": "results whose shape depends on values",
+    r"STFT|DFT|MelWeightMatrix": "Fourier transforms",
+    r"(max|min) of no elements": "the maximum of no elements is an error here",
+    r"no operators for": "no operator here",
+}
+# Cases whose results differ.
+DIFFERENT = {
+    r"training": "training",
+    r"test_quantizelinear": "as written, of 16-bit floats",
+    r"test_attention|test_linear_attention|bf16|float16|fp16": "16-bit floats are rounded less often here",
+    r"antialias|downsample_scales_(linear|cubic)_align_corners": "sizes that are no multiple of the scale",
+    r"test_bitshift_right": "negative numbers",
+    r"test_mod_float": "infinities",
+    r"crd_mode": "another order of blocks",
+}
+
+
+def version(model):
+    return max((x.version for x in model.opset_import if x.domain in ("", "ai.onnx")), default=0)
+
+
+def array(value):
+    if value is None or isinstance(value, list):
+        raise TypeError("Sequence")
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
+
+
+def outcome(case, path):
+    """'' if the case passes, else why it does not."""
+    path.write_bytes(case.model.SerializeToString())
+    names = [x.name for x in case.model.graph.input]
+    try:
+        for inputs, results in case.data_sets:
+            given = {name: array(x) for name, x in zip(names, inputs)}
+            fixed = {}
+            while True:  # inputs such as a shape become part of the model, whose code is for one shape
+                importer = Importer(File(path), fixed)
+                try:
+                    symbol, args, aux = importer.model()
+                    break
+                except mx.MXNetError:
+                    if importer.deciding.keys() <= fixed.keys():
+                        raise
+                    fixed |= {name: given[name] for name in importer.deciding}
+            for name, held in importer.inputs.items():
+                given[name] = given[name].astype(held.dtype.numpy)
+            found = computed(symbol, {**given, **args, **aux})
+            for y, right in zip(found, results, strict=True):
+                right = array(right)
+                assert (y.shape, y.dtype) == (right.shape, right.dtype)
+                if y.dtype.kind in "fV":
+                    y, right = y.astype(np.float64), right.astype(np.float64)
+                np.testing.assert_allclose(y, right, rtol=max(case.rtol, 1e-3), atol=max(case.atol, 1e-5))
+    except AssertionError:
+        return next((why for pattern, why in DIFFERENT.items() if re.search(pattern, case.name)), "other numbers")
+    except Exception as e:
+        return next((why for pattern, why in REASONS.items() if re.search(pattern, str(e))), f"{type(e).__name__}: {e}")
+    return ""
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """(case, version, what came of it) of all cases of ONNX's own operators."""
+    path = tmp_path_factory.mktemp("cases") / "case.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.case.node import collect_testcases
+
+        cases = [case for case in collect_testcases(None) if version(case.model)]
+        return [(case.name, version(case.model), outcome(case, path)) for case in cases]
+
+
+def share(found, newest):
+    """The share that passes of the cases up to this opset."""
+    chosen = [why for _, opset, why in found if opset <= newest and why != "training"]
+    for why, count in collections.Counter(chosen).most_common():
+        print(f"opset <= {newest}: {count:4} {why or 'pass'}")
+    return chosen.count("") / len(chosen)
+
+
+def test_operators_of_inference_up_to_opset_17(outcomes):
+    assert share(outcomes, 17) >= 0.85
+
+
+def test_all_operators(outcomes):
+    assert share(outcomes, 99) >= 0.7
+
+
+def test_every_failure_has_a_reason(outcomes):
+    known = {*REASONS.values(), *DIFFERENT.values(), ""}
+    assert not [(name, why) for name, _, why in outcomes if why not in known]
