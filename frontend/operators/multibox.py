@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.dims import is_at_most
+from gluonjit.ir.dims import Extent, is_at_most
 from gluonjit.ir.types import F32, I64
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, integer, number, numbers
@@ -33,6 +33,13 @@ VARIANCES = numbers((0.1, 0.1, 0.2, 0.2), doc="factors of the regressed offsets:
 def check_variances(variances: tuple[float, ...]) -> None:
     if len(variances) != 4:
         raise OperatorError(f"Variance size must be 4, got {variances}")
+
+
+def _cell(b: Any, n: Extent) -> Any:
+    """The size of one of `n` cells of a whole."""
+    if isinstance(n, int):
+        return b.constant(1 / max(n, 1), F32)
+    return b.div(b.constant(1, F32), b.constant(n, F32))
 
 
 @operator(
@@ -71,24 +78,30 @@ def multi_box_prior(
     height, width = data.shape[2:]
     if steps[0] * steps[1] < 0 or 0 in steps:
         raise OperatorError(f"Must specify both step_y and step_x, got {steps}")
-    step_y, step_x = steps if steps[0] > 0 else (1 / height, 1 / width) if height * width else (1.0, 1.0)
+    step_y, step_x = (
+        b.constant(step, F32) if step > 0 else _cell(b, n) for step, n in zip(steps, (height, width), strict=True)
+    )
 
     # Half the widths and heights of the anchors of one cell, in float32 as MXNet computes them.
     root, size = np.sqrt(np.array(ratios, np.float32)), np.array(sizes, np.float32)
     tall = np.concatenate([size / root[0], size[0] / root[1:]])
     wide = np.concatenate([size * root[0], size[0] * root[1:]])
-    wide = wide * np.float32(height) / np.float32(max(width, 1))
-    half = np.stack([-wide, -tall, wide, tall], 1) / np.float32(2)
+    none = np.zeros_like(wide)
+    across, down = (
+        b.constant((np.stack(sides, 1) / 2).reshape(1, 1, len(wide), 4), F32)
+        for sides in ([-wide, none, wide, none], [none, -tall, none, tall])
+    )
+    across = b.div(b.mul(across, b.constant(height, F32)), b.constant(max(width, 1), F32))
+    half = b.add(across, down)
 
-    def line(n: int, axis: int, offset: float, step: float) -> Any:
+    def line(n: Extent, axis: int, offset: float, step: Any) -> Any:
         shape = tuple(n if k == axis else 1 for k in range(4))
         places = b.add(b.iota(shape=shape, axis=axis, dtype=F32), b.constant(offset, F32))
-        return b.mul(places, b.constant(step, F32))
+        return b.mul(places, step)
 
     is_x = b.constant(np.array([True, False, True, False]).reshape(1, 1, 1, 4))
     middle = b.select(is_x, line(width, 1, offsets[1], step_x), line(height, 0, offsets[0], step_y))
-    boxes = b.add(middle, b.constant(half.reshape(1, 1, len(half), 4)))
-    boxes = b.reshape(boxes, shape=(1, height * width * len(half), 4))
+    boxes = b.reshape(b.add(middle, half), shape=(1, height * width * len(wide), 4))
     if clip:
         boxes = b.minimum(b.maximum(boxes, b.constant(0, F32)), b.constant(1, F32))
     return boxes

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from ml_dtypes import finfo
 
-from gluonjit.ir.dims import Dim, Undecided, is_at_most, is_less
+from gluonjit.ir.dims import Dim, is_at_most, is_less
 from gluonjit.ir.types import I64, DType, dtype_of
 from gluonjit.operators.attributes import boolean, enum, integer, optional, shape
 from gluonjit.operators.registry import OperatorError, operator
@@ -83,7 +83,7 @@ def pooling_gradient(
     return (b.transpose(d, perm=tuple(sorted(range(len(perm)), key=lambda k: perm[k]))),)
 
 
-def _divisor(counts: list[np.ndarray], axes: tuple[int, ...], rank: int, dtype: DType) -> np.ndarray:
+def _divisor(counts: Sequence[np.ndarray], axes: tuple[int, ...], rank: int, dtype: DType) -> np.ndarray:
     """The number of elements of each window, as the product of `counts` along `axes`; one number if all are equal."""
     if all((c == c[:1]).all() for c in counts):
         return np.asarray(math.prod(int(c[0]) if c.size else 1 for c in counts), dtype.numpy)
@@ -150,8 +150,26 @@ def pooling(
     if pool_type == "avg":
         count_pad = count_include_pad is not False
         counts = [g.counts(k, data.shape[axis], count_pad) for k, axis in enumerate(axes)]
-        total = b.div(total, b.constant(_divisor(counts, axes, rank, dtype_of(x))))
+        known = [c for c in counts if c is not None]
+        if len(known) == len(counts):
+            total = b.div(total, b.constant(_divisor(known, axes, rank, dtype_of(x))))
+        else:
+            total = b.div(total, _open_divisor(b, g, data.shape, counts, count_pad, dtype_of(x)))
     return narrowed(b, _root(b, total, p), own)
+
+
+def _open_divisor(
+    b: Any, g: _Windows, shape: tuple[Any, ...], counts: Sequence[np.ndarray | None], padding: bool, dtype: DType
+) -> Any:
+    """The number of elements in each window, where windows of an open axis have different ones."""
+    product = None
+    for k, axis in enumerate(g.axes):
+        known = counts[k]
+        count = g.open_counts(b, k, shape[axis], padding) if known is None else b.constant(known, I64)
+        length = g.out[k] if known is None else len(known)
+        along = b.reshape(count, shape=tuple(length if j == axis else 1 for j in range(len(shape))))
+        product = along if product is None else b.mul(product, along)
+    return b.cast(b.maximum(product, b.constant(1, I64)), dtype=dtype)  # a window outside of the input sums to 0
 
 
 _MOST_IN_PADDING = 1 << 16
@@ -228,8 +246,9 @@ class _Windows:
             )
         return last - first, self.pad[k] - first
 
-    def counts(self, k: int, n: int, padding: bool) -> np.ndarray:
-        """The number of elements in each window along spatial axis `k` of length `n`.
+    def counts(self, k: int, n: int, padding: bool) -> np.ndarray | None:
+        """The number of elements in each window along spatial axis `k` of length `n`; None if windows of an open axis
+        have different ones.
 
         `padding`: whether padding counts. Positions past the padding (conventions `full` and `same`) never count.
         """
@@ -242,18 +261,31 @@ class _Windows:
             start, end = np.maximum(start, 0), np.minimum(end, n)
         return np.maximum(end - start, 0)
 
-    def _equal_counts(self, k: int, n: Any, padding: bool) -> np.ndarray:
-        """`counts` of an open axis, of which there is one number. Raises Undecided if windows differ."""
+    def _equal_counts(self, k: int, n: Any, padding: bool) -> np.ndarray | None:
         start, end = -self.pad[k], (self.out[k] - 1) * self.stride[k] - self.pad[k] + self.kernel[k]
         if padding and is_at_most(end, n + self.pad[k]) or is_at_most(0, start) and is_at_most(end, n):
             return np.array([self.kernel[k]])
-        raise Undecided(f"the windows along axis {self.axes[k]} have different numbers of elements")
+        return None
+
+    def open_counts(self, b: Any, k: int, n: Any, padding: bool) -> Any:
+        """`counts` of an open axis, computed when the code runs."""
+
+        def number(value: Any) -> Any:
+            return b.constant(value, I64)
+
+        place = b.iota(shape=(self.out[k],), axis=0, dtype=I64)
+        start = b.sub(b.mul(place, number(self.stride[k])), number(self.pad[k]))
+        end = b.minimum(b.add(start, number(self.kernel[k])), number(n + self.pad[k]))
+        if not padding:
+            start, end = b.maximum(start, number(0)), b.minimum(end, number(n))
+        return b.maximum(b.sub(end, start), number(0))
 
     def has_outside(self, k: int, n: Any) -> bool:
         """Whether some window along spatial axis `k` of length `n` is outside of the input."""
         if isinstance(self.out[k], Dim):
             return not (self.pad[k] < self.kernel[k] and is_less((self.out[k] - 1) * self.stride[k] - self.pad[k], n))
-        return bool((self.counts(k, n, False) == 0).any())
+        counts = self.counts(k, n, False)
+        return counts is not None and bool((counts == 0).any())
 
     def attrs(self, rank: int) -> Mapping[str, tuple[int, ...]]:
         """`reduce_window`'s attributes, with an entry for each of `rank` axes."""

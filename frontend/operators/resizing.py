@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.types import I32, dtype_of
+from gluonjit.ir.dims import Dim, Extent
+from gluonjit.ir.types import F64, I32, I64, dtype_of
 from gluonjit.operators.attributes import boolean, enum, integer, number, optional, shape
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import along, check_table, narrowed, require_float, shape_text, widened
@@ -45,6 +46,8 @@ def _extent(mode: str, n: int, size: int, scale: float | None, like: int | None)
 
 def _times(n: int, scale: float) -> int:
     """The product computed in float32 as in MXNet, then truncated: 100 times 0.29 is 29."""
+    if isinstance(n, Dim) and float(scale).is_integer():
+        return n * int(scale)
     product = np.float32(n) * np.float32(scale)
     if not np.isfinite(product):
         raise OperatorError(f"{n} pixels times {scale} are not finitely many")
@@ -59,6 +62,8 @@ def _interpolated(b: Any, x: Any, axis: int, size: int, align_corners: bool) -> 
     n = x.shape[axis]
     if n == size:
         return x
+    if not (isinstance(n, int) and isinstance(size, int)):
+        return _interpolated_at_run_time(b, x, axis, size, align_corners)
     check_table(size)
     points = np.arange(size, dtype=np.float64)
     if align_corners:
@@ -72,6 +77,30 @@ def _interpolated(b: Any, x: Any, axis: int, size: int, align_corners: bool) -> 
     weight = (place - left).reshape(along(axis, len(x.shape), size))
     low = b.mul(b.gather(x, b.constant(left, I32), axis=axis), b.constant(1 - weight, dtype))
     return b.add(low, b.mul(b.gather(x, b.constant(right, I32), axis=axis), b.constant(weight, dtype)))
+
+
+def _interpolated_at_run_time(b: Any, x: Any, axis: int, size: Extent, align_corners: bool) -> Any:
+    """`_interpolated` between open lengths."""
+    n, rank, dtype = x.shape[axis], len(x.shape), dtype_of(x)
+
+    def number(value: Extent | float) -> Any:
+        return b.constant(value, F64)
+
+    points = b.iota(shape=(size,), axis=0, dtype=F64)
+    if size == 1:
+        place = b.mul(points, number(0.0))
+    elif align_corners:
+        place = b.mul(points, b.div(number(n - 1), number(size - 1)))
+    else:
+        middle = b.mul(b.add(points, number(0.5)), b.div(number(n), number(size)))
+        place = b.maximum(b.sub(middle, number(0.5)), number(0.0))
+    last = b.constant(n - 1, I64)
+    left = b.minimum(b.cast(place, dtype=I64), last)
+    right = b.minimum(b.add(left, b.constant(1, I64)), last)
+    weight = b.cast(b.sub(place, b.cast(left, dtype=F64)), dtype=dtype)
+    weight = b.reshape(weight, shape=tuple(size if k == axis else 1 for k in range(rank)))
+    low = b.mul(b.gather(x, left, axis=axis), b.sub(b.constant(1, dtype), weight))
+    return b.add(low, b.mul(b.gather(x, right, axis=axis), weight))
 
 
 @operator(
@@ -103,7 +132,7 @@ def bilinear_resize(
     old = _spatial(data, "Input data of BilinearResize2D")
     other = (None, None) if like is None else _spatial(like, "like of BilinearResize2D")
     new = [_extent(mode, *given) for given in zip(old, (height, width), (scale_height, scale_width), other)]
-    if min(new) < 1 or min(old) < 1:
+    if any(n < 1 for n in (*new, *old)):
         raise OperatorError(f"BilinearResize2D cannot make {new[0]} x {new[1]} pixels of {old[0]} x {old[1]}")
     x = widened(b, data)
     for axis in (3, 2):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gluonjit.ir.dims import Extent
+from gluonjit.ir.dims import Extent, is_at_most
 from gluonjit.ir.opdef import REQUIRED
-from gluonjit.ir.types import dtype_of
+from gluonjit.ir.primitives.host_call import ERRORS
+from gluonjit.ir.types import I64, dtype_of
 from gluonjit.operators.attributes import boolean, bounds, integer, number, optional, shape
 from gluonjit.operators.joining import part
 from gluonjit.operators.registry import OperatorError, Shape, operator
@@ -205,10 +206,28 @@ def slice_like(b: Any, data: Any, shape_like: Any, *, axes: Shape) -> Any:
         for which, rank in (("first", len(old)), ("second", len(like))):
             if not 0 <= a < rank:
                 raise OperatorError(f"Slice axis: {a} exceeds {which} input: {rank}")
-        if like[a] > old[a]:
-            raise OperatorError(f"Slice axis {a} with size {like[a]} exceeds limit of input with size {old[a]}")
+        if isinstance(old[a], int) and not isinstance(like[a], int) and not is_at_most(like[a], old[a]):
+            data = _first(b, data, a, like[a])
+        elif like[a] > old[a]:
+            raise OperatorError(_exceeds(a, like[a], old[a]))
         size[a] = like[a]
-    return b.slice(data, start=(0,) * len(old), size=tuple(size)) if tuple(size) != old else data
+    size_there = tuple(data.shape)
+    return b.slice(data, start=(0,) * len(old), size=tuple(size)) if tuple(size) != size_there else data
+
+
+def _first(b: Any, x: Any, axis: int, count: Extent) -> Any:
+    """The first elements along an axis, of which there may be too few: that shows when the code runs."""
+    lasts = [b.constant(count - 1 if k == axis else 0, I64) for k in range(axis + 1)]
+    sizes = (*[1] * axis, x.shape[axis])
+    b.check_index(b.concat(*(b.reshape(n, shape=(1,)) for n in lasts), axis=0), sizes=sizes, error="slice_like")
+    return b.gather(x, b.iota(shape=(count,), axis=0, dtype=I64), axis=axis, mode="clip")
+
+
+ERRORS["slice_like"] = lambda last, axis, n: OperatorError(_exceeds(axis, last + 1, n))
+
+
+def _exceeds(axis: int, size: int, limit: int) -> str:
+    return f"Slice axis {axis} with size {size} exceeds limit of input with size {limit}"
 
 
 @operator(
