@@ -30,6 +30,7 @@ def texts(
     names = [*given, *_identifiers(["output"] if len(outputs) == 1 else outputs, taken=[*given, *model.dims])]
     return {
         f"{model.name}.h": _header(model, largest, names),
+        f"{model.name}.hpp": _cpp_header(model, names),
         "main.c": _main(model, names, checked),
         f"{model.name}.pc": _pkg_config(model),
         f"{model.name}Config.cmake": _cmake(model),
@@ -52,7 +53,10 @@ _RESERVED = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if inline int long register "
     "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while net class new "
     "delete this template operator private public protected virtual friend namespace using try catch throw bool true "
-    "false".split()
+    "false "
+    # What the programs around a library use.
+    "main argc argv file threads failed load check check_sizes net_ std stdin stdout stderr errno printf fprintf fopen "
+    "fclose fread calloc free memcmp exit perror atoi".split()
 )
 
 
@@ -144,6 +148,81 @@ const char *{name}_describe(void);
 #ifdef __cplusplus
 }}
 #endif
+#endif
+"""
+
+
+def _cpp_header(model: Model, names: Sequence[str]) -> str:
+    name, upper = model.name, model.name.upper()
+    n_in = len(model.inputs)
+    typed = list(zip(names, (*model.inputs, *model.outputs), strict=True))
+    sizes = "".join(f"int64_t {d}, " for d in model.dims)
+    given = "".join(f"{d}, " for d in model.dims)
+    pointers = [f"const {c_type(t)} *{n}" for n, t in typed[:n_in]] + [f"{c_type(t)} *{n}" for n, t in typed[n_in:]]
+    vectors = [f"const std::vector<{c_type(t)}> &{n}" for n, t in typed[:n_in]]
+    vectors += [f"std::vector<{c_type(t)}> &{n}" for n, t in typed[n_in:]]
+
+    def count(n: str, t: TensorType) -> str:
+        return f"{upper}_{n.upper()}_SIZE{f'({chr(44).join(model.dims)})' if not t.is_static else ''}"
+
+    checks = "\n".join(
+        f"""        if ({n}.size() != {count(n, t)})
+            throw std::invalid_argument("{name}: {n} has " + std::to_string({n}.size()) + " elements, not "
+                                        + std::to_string({count(n, t)}));"""
+        for n, t in typed[:n_in]
+    )
+    resized = "\n".join(f"        {n}.resize({count(n, t)});" for n, t in typed[n_in:])
+    return f"""/* {name}.h for C++ (from C++11 on): a net that frees itself, and exceptions in place of codes. */
+#ifndef {upper}_HPP
+#define {upper}_HPP
+
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "{name}.h"
+
+class {name}_model {{
+public:
+    /* Throws std::bad_alloc if there is not enough memory, else std::runtime_error. */
+    explicit {name}_model(int threads = 1) {{
+        {name} *made = nullptr;
+        check({name}_create(threads, &made));
+        net_.reset(made);
+    }}
+
+    void run({sizes}{", ".join(pointers)}) {{
+        check({name}_run(net_.get(), {given}{", ".join(names)}));
+    }}
+
+    /* Inputs must have as many elements as {name}.h says; outputs get as many. */
+    void run({sizes}{", ".join(vectors)}) {{
+        check_sizes({given}{", ".join(names[:n_in])});
+{resized}
+        run({given}{", ".join(f"{n}.data()" for n in names)});
+    }}
+
+    static std::string version() {{ return {name}_version(); }}
+
+private:
+    struct free_net {{
+        void operator()({name} *net) const {{ {name}_free(net); }}
+    }};
+
+    static void check({name}_status status) {{
+        if (status == {upper}_NO_MEMORY) throw std::bad_alloc();
+        if (status != {upper}_OK) throw std::runtime_error(std::string("{name}: ") + {name}_message(status));
+    }}
+
+    static void check_sizes({sizes}{", ".join(vectors[:n_in])}) {{
+{checks}
+    }}
+
+    std::unique_ptr<{name}, free_net> net_;
+}};
+
 #endif
 """
 

@@ -233,10 +233,82 @@ def test_c_and_cpp_programs(tmp_path):
     assert subprocess.run(
         [str(tmp_path / "check"), str(tmp_path / "check.bin")], env={"LD_LIBRARY_PATH": str(tmp_path)}
     ).returncode
+
+
+_CPP = r"""
+#include <cmath>
+#include <cstdio>
+#include <utility>
+#include "two_words.hpp"
+
+int main(int argc, char **argv) {
+    const int64_t batch = 4;
+    std::vector<float> data(TWO_WORDS_DATA_SIZE(batch)), wanted(TWO_WORDS_OUTPUT_SIZE(batch)), output;
+    std::FILE *file = std::fopen(argv[argc - 1], "rb");
+    if (std::fread(data.data(), 4, data.size(), file) != data.size()) return 1;
+    if (std::fread(wanted.data(), 4, wanted.size(), file) != wanted.size()) return 2;
+    std::fclose(file);
+    two_words_model first(2);
+    two_words_model model(std::move(first));
+    model.run(batch, data, output);
+    if (output != wanted) return 3;
+    output.assign(output.size(), 0);
+    model.run(batch, data.data(), output.data());
+    if (output != wanted) return 4;
+    try {
+        model.run(batch + 1, data, output);
+        return 5;
+    } catch (const std::invalid_argument &e) {
+        std::puts(e.what());
+    }
+    try {
+        two_words_model none(0);
+        return 6;
+    } catch (const std::runtime_error &e) {
+        std::puts(e.what());
+    }
+    return two_words_model::version().find("two_words") == 0 ? 0 : 7;
+}
+"""
+
+
+@needs_cc
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
+def test_cpp_header(tmp_path):
+    built(tmp_path, convolutional(), image(4), BATCH, name="two_words")
+    (tmp_path / "a.cc").write_text(_CPP)
+    program = str(tmp_path / "a")
+    strict = ["-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", str(tmp_path)]
+    libraries = [str(tmp_path / "libtwo_words.a"), "-pthread"]
+    subprocess.run(["c++", *strict, str(tmp_path / "a.cc"), *libraries, "-o", program], check=True)
+    done = subprocess.run([program, str(tmp_path / "check.bin")], capture_output=True, text=True)
+    assert done.returncode == 0, done
+    elements = 5 * image(1).size, 4 * image(1).size
+    assert f"data has {elements[1]} elements, not {elements[0]}" in done.stdout
+    assert "the number of threads is not 1 to 256" in done.stdout
+
+
+@needs_cc
+def test_names_that_mean_something_in_c(tmp_path):
+    """Of inputs and outputs: they get others in the header."""
+
+    class Sum(gluon.HybridBlock):
+        def hybrid_forward(self, F, a, b, c):
+            return a + b, b * c
+
+    net, arrays = Sum(), [mx.nd.ones((2, 3)) * k for k in (1, 2, 3)]
+    net.hybridize()
+    results = [y.asnumpy() for y in net(*arrays)]
+    source = source_of(net, arrays, "net")
+    source.inputs, source.outputs = ("file", "free", "2x"), ("check", "class")
+    write(compile_library(source, ["host"]), tmp_path, [x.asnumpy() for x in arrays], results, shared=False)
+    strict = ["-Wall", "-Wextra", "-Werror", "-I", str(tmp_path)]
+    program = tmp_path / "check"
+    libraries = [str(tmp_path / "libnet.a"), "-pthread"]
+    subprocess.run([CC, *strict, str(tmp_path / "main.c"), *libraries, "-o", str(program)], check=True)
+    assert subprocess.run([str(program), str(tmp_path / "check.bin")]).returncode == 0
     if shutil.which("c++"):
-        (tmp_path / "a.cc").write_text(
-            '#include "two_words.h"\nint main() { return two_words_message(TWO_WORDS_OK) == 0; }'
-        )
+        (tmp_path / "a.cc").write_text('#include "net.hpp"\nint main() { net_model model; }')
         subprocess.run(["c++", *strict, "-c", str(tmp_path / "a.cc"), "-o", str(tmp_path / "a.o")], check=True)
 
 
