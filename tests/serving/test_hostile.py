@@ -173,10 +173,19 @@ def test_refused_at_once(server, sent, status):
 
 def test_a_body_that_ends_early(server):
     before = server.ask("GET", "/v2/load")[2]["models"][1]["errors"]
-    assert b" 200 " not in exchanged(server, POST + b"content-length: 500\r\n\r\n{}")
+    assert exchanged(server, POST + b"content-length: 500\r\n\r\n{}").startswith(b"HTTP/1.1 400 ")
     while server.ask("GET", "/v2/load")[2]["models"][1]["errors"] == before:
         time.sleep(0.01)
     assert server.service.used == 0
+
+
+def test_a_client_that_has_said_everything(server):
+    """It has closed its side of the connection, and is answered."""
+    body = json.dumps({"inputs": [TENSOR]}).encode()
+    found = exchanged(server, POST + b"content-length: %d\r\n\r\n" % len(body) + body)
+    assert found.startswith(b"HTTP/1.1 200 ") and b"connection: close" in found
+    assert exchanged(server, POST).startswith(b"HTTP/1.1 400 ")
+    assert exchanged(server, b"") == b""
 
 
 def test_slow_bodies_and_headers(starting, files, monkeypatch):

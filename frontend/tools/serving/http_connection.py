@@ -68,6 +68,17 @@ class Connection(HttpToolsProtocol):
             self._stop_timer()
             self._timer = self.loop.call_later(SECONDS, self.transport.abort)
 
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """The client sends no more. It may still read: the answer to what it has sent, or what is wrong with it."""
+        if self._in_headers and not self._header_bytes:
+            if self.cycle is None or self.cycle.response_complete:
+                return None
+            self.cycle.keep_alive = False
+            return True
+        if not self.transport.is_closing() and (self._in_headers or not self.cycle.response_started):
+            self._refuse(b"400 Bad Request", b"the request ended early")
+        return None
+
     def shutdown(self) -> None:
         """The server ends. A request may be on its way on a connection that is idle, or new: its answer closes it."""
         if self._is_idle:
