@@ -202,7 +202,11 @@ def from_bytes(data: Any, x: Described, shape: tuple[int, ...]) -> np.ndarray:
         if found.size and found.max() > 1:
             raise Refused(400, f"input {shown(x.name)}: bytes of BOOL must be 0 or 1")
         return found.view(np.bool_).reshape(shape)
-    return np.frombuffer(data, x.dtype.newbyteorder("<")).astype(x.dtype, copy=False).reshape(shape)
+    stored = x.dtype.newbyteorder("<")
+    found = np.frombuffer(data, stored)
+    if not found.flags.aligned:  # behind JSON of any length; NumPy copies such arrays element by element
+        found = np.frombuffer(bytes(data), stored)
+    return found.astype(x.dtype, copy=False).reshape(shape)
 
 
 def from_numbers(data: Any, x: Described, shape: tuple[int, ...]) -> np.ndarray:
