@@ -50,8 +50,18 @@ ANYWHERE = {"platformdirs"}
 # Optional: imported where they are used, with an error that says how to get them.
 EXTRAS = {"PIL", "cv2", "graphviz", "onnx", "safetensors", "tqdm", "scipy"}
 
-SERVER = {"starlette", "uvicorn", "httptools", "prometheus_client", "grpc", "google"}
-"""What `gluonjit serve` needs: the modules of tools/serving that import it are themselves imported by the command."""
+SERVER = {
+    "starlette",
+    "uvicorn",
+    "httptools",
+    "prometheus_client",
+    "grpc",
+    "google",
+    "mlserver",
+    "triton_python_backend_utils",
+}
+"""What `gluonjit serve` and its adapters need: the modules of tools/serving that import it are themselves imported by
+the command, or by MLServer and Triton."""
 
 
 class Import(NamedTuple):

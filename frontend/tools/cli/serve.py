@@ -38,8 +38,8 @@ def add_commands(commands: Any) -> None:
         "models",
         nargs="+",
         metavar="[NAME[@VERSION]=]MODEL",
-        help="a graph that MXNet wrote, and after it its parameters' file; a library that `gluonjit build` made; "
-        "FILE.py:NAME; or a folder NAME/VERSION/FILES of models",
+        help="a graph that MXNet wrote, and after it its parameters' file; an ONNX file; a library that "
+        "`gluonjit build` made; FILE.py:NAME; or a folder NAME/VERSION/FILES of models",
     )
     p.add_argument(
         "--input",
@@ -239,7 +239,7 @@ def sources(arguments: argparse.Namespace) -> Callable[[], Sequence[Any]]:
 def _name(file: str) -> str:
     if ".py:" in file:
         return file.rpartition(":")[2]
-    name = Path(file).name.removesuffix("-symbol.json").removesuffix(".json")
+    name = Path(file).name.removesuffix("-symbol.json").removesuffix(".json").removesuffix(".onnx")
     if name.startswith("lib") and name.endswith(".so"):
         name = name[3:-3]
     return re.sub(r"[^A-Za-z0-9_.-]", "_", name) or "model"

@@ -155,8 +155,8 @@ class Batcher:
         if not live:
             return
         try:
-            results = self._run(_joined([x.arrays for x in live]))
-            parts = _parted(results, [x.rows for x in live])
+            results = self._run(joined([x.arrays for x in live]))
+            parts = parted(results, [x.rows for x in live])
         except BaseException as e:
             if len(live) > 1 and isinstance(e, Exception):
                 for x in live:  # one request's fault must not be that of the others
@@ -176,13 +176,15 @@ class Batcher:
             x.result.set_exception(e)
 
 
-def _joined(all_arrays: list[Arrays]) -> Arrays:
+def joined(all_arrays: list[Arrays]) -> Arrays:
+    """The arrays of several requests, one behind the other."""
     if len(all_arrays) == 1:
         return all_arrays[0]
     return {name: np.concatenate([arrays[name] for arrays in all_arrays]) for name in all_arrays[0]}
 
 
-def _parted(results: Mapping[str, np.ndarray], rows: list[int]) -> list[Arrays]:
+def parted(results: Mapping[str, np.ndarray], rows: list[int]) -> list[Arrays]:
+    """The results of requests with so many rows each. ValueError if the results have no such rows."""
     if len(rows) == 1:
         return [dict(results)]
     ends = np.cumsum(rows)

@@ -22,7 +22,7 @@ from gluonjit.runtime import forks
 from gluonjit.runtime.threads import set_num_threads
 from gluonjit.symbol import Symbol
 from gluonjit.symbol import var as symbol_var
-from gluonjit.tools.cli.files import FileModel
+from gluonjit.tools.cli.files import FileModel, is_onnx, is_symbol
 from gluonjit.tools.cli.loading import is_python, load_block
 from gluonjit.tools.serving.described import Described
 from gluonjit.trace import flatten, trace
@@ -40,10 +40,12 @@ def open_block(files: Sequence[str], declared: Mapping[str, TensorType], threads
     """
     if threads is not None:
         set_num_threads(threads)
-    if files[0].endswith(".json"):
+    if is_symbol(files[0]):
         return _from_graph(files, declared)
     if not is_python(files[0]):
-        raise MXNetError(f"{files[0]}: a model is a graph (model-symbol.json), a library (.so) or FILE.py:NAME")
+        raise MXNetError(
+            f"{files[0]}: a model is a graph (model-symbol.json, model.onnx), a library (.so) or FILE.py:NAME"
+        )
     if not declared:
         raise MXNetError(f"{files[0]}: say what it is called with, in order: inputs={{'data': 'batchx3x224x224'}}")
     inputs = tuple(_described(name, t) for name, t in declared.items())
@@ -51,16 +53,18 @@ def open_block(files: Sequence[str], declared: Mapping[str, TensorType], threads
 
 
 def _from_graph(files: Sequence[str], declared: Mapping[str, TensorType]) -> BlockModel:
-    if len(files) == 1:
+    if len(files) == 1 and not is_onnx(files[0]):
         raise MXNetError(f"{files[0]}: name the parameters' file after it, too")
-    model = FileModel(files[0], files[1])
+    model = FileModel(files[0], files[1] if len(files) == 2 else None)
+    if not declared:  # an ONNX file may say it
+        declared = {x.name: x.type for x in model.declared if x.name is not None and x.type is not None}
     graph = model.symbol
     for name in declared:
         if name not in model.inputs:
             listed = shown(", ".join(model.inputs)) or "none"
             raise MXNetError(f"the graph has no input {name!r}{did_you_mean(name, model.inputs)}; it has {listed}")
     lacking = [name for name in model.inputs if name not in declared and name.endswith(LEARNED)]
-    if lacking:
+    if lacking and not is_onnx(files[0]):
         raise MXNetError(f"{files[1]} lacks {shown(', '.join(lacking[:5]))}{', ...' if len(lacking) > 5 else ''}")
     if not model.inputs:
         raise MXNetError(f"{model.path} has no inputs")

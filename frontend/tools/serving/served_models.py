@@ -290,18 +290,19 @@ def _stamp(source: Source) -> Any:
 def in_folder(root: Path, defaults: Source) -> list[Source]:
     """The models of a repository: `root/NAME/VERSION/files`, or `root/NAME/files` for version 1.
 
-    The files of a version are a graph and its parameters, a library, or `model.py` with `net`; `model.json`, there or
-    in NAME's folder, says how it is served. MXNetError for a folder that holds no model, and for a wrong `model.json`.
+    The files of a version are a graph and its parameters, an ONNX file, a library, or `model.py` with `net`;
+    `model.json`, there or in NAME's folder, says how it is served. MXNetError for a folder that holds no model, and for
+    a wrong `model.json`.
     """
     found = []
     for folder in sorted(p for p in root.iterdir() if p.is_dir() and NAME.fullmatch(p.name)):
         versions = sorted((int(p.name), p) for p in folder.iterdir() if p.is_dir() and _is_version(p.name))
         common = _configured(replace(defaults, name=folder.name), folder / CONFIG)
         if not versions:
-            found.append(replace(common, files=_files(folder)))
+            found.append(replace(common, files=files_in(folder)))
         for version, place in versions:
             own = _configured(common, place / CONFIG)
-            found.append(replace(own, version=version, files=_files(place)))
+            found.append(replace(own, version=version, files=files_in(place)))
     return found
 
 
@@ -309,16 +310,16 @@ def _is_version(name: str) -> bool:
     return name.isascii() and name.isdecimal() and len(name) <= 18 and str(int(name)) == name
 
 
-def _files(folder: Path) -> tuple[str, ...]:
+def files_in(folder: Path) -> tuple[str, ...]:
     graphs, parameters = sorted(folder.glob("*-symbol.json")), sorted(folder.glob("*.params"))
-    libraries = sorted(folder.glob("lib*.so"))
+    libraries = [*sorted(folder.glob("lib*.so")), *sorted(folder.glob("*.onnx"))]
     if len(graphs) == 1 and parameters:
         return str(graphs[0]), str(parameters[-1])  # of several epochs, the last
     if len(libraries) == 1 and not graphs:
         return (str(libraries[0]),)
     if (folder / "model.py").is_file() and not graphs:
         return (f"{folder / 'model.py'}:net",)
-    raise MXNetError(f"{folder} holds no model: *-symbol.json and *.params, lib*.so, or model.py")
+    raise MXNetError(f"{folder} holds no model: *-symbol.json and *.params, *.onnx, lib*.so, or model.py")
 
 
 _KEYS: Mapping[str, Any] = {
