@@ -1,4 +1,8 @@
-"""`mx.kv`: values by key, summed over devices. One process and one memory, so a push adds arrays and a pull copies."""
+"""`mx.kv`: values by key, summed over devices, and over the processes that `mpirun` has started.
+
+The devices share one memory, so a push adds arrays and a pull copies. There are no servers: each process holds all
+values, and each takes the optimizer's step with the same sums.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,21 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from gluonjit.base import MXNetError
 from gluonjit.files import atomic, state_files
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.ndarray import NDArray
-from gluonjit.ndarray.sparse_arrays import RowSparseNDArray
+from gluonjit.ndarray.sparse_arrays import RowSparseNDArray, sum_rows
 from gluonjit.ndarray.sparse_functions import retain
 from gluonjit.optimizer import Optimizer, Updater, get_updater
 
 __all__ = ["KVStore", "create"]
 
+_DISTRIBUTED = ("dist", "dist_sync", "dist_device_sync", "dist_sync_device")
 _LOCAL = ("local", "device", "nccl", "local_update_cpu", "local_allreduce_cpu", "local_allreduce_device")
 
 
@@ -64,7 +71,7 @@ class KVStore:
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Sums the values of each key; it replaces the stored value, or goes to the updater if there is one."""
-        pairs = [(k, self._get(k), self._sum(k, v)) for k, v in _pairs(key, value)]
+        pairs = self._over_processes([(k, self._get(k), self._sum(k, v)) for k, v in _pairs(key, value)])
         if self._updater is None:
             for k, stored, new in pairs:
                 if stored.stype == new.stype:
@@ -79,6 +86,14 @@ class KVStore:
             with Uninterrupted():
                 for k, stored, new in pairs:
                     self._updater(k, new, stored)
+
+    def _over_processes(self, pairs: list[tuple[Any, NDArray, NDArray]]) -> list[tuple[Any, NDArray, NDArray]]:
+        """(key, stored, what is pushed), the last of which is summed over processes."""
+        return pairs
+
+    def any(self, flag: bool) -> bool:
+        """Whether `flag` is set in any process. Not in MXNet."""
+        return flag
 
     def _sum(self, key: Any, value: Any) -> NDArray:
         """The sum of a list of arrays, or the array itself."""
@@ -175,6 +190,130 @@ class KVStore:
         return self._stored[key]
 
 
+class DistributedStore(KVStore):
+    """A store of all processes, which must make the same calls in the same order; see `distributed.processes`."""
+
+    def __init__(self, type_: str) -> None:
+        from gluonjit.distributed.processes import processes
+
+        super().__init__(type_)
+        self._processes = processes(f"kvstore {type_!r}")
+        self._over: dict[Any, NDArray] = {}
+        """Sums over processes, by key."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this process."""
+        return self._processes.rank
+
+    @property
+    def num_workers(self) -> int:
+        """How many processes there are."""
+        return self._processes.size
+
+    @property
+    def local_rank(self) -> int:
+        """The number of this process among those on its machine."""
+        return self._processes.local_rank
+
+    def init(self, key: Any, value: Any) -> None:
+        """Stores the first values, those of rank 0 in all processes. A key is initialized once."""
+        pairs = [(k, v[0] if isinstance(v, (list, tuple)) else v) for k, v in _pairs(key, value)]
+        self._processes.agree("init", [_described(k, v) for k, v in pairs])
+        super().init(key, value)
+        stored = [self._stored[k] for k, _ in pairs]
+        self._processes.broadcast([x._array for x in stored if x.stype == "default"])
+        for x in stored:
+            x._wrote()
+            if isinstance(x, RowSparseNDArray):
+                indices, values = self._gathered_rows(x)[0]
+                x._become(x._with(values, [indices]))
+
+    def _over_processes(self, pairs: list[tuple[Any, NDArray, NDArray]]) -> list[tuple[Any, NDArray, NDArray]]:
+        self._processes.agree("push", [_described(k, x) for k, _, x in pairs] + self._settings())
+        sums: list[NDArray] = []
+        dense: list[tuple[NDArray, NDArray]] = []
+        for k, _, x in pairs:
+            if isinstance(x, RowSparseNDArray):
+                every = self._gathered_rows(x)
+                indices, values = (np.concatenate(parts) for parts in zip(*every))
+                indices, values = sum_rows(indices, values)
+                sums.append(x._with(values, [indices]))
+                continue
+            total = self._over.get(k)
+            if total is None or total.shape != x.shape or total.dtype != x.dtype:
+                total = self._over[k] = x.copy()
+            dense.append((x, total))
+            sums.append(total)
+        self._processes.sum([x._array for x, _ in dense], [total._array for _, total in dense])
+        for _, total in dense:
+            total._wrote()
+        return [(k, stored, total) for (k, stored, _), total in zip(pairs, sums)]
+
+    def _gathered_rows(self, x: RowSparseNDArray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The indices and rows that each rank has of an array."""
+        indices, values = np.ascontiguousarray(x._aux[0], np.int64), np.ascontiguousarray(x._values)
+        every = zip(self._processes.gather(indices.tobytes()), self._processes.gather(values.tobytes()))
+        row = x.shape[1:]
+        return [(np.frombuffer(i, np.int64), np.frombuffer(v, values.dtype).reshape(-1, *row)) for i, v in every]
+
+    def _settings(self) -> list[tuple[Any, ...]]:
+        """What steps depend on and ranks could set differently."""
+        optimizer = getattr(self._updater, "optimizer", None)
+        if not isinstance(optimizer, Optimizer):
+            return []
+        return [("learning rate", optimizer.learning_rate), ("factor of gradients", optimizer.rescale_grad)]
+
+    def any(self, flag: bool) -> bool:
+        self._processes.agree("a search for overflows", [])
+        return any(x != b"\0" for x in self._processes.gather(bytes([flag])))
+
+    def set_optimizer(self, optimizer: Optimizer) -> None:
+        """From now on pushed values are gradients for `optimizer`, which must be the same in all processes."""
+        self._processes.agree("set_optimizer", [("optimizer", type(optimizer).__name__)])
+        super().set_optimizer(optimizer)
+
+    def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
+        """Refused, except for the type 'none'."""
+        super().set_gradient_compression(compression_params)
+        if compression_params["type"] != "none":
+            raise MXNetError(
+                f"gradient compression {compression_params['type']!r}: kvstore {self._type!r} sends gradients as they "
+                "are; leave compression_params out"
+            )
+
+    def _barrier(self) -> None:
+        """Waits until all processes are here."""
+        self._processes.agree("barrier", [])
+
+
+def _described(key: Any, x: NDArray) -> tuple[Any, ...]:
+    return key, x.shape, np.dtype(x.dtype).name, *(() if x.stype == "default" else (x.stype,))
+
+
+class HorovodStore(DistributedStore):
+    """`create('horovod')`: sums and broadcasts alone, of keys that need not be initialized."""
+
+    @staticmethod
+    def is_capable(capability: str) -> bool:
+        return False
+
+    def set_optimizer(self, optimizer: Optimizer) -> None:
+        """Has no effect: nothing is updated here."""
+
+    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
+        """Copies the values of rank 0 into `out`."""
+        for k, _ in _pairs(key, value):
+            self._stored.pop(k, None)
+        super().broadcast(key, value, out, priority)
+
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
+        """Sums values over processes into `out`, or into the values themselves."""
+        for k, v in _pairs(key, value):
+            self._stored.setdefault(k, (v[0] if isinstance(v, (list, tuple)) else v).copy())
+        super().pushpull(key, value, out, priority)
+
+
 def _pairs(key: Any, value: Any) -> list[tuple[Any, Any]]:
     if not isinstance(key, (list, tuple)):
         return [(key, value)]
@@ -184,14 +323,22 @@ def _pairs(key: Any, value: Any) -> list[tuple[Any, Any]]:
 
 
 def create(name: str = "local") -> KVStore:
-    """The store called `name`: `'local'`, `'device'` or `'nccl'`. MXNetError for those of several machines."""
+    """The store called `name`: `'local'`, `'device'` or `'nccl'` for one process, `'dist_sync'`, `'dist_device_sync'`
+    or `'horovod'` for all those that `mpirun` has started. MPI is started by the first of the latter."""
     if not isinstance(name, str):
         raise TypeError("name must be a string")
-    if name.lower().startswith("dist") or name.lower() in ("horovod", "byteps"):
-        raise MXNetError(f"kvstore {name!r} spans several machines; gluonjit runs on one: use 'local'")
-    if name.lower() not in _LOCAL:
-        raise MXNetError(f"Unknown KVStore type {name!r}{did_you_mean(name.lower(), _LOCAL)}")
-    return KVStore(name.lower())
+    type_ = name.lower()
+    if type_ in _DISTRIBUTED:
+        return DistributedStore(type_)
+    if type_ == "horovod":
+        return HorovodStore(type_)
+    if type_.startswith("dist") and "async" in type_:
+        raise MXNetError(f"kvstore {name!r}: workers always wait for each other here; use 'dist_sync'")
+    if type_ == "byteps":
+        raise MXNetError("kvstore 'byteps' is missing; use 'dist_sync', which sends messages with MPI")
+    if type_ not in _LOCAL:
+        raise MXNetError(f"Unknown KVStore type {name!r}{did_you_mean(type_, (*_LOCAL, *_DISTRIBUTED))}")
+    return KVStore(type_)
 
 
 _LARGE = 16 << 20

@@ -22,9 +22,10 @@ class Trainer:
     * `params`: a ParameterDict, a dict (taken in the order of its keys) or a list of Parameters, initialized. Their
       shapes may still be unknown.
     * `optimizer`: an Optimizer, or a registered name with `optimizer_params` as settings.
-    * `kvstore`: a KVStore or its type, which sums gradients over contexts; unused if there is one context.
-      `update_on_kvstore`: whether it also updates, which is the default if it is used; the environment variable
-      MXNET_UPDATE_ON_KVSTORE changes that. `compression_params` have no effect: nothing is sent.
+    * `kvstore`: a KVStore or its type, which sums gradients over contexts, and over processes if it is one of several
+      (`'dist_sync'`); unused if there is one context in one process. `update_on_kvstore`: whether it also updates,
+      which is the default if it is used; the environment variable MXNET_UPDATE_ON_KVSTORE changes that.
+      `compression_params` have no effect in one process, where nothing is sent.
 
     Otherwise each context has an updater of its own, for its own copies of the parameters. A step of all parameters on
     all contexts is one compiled call. Ctrl-C during a step waits until it is done, so parameters, states and counts are
@@ -94,7 +95,7 @@ class Trainer:
             store, on_store = kv.for_training(given, devices, self._params)
             # The store would hold a dense weight beside each gradient.
             on_store = on_store and all(param._grad_stype == "default" for param in self._params)
-        self._distributed = False
+        self._distributed = store is not None and "dist" in store.type
         if store is not None:
             on_store = on_store if wanted is None else bool(wanted)
             if on_store and not store.is_capable("optimizer"):
@@ -225,7 +226,12 @@ class Trainer:
     def _overflows(self) -> bool:
         """Whether losses are scaled (`amp.init_trainer`) and a gradient has overflown, so that the step is skipped."""
         scaler = getattr(self, "_amp_loss_scaler", None)
-        return scaler is not None and scaler.has_overflow(self._params)
+        if scaler is None:
+            return False
+        # Gradients that are not summed yet may overflow in one process alone.
+        if self._distributed and self._update_on_kvstore:
+            return scaler.has_overflow(self._params, self._kvstore.any)
+        return scaler.has_overflow(self._params)
 
     def _refuse_stale(self, ignore_stale_grad: bool) -> None:
         """UserWarning if `backward` has not computed the gradient of a parameter."""

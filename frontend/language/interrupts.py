@@ -47,3 +47,9 @@ class Uninterrupted:
             signal.signal(signal.SIGINT, self._handler)
             self._caller = None
             self._handler(number, frame)
+
+
+def arrived() -> bool:
+    """Whether Ctrl-C waits for the end of an `Uninterrupted`: for what may last forever."""
+    context = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+    return isinstance(context, Uninterrupted) and bool(context._arrived)

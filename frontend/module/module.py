@@ -13,6 +13,7 @@ from gluonjit.data.iterators import DataDesc
 from gluonjit.files import atomic
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import TensorType
+from gluonjit.kvstore import DistributedStore
 from gluonjit.kvstore import create as create_store
 from gluonjit.language import late
 from gluonjit.language import mxnet_names as _mxnet_names
@@ -85,6 +86,9 @@ class Module(BaseModule):
         """The callback of a Monitor, and whether it wants inputs, too."""
         self._optimizer: Optimizer | None = None
         self._updater: Updater | None = None
+        self._store: DistributedStore | None = None
+        """Sums gradients over processes."""
+        self._sums: Params = {}
         self._states_file: str | None = None
         """The optimizer's states to load, until there is an optimizer."""
         self._label_shapes: list[DataDesc] | None = None
@@ -448,14 +452,20 @@ class Module(BaseModule):
     ) -> None:
         """Sets the optimizer: an Optimizer, or the name and the settings of one.
 
-        Its `rescale_grad` is 1 / (batch size), unless the settings say otherwise. `kvstore` is only checked: there is
-        one copy of the parameters, which the module updates itself.
+        Its `rescale_grad` is 1 / (batch size), unless the settings say otherwise. There is one copy of the parameters,
+        so a `kvstore` matters only if it is one of several processes: they get the parameters of rank 0, gradients are
+        summed, and the batch size is that of all together (for the types with `_sync`).
         """
         if not self._takes_optimizer(force_init):
             return
-        if isinstance(kvstore, str):
-            create_store(kvstore)
+        store = create_store(kvstore) if isinstance(kvstore, str) else kvstore
+        self._store = store if isinstance(store, DistributedStore) else None
         scale = 1 / self._data_shapes[0].shape[0]
+        if self._store is not None:
+            trained = [name for name in self._param_names if self._requests[name] != "null"]
+            self._store.broadcast(trained, [self._arrays[n] for n in trained], [self._arrays[n] for n in trained])
+            if "_sync" in self._store.type:
+                scale /= self._store.num_workers
         names = dict(enumerate(self._param_names))
         if isinstance(optimizer, Optimizer):
             if optimizer.rescale_grad != scale:
@@ -480,6 +490,7 @@ class Module(BaseModule):
         if not shared_module.optimizer_initialized:
             raise AssertionError("the module to borrow from has no optimizer: call its init_optimizer first")
         self._optimizer, self._updater = shared_module._optimizer, shared_module._updater
+        self._store, self._sums = shared_module._store, shared_module._sums
         self.optimizer_initialized = True
 
     def _optimizing(self) -> Updater:
@@ -493,9 +504,16 @@ class Module(BaseModule):
         updater = self._optimizing()
         wanted = [(k, name) for k, name in enumerate(self._param_names) if self._requests[name] != "null"]
         if wanted:
-            updater(
-                [k for k, _ in wanted], [self._grads[name] for _, name in wanted], [self._arrays[n] for _, n in wanted]
-            )
+            keys, names = [k for k, _ in wanted], [name for _, name in wanted]
+            grads = [self._grads[name] for name in names]
+            if self._store is not None:
+                for name, grad in zip(names, grads):
+                    if name not in self._sums:
+                        self._sums[name] = grad.copy()
+                sums = [self._sums[name] for name in names]
+                self._store.pushpull(names, grads, out=sums)
+                grads = sums
+            updater(keys, grads, [self._arrays[name] for name in names])
 
     def save_optimizer_states(self, fname: Any) -> None:
         """Writes the optimizer's states to a file."""

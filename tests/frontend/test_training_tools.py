@@ -147,7 +147,7 @@ def test_a_store_with_an_optimizer(tmp_path):
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        (lambda kv: mx.kv.create("dist_sync"), "spans several machines"),
+        (lambda kv: mx.kv.create("dist_async"), "use 'dist_sync'"),
         (lambda kv: mx.kv.create("devise"), "did you mean 'device'"),
         (lambda kv: kv.push("new", nd.ones(1)), "has not been inited"),
         (lambda kv: kv.init("a", nd.ones(1)), "duplicate init of key a"),

@@ -30,6 +30,7 @@ FRONTEND = (
     "trace",
     "execution numpy",
     "training",
+    "distributed",
     "data initializer lr_scheduler metric model optimizer",
     "image",
     "autograd callback io kvstore monitor numpy_extension operator profiler random recordio visualization",
@@ -48,7 +49,7 @@ LATE = {"llvmlite", "networkx"}
 EARLY = {"numpy", "ml_dtypes"}
 ANYWHERE = {"platformdirs"}
 # Optional: imported where they are used, with an error that says how to get them.
-EXTRAS = {"PIL", "cv2", "graphviz", "onnx", "safetensors", "tqdm", "scipy"}
+EXTRAS = {"PIL", "cv2", "graphviz", "mpi4py", "onnx", "safetensors", "tqdm", "scipy"}
 
 SERVER = {
     "starlette",
@@ -205,6 +206,8 @@ INSIDE_FUNCTIONS = {
     "gluonjit.ir.graph": {"gluonjit.ir.printer.print_graph"},
     # Few programs read `.npz`; `zipfile`, with what it imports, takes as long as a tenth of the operators.
     "gluonjit.files.formats": {"gluonjit.files.npz"},
+    # Few programs run in several processes, for which sockets, hashes and `json` are needed.
+    "gluonjit.kvstore": {"gluonjit.distributed.processes.processes"},
     # A library needs neither Gluon nor the compiler.
     "gluonjit.tools.serving.server": {"gluonjit.tools.serving.grpc_server.make_server"},
     "gluonjit.tools.serving.predictor": {"gluonjit.tools.serving.block_model.open_block"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gluonjit import ndarray
@@ -24,11 +24,15 @@ class LossScaler:
     def loss_scale(self) -> float:
         return self._loss_scale
 
-    def has_overflow(self, params: Iterable[Any]) -> bool:
-        """Whether a gradient is infinite or NaN; the step is then skipped. Chooses the next factor."""
+    def has_overflow(self, params: Iterable[Any], anywhere: Callable[[bool], bool] = bool) -> bool:
+        """Whether a gradient is infinite or NaN; the step is then skipped. Chooses the next factor.
+
+        `anywhere(found)`: whether one was found in any process.
+        """
         grads = [g for p in params if p.grad_req != "null" for g in p.list_grad()]
         with modes.pause():
             overflow = bool(grads) and not ndarray.multi_all_finite(*grads, num_arrays=len(grads)).asscalar()
+        overflow = anywhere(overflow)
         self._loss_scale = self._next_loss_scale
         if overflow:
             self._next_loss_scale = self._loss_scale / 2.0

@@ -6,7 +6,6 @@ import argparse
 import os
 import runpy
 import sys
-import traceback
 from types import TracebackType
 from typing import Any
 
@@ -48,7 +47,7 @@ def _run(arguments: argparse.Namespace) -> None:
         e.__traceback__ = _user_traceback(e.__traceback__)
         if e.__traceback__ is None and isinstance(e, ImportError):  # no such module; not one that the program lacks
             raise IRError(str(e)) from None
-        traceback.print_exception(type(e), e, e.__traceback__)
+        sys.excepthook(type(e), e, e.__traceback__)  # the program, or a kvstore of several processes, may have set one
         raise SystemExit(130 if isinstance(e, KeyboardInterrupt) else 1) from None
 
 

@@ -1,0 +1,117 @@
+"""What the processes of a distributed test do; one process alone does the same with the whole batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import gluonjit as mx
+from gluonjit import autograd, gluon, nd
+from gluonjit.gluon import nn
+
+STEPS, EXAMPLES = 5, 16
+
+
+def network(embedded: bool = False) -> nn.HybridSequential:
+    """Shapes are known after the first call only, one parameter is not trained, and one gradient adds up."""
+    mx.random.seed(5)
+    net = nn.HybridSequential()
+    if embedded:
+        net.add(nn.Embedding(10, 4, sparse_grad=True))
+    net.add(nn.Dense(16, activation="relu"), nn.Dense(3))
+    net.initialize(mx.init.Xavier())
+    net[-1].bias.grad_req = "null"
+    net[-2].bias.grad_req = "add"
+    net.hybridize()
+    return net
+
+
+def batches(embedded: bool = False) -> list[tuple[np.ndarray, np.ndarray]]:
+    draw = np.random.RandomState(0)
+    shape = (EXAMPLES, 6)
+    return [
+        (
+            (draw.randint(0, 10, shape) if embedded else draw.randn(*shape)).astype(np.float32),
+            draw.randint(0, 3, EXAMPLES).astype(np.float32),
+        )
+        for _ in range(STEPS)
+    ]
+
+
+def part(x: np.ndarray, rank: int, size: int) -> nd.NDArray:
+    each = len(x) // size
+    return nd.array(x[rank * each : (rank + 1) * each])
+
+
+def total(store, values: np.ndarray) -> np.ndarray:
+    """The sums over ranks."""
+    if store is None:
+        return values
+    array = nd.array(values)
+    own = mx.kv.create(store.type)
+    own.init("values", array)
+    own.pushpull("values", array)
+    return array.asnumpy()
+
+
+def gluon_losses(store=None, update_on_kvstore=None, optimizer="adam", embedded=False, resumed_from=None) -> list[str]:
+    """The loss of every step, summed over ranks, exactly. `resumed_from`: a file name; training is stopped in the
+    middle, and goes on with a new network from what was saved."""
+    rank, size = (0, 1) if store is None else (store.rank, store.num_workers)
+    loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
+
+    def start():
+        net = network(embedded)
+        own = None if store is None else mx.kv.create(store.type)
+        return net, gluon.Trainer(
+            net.collect_params(),
+            optimizer,
+            {"learning_rate": 0.05},
+            kvstore="device" if own is None else own,
+            update_on_kvstore=update_on_kvstore,
+        )
+
+    net, trainer = start()
+    found = []
+    for k, (x, y) in enumerate(batches(embedded)):
+        if resumed_from and k == STEPS // 2:
+            if rank == 0:
+                net.save_parameters(f"{resumed_from}.params")
+                trainer.save_states(f"{resumed_from}.states")
+            if store is not None:
+                store._barrier()
+            net, trainer = start()
+            net.load_parameters(f"{resumed_from}.params")
+            trainer.load_states(f"{resumed_from}.states")
+        net[-2].bias.zero_grad()
+        with autograd.record():
+            loss = loss_of(net(part(x, rank, size)), part(y, rank, size))
+        loss.backward()
+        trainer.step(EXAMPLES)
+        found.append(loss.sum().asnumpy())
+    return [float(x).hex() for x in total(store, np.concatenate(found).astype(np.float64)) / EXAMPLES]
+
+
+def module_losses(store=None) -> list[str]:
+    """The same of `Module.fit`."""
+    rank, size = (0, 1) if store is None else (store.rank, store.num_workers)
+    data = batches()
+    x, y = (np.concatenate([part(b[k], rank, size).asnumpy() for b in data]) for k in (0, 1))
+    mx.random.seed(5)
+    out = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=3, name="dense")
+    module = mx.mod.Module(mx.sym.SoftmaxOutput(out, mx.sym.var("softmax_label")))
+    found = []
+
+    def note(batch) -> None:
+        output = module.get_outputs()[0].asnumpy()
+        label = batch.locals["data_batch"].label[0].asnumpy().astype(int)
+        found.append(-np.log(output[np.arange(len(label)), label]).sum())
+
+    module.fit(
+        mx.io.NDArrayIter(x, y, EXAMPLES // size),
+        num_epoch=2,
+        optimizer_params={"learning_rate": 0.1, "momentum": 0.9},
+        initializer=mx.init.Xavier(),
+        kvstore="local" if store is None else store,
+        batch_end_callback=note,
+    )
+    return [float(v).hex() for v in total(store, np.array(found, np.float64)) / EXAMPLES]
