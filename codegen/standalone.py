@@ -9,6 +9,10 @@ For the name `net`, C programs call:
     void   net_free(net *)
     const char *net_message(int status), *net_version(void), *net_describe(void)
 
+A library whose weights lie in a file of their own takes its name: `net_create(int threads, const char *weights, …)`,
+likewise `net_create_in`. It maps the file, so that processes share it, and compares its size and its first bytes with
+what they were when the library was built.
+
 A net is one block of memory (`Net` has its fields): a table of pointers for each program, the team of threads, then the
 prepared values. `create` selects the first target that the processor can run, starts the workers, and runs the
 `prepare` functions on the weights, which are read-only data. `run` fills in the pointers of the call and runs `main` on
@@ -52,6 +56,7 @@ class Status(IntEnum):
     BAD_SIZE = 2
     NO_MEMORY = 3
     NO_TARGET = 4
+    BAD_WEIGHTS = 5
 
 
 MESSAGES = {
@@ -61,6 +66,7 @@ MESSAGES = {
     Status.BAD_SIZE: "a size is not one that the library was built for",
     Status.NO_MEMORY: "there is not enough memory",
     Status.NO_TARGET: "the library has no code for this processor: build it with another --target",
+    Status.BAD_WEIGHTS: "the file of weights cannot be read, or is not the one that was made with the library",
 }
 
 
@@ -72,6 +78,7 @@ class Net(IntEnum):
     ARENA_BYTES = 16  # i64
     OWNED = 24  # i64: whether the memory is the library's
     TARGET = 32  # i64
+    WEIGHTS = 40  # ptr: where they begin, if they are in a file
     MUTEX = 64  # pthread_mutex_t: at most 64 bytes
     HANDLES = 128  # pthread_t of each worker
     TABLES = HANDLES + 8 * MAX_THREADS  # of every program of the target, one behind the other
@@ -101,6 +108,18 @@ class Target:
 
 
 @dataclass(frozen=True)
+class WeightsFile:
+    """Weights in a file of their own: HEADER bytes that tell it from others, then `size` bytes."""
+
+    name: str
+    header: bytes
+    size: int
+
+
+HEADER = 64
+
+
+@dataclass(frozen=True)
 class Model:
     """What a library is of."""
 
@@ -114,6 +133,8 @@ class Model:
     description: str
     """JSON."""
     version: str
+    weights: WeightsFile | None = None
+    """None: they are data of the library."""
 
 
 def largest_size(model: Model, targets: Sequence[Target]) -> int:
@@ -137,7 +158,7 @@ def public(name: str) -> list[str]:
 
 
 def driver(model: Model, targets: Sequence[Target], weights: str) -> Module:
-    """The module of these functions. `weights`: the symbol of the weights."""
+    """The module of these functions. `weights`: the symbol of the weights, if they are in the library."""
     module = Module(targets[0].machine)
     _Driver(module, model, targets, weights)
     return module
@@ -147,13 +168,13 @@ class _Driver:
     def __init__(self, module: Module, model: Model, targets: Sequence[Target], weights: str) -> None:
         self.module, self.model, self.targets = module, model, targets
         self.largest = largest_size(model, targets)
-        self._weights = module.external(weights)
+        self._weights = module.external(weights) if model.weights is None else None
         tables = [sum(8 * code.interface.main.size for code in t.codes) for t in targets]
         self._team = int(aligned(Net.TABLES + max(tables), ALIGNMENT))
         self._prepared = int(aligned(self._team + Block.SIZE, ALIGNMENT))
         self._prepared_at = [_prepared_places(t) for t in targets]
         self._bytes = self._prepared + max(size for _, size in self._prepared_at)
-        for name, result, params in _LIBC:
+        for name, result, params in (*_LIBC, *(_LIBC_FILES if model.weights is not None else ())):
             module.declare(name, result, params)
         add_team(module, FUTEX)
         for k, target in enumerate(targets):
@@ -162,6 +183,8 @@ class _Driver:
             for p in range(len(target.codes)):
                 self._needs(k, p)
                 self._program(k, p)
+        if model.weights is not None:
+            self._map(model.weights)
         self._start()
         self._stop()
         self._memory()
@@ -229,7 +252,8 @@ class _Driver:
                 self._dispatch(f, f"{code.prefix}{prepare.name}", words, most, 0)
 
     def _point(self, f: Function, table: str, slot: int, offset: int) -> None:
-        f.store("ptr", f.gep("i8", self._weights, offset), f.gep("ptr", table, slot), 8)
+        weights = self._weights or _field(f, Net.WEIGHTS, "ptr")
+        f.store("ptr", f.gep("i8", weights, offset), f.gep("ptr", table, slot), 8)
 
     def _lend(self, f: Function, layout: Layout, table: str) -> None:
         """The arena and the team for a call with this table."""
@@ -275,6 +299,29 @@ class _Driver:
         """Parameters of `run` after the sizes."""
         inputs = [("ptr", f"in{k}") for k in range(len(self.model.inputs))]
         return [*inputs, *(("ptr", f"out{k}") for k in range(len(self.model.outputs)))]
+
+    def _map(self, file: WeightsFile) -> None:
+        """`@map_weights(path) → ptr`: where the mapped weights begin; null for a file that is not the library's."""
+        f = self.module.function("map_weights", (("ptr", "path"),), "ptr", linkage="internal")
+        header = self.module.constant(np.frombuffer(file.header, np.uint8), 1)
+        nbytes = HEADER + file.size
+        with f.exit(hint="none") as none:
+            f.ret("null")
+        handle = f.call("open", "i32", ("ptr", "%path"), ("i32", _O_RDONLY | _O_CLOEXEC))
+        f.leave_if(f.op(f"icmp slt i32 {handle}, 0"), none)
+        there = f.call("lseek", "i64", ("i32", handle), ("i64", 0), ("i32", _SEEK_END))
+        right = f.op(f"icmp eq i64 {there}, {nbytes}")
+        how = (("i32", _PROT_READ), ("i32", _MAP_PRIVATE), ("i32", handle), ("i64", 0))
+        mapped = f.either(
+            right, "ptr", lambda: f.call("mmap", "ptr", ("ptr", "null"), ("i64", nbytes), *how), lambda: _MAP_FAILED
+        )
+        f.call("close", "i32", ("i32", handle))
+        f.leave_if(f.op(f"icmp eq ptr {mapped}, {_MAP_FAILED}"), none)
+        same = f.op(f"icmp eq i32 {f.call('memcmp', 'i32', ('ptr', mapped), ('ptr', header), ('i64', HEADER))}, 0")
+        with f.if_(f.op(f"xor i1 {same}, true")):
+            f.call("munmap", "i32", ("ptr", mapped), ("i64", nbytes))
+        f.leave_if(f.op(f"xor i1 {same}, true"), none)
+        f.ret(f.gep("i8", mapped, HEADER))
 
     # ---- threads
 
@@ -406,18 +453,26 @@ class _Driver:
         f.leave_if(f.op(f"icmp slt i64 {target}, 0"), bad)
         f.ret(self._total(f, target, threads, self._need(f, target, self._chosen(f), threads)))
 
+    @property
+    def _path(self) -> list[tuple[str, str]]:
+        """The parameter of `create` for the file of weights."""
+        return [("ptr", "path")] if self.model.weights is not None else []
+
     def _create(self) -> None:
-        f = self._api("create", (("i32", "threads"), ("ptr", "out")))
-        given = (("i32", "%threads"), ("ptr", "null"), ("i64", 0), ("ptr", "%out"))
+        f = self._api("create", (("i32", "threads"), *self._path, ("ptr", "out")))
+        path = [(type, f"%{name}") for type, name in self._path]
+        given = (("i32", "%threads"), *path, ("ptr", "null"), ("i64", 0), ("ptr", "%out"))
         f.ret(f.call(f"{self.model.name}_create_in", "i32", *given))
 
     def _create_in(self) -> None:
-        params = (("i32", "threads"), ("ptr", "memory"), ("i64", "bytes"), ("ptr", "out"))
+        params = (("i32", "threads"), *self._path, ("ptr", "memory"), ("i64", "bytes"), ("ptr", "out"))
         f = self._api("create_in", params)
         bad, none, full = (_returning(f, s) for s in (Status.BAD_ARGUMENT, Status.NO_TARGET, Status.NO_MEMORY))
         f.leave_if(f.op("icmp eq ptr %out, null"), bad)
         f.store("ptr", "null", "%out", 8)
         _leave_unless_threads(f, bad)
+        for _, name in self._path:
+            f.leave_if(f.op(f"icmp eq ptr %{name}, null"), bad)
         target = self._select(f)
         f.leave_if(f.op(f"icmp slt i64 {target}, 0"), none)
         threads = f.op("sext i32 %threads to i64")
@@ -430,6 +485,14 @@ class _Driver:
         total = f.op(f"select i1 {own}, i64 {size}, i64 %bytes")
         f.leave_if(f.op(f"icmp eq ptr {given}, null"), full)
         f.leave_if(f.op(f"icmp ult i64 {total}, {least}"), full)
+        weights = None
+        if self.model.weights is not None:
+            wrong = _returning(f, Status.BAD_WEIGHTS)
+            weights = f.call("map_weights", "ptr", ("ptr", "%path"))
+            missing = f.op(f"icmp eq ptr {weights}, null")
+            with f.if_(f.op(f"and i1 {missing}, {own}")):
+                f.call("free", "void", ("ptr", given))
+            f.leave_if(missing, wrong)
         address = f.op(f"ptrtoint ptr {given} to i64")
         begin = f.op(f"and i64 {f.add(address, ALIGNMENT - 1)}, {-ALIGNMENT}")
         net = f.op(f"getelementptr i8, ptr {given}, i64 {f.sub(begin, address)}")
@@ -441,6 +504,7 @@ class _Driver:
             (Net.ARENA_BYTES, "i64", left),
             (Net.OWNED, "i64", f.op(f"zext i1 {own} to i64")),
             (Net.TARGET, "i64", target),
+            *([(Net.WEIGHTS, "ptr", weights)] if weights is not None else []),
         )
         for field, type, value in fields:
             f.store(type, value, f.gep("i8", net, int(field)), 8)
@@ -506,6 +570,9 @@ class _Driver:
             f.ret()
         f.leave_if(f.op("icmp eq ptr %net, null"), nothing)
         f.call("stop", "void", ("ptr", "%net"))
+        if self.model.weights is not None:
+            mapped = f.gep("i8", _field(f, Net.WEIGHTS, "ptr"), -HEADER)
+            f.call("munmap", "i32", ("ptr", mapped), ("i64", HEADER + self.model.weights.size))
         self._give_back(f)
         with f.if_(f.op(f"icmp ne i64 {_field(f, Net.OWNED, 'i64')}, 0")):
             f.call("free", "void", ("ptr", "%net"))
@@ -526,6 +593,14 @@ class _Driver:
 
 _HUGE, _PAGE, _MADV_HUGEPAGE = 1 << 22, 4096, 14
 _SIG_SETMASK, _CLOCK_MONOTONIC = 2, 1  # Linux
+_O_RDONLY, _O_CLOEXEC, _SEEK_END, _PROT_READ, _MAP_PRIVATE, _MAP_FAILED = (
+    0,
+    0x80000,
+    2,
+    1,
+    2,
+    "inttoptr (i64 -1 to ptr)",
+)
 _LIBC = (
     ("aligned_alloc", "ptr", ("i64", "i64")),
     ("free", "void", ("ptr",)),
@@ -538,6 +613,14 @@ _LIBC = (
     ("pthread_sigmask", "i32", ("i32", "ptr", "ptr")),
     ("sigfillset", "i32", ("ptr",)),
     ("clock_gettime", "i32", ("i32", "ptr")),
+)
+_LIBC_FILES = (
+    ("open", "i32", ("ptr", "i32")),
+    ("lseek", "i64", ("i32", "i64", "i32")),
+    ("mmap", "ptr", ("ptr", "i64", "i32", "i32", "i32", "i64")),
+    ("munmap", "i32", ("ptr", "i64")),
+    ("memcmp", "i32", ("ptr", "ptr", "i64")),
+    ("close", "i32", ("i32",)),
 )
 
 

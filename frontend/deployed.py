@@ -71,6 +71,9 @@ class Deployed:
         self.version: str = facts["compiler"]
         self.inputs, self.outputs = (tuple(map(_array, facts[kind])) for kind in ("inputs", "outputs"))
         self._sizes: list[str] = facts["sizes"]
+        weights = facts["weights_file"]
+        self._weights = [os.fsencode(path.with_name(weights))] if weights else []
+        """The path of the file of weights, which lies beside the library, if there is one."""
         self._in_types, self._out_types = (tuple(map(_type, arrays)) for arrays in (self.inputs, self.outputs))
         self._lock = threading.Lock()
         self._net: ctypes.c_void_p | None = None
@@ -128,7 +131,7 @@ class Deployed:
         with self._lock:
             if self._net is None or self._process != os.getpid():
                 net = ctypes.c_void_p()
-                self._check(self._functions["create"](self.threads, ctypes.byref(net)))
+                self._check(self._functions["create"](self.threads, *self._weights, ctypes.byref(net)))
                 self._net, self._process = net, os.getpid()
             return self._net
 

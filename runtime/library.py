@@ -1,7 +1,7 @@
 """Builds a library that runs a compiled model without Python: objects, archive, shared library, header, and the files
 by which other build systems find them. `codegen/standalone.py` has the functions of the library.
 
-    NAME.h  libNAME.a  libNAME.so  main.c  check.bin  NAME.pc  NAMEConfig.cmake
+    NAME.h  NAME.hpp  libNAME.a  libNAME.so  NAME.weights  main.c  check.bin  NAME.pc  NAMEConfig.cmake
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from gluonjit._version import version
 from gluonjit.codegen import elf, llvm
 from gluonjit.codegen.cpu_check import runs_on
-from gluonjit.codegen.standalone import Code, Model, Target, driver, largest_size, public
+from gluonjit.codegen.standalone import HEADER, Code, Model, Target, WeightsFile, driver, largest_size, public
 from gluonjit.codegen.target import host, named
 from gluonjit.ir.dims import aligned
 from gluonjit.ir.graph import Graph
@@ -79,12 +79,17 @@ class Library:
     arch: str
     input_names: Sequence[str]
     output_names: Sequence[str]
+    weights: bytes | None = None
+    """What is in the file of weights, if they have one."""
 
 
-def compile_library(source: Source, targets: Sequence[str], pipeline: str = PIPELINE, packed: bool = True) -> Library:
+def compile_library(
+    source: Source, targets: Sequence[str], pipeline: str = PIPELINE, packed: bool = True, weights_file: bool = False
+) -> Library:
     """The objects of the library, with code for each target; the first one that a processor can run is used.
 
     `packed`: weights are packed now, for each target whose code this machine can run, rather than by `create`.
+    `weights_file`: they are not in the library, but in a file that `create` maps.
 
     IRError for graphs that need Python or draw random numbers, and for targets of different architectures.
     """
@@ -106,7 +111,7 @@ def compile_library(source: Source, targets: Sequence[str], pipeline: str = PIPE
             objects += made
         compiled.append(Target(machine, tuple(codes)))
     source = replace(source, programs=programs)
-    model = _model(source, targets, weights)
+    model = _model(source, targets, weights, weights_file)
     symbol = f"{source.name}__weights"
     text = driver(model, compiled, symbol).text()
     own = public(source.name)
@@ -114,8 +119,12 @@ def compile_library(source: Source, targets: Sequence[str], pipeline: str = PIPE
     inside = set(elf.defined(data)) - set(own)
     data = elf.renamed(data, lambda s: f"{source.name}__{s}" if s in inside else s, own.__contains__)
     members = [(f"{source.name}_driver.o", data), *objects]
-    members.append((f"{source.name}_weights.o", elf.data_object(symbol, weights.content(), machines[0].arch)))
-    return Library(model, largest_size(model, compiled), members, machines[0].arch, source.inputs, source.outputs)
+    content = weights.content()
+    if model.weights is None:
+        members.append((f"{source.name}_weights.o", elf.data_object(symbol, content, machines[0].arch)))
+    file = model.weights.header + content if model.weights is not None else None
+    largest = largest_size(model, compiled)
+    return Library(model, largest, members, machines[0].arch, source.inputs, source.outputs, file)
 
 
 def _needed(source: Source, machines: Sequence[Machine], pipeline: str) -> list[tuple[Graph, Mapping[str, int]]]:
@@ -176,17 +185,22 @@ def _code(
     return code, objects
 
 
-def _model(source: Source, targets: Sequence[str], weights: Weights) -> Model:
+def _model(source: Source, targets: Sequence[str], weights: Weights, in_file: bool) -> Model:
     graph, _ = source.programs[0]
     inputs = tuple(v.type for v in graph.inputs[: len(source.inputs)])
     outputs = tuple(v.type for v in graph.outputs)
     digest = hashlib.sha256()
     for part in weights.parts:
         digest.update(part)
+    file = None
+    if in_file:
+        header = b"gluonjit weights" + digest.digest() + weights.size.to_bytes(8, "little")
+        file = WeightsFile(f"{source.name}.weights", header.ljust(HEADER, b"\0"), weights.size)
     facts = {
         "name": source.name,
         "compiler": f"gluonjit {version}",
         "weights": digest.hexdigest(),
+        "weights_file": file.name if file is not None else None,
         "targets": list(targets),
         "sizes": list(dimensions(graph)),
         "inputs": [_described(n, t) for n, t in zip(source.inputs, inputs, strict=True)],
@@ -196,7 +210,7 @@ def _model(source: Source, targets: Sequence[str], weights: Weights) -> Model:
     stamp = hashlib.sha256(text.encode()).hexdigest()[:16]
     fixed = tuple(dict(sizes) for _, sizes in source.programs)
     return Model(
-        source.name, dimensions(graph), inputs, outputs, fixed, text, f"{source.name} {stamp} gluonjit {version}"
+        source.name, dimensions(graph), inputs, outputs, fixed, text, f"{source.name} {stamp} gluonjit {version}", file
     )
 
 
@@ -224,6 +238,9 @@ def write(
     if shared:
         written.append(_link(static, folder / f"lib{name}.so", library))
     sizes = sizes_of(model.inputs, [x.shape for x in arguments]) if arguments else {}
+    if model.weights is not None and library.weights is not None:
+        (folder / model.weights.name).write_bytes(library.weights)
+        written.append(folder / model.weights.name)
     texts = library_files.texts(model, library.largest, library.input_names, library.output_names, sizes)
     for file, text in texts.items():
         (folder / file).write_text(text)

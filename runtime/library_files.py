@@ -87,6 +87,11 @@ def _header(model: Model, largest: int, names: Sequence[str]) -> str:
     status = ",\n".join(f"    {upper}_{s.name} = {int(s)}" for s in Status)
     meaning = "\n".join(f"     {upper}_{s.name + ':':14} {MESSAGES[s]}" for s in Status if s)
     memory = "calls whose sizes are larger than before" if model.dims else "the first call"
+    path = "const char *weights, " if model.weights is not None else ""
+    source = ""
+    if model.weights is not None:
+        source = f"""
+   `weights` is the path of {model.weights.name}, which is mapped and must not change while a {name} uses it."""
     limits = f"   Each size is from 1 to {largest}.\n" if model.dims else ""
     return f"""/* {model.version}: a compiled model. Made by gluonjit {version}.
 
@@ -120,12 +125,12 @@ typedef enum {{
 /* Numbers of elements. */
 {counts}
 
-/* Makes a {name} that computes on up to `threads` threads, the caller's included. */
-{name}_status {name}_create(int threads, {name} **out);
+/* Makes a {name} that computes on up to `threads` threads, the caller's included.{source} */
+{name}_status {name}_create(int threads, {path}{name} **out);
 
 /* The same in the caller's memory, of at least {name}_memory(threads{"".join(", " + d for d in model.dims)}) bytes,
    which must outlive it. */
-{name}_status {name}_create_in(int threads, void *memory, size_t bytes, {name} **out);
+{name}_status {name}_create_in(int threads, {path}void *memory, size_t bytes, {name} **out);
 
 /* Bytes for calls with these arguments; 0 if they are not valid, or this processor cannot run the library. */
 size_t {name}_memory(int threads{after});
@@ -171,6 +176,7 @@ def _cpp_header(model: Model, names: Sequence[str]) -> str:
                                         + std::to_string({count(n, t)}));"""
         for n, t in typed[:n_in]
     )
+    path, given_path = ("const char *weights, ", "weights, ") if model.weights is not None else ("", "")
     resized = "\n".join(f"        {n}.resize({count(n, t)});" for n, t in typed[n_in:])
     return f"""/* {name}.h for C++ (from C++11 on): a net that frees itself, and exceptions in place of codes. */
 #ifndef {upper}_HPP
@@ -187,9 +193,9 @@ def _cpp_header(model: Model, names: Sequence[str]) -> str:
 class {name}_model {{
 public:
     /* Throws std::bad_alloc if there is not enough memory, else std::runtime_error. */
-    explicit {name}_model(int threads = 1) {{
+    explicit {name}_model({path}int threads = 1) {{
         {name} *made = nullptr;
-        check({name}_create(threads, &made));
+        check({name}_create(threads, {given_path}&made));
         net_.reset(made);
     }}
 
@@ -241,7 +247,10 @@ def _main(model: Model, names: Sequence[str], checked: Mapping[str, int]) -> str
     arguments = ", ".join([*model.dims, *names[:n_in], *(f"got_{n}" for n in names[n_in:])])
     frees = "\n".join(f"    free({n});" for n in (*names, *(f"got_{n}" for n in names[n_in:])))
     sizes = "".join(f"    const int64_t {d} = {checked.get(d, 1)};\n" for d in model.dims)
-    return f"""/* Repeats a stored call of {name}, and compares the bits of the results: main check.bin [threads] */
+    in_file = model.weights is not None
+    least, path = (3, "argv[2], ") if in_file else (2, "")
+    usage = f"check.bin {f'{model.weights.name} ' if model.weights is not None else ''}[threads]"
+    return f"""/* Repeats a stored call of {name}, and compares the bits of the results: main {usage} */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -265,11 +274,11 @@ static void check({name}_status status, const char *what) {{
 }}
 
 int main(int argc, char **argv) {{
-    if (argc < 2) {{
-        fprintf(stderr, "usage: %s check.bin [threads]\\n", argv[0]);
+    if (argc < {least}) {{
+        fprintf(stderr, "usage: %s {usage}\\n", argv[0]);
         return 2;
     }}
-    const int threads = argc > 2 ? atoi(argv[2]) : 1;
+    const int threads = argc > {least} ? atoi(argv[{least}]) : 1;
 {sizes}    FILE *file = fopen(argv[1], "rb");
     if (file == NULL) {{
         perror(argv[1]);
@@ -278,7 +287,7 @@ int main(int argc, char **argv) {{
 {chr(10).join(lines)}
     fclose(file);
     {name} *net = NULL;
-    check({name}_create(threads, &net), "create");
+    check({name}_create(threads, {path}&net), "create");
     check({name}_run(net, {arguments}), "run");
     {name}_free(net);
     int failed = 0;

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import os
 import shutil
 import subprocess
 import threading
@@ -13,6 +14,7 @@ import gluonjit as mx
 from gluonjit import gluon
 from gluonjit.base import MXNetError
 from gluonjit.codegen import elf
+from gluonjit.codegen.standalone import Status
 from gluonjit.execution.library_source import source_of
 from gluonjit.gluon import nn
 from gluonjit.ir.types import IRError
@@ -286,6 +288,61 @@ def test_cpp_header(tmp_path):
     elements = 5 * image(1).size, 4 * image(1).size
     assert f"data has {elements[1]} elements, not {elements[0]}" in done.stdout
     assert "the number of threads is not 1 to 256" in done.stdout
+
+
+@needs_cc
+@pytest.mark.parametrize("packed", [True, False])
+def test_weights_in_a_file(tmp_path, packed):
+    net, x = convolutional(), image(4)
+    source = source_of(net, [mx.nd.array(x)], "net", BATCH)
+    library = compile_library(source, ["host"], packed=packed, weights_file=True)
+    net.hybridize(dynamic=BATCH)
+    y = net(mx.nd.array(x)).asnumpy()
+    write(library, tmp_path, [x], [y])
+    weights, program = tmp_path / "net.weights", str(tmp_path / "check")
+    assert (tmp_path / "libnet.so").read_bytes().find(net[0].weight.data().asnumpy().tobytes()) < 0
+
+    strict = ["-Wall", "-Wextra", "-Werror", "-I", str(tmp_path), str(tmp_path / "libnet.a"), "-pthread"]
+    subprocess.run([CC, str(tmp_path / "main.c"), *strict, "-o", program], check=True)
+
+    def run(path):
+        command = [program, str(tmp_path / "check.bin"), str(path), "2"]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    assert run(weights).returncode == 0
+    other = bytearray(weights.read_bytes())
+    for name, content in {
+        "short": other[:-1],
+        "long": other + b"0",
+        "empty": b"",
+        "another": other[:20] + b"?" + other[21:],  # its sum
+        "no weights": b"?" + other[1:],
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        assert run(tmp_path / name).stderr.startswith("create: the file of weights cannot be read, or is not the one")
+    assert run(tmp_path).returncode == run(tmp_path / "none").returncode == 1
+
+    with mx.load(tmp_path / "libnet.so", threads=2) as loaded:
+        for batch in (1, 4, 9):
+            np.testing.assert_array_equal(loaded(image(batch)), net(mx.nd.array(image(batch))).asnumpy())
+    # Null paths, memory of the caller, and a net that cannot be made.
+    functions, made = Loaded(tmp_path / "libnet.so", "net", True).functions, ctypes.c_void_p()
+    assert functions["create"](1, None, ctypes.byref(made)) == Status.BAD_ARGUMENT
+    path = os.fsencode(weights)
+    size = functions["memory"](1, ctypes.c_int64(4))
+    memory = ctypes.create_string_buffer(size)
+    create_in = functions["create_in"]
+    assert create_in(1, os.fsencode(tmp_path), memory, ctypes.c_size_t(size), ctypes.byref(made)) == Status.BAD_WEIGHTS
+    assert not made.value
+    assert create_in(1, path, memory, ctypes.c_size_t(size), ctypes.byref(made)) == Status.OK
+    given, got = np.ascontiguousarray(x), np.empty_like(y)
+    pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (given, got)]
+    assert functions["run"](made, ctypes.c_int64(4), *pointers) == Status.OK
+    np.testing.assert_array_equal(got, y)
+    functions["free"](made)
+    weights.unlink()
+    with pytest.raises(MXNetError, match="file of weights"):
+        mx.load(tmp_path / "libnet.so")(x)
 
 
 @needs_cc

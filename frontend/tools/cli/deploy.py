@@ -39,6 +39,11 @@ def add_commands(commands: Any) -> None:
         help="keep the parameters as they are, which takes less room: a net is created more slowly, as it packs them",
     )
     p.add_argument(
+        "--weights-file",
+        action="store_true",
+        help="put the parameters into a file of their own, NAME.weights, which a net maps when it is created",
+    )
+    p.add_argument(
         "--predict-api",
         action="store_true",
         help="make MXNet's C interface for prediction (c_predict_api.h, MXPredCreate …) on top: libmxnet.so, and its "
@@ -59,7 +64,10 @@ def _run(arguments: argparse.Namespace) -> None:
     with calling(arguments.model, given):
         source = source_of(block, given, arguments.name, arguments.dynamic)
     targets = arguments.target or ["host"]
-    library = compile_library(source, targets, pipeline(not arguments.no_winograd), not arguments.unpacked)
+    if arguments.predict_api and arguments.weights_file:
+        raise MXNetError("--predict-api has the parameters in the library: leave out --weights-file")
+    steps = pipeline(not arguments.no_winograd)
+    library = compile_library(source, targets, steps, not arguments.unpacked, arguments.weights_file)
     inputs, results = [], []
     if targets[0] == "host":  # what other processors compute cannot be known here
         block.hybridize(winograd=not arguments.no_winograd, dynamic=arguments.dynamic)
