@@ -79,12 +79,18 @@ FAMILIES = {
 """By name, the size of an image."""
 
 
+CHANNELS = [8, 8, 16, 24, 32]
+SMALLER = {
+    "densenet121": lambda: vision.DenseNet(16, 8, [2, 2, 2, 2]),
+    "resnet18_v1": lambda: vision.ResNetV1(vision.BasicBlockV1, [2, 1, 1, 1], CHANNELS),
+    "resnet18_v2": lambda: vision.ResNetV2(vision.BasicBlockV2, [2, 1, 1, 1], CHANNELS),
+    "vgg11_bn": lambda: vision.VGG([1, 1, 1, 1, 1], CHANNELS, batch_norm=True),
+}
+
+
 def small(name):
     """A net of the zoo for small images, without layers of many parameters or with a large window at its end."""
-    if name.startswith("densenet"):
-        net = vision.DenseNet(16, 8, [2, 2, 2, 2])
-    else:
-        net = vision.get_model(name)
+    net = SMALLER[name]() if name in SMALLER else vision.get_model(name)
     pools = (nn.AvgPool2D, nn.GlobalAvgPool2D)
     kept = [x for x in net.features if not isinstance(x, (nn.Dense, nn.Flatten, nn.Dropout, *pools))]
     found = nn.HybridSequential()
