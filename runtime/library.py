@@ -10,6 +10,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -229,8 +230,23 @@ def write(
 ) -> list[Path]:
     """Writes the library and the files around it; returns them. `arguments` and `results` are of a call that `main.c`
     repeats. `shared`: makes the shared library, too, which takes a C compiler. `files`: the contents of graph and
-    parameters that it was made of: makes MXNet's interface for prediction, too."""
+    parameters that it was made of: makes MXNet's interface for prediction, too.
+
+    All of them replace older ones when all are there: they fit together."""
     folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".gluonjit-", dir=folder) as beside:
+        made = _made(library, Path(beside), arguments, results, shared, files)
+        return [path.replace(folder / path.name) for path in made]
+
+
+def _made(
+    library: Library,
+    folder: Path,
+    arguments: Sequence[np.ndarray],
+    results: Sequence[np.ndarray],
+    shared: bool,
+    files: tuple[bytes, bytes] | None,
+) -> list[Path]:
     model, name = library.model, library.model.name
     static = folder / f"lib{name}.a"
     static.write_bytes(elf.archive(library.objects))

@@ -18,6 +18,7 @@ from gluonjit.codegen.standalone import Status
 from gluonjit.execution.library_source import source_of
 from gluonjit.gluon import nn
 from gluonjit.ir.types import IRError
+from gluonjit.runtime import library_files
 from gluonjit.runtime.library import compile_library, write
 
 CC = shutil.which("cc")
@@ -413,6 +414,22 @@ def test_another_architecture(tmp_path):
     assert files["libnet.a"].read_bytes().startswith(b"!<arch>\n")
     assert {data[18] for _, data in library.objects} == {183}  # EM_AARCH64
     assert "net_create" in elf.defined(dict(library.objects)["net_driver.o"])
+
+
+def test_what_stops_halfway_leaves_the_older_files(tmp_path, monkeypatch):
+    """They fit together: a new library would not fit an older header."""
+    made = compile_library(source_of(convolutional(), [mx.nd.array(image(2))], "net"), ["host"])
+    write(made, tmp_path, shared=False)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    other = compile_library(source_of(convolutional(), [mx.nd.array(image(4))], "net"), ["host"])
+
+    def pressed(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(library_files, "texts", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        write(other, tmp_path, shared=False)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 
 # What has no library
