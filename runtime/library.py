@@ -24,7 +24,7 @@ from gluonjit.codegen.cpu_check import runs_on
 from gluonjit.codegen.standalone import HEADER, Code, Model, Target, WeightsFile, driver, largest_size, public
 from gluonjit.codegen.target import host, named
 from gluonjit.ir.dims import aligned
-from gluonjit.ir.graph import Graph
+from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import dimensions, sizes_of, with_some_sizes
 from gluonjit.ir.structure import graph_key
@@ -145,10 +145,19 @@ def _check(graph: Graph) -> None:
     for op in graph.ops:
         if reason := getattr(op.definition, "host", ""):
             raise IRError(f"{op.name.removeprefix('mx.')} cannot be in a library without Python: {reason}")
-        if not op.definition.pure:
+        if _draws(op, bool(graph.attrs.get("training", False))):
             raise IRError(f"{op.name.removeprefix('mx.')} draws random numbers, which a library does not: leave it out")
     if graph.updates:
         raise IRError(f"{graph.name} writes to its inputs, which a library does not: return the new values instead")
+
+
+def _draws(op: Op, training: bool) -> bool:
+    """Whether it draws random numbers: an operator may with other attributes, or while training."""
+    if op.definition.pure or op.definition.level != "operator":
+        return not op.definition.pure
+    mode = bool(op.attrs.get(".training", training))
+    made = op.definition.expansion([v.type for v in op.operands], op.attrs, mode)
+    return any(_draws(o, mode) for o in made.ops)
 
 
 def _code(

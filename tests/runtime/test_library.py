@@ -102,6 +102,18 @@ def test_any_batch_size_has_pythons_bits(tmp_path):
 
 
 @needs_cc
+def test_operators_that_draw_in_training_alone(tmp_path):
+    """Recurrent layers with dropout, LeakyReLU, and Dropout itself."""
+    net = nn.HybridSequential()
+    net.add(gluon.rnn.LSTM(4, 2, dropout=0.5, input_size=3), nn.GELU(), nn.LeakyReLU(0.1), nn.Dropout(0.5))
+    net.initialize()
+    x = np.random.default_rng(0).uniform(-1, 1, (5, 2, 3)).astype(np.float32)
+    loaded, y = built(tmp_path, net, x)
+    with mx.load(tmp_path / "libnet.so", threads=2) as library:
+        np.testing.assert_array_equal(library(x), y)
+
+
+@needs_cc
 def test_two_open_dimensions(tmp_path):
     class Net(gluon.HybridBlock):
         def __init__(self):
