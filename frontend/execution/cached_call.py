@@ -164,6 +164,11 @@ class CachedCall:
         found = self.compile(*args)
         return found.session.prepare([*flatten(args)[0], *self._held(found.trace, found.device)], keep)
 
+    @property
+    def open_code(self) -> Any:
+        """What was compiled last for open dimensions (`Session.callee`); None if nothing was, or could be."""
+        return self._open[-1][1].session.compiled_already if self._open else None
+
     def _find(self, args: Sequence[Any], leaves: Sequence[NDArray], form: Any, waits: bool) -> Compiled:
         """The signature of a call with these arguments. `waits`: its code is there, else it may still be compiling."""
         types = [type_of(x._array) for x in leaves]

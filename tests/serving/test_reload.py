@@ -127,6 +127,8 @@ def test_exchange_under_load(starting, files):
         assert loaded == [200] * 3 and found == [200] * 160
         assert server.ask("POST", "/v2/repository/models/net/load", '{"parameters": {"config": "{}"}}')[0] == 400
         assert server.ask("POST", "/v2/repository/models/other/load", "{}")[0] == 404
+        foreign = {"Origin": "http://elsewhere.example"}
+        assert server.ask("POST", "/v2/repository/models/net/unload", "{}", foreign)[0] == 403
         assert server.ask("POST", "/v2/repository/models/net/unload", "{}")[0] == 200
         assert server.infer(np.ones((2, 4)))[0] == 404
 
@@ -144,7 +146,7 @@ def test_the_watcher(starting, files, exported, tmp_path):
             raise AssertionError("the new parameters are not there")
 
 
-def test_limits_and_batching_by_source(starting, files):
+def test_limits_and_batching_by_source(starting, files, tmp_path):
     source = {"name": "net", "files": files, "inputs": {"data": "nx4"}}
     for more, merges, largest in (
         ({}, True, 32),
@@ -154,10 +156,26 @@ def test_limits_and_batching_by_source(starting, files):
     ):
         with starting([{**source, **more}]) as server:
             (served,) = server.store.all()
-            assert served.batcher.merges == merges
+            assert served.batcher.merges == merges and 0 <= served.most_memory < 2**20
             assert server.infer(np.ones((largest, 4)))[0] == 200
             status, answer = server.infer(np.ones((largest + 1, 4)))
             assert status == 400 and f"at most {largest}" in answer["error"]
+    (tmp_path / "sized.py").write_text(
+        "from gluonjit.gluon import HybridBlock\n"
+        "class Sized(HybridBlock):\n"
+        "    def hybrid_forward(self, F, x):\n"
+        "        return x * 2 if x.shape[0] < 100 else x\n"
+        "net = Sized()\n"
+    )
+    sized = {"name": "sized", "files": (f"{tmp_path}/sized.py:net",), "max_batch": 6}
+    alone = pytest.raises(mx.MXNetError, match="cannot be compiled for all sizes")
+    with pytest.warns(UserWarning, match="dynamic"), alone, starting([sized]):
+        pass
+    with pytest.warns(UserWarning, match="dynamic"), starting([{**sized, "batching": True}]) as server:
+        (served,) = server.store.all()
+        assert served.predictor.sizes == (1, 2, 4, 6)
+        status, answer = server.infer(np.ones((3, 4)), "sized")
+        assert status == 200 and answer["outputs"][0]["data"] == [2.0] * 12
     fixed = {**source, "inputs": {"data": "2x4"}, "batching": True}
     with pytest.raises(mx.MXNetError, match="no batching"), starting([fixed]):
         pass

@@ -168,7 +168,8 @@ def _run(arguments: argparse.Namespace) -> None:
         store.load_all()
         for served in store.all():
             together = f"batches of up to {served.source.max_batch}" if served.rows else f"alone: {served.why_alone}"
-            print(f"{served.source.name}, version {served.source.version}: {together}", flush=True)
+            memory = "" if served.most_memory is None else f"; at most {served.most_memory / 2**20:.0f} MB a call"
+            print(f"{served.source.name}, version {served.source.version}: {together}{memory}", flush=True)
         service = Service(
             store,
             observations,

@@ -11,7 +11,7 @@ from gluonjit.base import MXNetError
 from gluonjit.execution.executor import LEARNED
 from gluonjit.files.array_names import shown
 from gluonjit.gluon import SymbolBlock
-from gluonjit.ir.dims import Dim, hinted
+from gluonjit.ir.dims import Dim, at, hinted
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import F32, IRError, TensorType
 from gluonjit.language.modes import predict_mode
@@ -19,6 +19,7 @@ from gluonjit.ndarray import NDArray
 from gluonjit.passes import run_passes
 from gluonjit.passes.batch_rows import why_rows_mix
 from gluonjit.runtime import forks
+from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.threads import set_num_threads
 from gluonjit.symbol import Symbol
 from gluonjit.symbol import var as symbol_var
@@ -127,6 +128,16 @@ class BlockModel:
         if self.graph is None or len(self.inputs) == 1:
             return frozenset()
         return frozenset(x.name for x in self.inputs if x.name.endswith(_LABEL))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether one code serves all sizes of the open dimensions."""
+        return self.block._cached is not None and self.block._cached.open_code is not None
+
+    def memory(self, sizes: Mapping[str, int]) -> int | None:
+        """Bytes that a call of these sizes works in, beside its inputs and results; None if that is not known."""
+        code = self.block._cached.open_code if self.block._cached is not None else None
+        return at(code.main.layout.arena, sizes) if isinstance(code, Executable) else None
 
     def _compile(self) -> None:
         """Compiles for the declared sizes, and finds out about outputs and rows."""

@@ -281,6 +281,9 @@ class _Handlers:
         return await self._controlled(request, self.store.unload)
 
     async def _controlled(self, request: Request, change: Callable[[str], None]) -> Response:
+        origin = request.headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+            raise Refused(403, "pages of other servers do not load and unload models")
         body = inference_protocol.parsed(await self._body(request, _MOST_CONTROL) or b"{}")
         await controlled(self.service, request.path_params["model"], body.get("parameters"), change)
         return Response()

@@ -23,6 +23,9 @@ from gluonjit.tools.serving.served_models import files_in
 
 
 class GluonjitModel(MLModel):
+    _calls: ThreadPoolExecutor | None = None
+    """The thread of all calls, once the model is loaded: MLServer unloads models that could not be, too."""
+
     async def load(self) -> bool:
         uri = Path(await get_model_uri(self.settings))
         extra: dict[str, Any] = dict(getattr(self.settings.parameters, "extra", None) or {})
@@ -56,5 +59,6 @@ class GluonjitModel(MLModel):
         )
 
     async def unload(self) -> bool:
-        self._calls.shutdown(wait=False)
+        if self._calls is not None:
+            self._calls.shutdown(wait=False)
         return True

@@ -110,10 +110,13 @@ class Predictor:
 
         ValueError for arrays that are missing, unknown, or of another type or shape; it names the input and what it is.
         """
-        given = self.checked(arrays)
+        return self.run(self.checked(arrays))
+
+    def run(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs for arrays that `checked` has given."""
         if self.sizes is None:
-            return self.model.run(given)
-        return self._in_parts(given, self.sizes)
+            return self.model.run(arrays)
+        return self._in_parts(arrays, self.sizes)
 
     def checked(self, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The arrays as the model takes them: contiguous, of its element types, in its order."""

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gluonjit.base import MXNetError
-from gluonjit.ir.dims import Dim, names_of
+from gluonjit.ir.dims import HINT, Dim, at, names_of
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.tools.serving.batching import Arrays, Batcher
 from gluonjit.tools.serving.inference_protocol import Refused, largest_body
@@ -71,6 +73,7 @@ class Served:
             if source.batching and rows is None:
                 self.remove()
                 raise MXNetError(f"{source.name}: not all of its inputs begin with one open dimension: no batching")
+        self._ready(rows)
         self.rows = rows
         self.why_alone = "" if rows else "as configured" if source.batching is False else _why(model)
         names = {name for x in self.inputs for name in names_of(x.shape or ())}
@@ -78,7 +81,7 @@ class Served:
         self.limits = {n: source.limits.get(n, source.max_batch if n == first else MOST_OTHER) for n in sorted(names)}
         self.largest_body = min(largest_body(self.inputs, self.limits), options.max_body)
         self.batcher = Batcher(
-            self.predictor.model.run,
+            self.predictor.run,
             merges=rows is not None,
             most_rows=source.max_batch,
             delay=source.delay,
@@ -88,6 +91,32 @@ class Served:
             ),
             name=f"{source.name} {source.version}",
         )
+
+    def _ready(self, rows: str | None) -> None:
+        """Compiles for what requests may ask: strangers must not make the server compile, size after size."""
+        model = self.predictor.model
+        names = {name for x in self.inputs for name in names_of(x.shape or ())}
+        if names and not getattr(model, "is_open", True):
+            if self.source.batching is not True or names != {rows}:
+                self.remove()
+                raise MXNetError(
+                    f"{self.source.name} cannot be compiled for all sizes at once ({_why(model)}): give numbers in "
+                    "place of words in its shapes; or --batching on, if only the batch is a word and its rows do not "
+                    "depend on each other"
+                )
+            powers = {2**k for k in range(self.source.max_batch.bit_length())}
+            self.predictor.sizes = tuple(sorted({*powers, self.source.max_batch}))
+        if rows is not None:  # a batch of one may have code of its own
+            for size in self.predictor.sizes or (1,):
+                sizes = {name: size if name == rows else HINT for name in names}
+                shapes = [tuple(at(n, sizes) for n in x.shape or ()) for x in self.inputs]
+                self.predictor.run({x.name: np.zeros(shape, x.dtype) for x, shape in zip(self.inputs, shapes)})
+
+    @property
+    def most_memory(self) -> int | None:
+        """Bytes that the largest call works in; None if that is not known."""
+        memory = getattr(self.predictor.model, "memory", None)
+        return memory(self.limits) if memory is not None and self.limits else None
 
     def _copied(self) -> list[str]:
         """Copies of the files: those of a model that is served may be overwritten at any time, and they are mapped.
