@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from gluonjit.ir.dims import HINT, LOWEST, Dim, at, names_of, partly_at
+from gluonjit.ir.dims import HINT, LOWEST, Dim, at, names_of, partly_at, polynomial
 from gluonjit.ir.graph import Graph, Loc, Op, Value, open_names
 from gluonjit.ir.types import IRError, TensorType
 
@@ -17,9 +17,11 @@ __all__ = [
     "sized",
     "sizes_of",
     "untold",
+    "usual_name",
     "with_hints",
     "with_sizes",
     "with_some_sizes",
+    "with_usual_names",
 ]
 
 
@@ -113,6 +115,28 @@ def with_some_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """The graph with these sizes for some of its open dimensions, which are not compared with `LOWEST`. Raises IRError
     if a type does not exist with them."""
     return _Sized(lambda n: partly_at(n, sizes)).graph(graph)
+
+
+_LETTERS = "nmkljhgf"
+
+
+def usual_name(k: int) -> str:
+    """What the open dimension number k of a graph is called unless somebody has named it."""
+    return _LETTERS[k] if k < len(_LETTERS) else f"n{k}"
+
+
+def with_usual_names(graph: Graph) -> Graph:
+    """The graph with the usual names of open dimensions, in order: what is compiled under one name serves others."""
+    usual = {name: usual_name(k) for k, name in enumerate(dimensions(graph))}
+    if all(name == new for name, new in usual.items()):
+        return graph
+
+    def renamed(n: Any) -> Any:
+        if not isinstance(n, Dim):
+            return n
+        return polynomial({tuple(sorted(usual[name] for name in names)): c for names, c in n.terms.items()})
+
+    return _Sized(renamed).graph(graph)
 
 
 def sized(type_: TensorType, sizes: Mapping[str, int]) -> TensorType:

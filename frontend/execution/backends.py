@@ -9,6 +9,8 @@ from gluonjit.base import MXNetError
 from gluonjit.ir.aside import aside, imported
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import did_you_mean
+from gluonjit.ir.sizes import with_usual_names
+from gluonjit.ir.types import IRError
 from gluonjit.language import late
 from gluonjit.operators import attributes
 from gluonjit.runtime.backend import Backend, Callee
@@ -106,7 +108,13 @@ def _llvm(graph: Graph, options: dict[str, Any]) -> Callee:
 
     steps = pipeline(winograd=bool(options.get("winograd", True)))
     tune, flush = (bool(options.get(key, False)) for key in ("tune", "flush_denormals"))
-    return compile_graph(graph, pipeline=steps, tune=tune, flush_denormals=flush)
+    usual = with_usual_names(graph)  # so that the object cache has it under one name
+    try:
+        return compile_graph(usual, pipeline=steps, tune=tune, flush_denormals=flush)
+    except IRError:
+        if usual is graph:
+            raise
+    return compile_graph(graph, pipeline=steps, tune=tune, flush_denormals=flush)  # the error has the user's names
 
 
 def get_ready(name: str | None) -> None:

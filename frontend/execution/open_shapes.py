@@ -11,7 +11,7 @@ from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.ir.dims import LOWEST, Dim, Extent, named, names_of, parse
-from gluonjit.ir.sizes import sizes_of
+from gluonjit.ir.sizes import sizes_of, usual_name
 from gluonjit.ir.types import IRError, TensorType
 
 HISTORY = 16
@@ -20,7 +20,6 @@ MAX_OPEN = 32
 """So many codes for open dimensions are kept: images whose sizes leave other rests have their own."""
 MAX_FAILURES = 8
 """After so many types that could not be open, each shape of calls that are alike otherwise is compiled for itself."""
-_LETTERS = "nmkljhgf"
 
 WHERE_DIVIDED = (
     "Strides divide sizes: declare a multiple of their product, as '32*h' for sizes that are multiples of 32."
@@ -61,7 +60,7 @@ def opened(
                 continue
             if column not in columns:
                 count = len(columns)
-                name = named(_LETTERS[count] if count < len(_LETTERS) else f"n{count}")
+                name = named(usual_name(count))
                 columns[column] = step * name + n % step if axis else name
             shape.append(columns[column])
         found.append(t.with_shape(tuple(shape)))

@@ -16,6 +16,7 @@ from gluonjit.execution.session import Session
 from gluonjit.gluon import HybridBlock, nn
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.types import IRError, tensor
+from gluonjit.runtime import build
 from gluonjit.runtime.fast_call import give_back_arena
 
 
@@ -526,3 +527,19 @@ def test_an_arena_in_use_is_not_given_back():
     for _ in range(2):
         give_back_arena(fast)
         assert len(free) == in_use + 1 and free[-1].ctypes.data == arena
+
+
+def test_code_serves_dimensions_of_any_name(object_cache, monkeypatch):
+    made = []
+    real = build.compiled
+    monkeypatch.setattr(build, "compiled", lambda graph, *rest: made.append(graph) or real(graph, *rest))
+    wanted = []
+    for rows, columns in (("batch", "length"), ("n", "m"), ("m", "n")):
+        net = nn.HybridLambda(lambda F, x: F.softmax(x, axis=1) * 2)
+        wanted.append(net(_data(3, 7)).asnumpy())
+        net.hybridize(dynamic={"data": {0: rows, 1: columns}})
+        np.testing.assert_allclose(net(_data(3, 7)).asnumpy(), wanted[0], rtol=1e-5)
+        assert _sessions(net) == 1 and str(net._cached._open[0][1].session.graph.inputs[0].type) == (
+            f"f32[{rows},{columns}]"
+        )
+    assert [str(graph.inputs[0].type) for graph in made] == ["f32[n,m]"]

@@ -41,6 +41,7 @@ def add_commands(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.codegen.target import host, named
     from gluonjit.execution.cached_call import trace_call
+    from gluonjit.ir.sizes import with_usual_names
     from gluonjit.language.modes import predict_mode
     from gluonjit.runtime import cache, prepared_files
     from gluonjit.runtime.compiler import artifact_of, pipeline
@@ -52,7 +53,7 @@ def _run(arguments: argparse.Namespace) -> None:
         graph = trace_call(block, given, arguments.dynamic)
     start = time.perf_counter()
     target = host() if arguments.target == "host" else named(arguments.target)
-    made = artifact_of(graph, target, pipeline=pipeline(not arguments.no_winograd))
+    made = artifact_of(with_usual_names(graph), target, pipeline=pipeline(not arguments.no_winograd))
     size = sum(map(len, made.artifact.objects)) / 1024
     if made.was_there:
         print(f"{graph.name}: was there already, {size:.0f} KiB, in {cache.folder()}")
