@@ -189,7 +189,7 @@ def _run(engine: str, key: str, options: argparse.Namespace, cache: Path) -> tup
     files = model(key, ROOT / "build" / "benchmarks", reference=False)
     exported = cache.parent / f"{key}.onnx"
     if engine in PEERS and not exported.exists():
-        exported.write_bytes(_exported(files, key))
+        _export(files, key, exported)
     facts = {
         "key": key,
         "shapes": [max(calls, key=math.prod)] if engine == "largest" else calls,
@@ -322,14 +322,13 @@ def _ours(key: str, threads: int, dynamic: Any = None) -> tuple[_Call, list[floa
     return lambda x: workloads.results(net(mx.nd.from_numpy(x))), codes
 
 
-def _exported(made: Model, key: str) -> bytes:
-    from benchmarks.graph import read
-    from benchmarks.peers.onnx_model import onnx_model
+def _export(made: Model, key: str, path: Path) -> None:
+    from benchmarks.peers.onnx_model import write
     from benchmarks.workloads import WORKLOADS
 
     (own,) = WORKLOADS[key].shapes(DIMS_OF["n"], 1)
     shape = (own[0], DIMS_OF["l"], *own[2:]) if key in LENGTHS else own
-    return onnx_model(read(made.prefix, {"data": shape}), DIMS)
+    write(made, path, {"data": shape}, DIMS)
 
 
 def _onnxruntime(exported: str | bytes, threads: int) -> _Call:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.model import Model
 from benchmarks.peers import Loaded
-from benchmarks.peers.onnx_model import onnx_model
+from benchmarks.peers.onnx_model import onnx_file
 
 
 def load(model: Model, threads: int) -> Loaded:
@@ -14,5 +14,5 @@ def load(model: Model, threads: int) -> Loaded:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    session = onnxruntime.InferenceSession(onnx_model(model.net()), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(onnx_file(model), options, providers=["CPUExecutionProvider"])
     return Loaded(session.run, [None, model.inputs()], lambda y: y, onnxruntime.__version__)

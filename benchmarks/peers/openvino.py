@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.model import Model
 from benchmarks.peers import Loaded
-from benchmarks.peers.onnx_model import onnx_model
+from benchmarks.peers.onnx_model import onnx_file
 
 
 def load(model: Model, threads: int) -> Loaded:
@@ -17,7 +17,7 @@ def load(model: Model, threads: int) -> Loaded:
         "INFERENCE_NUM_THREADS": threads,
         "INFERENCE_PRECISION_HINT": "f32",
     }
-    compiled = core.compile_model(core.read_model(onnx_model(model.net())), "CPU", options)
+    compiled = core.compile_model(core.read_model(onnx_file(model)), "CPU", options)
     request = compiled.create_infer_request()
     inputs = list(model.inputs().values())
 

@@ -252,6 +252,9 @@ class Importer:
             domain = "" if node.domain == "ai.onnx" else node.domain
             if any(x is _LOST for x in inputs):
                 env.update(dict.fromkeys(node.output, _LOST))
+                if not self._has(domain, node.op_type, versions):
+                    call = Call(node.op_type, domain, node.name or node.output[0], 0, (), (), {}, node)
+                    self._note(call, "")
                 continue
             attrs = attributes(self.file, node, given)
             version = versions.get(domain, versions.get("", 1))
@@ -281,6 +284,17 @@ class Importer:
                 self._note(call, f"whose result {len(results) + 1} is used")
                 env.update(dict.fromkeys(missing, _LOST))
             env[""] = None
+
+    def _has(self, domain: str, op: str, versions: Mapping[str, int]) -> bool:
+        """Whether there is something for an operator, with some inputs at least."""
+        if (domain, op) in self.file.functions or (not domain and op in TRANSLATIONS):
+            return True
+        onnx = require_onnx()
+        try:
+            schema = onnx.defs.get_schema(op, versions.get(domain, 1), domain)
+        except onnx.defs.SchemaError:
+            return False
+        return schema.has_function or schema.has_context_dependent_function
 
     def _note(self, call: Call, why: str) -> None:
         op = f"{call.domain}.{call.op}" if call.domain else call.op

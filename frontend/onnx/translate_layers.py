@@ -144,6 +144,11 @@ def _windows(g: Importer, x: Val, w: Window, kind: str, p: int, count: bool) -> 
             more = {"count_include_pad": count} if kind == "avg" else {}
             return g.op("Pooling", x, pool_type=kind, **shape, **more)
     sizes = _counts(x, w)
+    convention = _convention(x, w, sizes)
+    if convention and fits and not dilated and (kind == "max" or kind == "avg" and not count):
+        more = {"count_include_pad": False} if kind == "avg" else {}
+        pad = tuple(w.low)
+        return g.op("Pooling", x, pool_type=kind, **plain, pad=pad, pooling_convention=convention, **more)
     nothing = float(np.finfo(np.float32).min) if kind == "max" else 0.0
     # What lies behind the last window that counts is padding, too.
     high = [max((sizes[k] - 1) * w.stride[k] + w.span(k) - x.shape[2 + k] - w.low[k], 0) for k in range(len(w.kernel))]
@@ -159,6 +164,16 @@ def _windows(g: Importer, x: Val, w: Window, kind: str, p: int, count: bool) -> 
         return g.op("_power_scalar", total, scalar=1.0 / p)
     total = g.op("Pooling", whole, pool_type="sum", **plain)
     return g.op("broadcast_div", total, _divisors(g, x, w, sizes, count))
+
+
+def _convention(x: Val, w: Window, sizes: Sequence[Any]) -> str:
+    """The one of MXNet's conventions that gives the same windows with equal padding at both ends, if there is one."""
+    steps = [x.shape[2 + k] + 2 * w.low[k] - w.kernel[k] for k in range(len(w.kernel))]
+    if min(w.low) < 0 or any(isinstance(n, Dim) or n < 0 for n in steps):
+        return ""
+    if list(sizes) == [n // s + 1 for n, s in zip(steps, w.stride)]:
+        return "valid"
+    return "full" if list(sizes) == [-(-n // s) + 1 for n, s in zip(steps, w.stride)] else ""
 
 
 def _full(n: Any, w: Window, k: int) -> Any:
