@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
+from gluonjit.execution.library_source import source_of
+from gluonjit.runtime.library import compile_library, write
 from gluonjit.tools.serving.inference_protocol import Refused
 from gluonjit.tools.serving.served_models import ModelStore, Options, Source, in_folder
 
@@ -109,6 +111,25 @@ def test_copies_are_removed(store, monkeypatch):
     assert len(list(place.iterdir())) == 2
     store.close()
     assert not place.exists()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+@pytest.mark.parametrize("weights", [False, True])
+def test_a_library(starting, files, tmp_path, weights):
+    """With its parameters, or beside them. It does not say whether its rows are independent; its author may."""
+    predictor = mx.Predictor(*files, inputs=SHAPES)
+    source = source_of(predictor.model.block, [mx.nd.ones((2, 4))], "net", {"data": {0: "batch"}})
+    write(compile_library(source, ["host"], weights_file=weights), tmp_path)
+    given = {"name": "net", "files": (str(tmp_path / "libnet.so"),), "inputs": {}}
+    for batching in (None, True):
+        with starting([{**given, "batching": batching}]) as server:
+            for count in (0, 1, 3):
+                status, answer = server.infer(np.ones((count, 4), np.float32))
+                (y,) = predictor({"data": np.ones((count, 4), np.float32)}).values()
+                found = np.float32(answer["outputs"][0]["data"]).reshape(count, 3)
+                np.testing.assert_allclose(found, y, rtol=1e-5, atol=1e-6)
+            (served,) = server.store.all()
+            assert status == 200 and served.batcher.merges == bool(batching)
 
 
 def test_exchange_under_load(starting, files):

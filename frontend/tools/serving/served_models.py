@@ -121,12 +121,13 @@ class Served:
     def _copied(self) -> list[str]:
         """Copies of the files: those of a model that is served may be overwritten at any time, and they are mapped.
 
-        A Python file is read once, and may import others beside it.
+        A Python file is read once, and may import others beside it; an ONNX file may name others with its data.
         """
-        if any(_is_python(f) for f in self.source.files):
+        if any(_is_python(f) or f.endswith(".onnx") for f in self.source.files):
             return list(self.source.files)
         self._folder = Path(tempfile.mkdtemp(prefix="gluonjit-serve-"))
-        return [shutil.copy(f, str(self._folder / Path(f).name)) for f in self.source.files]
+        copies = [shutil.copy(f, str(self._folder / Path(f).name)) for f in (*self.source.files, *_beside(self.source))]
+        return copies[: len(self.source.files)]
 
     def checked(self, arrays: Arrays) -> Arrays:
         """The arrays of a request. Refused if they do not fit, or are larger than the limits."""
@@ -300,10 +301,17 @@ class ModelStore:
             served.remove()
 
 
+def _beside(source: Source) -> list[str]:
+    """The file of weights that a library maps, if it has one."""
+    libraries = [Path(f) for f in source.files if f.endswith(".so")]
+    weights = [f.with_name(f"{f.stem.removeprefix('lib')}.weights") for f in libraries]
+    return [str(f) for f in weights if f.is_file()]
+
+
 def _stamp(source: Source) -> Any:
     """What changes with the files; None if one is missing."""
     found: list[Any] = [source]
-    for file in source.files:
+    for file in (*source.files, *_beside(source)):
         path = file.rpartition(":")[0] if _is_python(file) and ":" in file else file
         try:
             status = os.stat(path)
