@@ -68,14 +68,19 @@ class Processes:
         self._scratch: dict[Any, np.ndarray] = {}
         self._beats: Heartbeats | None = None
         self.local_rank, self.local_size = 0, 1
+        self.peers, self.homogeneous = [0], True
+        """Ranks with the same `local_rank`, one on each machine; whether all machines have equally many."""
         if self.size == 1:
             return
         # Of our own, so that messages of the program's are not taken for ours.
         self._comm, request = mpi.COMM_WORLD.Idup()
         self._wait([request], [], "all ranks to make a kvstore", idle=True)
         self._beats = Heartbeats(self.rank, self.size, self.gather)
-        same = [r for r, host in enumerate(self._beats.hosts) if host == self._beats.hosts[self.rank]]
-        self.local_rank, self.local_size = same.index(self.rank), len(same)
+        hosts = self._beats.hosts
+        locals_ = [hosts[:r].count(host) for r, host in enumerate(hosts)]
+        self.local_rank, self.local_size = locals_[self.rank], hosts.count(hosts[self.rank])
+        self.peers = [r for r, n in enumerate(locals_) if n == self.local_rank]
+        self.homogeneous = len(set(Counter(hosts).values())) == 1
         self._hook()
 
     # Ends.

@@ -5,7 +5,7 @@
     from mxnet.gluon import nn        # gluonjit.gluon.nn
 
 Nothing is written to disk: a finder at the front of `sys.meta_path` puts gluonjit's modules into `sys.modules` under
-MXNet's names, so `mxnet.gluon.nn is gluonjit.gluon.nn`.
+MXNet's names, so `mxnet.gluon.nn is gluonjit.gluon.nn`. `horovod.mxnet` is `gluonjit.horovod.mxnet`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from gluonjit.language import mxnet_names
 
 _OURS = "gluonjit"
 _THEIRS = "mxnet"
+_ROOTS = {"mxnet": _OURS, "horovod": f"{_OURS}.horovod"}
+"""What their packages are here. Horovod's own library is made for MXNet's."""
 
 OLD_NUMPY_NAMES = {
     # What NumPy 1.24 removed: Python's own types.
@@ -84,7 +86,7 @@ class _Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != _THEIRS and not fullname.startswith(_THEIRS + "."):
+        if fullname.partition(".")[0] not in _ROOTS:
             return None
         found = _resolve(fullname)
         return ModuleSpec(fullname, self, loader_state=found, is_package=hasattr(found, "__path__"))
@@ -99,7 +101,7 @@ def _resolve(fullname: str) -> ModuleType:
     """The module that stands for `mxnet.a.b`. The import system has imported `mxnet.a` before."""
     parent_name, _, name = fullname.rpartition(".")
     if not parent_name:
-        return importlib.import_module(_OURS)
+        return importlib.import_module(_ROOTS[fullname])
     parent = sys.modules[parent_name]
     real = f"{parent.__name__}.{name}"
     try:
@@ -111,8 +113,10 @@ def _resolve(fullname: str) -> ModuleType:
         found = getattr(parent, name, None)
         if not isinstance(found, ModuleType):
             dotted = fullname.partition(".")[2]
-            why = f": MXNet {mxnet_names.VERSION} has it, gluonjit lacks it" if mxnet_names.has_module(dotted) else ""
+            known = parent_name != "horovod" and mxnet_names.has_module(dotted)
+            why = f": MXNet {mxnet_names.VERSION} has it, gluonjit lacks it" if known else ""
             raise ModuleNotFoundError(f"No module named {fullname!r}{why}", name=fullname) from None
         module = found
-    mxnet_names.explain(module.__name__)
+    if fullname.partition(".")[0] == _THEIRS:
+        mxnet_names.explain(module.__name__)
     return module

@@ -1,20 +1,13 @@
 """Training in several processes, started by `mpirun`: the numbers of one process, and errors that name a rank."""
 
-import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from support import ranks
-
-MPIRUN = shutil.which("mpirun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+from support.ranks import numbers, shown
 
 START = """
 import json, os, sys, time
@@ -30,51 +23,6 @@ def show(**values):
 store = mx.kv.create("dist_sync")
 rank, size = store.rank, store.num_workers
 """
-
-
-@pytest.fixture
-def mpirun(root, tmp_path):
-    """Runs a program in `n` processes."""
-    pytest.importorskip("mpi4py", reason="the extra [mpi] is not installed")
-    if MPIRUN is None:
-        pytest.skip("there is no mpirun")
-    # Open MPI asks before it runs as root, or more processes than there are cores.
-    allowed = {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        "GLUONJIT_NUM_THREADS": "1",
-        # Ranks compile the same code.
-        "GLUONJIT_CACHE": "1",
-        "GLUONJIT_CACHE_DIR": str(tmp_path / "cache"),
-        "GLUONJIT_VERIFY_EACH": "0",
-        "PYTHONPATH": str(root / "tests"),
-    }
-
-    def run(n, program, *words, **settings):
-        path = tmp_path / "program.py"
-        path.write_text(program)
-        found = subprocess.run(
-            [MPIRUN, "-n", str(n), sys.executable, *words, str(path)],
-            env=os.environ | allowed | settings,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        return found
-
-    return run
-
-
-def shown(done):
-    assert done.returncode == 0, done.stderr
-    return {k: v for line in done.stdout.splitlines() for k, v in json.loads(line).items()}
-
-
-def numbers(texts):
-    return np.array([float.fromhex(x) for x in texts])
 
 
 TRAIN = """

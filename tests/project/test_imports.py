@@ -35,6 +35,7 @@ FRONTEND = (
     "image",
     "autograd callback io kvstore monitor numpy_extension operator profiler random recordio visualization",
     "gluon rnn",
+    "horovod",
     "module test_utils",
     "onnx",
     "contrib",

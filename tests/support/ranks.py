@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 
 import gluonjit as mx
@@ -11,9 +13,9 @@ from gluonjit.gluon import nn
 STEPS, EXAMPLES = 5, 16
 
 
-def network(embedded: bool = False) -> nn.HybridSequential:
+def network(embedded: bool = False, seed: int = 5) -> nn.HybridSequential:
     """Shapes are known after the first call only, one parameter is not trained, and one gradient adds up."""
-    mx.random.seed(5)
+    mx.random.seed(seed)
     net = nn.HybridSequential()
     if embedded:
         net.add(nn.Embedding(10, 4, sparse_grad=True))
@@ -115,3 +117,13 @@ def module_losses(store=None) -> list[str]:
         batch_end_callback=note,
     )
     return [float(v).hex() for v in total(store, np.array(found, np.float64)) / EXAMPLES]
+
+
+def shown(done) -> dict:
+    """What the processes of a program that ended well have printed, as JSON."""
+    assert done.returncode == 0, done.stderr
+    return {k: v for line in done.stdout.splitlines() for k, v in json.loads(line).items()}
+
+
+def numbers(texts: list[str]) -> np.ndarray:
+    return np.array([float.fromhex(x) for x in texts])
