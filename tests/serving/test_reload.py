@@ -167,6 +167,15 @@ def test_the_watcher(starting, files, exported, tmp_path):
             raise AssertionError("the new parameters are not there")
 
 
+def test_code_of_another_program(starting, files, object_cache):
+    """The object cache has the same code for a dimension of another name."""
+    first = mx.Predictor(*files, inputs={"data": "nx4"})
+    assert first.model.memory({"n": 5}) is not None
+    with starting([{"name": "net", "files": files}]) as server:
+        (served,) = server.store.all()
+        assert served.most_memory == first.model.memory({"n": 32})
+
+
 def test_limits_and_batching_by_source(starting, files, tmp_path):
     source = {"name": "net", "files": files, "inputs": {"data": "nx4"}}
     for more, merges, largest in (

@@ -13,6 +13,7 @@ from gluonjit.files.array_names import shown
 from gluonjit.gluon import SymbolBlock
 from gluonjit.ir.dims import Dim, at, hinted
 from gluonjit.ir.opdef import did_you_mean
+from gluonjit.ir.sizes import sizes_of
 from gluonjit.ir.types import F32, IRError, TensorType
 from gluonjit.language.modes import predict_mode
 from gluonjit.ndarray import NDArray
@@ -137,7 +138,11 @@ class BlockModel:
     def memory(self, sizes: Mapping[str, int]) -> int | None:
         """Bytes that a call of these sizes works in, beside its inputs and results; None if that is not known."""
         code = self.block._cached.open_code if self.block._cached is not None else None
-        return at(code.main.layout.arena, sizes) if isinstance(code, Executable) else None
+        if not isinstance(code, Executable):
+            return None
+        # Code from the object cache may have other names for the same dimensions.
+        shapes = [tuple(at(n, sizes) for n in x.shape or ()) for x in self.inputs]
+        return at(code.main.layout.arena, sizes_of(code.input_types[: len(shapes)], shapes, 1))
 
     def _compile(self) -> None:
         """Compiles for the declared sizes, and finds out about outputs and rows."""

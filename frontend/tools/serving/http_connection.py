@@ -13,6 +13,8 @@ SECONDS = 10.0
 """In so many seconds these must be there, the rest of a body that nobody reads any more must be over, and answers
 must be taken by the client."""
 
+MOST_AHEAD = 16
+"""Requests that a client may send ahead of the answers."""
 GRACE = 1.0
 """Seconds in which requests may still come on connections that are open when the server ends."""
 
@@ -53,6 +55,8 @@ class Connection(HttpToolsProtocol):
         self._in_headers = True
 
     def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= MOST_AHEAD:  # thousands fit into what is read at once; the parser's error ends it
+            raise ValueError("too many requests ahead of their answers")
         self._in_headers, self._header_bytes = False, 0
         self._stop_timer()
         super().on_headers_complete()
