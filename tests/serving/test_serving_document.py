@@ -43,7 +43,7 @@ def test_it_runs(document, monkeypatch):
                 exec(compile(program.replace("localhost:8000", f"127.0.0.1:{port}"), "docs/serving.md", "exec"), names)
             names["client"].close()
         finally:
-            process.kill()
+            process.terminate()
 
 
 def test_the_settings_of_mlserver_are_right(document):
