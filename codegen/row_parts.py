@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gluonjit.codegen.heights import lowest_height
 from gluonjit.codegen.tiles import chains
+from gluonjit.ir.batch_rows import why_rows_mix
 from gluonjit.ir.buffers import control_workspace
-from gluonjit.ir.dims import Dim, is_static
+from gluonjit.ir.dims import Dim, Extent, is_static, names_of
+from gluonjit.ir.dims import named as dim
 from gluonjit.ir.graph import Graph, Op
-from gluonjit.ir.independent_rows import has_rows, is_free_of, keeps_rows
 from gluonjit.ir.machine import Machine
 
 LEAST, MOST = 4, 16
@@ -42,15 +44,19 @@ def rows_of(op: Op, target: Machine) -> Rows | None:
     by_step = (*op.operands[carried : carried + scanned], *op.results[carried:])
     captured = op.operands[carried + scanned :]
     if not (
-        all(has_rows(v.type, name) for v in whole)
-        and all(v.type.rank and has_rows(v.type.with_shape(v.type.shape[1:]), name) for v in by_step)
-        and all(is_free_of(v.type, name) for v in captured)
-        and not (isinstance(trip, Dim) and name in trip.names)
+        all(_is_rows(v.type.shape, name) for v in whole)
+        and all(v.type.shape and _is_rows(v.type.shape[1:], name) for v in by_step)
+        and name not in names_of([trip, *(n for v in captured for n in v.type.shape)])
     ):
         return None
-    if not keeps_rows(body, name):
+    if why_rows_mix(body, name) is not None:
         return None
     return next((Rows(name, least) for least in range(LEAST, MOST + 1) if _same_sums(body, target, least)), None)
+
+
+def _is_rows(shape: Sequence[Extent], name: str) -> bool:
+    """Whether the first extent is the dimension, and the others are free of it."""
+    return bool(shape) and shape[0] == dim(name) and name not in names_of(shape[1:])
 
 
 def _same_sums(body: Graph, target: Machine, least: int) -> bool:

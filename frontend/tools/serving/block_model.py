@@ -11,6 +11,7 @@ from gluonjit.base import MXNetError
 from gluonjit.execution.executor import LEARNED
 from gluonjit.files.array_names import shown
 from gluonjit.gluon import SymbolBlock
+from gluonjit.ir.batch_rows import why_rows_mix
 from gluonjit.ir.dims import Dim, at, hinted
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.sizes import sizes_of
@@ -18,7 +19,6 @@ from gluonjit.ir.types import F32, IRError, TensorType
 from gluonjit.language.modes import predict_mode
 from gluonjit.ndarray import NDArray
 from gluonjit.passes import run_passes
-from gluonjit.passes.batch_rows import why_rows_mix
 from gluonjit.runtime import forks
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.threads import set_num_threads

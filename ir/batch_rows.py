@@ -24,7 +24,7 @@ class _Mixes(Exception):
 
 def why_rows_mix(graph: Graph, batch: str) -> str | None:
     """None if rows are independent along the open dimension `batch`: it is the first axis of all inputs that have it
-    and of all outputs. Otherwise what stands in the way. The graph's level is `expanded`."""
+    and of all outputs. Otherwise what stands in the way. The graph's level is `expanded` or a later one."""
     axes: dict[Value, Axis] = {}
     try:
         if graph.updates:
@@ -256,7 +256,7 @@ def _branch(op: Op, axes: Sequence[Axis], batch: str) -> Sequence[Axis]:
     return first
 
 
-def _with_gradient(op: Op, axes: Sequence[Axis], batch: str) -> Sequence[Axis]:
+def _one_region(op: Op, axes: Sequence[Axis], batch: str) -> Sequence[Axis]:
     return _region(op.regions[0], axes, batch)
 
 
@@ -282,5 +282,6 @@ _RULES: Mapping[str, Callable[[Op, Sequence[Axis], str], Sequence[Any]]] = {
     "iota": _iota,
     "loop": _loop,
     "branch": _branch,
-    "with_gradient": _with_gradient,
+    "with_gradient": _one_region,
+    "fused": _one_region,
 }

@@ -1,4 +1,4 @@
-"""`passes/batch_rows.py`: which models compute every row of a batch alone."""
+"""`ir/batch_rows.py`: which models compute every row of a batch alone."""
 
 import re
 
@@ -9,9 +9,9 @@ import gluonjit as mx
 from gluonjit import gluon
 from gluonjit.execution.open_shapes import declared_open
 from gluonjit.gluon import nn, rnn
+from gluonjit.ir.batch_rows import why_rows_mix
 from gluonjit.ir.types import type_of
 from gluonjit.passes import run_passes
-from gluonjit.passes.batch_rows import why_rows_mix
 from gluonjit.trace import trace
 
 
