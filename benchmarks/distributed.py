@@ -79,7 +79,9 @@ def main() -> None:
         for n in (1, 2, 4):
             command = [mpirun, "-n", str(n), sys.executable, "-m", "benchmarks.distributed", "--one", model]
             command += ["--steps", str(arguments.steps)]
-            done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=True)
+            done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
+            if done.returncode:
+                sys.exit(f"{' '.join(command)} failed:\n{done.stderr.strip() or done.stdout.strip()}")
             found = json.loads(done.stdout)
             one = one or found["step"]
             step, update = 1e3 * found["step"], 1e3 * found["update"]
