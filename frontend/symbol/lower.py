@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -40,11 +41,13 @@ def lower(
     constants: Mapping[Node, np.ndarray] | None = None,
     modes: Mapping[Node, bool] | None = None,
     random_nodes: Sequence[Node] | None = None,
+    known: Mapping[Entry, TensorType] = MappingProxyType({}),
 ) -> Graph:
     """The graph of level `traced` for these input types. Raises MXNetError when operands do not fit.
 
     `nodes` are those to emit, inputs before users. `modes` says which operators run in another mode than `training`.
-    `random_nodes` are all nodes that number the random streams, if these are more than are emitted.
+    `random_nodes` are all nodes that number the random streams, if these are more than are emitted. `known`: types of
+    operators' outputs that were inferred for these input types before.
     """
     constants, modes = constants or {}, modes or {}
     streams, count = stream_numbers(nodes if random_nodes is None else random_nodes, training, modes)
@@ -53,7 +56,7 @@ def lower(
     if count:
         b.key = b.input(RNG_KEY, TensorType(I64, (2,)))
     env.update({(node, 0): b.constant(constants[node]) for node in nodes if node in constants})
-    emit_nodes(b, env, nodes, [*outputs, *(e for pair in updates for e in pair)], streams, modes)
+    emit_nodes(b, env, nodes, [*outputs, *(e for pair in updates for e in pair)], streams, modes, known)
     for state, new in updates:
         b.update(env[state], env[new])
     return b.build([env[e] for e in outputs], {"training": training})
@@ -66,11 +69,10 @@ def emit_nodes(
     heads: Sequence[Entry],
     streams: Mapping[Node, int],
     modes: Mapping[Node, bool],
+    known: Mapping[Entry, TensorType] = MappingProxyType({}),
 ) -> None:
     """Appends the operators among `nodes`; `env` has the values of their variables, and gets those of their results.
-
-    MXNetError when operands do not fit.
-    """
+    `known`: see `lower`. MXNetError when operands do not fit."""
     sources = completed_sources(nodes, [(e, v.type) for e, v in env.items()], heads)
     for node in nodes:
         if node.op is None:
@@ -84,7 +86,14 @@ def emit_nodes(
             attrs[".training"] = modes[node]
         if DETACHED in node.attrs:
             attrs[".detached"] = True
-        results = emit(b, node, [env[e] for e in node.inputs], attrs)
+        operands = [env[e] for e in node.inputs]
+        if (node, 0) in known and node not in sources and not isinstance(node.op, ControlFlow):
+            values = [Value(node.name, known[node, 0])]
+            while (rest := known.get((node, len(values)))) is not None:
+                values.append(Value("", rest))
+            results = b.emit_typed(f"mx.{node.op.name}", operands, attrs, tuple(values), node.loc)
+        else:
+            results = emit(b, node, operands, attrs)
         env.update({(node, k): value for k, value in enumerate(results)})
 
 

@@ -82,6 +82,7 @@ class Trace:
         self.context, self.context_fact = recorder.context, recorder.context_fact
         self.constants = recorder.constants
         self._modes = recorder.modes
+        self._types = recorder.types
         self._program = recorder.nodes
         written = [(entry, cell.entry) for cell, (entry, _) in recorder.inputs.items() if cell.entry != entry]
         # Operators without a use are dropped from the graph; random ones still count in `_program`'s stream numbers.
@@ -187,9 +188,10 @@ class Trace:
 
     def graph(self, types: Sequence[TensorType], training: bool) -> Graph:
         """The graph of level `traced` for arguments of these types. MXNetError if an operator does not accept them."""
+        inputs = list(zip(self._inputs, self.input_types(types)))
         return lower(
             self.name,
-            list(zip(self._inputs, self.input_types(types))),
+            inputs,
             self._nodes,
             self.outputs,
             training=training,
@@ -197,6 +199,7 @@ class Trace:
             constants=self.constants,
             modes=self._modes,
             random_nodes=self._program,
+            known=self._types if all(self._types.get(entry) == type for entry, type in inputs) else {},
         )
 
 
