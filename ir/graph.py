@@ -280,9 +280,7 @@ class Builder(Emitter):
         regions: Sequence[Graph],
         loc: Loc | None,
     ) -> tuple[Value, ...]:
-        self._append(
-            Op(name, tuple(operands), MappingProxyType(dict(attrs)), results, tuple(regions), loc or self.loc)
-        )
+        self._append(Op(name, tuple(operands), MappingProxyType(dict(attrs)), results, tuple(regions), loc or self.loc))
         return results
 
     def _append(self, op: Op) -> None:
