@@ -40,6 +40,7 @@ from gluonjit.ir.graph import Graph
 from gluonjit.ir.structure import graph_key
 from gluonjit.runtime import artifact
 from gluonjit.runtime.artifact import Artifact, Corrupt, pack, unpack
+from gluonjit.runtime.mapping import map_readonly
 
 LIMIT = 1 << 29
 """Bytes of all entries; beyond that, the least recently used ones are evicted."""
@@ -205,7 +206,7 @@ def map_file(path: Path, size: int) -> mmap.mmap | None:
     try:
         handle, there = _opened(path, True)
         try:
-            return mmap.mmap(handle, size, access=mmap.ACCESS_READ) if there == size > 0 else None
+            return map_readonly(handle, size) if there == size > 0 else None
         finally:
             os.close(handle)
     except (OSError, ValueError):

@@ -15,6 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from gluonjit.base import MXNetError
+from gluonjit.runtime.mapping import map_readonly
 
 SMALLEST = 1 << 16
 """The smallest array, in bytes, whose memory is worth releasing."""
@@ -25,7 +26,7 @@ _maps: weakref.WeakKeyDictionary[mmap.mmap, tuple[str, os.stat_result]] = weakre
 
 def map_file(file: BinaryIO) -> mmap.mmap:
     """Maps an open, non-empty file, read-only."""
-    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    mapped = map_readonly(file.fileno())
     if os.name == "posix":
         _maps[mapped] = os.path.abspath(file.name), os.fstat(file.fileno())
     return mapped
