@@ -17,6 +17,7 @@ from gluonjit.ir.dims import HINT, Dim, Extent, Monomial, polynomial
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import with_hints
+from gluonjit.ir.work import bytes_read
 
 _PER_NS = 4
 """Vector instructions per nanosecond."""
@@ -41,7 +42,7 @@ def nanoseconds(op: Op, target: Machine) -> float:
 
 def transfer_and_computing(op: Op, target: Machine) -> tuple[float, float]:
     """Nanoseconds that moving the operands and results of a kernel takes, and computing: the longer one counts."""
-    nbytes = sum(v.type.nbytes for v in op.results) + _bytes_read(op)
+    nbytes = sum(v.type.nbytes for v in op.results) + bytes_read(op)
     transfer = nbytes / (_CACHED if nbytes <= target.l2 else _UNCACHED)
     if op.name == "sort":
         n = op.operands[0].type.size
@@ -106,20 +107,6 @@ def _largest(op: Op) -> Monomial:
 
 def _product(factors: Iterable[Monomial]) -> Monomial:
     return tuple(sorted(name for names in factors for name in names))
-
-
-def _bytes_read(op: Op) -> int:
-    if not op.regions:
-        return sum(v.type.nbytes for v in op.operands)
-    total = 0
-    body = op.regions[0]
-    for v in body.inputs:
-        users = body.uses.get(v, ())
-        read = v.type.nbytes
-        if all(o.definition.moves for o in users):  # a slice, a few rows of a table
-            read = min(read, sum(o.results[0].type.nbytes for o in users))
-        total += read
-    return total
 
 
 def _computing(op: Op, target: Machine) -> float:

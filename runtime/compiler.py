@@ -21,7 +21,7 @@ from gluonjit.runtime.threads import get_num_threads
 PIPELINE = (
     "expand, legalize-broadcast, simplify, fold, cse, dce, fold-moves, reorder-pooling, fold-affine, split-phases, "
     "hoist-strides, layout, sink-reshapes, simplify, cse, dce, fuse, select, fuse-depthwise, hoist, alternate, views, "
-    "share-windows, share-streams, threads, plan-memory"
+    "share-windows, share-streams, threads, name-values, plan-memory"
 )
 """The passes of the backend `llvm`, in order. `docs/passes.md` gives the reasons for the order."""
 

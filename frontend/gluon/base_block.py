@@ -15,6 +15,7 @@ from gluonjit.gluon.naming import BlockScope, name_block
 from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.gluon.utils import HookHandle, _indent
 from gluonjit.language.keywords import suggesting
+from gluonjit.language.source import is_ours, user_frame
 from gluonjit.trace import block_attributes
 from gluonjit.training import initializers
 
@@ -30,6 +31,8 @@ class Block:
 
     _active = False
     """Whether it is hybridized."""
+    _made_at: tuple[str, int] | None = None
+    """The user's file and line that made a layer of this package: where profiles and errors say it comes from."""
     _is_container = False
     """Whether the block only calls its children; a summary has no row for it."""
 
@@ -49,6 +52,9 @@ class Block:
         self._forward_hooks: dict[int, Hook] = OrderedDict()
         self._forward_pre_hooks: dict[int, Hook] = OrderedDict()
         self._parents: list[weakref.ref[Block]] = []
+        if is_ours(type(self).__module__):
+            frame = user_frame(in_models=True)
+            self.__dict__["_made_at"] = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
 
     def __repr__(self) -> str:
         children = {k: v for k, v in self.__dict__.items() if isinstance(v, Block)}
@@ -322,7 +328,7 @@ class Block:
 
 
 _NAMES = ("_empty_prefix", "_prefix", "prefix", "_name", "name", "_scope", "name_scope")
-_PARTS = ("_children", "_reg_params", "_forward_hooks", "_forward_pre_hooks", "_fast_call")
+_PARTS = ("_made_at", "_children", "_reg_params", "_forward_hooks", "_forward_pre_hooks", "_fast_call")
 block_attributes.observe(Block, frozenset((*_NAMES, *_PARTS)))
 
 

@@ -10,10 +10,13 @@ from types import FrameType, MappingProxyType
 from gluonjit.ir.graph import Loc
 
 
-def user_frame(known: Mapping[int, FrameType | None] = MappingProxyType({})) -> FrameType | None:
+def user_frame(
+    known: Mapping[int, FrameType | None] = MappingProxyType({}), in_models: bool = False
+) -> FrameType | None:
     """The innermost frame outside gluonjit; None if there is none, or if only the caller of the command line is.
 
-    `known`: the result for some of the frames below, by their ids, which spares the walk from there on."""
+    `known`: the result for some of the frames below, by their ids, which spares the walk from there on. `in_models`:
+    the programs of the model zoo count as the user's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if id(frame) in known:
@@ -21,10 +24,17 @@ def user_frame(known: Mapping[int, FrameType | None] = MappingProxyType({})) -> 
         module = frame.f_globals.get("__name__", "")
         if not module.startswith("gluonjit") or module[8:9] not in ("", "."):
             return frame
+        if in_models and module.startswith("gluon.model_zoo.", 9):
+            return frame
         if module.startswith("tools.cli", 9):
             return None
         frame = frame.f_back
     return None
+
+
+def is_ours(module: str) -> bool:
+    """Whether a module of this name is one of this package."""
+    return module.startswith("gluonjit") and module[8:9] in ("", ".")
 
 
 def user_loc(block: str = "", known: Mapping[int, FrameType | None] = MappingProxyType({})) -> Loc:

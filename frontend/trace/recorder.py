@@ -10,18 +10,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from gluonjit import ndarray, symbol
 from gluonjit.base import MXNetError, TraceError, ValueNeeded
 from gluonjit.context import Context
+from gluonjit.ir.graph import Loc
 from gluonjit.ir.types import TensorType, dtype, type_of
 from gluonjit.language import running
 from gluonjit.language.kinds import as_np
 from gluonjit.language.modes import modes
-from gluonjit.language.source import quote, user_frame, user_loc
+from gluonjit.language.source import quote, user_frame
 from gluonjit.ndarray import NDArray
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator, Shape
@@ -33,6 +34,7 @@ from gluonjit.symbol.subgraph import control_node
 from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import facts
 from gluonjit.trace.block_attributes import Attributes
+from gluonjit.trace.block_paths import block_paths
 from gluonjit.trace.facts import Fact
 from gluonjit.trace.memory import Cell, read, write
 from gluonjit.trace.protocols import Held, Program
@@ -44,6 +46,17 @@ OUTLIVED = (
     "a symbol was kept from an earlier call of hybrid_forward; symbols live only while it is traced. "
     "Return the array instead of keeping it on the block"
 )
+
+
+class _Place(NamedTuple):
+    """Where a running block is called."""
+
+    path: str
+    user: FrameType | None
+    """The user's innermost frame."""
+    line: tuple[str, int] | None
+    """The file and line that made the block, if no program of the user's stands between it and the one that calls it;
+    else None."""
 
 
 class Recorder:
@@ -85,6 +98,9 @@ class Recorder:
         """The programs whose `hybrid_forward` is running, innermost last."""
         self._users: dict[int, FrameType | None] = {}
         """The user's frame behind each running `call`, by the id of that call's frame."""
+        self._paths = block_paths(block)
+        self._places: list[_Place] = [_Place("", None, None)]
+        """Of each of `blocks`, and of what is outside of them."""
         self.inputs: dict[Cell, tuple[Entry, Any]] = {}
         """The memory of graph inputs: the variable, and its origin (an argument's position, a Held or an NDArray)."""
         self.constants: dict[Node, np.ndarray] = {}
@@ -207,7 +223,8 @@ class Recorder:
         params = {name: self.parameter(p) for name, p in block._reg_params.items()}
         self._probe()
         frame = id(sys._getframe())  # a frame that held itself would live until the next garbage collection
-        self._users[frame] = user_frame(self._users)
+        user = self._users[frame] = user_frame(self._users, in_models=True)
+        self._places.append(self._place(block, user))
         self.blocks.append(block)
         try:
             with block.name_scope():
@@ -215,6 +232,7 @@ class Recorder:
         finally:
             self._probe()
             self.blocks.pop()
+            self._places.pop()
             del self._users[frame]
 
     def _probe(self) -> None:
@@ -223,8 +241,23 @@ class Recorder:
 
     # Operators
 
-    def loc(self) -> Any:
-        return user_loc(self.blocks[-1].name if self.blocks else "", self._users)
+    def _place(self, block: Program, user: FrameType | None) -> _Place:
+        outer = self._places[-1]
+        path = self._paths.get(id(block))
+        if path is None:
+            path = f"{outer.path}/{block.name}" if outer.path else block.name
+        if not self.blocks or user is not outer.user:
+            return _Place(path, user, None)
+        return _Place(path, user, getattr(block, "_made_at", None) or outer.line)
+
+    def loc(self) -> Loc:
+        """Where the program is: in which block, and at which line. Where a layer of this package runs that another one
+        calls, as in a Sequential, this is the line that made the layer: that which calls them both says less."""
+        place = self._places[-1]
+        frame = user_frame(self._users, in_models=True)
+        if frame is place.user and place.line is not None:
+            return Loc(*place.line, place.path)
+        return Loc(frame.f_code.co_filename, frame.f_lineno, place.path) if frame else Loc(block=place.path)
 
     def concerns(self, operands: Sequence[Any]) -> bool:
         """Whether an operator on these operands is part of the trace, rather than of an untyped graph."""
@@ -314,7 +347,7 @@ class Recorder:
         """
         if running.running.trace is not self:
             raise MXNetError(OUTLIVED)
-        loc = self.loc()
+        here = self.loc()
         env: dict[Entry, Entry] = {}
         for node in post_order(graph._heads):
             if node.op is None:
@@ -325,6 +358,8 @@ class Recorder:
             if node.op.imperative_only:
                 self.refuse(f"{node.op.name} cannot be compiled: {node.op.imperative_only}", for_value=True)
             operands = [env[e] for e in node.inputs]
+            # A graph's own names are all that tells its layers from each other.
+            loc = Loc(here.file, here.line, f"{here.block}/{node.name.removesuffix('_fwd')}")
             new = Node(node.op, node.name, node.attrs, operands, node.parsed, loc, node.versions)
             self._append(new)
             env.update({(node, k): (new, k) for k in range(len(node.output_names))})

@@ -8,10 +8,14 @@ import pytest
 import gluonjit as mx
 from gluonjit import gluon, nd
 from gluonjit.base import MXNetError, TraceError
+from gluonjit.codegen.target import host
 from gluonjit.gluon import nn
-from gluonjit.ir.text import parse_graph
+from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.ir.types import tensor
+from gluonjit.ir.work import origin, origins
 from gluonjit.operators.registry import Operator
+from gluonjit.passes import run_passes
+from gluonjit.runtime.compiler import PIPELINE
 from gluonjit.trace import parameter_shapes, trace
 
 
@@ -116,7 +120,74 @@ def test_places_in_the_users_program():
     first, last = graph.ops[0], graph.ops[-1]
     assert first.loc.file == __file__ and last.loc.file == __file__
     assert open(__file__).read().splitlines()[last.loc.line - 1].strip() == "return self.head(self.body(x)) + 1"
-    assert (first.loc.block, last.loc.block) == ("net_body_dense0", "net")
+    assert (first.loc.block, last.loc.block) == ("net/body/dense0", "net")
+
+
+def line_of(loc):
+    return open(loc.file).read().splitlines()[loc.line - 1].strip()
+
+
+def test_a_layer_in_a_sequential_comes_from_the_line_that_made_it():
+    net = nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(nn.Dense(4))
+        net.add(nn.HybridSequential(prefix=""))
+        net[1].add(nn.Dense(3, prefix="head_"), nn.Activation("relu"))
+    net.initialize()
+    first, second, last = trace(net, [nd.ones((2, 5))]).graph([f32(2, 5)], False).ops
+    assert [op.loc.block for op in (first, second, last)] == ["net/dense0", "net/1/head", "net/1/relu0"]
+    assert line_of(first.loc) == "net.add(nn.Dense(4))"
+    assert line_of(second.loc) == line_of(last.loc)
+    assert line_of(last.loc).startswith("net[1].add(")
+
+
+def test_a_layer_that_the_users_block_calls_comes_from_that_line():
+    class Twice(gluon.HybridBlock):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.layers = [nn.Dense(5), nn.Dense(5)]
+            self.register_child(self.layers[0])
+            self.last = nn.HybridSequential()
+            self.last.add(nn.Dense(2, prefix="out_"))
+
+        def hybrid_forward(self, F, x):
+            y = self.layers[0](x)
+            y = self.layers[1](F.exp(y))
+            return self.last(y)
+
+    net = Twice(prefix="twice_")
+    net.layers[1] = net.layers[0]
+    net.initialize()
+    ops = trace(net, [nd.ones((2, 5))]).graph([f32(2, 5)], False).ops
+    step = net.layers[0].name
+    assert [op.loc.block for op in ops] == [f"twice/{step}", "twice", f"twice/{step}", "twice/last/out"]
+    again = "y = self.layers[1](F.exp(y))"
+    made = 'self.last.add(nn.Dense(2, prefix="out_"))'
+    assert [line_of(op.loc) for op in ops] == ["y = self.layers[0](x)", again, again, made]
+
+
+def test_nodes_of_a_graph_from_a_file_have_their_names_for_places():
+    x = mx.sym.var("data")
+    y = mx.sym.Activation(mx.sym.FullyConnected(x, num_hidden=3, name="fc1_fwd"), act_type="relu", name="act")
+    net = gluon.SymbolBlock(y, x)
+    net.initialize()
+    graph = trace(net, [nd.ones((2, 5))]).graph([f32(2, 5)], False)
+    assert [op.loc.block for op in graph.ops] == [f"{net.name}/fc1", f"{net.name}/act"]
+
+
+def test_every_value_and_kernel_of_a_compiled_net_names_a_layer():
+    net = gluon.model_zoo.vision.mobilenet_v2_0_25(classes=5, prefix="net_")
+    net.initialize()
+    x = nd.ones((1, 3, 32, 32))
+    net(x)
+    planned = run_passes(trace(net, [x]).graph([f32(1, 3, 32, 32)], False), PIPELINE, target=host())
+    assert all(r.name for op in planned.ops for r in op.results)
+    convolutions = [op for op in planned.ops if "conv" in op.attrs.get(".kernel", "")]
+    assert convolutions
+    for op in convolutions:
+        assert origin(op).block.startswith("net/features/") and "conv" in origin(op).block
+        assert origin(op) == origins(op)[0]
+    assert parse_graph(print_graph(planned, locs=True)).ops[-1].loc == planned.ops[-1].loc
 
 
 def test_a_parameter_is_one_variable():
