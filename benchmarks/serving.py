@@ -4,19 +4,21 @@
 
 The clients are one process with a connection each; a client sends its next request when it has the answer. "alone" is
 `gluonjit.Predictor` called with batches of --batch rows, in a process of its own. Both are measured in turn, as the
-machine's speed may change, and the best of each is compared. Then come hostile requests: each must be answered with a
-4xx (or the connection ended, where nothing more can be said), and the server's memory must stay.
+machine's speed may change, and the best of each is compared. Clients and server share the cores, so the CPU that each
+of them takes for a request is printed, too; that of the server by its threads. Then come hostile requests: each must be
+answered with a 4xx (or the connection ended, where nothing more can be said), and the server's memory must stay.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import json
 import multiprocessing
+import os
 import random
 import re
+import selectors
 import signal
 import socket
 import subprocess
@@ -26,7 +28,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,26 +51,24 @@ SHAPE = "batchx3x224x224"
 # ---- the model alone
 
 
-def alone(files: list[str], batch: int, threads: int | None, seconds: list[float]) -> list[float]:
-    """Rows per second, measured once for each of `seconds`, in another process."""
+def alone(files: list[str], batch: int, threads: int | None, seconds: float) -> tuple[float, float]:
+    """(rows per second, seconds of CPU per row), in another process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_alone, (files, batch, threads, seconds))
 
 
-def _alone(files: list[str], batch: int, threads: int | None, seconds: list[float]) -> list[float]:
+def _alone(files: list[str], batch: int, threads: int | None, seconds: float) -> tuple[float, float]:
     import gluonjit as mx
 
     predictor = mx.Predictor(*files, inputs={"data": SHAPE}, threads=threads)
     x = {"data": np.random.default_rng(0).standard_normal((batch, 3, 224, 224)).astype(np.float32)}
     predictor(x)
-    found = []
-    for duration in seconds:
-        begin, calls = time.perf_counter(), 0
-        while time.perf_counter() - begin < duration:
-            predictor(x)
-            calls += 1
-        found.append(calls * batch / (time.perf_counter() - begin))
-    return found
+    begin, cpu, calls = time.perf_counter(), time.process_time(), 0
+    while time.perf_counter() - begin < seconds:
+        predictor(x)
+        calls += 1
+    rows = calls * batch
+    return rows / (time.perf_counter() - begin), (time.process_time() - cpu) / rows
 
 
 # ---- the server
@@ -95,6 +95,15 @@ def resident(process: subprocess.Popen[str]) -> int:
     return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * 4096
 
 
+def cpu_seconds(process: subprocess.Popen[str]) -> dict[int, float]:
+    """Of the process's threads, by their numbers."""
+    found = {}
+    for task in Path(f"/proc/{process.pid}/task").iterdir():
+        fields = (task / "stat").read_text().rpartition(")")[2].split()
+        found[int(task.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return found
+
+
 def request(rows: int = 1) -> bytes:
     """A request with its tensor as bytes."""
     x = np.random.default_rng(rows).standard_normal((rows, 3, 224, 224)).astype(np.float32)
@@ -106,35 +115,90 @@ def request(rows: int = 1) -> bytes:
     ) + (head + x.tobytes())
 
 
-async def _client(port: int, sent: bytes, until: float, times: list[float], statuses: Counter[Any]) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    while time.perf_counter() < until:
-        begin = time.perf_counter()
-        writer.write(sent)
-        await writer.drain()
-        head = await reader.readuntil(b"\r\n\r\n")
-        await reader.readexactly(int(re.search(rb"\ncontent-length: (\d+)", head)[1]))  # type: ignore[index]
-        times.append(time.perf_counter() - begin)
-        statuses[int(head[9:12])] += 1
-    writer.close()
+class _Client:
+    """A connection that sends its next request when it has the answer. Costs little: the request's bytes are made once,
+    and the kernel takes them from a file in memory."""
+
+    def __init__(self, port: int, request: int, size: int) -> None:
+        """`request`: a file with `size` bytes."""
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setblocking(False)
+        self.request, self.size = request, size
+        self.start()
+
+    def start(self) -> None:
+        self.sent, self.answer, self.left = 0, b"", -1
+        self.begin = time.perf_counter()
+
+    def write(self) -> bool:
+        """Whether all is sent."""
+        with contextlib.suppress(BlockingIOError):
+            self.sent += os.sendfile(self.socket.fileno(), self.request, self.sent, self.size - self.sent)
+        return self.sent == self.size
+
+    def read(self) -> int | None:
+        """The status, when all of the answer is there. OSError at the connection's end."""
+        data = self.socket.recv(65536)
+        if not data:
+            raise ConnectionResetError
+        if self.left < 0:
+            self.answer += data
+            head, end, rest = self.answer.partition(b"\r\n\r\n")
+            if not end:
+                return None
+            self.left = int(re.search(rb"\ncontent-length: (\d+)", head)[1]) - len(rest)  # type: ignore[index]
+        else:
+            self.left -= len(data)
+        return int(self.answer[9:12]) if self.left == 0 else None
 
 
-def load(port: int, clients: int, seconds: float) -> tuple[float, list[float], Counter[Any]]:
-    """(requests per second, seconds of each, how many had which status)"""
+class Load(NamedTuple):
+    """What clients saw."""
+
+    rate: float
+    """Requests per second."""
+    times: list[float]
+    """Seconds of each."""
+    statuses: Counter[Any]
+    seconds: float
+    """Of the clients' CPU."""
+
+
+def load(port: int, clients: int, seconds: float) -> Load:
+    """One process with that many connections. Its requests begin within `seconds`."""
     times: list[float] = []
     statuses: Counter[Any] = Counter()
     sent = request()
-
-    async def run() -> None:
-        until = time.perf_counter() + seconds
-        ended = await asyncio.gather(
-            *(_client(port, sent, until, times, statuses) for _ in range(clients)), return_exceptions=True
-        )
-        statuses.update(type(e).__name__ for e in ended if e is not None)
-
-    begin = time.perf_counter()
-    asyncio.run(run())
-    return len(times) / (time.perf_counter() - begin), times, statuses
+    file = os.memfd_create("request")
+    os.write(file, sent)
+    selector = selectors.DefaultSelector()
+    for _ in range(clients):
+        client = _Client(port, file, len(sent))
+        selector.register(client.socket, selectors.EVENT_WRITE, client)
+    begin, cpu = time.perf_counter(), time.process_time()
+    while selector.get_map():
+        for key, _ in selector.select():
+            client = key.data
+            try:
+                if key.events == selectors.EVENT_WRITE:
+                    if client.write():
+                        selector.modify(client.socket, selectors.EVENT_READ, client)
+                    continue
+                status = client.read()
+                if status is None:
+                    continue
+                statuses[status] += 1
+                times.append(time.perf_counter() - client.begin)
+                if time.perf_counter() - begin < seconds:
+                    client.start()
+                    selector.modify(client.socket, selectors.EVENT_WRITE, client)
+                    continue
+            except OSError as e:
+                statuses[type(e).__name__] += 1
+            selector.unregister(client.socket)
+            client.socket.close()
+    os.close(file)
+    return Load(len(times) / (time.perf_counter() - begin), times, statuses, time.process_time() - cpu)
 
 
 # ---- strangers
@@ -224,13 +288,20 @@ def main() -> None:
         files = export(arguments.model, Path(folder))
         with serving(files, arguments.batch, arguments.threads) as (process, port):
             load(port, arguments.clients, 3)
-            rates, alone_rates, times, statuses = [], [], [], Counter[Any]()
+            rates, alone_rates, alone_cpu, times, statuses = [], [], [], [], Counter[Any]()
+            clients_cpu, server_cpu = 0.0, Counter[int]()
             for _ in range(arguments.rounds):
-                alone_rates += alone(files, arguments.batch, arguments.threads, [part / 2])
-                rate, own, found = load(port, arguments.clients, part)
-                rates.append(rate)
-                times += own
-                statuses += found
+                rate, cpu = alone(files, arguments.batch, arguments.threads, part / 2)
+                alone_rates.append(rate)
+                alone_cpu.append(cpu)
+                before = cpu_seconds(process)
+                found = load(port, arguments.clients, part)
+                server_cpu.update(cpu_seconds(process))
+                server_cpu.subtract(before)
+                rates.append(found.rate)
+                times += found.times
+                statuses += found.statuses
+                clients_cpu += found.seconds
             print(f"{arguments.model}, {arguments.clients} clients, batches of up to {arguments.batch}:")
             print(f"  alone     {max(alone_rates):8.1f} rows/s  of {', '.join(f'{r:.1f}' for r in alone_rates)}")
             print(f"  served    {max(rates):8.1f} rows/s  of {', '.join(f'{r:.1f}' for r in rates)}")
@@ -238,6 +309,15 @@ def main() -> None:
             p50, p99 = np.percentile(times, (50, 99))
             print(f"  latency   {p50 * 1e3:8.0f} ms p50  {p99 * 1e3:.0f} ms p99")
             print(f"  answers   {dict(statuses)}")
+            each = 1e3 / len(times)
+            loop = server_cpu.pop(process.pid) * each
+            others = ", ".join(f"{s * each:.2f}" for s in server_cpu.values() if s * each >= 0.005)
+            print("  CPU of a request, in ms:")
+            print(f"    clients {clients_cpu * each:8.2f}")
+            print(
+                f"    server  {server_cpu.total() * each + loop:8.2f}  (event loop {loop:.2f}, other threads {others})"
+            )
+            print(f"    alone   {min(alone_cpu) * 1e3:8.2f}")
             rng = random.Random(0)
             for _ in range(100):
                 answer(port, hostile(rng))
@@ -246,7 +326,7 @@ def main() -> None:
             refused += slow(port, 50)
             growth = (resident(process) - before) / 2**20
             print(f"  hostile   {dict(refused)}, memory {growth:+.1f} MB")
-            print(f"  after it  {dict(load(port, arguments.clients, 3)[2])}")
+            print(f"  after it  {dict(load(port, arguments.clients, 3).statuses)}")
 
 
 if __name__ == "__main__":
