@@ -9,6 +9,7 @@ from gluonjit.codegen.interface import Layout
 from gluonjit.codegen.llvm import Function
 from gluonjit.codegen.places import Place
 from gluonjit.codegen.schedule import Step, barriers
+from gluonjit.codegen.stamps import Watch
 from gluonjit.codegen.team import Block
 from gluonjit.ir.dims import Extent
 
@@ -18,12 +19,19 @@ class Call:
     kernel: str
     pointers: list[Place]
     step: Step
+    site: int | None = None
+    """In `codegen.stamps`, if the program is to be measured."""
 
 
 def emit_calls(f: Function, layout: Layout, calls: Sequence[Call], alone: bool, scratch: Extent) -> None:
     """Fills the function. `alone`: one thread alone ever runs it; `scratch`: bytes per thread."""
     dims = layout.dims
-    own = f.alloca("ptr", len(dims) + max((len(c.pointers) for c in calls), default=1))
+    watch = _watch(f, layout)
+    before = len(dims) + (watch is not None)
+    own = f.alloca("ptr", before + max((len(c.pointers) for c in calls), default=1))
+    if watch is not None:
+        f.store("ptr", watch.area, own, align=8)
+        own = f.gep("ptr", own, 1)
     for k, (name, slot) in enumerate(zip(dims, layout.size_slots, strict=True)):
         f.sizes[name] = f.load("i64", f.gep("ptr", "%table", slot), align=8)
         f.store("i64", f.sizes[name], f.gep("ptr", own, len(dims) - 1 - k), align=8)
@@ -43,10 +51,13 @@ def emit_calls(f: Function, layout: Layout, calls: Sequence[Call], alone: bool, 
         for k, place in enumerate(c.pointers):
             f.store("ptr", pointer(place), f.gep("ptr", own, k), align=8)
         f.call(c.kernel, "void", ("ptr", own), ("i64", thread), ("i64", nthreads))
+        if watch is not None and c.site is not None:
+            watch.ended(c.site)
 
     if alone:
         for c in calls:
             call(c, 0, 1)
+        _leave(watch)
         return
     first = f.op("icmp eq i64 %thread, 0")
     waits = barriers([c.step for c in calls])
@@ -54,6 +65,8 @@ def emit_calls(f: Function, layout: Layout, calls: Sequence[Call], alone: bool, 
     while at < len(calls):
         if waits[at]:
             barrier(f, f.table(layout.team_slot))
+            if watch is not None:
+                watch.ended(watch.stamps.barrier(watch.inside, calls[at - 1].site))
         if calls[at].step.shared:
             call(calls[at], "%thread", "%nthreads")
             at += 1
@@ -64,6 +77,31 @@ def emit_calls(f: Function, layout: Layout, calls: Sequence[Call], alone: bool, 
                 at += 1
                 if at == len(calls) or waits[at] or calls[at].step.shared:
                     break
+        if watch is not None:
+            watch.begins()
+    _leave(watch)
+
+
+def _watch(f: Function, layout: Layout) -> Watch | None:
+    """What measures the function, if that is wanted. Its table has one more word, the pointer to an area: in the body
+    of a loop the thread's own, else the first thread's."""
+    stamps = f.module.stamps
+    if stamps is None:
+        return None
+    area = f.load("ptr", f.gep("ptr", "%table", layout.size), align=8)
+    if stamps.inside is None:
+        # How many sites there will be is not known yet.
+        stride = f.load("i64", f.gep("i64", "%table", layout.size + 1), align=8)
+        area = f.gep("i64", area, f.mul("%thread", stride))
+    watch = Watch(f, stamps, area, stamps.inside)
+    if stamps.inside is None:
+        watch.entered()
+    return watch
+
+
+def _leave(watch: Watch | None) -> None:
+    if watch is not None and watch.inside is None:
+        watch.left()
 
 
 def barrier(f: Function, team: str) -> None:

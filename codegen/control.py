@@ -22,6 +22,7 @@ from gluonjit.codegen.interface import Layout
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import share
 from gluonjit.codegen.row_parts import Rows
+from gluonjit.codegen.stamps import Watch
 from gluonjit.ir.buffers import control_workspace
 from gluonjit.ir.dims import Extent, named, names_of
 from gluonjit.ir.graph import Op
@@ -90,6 +91,12 @@ class _Control:
         places = control_workspace(op.regions, op)
         if rows is not None:
             self._take_part(rows, scratch, places["end"])
+        self.stamps = f.module.stamps
+        self.site = self.stamps.inside if self.stamps is not None else None
+        self.area: str | None = None
+        """The thread's area of `codegen.stamps`, if time is measured: it is in front of the sizes."""
+        if self.stamps is not None:
+            self.area = f.load("ptr", f.gep("ptr", "%table", -1 - len(f.module.dims)), align=8)
         *arrays, workspace, _, _ = self.pointers
         self.operands, self.results = arrays[: len(op.operands)], arrays[len(op.operands) :]
         self.places = {key: f.gep("i8", workspace, at) for key, at in places.items() if key != "end"}
@@ -114,7 +121,9 @@ class _Control:
         """Calls region k; every second iteration backwards, where there is such a function."""
         f, region = self.f, self.regions[k]
         layout = region.layout
-        table = f.alloca("ptr", layout.size)
+        table = f.alloca("ptr", layout.size + (self.area is not None))
+        if self.area is not None:
+            f.store("ptr", self.area, f.gep("ptr", table, layout.size), align=8)
         constants = [f.module.constant(c) for c in layout.constants]
         filled = {
             **dict(zip(layout.input_slots, inputs, strict=True)),
@@ -140,8 +149,14 @@ class _Control:
             f.call(region.name, "void", *args)
 
     def meet(self) -> None:
-        if not self.alone:
+        if self.alone:
+            return
+        if self.stamps is None or self.area is None:
             barrier(self.f, self.team)
+            return
+        watch = Watch(self.f, self.stamps, self.area, self.site)
+        barrier(self.f, self.team)
+        watch.ended(self.stamps.barrier(self.site, self.site))
 
     def first(self) -> AbstractContextManager[Any]:
         """A context for code that the first thread alone runs."""

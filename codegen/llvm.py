@@ -14,7 +14,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from gluonjit.codegen import fork_guard
 from gluonjit.ir.dims import Dim, Undecided, is_at_most
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import DType, IRError
+
+if TYPE_CHECKING:
+    from gluonjit.codegen.stamps import Stamps
 
 KERNEL_PARAMS = (("ptr", "table"), ("i64", "thread"), ("i64", "nthreads"))
 """Every kernel's parameters: buffers (operands, results, scratch), this thread's number, and the number of threads."""
@@ -75,6 +78,8 @@ class Module:
         self._constant_texts: list[str] = []
         self._metadata: list[str] = []
         self._nontemporal: str | None = None
+        self.stamps: Stamps | None = None
+        """Where its time goes, if it is to be measured."""
 
     def function(
         self,

@@ -30,6 +30,7 @@ from gluonjit.codegen.planar import lower_planar
 from gluonjit.codegen.row_parts import rows_of
 from gluonjit.codegen.schedule import Span, Step
 from gluonjit.codegen.sequential import lower_sequential
+from gluonjit.codegen.stamps import Stamps
 from gluonjit.codegen.weight_gradient import lower_weight_gradient
 from gluonjit.codegen.winograd import lower_winograd
 from gluonjit.ir.buffers import runs_kernel
@@ -80,15 +81,18 @@ def lower_program(
     module: Module | None = None,
     written: Written | None = None,
     library: Library | None = None,
+    stamps: Stamps | None = None,
 ) -> Program:
     """Lowers a graph of level `planned`. Raises IRError for another level or an op without a kernel.
 
     The functions go to `module`, if one is given, but for kernels that `library` has: these are only declared.
+    `stamps`: makes code that measures its time, and gets the sites; `prepare` ops are left out.
     """
     if graph.level != "planned":
         raise IRError(f"code is generated from level 'planned'; @{graph.name} is at {graph.level!r}")
     module = module or Module(target)
     module.dims = dimensions(graph)
+    module.stamps = stamps
     if module.dims:
         graph = _with_rows(graph, module)
     with relying() as relies:
@@ -137,6 +141,7 @@ class _Lowering:
         self.target = module.target
         self.scratch = scratch
         self.module = module
+        self.stamps = module.stamps
         self.written = written
         self.library = library
         self._is_cold = False
@@ -171,7 +176,8 @@ class _Lowering:
         calls: list[Call] = []
         for op in graph.ops:
             if op.name == "prepare":
-                self._prepare(op, graph, places)
+                if self.stamps is None:
+                    self._prepare(op, graph, places)
             elif runs_kernel(op):
                 calls.append(self._call(op, places, alone))
         emit_calls(self.module.function(name), layout, calls, alone, self.scratch)
@@ -221,19 +227,28 @@ class _Lowering:
                 pointers.append(Place("scratch"))
             if op.attrs.get(".workspace"):
                 pointers += [workspace, Place("team")]
-        return Call(self.kernel(op, alone), pointers, step)
+        if self.stamps is None:
+            return Call(self.kernel(op, alone), pointers, step)
+        site = self.stamps.kernel(op)
+        outer, self.stamps.inside = self.stamps.inside, site
+        name = self.kernel(op, alone)
+        self.stamps.inside = outer
+        self.stamps.named(site, name)
+        return Call(name, pointers, step, site)
 
     def kernel(self, op: Op, alone: bool) -> str:
         """The name of the function for `op`, which equal ops share; emitted on first use."""
         if self._backwards and op.attrs.get(".kernel") == "matmul":
             op = replace(op, attrs={**op.attrs, ".backwards": True})
-        key = (op_key(op), self._is_cold, (alone, self._backwards) if op.definition.level == "control" else None)
+        is_control = op.definition.level == "control"
+        key = (op_key(op), self._is_cold, (alone, self._backwards) if is_control else None)
         name = self._kernels.get(key)
-        if name is None:
+        if name is None or (is_control and self.stamps is not None):  # each loop has sites of its own
             kind = op.attrs.get(".kernel", op.name)
             library = self.library if op.definition.level not in ("control", "host") else None
             if library is None:
-                name = f"k{len(self._kernels)}_{kind}"
+                own = "" if self.stamps is None else f"t{self.stamps.inside}_"
+                name = f"{own}k{len(self._kernels)}_{kind}"
             else:
                 dims = self.module.dims if is_open(op) else ()  # packing weights is the same for all sizes
                 name = library.name(kind, (key, dims))

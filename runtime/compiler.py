@@ -13,7 +13,7 @@ from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.runtime import cache, host, native
 from gluonjit.runtime.artifact import Artifact
-from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.executable import Executable, Source
 from gluonjit.runtime.kernel_library import KernelLibrary
 from gluonjit.runtime.prepared_files import PreparedFiles
 from gluonjit.runtime.threads import get_num_threads
@@ -52,7 +52,9 @@ def compile_graph(
     assert found.interface is not None
     files = PreparedFiles((machine, flush_denormals)) if key is not None else None
     code = aside(lambda: load(found.objects, host.functions()))
-    return Executable(found.interface, code, flush_denormals, files, machine)
+    made = Executable(found.interface, code, flush_denormals, files, machine)
+    made.main.source = Source(graph, pipeline, machine, tune)
+    return made
 
 
 @functools.cache

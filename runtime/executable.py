@@ -11,19 +11,35 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.ir.dims import aligned
+from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import sizes_of
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.runtime import forks, host, threads
 from gluonjit.runtime.arenas import ALIGNMENT, ArenaPool, CacheFriendly, aligned_array, aligned_copy, give_back
 from gluonjit.runtime.prepared_files import SMALLEST, PreparedFiles, evict, inputs_digest
+
+
+class Source(NamedTuple):
+    """What code was made of."""
+
+    graph: Graph
+    pipeline: str
+    target: Machine
+    tuned: bool = False
+
+
+Watcher = Callable[["NativeFunction", np.ndarray, int], bool]
+"""`watcher(function, table, nthreads)` runs the function, if it is one that it measures; returns whether it did."""
+watcher: Watcher | None = None
+"""What measures calls (`runtime/timed.py`)."""
 
 _MOST_SIZES = 64
 """For how many sizes an executable with open dimensions keeps what it has computed for them, some kilobytes each."""
@@ -39,8 +55,9 @@ class NativeFunction:
     ) -> None:
         self.layout = layout
         self.address = address
-        self._keep = keep
+        self.code = keep
         """The loaded code, which must outlive every pointer to it."""
+        self.source: Source | None = None
         self._flush = flush
         self.is_open = bool(layout.dims)
         """Whether it needs sizes."""
@@ -85,10 +102,15 @@ class NativeFunction:
         arena = self.take_arena(nthreads)
         self.fill(table, arena)
         try:
-            threads.run(self.address, table.ctypes.data, nthreads, self.layout.cost, self._flush)
+            if watcher is None or not watcher(self, table, nthreads):
+                self.enter(self.address, table, nthreads)
             host.raise_error()
         finally:
             self.arenas.put(arena)
+
+    def enter(self, address: int, table: np.ndarray, nthreads: int) -> None:
+        """Runs the code at `address`, which takes tables like this function, in its way."""
+        threads.run(address, table.ctypes.data, nthreads, self.layout.cost, self._flush)
 
 
 class Bound:
