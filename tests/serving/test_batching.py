@@ -120,3 +120,19 @@ def test_a_model_whose_outputs_have_no_rows():
     assert [f.result(20)["y"].shape for f in held(model, made, [given(2)] * 3)] == [(1, 2)] * 3
     made.join()
     assert model.calls == [(1, 2), (6, 2), (2, 2), (2, 2), (2, 2)]
+
+
+def test_results_are_handed_over_together():
+    """Faults among them; the thread of the model does not set them itself."""
+    model, tasks = Model(), []
+    made = batcher(model, hand_over=tasks.append)
+    first = made.submit(given(1))
+    assert model.entered.wait(20)
+    futures = [made.submit(x) for x in (given(1), given(1, value=-1), given(2))]
+    model.go.set()
+    made.join()
+    assert len(tasks) == 2 and not any(f.done() for f in (first, *futures))
+    for task in tasks:
+        task()
+    assert [f.result(0)["y"].shape for f in (first, futures[0], futures[2])] == [(1, 2), (1, 2), (2, 2)]
+    assert isinstance(futures[1].exception(0), ValueError)

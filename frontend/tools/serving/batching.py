@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import time
@@ -42,7 +43,8 @@ class Batcher:
 
     The first request of a batch waits up to `delay` seconds for others; what has come while the model was busy goes
     together at once. `merges`: whether the arrays' first axis is that of rows which do not depend on each other.
-    `observe(requests, rows, seconds)` is called after each call of the model.
+    `observe(requests, rows, seconds)` is called after each call of the model. One task sets all results of a call, and
+    `hand_over` runs it: if on another thread, the model's goes on at once.
     """
 
     def __init__(
@@ -54,9 +56,10 @@ class Batcher:
         delay: float,
         most_waiting: int,
         observe: Callable[[int, int, float], None] = lambda requests, rows, seconds: None,
+        hand_over: Callable[[Callable[[], None]], object] = lambda task: task(),
         name: str = "model",
     ) -> None:
-        self._run, self._observe = run, observe
+        self._run, self._observe, self._hand_over = run, observe, hand_over
         self.merges, self.most_rows, self.delay, self.most_waiting = merges, most_rows, delay, most_waiting
         self._queue: deque[_Waiting] = deque()
         self._changed = threading.Condition()
@@ -111,7 +114,7 @@ class Batcher:
                 requests = self._next()
                 self._busy = len(requests)
             try:
-                self._answer(requests)
+                self._hand_over(functools.partial(_set, self._answers(requests)))
             finally:
                 self._busy = 0
 
@@ -142,38 +145,37 @@ class Batcher:
         self._queue.extendleft(reversed(kept))
         return rows
 
-    def _answer(self, requests: list[_Waiting]) -> None:
+    def _answers(self, requests: list[_Waiting]) -> list[tuple[_Waiting, Arrays | Exception]]:
         now = time.monotonic()
-        live = []
-        for x in requests:
-            if not x.result.set_running_or_notify_cancel():
-                continue
-            if now > x.latest:
-                x.result.set_exception(TimeoutError())
-            else:
-                live.append(x)
+        running = [x for x in requests if x.result.set_running_or_notify_cancel()]
+        late: list[tuple[_Waiting, Arrays | Exception]] = [(x, TimeoutError()) for x in running if now > x.latest]
+        live = [x for x in running if now <= x.latest]
         if not live:
-            return
+            return late
         try:
             results = self._run(joined([x.arrays for x in live]))
             parts = parted(results, [x.rows for x in live])
         except BaseException as e:
-            if len(live) > 1 and isinstance(e, Exception):
-                for x in live:  # one request's fault must not be that of the others
-                    self._alone(x)
-                return
-            for x in live:
-                x.result.set_exception(e if isinstance(e, Exception) else RuntimeError(f"{type(e).__name__}: {e}"))
-            return
+            if len(live) > 1 and isinstance(e, Exception):  # one request's fault must not be that of the others
+                return late + [(x, self._alone(x)) for x in live]
+            error = e if isinstance(e, Exception) else RuntimeError(f"{type(e).__name__}: {e}")
+            return late + [(x, error) for x in live]
         self._observe(len(live), sum(x.rows for x in live), time.monotonic() - now)
-        for x, part in zip(live, parts, strict=True):
-            x.result.set_result(part)
+        return late + list(zip(live, parts, strict=True))
 
-    def _alone(self, x: _Waiting) -> None:
+    def _alone(self, x: _Waiting) -> Arrays | Exception:
         try:
-            x.result.set_result(self._run(x.arrays))
+            return self._run(x.arrays)
         except Exception as e:
-            x.result.set_exception(e)
+            return e
+
+
+def _set(answers: list[tuple[_Waiting, Arrays | Exception]]) -> None:
+    for x, answer in answers:
+        if isinstance(answer, Exception):
+            x.result.set_exception(answer)
+        else:
+            x.result.set_result(answer)
 
 
 def joined(all_arrays: list[Arrays]) -> Arrays:

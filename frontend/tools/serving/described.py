@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,4 +24,9 @@ class Described(NamedTuple):
     @property
     def type(self) -> TensorType:
         assert self.shape is not None
-        return TensorType(dtype(self.dtype), self.shape)
+        return _type(self.dtype, self.shape)
+
+
+@functools.lru_cache(1024)
+def _type(element: np.dtype, shape: tuple[Any, ...]) -> TensorType:
+    return TensorType(dtype(element), shape)

@@ -1,10 +1,14 @@
-"""A connection of the server: uvicorn's, with limits on what comes in front of a body, and behind an early answer."""
+"""A connection of the server: uvicorn's, with limits on what comes in front of a body, and behind an early answer; and
+with long bodies that are read to where they stay."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
+import httptools
+import numpy as np
+from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST_HEADERS = 32 * 1024
@@ -15,20 +19,26 @@ must be taken by the client."""
 
 MOST_AHEAD = 16
 """Requests that a client may send ahead of the answers."""
+LONG_BODY = "gluonjit.long_body"
+"""The extension of a request's scope whose "read" is its `Connection.long_body`."""
 GRACE = 1.0
 """Seconds in which requests may still come on connections that are open when the server ends."""
 
 
-class Connection(HttpToolsProtocol):
+class Connection(HttpToolsProtocol, asyncio.BufferedProtocol):
     _timer: asyncio.TimerHandle | None = None
     _reader_timer: asyncio.TimerHandle | None = None
     """Runs while answers wait for a client that does not read them."""
     _header_bytes = 0
     _in_headers = True
     """Whether the next bytes are of a first line or of headers."""
+    _body: memoryview | None = None
+    """What is still empty of a long body."""
+    _body_complete: asyncio.Future[None]
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._buffer = memoryview(bytearray(MOST_HEADERS))
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -36,6 +46,54 @@ class Connection(HttpToolsProtocol):
         if self._reader_timer is not None:
             self._reader_timer.cancel()
         super().connection_lost(exc)
+        if self._body is not None and not self._body_complete.done():
+            self._body_complete.set_exception(ClientDisconnect())
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer if self._body is None else self._body
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._body is None:
+            self.data_received(bytes(self._buffer[:nbytes]))
+            return
+        self._body = self._body[nbytes:]
+        if not self._body:
+            self._end_body()
+            self.on_message_complete()
+            if not self._body_complete.done():
+                self._body_complete.set_result(None)
+
+    async def long_body(self, scope: Any, length: int, lead: int, seconds: float) -> memoryview | None:
+        """The body of a request, which has `length` bytes, behind `lead` others: the kernel writes it to its place,
+        while uvicorn and ASGI copy it five times. None if it must be read as usual.
+
+        Raises asyncio.TimeoutError if it is not there after so many `seconds`, and ClientDisconnect.
+        """
+        cycle = self.cycle
+        if cycle.scope is not scope or not cycle.more_body or cycle.waiting_for_100_continue or cycle.disconnected:
+            return None
+        body = np.empty(lead + length, np.uint8).data[lead:]
+        here = len(cycle.body)
+        body[:here] = cycle.body
+        cycle.body.clear()
+        self._body, self._body_complete = body[here:], self.loop.create_future()
+        self.flow.resume_reading()
+        timer = self.loop.call_later(seconds, self._body_late)
+        try:
+            await self._body_complete
+        finally:
+            timer.cancel()
+            self._body = None
+        return body
+
+    def _end_body(self) -> None:
+        """The parser has not seen the body's end: the next request needs a new one."""
+        self._body = None
+        self.parser = httptools.HttpRequestParser(self)
+
+    def _body_late(self) -> None:
+        if not self._body_complete.done():
+            self._body_complete.set_exception(asyncio.TimeoutError())
 
     def data_received(self, data: bytes) -> None:
         if self._in_headers:
@@ -59,6 +117,7 @@ class Connection(HttpToolsProtocol):
             raise ValueError("too many requests ahead of their answers")
         self._in_headers, self._header_bytes = False, 0
         self._stop_timer()
+        self.scope["extensions"] = {LONG_BODY: {"read": self.long_body}}
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:

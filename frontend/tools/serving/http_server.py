@@ -8,7 +8,7 @@ import functools
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import resources
 from typing import Any
 
@@ -21,6 +21,7 @@ from starlette.routing import Route
 from gluonjit._version import version
 from gluonjit.tools.serving import inference_protocol
 from gluonjit.tools.serving.batching import Arrays, Closed, Full
+from gluonjit.tools.serving.http_connection import LONG_BODY
 from gluonjit.tools.serving.inference_protocol import EXTENSIONS, HEADER_LENGTH, Inference, Refused
 from gluonjit.tools.serving.observations import Observations
 from gluonjit.tools.serving.served_models import ModelStore, Served
@@ -115,7 +116,7 @@ class Service:
         else:
             raise Refused(503, f"model {served.source.name} is being exchanged; try again")
         try:
-            return await asyncio.wrap_future(future)
+            return await _result(future)
         except TimeoutError:
             raise Refused(504, f"model {served.source.name} was busy for {self.timeout:g} seconds; try again") from None
         except MemoryError:
@@ -133,6 +134,23 @@ class Service:
                 _log.error("the models' files cannot be looked at: %s", e)
 
 
+async def _result(future: Future[Arrays]) -> Arrays:
+    """`asyncio.wrap_future`, for a future that is set by this thread: it wakes the loop with a write to itself."""
+    waiter = asyncio.get_running_loop().create_future()
+
+    def wake(_: Future[Arrays]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    future.add_done_callback(wake)
+    try:
+        await waiter
+    except asyncio.CancelledError:
+        future.cancel()
+        raise
+    return future.result()
+
+
 def application(service: Service) -> Starlette:
     """The routes. Models must be loaded already."""
 
@@ -145,7 +163,9 @@ def application(service: Service) -> Starlette:
 
     handlers = _Handlers(service)
     model = "/v2/models/{model}"
+    one_version = model + "/versions/{version}"
     routes = [
+        *(Route(path + "/infer", handlers.infer, methods=["POST"]) for path in (model, one_version)),  # most requests'
         Route("/", handlers.page),
         Route("/page.js", functools.partial(handlers.asset, "page.js", "text/javascript")),
         Route("/page.css", functools.partial(handlers.asset, "page.css", "text/css")),
@@ -158,12 +178,8 @@ def application(service: Service) -> Starlette:
         Route("/v2/repository/models/{model}/load", handlers.load, methods=["POST"]),
         Route("/v2/repository/models/{model}/unload", handlers.unload, methods=["POST"]),
     ]
-    for path in (model, model + "/versions/{version}"):
-        routes += [
-            Route(path, handlers.model),
-            Route(path + "/ready", handlers.model_ready),
-            Route(path + "/infer", handlers.infer, methods=["POST"]),
-        ]
+    for path in (model, one_version):
+        routes += [Route(path, handlers.model), Route(path + "/ready", handlers.model_ready)]
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _http_error})
     app.state.service = service
     return app
@@ -325,7 +341,9 @@ class _Handlers:
             raise Refused(413, f"{HEADER_LENGTH} is {text_length}; the server reads at most {service.max_json} of JSON")
         length = _content_length(headers.get("content-length"), limit)
         with service.held(_cost(length, text_length)) as take:
-            body = await self._body(request, limit, None if length is not None else take)
+            body = await self._long_body(request, length, text_length) or await self._body(
+                request, limit, None if length is not None else take
+            )
 
             async def read(version: Served) -> Inference:
                 task = functools.partial(inference_protocol.read, body, text_length, version.inputs)
@@ -348,6 +366,21 @@ class _Handlers:
             return task()
         return await asyncio.get_running_loop().run_in_executor(self.service.readers, task)
 
+    async def _long_body(self, request: Request, length: int | None, text_length: str | None) -> memoryview | None:
+        """A body that is worth it, in memory where the bytes of tensors behind JSON are aligned; None for others."""
+        extension = request.scope.get("extensions", {}).get(LONG_BODY)
+        if extension is None or length is None or length <= _SMALL:
+            return None
+        try:
+            return await extension["read"](
+                request.scope, length, -int(text_length or 0) % 16, self.service.body_timeout
+            )
+        except asyncio.TimeoutError:
+            raise self._late() from None
+
+    def _late(self) -> Refused:
+        return Refused(408, f"the body was not there after {self.service.body_timeout:g} seconds")
+
     async def _body(self, request: Request, limit: int, take: Callable[[int], None] | None = None) -> bytearray:
         """The body; Refused where it is longer than `limit`, or does not come in time. `take` counts its bytes as the
         server's while they come, where nobody knows how many there will be."""
@@ -355,7 +388,7 @@ class _Handlers:
         try:
             return await asyncio.wait_for(self._read(request, limit, take), self.service.body_timeout)
         except asyncio.TimeoutError:
-            raise Refused(408, f"the body was not there after {self.service.body_timeout:g} seconds") from None
+            raise self._late() from None
 
     async def _read(self, request: Request, limit: int, take: Callable[[int], None] | None) -> bytearray:
         body = bytearray()

@@ -95,7 +95,7 @@ def largest_body(inputs: Sequence[Described], limits: Mapping[str, int]) -> int:
 # ---- requests
 
 
-def read(body: bytes | bytearray, header_length: str | None, inputs: Sequence[Described]) -> Inference:
+def read(body: bytes | bytearray | memoryview, header_length: str | None, inputs: Sequence[Described]) -> Inference:
     """The request in a body. `header_length`: the value of HEADER_LENGTH, if there is one."""
     view = memoryview(body)
     length = len(body)
@@ -161,7 +161,8 @@ def read_document(found: dict[str, Any], rest: memoryview, inputs: Sequence[Desc
 
 def known_input(name: Any, known: Mapping[str, Described], so_far: Mapping[str, Any]) -> Described:
     """The model's input of that name, which must not be among those given `so_far`."""
-    listed = ", ".join(f"{shown(x.name)}: {x}" for x in known.values())
+    if not isinstance(name, str) or name not in known:
+        listed = ", ".join(f"{shown(x.name)}: {x}" for x in known.values())
     if not isinstance(name, str):
         raise Refused(400, f"an input has no name; the model takes {listed}")
     if name not in known:

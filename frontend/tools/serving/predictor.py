@@ -124,16 +124,15 @@ class Predictor:
             raise ValueError(f"a predictor is called with a dict of arrays by name, not {type(arrays).__name__}")
         inputs = self.model.inputs
         names = [x.name for x in inputs]
-        listed = ", ".join(f"{x.name}: {x}" for x in inputs)
         for name in arrays:
             if name not in names:
                 raise ValueError(
-                    f"there is no input {name!r}{did_you_mean(str(name), names)}; the model takes {listed}"
+                    f"there is no input {name!r}{did_you_mean(str(name), names)}; the model takes {_listed(inputs)}"
                 )
         optional = getattr(self.model, "optional", ())
         missing = [name for name in names if name not in arrays and name not in optional]
         if missing:
-            raise ValueError(f"no array for {', '.join(missing)}; the model takes {listed}")
+            raise ValueError(f"no array for {', '.join(missing)}; the model takes {_listed(inputs)}")
         found = {x.name: _converted(arrays[x.name], x) for x in inputs if x.name in arrays}
         if self.sizes is not None:
             self._check_rows(found)
@@ -227,9 +226,12 @@ def _check_sizes(inputs: Sequence[Described], arrays: Mapping[str, np.ndarray], 
         if any(not isinstance(n, Dim) and n != m for n, m in zip(own, theirs)):
             raise ValueError(f"input {x.name} is {x.dtype}{list(arrays[x.name].shape)}; the model takes {x}")
     try:
-        types = [x.type.with_shape(x.type.shape[skip:]) for x in known]
+        types = [x.type.with_shape(x.type.shape[skip:]) if skip else x.type for x in known]
         sizes_of(types, [arrays[x.name].shape[skip:] for x in known], 0)
     except IRError as e:
         got = ", ".join(f"{x.name}: {x.dtype}{list(arrays[x.name].shape)}" for x in known)
-        wanted = ", ".join(f"{x.name}: {x}" for x in known)
-        raise ValueError(f"the inputs are {got}; the model takes {wanted}: {e}") from None
+        raise ValueError(f"the inputs are {got}; the model takes {_listed(known)}: {e}") from None
+
+
+def _listed(inputs: Sequence[Described]) -> str:
+    return ", ".join(f"{x.name}: {x}" for x in inputs)

@@ -50,7 +50,13 @@ class Source:
 class Served:
     """A loaded version."""
 
-    def __init__(self, source: Source, options: Options, observe: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        options: Options,
+        observe: Callable[..., None],
+        hand_over: Callable[[Callable[[], None]], object],
+    ) -> None:
         """MXNetError for what cannot be served, and all that opening may raise. Compiles and runs the model once."""
         self.source = source
         self._folder: Path | None = None
@@ -89,6 +95,7 @@ class Served:
             observe=lambda requests, count, seconds: observe(
                 source.name, str(source.version), requests, count, seconds
             ),
+            hand_over=hand_over,
             name=f"{source.name} {source.version}",
         )
 
@@ -193,6 +200,8 @@ class ModelStore:
         self.reasons: dict[tuple[str, int], str] = {}
         """Why versions could not be loaded."""
         self._lock = threading.Lock()
+        self.hand_over: Callable[[Callable[[], None]], object] = lambda task: task()
+        """Runs the tasks that set requests' results: see `Batcher`."""
 
     def all(self) -> list[Served]:
         return [self._served[key] for key in sorted(self._served)]
@@ -288,7 +297,7 @@ class ModelStore:
     def _load(self, source: Source) -> None:
         key = (source.name, source.version)
         stamp = _stamp(source)
-        new = Served(source, self.options, self._observe)
+        new = Served(source, self.options, self._observe, lambda task: self.hand_over(task))
         old, self._served[key], self._stamps[key] = self._served.get(key), new, stamp
         self.reasons.pop(key, None)
         if old is not None:

@@ -36,6 +36,7 @@ class Server(uvicorn.Server):
                 log_level="error",
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 limit_concurrency=max(files - _SPARE_FILES, 64),
                 timeout_graceful_shutdown=int(service.timeout + service.body_timeout) + 1,
                 timeout_keep_alive=30,
@@ -110,6 +111,7 @@ async def serve(
     """Serves until a signal ends it. `ready` is called with the server and its ports when requests can come.
     `grpc_port`: None for no gRPC. OSError for a port that cannot be had."""
     own = listening(host, port)
+    service.store.hand_over = asyncio.get_running_loop().call_soon_threadsafe
     grpc_server = None
     try:
         if grpc_port is not None:
