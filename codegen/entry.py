@@ -63,7 +63,8 @@ class Field(IntEnum):
     MADVISE = 36  # or 0
     STORAGE_CONTEXT = 37  # byte offset of Storage.context
     FLUSH = 38  # nonzero: denormals count as zero during the call
-    COUNT = 39
+    CALLS = 39  # int64*: how many calls were served here
+    COUNT = 40
 
 
 class Array(IntEnum):
@@ -173,7 +174,10 @@ def _fast(module: Module) -> None:
     template = _word(f, Field.TABLE)
     f.call("llvm.memcpy.p0.p0.i64", "void", ("ptr", table), ("ptr", template), ("i64", nbytes), ("i1", "false"))
     _take_arguments(f, table, held, slow)
-    # From here on nothing goes back to the fallback. The arrays are held: another thread may drop them meanwhile.
+    # From here on nothing goes back to the fallback.
+    calls = _word(f, Field.CALLS)
+    f.store("i64", f.add(f.load("i64", calls, 8), 1), calls, 8)
+    # The arrays are held: another thread may drop them meanwhile.
     incref, decref = _word(f, Field.INCREF), _word(f, Field.DECREF)
     with f.for_(0, "%nargs") as loop:
         f.call(incref, "void", ("ptr", f.load("ptr", f.gep("ptr", held, loop.index), 8)))

@@ -48,11 +48,12 @@ def compile_graph(
     instead of estimated; the cache keeps the result. `flush_denormals`: see `Executable`.
     """
     machine = target or host_target()
-    found, _, key = artifact_of(graph, machine, after, pipeline, tune)
+    found, there, key = artifact_of(graph, machine, after, pipeline, tune)
     assert found.interface is not None
     files = PreparedFiles((machine, flush_denormals)) if key is not None else None
     code = aside(lambda: load(found.objects, host.functions()))
     made = Executable(found.interface, code, flush_denormals, files, machine)
+    made.was_cached = there
     made.main.source = Source(graph, pipeline, machine, tune)
     return made
 

@@ -273,6 +273,8 @@ class Executable:
         self.lowest = interface.lowest
         """The least size of an open dimension."""
         self.flush_denormals = flush_denormals
+        self.was_cached = False
+        """Whether the code was in the object cache."""
         self.unread = frozenset(interface.unread)
         """Inputs that only `prepare` functions read; once these have run, None may be passed for them."""
         self.main = NativeFunction(interface.main, loaded.address("main"), loaded, flush_denormals)

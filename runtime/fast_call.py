@@ -103,12 +103,15 @@ def fast_call(
     wrapper: type,
     fallback: Callable[..., Any],
     bare: bool,
+    calls: np.ndarray | None = None,
 ) -> Callable[..., Any]:
     """A Python callable that runs `executable` natively on `n_args` wrapped arrays, or calls `fallback`.
 
     `rest` are the graph's remaining inputs (parameters, captured arrays), `held` its prepared values by table slot,
     both as of `epoch`; `wrapper` is NDArray or `mx.np.ndarray`; `bare`: returns the only result itself, not a list.
+    `calls`: one int64, to which each call that is served adds 1.
     """
+    calls = np.zeros(1, np.int64) if calls is None else calls
     main = executable.main
     layout = main.layout
     table = main.template.copy()
@@ -157,6 +160,7 @@ def fast_call(
         Field.SHORT: threads.is_short(layout.cost),
         Field.STORAGE_CONTEXT: _member_offset(Storage, "context"),
         Field.FLUSH: executable.flush_denormals,
+        Field.CALLS: calls.ctypes.data,
         **_allocator(),
     }
     record = np.zeros(Field.COUNT, np.int64).view(Record)
@@ -165,7 +169,18 @@ def fast_call(
     # A call of another size may have it next. (At exit, nothing needs it.)
     record.end = weakref.finalize(record, main.arenas.put, arena)
     record.end.atexit = False
-    record.keep = (executable, tuple(rest), tuple(held.values()), arena, table, inputs, outputs, fallback, wrapper)
+    record.keep = (
+        executable,
+        tuple(rest),
+        tuple(held.values()),
+        arena,
+        table,
+        inputs,
+        outputs,
+        fallback,
+        wrapper,
+        calls,
+    )
     entry = native.entry()
     return entry.new_function(ctypes.byref(entry.method), record, None)
 

@@ -22,7 +22,7 @@ _options: dict[str, tuple[str, ...] | None] = {}
 """The names of the options that each backend accepts; None: any."""
 
 COMMON: tuple[str, ...] = ("active", "backend", "clear", "static_alloc", "static_shape", "inline_limit")
-COMMON += ("forward_bulk_size", "backward_bulk_size", "backend_opts", "remat", "dynamic", "wait")
+COMMON += ("forward_bulk_size", "backward_bulk_size", "backend_opts", "remat", "dynamic", "wait", "cache_size")
 """The arguments that `hybridize` accepts for every backend."""
 
 

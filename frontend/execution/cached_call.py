@@ -9,8 +9,11 @@ itself.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -20,6 +23,7 @@ import numpy as np
 from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend, opens_dimensions
+from gluonjit.execution.compile_log import COMPILED, DROPPED, FIRST, GRADIENT, TRACED, CompileLog, Signature
 from gluonjit.execution.computation import Computation, OpenComputation, compiled
 from gluonjit.execution.open_shapes import (
     HISTORY,
@@ -47,6 +51,7 @@ from gluonjit.language.source import stacklevel
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.variable import tracked
 from gluonjit.runtime import forks
+from gluonjit.runtime.backend import Callee
 from gluonjit.runtime.collector import without_collector
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.fast_call import fast_call, give_back_arena
@@ -56,7 +61,11 @@ from gluonjit.trace.protocols import Program
 from gluonjit.trace.tracing import Trace, alias_pattern, flatten, trace
 
 MAX_SIGNATURES = 256
-"""So many signatures are kept, and the code of those among them that have code of their own."""
+"""So many signatures are kept; many may share code for open dimensions."""
+CACHE_SIZE = 64
+"""So many codes are kept per block, unless `hybridize(cache_size=…)` says otherwise."""
+MANY = 9
+"""At the code of this number, a warning says why there are so many, and what helps."""
 MAX_REFUSALS = 8
 """After how many traces that failed because the call changed attributes that it reads, a block stays with Python."""
 CALLS_OF_1 = 256
@@ -73,6 +82,8 @@ class Hybrid(Program, Protocol):
 
     _cached: Any
     """Its `CachedCall`, until the block changes."""
+    _compile_log: Any
+    """Its `CompileLog`."""
     _callback: Callable[..., None] | None
     """The hook that is shown every operator's results."""
     _monitor_all: bool
@@ -109,6 +120,11 @@ class Compiled:
     """In so many calls, this signature gets code of its own; 0: never."""
     own: Compiled | None = None
     """That code, while it is compiled."""
+    used: int = 0
+    """When a call last had it from Python, on `_clock`."""
+
+
+_clock = itertools.count(1)
 
 
 class CachedCall:
@@ -121,6 +137,14 @@ class CachedCall:
         self.backend = get_backend(flags.get("backend"))
         self.options = dict(flags.get("backend_opts") or {})
         self.remat = flags.get("remat")
+        self.cache_size: int = flags.get("cache_size") or CACHE_SIZE
+        self.log: CompileLog = block._compile_log
+        self._made: deque[Signature] = deque(maxlen=HISTORY)
+        """What code was last compiled for."""
+        self._given_back: deque[Hashable] = deque(maxlen=MAX_SIGNATURES)
+        """Signatures whose code has gone because others were used more recently."""
+        self._count = 0
+        """How many codes were compiled."""
         self.waits = bool(flags.get("wait", True))
         """Whether a call waits for its code, rather than raise `NotCompiledYet`."""
         self.dynamic: Declared | bool | None = flags.get("dynamic")
@@ -147,6 +171,7 @@ class CachedCall:
 
     def __call__(self, *args: Any) -> Any:
         leaves, form = flatten(args)
+        self.log.count("calls")
         found = self._find(args, leaves, form, self.waits or modes.recording)
         if found.session.is_compiling and not modes.recording:
             raise NotCompiledYet
@@ -165,6 +190,12 @@ class CachedCall:
         return found.session.prepare([*flatten(args)[0], *self._held(found.trace, found.device)], keep)
 
     @property
+    def codes(self) -> tuple[int, int]:
+        """How many codes are kept, and how many may be."""
+        with self._lock:
+            return len(self._sessions()), self.cache_size
+
+    @property
     def open_code(self) -> Any:
         """What was compiled last for open dimensions (`Session.callee`); None if nothing was, or could be."""
         return self._open[-1][1].session.compiled_already if self._open else None
@@ -178,9 +209,15 @@ class CachedCall:
         key = (form, tuple(types), training, modes.recording and self._recording_matters, kinds)
         found = self._compiled.get((key, device))
         if found is not None and self._fits(found, leaves, device) and self._works(found):
+            if found is not self._latest:
+                if self._latest is not None:  # native code may have served calls since
+                    self._latest.used = next(_clock)
+                found.used = next(_clock)
             if not found.calls_left or modes.recording:
                 return found
             return self._counted(found, key, types, training, device, waits)
+        names = tuple(self.block._argument_names(len(types)))
+        signature = Signature(names, tuple(types), form, kinds, training, key[3], device)
         with self._lock, without_collector():
             # Another device has a copy of the parameters: the same code, with values prepared from that copy.
             twins = (c for (k, d), c in self._compiled.items() if k == key and d != device)
@@ -196,19 +233,25 @@ class CachedCall:
                 return served
             known = self._known(form, kinds, types, training, leaves, device)
             new = known is None
+            why = self._why(signature, (key, device))
             if known is None:
+                because = self._why_traced(form, kinds, types, training, leaves, device) or why
+                began = time.perf_counter()
                 known = trace(self.block, args)
+                self.log.add(TRACED, because, signature, time.perf_counter() - began)
+                why = because
                 if known.attributes.keep(self):
                     self.traces.append(known)
                 self._refused_last = False
                 if known.recording_fact:
                     self._recording_matters = True
                     key = (form, tuple(types), training, modes.recording, kinds)
-            code = self._new_open(family, known, types, training, device, waits)
+            code = self._new_open(family, known, signature, why, waits)
             if code is None:
-                found = self._new(known, types, training, device, waits)
+                found = self._new(known, signature, why, waits)
             else:
                 found = self._sized(code, types, training)
+            self._made.append(signature)
             if not known.attributes.stale:
                 self._compiled[key, device] = found
                 if code is not None:
@@ -216,8 +259,7 @@ class CachedCall:
                     del self._open[:-MAX_OPEN]
                 self._history.setdefault(family, []).append(types)
                 del self._history[family][:-HISTORY]
-                while len(self._compiled) > MAX_SIGNATURES:
-                    del self._compiled[next(iter(self._compiled))]
+                self._give_back(found)
         if new:
             known.attributes.announce()
         return found
@@ -234,10 +276,9 @@ class CachedCall:
         alike = (t for t in self.traces if t.form == form and t.in_kinds == kinds)
         return next((t for t in alike if self._serves(t, types, training, leaves, device)), None)
 
-    def _new(
-        self, known: Trace, types: Sequence[TensorType], training: bool, device: Context | None, waits: bool
-    ) -> Compiled:
-        """The trace, compiled for arguments of these types, which may have open dimensions."""
+    def _new(self, known: Trace, signature: Signature, why: str, waits: bool) -> Compiled:
+        """The trace, compiled for arguments of this signature, which may have open dimensions; `why` that is needed."""
+        types, training, device = signature.types, signature.training, signature.device
         session = Session(
             known.graph(types, training),
             self.backend,
@@ -245,13 +286,14 @@ class CachedCall:
             params=_params(known, len(types)),
             written=known.writes,
             streams=known.streams(training),
+            compiled=lambda callee, seconds: self._note(COMPILED, why, signature, callee, seconds),
         )
         if not waits:
             session.compile_meanwhile(lambda problem: self._compiled_meanwhile(session, known, device, problem))
         elif not modes.recording:
             _ = session.callee  # compiled now, so that a failure leaves nothing behind
             self._share(session, known, device)
-        return Compiled(known, session, known.input_types(types), device, self._recorded(known, types, training))
+        return Compiled(known, session, known.input_types(types), device, self._recorded(known, signature, why))
 
     def _share(self, session: Session, known: Trace, device: Context | None) -> None:
         """Lets new code use the values that other signatures have prepared in the same way."""
@@ -291,13 +333,16 @@ class CachedCall:
             self._share(session, found.trace, found.device)
         return True
 
-    def _recorded(self, known: Trace, types: Sequence[TensorType], training: bool) -> Callable[[], Computation]:
+    def _recorded(self, known: Trace, signature: Signature, why: str) -> Callable[[], Computation]:
+        def note(graph: Graph, callee: Callee, seconds: float) -> None:
+            self._note(GRADIENT, why, signature, callee, seconds)
+
         @functools.cache
         def computation() -> Computation:
-            graph = known.graph(types, training)
+            graph = known.graph(signature.types, signature.training)
             # What the program writes to an array has a gradient, too.
             graph = replace(graph, outputs=(*graph.outputs, *(graph.updates[k][1] for k in known.assigned)))
-            return Computation(graph, compiled(self.backend, self.options), self.remat)
+            return Computation(graph, compiled(self.backend, self.options, note), self.remat)
 
         return computation
 
@@ -339,7 +384,10 @@ class CachedCall:
                 return found
             if found.own is None:
                 try:
-                    found.own = self._new(found.trace, types, training, device, waits)
+                    names = tuple(self.block._argument_names(len(types)))
+                    signature = Signature(names, tuple(types), training=training, device=device)
+                    why = f"{CALLS_OF_1} calls with a dimension of 1, which code of its own serves faster"
+                    found.own = self._new(found.trace, signature, why, waits)
                 except (IRError, MXNetError):
                     found.calls_left = 0
                     return found
@@ -367,13 +415,12 @@ class CachedCall:
         self,
         family: Hashable,
         known: Trace,
-        types: list[TensorType],
-        training: bool,
-        device: Context | None,
+        signature: Signature,
+        why: str,
         waits: bool,
     ) -> Compiled | None:
         """The trace, compiled for types like these with open dimensions; None if there are none, or cannot be any."""
-        declared = self.dynamic
+        declared, types, training = self.dynamic, signature.types, signature.training
         if declared is False or not opens_dimensions(self.backend):
             return None
         if family in self._closed:
@@ -391,7 +438,7 @@ class CachedCall:
             try:
                 if broken := known.broken(open_types, training):
                     raise Undecided(broken)
-                return self._new(known, list(open_types), training, device, waits)
+                return self._new(known, signature._replace(types=tuple(open_types)), why, waits)
             except Exception as e:
                 if not isinstance(e, (IRError, MXNetError)):
                     warnings.warn(
@@ -414,13 +461,112 @@ class CachedCall:
         """The signature of arguments of these types, served by code for open dimensions; `alone`: but for recorded
         calls, which have code of their own."""
         known = code.trace
-        own = self._recorded(known, types, training)
+        names = tuple(self.block._argument_names(len(types)))
+        signature = Signature(names, tuple(types), training=training, device=code.device)
+        own = self._recorded(known, signature, "its gradient cannot have open dimensions")
         computation = own if alone else functools.cache(lambda: OpenComputation(code.computation(), own, code.refused))
         left = CALLS_OF_1 if alone else 0
-        return replace(code, types=known.input_types(types), computation=computation, calls_left=left)
+        now = next(_clock)
+        return replace(code, types=known.input_types(types), computation=computation, calls_left=left, used=now)
 
-    def forget(self, log: Attributes) -> None:
+    # ---- why, and how many
+
+    def _why(self, signature: Signature, key: Hashable) -> str:
+        """Why there is no code for this signature."""
+        if dropped := self.log.taken_reason():
+            return dropped
+        if key in self._given_back:
+            return f"its code was given back, as {self.cache_size} others had been used since (cache_size)"
+        if not self._made:
+            return FIRST
+        different = [found for before in reversed(self._made) if (found := signature.differences(before))]
+        if not different:
+            return "the parameters have other shapes or types"
+        nearest = min(different, key=len)
+        return "; ".join(nearest)
+
+    def _why_traced(
+        self,
+        form: Any,
+        kinds: tuple[bool, ...],
+        types: Sequence[TensorType],
+        training: bool,
+        leaves: Sequence[NDArray],
+        device: Context | None,
+    ) -> str:
+        """What the latest trace of such arguments depends on that is different now; '' if there is none."""
+        for known in reversed(self.traces):
+            if known.form == form and known.in_kinds == kinds:
+                if broken := known.broken(types, training):
+                    return broken
+                if not known.holds_while(modes.recording):
+                    return "the program asks whether the call is recorded"
+                if not known.holds_on(device):
+                    return "the program asks for the device"
+                if not self._same_aliases(known, leaves):
+                    return "other arguments share memory, and the program writes to some"
+        return ""
+
+    def _note(self, what: str, why: str, signature: Signature, callee: Callee, seconds: float) -> None:
+        """Code has been made. Warns when that was so often that the program should do something about it."""
+        self.log.add(what, why, signature, seconds, isinstance(callee, Executable) and callee.was_cached)
+        if what == COMPILED:
+            self._count += 1
+            if self._count == MANY:
+                warnings.warn(
+                    f"{self.block.name} has been compiled {MANY} times, the last time because of: {why}\n"
+                    f"  instead: {self._remedy()}\n"
+                    f"  {self.block.name}.explain() lists the reasons; {self.cache_size} codes are kept, or as many as "
+                    "hybridize(cache_size=…) says",
+                    stacklevel=stacklevel(),
+                )
+
+    def _remedy(self) -> str:
+        """What helps against the differences that code was last compiled for."""
+        *before, now = self._made
+        if self._closed:
+            reason = list(self._closed.values())[-1].partition("\n")[0]
+            return f"pad arguments to a few sizes, as these cannot be open: {reason}"
+        if before and any(t.shape != s.shape for b in before for t, s in zip(now.types, b.types)):
+            if self.dynamic is False:
+                return "leave out dynamic=False: one code then serves all sizes"
+            return (
+                "hybridize(dynamic={…}), with a name for each dimension that changes, or pad arguments to a few sizes"
+            )
+        return "pass what changes as an argument, rather than as an attribute"
+
+    def _sessions(self) -> dict[int, tuple[Session, int]]:
+        """All code that is kept, and when a call last had it."""
+        found: dict[int, tuple[Session, int]] = {}
+        for c in (*self._compiled.values(), *(c for _, c in self._open)):
+            found[id(c.session)] = c.session, max(c.used, found.get(id(c.session), (None, 0))[1])
+        return found
+
+    def _give_back(self, new: Compiled) -> None:
+        """Drops what was used least recently, while there is more than may be kept."""
+        new.used = next(_clock)
+        if self._latest is not None:
+            self._latest.used = next(_clock)
+        while len(self._compiled) > MAX_SIGNATURES:
+            _, _, key = min((c.used, k, key) for k, (key, c) in enumerate(self._compiled.items()))
+            del self._compiled[key]
+        sessions = self._sessions()
+        while len(sessions) > self.cache_size:
+            oldest, _ = sessions.pop(min((k for k in sessions if k != id(new.session)), key=lambda k: sessions[k][1]))
+            gone = [key for key, c in self._compiled.items() if c.session is oldest]
+            self._given_back.extend(gone)
+            types = ", ".join(str(v.type) for v in oldest.graph.inputs[: len(new.types) - len(new.trace.params)])
+            self.log.add(DROPPED, f"{self.cache_size} others were used since (cache_size)", types)
+            self._compiled = {key: c for key, c in self._compiled.items() if c.session is not oldest}
+            self._open = [(family, c) for family, c in self._open if c.session is not oldest]
+            if self._latest is not None and self._latest.session is oldest:
+                self.block._fast_call = self._latest = None
+        alive = {id(c.trace) for c in (*self._compiled.values(), *(c for _, c in self._open))}
+        self.traces = [t for t in self.traces if id(t) in alive or t is self.traces[-1]]
+
+    def forget(self, log: Attributes, why: str) -> None:
         """Drops the trace with this log, and the code compiled from it."""
+        self.log.drop(why, had_code=True)
         with self._lock:
             self.traces = [t for t in self.traces if t.attributes is not log]
             self._compiled = {key: c for key, c in self._compiled.items() if c.trace.attributes is not log}
@@ -553,7 +699,8 @@ class CachedCall:
         rest = callee.check(inputs.elements)[given:]
         bare = known.out_form == ARRAY
         wrapper = type(as_np(NDArray._wrap(np.empty(0)))) if any(known.out_kinds) else NDArray
-        fast = fast_call(callee, given, rest, prepared, epoch, wrapper, self.block._slow_call, bare)
+        calls = self.log.native_calls
+        fast = fast_call(callee, given, rest, prepared, epoch, wrapper, self.block._slow_call, bare, calls)
         with self._lock:
             current = any(c is compiled for c in self._compiled.values())
             if (

@@ -7,6 +7,7 @@ operator's are interpreted, the block's compiled.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -54,11 +55,20 @@ def evaluated(graph: Graph) -> Run:
     return Evaluator(graph).run
 
 
-def compiled(backend: backends.Backend, options: dict[str, Any]) -> Compile:
-    """What compiles the graphs of a recorded call. No value is prepared in advance: parameters change at every step."""
+def compiled(
+    backend: backends.Backend,
+    options: dict[str, Any],
+    noted: Callable[[Graph, backends.Callee, float], object] = lambda graph, callee, seconds: None,
+) -> Compile:
+    """What compiles the graphs of a recorded call. No value is prepared in advance: parameters change at every step.
+
+    `noted(graph, code, seconds)` is called when code has been made."""
 
     def compile(graph: Graph) -> Run:
-        run = backend(graph.with_attrs(params=()), options).run
+        began = time.perf_counter()
+        callee = backend(graph.with_attrs(params=()), options)
+        noted(graph, callee, time.perf_counter() - began)
+        run = callee.run
         return lambda inputs: run([np.asarray(x, order="C") for x in inputs])
 
     return compile

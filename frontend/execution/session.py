@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -52,6 +53,7 @@ class Session:
       version changes.
     * `written`: positions of the inputs whose arrays the graph writes to, in the order of its `updates`.
     * `streams`: the number of random streams of a call; if it is not 0, their key is the graph's last input.
+    * `compiled(code, seconds)` is called when code has been made, or found in the object cache, within `seconds`.
     """
 
     def __init__(
@@ -63,10 +65,12 @@ class Session:
         params: Sequence[int],
         written: Sequence[int],
         streams: int,
+        compiled: Callable[[Callee, float], object] = lambda callee, seconds: None,
     ) -> None:
         self.graph = graph.with_attrs(params=tuple(params))
         self.is_open = bool(dimensions(graph))
         self._compile: Callable[[], Callee] = lambda: backend(self.graph, options)
+        self._compiled = compiled
         self._callee: Callee | None = None
         self._lock = forks.renewed()
         self.params = tuple(params)
@@ -82,7 +86,10 @@ class Session:
         if self._callee is None:
             with self._lock:
                 if self._callee is None:
-                    self._callee = self._compile()
+                    began = time.perf_counter()
+                    callee = self._compile()
+                    self._compiled(callee, time.perf_counter() - began)
+                    self._callee = callee
         return self._callee
 
     def compile_meanwhile(self, then: Callable[[Exception | None], object]) -> None:
@@ -129,6 +136,7 @@ class Session:
 
         other = copy.copy(self)
         other._compile, other._callee, other._lock = same_code, None, forks.renewed()
+        other._compiled = lambda callee, seconds: None
         return other
 
     def inputs(self, arrays: list[Any]) -> Inputs:

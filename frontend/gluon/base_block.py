@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from gluonjit.execution.compile_log import CompileLog, Explanation, explained
 from gluonjit.gluon import parameter_files, structure_files, summary
 from gluonjit.gluon.naming import BlockScope, name_block
 from gluonjit.gluon.parameter import Parameter, ParameterDict
@@ -83,11 +84,11 @@ class Block:
                     "blocks, please set 'params' at Block construction instead."
                 )
             self._reg_params[name] = value
-            self._structure_changed()
+            self._structure_changed(f"parameter {name!r} was added to {self.name}")
         before = block_attributes.held(self, name)
         super().__setattr__(name, value)
         if name == "forward":  # calls mean something else now
-            self._drop_compiled()
+            self._drop_compiled(f"`forward` of {self.name} was replaced")
         block_attributes.changed(self, name, before, sys._getframe(1))
 
     def __delattr__(self, name: str) -> None:
@@ -246,7 +247,7 @@ class Block:
             child.cast(dtype)
         for param in self.params.values():
             param.cast(dtype)
-        self._structure_changed()
+        self._structure_changed(f"parameters were cast to {dtype}")
 
     # Children
 
@@ -254,7 +255,7 @@ class Block:
         """Adds `block` as a child; its name is the next number by default."""
         self._children[str(len(self._children)) if name is None else name] = block
         block._parents[:] = [ref for ref in block._parents if ref() not in (None, self)] + [weakref.ref(self)]
-        self._structure_changed()
+        self._structure_changed(f"block {block.name} was put into {self.name}")
 
     def apply(self, fn: Callable[[Block], Any]) -> Block:
         """Calls `fn` for every descendant, then for this block; returns this block."""
@@ -268,7 +269,7 @@ class Block:
         for child in self._children.values():
             child.hybridize(active, **kwargs)
 
-    def _structure_changed(self) -> None:
+    def _structure_changed(self, why: str) -> None:
         """Drops the compiled code of this block and of every block that contains it."""
         seen: set[int] = set()
         waiting: list[Block] = [self]
@@ -276,11 +277,29 @@ class Block:
             block = waiting.pop()
             if id(block) not in seen:
                 seen.add(id(block))
-                block._drop_compiled()
+                block._drop_compiled(why)
                 waiting += [parent for ref in block._parents if (parent := ref()) is not None]
 
-    def _drop_compiled(self) -> None:
-        """Drops compiled code; a plain block has none."""
+    def _drop_compiled(self, why: str) -> None:
+        """Drops compiled code; a plain block has none. `why`: for who asks why it was compiled again."""
+
+    _compile_log: CompileLog | None = None
+    """Why it was compiled, each time, once there is something to say."""
+
+    def explain(self) -> Explanation:
+        """Why this block and those in it were traced and compiled, each time, how calls ran, and how much code is kept:
+        an object that prints as a text (`execution.compile_log.Explanation`). With GLUONJIT_LOG=compile in the
+        environment, the same is printed as it happens.
+
+        >>> net.hybridize()
+        >>> net(mx.nd.ones((16, 784))), net(mx.nd.ones((10, 784)))
+        >>> print(net.explain())  # … shape of argument 0: 10×784, had 16×784
+        """
+        return explained(self)
+
+    def _compiled_state(self) -> tuple[str, int, int]:
+        """(how calls run, how many codes are kept, how many may be)"""
+        return "no HybridBlock, so it runs as Python", 0, 0
 
     # Calls
 

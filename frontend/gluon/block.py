@@ -17,6 +17,7 @@ from gluonjit import ndarray, symbol
 from gluonjit.base import StateChange, ValueNeeded
 from gluonjit.context import Context
 from gluonjit.execution.backends import check_options, get_backend, get_ready, parsed_flags
+from gluonjit.execution.compile_log import CompileLog
 from gluonjit.execution.open_shapes import checked
 from gluonjit.gluon import export
 from gluonjit.gluon.base_block import Block
@@ -45,7 +46,7 @@ class HybridBlock(Block):
 
     # A slot: reading it costs a quarter less of a call than reading the instance's dictionary does.
     __slots__ = ("_fast_call",)
-    _NOT_COPIED = (*Block._NOT_COPIED, "_cached", "_fast_call")
+    _NOT_COPIED = (*Block._NOT_COPIED, "_cached", "_fast_call", "_compile_log")
 
     # Both are set on the instance by `execution.cached_call.CachedCall`, and dropped whenever they no longer fit.
     _cached: Any = None
@@ -76,7 +77,9 @@ class HybridBlock(Block):
             )
         super().register_child(block, name)
 
-    def _drop_compiled(self) -> None:
+    def _drop_compiled(self, why: str) -> None:
+        if self._compile_log is not None:
+            self._compile_log.drop(why, self._cached is not None and bool(self._cached.traces))
         self._cached = self._fast_call = None
 
     def hybridize(
@@ -113,6 +116,8 @@ class HybridBlock(Block):
         * `dynamic`: the dimensions of the arguments that code is to be compiled for with any size, named:
           `{"data": {0: "batch", 1: "length"}}`, where several arguments are data0, data1 …. Equal names stand for equal
           sizes. None: those that have been seen to change; False: none, each shape is compiled for itself.
+        * `cache_size`: so many codes are kept (64 by default); the one used least recently goes for a new one, and is
+          compiled again when it is needed.
         * `wait=False`: while code is being compiled, calls run operator by operator, rather than wait for it. A program
           whose first calls come before its code may then see other roundings in them, from run to run.
         * `inline_limit`, `forward_bulk_size`, `backward_bulk_size`: how MXNet's engine groups operators. They have no
@@ -122,6 +127,11 @@ class HybridBlock(Block):
         remat = kwargs.pop("remat", None)
         dynamic = checked(kwargs.pop("dynamic", None))
         wait = bool(kwargs.pop("wait", True))
+        cache_size = kwargs.pop("cache_size", None)
+        if cache_size is not None and (
+            isinstance(cache_size, bool) or not isinstance(cache_size, int) or cache_size < 1
+        ):
+            raise ValueError(f"cache_size is a number of codes, at least 1, or None; got {cache_size!r}")
         options = {**(kwargs.pop("backend_opts", None) or {}), **kwargs}
         check_options(backend, options)
         flags = parsed_flags(
@@ -142,12 +152,14 @@ class HybridBlock(Block):
                 stacklevel=2,
             )
         chosen = {"backend": backend, "backend_opts": options, "remat": remat, "dynamic": dynamic, "wait": wait}
+        chosen["cache_size"] = cache_size
         self._fast_call = None
         if clear or any(self._flags.get(key) != value for key, value in chosen.items()):
-            self._drop_compiled()
+            self._drop_compiled("hybridize() was called")
         self._active, self._interpreted = active, frozenset()
         self._flags = {**flags, **chosen}
-        super().hybridize(active, backend=backend, clear=clear, backend_opts=options, remat=remat, **flags)
+        passed = {"backend": backend, "backend_opts": options, "remat": remat, "cache_size": cache_size, **flags}
+        super().hybridize(active, clear=clear, **{k: v for k, v in passed.items() if v is not None or k == "backend"})
         if active:
             get_ready(backend)
 
@@ -260,14 +272,17 @@ class HybridBlock(Block):
             try:
                 return call(x, *args)
             except call.not_yet:
+                self._log_compilations().count("fallbacks")
                 return self._run_as_python(x, *args)
             except StateChange as e:
+                self._log_compilations().count("fallbacks")
                 if e.again and self._compiled_call().tries_again():
                     return self._run_then_compile(x, *args)
                 _interpret(e)
             except ValueNeeded as e:
                 if len(e.blocks) < 2:  # the fault is in this block's own program, so nothing could be compiled
                     raise
+                self._log_compilations().count("fallbacks")
                 _interpret(e)
         return self._run_as_python(x, *args)
 
@@ -316,8 +331,25 @@ class HybridBlock(Block):
             imported("gluonjit.execution.cached_call")
             from gluonjit.execution.cached_call import CachedCall
 
+            self._log_compilations()
             cached = self._cached = CachedCall(self, self._flags)
         return cached
+
+    def _log_compilations(self) -> CompileLog:
+        """The `_compile_log`, made if need be."""
+        if self._compile_log is None:
+            self._compile_log = CompileLog(self.name)
+        return self._compile_log
+
+    def _compiled_state(self) -> tuple[str, int, int]:
+        cached = self._cached
+        if not self._active:
+            state = "not hybridized, so calls run operator by operator"
+        elif is_training() in self._interpreted:
+            state = "hybridized, but runs as Python"
+        else:
+            state = "hybridized" if cached is not None else "hybridized, and not called since"
+        return state, *(cached.codes if cached is not None else (0, 0))
 
     # Files
 
@@ -420,8 +452,9 @@ def _interpret(error: ValueNeeded) -> None:
     *around, block = error.blocks
     for b in error.blocks:
         b._fast_call = None
+        b._log_compilations().runs_as_python(str(error).partition("\n")[0])
         if b._cached is not None and not b._cached.traces:  # the other mode, or other arguments, may be compiled
-            b._drop_compiled()
+            b._drop_compiled("it runs as Python")
         b._interpreted |= {is_training()}
     names = f" and the blocks around it ({', '.join(b.name for b in around)}) run" if around else " runs"
     warnings.warn(

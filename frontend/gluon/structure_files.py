@@ -75,7 +75,7 @@ def _restore(block: Block, parent: Any, number: int, path: str) -> int:
         children[place] = child
     block._children.clear()
     block._children.update(children)
-    block._structure_changed()
+    block._structure_changed(f"{path} was loaded")
     return number
 
 

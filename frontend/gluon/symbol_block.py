@@ -124,7 +124,7 @@ class SymbolBlock(HybridBlock):
     @_in_format.setter
     def _in_format(self, numbers: Any) -> None:
         self._in_form = self._form_of(numbers, len(self._inputs), "inputs")
-        self._drop_compiled()
+        self._drop_compiled("the nesting of the arguments was set")
 
     @property
     def _out_format(self) -> Any:
@@ -133,7 +133,7 @@ class SymbolBlock(HybridBlock):
     @_out_format.setter
     def _out_format(self, numbers: Any) -> None:
         self._out_form = self._form_of(numbers, len(self._graph), "outputs")
-        self._drop_compiled()
+        self._drop_compiled("the nesting of the results was set")
 
     def _form_of(self, numbers: Any, count: int, what: str) -> Any:
         form = forms.from_numbers(numbers)

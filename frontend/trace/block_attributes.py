@@ -47,8 +47,8 @@ READERS = "_readers"
 class Reader(Protocol):
     """The owner of a trace."""
 
-    def forget(self, log: Attributes) -> None:
-        """Drops the trace with this log: an attribute that its program read has changed."""
+    def forget(self, log: Attributes, why: str) -> None:
+        """Drops the trace with this log: an attribute that its program read has changed, as `why` says."""
 
     def look_again(self) -> None:
         """Makes the next call use `Attributes.set_again`: an attribute that a program sets has changed."""
@@ -138,7 +138,9 @@ class Attributes:
         reader = self._reader()
         if reader is not None:
             if reads:
-                reader.forget(self)
+                at = user_loc()
+                where = f" at {at}" if str(at) else ""
+                reader.forget(self, f"attribute {name!r} of {block.name} was set{where}")
             elif any(own is block and its == name for own, its, _ in self._finals):
                 reader.look_again()
 

@@ -230,11 +230,11 @@ def test_a_size_that_cannot_be_open_does_not_stop_others():
 def test_a_program_that_is_never_open_is_soon_not_tried(monkeypatch):
     net, tried, new = _strided(), [], CachedCall._new
 
-    def refuses(self, known, types, *rest):
-        if not all(t.is_static for t in types):
-            tried.extend([types] * (self.block is net))
+    def refuses(self, known, signature, *rest):
+        if not all(t.is_static for t in signature.types):
+            tried.extend([signature] * (self.block is net))
             raise Undecided("it depends")
-        return new(self, known, types, *rest)
+        return new(self, known, signature, *rest)
 
     monkeypatch.setattr(CachedCall, "_new", refuses)
     monkeypatch.setattr(cached_call, "MAX_FAILURES", 3)

@@ -1,0 +1,230 @@
+"""What a hybridized block has traced and compiled, and why: `net.explain()`, and GLUONJIT_LOG=compile.
+
+Whoever waits for a compiler a second time asks what was different. So every trace and compilation has a reason, in the
+words of the caller: a shape, an element type, a mode, an attribute that was set, code that had been given back.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gluonjit.base import MXNetError
+from gluonjit.context import Context
+from gluonjit.ir.graph import Loc
+from gluonjit.ir.opdef import did_you_mean
+from gluonjit.ir.types import TensorType
+from gluonjit.language.source import user_loc
+from gluonjit.runtime import forks
+
+KEPT = 1024
+"""So many events are kept per block; older ones are only counted."""
+_PRINTED = 40
+"""So many of them, the latest, are in the text of an explanation."""
+_SHOWN = 3
+"""So many arguments that differ are named in a reason."""
+
+FIRST = "first call"
+
+TRACED, COMPILED, GRADIENT, PYTHON, DROPPED = "traced", "compiled", "compiled a gradient", "runs as Python", "dropped"
+"""What an event says."""
+
+
+class Signature(NamedTuple):
+    """What a call's code depends on. `names` and `types` are of the arrays among its arguments; `form` is how these are
+    nested, `kinds` which of them are arrays of `mx.np`."""
+
+    names: tuple[str, ...]
+    types: tuple[TensorType, ...]
+    form: Hashable = None
+    kinds: tuple[bool, ...] = ()
+    training: bool = False
+    recording: bool = False
+    device: Context | None = None
+
+    def __str__(self) -> str:
+        modes = [word for word, on in (("training", self.training), ("recorded", self.recording)) if on]
+        device = [str(self.device)] if self.device is not None else []
+        return ", ".join([*map(str, self.types), *modes, *device])
+
+    def differences(self, before: Signature) -> list[str]:
+        """How this call differs from an earlier one, in a few words each."""
+        if self.form != before.form or len(self.types) != len(before.types):
+            return ["the arguments are nested in another way"]
+        parts = [
+            _type_difference(k, name, now, then)
+            for k, (name, now, then) in enumerate(zip(self.names, self.types, before.types))
+            if now != then
+        ]
+        if len(parts) > _SHOWN:
+            parts[_SHOWN:] = [f"and {len(parts) - _SHOWN} more"]
+        if self.kinds != before.kinds:
+            parts.append("other arguments are arrays of mx.np")
+        if self.training != before.training:
+            parts.append("training mode" if self.training else "inference, after training mode")
+        if self.recording != before.recording:
+            parts.append("the call is recorded" if self.recording else "the call is not recorded")
+        if self.device != before.device:
+            parts.append(f"on {self.device or 'cpu(0)'}, after {before.device or 'cpu(0)'}")
+        return parts
+
+
+def _type_difference(position: int, name: str, now: TensorType, then: TensorType) -> str:
+    where = f"argument {position}" if name in ("data", f"data{position}") else f"argument {position} ({name})"
+    if now.dtype != then.dtype:
+        return f"element type of {where}: {now.dtype.name}, had {then.dtype.name}"
+    return f"shape of {where}: {_shape(now)}, had {_shape(then)}"
+
+
+def _shape(t: TensorType) -> str:
+    return "×".join(map(str, t.shape)) if t.shape else "()"
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that a call waited for, or that has consequences for later ones."""
+
+    what: str
+    """TRACED, COMPILED, GRADIENT, PYTHON or DROPPED."""
+    why: str
+    signature: str
+    """What it is for; '' for all calls."""
+    seconds: float
+    cached: bool
+    """Whether the code was in the object cache."""
+    line: Loc
+    """The user's line that made the call."""
+
+    def __str__(self) -> str:
+        took = f" in {_duration(self.seconds)}" if self.seconds else ""
+        took += ", from the object cache" if self.cached else ""
+        of = f" for {self.signature}" if self.signature else ""
+        at = f"  at {self.line}" if str(self.line) else ""
+        return f"{self.what}{of}{took}: {self.why}{at}"
+
+
+class CompileLog:
+    """What has happened to one block since it was made. Thread-safe."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.events: deque[Event] = deque(maxlen=KEPT)
+        self.counts: Counter[str] = Counter()
+        """How often each kind of event came, "calls" of the compiled form from Python, and "cached" compilations."""
+        self.native_calls = np.zeros(1, np.int64)
+        """Calls that went straight into native code, which counts them itself (`codegen.entry.Field.CALLS`)."""
+        self.seconds = 0.0
+        """What all compilations took."""
+        self.dropped_because = ""
+        """Why there is no code, where there was some before."""
+        self._lock = forks.renewed()
+
+    def add(self, what: str, why: str, signature: object = "", seconds: float = 0.0, cached: bool = False) -> None:
+        event = Event(what, why, str(signature), seconds, cached, user_loc())
+        with self._lock:
+            self.events.append(event)
+            self.counts[what] += 1
+            self.counts["cached"] += cached
+            if what in (COMPILED, GRADIENT):
+                self.seconds += seconds
+        if is_on():
+            print(f"gluonjit: {self.name} {event}", file=sys.stderr)
+
+    def runs_as_python(self, why: str) -> None:
+        self.add(PYTHON, why)
+
+    def count(self, what: str) -> None:
+        with self._lock:
+            self.counts[what] += 1
+
+    def drop(self, why: str, had_code: bool) -> None:
+        """Code, if there was any, is no longer valid."""
+        if had_code:
+            self.dropped_because = why
+            self.add(DROPPED, why)
+
+    def taken_reason(self) -> str:
+        """Why the block has no code, once."""
+        why, self.dropped_because = self.dropped_because, ""
+        return why
+
+
+class Explanation:
+    """What `net.explain()` returns: prints as a text, and has the numbers."""
+
+    def __init__(
+        self, name: str, log: CompileLog | None, state: str, kept: int, limit: int, inner: Sequence[Any]
+    ) -> None:
+        self.name = name
+        self.state = state
+        """Whether and how calls run."""
+        self.kept, self.limit = kept, limit
+        """How many codes there are now, and may be at most."""
+        self.events: list[Event] = list(log.events) if log is not None else []
+        counts = Counter() if log is None else log.counts
+        self.native_calls = int(log.native_calls[0]) if log is not None else 0
+        self.calls = self.native_calls + counts["calls"]
+        """Calls of the compiled form, those that ran as Python in the end included."""
+        self.traces, self.compiles = counts[TRACED], counts[COMPILED] + counts[GRADIENT]
+        self.cache_hits = counts["cached"]
+        self.fallbacks = counts["fallbacks"]
+        """Calls that ran as Python, operator by operator, although the block is hybridized."""
+        self.seconds = log.seconds if log is not None else 0.0
+        """What all compilations took."""
+        self.inner: list[Explanation] = list(inner)
+        """Of blocks inside that were compiled by themselves."""
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    __repr__ = __str__
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.name}: {self.state}"
+        if self.calls or self.events:
+            others = f", {self.fallbacks} of them ran as Python" if self.fallbacks else ""
+            yield f"  {_times(self.calls, 'call')}, {self.native_calls} of them straight into native code{others}"
+            hits = f", {self.cache_hits} from the object cache" if self.cache_hits else ""
+            yield (
+                f"  traced {_times(self.traces, 'time')}, compiled {_times(self.compiles, 'time')} in "
+                f"{_duration(self.seconds)}{hits}; {_times(self.kept, 'code')} kept, of at most {self.limit}"
+            )
+        if len(self.events) > _PRINTED:
+            yield f"  … {len(self.events) - _PRINTED} events before these are in `.events`"
+        yield from (f"  - {event}" for event in self.events[-_PRINTED:])
+        for part in self.inner:
+            yield from (f"  {line}" for line in part._lines())
+
+
+def explained(block: Any) -> Explanation:
+    """What `block.explain()` returns; a user's block may have another method of that name."""
+    inner = [explained(child) for child in block._children.values() if _has_log(child)]
+    state, kept, limit = block._compiled_state()
+    return Explanation(block.name, block._compile_log, state, kept, limit, inner)
+
+
+def _has_log(block: Any) -> bool:
+    return block._compile_log is not None or any(map(_has_log, block._children.values()))
+
+
+def _times(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
+
+
+def is_on() -> bool:
+    """Whether events are printed as they come: GLUONJIT_LOG=compile. MXNetError for another word there."""
+    for word in os.environ.get("GLUONJIT_LOG", "").split(","):
+        if word.strip() not in ("", "compile"):
+            known = ("compile",)
+            raise MXNetError(f"GLUONJIT_LOG={word.strip()!r}: known is compile{did_you_mean(word.strip(), known)}")
+    return bool(os.environ.get("GLUONJIT_LOG", "").strip(", "))

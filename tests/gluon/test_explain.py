@@ -1,0 +1,261 @@
+"""Why a block was traced and compiled: `explain()`, GLUONJIT_LOG, the warning, and how much code is kept."""
+
+import os
+import subprocess
+import sys
+import threading
+import warnings
+
+import pytest
+
+import gluonjit as mx
+from gluonjit.execution import cached_call
+from gluonjit.gluon import nn
+
+
+def ones(*shape, **kwargs):
+    return mx.nd.ones(shape, **kwargs)
+
+
+def dense(**flags):
+    net = nn.Dense(3, in_units=4)
+    net.initialize()
+    net.hybridize(**flags)
+    return net
+
+
+def reasons(net, what):
+    return [e.why for e in net.explain().events if e.what == what]
+
+
+class Scaled(mx.gluon.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        self.scale = 2.0
+
+    def hybrid_forward(self, F, x):
+        return x * self.scale
+
+
+class ReadsShape(mx.gluon.HybridBlock):
+    def hybrid_forward(self, F, x):
+        return x * x.shape[0]
+
+
+def test_before_any_call():
+    net = dense()
+    assert str(net.explain()) == f"{net.name}: hybridized, and not called since"
+    net.hybridize(False)
+    assert "not hybridized" in str(net.explain())
+
+
+def test_each_trace_and_compilation_has_a_reason():
+    net = dense()
+    net(ones(16, 4))
+    net(ones(10, 4))
+    net(ones(7, 4))  # served by what the last call compiled
+    net(ones(7, 4, dtype="float32"))
+    assert reasons(net, "traced") == ["first call"]
+    assert reasons(net, "compiled") == ["first call", "shape of argument 0: 10×4, had 16×4"]
+    assert [e.signature for e in net.explain().events] == ["f32[16,4]", "f32[16,4]", "f32[n,4]"]
+    assert all(e.line.file == __file__ for e in net.explain().events)
+
+
+def test_calls_are_counted_where_they_run():
+    net = dense()
+    for _ in range(10):
+        net(ones(2, 4))
+    found = net.explain()
+    assert found.calls == 10
+    assert found.native_calls == 9  # the first one compiles
+    assert found.fallbacks == 0
+
+
+def test_a_nearer_signature_is_the_one_compared_with():
+    net = nn.HybridLambda(lambda F, a, b: F.broadcast_add(a, b))
+    net.hybridize(dynamic=False)
+    net(ones(2, 3), ones(2, 3))
+    net(ones(4, 5), ones(4, 5))
+    net(ones(2, 3), ones(2, 1))
+    assert reasons(net, "compiled")[-1] == "shape of argument 1: 2×1, had 2×3"
+
+
+def test_attribute():
+    net = Scaled()
+    net.hybridize()
+    net(ones(5))
+    net.scale = 3.0
+    assert (net(ones(5)).asnumpy() == 3).all()
+    dropped, traced, compiled = net.explain().events[-3:]
+    assert dropped.what == "dropped"
+    assert f"attribute 'scale' of {net.name} was set at {__file__}" in traced.why
+    assert traced.why == compiled.why == dropped.why
+
+
+def test_shape_that_the_program_has_read():
+    net = ReadsShape()
+    net.hybridize()
+    net(ones(5))
+    net(ones(3))
+    assert reasons(net, "traced")[-1] == "the program has read the shape of data: (5,), which is (3,) now"
+
+
+def test_training_mode_and_element_type():
+    net = dense(dynamic=False)
+    net(ones(2, 4))
+    with mx.autograd.train_mode():
+        net(ones(2, 4))
+    assert reasons(net, "compiled")[-1] == "training mode"
+    net.cast("float64")
+    net(ones(2, 4, dtype="float64"))
+    assert reasons(net, "compiled")[-1] == "parameters were cast to float64"
+    net.hybridize()
+    net(ones(2, 4, dtype="float64"))
+    assert reasons(net, "compiled")[-1] == "hybridize() was called"
+
+
+def test_recorded_calls():
+    net = dense()
+    x = ones(2, 4)
+    with mx.autograd.record():
+        y = net(x)
+    y.backward()
+    gradients = [e for e in net.explain().events if e.what == "compiled a gradient"]
+    assert gradients and all(e.why == "first call" and "training" in e.signature for e in gradients)
+
+
+def test_object_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("GLUONJIT_CACHE_DIR", str(tmp_path))
+    first, second = Scaled(), Scaled()
+    for net in (first, second):
+        net.hybridize()
+        net(ones(11, 3))
+    assert [first.explain().cache_hits, second.explain().cache_hits] == [0, 1]
+    assert second.explain().events[-1].cached
+
+
+def test_what_runs_as_python():
+    class Counts(mx.gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return x if x.sum().asscalar() > 3 else -x
+
+    net = nn.HybridSequential()
+    net.add(nn.Dense(3, in_units=4), Counts())
+    net.initialize()
+    net.hybridize()
+    with pytest.warns(UserWarning, match="cannot be compiled"):
+        net(ones(2, 4))
+    found = net.explain()
+    assert found.state == "hybridized, but runs as Python"
+    assert found.fallbacks == 1
+    assert [part.name for part in found.inner] == [net[0].name, net[1].name]
+    assert reasons(net[1], "runs as Python")
+
+
+def test_blocks_inside_a_plain_block():
+    net = nn.Sequential()
+    net.add(dense())
+    net(ones(2, 4))
+    (inner,) = net.explain().inner
+    assert inner.compiles == 1
+
+
+def test_the_least_recently_used_code_goes():
+    net = dense(dynamic=False, cache_size=2)
+    one, two, three = ones(1, 4), ones(2, 4), ones(3, 4)
+    net(one)
+    net(two)
+    for _ in range(3):  # natively, in the end
+        net(one)
+    net(three)
+    assert reasons(net, "dropped") == ["2 others were used since (cache_size)"]
+    assert [e.signature for e in net.explain().events if e.what == "dropped"] == ["f32[2,4]"]
+    net(one)
+    assert net.explain().compiles == 3
+    net(two)
+    assert reasons(net, "compiled")[-1].startswith("its code was given back")
+    assert net.explain().kept == 2
+
+
+def test_traces_go_with_their_code():
+    net = ReadsShape()
+    net.hybridize(cache_size=2)
+    for n in range(3, 10):
+        assert (net(ones(n)).asnumpy() == n).all()
+    assert len(net._cached.traces) == 2
+
+
+@pytest.mark.parametrize("size", [0, -1, True, 1.5, "8"])
+def test_cache_size_is_checked(size):
+    with pytest.raises(ValueError, match="cache_size is a number of codes"):
+        nn.Dense(1).hybridize(cache_size=size)
+
+
+def test_many_codes_are_warned_about_once():
+    net = dense(dynamic=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in range(1, cached_call.MANY):
+            net(ones(n, 4))
+    with pytest.warns(
+        UserWarning, match=r"compiled 9 times(.|\n)*9×4, had 8×4(.|\n)*leave out dynamic=False"
+    ) as caught:
+        for n in range(cached_call.MANY, 2 * cached_call.MANY):
+            net(ones(n, 4))
+    assert len(caught) == 1
+
+
+def test_remedy_for_an_attribute():
+    net = Scaled()
+    net.hybridize()
+    with pytest.warns(UserWarning, match=r"attribute 'scale' of (.|\n)*pass what changes as an argument"):
+        for k in range(cached_call.MANY + 1):
+            net.scale = float(k)
+            net(ones(5))
+
+
+def test_threads():
+    net = dense(dynamic=False, cache_size=3)
+    wrong = []
+
+    def work():
+        for n in (1, 2, 3, 4, 5) * 4:
+            if net(ones(n, 4)).shape != (n, 3):
+                wrong.append(n)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    assert not wrong
+    assert net.explain().calls == 80
+    assert net.explain().kept <= 3
+
+
+LOGGED = """
+import gluonjit as mx
+net = mx.gluon.nn.Dense(3, in_units=4)
+net.initialize()
+net.hybridize()
+net(mx.nd.ones((2, 4)))
+"""
+
+
+def run(log):
+    env = {**os.environ, "GLUONJIT_LOG": log}
+    return subprocess.run([sys.executable, "-c", LOGGED], env=env, capture_output=True, text=True)
+
+
+def test_events_are_printed_as_they_come():
+    traced, compiled = run("compile").stderr.splitlines()
+    assert traced.startswith("gluonjit: dense0 traced for f32[2,4] in ")
+    assert ": first call  at <string>:6" in compiled
+
+
+def test_log_of_something_else():
+    done = run("compiler")
+    assert done.returncode == 1
+    assert "GLUONJIT_LOG='compiler': known is compile; did you mean 'compile'?" in done.stderr
