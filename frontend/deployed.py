@@ -139,6 +139,10 @@ class Deployed:
         if status:
             raise MXNetError(f"{self.path}: {self._functions['message'](status).decode()}")
 
+    def open(self) -> None:
+        """Reads the file of weights and starts the threads, as the first call does otherwise."""
+        self._opened()
+
     def close(self) -> None:
         """Ends the threads and frees the memory; a later call starts anew. No call may be running."""
         with self._lock:

@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import tempfile
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 import gluonjit as mx
 from gluonjit.execution.library_source import source_of
 from gluonjit.runtime.library import compile_library, write
+from gluonjit.tools.serving.copies import copied, remove_abandoned
 from gluonjit.tools.serving.inference_protocol import Refused
 from gluonjit.tools.serving.served_models import ModelStore, Options, Source, in_folder
 
@@ -104,13 +107,6 @@ def test_loading_and_unloading(store, folder):
         with pytest.raises(Refused) as e:
             change("other")
         assert e.value.status == 404
-
-
-def test_copies_are_removed(store, monkeypatch):
-    place = store.get("net")._folder
-    assert len(list(place.iterdir())) == 2
-    store.close()
-    assert not place.exists()
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -209,3 +205,37 @@ def test_limits_and_batching_by_source(starting, files, tmp_path):
     fixed = {**source, "inputs": {"data": "2x4"}, "batching": True}
     with pytest.raises(mx.MXNetError, match="no batching"), starting([fixed]):
         pass
+
+
+def test_no_copies_stay(folder, tmp_path_factory, monkeypatch):
+    """A server may be killed at any time."""
+    temporary = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    found = ModelStore(lambda: in_folder(folder, Source("", 1, (), SHAPES)), Options())
+    try:
+        found.load_all()
+        assert list(temporary.iterdir()) == []
+        np.testing.assert_array_equal(answer(found), wanted(folder))
+        (folder / "net" / "1" / "net-0000.params").write_bytes(b"none")
+        with pytest.raises(Refused, match="cannot be loaded"):
+            found.load("net")
+        assert list(temporary.iterdir()) == []
+    finally:
+        found.close()
+
+
+def test_copies_of_servers_that_were_killed_while_they_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("gluonjit-serve-dead", "gluonjit-serve-new", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "net.params").touch()
+    (tmp_path / "gluonjit-serve-link").symlink_to(tmp_path / "other", target_is_directory=True)
+    with copied([str(tmp_path / "other" / "net.params")]) as (copy,):
+        alive = Path(copy).parent
+        for folder in (tmp_path / "gluonjit-serve-dead", tmp_path / "other", alive):
+            os.utime(folder, (1, 1))
+        stay = {"gluonjit-serve-new", "gluonjit-serve-link", "other", alive.name}
+        remove_abandoned()
+        assert {p.name for p in tmp_path.iterdir()} == stay
+        assert Path(copy).exists() and (tmp_path / "other" / "net.params").exists()
+    assert not alive.exists()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,9 @@ from gluonjit.base import MXNetError
 from gluonjit.ir.dims import HINT, Dim, at, names_of
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.tools.serving.batching import Arrays, Batcher
+from gluonjit.tools.serving.copies import copied, remove_abandoned
 from gluonjit.tools.serving.inference_protocol import Refused, largest_body
+from gluonjit.tools.serving.library_model import LibraryModel
 from gluonjit.tools.serving.predictor import Predictor
 
 CONFIG = "model.json"
@@ -59,29 +60,10 @@ class Served:
     ) -> None:
         """MXNetError for what cannot be served, and all that opening may raise. Compiles and runs the model once."""
         self.source = source
-        self._folder: Path | None = None
-        try:
-            self.predictor = Predictor(*self._copied(), inputs=source.inputs or None, threads=options.threads)
-            model = self.predictor.model
-            self.inputs, self.outputs = model.inputs, model.outputs
-        except BaseException:
-            self.remove()
-            raise
-        if any(x.shape is None for x in self.inputs):
-            self.remove()
-            unknown = next(x.name for x in self.inputs if x.shape is None)
-            raise MXNetError(
-                f"{source.name}: say which shapes it takes: --input {source.name}:{unknown}=batchx3x224x224"
-            )
-        rows = model.rows
-        if source.batching is not None:
-            rows = _first_dimension(self.inputs) if source.batching else None
-            if source.batching and rows is None:
-                self.remove()
-                raise MXNetError(f"{source.name}: not all of its inputs begin with one open dimension: no batching")
-        self._ready(rows)
-        self.rows = rows
-        self.why_alone = "" if rows else "as configured" if source.batching is False else _why(model)
+        with self._files() as files:
+            self._open(files, options)
+        rows = self.rows
+        self.why_alone = "" if rows else "as configured" if source.batching is False else _why(self.predictor.model)
         names = {name for x in self.inputs for name in names_of(x.shape or ())}
         first = _first_dimension(self.inputs)
         self.limits = {n: source.limits.get(n, source.max_batch if n == first else MOST_OTHER) for n in sorted(names)}
@@ -99,13 +81,32 @@ class Served:
             name=f"{source.name} {source.version}",
         )
 
+    def _open(self, files: Sequence[str], options: Options) -> None:
+        """Opens and compiles the model. Its files are not needed any more then."""
+        source = self.source
+        self.predictor = Predictor(*files[: len(source.files)], inputs=source.inputs or None, threads=options.threads)
+        model = self.predictor.model
+        self.inputs, self.outputs = model.inputs, model.outputs
+        if any(x.shape is None for x in self.inputs):
+            unknown = next(x.name for x in self.inputs if x.shape is None)
+            raise MXNetError(
+                f"{source.name}: say which shapes it takes: --input {source.name}:{unknown}=batchx3x224x224"
+            )
+        self.rows = model.rows
+        if source.batching is not None:
+            self.rows = _first_dimension(self.inputs) if source.batching else None
+            if source.batching and self.rows is None:
+                raise MXNetError(f"{source.name}: not all of its inputs begin with one open dimension: no batching")
+        if isinstance(model, LibraryModel):
+            model.net.open()
+        self._ready(self.rows)
+
     def _ready(self, rows: str | None) -> None:
         """Compiles for what requests may ask: strangers must not make the server compile, size after size."""
         model = self.predictor.model
         names = {name for x in self.inputs for name in names_of(x.shape or ())}
         if names and not getattr(model, "is_open", True):
             if self.source.batching is not True or names != {rows}:
-                self.remove()
                 raise MXNetError(
                     f"{self.source.name} cannot be compiled for all sizes at once ({_why(model)}): give numbers in "
                     "place of words in its shapes; or --batching on, if only the batch is a word and its rows do not "
@@ -125,16 +126,15 @@ class Served:
         memory = getattr(self.predictor.model, "memory", None)
         return memory(self.limits) if memory is not None and self.limits else None
 
-    def _copied(self) -> list[str]:
+    def _files(self) -> AbstractContextManager[Sequence[str]]:
         """Copies of the files: those of a model that is served may be overwritten at any time, and they are mapped.
 
         A Python file is read once, and may import others beside it; an ONNX file may name others with its data.
         """
-        if any(_is_python(f) or f.endswith(".onnx") for f in self.source.files):
-            return list(self.source.files)
-        self._folder = Path(tempfile.mkdtemp(prefix="gluonjit-serve-"))
-        copies = [shutil.copy(f, str(self._folder / Path(f).name)) for f in (*self.source.files, *_beside(self.source))]
-        return copies[: len(self.source.files)]
+        files = self.source.files
+        if any(_is_python(f) or f.endswith(".onnx") for f in files):
+            return nullcontext(files)
+        return copied((*files, *_beside(self.source)))
 
     def checked(self, arrays: Arrays) -> Arrays:
         """The arrays of a request. Refused if they do not fit, or are larger than the limits."""
@@ -150,11 +150,8 @@ class Served:
         return found
 
     def remove(self) -> None:
-        """Ends the thread, after the requests that it has, and removes the copies."""
-        if hasattr(self, "batcher"):
-            self.batcher.join()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        """Ends the thread, after the requests that it has."""
+        self.batcher.join()
 
 
 @dataclass(frozen=True)
@@ -236,6 +233,7 @@ class ModelStore:
 
     def load_all(self) -> None:
         """Loads everything. Raises what is wrong with the first model that cannot be served."""
+        remove_abandoned()
         with self._lock:
             for source in self._sources():
                 self._load(source)
