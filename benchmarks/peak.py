@@ -1,7 +1,7 @@
 """The machine's peak rate of multiply-adds, and of reading memory: `python -m benchmarks.peak`.
 
-The first is measured by a loop on registers, with as many independent chains as registers allow: no kernel can be
-faster. Clocks change with load and heat, so benchmarks measure the peak in turns with their kernels.
+The loops are those of `runtime/peaks.py`. Clocks change with load and heat, so benchmarks measure the peak in
+turns with their kernels.
 """
 
 from __future__ import annotations
@@ -16,17 +16,8 @@ import numpy as np
 
 from gluonjit.codegen import llvm
 from gluonjit.codegen.target import host
-from gluonjit.codegen.tiles import Tile
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.types import F32
-from gluonjit.runtime.arenas import aligned_array
-
-_LOOPS = 20_000
-_UNROLLED = 4
-_STREAMS = 8
-"""Places from which memory is read at once."""
-_BIG = 1 << 27
-"""Bytes; larger than the last-level cache."""
+from gluonjit.runtime import peaks
 
 
 class Native:
@@ -58,44 +49,12 @@ class Native:
 
 def peak(target: Machine) -> Native:
     """The kernel of nothing but multiply-adds."""
-    module = llvm.Module(target)
-    f = module.function("k")
-    tile = Tile(f, F32, 1)
-    x, y = (tile.splat(f.load("float", f.gep("float", f.table(0), k))) for k in range(2))
-    chains = target.num_vector_registers - 4
-    with f.for_(0, _LOOPS, 1, [(tile.vector, x)] * chains) as loop:
-        sums = list(loop.carried)
-        for _ in range(_UNROLLED):
-            sums = [tile.multiply_add(s, x, y) for s in sums]
-        loop.next(*sums)
-    _store_sum(f, tile, loop.results)
-    # Factor and summand keep the sums near 1.
-    buffers = [np.array([0.5, 0.5], np.float32), np.zeros(tile.lanes, np.float32)]
-    return Native(module, buffers, 2.0 * tile.lanes * chains * _UNROLLED * _LOOPS)
+    return Native(*peaks.multiplying(target))
 
 
-def reader(target: Machine, nbytes: int = _BIG) -> Native:
+def reader(target: Machine, nbytes: int = peaks.BIG) -> Native:
     """Sums an array of so many bytes."""
-    module = llvm.Module(target)
-    f = module.function("k")
-    tile = Tile(f, F32, 1)
-    part = nbytes // 4 // _STREAMS // tile.lanes * tile.lanes
-    with f.for_(0, part, tile.lanes, [(tile.vector, "zeroinitializer")] * _STREAMS) as loop:
-        data = f.gep("float", f.table(0), loop.index)
-        loads = [tile.load(f.gep("float", data, k * part)) for k in range(_STREAMS)]
-        loop.next(*(f.op(f"fadd {tile.vector} {s}, {x}") for s, x in zip(loop.carried, loads)))
-    _store_sum(f, tile, loop.results)
-    data = aligned_array((nbytes // 4,), np.dtype(np.float32))
-    data[...] = 1  # pages that were never written are all the same one
-    return Native(module, [data, np.zeros(tile.lanes, np.float32)], 4.0 * part * _STREAMS)
-
-
-def _store_sum(f: llvm.Function, tile: Tile, vectors: Sequence[str]) -> None:
-    """Stores the sums, so that the compiler does not remove their computation."""
-    total, *rest = vectors
-    for s in rest:
-        total = f.op(f"fadd {tile.vector} {total}, {s}")
-    f.store(tile.vector, total, f.table(1), 4)
+    return Native(*peaks.reading(target, nbytes))
 
 
 def interleaved(kernels: Sequence[Callable[[int], float]], rounds: int = 15, slice: float = 1e-3) -> list[float]:

@@ -18,6 +18,7 @@ from gluonjit.codegen.fork_guard import inside_llvm
 from gluonjit.codegen.llvm import Function, Module, parsed_apart
 from gluonjit.ir import aside
 from gluonjit.ir.machine import Machine
+from gluonjit.ir.stages import stage
 
 _PART = 150_000
 """Characters of LLVM IR that take about 50 ms. Smaller parts are not worth a thread and the fixed cost of a part."""
@@ -141,7 +142,7 @@ class Parts:
                 number, text, level = self._waiting.popleft()
             try:
                 aside.check()
-                with parsed_apart(text, self._target, level) as (module, machine):
+                with stage("LLVM"), parsed_apart(text, self._target, level) as (module, machine):
                     self._objects[number] = _emit(module, machine)
                 if self._complete:
                     self._share(sum(map(bool, self._objects)) / len(self._objects))

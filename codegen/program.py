@@ -48,6 +48,8 @@ class Program:
     interface: Interface
     kernels: Mapping[str, int] = field(default_factory=dict)
     """Kernel name → how often it is called."""
+    graph: Graph | None = None
+    """What was lowered; sites of `codegen.stamps` refer to its ops."""
 
     @property
     def text(self) -> str:
@@ -101,7 +103,7 @@ def lower_program(
     interface = Interface(main, len(graph.outputs), tuple(lowering.prepares), lowering.calls_host, _unread(graph))
     if not relies.noted and not lowering.relies:
         interface.lowest = 1
-    return Program(lowering.module, interface, dict(lowering.calls))
+    return Program(lowering.module, interface, dict(lowering.calls), graph)
 
 
 def _unread(graph: Graph) -> tuple[int, ...]:

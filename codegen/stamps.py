@@ -38,7 +38,8 @@ class Site:
 
 @dataclass
 class Stamps:
-    """The sites of a program, in the order in which it comes by; a loop is in front of what it contains."""
+    """The sites of a program: kernels in the order in which it comes by, a loop in front of what it contains. The
+    barriers of each function are behind its kernels."""
 
     sites: list[Site] = field(default_factory=list)
     inside: int | None = None

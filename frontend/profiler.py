@@ -24,6 +24,7 @@ from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.operators.registry import OPERATORS
 from gluonjit.optimizer.step import _Step
+from gluonjit.profiling import record
 from gluonjit.runtime import mode
 from gluonjit.runtime.eager import Eager
 
@@ -40,6 +41,7 @@ __all__ = [
     "pause",
     "profiler_set_config",
     "profiler_set_state",
+    "record",
     "resume",
     "set_config",
     "set_state",

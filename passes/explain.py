@@ -15,6 +15,7 @@ from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import with_hints
 from gluonjit.ir.winograd_tile import WinogradTile
+from gluonjit.ir.work import origin
 from gluonjit.passes.cost import nanoseconds, transfer_and_computing
 from gluonjit.passes.select_winograd import problem_of
 from gluonjit.passes.tiling_winograd import direct_cycles, winograd_cycles
@@ -36,16 +37,18 @@ class Row(NamedTuple):
 
 def explain(graph: Graph, target: Machine) -> list[Row]:
     """A row per kernel, in order."""
-    rows = []
-    for op, hinted in zip(graph.ops, with_hints(graph).ops, strict=True):
-        if runs_kernel(op):
-            tile = "×".join(map(str, op.attrs.get(".tile", ())))
-            time = nanoseconds(hinted, target) / 1e3
-            if op.attrs.get(".kernel") == "winograd":
-                time = _cycles(hinted, target)[1] / _PER_MICROSECOND
-            why = "; ".join(_why(hinted, target))
-            rows.append(Row(op.attrs.get(".kernel", op.name), _what(op), tile, time, why, str(op.loc or "")))
-    return rows
+    pairs = zip(graph.ops, with_hints(graph).ops, strict=True)
+    return [row(op, hinted, target) for op, hinted in pairs if runs_kernel(op)]
+
+
+def row(op: Op, hinted: Op, target: Machine) -> Row:
+    """The row of an op that runs a kernel; `hinted` is the one with sizes in place of open extents."""
+    tile = "×".join(map(str, op.attrs.get(".tile", ())))
+    time = nanoseconds(hinted, target) / 1e3
+    if op.attrs.get(".kernel") == "winograd":
+        time = _cycles(hinted, target)[1] / _PER_MICROSECOND
+    why = "; ".join(_why(hinted, target))
+    return Row(op.attrs.get(".kernel", op.name), _what(op), tile, time, why, str(origin(op) or ""))
 
 
 def table(graph: Graph, target: Machine) -> str:

@@ -31,6 +31,7 @@ from gluonjit.ir.machine import Machine
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.parser import parse_attrs
 from gluonjit.ir.printer import print_attrs, print_graph
+from gluonjit.ir.stages import note
 from gluonjit.ir.text import save
 from gluonjit.ir.types import IRError
 from gluonjit.ir.verify import verify
@@ -193,6 +194,7 @@ def run_passes(
             if reproducers is not None:
                 error.write(Path(reproducers))
             raise error from e
+        note(f"pass {step.name}", start, seconds)
         if after is not None:
             after(step.name, before, graph, seconds)
     return graph

@@ -20,10 +20,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from gluonjit.ir.buffers import ALIGNMENT, control_workspace, is_view, runs_kernel
+from gluonjit.ir.arena import last_uses
+from gluonjit.ir.buffers import ALIGNMENT, control_workspace, runs_kernel
 from gluonjit.ir.dims import Extent, Monomial, aligned, leading, most, polynomial
-from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value
-from gluonjit.ir.windows import Window, in_place_pairs, is_row_major, result_buffers, updates_in_place, windows
+from gluonjit.ir.graph import Builder, Graph, Loc, Op, Rewriter, Value
+from gluonjit.ir.windows import in_place_pairs, is_row_major, result_buffers, updates_in_place, windows
 from gluonjit.passes.manager import register_pass
 
 
@@ -58,7 +59,7 @@ def plan_memory(graph: Graph) -> Graph:
     graph = _PlannedRegions(graph, "planned").run()
     places = windows(graph)
     owned = result_buffers(graph, places)
-    last_use = _last_uses(graph, places)
+    last_use = last_uses(graph, places)
 
     buffers: dict[Value, Buffer] = {}
     workspaces: dict[Op, Buffer] = {}
@@ -105,15 +106,6 @@ def _scratch(graph: Graph) -> Extent:
         if op.definition.level == "control":
             sizes += (region.attrs.get("scratch", 0) for region in op.regions)
     return most(sizes)
-
-
-def _last_uses(graph: Graph, places: Mapping[Value, Window]) -> dict[Value, int]:
-    """Root → the index of the last op that reads or writes its buffer."""
-    last: dict[Value, int] = {}
-    for t, op in enumerate(graph.ops):
-        if not is_view(op):
-            last.update((places[v].root, t) for v in (*op.operands, *op.results))
-    return last
 
 
 def _assign(buffers: list[Buffer], reuses: list[tuple[Buffer, Buffer]]) -> int:
@@ -200,6 +192,7 @@ class _CopiedResults(Rewriter):
         for k, old in enumerate(self.graph.results):
             if owned.get(places[old].root) != k:
                 window = places[old].strides
+                self.b.loc = _loc(self.graph, old)
                 copied[k] = _copy(self.b, results[k], None if is_row_major(old.shape, window) else window)
         return super().finish(copied)
 
@@ -212,6 +205,7 @@ class _CopiedStates(Rewriter):
         direct = updates_in_place(self.graph, windows(self.graph))
         for k, in_place in enumerate(direct, len(self.graph.outputs)):
             if not in_place:
+                self.b.loc = _loc(self.graph, self.graph.results[k])
                 copied[k] = _copy(self.b, results[k])
         return super().finish(copied)
 
@@ -221,7 +215,13 @@ def _copy(b: Builder, x: Value, strides: tuple[int, ...] | None = None) -> Value
     body = Builder("copy", "fused")
     region = body.build([body.input("x", x.type)])
     attrs = {".kernel": "copy", **({".strides": (strides, None)} if strides else {})}
-    return b.emit("fused", [x], attrs, [region])[0]
+    return b.emit("fused", [x], attrs, [region], result_names=[x.name])[0]
+
+
+def _loc(graph: Graph, v: Value) -> Loc | None:
+    """Where a value comes from."""
+    op = graph.producers.get(v)
+    return op.loc if op is not None else None
 
 
 def _annotate(graph: Graph, offsets: Mapping[Value, Extent], notes: Mapping[Op, dict[str, Extent]]) -> Graph:

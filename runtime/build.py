@@ -12,6 +12,7 @@ from gluonjit.ir.dims import LOWEST, relying
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import dimensions, with_some_sizes
+from gluonjit.ir.stages import stage
 from gluonjit.ir.structure import graph_key
 from gluonjit.ir.types import IRError
 from gluonjit.ir.verify import verify
@@ -85,7 +86,8 @@ def compiled(
                 parts.add(functions, kernel)
                 progress.part("kernels", len(module.functions) / expected)
 
-            program = lower_program(planned, target, module, written, library)
+            with stage("code generation"):
+                program = lower_program(planned, target, module, written, library)
             progress.part("kernels", 1)
             objects = parts.finish(lambda share: progress.part("machine code", share))
         if not serves_1:

@@ -11,6 +11,7 @@ from gluonjit.codegen.target import host as host_target
 from gluonjit.ir.aside import aside
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
+from gluonjit.ir.stages import stage
 from gluonjit.runtime import cache, host, native
 from gluonjit.runtime.artifact import Artifact
 from gluonjit.runtime.executable import Executable, Source
@@ -51,7 +52,8 @@ def compile_graph(
     found, there, key = artifact_of(graph, machine, after, pipeline, tune)
     assert found.interface is not None
     files = PreparedFiles((machine, flush_denormals)) if key is not None else None
-    code = aside(lambda: load(found.objects, host.functions()))
+    with stage("loading"):
+        code = aside(lambda: load(found.objects, host.functions()))
     made = Executable(found.interface, code, flush_denormals, files, machine)
     made.was_cached = there
     made.main.source = Source(graph, pipeline, machine, tune)
@@ -84,11 +86,13 @@ def artifact_of(
     """The graph compiled for `target`, which is in the object cache afterwards."""
     measured_on = get_num_threads() if tune else None
     key = cache.graph_cache_key(graph, pipeline, target, measured_on) if after is None else None
-    found = cache.load(key)
+    with stage("cache, reading"):
+        found = cache.load(key)
     there = found is not None and found.interface is not None
     if found is None or found.interface is None:
         found = aside(lambda: _made(graph, target, after, pipeline, tune, key is not None))
-        cache.store(key, found)
+        with stage("cache, writing"):
+            cache.store(key, found)
     return Made(found, there, key)
 
 

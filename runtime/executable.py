@@ -21,6 +21,7 @@ from gluonjit.ir.dims import aligned
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import sizes_of
+from gluonjit.ir.stages import stage
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.runtime import forks, host, threads
 from gluonjit.runtime.arenas import ALIGNMENT, ArenaPool, CacheFriendly, aligned_array, aligned_copy, give_back
@@ -223,7 +224,8 @@ class Prepared:
         arrays = [inputs[k] for k in self.inputs]
         pointers = {slot: a.ctypes.data for slot, a in zip(layout.input_slots, arrays, strict=True) if a is not None}
         pointers.update((s, r.ctypes.data) for s, r in zip(layout.result_slots, results, strict=True))
-        self.function.call(pointers)
+        with stage("packing parameters"):
+            self.function.call(pointers)
         return results
 
     def _on_disk(self, inputs: Sequence[np.ndarray | None], now: tuple[Hashable, ...] | None) -> Results | None:

@@ -25,6 +25,7 @@ from gluonjit.codegen.target import host as host_target
 from gluonjit.ir.aside import aside
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
+from gluonjit.ir.stages import muted
 from gluonjit.ir.types import IRError
 from gluonjit.passes import run_passes
 from gluonjit.runtime import executable, host, mode
@@ -117,10 +118,11 @@ class TimedProgram:
     def _compile(self, function: NativeFunction, source: Source) -> None:
         if source.tuned:
             raise IRError("code of hybridize(tune=True) cannot be profiled: its kernels were chosen by measuring them")
-        with without_collector():
-            self.graph = run_passes(source.graph, source.pipeline, target=source.target)
+        with without_collector(), muted():
+            planned = run_passes(source.graph, source.pipeline, target=source.target)
             stamps, kernels = Stamps(), _Kernels(function.code, source.target)
-            program = lower_program(self.graph, source.target, Module(source.target), None, kernels, stamps)
+            program = lower_program(planned, source.target, Module(source.target), None, kernels, stamps)
+        self.graph = program.graph or planned
         with _loading:
             symbols = {**host.functions(), **kernels.addresses}
             self.code = llvm.load(llvm.compile_module(program.text, source.target), symbols)
@@ -143,10 +145,14 @@ class Record:
     program: TimedProgram
     spans: list[tuple[int, int]] = field(default_factory=list)
     """When each call of native code began and ended, in nanoseconds of `perf_counter_ns`."""
-    sums: np.ndarray | None = None
-    """Of all calls, [threads, sites, 2]: how long, and how often. Of fewer threads where no call had more."""
-    shares: np.ndarray | None = None
+    calls: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    """[threads]: in how many calls each thread had a part. The team may run some on one thread."""
+    sums: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 2), np.int64))
+    """Of all calls, [threads, sites, 2]: how long, and how often."""
+    shares: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     """[threads]: how long the threads were in it."""
+    means: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    """[sites]: how long, as a mean over the threads of each call, of all calls."""
     latest: deque[tuple[int, int, np.ndarray]] = field(default_factory=deque)
     """Of the last calls: begin, end, and the areas [threads, words]."""
 
@@ -164,15 +170,18 @@ class Record:
         spent[:, outer, 0] = pairs[:, outer, 1] - pairs[:, outer, 0]
         spent[:, outer, 1] = pairs[:, outer, 1] != 0
         shares = areas[:, 1] - areas[:, 0]
-        if self.sums is None or self.shares is None:
-            self.sums, self.shares = spent, shares
-            return
-        if len(self.sums) < len(spent):
-            more = len(spent) - len(self.sums)
-            self.sums = np.concatenate([self.sums, np.zeros((more, *self.sums.shape[1:]), np.int64)])
+        count = len(spent)
+        if len(self.sums) < count:
+            more = count - len(self.sums)
+            fresh = np.zeros((more, len(sites), 2), np.int64)
+            self.sums = np.concatenate([self.sums, fresh]) if len(self.sums) else fresh
             self.shares = np.concatenate([self.shares, np.zeros(more, np.int64)])
-        self.sums[: len(spent)] += spent
-        self.shares[: len(spent)] += shares
+            self.calls = np.concatenate([self.calls, np.zeros(more, np.int64)])
+            self.means = self.means if len(self.means) else np.zeros(len(sites))
+        self.sums[:count] += spent
+        self.shares[:count] += shares
+        self.calls[:count] += 1
+        self.means += spent[:, :, 0].mean(axis=0)
 
 
 class Timer:
@@ -196,6 +205,11 @@ class Timer:
     def __exit__(self, *error: object) -> None:
         mode.change(-1)
         executable.watcher = None
+
+    def forget(self) -> None:
+        """Drops what was measured so far."""
+        with self._lock:
+            self.records, self.untimed, self._known = [], [], {}
 
     def _run(self, function: NativeFunction, table: np.ndarray, nthreads: int) -> bool:
         if function.source is None:

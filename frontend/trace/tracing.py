@@ -14,6 +14,7 @@ import numpy as np
 from gluonjit.base import MXNetError, TraceError
 from gluonjit.context import Context, cpu
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.stages import stage
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 from gluonjit.language import forms, running
 from gluonjit.language.kinds import as_np
@@ -189,18 +190,19 @@ class Trace:
     def graph(self, types: Sequence[TensorType], training: bool) -> Graph:
         """The graph of level `traced` for arguments of these types. MXNetError if an operator does not accept them."""
         inputs = list(zip(self._inputs, self.input_types(types)))
-        return lower(
-            self.name,
-            inputs,
-            self._nodes,
-            self.outputs,
-            training=training,
-            updates=self._updates,
-            constants=self.constants,
-            modes=self._modes,
-            random_nodes=self._program,
-            known=self._types if all(self._types.get(entry) == type for entry, type in inputs) else {},
-        )
+        with stage("typing"):
+            return lower(
+                self.name,
+                inputs,
+                self._nodes,
+                self.outputs,
+                training=training,
+                updates=self._updates,
+                constants=self.constants,
+                modes=self._modes,
+                random_nodes=self._program,
+                known=self._types if all(self._types.get(entry) == type for entry, type in inputs) else {},
+            )
 
 
 def _kept_by_operator(entry: Entry) -> bool:
@@ -263,7 +265,8 @@ def trace(block: Program, args: Sequence[Any]) -> Trace:
 
 
 def _trace(block: Program, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int]) -> Trace:
-    recorder, inputs, result = _record(block, leaves, form, pattern)
+    with stage("tracing"):
+        recorder, inputs, result = _record(block, leaves, form, pattern)
     first = recorder.attributes
     pauses = recorder.records
     if pauses and not recorder.pauses:  # what the program has computed before it set recording on is constant

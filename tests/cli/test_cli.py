@@ -194,7 +194,7 @@ def test_reports(run):
     assert "LLVM" in run("doctor")[1]
 
 
-FAST = {"bench": " --rounds 1 --seconds 0.001"}
+FAST = {"bench": " --rounds 1 --seconds 0.001", "profile": " --calls 1"}
 
 
 def examples(command):
@@ -209,6 +209,7 @@ COMMANDS = [
     "opt",
     "run",
     "bench",
+    "profile",
     "compile",
     "build",
     "inspect",

@@ -32,7 +32,7 @@ FRONTEND = (
     "training",
     "distributed",
     "data initializer lr_scheduler metric model optimizer",
-    "image",
+    "image profiling",
     "autograd callback io kvstore monitor numpy_extension operator profiler random recordio visualization",
     "gluon rnn",
     "horovod",
@@ -203,6 +203,7 @@ INSIDE_FUNCTIONS = {
         "gluonjit.runtime.reference.Reference",
     },
     "gluonjit.gluon.block": {"gluonjit.execution.cached_call.CachedCall"},
+    "gluonjit.profiling.recording": {"gluonjit.profiling.collecting"},
     # Few programs print graphs, for which `json` and five regular expressions are needed.
     "gluonjit.ir.graph": {"gluonjit.ir.printer.print_graph"},
     # Few programs read `.npz`; `zipfile`, with what it imports, takes as long as a tenth of the operators.

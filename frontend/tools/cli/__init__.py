@@ -124,6 +124,7 @@ def make_parser() -> argparse.ArgumentParser:
         execute,
         inspect,
         opt,
+        profile,
         reports,
         run,
         serve,
@@ -136,6 +137,21 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gluonjit {version}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (dump, opt, run, compile, deploy, serve, bench, inspect, convert, execute, coverage, cache, reports):
+    for module in (
+        dump,
+        opt,
+        run,
+        compile,
+        deploy,
+        serve,
+        bench,
+        profile,
+        inspect,
+        convert,
+        execute,
+        coverage,
+        cache,
+        reports,
+    ):
         module.add_commands(commands)
     return parser

@@ -38,7 +38,8 @@ def load_model(arguments: argparse.Namespace, zeros: bool = True) -> tuple[Any, 
         if arguments.params:
             raise IRError(f"{arguments.params}: a parameters' file is for a graph in a file, model-symbol.json")
         block, given = load_block(arguments.model), inputs.positional(arguments.input, arguments.seed)
-    arguments.dynamic = inputs.dynamic(arguments.input, block._argument_names(len(given)))
+    hybrid = hasattr(block, "_argument_names")
+    arguments.dynamic = inputs.dynamic(arguments.input, block._argument_names(len(given)) if hybrid else [])
     if arguments.dynamic is not None and block._active:
         block.hybridize(dynamic=arguments.dynamic)
     return block, given

@@ -1,0 +1,190 @@
+"""From time stamps to a `Program`: kernels with their layers and times, memory, timelines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from gluonjit.codegen.stamps import Site
+from gluonjit.codegen.target import host
+from gluonjit.ir.arena import tenants
+from gluonjit.ir.graph import Graph, Op, Value
+from gluonjit.ir.sizes import with_sizes
+from gluonjit.ir.work import bytes_moved, flops, origin, origins
+from gluonjit.passes.explain import row
+from gluonjit.profiling.measured import Event, Kernel, Memory, Profile, Program, Tensor
+from gluonjit.runtime.peaks import peaks
+from gluonjit.runtime.timed import Clock, Record, Timer
+
+__all__ = ["Timer", "complete"]
+
+
+def complete(profile: Profile, timer: Timer, begin: float, timeline: int) -> None:
+    """Adds what the timer has measured since `begin`, in seconds of `perf_counter`."""
+    profile.processor = host().cpu
+    profile.programs = [_program(r, timer.clock, begin, timeline) for r in timer.records if r.spans]
+    for n in sorted({p.usual_threads for p in profile.programs}):
+        found = peaks(n)
+        profile.peaks[n] = found.flops, found.bandwidth
+
+
+def _program(record: Record, clock: Clock, begin: float, timeline: int) -> Program:
+
+    function, program = record.function, record.program
+    layout = function.layout
+    sizes = {name: int(function.template[k]) for name, k in zip(layout.dims, layout.size_slots, strict=True)}
+    graph = with_sizes(program.graph, sizes, 1) if sizes else program.graph
+    twins = dict(_pairs(program.graph, graph))
+    unit = clock.rate / 1e9
+    seconds = [*(record.sums[:, :, 0] / record.calls[:, None]), record.means / len(record.spans)]
+    often = (record.sums[:, :, 1] / record.calls[:, None]).max(axis=0)
+    kernels, numbers = _kernels(program.sites, np.array(seconds) * unit, often, twins, graph.name)
+    order = {twins[s.op]: n for s, n in zip(program.sites, numbers, strict=True) if s.op is not None and n is not None}
+    part = next((half for half in ("forward", "backward") if graph.name.endswith(f"_{half}")), "call")
+    params = {graph.inputs[k] for k in graph.attrs.get("params", ())}
+    return Program(
+        graph.name,
+        part,
+        tuple(str(v.type) for v in graph.inputs if v not in params),
+        tuple(map(int, record.calls)),
+        [(b / 1e9 - begin, e / 1e9 - begin) for b, e in record.spans],
+        tuple(map(float, record.shares * unit / record.calls)),
+        kernels,
+        _memory(graph, layout.scratch * len(record.calls), order),
+        [
+            _events(areas, program.sites, numbers, clock, begin)
+            for _, _, areas in (list(record.latest)[-timeline:] if timeline > 0 else [])
+        ],
+    )
+
+
+def _pairs(graph: Graph, sized: Graph) -> Iterator[tuple[Op, Op]]:
+    """The ops of a graph, each with its twin in the same graph with sizes; those of loops included."""
+    for op, twin in zip(graph.ops, sized.ops, strict=True):
+        yield op, twin
+        if op.definition.level == "control":
+            for region, other in zip(op.regions, twin.regions, strict=True):
+                yield from _pairs(region, other)
+
+
+def _kernels(
+    sites: Sequence[Site], times: np.ndarray, often: np.ndarray, twins: Mapping[Op, Op], name: str
+) -> tuple[list[Kernel], list[int | None]]:
+    """(the kernels, and for each site the number of its kernel; None for barriers). `times` are the seconds of a call
+    on each thread and, last, as a mean over the threads, [threads + 1, sites]; `often`: how often a thread comes by in
+    a call; `name` is the graph's."""
+
+    kernels: list[Kernel] = []
+    numbers: list[int | None] = []
+    known: dict[tuple[Op, int | None], int] = {}
+    seconds: list[np.ndarray] = []
+    waits: list[np.ndarray] = []
+    for k, site in enumerate(sites):
+        if site.op is None:
+            numbers.append(None)
+            continue
+        inside = None if site.inside is None else numbers[site.inside]
+        number = known.setdefault((site.op, inside), len(kernels))
+        numbers.append(number)
+        if number < len(kernels):  # the body of a loop that alternates between two functions
+            seconds[number] += times[:, k]
+            kernels[number].times += float(often[k])
+            continue
+        op = twins[site.op]
+        text, loc = row(op, op, host()), origin(op)
+        layers = tuple(dict.fromkeys(place.block for place in origins(op) if place.block)) or (name,)
+        main = loc.block if loc is not None and loc.block else layers[0]
+        kernel = Kernel(
+            number,
+            site.kernel,
+            text.kernel,
+            text.what,
+            text.why,
+            main,
+            layers,
+            loc.file if loc is not None else "",
+            loc.line if loc is not None else 0,
+            0.0,
+            0.0,
+            (),
+            (),
+            float(often[k]),
+            float(flops(op)),
+            float(bytes_moved(op)),
+            text.microseconds / 1e6,
+            inside,
+        )
+        kernels.append(kernel)
+        seconds.append(times[:, k].copy())
+        waits.append(np.zeros(len(times)))
+    for k, site in enumerate(sites):
+        if site.op is not None or site.after is None:
+            continue
+        behind = numbers[site.after]
+        assert behind is not None
+        waits[behind] += times[:, k]
+        outer = None if site.inside is None else numbers[site.inside]
+        while outer is not None:  # the loop's time is also that of what is in it
+            seconds[outer] -= times[:, k]
+            if outer != behind:
+                waits[outer] += times[:, k]
+            outer = kernels[outer].inside
+    for kernel, spent, waited in zip(kernels, seconds, waits, strict=True):
+        (*kernel.seconds, kernel.busy), (*kernel.waits, kernel.wait) = map(float, spent), map(float, waited)
+        if kernel.inside is not None:
+            kernel.flops, kernel.nbytes, kernel.estimate = (
+                kernel.times * n for n in (kernel.flops, kernel.nbytes, kernel.estimate)
+            )
+    return kernels, numbers
+
+
+def _memory(graph: Graph, scratch: int, numbers: Mapping[Op, int]) -> Memory:
+
+    params = [graph.inputs[k] for k in graph.attrs.get("params", ())]
+    others = [v for v in graph.inputs if v not in set(params)]
+    read = {v for op in graph.ops if op.name != "prepare" for v in op.operands} | set(graph.results)
+    packed = [r for op in graph.ops if op.name == "prepare" for r in op.results]
+    constants = [r for op in graph.ops if op.name == "constant" for r in op.results]
+
+    def nbytes(values: Iterable[Value]) -> int:
+        return sum(v.type.nbytes for v in values)
+
+    order = [numbers.get(op) for op in graph.ops]
+
+    def number(t: int) -> int:
+        """Of the last kernel up to op t."""
+        return next((n for n in reversed(order[: t + 1]) if n is not None), 0)
+
+    tensors = []
+    for tenant in tenants(graph):
+        loc = origin(tenant.op)
+        name = tenant.value.name if tenant.value is not None else f"{tenant.op.results[0].name} (workspace)"
+        first, last = number(tenant.first), number(tenant.last)
+        layer = loc.block if loc is not None else ""
+        tensors.append(Tensor(name, layer, int(tenant.offset), int(tenant.nbytes), first, last))
+    return Memory(
+        nbytes(params),
+        nbytes(v for v in params if v not in read),
+        nbytes(packed),
+        nbytes(constants),
+        nbytes(others),
+        nbytes(graph.results),
+        int(graph.attrs.get("arena", 0)),
+        int(scratch),
+        tensors,
+    )
+
+
+def _events(
+    areas: np.ndarray, sites: Sequence[Site], numbers: Sequence[int | None], clock: Clock, begin: float
+) -> list[Event]:
+    """Those of one call, thread by thread, in the order of time."""
+    found = []
+    for thread, area in enumerate(areas):
+        stamps = area[2 : 2 + 2 * len(sites)].reshape(len(sites), 2)
+        seconds = clock.nanoseconds(stamps) / 1e9 - begin
+        for k, site in enumerate(sites):
+            if site.inside is None and stamps[k, 1]:
+                found.append(Event(thread, numbers[k], float(seconds[k, 0]), float(seconds[k, 1])))
+    return sorted(found, key=lambda event: (event.thread, event.begin))

@@ -1,0 +1,182 @@
+"""A profile as text: tables for people."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from gluonjit.profiling.measured import Kernel, Layer, Profile, Program
+
+
+def text(profile: Profile, top: int = 20, kernels: bool = False) -> str:
+    """What `gluonjit profile` prints. `top`: rows of each table; `kernels`: a row for each kernel, rather than for each
+    layer."""
+    parts = [_program(p, profile, top, kernels) for p in sorted(profile.programs, key=lambda p: -p.total)]
+    if len(profile.programs) > 1 or profile.laps:
+        parts.insert(0, _overview(profile))
+    if profile.compiling:
+        parts.append(_compiling(profile))
+    return "\n".join(parts)
+
+
+def columns(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """The rows with aligned columns; the last `left` columns to the left, the others to the right."""
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    first = len(widths) - left
+    lines = []
+    for row in rows:
+        cells = [c.ljust(w) if k >= first else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def seconds_text(seconds: float) -> str:
+    """With three digits, or so, and a unit."""
+    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= unit:
+            return f"{seconds / unit:.{max(0, 2 - len(str(int(seconds / unit))) + 1)}f} {name}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def bytes_text(nbytes: float) -> str:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if nbytes >= unit:
+            return f"{nbytes / unit:.1f} {name}"
+    return f"{nbytes:.0f} B"
+
+
+def where_text(file: str, line: int) -> str:
+    """`file:line`, the file without what leads to it if it is below this folder or a long way off."""
+    if not file:
+        return ""
+    here = os.path.relpath(file) if os.path.isabs(file) and os.path.splitdrive(file)[0] == "" else file
+    if here.startswith(".."):
+        here = os.path.join(*file.split(os.sep)[-2:])
+    return f"{here}:{line}"
+
+
+def _overview(profile: Profile) -> str:
+    lines = []
+    inside = sum(p.total for p in profile.programs)
+    if profile.laps:
+        times = sorted(end - begin for begin, end in profile.laps)
+        inside = sum(_within(p, profile.laps) for p in profile.programs)
+        each = sum(times) / len(times)
+        lines.append(
+            f"{len(times)} rounds of {seconds_text(each)} (median {_part(times, 0.5)}, 90 % {_part(times, 0.9)}, "
+            f"99 % {_part(times, 0.99)}), {1 / each:.4g} per second; "
+            f"{100 * inside / sum(times):.1f} % of it in compiled code"
+        )
+    if len(profile.programs) > 1:
+        rows = [("calls", "a call", "%", "program")]
+        for p in sorted(profile.programs, key=lambda p: -p.total):
+            share = f"{100 * p.total / max(inside, 1e-12):.1f}"
+            rows.append((str(len(p.calls)), seconds_text(p.seconds), share, f"{p.name} ({p.part})"))
+        lines += ["", *columns(rows, 1)]
+    return "\n".join([*lines, ""])
+
+
+def _within(program: Program, laps: Sequence[tuple[float, float]]) -> float:
+    """Seconds of the program's calls in the laps."""
+    begins, ends = laps[0][0], laps[-1][1]
+    return sum(e - b for b, e in program.calls if begins <= b and e <= ends)
+
+
+def _part(times: Sequence[float], part: float) -> str:
+    return seconds_text(times[min(len(times) - 1, int(part * len(times)))])
+
+
+def _program(p: Program, profile: Profile, top: int, kernels: bool) -> str:
+    inputs = ", ".join(p.inputs[:3]) + (f", … {len(p.inputs)} in all" if len(p.inputs) > 3 else "")
+    calls = f"{len(p.calls)} call" + ("s" if len(p.calls) != 1 else "")
+    on = f"{p.threads} thread" + ("s" if p.threads != 1 else "")
+    if p.threads > 1 and min(p.thread_calls) < len(p.calls):
+        on = f"up to {on}, {len(p.calls) - p.thread_calls[1]} of them on one"
+    way = max(p.seconds - p.kernel_seconds - p.wait_seconds, 0.0)
+    flops, nbytes = sum(k.flops for k in p.outer), sum(k.nbytes for k in p.outer)
+    peak = profile.peaks.get(p.usual_threads, (0.0, 0.0))
+    lines = [
+        f"{p.name}({inputs}), {p.part}: {calls} on {on}",
+        f"  a call: {seconds_text(p.seconds)}, median {seconds_text(p.percentile(0.5))}, 90 % "
+        f"{seconds_text(p.percentile(0.9))}, 99 % {seconds_text(p.percentile(0.99))}; {1 / p.seconds:.4g} per second",
+        f"  of that in kernels {seconds_text(p.kernel_seconds)}, waiting for other threads "
+        f"{seconds_text(p.wait_seconds)}, on the way in and out {seconds_text(way)}",
+        f"  {flops / 1e9:.3g} GFLOP at {flops / p.seconds / 1e9:.3g} GFLOP/s "
+        f"(this machine reaches {peak[0] / 1e9:.0f}), "
+        f"operands and results at {nbytes / p.seconds / 1e9:.3g} GB/s (memory: {peak[1] / 1e9:.0f})",
+        "",
+    ]
+    things: list[Kernel] | list[Layer] = sorted(p.outer, key=lambda k: -k.share) if kernels else p.layers
+    rows = [("time", "%", "wait", "GFLOP/s", "of peak", "GB/s", "expected", "layer", "line", *(("kernel",) * kernels))]
+    for thing in things[:top]:
+        names = (thing.path,) if isinstance(thing, Layer) else _what(thing)
+        rows.append((*_numbers(thing, p, peak[0]), names[0], where_text(thing.file, thing.line), *names[1:]))
+    lines += ["  " + line for line in columns(rows, 2 + kernels)]
+    if len(things) > top:
+        rest = sum(t.share for t in things[top:])
+        lines.append(f"  … {len(things) - top} more, {seconds_text(rest)}, {100 * rest / p.seconds:.1f} %")
+    loops = [k for k in p.kernels if k.inside is not None] if kernels else []
+    if loops:
+        lines.append("  in loops:")
+        inner = [(*_numbers(k, p, peak[0]), *_what(k)) for k in sorted(loops, key=lambda k: -k.share)[:top]]
+        lines += ["  " + line for line in columns(inner, 2)]
+    return "\n".join([*lines, "", *_memory(p), ""])
+
+
+def _what(k: Kernel) -> tuple[str, str]:
+    """(layer, kernel)"""
+    others = f" +{len(k.layers) - 1}" if len(k.layers) > 1 else ""
+    times = f" × {k.times:.0f}" if k.times > 1 else ""
+    return k.layer + others, f"{k.kind} {k.what}{times}"
+
+
+def _numbers(thing: Kernel | Layer, p: Program, peak: float) -> tuple[str, ...]:
+    rate = thing.flops / thing.share if thing.share else 0.0
+    return (
+        seconds_text(thing.share),
+        f"{100 * thing.share / p.seconds:.1f}",
+        seconds_text(thing.wait) if thing.wait else "",
+        f"{rate / 1e9:.1f}" if thing.flops else "",
+        f"{100 * rate / peak:.0f} %" if thing.flops and peak else "",
+        f"{thing.nbytes / thing.share / 1e9:.1f}" if thing.share else "",
+        seconds_text(thing.estimate / max(p.usual_threads, 1)),
+    )
+
+
+def _memory(p: Program) -> Iterator[str]:
+    m = p.memory
+    parts = [
+        ("parameters", m.parameters, f" ({bytes_text(m.unread)} of them only to be packed)" if m.unread else ""),
+        ("packed copies", m.packed, ""),
+        ("constants", m.constants, ""),
+        ("given", m.inputs, ""),
+        ("results", m.results, ""),
+        ("arena", m.arena, ""),
+        ("scratch", m.scratch, ""),
+    ]
+    shown = [f"{name} {bytes_text(n)}{more}" for name, n, more in parts if n]
+    yield "  memory: " + ", ".join(shown)
+    if m.tensors and m.arena:
+        number, most = max(((k.number, live(p, k.number)) for k in p.outer), key=lambda pair: pair[1])
+        there = sorted((t for t in m.tensors if t.first <= number <= t.last), key=lambda t: -t.nbytes)[:3]
+        largest = ", ".join(f"{t.name} {bytes_text(t.nbytes)}" for t in there)
+        yield f"  the arena is fullest, {bytes_text(most)}, at {p.kernels[number].layer}: {largest}"
+
+
+def live(program: Program, number: int) -> int:
+    """Bytes of the arena that are in use while kernel `number` runs."""
+    return sum(t.nbytes for t in program.memory.tensors if t.first <= number <= t.last)
+
+
+def _compiling(profile: Profile) -> str:
+    sums = profile.compile_seconds()
+    passes = {name: s for name, s in sums.items() if name.startswith("pass ")}
+    rows = [(seconds_text(s), name) for name, s in sums.items() if name not in passes]
+    if passes:
+        slowest = ", ".join(
+            f"{name.removeprefix('pass ')} {seconds_text(s)}"
+            for name, s in sorted(passes.items(), key=lambda pair: -pair[1])[:5]
+        )
+        rows.insert(0, (seconds_text(sum(passes.values())), f"passes: {slowest}"))
+    head = "compiling (stages may overlap; LLVM is the sum over its threads):"
+    return "\n".join([head, *("  " + line for line in columns(rows, 1)), ""])

@@ -1,0 +1,67 @@
+"""`record()`: measures what compiled code does in the meantime, and makes a `Profile` of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from gluonjit.ir.aside import imported
+from gluonjit.ir.stages import told_to
+from gluonjit.profiling.measured import Profile, Stage
+
+if TYPE_CHECKING:
+    from gluonjit.runtime.timed import Timer
+
+
+class Recording(Profile):
+    """A profile that is being recorded."""
+
+    _begin = 0.0
+    _timer: Timer
+
+    @contextmanager
+    def lap(self) -> Iterator[None]:
+        """Marks one round of the program, such as a step of training, whose whole time is to be noted."""
+        begin = time.perf_counter()
+        yield
+        self.laps.append((begin - self._begin, time.perf_counter() - self._begin))
+
+    def forget(self) -> None:
+        """Drops the calls and laps so far, such as first ones that find nothing in caches; what was compiled stays."""
+        self._timer.forget()
+        self.laps.clear()
+
+
+@contextmanager
+def record(timeline: int = 20) -> Iterator[Recording]:
+    """Measures all calls of compiled code, on all threads of the process, and what is compiled meanwhile.
+
+    Gives a `Profile`, which is complete when the context is left. Calls return the same bits as ever; native code takes
+    some nanoseconds more for each kernel, and the first call of each program some milliseconds. `timeline`: of so many
+    of each program's last calls all events are kept. IRError if a profile is being recorded already.
+
+        with gluonjit.profiler.record() as p:
+            net(x)
+        print(p.programs[0].layers[0].path)
+    """
+    imported("gluonjit.profiling.collecting")  # with the compiler, which a program that compiles nothing does not need
+    from gluonjit.profiling import collecting
+
+    found, timer = Recording(), collecting.Timer()
+    begin = found._begin = time.perf_counter()
+    found._timer = timer
+    compilers: dict[int, int] = {}
+
+    def heard(name: str, at: float, seconds: float) -> None:
+        thread = compilers.setdefault(threading.get_ident(), len(compilers))
+        found.compiling.append(Stage(name, at - begin, seconds, thread))
+
+    try:
+        with told_to(heard), timer:
+            yield found
+    finally:
+        found.seconds = time.perf_counter() - begin
+        collecting.complete(found, timer, begin, timeline)

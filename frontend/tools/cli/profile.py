@@ -1,0 +1,85 @@
+"""`gluonjit profile`: where the time of a model's calls goes, measured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gluonjit.base import MXNetError
+from gluonjit.files import atomic
+from gluonjit.tools.cli.inputs import at_least
+from gluonjit.tools.cli.models import add_model, calling, load_model
+
+
+def add_commands(commands: Any) -> None:
+    p = commands.add_parser(
+        "profile",
+        help="measure where the time of a model's calls goes",
+        description="Calls a model, hybridized, and measures inside of the compiled code how long each kernel takes on "
+        "each thread. Lists layers by their time, with the rates that they reach, and what the compiler expected.",
+        epilog="examples:\n  gluonjit profile examples/lenet.py:net --input 16x1x28x28\n"
+        "  gluonjit profile examples/lenet.py:net --input 16x1x28x28 --train --trace trace.json",
+    )
+    add_model(p)
+    p.add_argument("--train", action="store_true", help="steps of training: the call, recorded, and its gradient")
+    p.add_argument("--threads", type=at_least(1), help="on how many threads (default: as many as there are cores)")
+    p.add_argument("--calls", type=at_least(1), help="how many to measure (default: for a second, at least 5)")
+    p.add_argument("--top", type=at_least(1), default=20, help="rows of each table (default: %(default)s)")
+    p.add_argument("--kernels", action="store_true", help="list kernels, instead of adding them up by layer")
+    p.add_argument("--json", action="store_true", help="print everything as JSON instead")
+    p.add_argument("--trace", metavar="FILE", help="write a timeline for ui.perfetto.dev or chrome://tracing")
+    p.add_argument("--folded", metavar="FILE", help="write stacks for flamegraph.pl or speedscope.app")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    from gluonjit.profiling import exports, listing, record
+    from gluonjit.runtime import threads
+
+    block, given = load_model(arguments)
+    if arguments.threads:
+        threads.set_num_threads(arguments.threads)
+    try:
+        if not block._active:
+            block.hybridize(dynamic=arguments.dynamic)
+        step = _step(block, given) if arguments.train else lambda: block(*given)
+        with record() as profile, calling(arguments.model, given):
+            for _ in range(3):  # the first compiles; the second may, too, if it has found out more
+                step()
+            profile.forget()
+            begin = time.perf_counter()
+            while not _enough(arguments.calls, len(profile.laps), time.perf_counter() - begin):
+                with profile.lap():
+                    step()
+    finally:
+        if arguments.threads:
+            threads.set_num_threads(None)
+    if not profile.programs:
+        raise MXNetError(f"{arguments.model} runs as Python: there is no compiled code to be measured")
+    for path, text in (
+        (arguments.trace, lambda: json.dumps(exports.trace_events(profile))),
+        (arguments.folded, lambda: exports.folded(profile)),
+    ):
+        if path:
+            atomic.write(path, [text().encode()])
+    print(json.dumps(profile.to_json()) if arguments.json else listing.text(profile, arguments.top, arguments.kernels))
+
+
+def _enough(wanted: int | None, count: int, seconds: float) -> bool:
+    return count >= wanted if wanted else count >= 5 and seconds >= 1
+
+
+def _step(block: Any, given: list[Any]) -> Callable[[], None]:
+    """A recorded call, and the gradient of the sum of its results by the parameters."""
+    from gluonjit import autograd
+
+    def step() -> None:
+        with autograd.record():
+            found = block(*given)
+        heads = [x for x in (found if isinstance(found, (list, tuple)) else [found]) if hasattr(x, "backward")]
+        autograd.backward(heads)
+
+    return step

@@ -1,0 +1,62 @@
+"""`gluonjit profile`: its table, its JSON, and the files for other tools."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gluonjit.tools.cli import main
+
+ROOT = Path(__file__).parents[2]
+LENET = [str(ROOT / "examples" / "lenet.py") + ":net", "--input", "2x1x28x28", "--calls", "3"]
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*words):
+        status = main(["profile", *words])
+        out, err = capsys.readouterr()
+        assert status == 0, err
+        return out
+
+    return call
+
+
+@pytest.mark.parametrize("more", [(), ("--kernels",), ("--threads", "1")])
+def test_a_table_names_layers_and_lines(run, more):
+    text = run(*LENET, *more)
+    assert "3 rounds of" in text and "GFLOP/s (this machine reaches" in text
+    assert "/conv1 " in text and "lenet.py:25" in text
+    assert "memory: parameters" in text and "tracing" in text
+
+
+def test_json_has_all_of_it(run):
+    (program,) = json.loads(run(*LENET, "--json"))["programs"]
+    assert [k["number"] for k in program["kernels"]] == list(range(len(program["kernels"])))
+    assert all(k["layer"] for k in program["kernels"])
+    shares = sum(k["share"] for k in program["kernels"] if k["inside"] is None)
+    assert 0 < shares <= program["seconds"]
+    assert sum(layer["share"] for layer in program["layers"]) == pytest.approx(shares)
+
+
+def test_files_for_other_tools(run, tmp_path):
+    trace, stacks = tmp_path / "trace.json", tmp_path / "stacks.txt"
+    run(*LENET, "--train", "--trace", str(trace), "--folded", str(stacks))
+    events = json.loads(trace.read_text())["traceEvents"]
+    calls = [e for e in events if e.get("cat") == "call"]
+    assert len(calls) == 6 and {e["name"].rpartition(" ")[2] for e in calls} == {"(forward)", "(backward)"}
+    kernels = [e for e in events if e["ph"] == "X" and "kernel" in e["args"]]
+    for e in kernels:
+        assert any(c["ts"] - 1 <= e["ts"] and e["ts"] + e["dur"] <= c["ts"] + c["dur"] + 1 for c in calls)
+    frames = [line.rpartition(" ") for line in stacks.read_text().splitlines()]
+    assert all(int(count) > 0 for _, _, count in frames)
+    assert any(";conv2;" in stack and "(backward)" in stack for stack, _, _ in frames)
+
+
+def test_a_model_that_runs_as_python_is_an_error(capsys, tmp_path):
+    (tmp_path / "plain.py").write_text(
+        "from gluonjit import gluon\n\nclass Net(gluon.Block):\n    def forward(self, x):\n        return x + 1\n\n"
+        "net = Net()\n"
+    )
+    assert main(["profile", f"{tmp_path}/plain.py:net", "--input", "2x3", "--calls", "1"]) == 1
+    assert "runs as Python" in capsys.readouterr().err

@@ -1,0 +1,202 @@
+"""Profiles: every kernel has a layer and a line, shares add up to the call, and recording changes no bit."""
+
+import inspect
+import json
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit import autograd, gluon, nd, profiler
+from gluonjit.gluon import nn, rnn
+from gluonjit.profiling import exports, listing
+from gluonjit.runtime import threads
+
+
+@pytest.fixture(params=[1, 2])
+def on_threads(request):
+    before = threads.get_num_threads()
+    threads.set_num_threads(request.param)
+    yield request.param
+    threads.set_num_threads(before)
+
+
+class Net(gluon.HybridBlock):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.first = nn.Conv2D(16, 3, activation="relu")
+            self.second = nn.Conv2D(16, 3)
+            self.last = nn.Dense(7)
+
+    def hybrid_forward(self, F, x):
+        y = F.relu(self.second(self.first(x)))
+        return self.last(y)
+
+
+def line_of(text):
+    lines, start = inspect.getsourcelines(Net)
+    return start + next(k for k, line in enumerate(lines) if text in line)
+
+
+def made(net=None, shape=(4, 3, 20, 20)):
+    net = net or Net(prefix="net_")
+    net.initialize()
+    net.hybridize()
+    x = nd.random.normal(shape=shape)
+    return net, x, net(x).asnumpy()
+
+
+def test_layers_lines_and_sums(on_threads):
+    net, x, plain = made()
+    with profiler.record() as p:
+        for _ in range(4):
+            with p.lap():
+                assert (net(x).asnumpy() == plain).all()
+    (program,) = p.programs
+    assert program.name == "net" and program.part == "call" and program.inputs == ("f32[4,3,20,20]",)
+    assert len(program.calls) == 4 and 1 <= program.threads <= on_threads
+    where = {layer.path: layer.line for layer in program.layers if layer.path != "net"}
+    assert where == {
+        "net/first": line_of("self.second(self.first(x))"),
+        "net/second": line_of("self.second(self.first(x))"),
+        "net/last": line_of("return self.last(y)"),
+    }
+    assert {k.file for k in program.kernels} == {__file__}
+    assert sum(k.share for k in program.outer) <= program.seconds
+    assert program.seconds * 4 <= sum(end - begin for begin, end in p.laps) <= p.seconds
+    shares = [layer.share for layer in program.layers]
+    assert shares == sorted(shares, reverse=True) and min(shares) >= 0
+    assert program.percentile(0) <= program.percentile(0.5) <= program.percentile(1)
+
+
+def test_flops_and_bytes_are_counted_by_definition():
+    net, x, _ = made()
+    with profiler.record() as p:
+        net(x)
+    by_path = {layer.path: layer for layer in p.programs[0].layers}
+    first = 2 * 4 * 16 * 18 * 18 * 27
+    assert first <= by_path["net/first"].flops <= 1.2 * first
+    last = 2 * 4 * 7 * 16 * 16 * 16
+    assert last <= by_path["net/last"].flops <= 1.2 * last
+    assert by_path["net/last"].nbytes >= 4 * 7 * 16 * 16 * 16
+    assert all(k.estimate > 0 for k in p.programs[0].kernels)
+    (flops, bandwidth), *_ = p.peaks.values()
+    assert flops > 0 and bandwidth > 0
+
+
+def test_memory():
+    net, x, _ = made()
+    with profiler.record() as p:
+        net(x)
+    program, memory = p.programs[0], p.programs[0].memory
+    assert memory.parameters == sum(4 * q.data().size for q in net.collect_params().values())
+    assert memory.inputs == 4 * x.size and memory.results == 4 * 28
+    assert all(0 <= t.offset and t.offset + t.nbytes <= memory.arena for t in memory.tensors)
+    assert all(t.first <= t.last < len(program.kernels) and t.name and t.layer for t in memory.tensors)
+
+
+def test_what_is_compiled_meanwhile():
+    net = Net(prefix="other_")
+    net.initialize()
+    net.hybridize()
+    with profiler.record() as p:
+        net(nd.ones((1, 3, 9, 11)))
+    seconds = p.compile_seconds()
+    assert {"tracing", "typing", "loading", "packing parameters"} <= seconds.keys()
+    assert all(0 <= s <= p.seconds for s in seconds.values())
+    assert len(p.programs) == 1
+
+
+def test_a_kernel_of_a_gradient_names_the_layer_and_line_of_its_forward():
+    net, x, _ = made()
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"momentum": 0.9})
+
+    def step():
+        with autograd.record():
+            y = net(x).sum()
+        y.backward()
+        trainer.step(4)
+
+    step()
+    with profiler.record() as p:
+        step()
+    (backward,) = (program for program in p.programs if program.part == "backward")
+    lines = {k.layer: k.line for k in backward.kernels if k.kind in ("conv", "matmul", "winograd", "weight_gradient")}
+    assert {"net/first", "net/second", "net/last"} <= lines.keys()
+    assert lines["net/last"] == line_of("return self.last(y)")
+    assert lines["net/second"] == line_of("self.second(self.first(x))")
+
+
+def test_loops_have_parts(on_threads):
+    net, x, plain = made(rnn.LSTM(16, layout="NTC", prefix="lstm_"), (3, 5, 8))
+    with profiler.record() as p:
+        assert (net(x).asnumpy() == plain).all()
+    (program,) = p.programs
+    loops = [k for k in program.kernels if k.kind == "loop"]
+    inner = [k for k in program.kernels if k.inside is not None]
+    assert loops and inner and all(k.times == 5 for k in inner)
+    for loop in loops:
+        parts = [k for k in inner if k.inside == loop.number]
+        assert (
+            sum(k.busy for k in parts) <= loop.busy * 1.001 and sum(k.wait for k in parts) <= loop.wait * 1.001 + 1e-9
+        )
+    assert all(k.layer.startswith("lstm") for k in program.kernels)
+
+
+def test_sizes_of_open_dimensions_have_programs_of_their_own():
+    net = nn.Dense(6, in_units=7, prefix="open_")
+    net.initialize()
+    net.hybridize(dynamic={"data": {0: "batch"}})
+    for n in (3, 5):
+        net(nd.ones((n, 7)))
+    with profiler.record() as p:
+        for n in (3, 5, 3):
+            net(nd.ones((n, 7)))
+    assert sorted((q.inputs, len(q.calls)) for q in p.programs) == [(("f32[3,7]",), 2), (("f32[5,7]",), 1)]
+    assert {k.flops >= 2 * 3 * 7 * 6 for q in p.programs for k in q.kernels} == {True}
+
+
+def test_events_of_a_thread_follow_each_other(on_threads):
+    net, x, _ = made()
+    with profiler.record(timeline=2) as p:
+        for _ in range(3):
+            net(x)
+    (program,) = p.programs
+    assert len(program.timeline) == 2
+    for line, (begin, end) in zip(program.timeline, program.calls[-2:]):
+        for thread in {e.thread for e in line}:
+            own = [e for e in line if e.thread == thread]
+            assert all(a.end <= b.begin + 1e-7 for a, b in zip(own, own[1:]))
+            assert begin - 1e-5 <= own[0].begin and own[-1].end <= end + 1e-5
+
+
+def test_text_and_files():
+    net, x, _ = made()
+    with profiler.record() as p:
+        net(x)
+    shown = listing.text(p, top=1)
+    assert "net(f32[4,3,20,20]), call: 1 call on" in shown and "2 more" in shown.replace("3 more", "2 more")
+    assert json.loads(json.dumps(p.to_json()))["programs"][0]["name"] == "net"
+    assert json.dumps(exports.trace_events(p))
+    assert exports.folded(p).count("\n") >= len(p.programs[0].kernels)
+
+
+def test_forgetting():
+    net, x, _ = made()
+    with profiler.record() as p:
+        net(x)
+        p.forget()
+        net(x)
+    assert len(p.programs[0].calls) == 1
+
+
+def test_an_error_in_the_program_ends_the_recording():
+    net, x, _ = made()
+    with pytest.raises(ZeroDivisionError), profiler.record() as p:
+        net(x)
+        raise ZeroDivisionError
+    assert len(p.programs) == 1
+    with profiler.record() as p, pytest.raises(mx.MXNetError):
+        net(nd.ones((1, 2)))
+    assert np.isfinite(p.seconds)
