@@ -24,7 +24,11 @@ class Call:
 
 
 def emit_calls(f: Function, layout: Layout, calls: Sequence[Call], alone: bool, scratch: Extent) -> None:
-    """Fills the function. `alone`: one thread alone ever runs it; `scratch`: bytes per thread."""
+    """Fills the function. `alone`: one thread alone ever runs it; `scratch`: bytes per thread.
+
+    If the layout says when results are `ready`, the first thread notes in the table how many kernels have run: where a
+    result is complete, or at the next barrier if threads share the work.
+    """
     dims = layout.dims
     watch = _watch(f, layout)
     before = len(dims) + (watch is not None)
@@ -54,19 +58,29 @@ def emit_calls(f: Function, layout: Layout, calls: Sequence[Call], alone: bool, 
         if watch is not None and c.site is not None:
             watch.ended(c.site)
 
+    def note(count: int) -> None:
+        # Whoever sees the number sees what was written before.
+        f.emit(f"store atomic i64 {count}, ptr {f.gep('i64', '%table', layout.progress_slot)} release, align 8")
+
     if alone:
-        for c in calls:
+        for k, c in enumerate(calls, 1):
             call(c, 0, 1)
+            if k in layout.ready:
+                note(k)
         _leave(watch)
         return
     first = f.op("icmp eq i64 %thread, 0")
     waits = barriers([c.step for c in calls])
-    at = 0
+    at = noted = 0
     while at < len(calls):
         if waits[at]:
             barrier(f, f.table(layout.team_slot))
             if watch is not None:
                 watch.ended(watch.stamps.barrier(watch.inside, calls[at - 1].site))
+            if any(noted < count <= at for count in layout.ready):
+                with f.if_(first):
+                    note(at)
+                noted = at
         if calls[at].step.shared:
             call(calls[at], "%thread", "%nthreads")
             at += 1

@@ -35,6 +35,9 @@ class Layout:
     """Nanoseconds that one thread is expected to take."""
     dims: tuple[str, ...] = ()
     """The open dimensions; the table holds a size for each. Types, `arena`, `scratch` and `cost` may be open."""
+    ready: tuple[int, ...] = ()
+    """For each result, after how many kernels it is complete; the code writes that number into the table as it gets
+    there. Empty if it does not (see `codegen.calls`)."""
 
     @cached_property
     def input_slots(self) -> range:
@@ -70,9 +73,14 @@ class Layout:
         return range(self.team_slot + 1, self.team_slot + 1 + len(self.dims))
 
     @cached_property
+    def progress_slot(self) -> int:
+        """Not a pointer: how many kernels have run at least."""
+        return self.size_slots.stop
+
+    @cached_property
     def size(self) -> int:
         """Number of words."""
-        return self.size_slots.stop
+        return self.size_slots.stop + bool(self.ready)
 
     def sized(self, sizes: Mapping[str, int]) -> Layout:
         """The layout with these sizes of the open dimensions: the same words, but types and numbers are known."""

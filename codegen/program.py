@@ -106,6 +106,12 @@ def lower_program(
     return Program(lowering.module, interface, dict(lowering.calls), graph)
 
 
+def _ready(graph: Graph, places: Places, steps: Sequence[Step]) -> tuple[int, ...]:
+    """After how many of the steps each result is complete."""
+    last = {span.buffer: k for k, step in enumerate(steps, 1) for span in step.writes}
+    return tuple(last.get(places.span(v).buffer, 0) for v in graph.results)
+
+
 def _unread(graph: Graph) -> tuple[int, ...]:
     read = {v for op in graph.ops if op.name != "prepare" for v in op.operands}
     read.update(graph.results, (state for state, _ in graph.updates))
@@ -182,6 +188,8 @@ class _Lowering:
                     self._prepare(op, graph, places)
             elif runs_kernel(op):
                 calls.append(self._call(op, places, alone))
+        if graph.attrs.get("tells_progress"):
+            layout = replace(layout, ready=_ready(graph, places, [c.step for c in calls]))
         emit_calls(self.module.function(name), layout, calls, alone, self.scratch)
         self._report()
         return layout

@@ -194,12 +194,14 @@ class DistributedStore(KVStore):
     """A store of all processes, which must make the same calls in the same order; see `distributed.processes`."""
 
     def __init__(self, type_: str) -> None:
+        from gluonjit.distributed.early_sums import EarlySums
         from gluonjit.distributed.processes import processes
 
         super().__init__(type_)
         self._processes = processes(f"kvstore {type_!r}")
         self._over: dict[Any, NDArray] = {}
         """Sums over processes, by key."""
+        self._early = EarlySums(self._processes)
 
     @property
     def rank(self) -> int:
@@ -230,25 +232,27 @@ class DistributedStore(KVStore):
                 x._become(x._with(values, [indices]))
 
     def _over_processes(self, pairs: list[tuple[Any, NDArray, NDArray]]) -> list[tuple[Any, NDArray, NDArray]]:
-        self._processes.agree("push", [_described(k, x) for k, _, x in pairs] + self._settings())
-        sums: list[NDArray] = []
-        dense: list[tuple[NDArray, NDArray]] = []
-        for k, _, x in pairs:
-            if isinstance(x, RowSparseNDArray):
-                every = self._gathered_rows(x)
-                indices, values = (np.concatenate(parts) for parts in zip(*every))
-                indices, values = sum_rows(indices, values)
-                sums.append(x._with(values, [indices]))
-                continue
+        dense = [(k, x) for k, _, x in pairs if not isinstance(x, RowSparseNDArray)]
+        gradients = [x for _, x in dense]
+        items = [_described(k, x) for k, _, x in pairs]
+        begun, repeats = self._early.prepare(gradients)
+        repeats = self._processes.agree("push", items + self._settings() + begun, repeats)
+        sums: dict[Any, NDArray] = {}
+        for k, x in dense:
             total = self._over.get(k)
             if total is None or total.shape != x.shape or total.dtype != x.dtype:
                 total = self._over[k] = x.copy()
-            dense.append((x, total))
-            sums.append(total)
-        self._processes.sum([x._array for x, _ in dense], [total._array for _, total in dense])
-        for _, total in dense:
+            sums[k] = total
+        if dense:
+            self._early.sum(items, gradients, [sums[k]._array for k, _ in dense], repeats)
+        for total in sums.values():
             total._wrote()
-        return [(k, stored, total) for (k, stored, _), total in zip(pairs, sums)]
+        for k, _, x in pairs:
+            if isinstance(x, RowSparseNDArray):
+                indices, values = (np.concatenate(parts) for parts in zip(*self._gathered_rows(x)))
+                indices, values = sum_rows(indices, values)
+                sums[k] = x._with(values, [indices])
+        return [(k, stored, sums[k]) for k, stored, _ in pairs]
 
     def _gathered_rows(self, x: RowSparseNDArray) -> list[tuple[np.ndarray, np.ndarray]]:
         """The indices and rows that each rank has of an array."""

@@ -20,7 +20,7 @@ from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.ir.dims import Dim, Extent, parse
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 
-_MAGIC = b"gluonjit object3"
+_MAGIC = b"gluonjit object4"
 _START = len(_MAGIC) + 32
 
 
@@ -126,6 +126,7 @@ def _layout_to_json(layout: Layout, arrays: list[np.ndarray]) -> dict[str, Any]:
         "threads": layout.threads,
         "cost": _extent_to_json(layout.cost),
         "dims": layout.dims,
+        "ready": layout.ready,
     }
 
 
@@ -144,6 +145,7 @@ def _layout_from_json(words: dict[str, Any], arrays: list[np.ndarray]) -> Layout
         words["threads"],
         _extent_from_json(words["cost"]),
         tuple(words["dims"]),
+        tuple(words["ready"]),
     )
 
 

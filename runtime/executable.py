@@ -26,6 +26,7 @@ from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.runtime import forks, host, threads
 from gluonjit.runtime.arenas import ALIGNMENT, ArenaPool, CacheFriendly, aligned_array, aligned_copy, give_back
 from gluonjit.runtime.prepared_files import SMALLEST, PreparedFiles, evict, inputs_digest
+from gluonjit.runtime.watching import Progress, Watch
 
 
 class Source(NamedTuple):
@@ -90,12 +91,17 @@ class NativeFunction:
         """Memory for a call on `nthreads` threads; the caller puts it back into `arenas`."""
         return self.arenas.take(self.scratch_offset + nthreads * self.layout.scratch)
 
-    def call(self, pointers: dict[int, int]) -> None:
-        """Runs on this thread and the team's, without the GIL; `pointers` maps table slots to addresses."""
+    def call(self, pointers: dict[int, int], begins: Callable[[np.ndarray], object] | None = None) -> None:
+        """Runs on this thread and the team's, without the GIL; `pointers` maps table slots to addresses. `begins` is
+        given the table before, in which the number of kernels that have run is that of all in the end."""
         table = self.template.copy()
         for slot, pointer in pointers.items():
             table[slot] = pointer
+        if begins is not None:
+            begins(table)
         self.run(table)
+        if self.layout.ready:
+            table[self.layout.progress_slot] = max(self.layout.ready)
 
     def run(self, table: np.ndarray) -> None:
         """`call` with a table that has all pointers to inputs and results."""
@@ -359,23 +365,31 @@ class Executable:
         inputs: Sequence[np.ndarray],
         versions: Sequence[Hashable] | None = None,
         release: Callable[[int], int] | None = None,
+        watch: Watch | None = None,
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """(outputs, updated states), all new arrays.
 
         `versions[k]` changes whenever input k may have new contents; without `versions` every prepared value is
         recomputed. `release(k)` is called as soon as no call reads input k any more unless its version changes; it
-        returns the number of bytes that were freed. Raises IRError if an input does not have the type that the graph
-        was compiled for.
+        returns the number of bytes that were freed. `watch` learns of the results while they are computed, if the graph
+        has the attribute `tells_progress`. Raises IRError if an input does not have the type that the graph was
+        compiled for.
         """
         if self.main.is_open:
-            return self.fitting(inputs).run(inputs, versions, release)
+            return self.fitting(inputs).run(inputs, versions, release, watch)
         arrays = self.check(inputs)
         held = self.refresh(arrays, versions, release)
         pointers = {k: a.ctypes.data for k, a in enumerate(arrays) if a is not None}
         pointers.update((slot, r.ctypes.data) for slot, r in held.items())
         results = [np.empty(t.shape, t.dtype.numpy) for t in self.result_types]
         pointers.update((s, r.ctypes.data) for s, r in zip(self.main.layout.result_slots, results, strict=True))
-        self.main.call(pointers)
+        layout = self.main.layout
+        if watch is not None and layout.ready:
+            self.main.call(
+                pointers, lambda table: watch(results, Progress(layout.ready, table[layout.progress_slot :]))
+            )
+        else:
+            self.main.call(pointers)
         return results[: self.n_outputs], results[self.n_outputs :]
 
     def refresh(

@@ -8,6 +8,7 @@ polling: MPI's own blocks until the others come, whether or not they still exist
 from __future__ import annotations
 
 import atexit
+import functools
 import hashlib
 import json
 import logging
@@ -16,14 +17,16 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.distributed.heartbeats import FINISHED, Heartbeats
 from gluonjit.language import interrupts
+from gluonjit.runtime.eager import quiet
 
 __all__ = ["Processes", "processes"]
 
@@ -34,7 +37,7 @@ GRACE = 3.0
 _SPIN, _NAP = 1e-3, 1e-4
 """Seconds for which a wait is busy, and of a pause afterwards."""
 
-_ANNOUNCE, _SIZES, _PAYLOAD, _PARTS, _SUMS = range(5)
+_ANNOUNCE, _SIZES, _PAYLOAD, _PARTS, _SUMS, _FREE = range(6)
 """Tags: MPI keeps the order of messages that have the same one."""
 
 
@@ -66,6 +69,9 @@ class Processes:
         self.size: int = mpi.COMM_WORLD.Get_size()
         self._timeout = _timeout()
         self._scratch: dict[Any, np.ndarray] = {}
+        self._next_tag = _FREE
+        self.threads: WeakSet[Any] = WeakSet()
+        """What has a thread that sends messages, and a method `end` to be called before MPI ends."""
         self._beats: Heartbeats | None = None
         self.local_rank, self.local_size = 0, 1
         self.peers, self.homogeneous = [0], True
@@ -114,7 +120,23 @@ class Processes:
 
     def _finish(self, pid: int) -> None:
         if os.getpid() == pid and self._beats is not None:
+            for thread in list(self.threads):
+                thread.end()
             self._beats.tell(FINISHED)
+
+    def new_tags(self, count: int) -> int | None:
+        """The first of `count` tags that no other message has; None if there are not so many. All ranks must ask for
+        the same number."""
+        first = self._next_tag
+        if first + count > self._comm.Get_attr(self._mpi.TAG_UB):
+            return None
+        self._next_tag += count
+        return first
+
+    @property
+    def takes_threads(self) -> bool:
+        """Whether several threads may send messages at the same time."""
+        return bool(self._mpi.Query_thread() == self._mpi.THREAD_MULTIPLE)
 
     # Waiting.
 
@@ -124,11 +146,11 @@ class Processes:
         `idle`: for a rank to come, which may take long; otherwise for data that are under way.
         """
         requests = list(requests)
-        if self._mpi.Request.Testall(requests):
+        if self.arrived(requests):
             return
         began = time.monotonic()
         warned = began
-        while not self._mpi.Request.Testall(requests):
+        while not self.arrived(requests):
             now = time.monotonic()
             if not idle or now - began < _SPIN:
                 os.sched_yield()
@@ -152,9 +174,17 @@ class Processes:
                 warned = now
                 logging.warning("rank %d has waited %.0f s for %s: %s", self.rank, now - began, what, names)
 
+    def arrived(self, requests: Sequence[Any]) -> bool:
+        """Whether all requests are complete."""
+        return bool(self._mpi.Request.Testall(requests))
+
     @staticmethod
     def _missing(requests: Sequence[Any], sources: Sequence[int]) -> list[int]:
         return [rank for request, rank in zip(requests, sources) if not request.Test()]
+
+    def check_others(self, what: str) -> None:
+        """MXNetError if another rank has died."""
+        self._check_alive([], what, 0)
 
     def _check_alive(self, missing: Sequence[int], what: str, waited: float) -> None:
         if self._beats is None:
@@ -199,15 +229,17 @@ class Processes:
         sizes = self._exchange(len(mine).to_bytes(8, "little"), [8] * self.size, _SIZES, what)
         return self._exchange(mine, [int.from_bytes(n, "little") for n in sizes], _PAYLOAD, what)
 
-    def agree(self, call: str, items: Sequence[tuple[Any, ...]]) -> None:
-        """Waits for all ranks. MXNetError if another one makes another call, or has other items, each of which is a
-        key and what belongs to it: a shape, an element type."""
+    def agree(self, call: str, items: Sequence[tuple[Any, ...]], flag: bool = False) -> bool:
+        """Waits for all ranks; returns whether one of them has set `flag`. MXNetError if another one makes another
+        call, or has other items, each of which is a key and what belongs to it: a shape, an element type."""
         if self.size == 1:
-            return
+            return flag
         mine = json.dumps([call, items], default=str).encode()
         digest = hashlib.blake2b(mine, digest_size=32).digest()
-        if len(set(self._exchange(digest, [32] * self.size, _ANNOUNCE, call))) > 1:
+        every = self._exchange(digest + bytes([flag]), [33] * self.size, _ANNOUNCE, call)
+        if len({x[:32] for x in every}) > 1:
             raise MXNetError(self._difference([json.loads(x) for x in self.gather(mine, call)]))
+        return any(x[32] for x in every)
 
     def _difference(self, every: Sequence[Any]) -> str:
         """Which rank differs from most others, or from the first, and in what."""
@@ -262,19 +294,20 @@ class Processes:
                 if x is not y:
                     np.copyto(y, x)
             return
-        buckets = [_Bucket(self, k, members) for k, members in enumerate(_buckets(arrays, into))]
-        for bucket in buckets:
-            bucket.start()
-        for bucket in buckets:
-            bucket.add()
-        for bucket in buckets:
-            bucket.finish()
+        groups = grouped(arrays, range(len(arrays)), BUCKET)
+        buckets = [
+            Bucket(self, functools.partial(self.scratch, number), [into[k] for k in members])
+            for number, members in enumerate(groups)
+        ]
+        for bucket, members in zip(buckets, groups):
+            bucket.start([arrays[k] for k in members])
+        finish(buckets)
 
-    def scratch(self, use: Any, elements: int, dtype: np.dtype) -> np.ndarray:
-        """Memory of an own use, kept from step to step."""
-        found = self._scratch.get(use)
+    def scratch(self, number: int, what: str, elements: int, dtype: np.dtype) -> np.ndarray:
+        """Memory of a bucket, by number, kept from step to step."""
+        found = self._scratch.get((number, what))
         if found is None or found.dtype != dtype or found.size < elements:
-            found = self._scratch[use] = np.empty(elements, dtype)
+            found = self._scratch[number, what] = np.empty(elements, dtype)
         return found[:elements]
 
 
@@ -282,72 +315,101 @@ def _shown(item: Sequence[Any]) -> str:
     return " ".join(str(tuple(x) if isinstance(x, list) else x) for x in item[1:])
 
 
-def _buckets(arrays: Sequence[np.ndarray], into: Sequence[np.ndarray]) -> list[list[tuple[np.ndarray, np.ndarray]]]:
-    """Pairs of arrays of one element type, in their order, of about BUCKET bytes in all; a large array is alone."""
-    found: list[list[tuple[np.ndarray, np.ndarray]]] = []
-    open_: dict[np.dtype, tuple[list[tuple[np.ndarray, np.ndarray]], int]] = {}
-    for x, y in zip(arrays, into):
+def grouped(arrays: Sequence[np.ndarray], order: Iterable[int], limit: int) -> list[list[int]]:
+    """The numbers of arrays of one element type, in this order, of about `limit` bytes in all; a large array is alone,
+    and an empty one is left out."""
+    found: list[list[int]] = []
+    open_: dict[np.dtype, tuple[list[int], int]] = {}
+    for k in order:
+        x = arrays[k]
         if not x.size:
             continue
-        bucket, size = open_.get(x.dtype, ([], 0))
-        if bucket and size + x.nbytes > BUCKET:
-            bucket, size = [], 0
-        if not bucket:
-            found.append(bucket)
-        bucket.append((x, y))
-        open_[x.dtype] = bucket, size + x.nbytes
+        members, size = open_.get(x.dtype, ([], 0))
+        if members and size + x.nbytes > limit:
+            members, size = [], 0
+        if not members:
+            found.append(members)
+        members.append(k)
+        open_[x.dtype] = members, size + x.nbytes
     return found
 
 
-class _Bucket:
-    """Arrays that are summed together."""
+class Bucket:
+    """Arrays that are summed together, into the arrays `into`; any number of times, one after the other.
 
-    def __init__(self, owner: Processes, number: int, members: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        self._owner, self._members = owner, members
-        elements = sum(x.size for x, _ in members)
-        dtype = members[0][0].dtype
-        if len(members) == 1:
-            self._values, self._sums = (x.reshape(-1) for x in members[0])
+    `memory(what, elements, dtype)` gives arrays that nobody else uses meanwhile; `tags` are those of its messages: two
+    ranks must sum the buckets that have the same tags in the same order."""
+
+    def __init__(
+        self,
+        owner: Processes,
+        memory: Callable[[str, int, np.dtype], np.ndarray],
+        into: Sequence[np.ndarray],
+        tags: tuple[int, int] = (_PARTS, _SUMS),
+    ) -> None:
+        self._owner, self._into, self._tags = owner, into, tags
+        elements = sum(x.size for x in into)
+        dtype = into[0].dtype
+        if len(into) == 1:
+            self._sums = into[0].reshape(-1)
         else:
-            self._values = self._sums = owner.scratch((number, "packed"), elements, dtype)
+            self._sums = memory("packed", elements, dtype)
         step = math.ceil(elements / owner.size)
         self._parts = [slice(min(r * step, elements), min((r + 1) * step, elements)) for r in range(owner.size)]
-        own = self._parts[owner.rank]
-        self._own = own
+        self._own = own = self._parts[owner.rank]
         length = own.stop - own.start
-        self._arrived = owner.scratch((number, "arrived"), length * owner.size, dtype).reshape(owner.size, length)
-        self._requests: list[Any] = []
+        self._arrived = memory("arrived", length * owner.size, dtype).reshape(owner.size, length)
+        self._values = self._sums
+        self.requests: list[Any] = []
+        """What is under way: first what comes from each other rank, then what goes there."""
 
-    def start(self) -> None:
-        """Sends every rank its part."""
-        owner = self._owner
-        if len(self._members) > 1:
-            np.concatenate([x.reshape(-1) for x, _ in self._members], out=self._values)
-        self._requests = [owner._receive(_bytes(self._arrived[r]), r, _PARTS) for r in owner._others]
-        self._requests += [owner._send(_bytes(self._values[self._parts[r]]), r, _PARTS) for r in owner._others]
+    def start(self, arrays: Sequence[np.ndarray]) -> None:
+        """Sends every rank its part. One array must stay as it is until `add`."""
+        if len(arrays) == 1:
+            self._values = arrays[0].reshape(-1)
+        else:
+            self._values = self._sums
+            np.concatenate([x.reshape(-1) for x in arrays], out=self._values)
+        owner, tag = self._owner, self._tags[0]
+        self.requests = [owner._receive(_bytes(self._arrived[r]), r, tag) for r in owner._others]
+        self.requests += [owner._send(_bytes(self._values[self._parts[r]]), r, tag) for r in owner._others]
 
     def add(self) -> None:
         """Adds what has arrived for this rank's part, and sends the sum to all."""
-        owner = self._owner
-        owner._wait(self._requests, owner._others, "gradients")
+        owner, tag = self._owner, self._tags[1]
         self._arrived[owner.rank] = self._values[self._own]
         # Half-precision sums are rounded once.
         wide = np.dtype(np.float32) if self._arrived.dtype.itemsize == 2 and self._arrived.dtype.kind in "fV" else None
         total = self._arrived[0].astype(wide) if wide else self._arrived[0]
-        for part in self._arrived[1:]:
-            total += part.astype(wide) if wide else part
+        with quiet():
+            for part in self._arrived[1:]:
+                total += part.astype(wide) if wide else part
         self._sums[self._own] = total
-        self._requests = [owner._receive(_bytes(self._sums[self._parts[r]]), r, _SUMS) for r in owner._others]
-        self._requests += [owner._send(_bytes(self._sums[self._own]), r, _SUMS) for r in owner._others]
+        self._values = self._sums
+        self.requests = [owner._receive(_bytes(self._sums[self._parts[r]]), r, tag) for r in owner._others]
+        self.requests += [owner._send(_bytes(self._sums[self._own]), r, tag) for r in owner._others]
 
-    def finish(self) -> None:
-        """Takes the other parts' sums."""
-        self._owner._wait(self._requests, self._owner._others, "sums of gradients")
-        if len(self._members) > 1:
+    def wait(self, what: str) -> None:
+        self._owner._wait(self.requests, self._owner._others, what)
+
+    def take(self) -> None:
+        """Takes the sums, which have arrived."""
+        self.requests = []
+        if len(self._into) > 1:
             at = 0
-            for x, y in self._members:
-                np.copyto(y, self._sums[at : at + x.size].reshape(x.shape))
-                at += x.size
+            for y in self._into:
+                np.copyto(y, self._sums[at : at + y.size].reshape(y.shape))
+                at += y.size
+
+
+def finish(buckets: Sequence[Bucket]) -> None:
+    """Waits for the sums of buckets that were started."""
+    for bucket in buckets:
+        bucket.wait("gradients")
+        bucket.add()
+    for bucket in buckets:
+        bucket.wait("sums of gradients")
+        bucket.take()
 
 
 def _bytes(x: np.ndarray) -> np.ndarray:

@@ -32,9 +32,11 @@ from gluonjit.passes.manager import PassError
 from gluonjit.passes.partition import Halves, divide, saved_bytes, sources
 from gluonjit.passes.row_gradients import row_gradients
 from gluonjit.runtime import backend as backends
+from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.watching import Watch
 
-Run = Callable[[Sequence[np.ndarray]], "tuple[list[np.ndarray], list[np.ndarray]]"]
-"""Inputs of a graph to its outputs and updates."""
+Run = Callable[..., "tuple[list[np.ndarray], list[np.ndarray]]"]
+"""Inputs of a graph to its outputs and updates. What `compiled` makes also takes a `Watch`."""
 Compile = Callable[[Graph], Run]
 
 GRADIENT_PIPELINE = "expand {gradients = True}, legalize-broadcast, simplify, cse, dce"
@@ -68,8 +70,14 @@ def compiled(
         began = time.perf_counter()
         callee = backend(graph.with_attrs(params=()), options)
         noted(graph, callee, time.perf_counter() - began)
-        run = callee.run
-        return lambda inputs: run([np.asarray(x, order="C") for x in inputs])
+
+        def run(inputs: Sequence[np.ndarray], watch: Watch | None = None) -> Any:
+            arrays = [np.asarray(x, order="C") for x in inputs]
+            if watch is None or not isinstance(callee, Executable):
+                return callee.run(arrays)
+            return callee.run(arrays, watch=watch)
+
+        return run
 
     return compile
 
@@ -133,10 +141,13 @@ class Computation:
         self._backwards: dict[Hashable, Backward] = {}
         self._forwards: dict[Hashable, Forward] = {}
 
-    def run(self, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def run(
+        self, inputs: Sequence[np.ndarray], watch: Watch | None = None
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """`watch`, if the graph is a gradient, and compiled, learns of the results while they are computed."""
         self.compile()
         assert self._run is not None
-        return self._run(inputs)
+        return self._run(inputs) if watch is None or self._compile is evaluated else self._run(inputs, watch)
 
     def compile(self) -> None:
         """Makes `run` ready."""
@@ -263,6 +274,7 @@ class Computation:
         numbers = self._numbers(wrt, heads)
         given = backward.inputs[len(halves.saved) :][: len(numbers[0])]
         reads = tuple(v in read for v in given)
+        backward = backward.with_attrs(tells_progress=True)
         return Backward(Computation(backward, self._compile), sources(halves), writes, reads, *numbers, additions)
 
 
@@ -280,8 +292,10 @@ class OpenComputation(Computation):
     def graph(self) -> Graph:  # type: ignore[override]
         return self._own().graph
 
-    def run(self, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        return self._own().run(inputs)
+    def run(
+        self, inputs: Sequence[np.ndarray], watch: Watch | None = None
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        return self._own().run(inputs, watch)
 
     def fitted(self, inputs: Sequence[np.ndarray]) -> Computation:
         return self._own()

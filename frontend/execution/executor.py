@@ -20,8 +20,10 @@ from gluonjit.ir.types import TensorType, type_of
 from gluonjit.language import late
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.custom_calls import kept_operators
+from gluonjit.ndarray.gradient_listeners import announce, listeners
 from gluonjit.ndarray.variable import requests, store
 from gluonjit.runtime.backend import Backend
+from gluonjit.runtime.watching import Progress
 from gluonjit.symbol.binding import cannot_bind, solve_variables
 from gluonjit.symbol.graph import Entry, Node, post_order, variables
 from gluonjit.symbol.infer import check_shape, known_variables
@@ -277,12 +279,17 @@ class Executor:
             dtype = own._array.dtype
             values.append(np.zeros(own.shape, dtype) if given[k] is None else given[k]._array.astype(dtype, copy=False))
         values += [np.ones((), np.float32) for _ in backward.told]
-        gradients, updates = backward.computation.run(values)
+        gradients, updates = backward.computation.run(values, self._announce if listeners else None)
         for k, gradient in zip(last.wrt, gradients):
             store(self.grad_arrays[k], self._requests[k], gradient)
         if is_train:
             for k, new in zip(backward.writes, updates, strict=True):
                 overwrite([*self.arg_arrays, *self.aux_arrays][k], new)
+
+    def _announce(self, gradients: Sequence[np.ndarray], progress: Progress) -> None:
+        assert self._last is not None
+        for k, gradient, ready in zip(self._last.wrt, gradients, progress.ready):
+            announce(self.grad_arrays[k], self._requests[k], gradient, progress, ready)
 
     def _check(self, inputs: Sequence[Saved], places: Iterable[int]) -> None:
         """MXNetError if one of the inputs at these places has been written to since `forward`."""

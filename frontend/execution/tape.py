@@ -31,10 +31,12 @@ from gluonjit.language.modes import Scope, modes
 from gluonjit.language.source import quote, user_loc
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.custom_calls import kept_operators
+from gluonjit.ndarray.gradient_listeners import announce, listeners
 from gluonjit.ndarray.sparse_arrays import BaseSparseNDArray, cast_dense, from_additions
 from gluonjit.ndarray.variable import Variable, store, tracked, wants_rows
 from gluonjit.runtime.eager import quiet
 from gluonjit.runtime.storage import Storage
+from gluonjit.runtime.watching import Progress
 
 MAX_TYPES = 64
 """For how many types of operands the computations of an operator with certain attributes are found at once."""
@@ -173,7 +175,7 @@ class GraphNode(Node):
     `saved` are the values that `backward` reads, in its order; `written` the arrays that its updates are written to.
     """
 
-    __slots__ = ("again", "backward", "kept", "saved", "written")
+    __slots__ = ("again", "announces", "backward", "kept", "saved", "written")
 
     def __init__(
         self,
@@ -191,6 +193,8 @@ class GraphNode(Node):
         self.saved = saved
         self.written = written
         self.kept: Sequence[Any] = ()
+        self.announces = False
+        """Whether the gradients of variables, which `pull` computes, will be stored."""
         self.again = again
         """Gives the gradient from some of the heads that can be recorded, where `saved` holds intermediate values."""
         for value in saved:
@@ -251,7 +255,7 @@ class GraphNode(Node):
         cotangents += [NDArray._wrap(np.array(exist[n], np.float32)) for n in backward.told]
         given = [*arrays, *[g._array for g in cotangents]]
         with kept_operators():
-            outputs, updates = backward.computation.run(given)
+            outputs, updates = backward.computation.run(given, self._announce if self.announces else None)
         if modes.anomalies and self.again is not None:  # a block: which operator in it?
             incoming, graph = [g._array for g in cotangents], backward.computation.fitted(given).graph
             anomalies.check_gradient(self.name, self.loc, incoming, outputs, graph, given)
@@ -273,6 +277,12 @@ class GraphNode(Node):
         computation = backward.computation.fitted(given)
         record(computation, [*inputs, *cotangents], results, f"the gradient of {self.name}")
         return _visited(backward, results)
+
+    def _announce(self, gradients: Sequence[np.ndarray], progress: Progress) -> None:
+        if not self.backward.additions:
+            for source, gradient, ready in zip(self.sources, gradients, progress.ready):
+                if source.__class__ is Variable:
+                    announce(source.grad, source.request, gradient, progress, ready)
 
     def _gradients(self, backward: Backward, outputs: Sequence[np.ndarray]) -> list[NDArray | None]:
         if not backward.additions:
@@ -533,6 +543,7 @@ def backward(
     pending: list[tuple[int, Node]] = []
     received: dict[Node, dict[int, NDArray]] = {}
     leaves: dict[Variable, NDArray] = {}
+    announces = bool(listeners) and variables is None
 
     def send(source: Any, g: NDArray) -> None:
         if source.__class__ is Edge:
@@ -543,6 +554,8 @@ def backward(
                 heapq.heappush(pending, (-node.number, node))  # numbers are unique: nodes are never compared
             at[index] = _sum(at[index], g, create_graph) if index in at else g
         elif source is not None and source.request != "null":
+            if announces and source not in leaves and g.stype == "default":
+                announce(source.grad, source.request, g._array)
             leaves[source] = _sum(leaves[source], g, create_graph) if source in leaves else g
 
     if not heads:
@@ -596,6 +609,8 @@ def backward(
                     shape, dtype, _ = node.results[k]
                     g = NDArray._wrap(np.zeros(shape, dtype))
                 cotangents.append(g)
+            if node.__class__ is GraphNode:
+                node.announces = announces  # type: ignore[attr-defined]
             gradients = node.pull(cotangents, create_graph, given)
             if len(given) < len(cotangents) and not create_graph and any(map(_has_nan, gradients)):
                 gradients = node.pull_from(given) or gradients

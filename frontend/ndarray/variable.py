@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ndarray.gradient_listeners import listeners, note_stored
 from gluonjit.runtime.eager import quiet
 from gluonjit.runtime.storage import Storage
 
@@ -88,6 +89,8 @@ def store(target: Any, request: str, gradient: np.ndarray) -> None:
         else:
             np.copyto(target._array, gradient, casting="unsafe")
     target._wrote()
+    if listeners:
+        note_stored(target, gradient)
 
 
 def tracked(x: Any) -> bool:

@@ -209,7 +209,7 @@ INSIDE_FUNCTIONS = {
     # Few programs read `.npz`; `zipfile`, with what it imports, takes as long as a tenth of the operators.
     "gluonjit.files.formats": {"gluonjit.files.npz"},
     # Few programs run in several processes, for which sockets, hashes and `json` are needed.
-    "gluonjit.kvstore": {"gluonjit.distributed.processes.processes"},
+    "gluonjit.kvstore": {"gluonjit.distributed.early_sums.EarlySums", "gluonjit.distributed.processes.processes"},
     # A library needs neither Gluon nor the compiler.
     "gluonjit.tools.serving.server": {"gluonjit.tools.serving.grpc_server.make_server"},
     "gluonjit.tools.serving.predictor": {"gluonjit.tools.serving.block_model.open_block"},
