@@ -71,6 +71,9 @@ class Deployed:
         self.version: str = facts["compiler"]
         self.inputs, self.outputs = (tuple(map(_array, facts[kind])) for kind in ("inputs", "outputs"))
         self._sizes: list[str] = facts["sizes"]
+        self.rows: str | None = facts.get("rows")
+        """The open dimension along which rows are computed independently of each other."""
+        self.why_rows_mix: str = facts.get("why_rows_mix", "an older gluonjit built it, and did not look")
         weights = facts["weights_file"]
         self._weights = [os.fsencode(path.with_name(weights))] if weights else []
         """The path of the file of weights, which lies beside the library, if there is one."""

@@ -43,6 +43,18 @@ def why_rows_mix(graph: Graph, batch: str) -> str | None:
     return None
 
 
+def independent_rows(graph: Graph, arguments: int) -> tuple[str | None, str]:
+    """(the open dimension along which rows are independent, ""), or (None, what stands in the way). It is the first one
+    of all of a call's `arguments`, which are the graph's first inputs. The graph's level is as for `why_rows_mix`."""
+    given = graph.inputs[:arguments]
+    first = {v.shape[0] if v.shape else None for v in given}
+    n = first.pop() if len(first) == 1 else None
+    if not isinstance(n, Dim):
+        return None, "not all inputs begin with the same open dimension"
+    why = why_rows_mix(graph, str(n))
+    return (str(n), "") if why is None else (None, why)
+
+
 def _is_named(n: Extent, batch: str) -> bool:
     return isinstance(n, Dim) and n.terms == {(batch,): 1}
 

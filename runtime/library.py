@@ -23,12 +23,14 @@ from gluonjit.codegen import elf, llvm
 from gluonjit.codegen.cpu_check import runs_on
 from gluonjit.codegen.standalone import HEADER, Code, Model, Target, WeightsFile, driver, largest_size, public
 from gluonjit.codegen.target import host, named
+from gluonjit.ir.batch_rows import independent_rows
 from gluonjit.ir.dims import aligned
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import dimensions, sizes_of, with_some_sizes
 from gluonjit.ir.structure import graph_key
 from gluonjit.ir.types import IRError, TensorType
+from gluonjit.passes import run_passes
 from gluonjit.runtime import library_files, predict_api
 from gluonjit.runtime.compiler import PIPELINE, artifact_of
 from gluonjit.runtime.executable import Executable
@@ -206,6 +208,7 @@ def _model(source: Source, targets: Sequence[str], weights: Weights, in_file: bo
     if in_file:
         header = b"gluonjit weights" + digest.digest() + weights.size.to_bytes(8, "little")
         file = WeightsFile(f"{source.name}.weights", header.ljust(HEADER, b"\0"), weights.size)
+    rows, why = independent_rows(run_passes(graph, "expand"), len(inputs))
     facts = {
         "name": source.name,
         "compiler": f"gluonjit {version}",
@@ -215,6 +218,8 @@ def _model(source: Source, targets: Sequence[str], weights: Weights, in_file: bo
         "sizes": list(dimensions(graph)),
         "inputs": [_described(n, t) for n, t in zip(source.inputs, inputs, strict=True)],
         "outputs": [_described(n, t) for n, t in zip(source.outputs, outputs, strict=True)],
+        "rows": rows,
+        "why_rows_mix": why,
     }
     text = json.dumps(facts)
     stamp = hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,5 +1,6 @@
 """`gluonjit.load`: libraries that `gluonjit build` made."""
 
+import json
 import os
 import pickle
 import shutil
@@ -57,6 +58,23 @@ def test_calls(two):
                     np.testing.assert_array_equal(y, x.asnumpy())
         assert net.inputs[0] == ("data0", np.float32, ("batch", 4)) and len(net.outputs) == 2
         assert "data0: float32[batch, 4]" in repr(net)
+
+
+def test_rows(two):
+    """What the build found out about them; a server computes those that are independent together."""
+    with mx.load(two[1]) as net:
+        assert net.rows is None and net.why_rows_mix == "not all inputs begin with the same open dimension"
+
+    def described(axis):
+        block = nn.HybridSequential()
+        block.add(nn.Dense(3, in_units=4), nn.HybridLambda(lambda F, x: F.softmax(x, axis=axis)))
+        block.initialize()
+        source = source_of(block, [mx.nd.ones((2, 4))], "net", {"data": {0: "batch"}})
+        return json.loads(compile_library(source, ["host"]).model.description)
+
+    assert described(axis=1)["rows"] == "batch"
+    mixed = described(axis=0)
+    assert mixed["rows"] is None and "runs along the batch" in mixed["why_rows_mix"]
 
 
 def test_what_does_not_fit(two, tmp_path):

@@ -112,12 +112,12 @@ def test_loading_and_unloading(store, folder):
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 @pytest.mark.parametrize("weights", [False, True])
 def test_a_library(starting, files, tmp_path, weights):
-    """With its parameters, or beside them. It does not say whether its rows are independent; its author may."""
+    """With its parameters, or beside them. It says whether its rows are independent."""
     predictor = mx.Predictor(*files, inputs=SHAPES)
     source = source_of(predictor.model.block, [mx.nd.ones((2, 4))], "net", {"data": {0: "batch"}})
     write(compile_library(source, ["host"], weights_file=weights), tmp_path)
     given = {"name": "net", "files": (str(tmp_path / "libnet.so"),), "inputs": {}}
-    for batching in (None, True):
+    for batching in (None, True, False):
         with starting([{**given, "batching": batching}]) as server:
             for count in (0, 1, 3):
                 status, answer = server.infer(np.ones((count, 4), np.float32))
@@ -125,7 +125,7 @@ def test_a_library(starting, files, tmp_path, weights):
                 found = np.float32(answer["outputs"][0]["data"]).reshape(count, 3)
                 np.testing.assert_allclose(found, y, rtol=1e-5, atol=1e-6)
             (served,) = server.store.all()
-            assert status == 200 and served.batcher.merges == bool(batching)
+            assert status == 200 and served.batcher.merges == (batching is not False)
 
 
 def test_exchange_under_load(starting, files):

@@ -11,7 +11,7 @@ from gluonjit.base import MXNetError
 from gluonjit.execution.executor import LEARNED
 from gluonjit.files.array_names import shown
 from gluonjit.gluon import SymbolBlock
-from gluonjit.ir.batch_rows import why_rows_mix
+from gluonjit.ir.batch_rows import independent_rows
 from gluonjit.ir.dims import Dim, at, hinted
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.sizes import sizes_of
@@ -168,14 +168,7 @@ class BlockModel:
             self.outputs = tuple(
                 y._replace(shape=v.shape) for y, v in zip(self.outputs or (), graph.outputs, strict=True)
             )
-            first = self.inputs[0].shape[0] if self.inputs[0].shape else 0
-            if not isinstance(first, Dim) or any(not x.shape or x.shape[0] != first for x in self.inputs):
-                self.why_rows_mix = "not all inputs begin with the same open dimension"
-                return
-            rows = str(first)
-            self.why_rows_mix = why_rows_mix(run_passes(graph, "expand"), rows) or ""
-            if not self.why_rows_mix:
-                self.rows = rows
+            self.rows, self.why_rows_mix = independent_rows(run_passes(graph, "expand"), len(self.inputs))
         except (IRError, MXNetError) as e:
             self.why_rows_mix = str(e)
 

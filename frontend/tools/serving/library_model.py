@@ -11,10 +11,9 @@ from gluonjit.tools.serving.described import Described
 
 
 class LibraryModel:
-    rows: str | None = None
-
     def __init__(self, path: str, threads: int | None) -> None:
         self.net = deployed.load(path, threads)
+        self.rows, self.why_rows_mix = self.net.rows, self.net.why_rows_mix
         self.inputs = tuple(map(_described, self.net.inputs))
         self.outputs: tuple[Described, ...] | None = tuple(map(_described, self.net.outputs))
 

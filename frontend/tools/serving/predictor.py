@@ -28,6 +28,8 @@ class Model(Protocol):
     """None if they are not known before a call."""
     rows: str | None
     """The dimension of which all results are computed row by row: any rows may share a call. None: not known."""
+    why_rows_mix: str
+    """Why `rows` is None; or empty."""
 
     def run(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The results for arrays of the right types and shapes."""

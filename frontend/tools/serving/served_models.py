@@ -63,7 +63,8 @@ class Served:
         with self._files() as files:
             self._open(files, options)
         rows = self.rows
-        self.why_alone = "" if rows else "as configured" if source.batching is False else _why(self.predictor.model)
+        why = "as configured" if source.batching is False else self.predictor.model.why_rows_mix
+        self.why_alone = "" if rows else why
         names = {name for x in self.inputs for name in names_of(x.shape or ())}
         first = _first_dimension(self.inputs)
         self.limits = {n: source.limits.get(n, source.max_batch if n == first else MOST_OTHER) for n in sorted(names)}
@@ -108,9 +109,9 @@ class Served:
         if names and not getattr(model, "is_open", True):
             if self.source.batching is not True or names != {rows}:
                 raise MXNetError(
-                    f"{self.source.name} cannot be compiled for all sizes at once ({_why(model)}): give numbers in "
-                    "place of words in its shapes; or --batching on, if only the batch is a word and its rows do not "
-                    "depend on each other"
+                    f"{self.source.name} cannot be compiled for all sizes at once ({model.why_rows_mix}): give numbers "
+                    "in place of words in its shapes; or --batching on, if only the batch is a word and its rows do "
+                    "not depend on each other"
                 )
             powers = {2**k for k in range(self.source.max_batch.bit_length())}
             self.predictor.sizes = tuple(sorted({*powers, self.source.max_batch}))
@@ -169,10 +170,6 @@ def _first_dimension(inputs: Sequence[Any]) -> str | None:
     first = {x.shape[0] if x.shape else None for x in inputs}
     n = first.pop() if len(first) == 1 else None
     return str(n) if isinstance(n, Dim) and str(n) in n.names else None
-
-
-def _why(model: Any) -> str:
-    return getattr(model, "why_rows_mix", "") or "a library does not say whether rows are independent"
 
 
 def _is_python(file: str) -> bool:
