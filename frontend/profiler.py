@@ -2,7 +2,8 @@
 
 While the profiler runs, timed functions stand in the place of those that compute (`_places`); otherwise nothing is
 changed, and nothing is slower. An operator of a plain call is one event, and so are each call of a hybridized block or
-an executor, the gradient of either, and a step of an optimizer.
+an executor, the gradient of either, and a step of an optimizer. The kernels of compiled code, which are operators of a
+layer or several, are measured by `gluonjit.profiling`, and stand in the category `kernel`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from gluonjit.base import MXNetError
@@ -21,10 +23,12 @@ from gluonjit.execution import tape
 from gluonjit.execution.session import Session
 from gluonjit.files import atomic
 from gluonjit.ir.opdef import did_you_mean
+from gluonjit.ir.types import IRError
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.operators.registry import OPERATORS
 from gluonjit.optimizer.step import _Step
-from gluonjit.profiling import record
+from gluonjit.profiling import Kernel, record
+from gluonjit.profiling.recording import Recording
 from gluonjit.runtime import mode
 from gluonjit.runtime.eager import Eager
 
@@ -80,6 +84,9 @@ class _Profiler:
         self.running = False
         self.paused = False
         self.records: list[_Record] = []
+        self.profiles: list[Recording] = []
+        """Of compiled code, complete ones."""
+        self._recording: AbstractContextManager[Recording] | None = None
         self._replaced: list[tuple[Any, str, Any]] = []
         self._lock = threading.Lock()
 
@@ -100,11 +107,39 @@ class _Profiler:
                     self._replaced.append((owner, attribute, owner.__dict__[attribute]))
                     setattr(owner, attribute, timed)
                 mode.change(1)  # compiled calls go through Python, where they are timed
+                self._record(self.wants("symbolic"))
             else:
                 for owner, attribute, original in self._replaced:
                     setattr(owner, attribute, original)
                 self._replaced.clear()
                 mode.change(-1)
+                self._record(False)
+
+    def _record(self, on: bool) -> None:
+        """Ends the recording of compiled code, if there is one, and begins another."""
+        if self._recording is not None:
+            self._recording.__exit__(None, None, None)
+            self._recording = None
+        if on:
+            recording = record(timeline=_CALLS, peaks=False)
+            try:
+                self.profiles.append(recording.__enter__())
+            except IRError:  # the program itself records a profile
+                return
+            self._recording = recording
+
+    def complete(self) -> list[Recording]:
+        """What was measured of compiled code until now."""
+        with self._lock:
+            if self._recording is not None:
+                self._record(True)
+            return self.profiles[: -1 if self._recording is not None else None]
+
+    def forget(self) -> None:
+        """Drops everything that was recorded."""
+        with self._lock:
+            self.records.clear()
+            self.profiles = self.profiles[-1:] if self._recording is not None else []
 
     def wants(self, kind: str) -> bool:
         return bool(self.options["profile_all"] or self.options[f"profile_{kind}"])
@@ -139,6 +174,8 @@ def _places(profiler: _Profiler) -> Iterator[tuple[Any, str, Callable[..., Any]]
         yield node, "pull", timed(node.pull, lambda node, *_: f"_backward_{node.name}")
 
 
+_CALLS = 100
+"""Of so many of each program's last calls the trace has all kernels."""
 _profiler = _Profiler()
 
 
@@ -192,11 +229,12 @@ def dump(finished: bool = True, profile_process: str = "worker") -> None:
     if finished:
         _profiler.running = False
         _profiler.apply()
-    domains = sorted({r.category for r in _profiler.records})
+    records = [*_profiler.records, *(r for p in _profiler.complete() for r in _kernel_records(p))]
+    domains = sorted({r.category for r in records})
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": domain}} for pid, domain in enumerate(domains)
     ]
-    for r in _profiler.records:
+    for r in records:
         event = {"name": r.name, "cat": r.category, "ph": r.phase, "ts": r.start / 1000}
         event |= {"pid": domains.index(r.category), "tid": r.thread}
         if r.phase == "X":
@@ -226,17 +264,21 @@ def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", as
     for r in _profiler.records:
         if r.phase == "X":
             times.setdefault(r.category, {}).setdefault(r.name, []).append(r.value / 1e6)
-    if reset:
-        _profiler.records.clear()
+    profiles = _profiler.complete()
     tables: dict[str, dict[str, dict[str, float]]] = {}
     for category, names in sorted(times.items()):
         rows = {
             name: {"Count": len(t), "Total": sum(t), "Min": min(t), "Max": max(t), "Avg": sum(t) / len(t)}
             for name, t in names.items()
         }
-        tables[category] = dict(
-            sorted(rows.items(), key=lambda row: row[1][sort_by.capitalize()], reverse=not ascending)
-        )
+        tables[category] = rows
+    if kernels := _kernel_rows(profiles):
+        tables["kernel"] = kernels
+    if reset:
+        _profiler.forget()
+    for category, rows in tables.items():
+        by = sort_by.capitalize()
+        tables[category] = dict(sorted(rows.items(), key=lambda row: row[1][by], reverse=not ascending))
     if format == "json":
         return json.dumps({"Time": tables, "Unit": {"Time": "ms"}}, indent=4)
     lines = ["", "Profile Statistics:"]
@@ -250,6 +292,49 @@ def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", as
             lines.append(f"{name:<32}{int(row['Count']):>17}" + "".join(f"{v:>17.4f}" for v in values))
         lines.append("")
     return "\n".join(lines) + "\n"
+
+
+def _kernel_records(profile: Recording) -> Iterator[_Record]:
+    """The kernels of those calls whose events were kept."""
+    for program in profile.programs:
+        for line in program.timeline:
+            for e in line:
+                name = "wait" if e.kernel is None else _kernel_name(program.kernels[e.kernel])
+                start = int((profile._begin + e.begin) * 1e9)
+                yield _Record(name, "kernel", "X", start, int((e.end - e.begin) * 1e9), e.thread)
+
+
+def _kernel_name(kernel: Kernel) -> str:
+    return f"{kernel.layer} ({kernel.kind})"
+
+
+def _kernel_rows(profiles: Sequence[Recording]) -> dict[str, dict[str, float]]:
+    """Statistics of kernels, in milliseconds of one thread: the first, which has a part in every call."""
+    rows: dict[str, dict[str, float]] = {}
+    for program in (p for profile in profiles for p in profile.programs):
+        calls = len(program.calls)
+        for k in program.outer:
+            times = [
+                1e3 * (e.end - e.begin)
+                for line in program.timeline
+                for e in line
+                if (e.thread, e.kernel) == (0, k.number)
+            ]
+            mean = 1e3 * k.seconds[0]
+            new = {
+                "Count": calls * k.times,
+                "Total": calls * mean,
+                "Min": min(times, default=mean),
+                "Max": max(times, default=mean),
+                "Avg": mean,
+            }
+            row = rows.setdefault(_kernel_name(k), new)
+            if row is not new:
+                row["Count"] += new["Count"]
+                row["Total"] += new["Total"]
+                row["Min"], row["Max"] = min(row["Min"], new["Min"]), max(row["Max"], new["Max"])
+                row["Avg"] = row["Total"] / row["Count"]
+    return rows
 
 
 class Domain:

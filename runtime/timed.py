@@ -7,6 +7,7 @@ one that takes time stamps between them (`codegen/stamps.py`). Otherwise there i
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 import time
 import weakref
@@ -116,8 +117,6 @@ class TimedProgram:
         aside(lambda: self._compile(function, source))
 
     def _compile(self, function: NativeFunction, source: Source) -> None:
-        if source.tuned:
-            raise IRError("code of hybridize(tune=True) cannot be profiled: its kernels were chosen by measuring them")
         with without_collector(), muted():
             planned = run_passes(source.graph, source.pipeline, target=source.target)
             stamps, kernels = Stamps(), _Kernels(function.code, source.target)
@@ -188,12 +187,15 @@ class Timer:
     """Measures all calls of compiled code while it is on. One at a time in a process; IRError for a second one."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
         self.records: list[Record] = []
         self.untimed: list[tuple[NativeFunction, int, int]] = []
         """Calls of what is not measured inside, such as the packing of weights: when they began and ended."""
         self._known: dict[tuple[int, ...], Record] = {}
         self._lock = threading.Lock()
+
+    @functools.cached_property
+    def clock(self) -> Clock:
+        return Clock()
 
     def __enter__(self) -> Timer:
         if executable.watcher is not None:
@@ -212,7 +214,7 @@ class Timer:
             self.records, self.untimed, self._known = [], [], {}
 
     def _run(self, function: NativeFunction, table: np.ndarray, nthreads: int) -> bool:
-        if function.source is None:
+        if function.source is None or function.source.tuned:  # those kernels were chosen by measuring them
             begin = time.perf_counter_ns()
             function.enter(function.address, table, nthreads)
             self.untimed.append((function, begin, time.perf_counter_ns()))
@@ -238,6 +240,7 @@ class Timer:
         record = self._known.get(key)
         if record is None:
             program = timed_program(function)
+            _ = self.clock  # which starts now
             with self._lock:
                 record = self._known.setdefault(key, Record(function, program))
                 if record not in self.records:

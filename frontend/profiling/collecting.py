@@ -14,18 +14,18 @@ from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.work import bytes_moved, flops, origin, origins
 from gluonjit.passes.explain import row
 from gluonjit.profiling.measured import Event, Kernel, Memory, Profile, Program, Tensor
-from gluonjit.runtime.peaks import peaks
+from gluonjit.runtime.peaks import peaks as peaks_of
 from gluonjit.runtime.timed import Clock, Record, Timer
 
 __all__ = ["Timer", "complete"]
 
 
-def complete(profile: Profile, timer: Timer, begin: float, timeline: int) -> None:
+def complete(profile: Profile, timer: Timer, begin: float, timeline: int, peaks: bool) -> None:
     """Adds what the timer has measured since `begin`, in seconds of `perf_counter`."""
     profile.processor = host().cpu
     profile.programs = [_program(r, timer.clock, begin, timeline) for r in timer.records if r.spans]
-    for n in sorted({p.usual_threads for p in profile.programs}):
-        found = peaks(n)
+    for n in sorted({p.usual_threads for p in profile.programs} if peaks else ()):
+        found = peaks_of(n)
         profile.peaks[n] = found.flops, found.bandwidth
 
 

@@ -20,6 +20,7 @@ class Recording(Profile):
     """A profile that is being recorded."""
 
     _begin = 0.0
+    """In seconds of `time.perf_counter`."""
     _timer: Timer
 
     @contextmanager
@@ -36,12 +37,13 @@ class Recording(Profile):
 
 
 @contextmanager
-def record(timeline: int = 20) -> Iterator[Recording]:
+def record(timeline: int = 20, peaks: bool = True) -> Iterator[Recording]:
     """Measures all calls of compiled code, on all threads of the process, and what is compiled meanwhile.
 
     Gives a `Profile`, which is complete when the context is left. Calls return the same bits as ever; native code takes
     some nanoseconds more for each kernel, and the first call of each program some milliseconds. `timeline`: of so many
-    of each program's last calls all events are kept. IRError if a profile is being recorded already.
+    of each program's last calls all events are kept. `peaks`: notes what the machine can do at most, which takes a
+    fifth of a second the first time. IRError if a profile is being recorded already.
 
         with gluonjit.profiler.record() as p:
             net(x)
@@ -64,4 +66,4 @@ def record(timeline: int = 20) -> Iterator[Recording]:
             yield found
     finally:
         found.seconds = time.perf_counter() - begin
-        collecting.complete(found, timer, begin, timeline)
+        collecting.complete(found, timer, begin, timeline, peaks)

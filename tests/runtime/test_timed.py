@@ -116,6 +116,17 @@ def test_a_training_step_has_records_of_both_halves():
     assert any(n.endswith("_forward") for n in names) and any(n.endswith("_backward") for n in names)
 
 
+def test_tuned_code_runs_unmeasured():
+    net = nn.Dense(4, in_units=3)
+    net.initialize()
+    net.hybridize(tune=True)
+    x = nd.ones((2, 3))
+    plain = net(x).asnumpy()
+    with Timer() as timer:
+        assert (net(x).asnumpy() == plain).all()
+    assert not timer.records and len(timer.untimed) == 1
+
+
 def test_one_at_a_time_and_nothing_stays_behind():
     before = int(MODE[0])
     with Timer(), pytest.raises(IRError, match="one profile"), Timer():
