@@ -38,6 +38,8 @@ class Source(NamedTuple):
     tuned: bool = False
 
 
+MEASURING = 2
+"""Further words at the end of a table, for code that measures itself (`codegen/stamps.py`)."""
 Watcher = Callable[["NativeFunction", np.ndarray, int], bool]
 """`watcher(function, table, nthreads)` runs the function, if it is one that it measures; returns whether it did."""
 watcher: Watcher | None = None
@@ -67,7 +69,7 @@ class NativeFunction:
         self.scratch_offset: Any = aligned(layout.arena, ALIGNMENT)
         """Where scratch memory begins, behind the arena; each thread has its own part."""
         self.constants = [aligned_copy(c) for c in layout.constants]
-        self.template = np.zeros(layout.size, np.int64)
+        self.template = np.zeros(layout.size + MEASURING, np.int64)
         for slot, constant in zip(layout.constant_slots, self.constants, strict=True):
             self.template[slot] = constant.ctypes.data
 

@@ -32,7 +32,7 @@ from gluonjit.passes import run_passes
 from gluonjit.runtime import executable, host, mode
 from gluonjit.runtime.arenas import aligned_empty
 from gluonjit.runtime.collector import without_collector
-from gluonjit.runtime.executable import NativeFunction, Source
+from gluonjit.runtime.executable import MEASURING, NativeFunction, Source
 from gluonjit.runtime.kernel_library import KernelLibrary
 
 _KEPT = 1 << 25
@@ -106,7 +106,7 @@ class _Kernels:
 
 
 class TimedProgram:
-    """The measured variant of a program, whose code must outlive it. Its table is the program's, and two more words."""
+    """The measured variant of a program, whose code must outlive it. Its table is the program's."""
 
     def __init__(self, function: NativeFunction, source: Source) -> None:
         self.graph: Graph
@@ -129,7 +129,10 @@ class TimedProgram:
         self.sites = tuple(stamps.sites)
         self.words = stamps.words
         self.reused = len(kernels.addresses)
-        self.slots = program.interface.main.size
+        if program.interface.main.size != function.layout.size:
+            raise IRError(
+                f"the passes have made another program of @{planned.name} this time; please report this fault"
+            )
 
 
 _loading = threading.Lock()
@@ -223,11 +226,9 @@ class Timer:
         program = record.program
         areas = aligned_empty(8 * program.words * nthreads).view(np.int64).reshape(nthreads, program.words)
         areas[:] = 0
-        longer = np.empty(len(table) + 2, np.int64)
-        longer[:-2] = table
-        longer[-2:] = areas.ctypes.data, program.words
+        table[-MEASURING:] = areas.ctypes.data, program.words
         begin = time.perf_counter_ns()
-        function.enter(program.address, longer, nthreads)
+        function.enter(program.address, table, nthreads)
         end = time.perf_counter_ns()
         with self._lock:
             record.add(begin, end, areas)
