@@ -11,8 +11,14 @@ import pytest
 MPIRUN = shutil.which("mpirun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
 
 
+@pytest.fixture(scope="session")
+def code(tmp_path_factory):
+    """The object cache of all programs."""
+    return tmp_path_factory.mktemp("code")
+
+
 @pytest.fixture
-def mpirun(root, tmp_path):
+def mpirun(root, tmp_path, code):
     """Runs a program in `n` processes."""
     pytest.importorskip("mpi4py", reason="the extra [mpi] is not installed")
     if MPIRUN is None:
@@ -24,9 +30,10 @@ def mpirun(root, tmp_path):
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "GLUONJIT_NUM_THREADS": "1",
-        # Ranks compile the same code.
         "GLUONJIT_CACHE": "1",
-        "GLUONJIT_CACHE_DIR": str(tmp_path / "cache"),
+        "GLUONJIT_CACHE_DIR": str(code),
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(code / "python"),
         "GLUONJIT_VERIFY_EACH": "0",
         "PYTHONPATH": str(root / "tests"),
     }
