@@ -493,6 +493,10 @@ class Recorder:
             self.note("same shape", x, y)
         return equal
 
+    def value(self, handle: TracedSymbol, what: str, instead: str) -> np.ndarray:
+        """The elements of an array, for a program that cannot be compiled without them: ValueNeeded, as `refuse`."""
+        self.refuse(what, instead, for_value=True)
+
     def refuse(self, what: str, instead: str = "", for_value: bool = False) -> NoReturn:
         """Raises a TraceError about something that cannot be compiled, with the user's line.
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from numbers import Integral, Number
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from gluonjit.base import MXNetError, dtype_name, numeric_types
 from gluonjit.context import Context
 from gluonjit.ir.types import TensorType
@@ -305,33 +307,34 @@ class TracedSymbol(Symbol):
             return False
         if self.size > 1:
             raise ValueError("The truth value of an NDArray with multiple elements is ambiguous.")
-        self._recorder.refuse(
+        value = self._recorder.value(
+            self,
             "`if`, `while`, `and`, `or` and `not` on the value of an array cannot be compiled: the value is not known "
             "while tracing",
             USE_WHERE,
-            for_value=True,
         )
+        return bool(value)
 
-    def _value(self, what: str) -> NoReturn:
-        self._recorder.refuse(
+    def _value(self, what: str) -> np.ndarray:
+        return self._recorder.value(
+            self,
             f"{what} cannot be compiled: the value of {self!r} is not known while tracing",
             "operators of F on the array itself; or call this outside the hybridized block",
-            for_value=True,
         )
 
-    def __float__(self) -> NoReturn:
-        self._value("float(x)")
+    def __float__(self) -> float:
+        return float(self._value("float(x)").item())
 
-    def __int__(self) -> NoReturn:
-        self._value("int(x)")
+    def __int__(self) -> int:
+        return int(self._value("int(x)").item())
 
-    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        self._value("the conversion to a NumPy array")
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        return np.asarray(self._value("the conversion to a NumPy array"), *args, **kwargs)
 
     @property
-    def _array(self) -> NoReturn:
+    def _array(self) -> np.ndarray:
         """TraceError: here an NDArray has its elements, which functions written for NDArrays read."""
-        self._value("this function")
+        return self._value("this function")
 
     def slice_assign(self, rhs: Any, begin: Any, end: Any, step: Any = None) -> TracedSymbol:
         """Writes `rhs` to `self[begin:end:step]`, with an entry per axis. Returns the array itself."""
@@ -340,23 +343,23 @@ class TracedSymbol(Symbol):
 
     slice_assign_scalar = slice_assign
 
-    def asnumpy(self) -> NoReturn:
-        self._value("asnumpy()")
+    def asnumpy(self) -> np.ndarray:  # type: ignore[override]
+        return self._value("asnumpy()")
 
-    def asscalar(self) -> NoReturn:
-        self._value("asscalar()")
+    def asscalar(self) -> Any:
+        return self._value("asscalar()").item()
 
-    def __index__(self) -> NoReturn:
-        self._value("an array as index of a Python sequence")
+    def __index__(self) -> int:
+        return int(self._value("an array as index of a Python sequence").item())
 
     def to_dlpack_for_read(self) -> NoReturn:
-        self._value("to_dlpack_for_read()")
+        self._recorder.refuse("to_dlpack_for_read() cannot be compiled", for_value=True)
 
     def to_dlpack_for_write(self) -> NoReturn:
-        self._value("to_dlpack_for_write()")
+        self._recorder.refuse("to_dlpack_for_write() cannot be compiled", for_value=True)
 
     def __reduce__(self) -> NoReturn:
-        self._value("pickling")
+        self._recorder.refuse("pickling an array cannot be compiled", for_value=True)
 
     def attach_grad(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._recorder.refuse("attach_grad() inside a hybridized block cannot be compiled")

@@ -6,7 +6,7 @@ A trace stores its graph untyped; `Trace.graph` types it for any signature for w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -266,20 +266,20 @@ def trace(block: Program, args: Sequence[Any]) -> Trace:
 
 def _trace(block: Program, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int]) -> Trace:
     with stage("tracing"):
-        recorder, inputs, result = _record(block, leaves, form, pattern)
+        recorder, inputs, result = record(block, leaves, form, pattern)
     first = recorder.attributes
     pauses = recorder.records
     if pauses and not recorder.pauses:  # what the program has computed before it set recording on is constant
         first.undo()
         first.rewind()
-        recorder, inputs, result = _record(block, leaves, form, pattern, pauses=True)
+        recorder, inputs, result = record(block, leaves, form, pattern, pauses=True)
         first = recorder.attributes
     if first.draws:
         # Numbers that another thread has drawn are none of the program's, which draws its own in the same place again.
         places = []
         for _ in range(2):
             recorder.attributes.undo()
-            recorder, inputs, result = _record(block, leaves, form, pattern, pauses, probes=True)
+            recorder, inputs, result = record(block, leaves, form, pattern, pauses, probes=True)
             places.append(recorder.attributes.drawn)
         where = next((found for place, found in places[0].items() if place in places[1]), None)
         if where is not None:
@@ -314,19 +314,20 @@ def _is_part(handle: TracedSymbol, root: TensorType | None) -> bool:
     return root is not None and handle._shape is not None and math.prod(handle._shape) != root.size
 
 
-def _record(
+def record(
     block: Program,
     leaves: Sequence[NDArray],
     form: Any,
     pattern: Sequence[int],
     pauses: bool = False,
     probes: bool = False,
+    kind: Callable[..., Recorder] = Recorder,
 ) -> tuple[Recorder, list[Entry], Any]:
     """Runs the program with array number pattern[k] as argument k. Returns (recorder, arguments' variables, result).
 
     If the program raises, its changes to attributes of blocks are undone.
     """
-    recorder = Recorder(block, modes.training, leaves[0].context, modes.recording, pauses)
+    recorder = kind(block, modes.training, leaves[0].context, modes.recording, pauses)
     recorder.probes = probes
     names = ["data"] if len(leaves) == 1 else [f"data{k}" for k in range(len(leaves))]
     blocks = _family(block)
@@ -353,7 +354,7 @@ def parameter_shapes(block: Program, args: Sequence[Any]) -> dict[Held, tuple[in
     leaves, form = flatten(tuple(args))
     if not leaves:
         raise ValueError(f"All args are None and we do not support such a case. Received args={tuple(args)}")
-    recorder, _, _ = _record(block, leaves, form, range(len(leaves)))
+    recorder, _, _ = record(block, leaves, form, range(len(leaves)))
     recorder.attributes.undo()
     recorder.attributes.rewind()
     return recorder.deferred()

@@ -210,6 +210,7 @@ COMMANDS = [
     "run",
     "bench",
     "profile",
+    "check",
     "compile",
     "build",
     "inspect",

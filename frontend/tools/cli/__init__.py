@@ -116,6 +116,7 @@ def make_parser() -> argparse.ArgumentParser:
     from gluonjit.tools.cli import (
         bench,
         cache,
+        check,
         compile,
         convert,
         coverage,
@@ -146,6 +147,7 @@ def make_parser() -> argparse.ArgumentParser:
         serve,
         bench,
         profile,
+        check,
         inspect,
         convert,
         execute,
