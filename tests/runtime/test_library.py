@@ -428,6 +428,44 @@ def test_another_architecture(tmp_path):
     assert "net_create" in elf.defined(dict(library.objects)["net_driver.o"])
 
 
+ARM_CC, EMULATOR = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
+CALL = r"""
+#include <stdio.h>
+#include "net.h"
+
+int main(void) {
+    static float data[NET_DATA_SIZE(4)], output[NET_OUTPUT_SIZE(4)];
+    net *net;
+    if (fread(data, 1, sizeof data, stdin) != sizeof data || net_create(1, &net) != NET_OK) return 2;
+    if (net_run(net, 4, data, output) != NET_OK) return 3;
+    net_free(net);
+    return fwrite(output, 1, sizeof output, stdout) != sizeof output;
+}
+"""
+
+
+@pytest.mark.skipif(ARM_CC is None or EMULATOR is None, reason="no gcc-aarch64-linux-gnu, or no qemu-user")
+def test_another_architecture_runs(tmp_path):
+    """Its results are Python's but for rounding, and have the same bits for every number of threads."""
+    net, x = convolutional(), image(4)
+    library = compile_library(source_of(net, [mx.nd.array(x)], "net", BATCH), ["aarch64"])
+    y = net(mx.nd.array(x)).asnumpy()
+    write(library, tmp_path, [x], [y], shared=False)
+    (tmp_path / "call.c").write_text(CALL)
+    for name in ("call", "main"):
+        files = [str(tmp_path / f"{name}.c"), str(tmp_path / "libnet.a")]
+        options = ["-Wall", "-Wextra", "-Werror", "-static", "-I", str(tmp_path), "-pthread"]
+        subprocess.run([ARM_CC, *options, *files, "-o", str(tmp_path / name)], check=True)
+    done = subprocess.run([EMULATOR, str(tmp_path / "call")], input=x.tobytes(), capture_output=True, check=True)
+    found = np.frombuffer(done.stdout, np.float32).reshape(y.shape)
+    np.testing.assert_allclose(found, y, rtol=0, atol=1e-5 * abs(y).max())
+    (tmp_path / "check.bin").write_bytes(x.tobytes() + found.tobytes())
+    for threads in ("1", "3"):
+        command = [EMULATOR, str(tmp_path / "main"), str(tmp_path / "check.bin"), threads]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0 and "the stored results" in done.stdout, (threads, done.stdout, done.stderr)
+
+
 def test_what_stops_halfway_leaves_the_older_files(tmp_path, monkeypatch):
     """They fit together: a new library would not fit an older header."""
     made = compile_library(source_of(convolutional(), [mx.nd.array(image(2))], "net"), ["host"])
