@@ -11,7 +11,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -40,10 +40,23 @@ class Source(NamedTuple):
 
 MEASURING = 2
 """Further words at the end of a table, for code that measures itself (`codegen/stamps.py`)."""
-Watcher = Callable[["NativeFunction", np.ndarray, int], bool]
-"""`watcher(function, table, nthreads)` runs the function, if it is one that it measures; returns whether it did."""
+
+
+class Watcher(Protocol):
+    """What measures calls of native functions (`runtime/timed.py`). Tables are complete."""
+
+    def run(self, function: NativeFunction, table: np.ndarray, nthreads: int) -> None:
+        """Runs the function."""
+
+    def entry(
+        self, function: NativeFunction, table: np.ndarray, nthreads: int, fallback: Callable[..., Any]
+    ) -> tuple[int, Callable[[Any], Any]] | None:
+        """For calls that go from Python straight to native code with this table: (the address to be called instead of
+        the function's, what makes of the callable one that notes its calls). None if they need not be noted."""
+
+
 watcher: Watcher | None = None
-"""What measures calls (`runtime/timed.py`)."""
+"""What measures calls now."""
 
 _MOST_SIZES = 64
 """For how many sizes an executable with open dimensions keeps what it has computed for them, some kilobytes each."""
@@ -111,8 +124,10 @@ class NativeFunction:
         arena = self.take_arena(nthreads)
         self.fill(table, arena)
         try:
-            if watcher is None or not watcher(self, table, nthreads):
+            if watcher is None:
                 self.enter(self.address, table, nthreads)
+            else:
+                watcher.run(self, table, nthreads)
             host.raise_error()
         finally:
             self.arenas.put(arena)

@@ -15,6 +15,7 @@ import numpy as np
 
 from gluonjit.codegen.entry import Array, Field
 from gluonjit.ir.types import TensorType
+from gluonjit.runtime import executable as executables
 from gluonjit.runtime import native, threads
 from gluonjit.runtime.mode import MODE
 from gluonjit.runtime.storage import EPOCH, Storage
@@ -124,6 +125,8 @@ def fast_call(
     nthreads = threads.start(layout.threads)
     arena = main.take_arena(nthreads)
     main.fill(table, arena)
+    watcher = executables.watcher
+    measured = watcher.entry(main, table, nthreads, fallback) if watcher is not None else None
     inputs = _inputs(executable.input_types[:n_args])
     outputs = _outputs(executable.result_types, layout.result_slots)
     words = {
@@ -137,9 +140,9 @@ def fast_call(
         Field.EPOCH_SEEN: epoch,
         Field.MODE: MODE.ctypes.data,
         Field.ARENA: arena.ctypes.data,
-        Field.FUNCTION: main.address,
+        Field.FUNCTION: measured[0] if measured is not None else main.address,
         Field.N_OUTPUTS: len(executable.result_types),
-        Field.N_TABLE: layout.size,
+        Field.N_TABLE: len(table),
         Field.TABLE: table.ctypes.data,
         Field.ARENA_SLOT: layout.arena_slot,
         Field.INPUTS: inputs.ctypes.data,
@@ -182,7 +185,8 @@ def fast_call(
         calls,
     )
     entry = native.entry()
-    return entry.new_function(ctypes.byref(entry.method), record, None)
+    fast = entry.new_function(ctypes.byref(entry.method), record, None)
+    return measured[1](fast) if measured is not None else fast
 
 
 def give_back_arena(fast: Any) -> None:

@@ -12,8 +12,9 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -29,14 +30,19 @@ from gluonjit.ir.machine import Machine
 from gluonjit.ir.stages import muted
 from gluonjit.ir.types import IRError
 from gluonjit.passes import run_passes
-from gluonjit.runtime import executable, host, mode
+from gluonjit.runtime import executable, host
 from gluonjit.runtime.arenas import aligned_empty
 from gluonjit.runtime.collector import without_collector
 from gluonjit.runtime.executable import MEASURING, NativeFunction, Source
 from gluonjit.runtime.kernel_library import KernelLibrary
+from gluonjit.runtime.storage import EPOCH
 
 _KEPT = 1 << 25
 """Bytes of time stamps of single calls that a program's record keeps, those of the latest ones."""
+
+
+_AT_ONCE = 256
+"""Calls that are added up together, so that a call takes little time after it."""
 
 
 class Clock:
@@ -127,12 +133,19 @@ class TimedProgram:
             self.code = llvm.load(llvm.compile_module(program.text, source.target), symbols)
             self.address = self.code.address("main")
         self.sites = tuple(stamps.sites)
-        self.words = stamps.words
+        self.outer = np.array([s.inside is None for s in self.sites], bool)
+        self._words = stamps.words
         self.reused = len(kernels.addresses)
         if program.interface.main.size != function.layout.size:
             raise IRError(
                 f"the passes have made another program of @{planned.name} this time; please report this fault"
             )
+
+    def areas(self, nthreads: int) -> np.ndarray:
+        """Memory for the time stamps of a call: [threads, words]."""
+        areas = aligned_empty(8 * self._words * nthreads).view(np.int64).reshape(nthreads, self._words)
+        areas[:] = 0
+        return areas
 
 
 _loading = threading.Lock()
@@ -147,43 +160,62 @@ class Record:
     program: TimedProgram
     spans: list[tuple[int, int]] = field(default_factory=list)
     """When each call of native code began and ended, in nanoseconds of `perf_counter_ns`."""
-    calls: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    """[threads]: in how many calls each thread had a part. The team may run some on one thread."""
-    sums: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 2), np.int64))
-    """Of all calls, [threads, sites, 2]: how long, and how often."""
-    shares: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    """[threads]: how long the threads were in it."""
-    means: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    """[sites]: how long, as a mean over the threads of each call, of all calls."""
     latest: deque[tuple[int, int, np.ndarray]] = field(default_factory=deque)
-    """Of the last calls: begin, end, and the areas [threads, words]."""
+    """Of the last calls: begin, end, and the areas [threads, words] of the threads that had a part in it."""
+
+    def __post_init__(self) -> None:
+        sites = len(self.program.sites)
+        self.calls = np.zeros(0, np.int64)
+        """[threads]: in how many calls each thread had a part. The team may run some on one thread."""
+        self.shares = np.zeros(0, np.int64)
+        """[threads]: how long the threads were in it."""
+        self.sums = np.zeros((0, sites, 2), np.int64)
+        """Of all calls, [threads, sites, 2]: how long, and how often."""
+        self.means = np.zeros(sites)
+        """[sites]: how long, as a mean over the threads of each call, of all calls."""
+        self._waiting: list[tuple[int, int, np.ndarray]] = []
+
+    @property
+    def threads(self) -> int:
+        """The most that a call had; threads are those before."""
+        return int(np.count_nonzero(self.calls))
 
     def add(self, begin: int, end: int, areas: np.ndarray) -> None:
         """Notes a call; `areas` is [threads, words], 0 for threads that had no part in it."""
-        areas = areas[areas[:, 0] != 0]
-        self.spans.append((begin, end))
-        self.latest.append((begin, end, areas))
-        if len(self.latest) > max(1, _KEPT // areas.nbytes):
+        self._waiting.append((begin, end, areas))
+        if len(self._waiting) == _AT_ONCE:
+            self.settle()
+
+    def settle(self) -> None:
+        """Adds up the calls that were noted."""
+        for width in {len(areas) for _, _, areas in self._waiting}:
+            self._settle([call for call in self._waiting if len(call[2]) == width])
+        self.spans += [(begin, end) for begin, end, _ in self._waiting]
+        self.latest += [(begin, end, areas[areas[:, 0] != 0]) for begin, end, areas in self._waiting]
+        most = max(1, _KEPT // self._waiting[0][2].nbytes) if self._waiting else 1
+        while len(self.latest) > most:
             self.latest.popleft()
-        sites = self.program.sites
-        pairs = areas[:, 2 : 2 + 2 * len(sites)].reshape(len(areas), len(sites), 2)
+        self._waiting.clear()
+
+    def _settle(self, calls: Sequence[tuple[int, int, np.ndarray]]) -> None:
+        """Adds up calls that were given equally many threads."""
+        program = self.program
+        areas = np.stack([areas for _, _, areas in calls])  # [calls, threads, words]
+        width, sites = areas.shape[1], len(program.sites)
+        if len(self.calls) < width:
+            more = width - len(self.calls)
+            self.calls, self.shares = (np.concatenate([a, np.zeros(more, np.int64)]) for a in (self.calls, self.shares))
+            self.sums = np.concatenate([self.sums, np.zeros((more, sites, 2), np.int64)])
+        pairs = areas[:, :, 2 : 2 + 2 * sites].reshape(len(areas), width, sites, 2)
         spent = pairs.copy()
-        outer = np.array([s.inside is None for s in sites], bool)
-        spent[:, outer, 0] = pairs[:, outer, 1] - pairs[:, outer, 0]
-        spent[:, outer, 1] = pairs[:, outer, 1] != 0
-        shares = areas[:, 1] - areas[:, 0]
-        count = len(spent)
-        if len(self.sums) < count:
-            more = count - len(self.sums)
-            fresh = np.zeros((more, len(sites), 2), np.int64)
-            self.sums = np.concatenate([self.sums, fresh]) if len(self.sums) else fresh
-            self.shares = np.concatenate([self.shares, np.zeros(more, np.int64)])
-            self.calls = np.concatenate([self.calls, np.zeros(more, np.int64)])
-            self.means = self.means if len(self.means) else np.zeros(len(sites))
-        self.sums[:count] += spent
-        self.shares[:count] += shares
-        self.calls[:count] += 1
-        self.means += spent[:, :, 0].mean(axis=0)
+        outer = program.outer
+        spent[..., outer, 0] = pairs[..., outer, 1] - pairs[..., outer, 0]
+        spent[..., outer, 1] = pairs[..., outer, 1] != 0
+        had_part = areas[:, :, 0] != 0
+        self.calls[:width] += had_part.sum(axis=0)
+        self.shares[:width] += (areas[:, :, 1] - areas[:, :, 0]).sum(axis=0)
+        self.sums[:width] += spent.sum(axis=0)
+        self.means += (spent[..., 0].sum(axis=1) / had_part.sum(axis=1)[:, None]).sum(axis=0)
 
 
 class Timer:
@@ -203,36 +235,49 @@ class Timer:
     def __enter__(self) -> Timer:
         if executable.watcher is not None:
             raise IRError("calls are being measured already; one profile can be recorded at a time")
-        executable.watcher = self._run
-        mode.change(1)  # so that calls do not go from Python straight to native code
+        executable.watcher = self
+        EPOCH[0] += 1  # invalidates what calls that go straight to native code would run
         return self
 
     def __exit__(self, *error: object) -> None:
-        mode.change(-1)
         executable.watcher = None
+        EPOCH[0] += 1
+        with self._lock:
+            for record in self.records:
+                record.settle()
 
     def forget(self) -> None:
         """Drops what was measured so far."""
         with self._lock:
             self.records, self.untimed, self._known = [], [], {}
 
-    def _run(self, function: NativeFunction, table: np.ndarray, nthreads: int) -> bool:
-        if function.source is None or function.source.tuned:  # those kernels were chosen by measuring them
+    def run(self, function: NativeFunction, table: np.ndarray, nthreads: int) -> None:
+        if not _is_measured(function):
             begin = time.perf_counter_ns()
             function.enter(function.address, table, nthreads)
             self.untimed.append((function, begin, time.perf_counter_ns()))
-            return True
+            return
         record = self._record(function, table)
-        program = record.program
-        areas = aligned_empty(8 * program.words * nthreads).view(np.int64).reshape(nthreads, program.words)
-        areas[:] = 0
-        table[-MEASURING:] = areas.ctypes.data, program.words
+        areas = record.program.areas(nthreads)
+        table[-MEASURING:] = areas.ctypes.data, areas.shape[1]
         begin = time.perf_counter_ns()
-        function.enter(program.address, table, nthreads)
-        end = time.perf_counter_ns()
+        function.enter(record.program.address, table, nthreads)
+        self.note(record, begin, time.perf_counter_ns(), areas)
+
+    def entry(
+        self, function: NativeFunction, table: np.ndarray, nthreads: int, fallback: Callable[..., Any]
+    ) -> tuple[int, Callable[[Any], Any]] | None:
+        if not _is_measured(function):
+            return None
+        record = self._record(function, table)
+        areas = record.program.areas(nthreads)
+        table[-MEASURING:] = areas.ctypes.data, areas.shape[1]
+        record_of = functools.partial(self._record, function, table)
+        return record.program.address, lambda fast: _Noted(fast, fallback, self, record_of, areas)
+
+    def note(self, record: Record, begin: int, end: int, areas: np.ndarray) -> None:
         with self._lock:
             record.add(begin, end, areas)
-        return True
 
     def _record(self, function: NativeFunction, table: np.ndarray) -> Record:
         assert function.source is not None
@@ -247,6 +292,44 @@ class Timer:
                 if record not in self.records:
                     self.records.append(record)
         return record
+
+
+def _is_measured(function: NativeFunction) -> bool:
+    """Not if it only packs parameters, or its kernels were chosen by measuring them, so that passes choose others."""
+    return function.source is not None and not function.source.tuned
+
+
+class _Noted:
+    """A callable that goes straight to native code, and notes the calls that do."""
+
+    def __init__(
+        self,
+        fast: Any,
+        fallback: Callable[..., Any],
+        timer: Timer,
+        record: Callable[[], Record],
+        areas: np.ndarray,
+    ) -> None:
+        self.__self__ = fast.__self__
+        self._fast, self._fallback, self._timer, self._record = fast, fallback, timer, record
+        self._areas = areas
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any) -> Any:
+        if executable.watcher is not self._timer:
+            return self._fast(*args)
+        if not self._lock.acquire(blocking=False):  # the areas are those of one call at a time
+            return self._fallback(*args)
+        try:
+            self._areas[:] = 0
+            begin = time.perf_counter_ns()
+            result = self._fast(*args)
+            end = time.perf_counter_ns()
+            if self._areas[0, 0]:  # else the call took the other way, which has noted it
+                self._timer.note(self._record(), begin, end, self._areas.copy())
+            return result
+        finally:
+            self._lock.release()
 
 
 _programs: weakref.WeakKeyDictionary[Loaded, TimedProgram] = weakref.WeakKeyDictionary()

@@ -37,8 +37,9 @@ def _program(record: Record, clock: Clock, begin: float, timeline: int) -> Progr
     graph = with_sizes(program.graph, sizes, 1) if sizes else program.graph
     twins = dict(_pairs(program.graph, graph))
     unit = clock.rate / 1e9
-    seconds = [*(record.sums[:, :, 0] / record.calls[:, None]), record.means / len(record.spans)]
-    often = (record.sums[:, :, 1] / record.calls[:, None]).max(axis=0)
+    calls, sums, shares = (found[: record.threads] for found in (record.calls, record.sums, record.shares))
+    seconds = [*(sums[:, :, 0] / calls[:, None]), record.means / len(record.spans)]
+    often = (sums[:, :, 1] / calls[:, None]).max(axis=0)
     kernels, numbers = _kernels(program.sites, np.array(seconds) * unit, often, twins, graph.name)
     order = {twins[s.op]: n for s, n in zip(program.sites, numbers, strict=True) if s.op is not None and n is not None}
     part = next((half for half in ("forward", "backward") if graph.name.endswith(f"_{half}")), "call")
@@ -47,11 +48,11 @@ def _program(record: Record, clock: Clock, begin: float, timeline: int) -> Progr
         graph.name,
         part,
         tuple(str(v.type) for v in graph.inputs if v not in params),
-        tuple(map(int, record.calls)),
+        tuple(map(int, calls)),
         [(b / 1e9 - begin, e / 1e9 - begin) for b, e in record.spans],
-        tuple(map(float, record.shares * unit / record.calls)),
+        tuple(map(float, shares * unit / calls)),
         kernels,
-        _memory(graph, layout.scratch * len(record.calls), order),
+        _memory(graph, layout.scratch * len(calls), order),
         [
             _events(areas, program.sites, numbers, clock, begin)
             for _, _, areas in (list(record.latest)[-timeline:] if timeline > 0 else [])
