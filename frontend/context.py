@@ -12,6 +12,14 @@ from typing import Any, ClassVar
 
 from gluonjit.base import MXNetError
 
+_meant: dict[str, str] = {}
+"""Types of devices in whose place others are used."""
+
+
+def use_cpus_for_gpus() -> None:
+    """From now on `gpu(k)` is `cpu(k)`: for programs that name GPUs."""
+    _meant["gpu"] = "cpu"
+
 
 class _Devices(type):
     """Gives `Context.default_ctx`, which programs read and set."""
@@ -37,7 +45,7 @@ class Context(metaclass=_Devices):
             self.device_typeid: int = device_type.device_typeid
             self.device_id: int = device_type.device_id
         else:
-            self.device_typeid = Context.devstr2type[device_type]
+            self.device_typeid = Context.devstr2type[_meant.get(device_type, device_type)]
             self.device_id = device_id
 
     @property
@@ -133,5 +141,8 @@ def placed(ctx: Context | str | None) -> Context | None:
     if ctx.device_typeid == 1 and ctx.device_id == 0:
         return None
     if ctx.device_typeid == 2:
-        raise MXNetError(f"{ctx} is not available: GPU is not enabled; gluonjit compiles for the CPU, use mx.cpu()")
+        raise MXNetError(
+            f"{ctx} is not available: GPU is not enabled; gluonjit compiles for the CPU, use mx.cpu(), or run the "
+            "program with gluonjit exec --gpus-are-cpus"
+        )
     return ctx

@@ -13,6 +13,7 @@ from gluonjit.base import MXNetError
 from gluonjit.data.iterators import DataDesc, DataIter
 from gluonjit.data.records import IRHeader, MXIndexedRecordIO, MXRecordIO, unpack
 from gluonjit.files.image_files import decode
+from gluonjit.image.augment import EIGVAL, EIGVEC, GRAY
 from gluonjit.image.image import MAX_PIXELS, imresize
 from gluonjit.image.image_iter import listed
 from gluonjit.ir.opdef import did_you_mean
@@ -32,10 +33,6 @@ _MISSING: dict[str, Any] = {
     "min_random_scale": 1,
     "max_img_size": 1e10,
     "min_img_size": 0,
-    "brightness": 0,
-    "contrast": 0,
-    "saturation": 0,
-    "pca_noise": 0,
     "random_h": 0,
     "random_s": 0,
     "random_l": 0,
@@ -226,6 +223,8 @@ class ImageRecordIter(_RecordIter):
       in the middle, at random with `rand_crop`, or with `random_resized_crop` at random with a share of the area from
       `min_random_area` to `max_random_area` and an aspect ratio from `min_aspect_ratio` to `max_aspect_ratio` (without
       a minimum: 1 ± `max_aspect_ratio`), and resized. An image that is too small is enlarged first.
+    * `brightness`, `contrast`, `saturation`: each is multiplied by 1 ± up to so much, in random order; `pca_noise`: the
+      standard deviation of a color that is added to all pixels, along the principal components of ImageNet's colors.
     * `mirror`, `rand_mirror`: flips images, or half of them. Pixels become (x − mean) · scale / std.
     * The last batch is filled up from the next pass, which goes on behind these (`pad` says how many). Without
       `round_batch`, it is filled up with images of the batch before (of the start, if there is none).
@@ -260,6 +259,10 @@ class ImageRecordIter(_RecordIter):
         min_aspect_ratio: float | None = None,
         max_aspect_ratio: float = 0,
         inter_method: int = 1,
+        brightness: float = 0,
+        contrast: float = 0,
+        saturation: float = 0,
+        pca_noise: float = 0,
         mirror: bool = False,
         rand_mirror: bool = False,
         mean_r: float = 0,
@@ -305,6 +308,7 @@ class ImageRecordIter(_RecordIter):
         self._ratios = least, 1 + max_aspect_ratio if min_aspect_ratio is None else max_aspect_ratio
         self._method = inter_method
         self._mirror, self._random_mirror = mirror, rand_mirror
+        self._jitter, self._pca_noise = (brightness, contrast, saturation), pca_noise
         channels = self._shape[0]
         self._mean, self._factor = _normalization((mean_r, mean_g, mean_b), (std_r, std_g, std_b), scale, channels)
 
@@ -341,9 +345,28 @@ class ImageRecordIter(_RecordIter):
             if self._random_crop:
                 top, left = random.randint(h - height + 1), random.randint(w - width + 1)
             x = x[top : top + height, left : left + width]
+        if any(self._jitter) or self._pca_noise:
+            x = self._recolored(x, random)
         if self._mirror or self._random_mirror and random.randint(2):
             x = x[:, ::-1]
         return self._finished(x.transpose(2, 0, 1))
+
+    def _recolored(self, x: np.ndarray, random: np.random.RandomState) -> np.ndarray:
+        """Pixels are rounded, and cut off at 0 and 255, after each change, as in MXNet."""
+        factors = [1 + random.uniform(-most, most) if most else None for most in self._jitter]
+        y = x.astype(np.float32)
+        for kind in random.permutation(3):
+            factor = factors[kind]
+            if factor is None:
+                continue
+            # MXNet's images have blue first, and it takes the weight of red for blue.
+            gray = y @ GRAY[::-1] if y.shape[2] == 3 else y[:, :, 0]
+            other = (0, gray.mean(), gray[:, :, None])[kind]
+            y = np.clip(np.rint(y * np.float32(factor) + np.float32(1 - factor) * other), 0, 255)
+        if self._pca_noise:
+            color = (EIGVEC * EIGVAL) @ random.normal(0, self._pca_noise, 3)
+            y = np.clip(np.trunc(y + color[: y.shape[2]].astype(np.float32)), 0, 255)
+        return y.astype(np.uint8)
 
     def _any_crop(self, x: np.ndarray, random: np.random.RandomState) -> np.ndarray:
         """A part of random area and aspect ratio; the largest square in the middle, if ten such do not fit."""

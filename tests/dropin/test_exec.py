@@ -48,6 +48,21 @@ def test_numpy_may_stay_as_it_is(run):
     assert done.stdout == "False\n", done.stderr
 
 
+def test_gpus_may_be_cpus(run):
+    program = """
+import mxnet as mx
+from mxnet.gluon import nn, utils
+contexts = [mx.gpu(k) for k in range(2)]
+net = nn.Dense(2, in_units=3)
+net.initialize(ctx=contexts)
+parts = utils.split_and_load(mx.nd.ones((4, 3)), contexts)
+print([str(net(x).context) for x in parts], mx.nd.zeros(2, ctx=mx.gpu()).context, mx.context.num_gpus())
+"""
+    done = run("--gpus-are-cpus", "script.py", script=program)
+    assert done.stdout == "['cpu(0)', 'cpu(1)'] cpu(0) 0\n", done.stderr
+    assert "gluonjit exec --gpus-are-cpus" in run("script.py", script=program).stderr
+
+
 def test_exit_status(run):
     assert run("script.py", script="import sys; sys.exit(7)").returncode == 7
     assert run("script.py", script="raise SystemExit").returncode == 0

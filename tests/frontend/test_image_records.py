@@ -103,6 +103,34 @@ def test_random_image_records_depend_on_seeds_alone(five):
         assert any((x == window).all() or (x[:, :, ::-1] == window).all() for window in windows)
 
 
+def test_random_colors(tmp_path):
+    """Each setting alone changes what it says, by a factor that differs between images."""
+    image = np.random.RandomState(0).randint(60, 120, (6, 6, 3)).astype(np.uint8)
+    rec, _ = record_file(tmp_path, [image] * 20, range(20))
+    plain = middle(image)
+
+    def drawn(**settings):
+        given = {"path_imgrec": rec, "data_shape": (3, 4, 4), "batch_size": 20, "seed": 1}
+        return next(io.ImageRecordIter(**given, **settings)).data[0].asnumpy()
+
+    def factors(found, around):
+        """By what the differences to `around` were multiplied, with an error for roundings."""
+        offset = plain - around
+        return np.array([(offset * (x - around)).sum() / (offset**2).sum() for x in found])
+
+    gray = np.tensordot([0.114, 0.587, 0.299], plain, 1)
+    for setting, around in {"brightness": 0 * plain, "contrast": gray.mean(), "saturation": gray}.items():
+        found = drawn(**{setting: 0.4})
+        by = factors(found, around)
+        assert by.min() < 0.75 and by.max() > 1.25 and (abs(by - 1) < 0.41).all()
+        wanted = around + (plain - around) * by[:, None, None, None]
+        assert abs(found - wanted).max() < 1.5 and (found == np.rint(found)).all()
+    found = drawn(pca_noise=0.1) - plain
+    assert (found == found[:, :, :1, :1]).all() and found[:, :, 0, 0].std(axis=0).min() > 2
+    one, three = (drawn(brightness=0.1, contrast=0.2, pca_noise=0.1, preprocess_threads=n) for n in (1, 3))
+    assert (one == three).all() and (one != plain).any()
+
+
 def test_image_records_that_are_refused(five, tmp_path):
     _, rec, _ = five
     given = {"path_imgrec": rec, "data_shape": (3, 4, 4), "batch_size": 2}

@@ -9,6 +9,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from gluonjit.context import use_cpus_for_gpus
 from gluonjit.ir.types import IRError
 
 
@@ -19,8 +20,9 @@ def add_commands(commands: Any) -> None:
         description="Runs a Python program in which `import mxnet` gives gluonjit. Names that NumPy has removed since "
         "MXNet's time (np.int, np.float, np.bool, np.object) are restored.",
         epilog="example:\n  echo 'import mxnet as mx; print(mx.nd.ones((2, 3)) + 1)' > old.py; gluonjit exec old.py",
-        usage="gluonjit exec [--no-numpy-aliases] (SCRIPT.py | -m MODULE) [ARGUMENT ...]",
+        usage="gluonjit exec [--gpus-are-cpus] [--no-numpy-aliases] (SCRIPT.py | -m MODULE) [ARGUMENT ...]",
     )
+    p.add_argument("--gpus-are-cpus", action="store_true", help="mx.gpu(k) is mx.cpu(k)")
     p.add_argument("--no-numpy-aliases", action="store_true", help="leave NumPy as it is")
     p.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as python -m")
     p.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT.py", help="the program, and its arguments")
@@ -35,6 +37,8 @@ def _run(arguments: argparse.Namespace) -> None:
         arguments.usage_error("say which script or module to run")
     if not arguments.module and not os.path.isfile(words[0]):
         raise IRError(f"{words[0]} is no file" if os.path.exists(words[0]) else f"there is no file {words[0]}")
+    if arguments.gpus_are_cpus:
+        use_cpus_for_gpus()
     install_as_mxnet(numpy_aliases=not arguments.no_numpy_aliases)
     try:
         if arguments.module:
