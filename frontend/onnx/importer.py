@@ -480,12 +480,12 @@ class Importer:
 
     # Sizes
 
-    def sized(self, sizes: Any) -> Val:
-        """A list of sizes, or a single one, as a value: int64."""
+    def sized(self, sizes: Any, dtype: Any = np.int64) -> Val:
+        """A list of sizes, or a single one, as a value."""
         array = np.array(sizes, object)
         if not any(isinstance(n, Dim) for n in array.reshape(-1)):
-            return self.constant(array.astype(np.int64), self._stem)
-        return Val(TensorType(ir_dtype(np.int64), array.shape), sizes=array, name=self._stem)
+            return self.constant(array.astype(dtype), self._stem)
+        return Val(TensorType(ir_dtype(dtype), array.shape), sizes=array, name=self._stem)
 
     def _of_sizes(self, call: Call, inputs: Sequence[Any]) -> Val | None:
         rule = OF_SIZES.get(call.op)
@@ -505,7 +505,14 @@ class Importer:
             found = rule(self, call, *arrays)
         except Undecided:
             return None
-        return None if found is None else self.sized(found)
+        if found is None:
+            return None
+        small = (
+            call.attrs["to"] == 6
+            if call.op == "Cast"
+            else any(x is not None and x.sizes is not None and x.dtype == np.int32 for x in inputs)
+        )
+        return self.sized(found, np.int32 if small else np.int64)
 
     def extent(self, n: Any) -> Val:
         """A size as a value of shape (1,), computed from the inputs."""
@@ -533,7 +540,7 @@ class Importer:
         whole = self.op("Concat", *parts, dim=0) if len(parts) > 1 else parts[0]
         if value.rank != 1:
             whole = self.op("_np_reshape", whole, newshape=value.shape)
-        return self.symbol(whole)
+        return self.symbol(whole if value.dtype == np.int64 else self.op("Cast", whole, dtype=value.dtype.name))
 
 
 def _as_proto(onnx: Any, value: Any) -> Any:

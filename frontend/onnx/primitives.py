@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.dims import Dim
-from gluonjit.ir.graph import Op
+from gluonjit.ir.dims import Dim, Extent
+from gluonjit.ir.graph import Op, Value
 from gluonjit.ir.primitives.convolution import Layout
 from gluonjit.ir.primitives.reduction import identity
 from gluonjit.onnx.onnx_writer import Unsupported, Writer, lowering
@@ -59,10 +59,22 @@ _LOGIC = {"and": "And", "or": "Or", "xor": "Xor"}
 
 
 def operands(w: Writer, op: Op) -> list[str]:
-    """Names of the operands of an elementwise op, one of which has the full shape; the others may have to stretch."""
-    full = [k for k, v in enumerate(op.operands) if not w.stretches(v)]
-    keep = full[0] if full else 0
-    return [w.name(v) if k == keep else w.loose(v) for k, v in enumerate(op.operands)]
+    """Names of the operands of an elementwise op. One may have to stretch along axes of which another one has the full
+    extent."""
+    whole = [v for v in op.operands if not w.stretches(v)]
+    names = []
+    for v in op.operands:
+        if w.stretches(v) and all(n == 1 or _has_extent(whole, k, n) for k, n in enumerate(reversed(v.shape))):
+            names.append(w.loose(v))
+        else:
+            whole.append(v)
+            names.append(w.name(v))
+    return names
+
+
+def _has_extent(values: Sequence[Value], axis: int, n: Extent) -> bool:
+    """Whether one of the values has the extent `n` along the axis, counted from the last one."""
+    return any(v.ndim > axis and v.shape[v.ndim - 1 - axis] == n for v in values)
 
 
 @lowering(*_SAME)

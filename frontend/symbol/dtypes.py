@@ -17,7 +17,8 @@ from gluonjit.symbol.shapes import PROBES
 
 FREE_INPUTS = set("indices index index_vector condition shape_like length sequence_length".split())
 """Names of inputs whose element type is independent of the others': indices and lengths."""
-
+SHAPE_ALONE = {"reshape_like": "rhs"}
+"""Inputs of operators that take nothing but the shape from them, and do not ask of which type they are."""
 
 RANGE = re.compile("(^|_)(min|max)(_|$)")
 """Finds the inputs that are the least and the largest value of a quantized one: single numbers."""
@@ -41,7 +42,8 @@ def refine_types(node: Node, ins: list[DType | None], outs: list[DType | None]) 
         ins = [ins[0], *(t or F32 for t in ins[1:])]
     # Embedding's `data` are indices, despite the name; the looked-up rows have the stated type.
     looked_up = stated is not None and "weight" in names
-    tied = [k for k, name in enumerate(names) if name not in FREE_INPUTS and not (looked_up and name == "data")]
+    free = {*FREE_INPUTS, SHAPE_ALONE.get(op.name, ""), "data" if looked_up else ""}
+    tied = [k for k, name in enumerate(names) if name not in free]
     one = next((ins[k] for k in tied if ins[k] is not None), None)
     if looked_up:
         one = one or stated

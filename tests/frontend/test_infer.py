@@ -269,3 +269,12 @@ def test_hybridized_blocks_take_no_notice_of_infer_range():
 )
 def test_slices_of_unknown_dimensions_are_unknown(x, begin, end, x_shape, expected):
     assert sym.slice(x, begin=begin, end=end).infer_shape_partial(x=x_shape)[1] == [expected]
+
+
+def test_types_of_what_only_gives_its_shape(x, y):
+    """As in gluonnlp's BERT, whose masked positions are integers."""
+    like = sym.reshape_like(x, sym.cast(y, "int32"), lhs_begin=-2, lhs_end=-1, rhs_begin=0)
+    assert like.infer_type(x="float32", y="float32")[:2] == ([np.float32, np.float32], [np.float32])
+    assert sym.reshape_like(x, y).infer_type(x="float16", y="int32")[:2] == ([np.float16, np.int32], [np.float16])
+    with pytest.warns(UserWarning, match="Cannot decide type"):
+        assert sym.reshape_like(x, y).infer_type(x="float32")[1] is None

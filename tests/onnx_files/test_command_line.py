@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,3 +86,31 @@ def test_without_the_package(folder, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "onnx", None)
     assert main(["run", "fire.onnx"]) == 1
     assert capsys.readouterr().err == 'error: ONNX files need the package onnx: pip install "gluonjit[onnx]"\n'
+
+
+@pytest.mark.parametrize(
+    "shapes", ["3x7 3x7 3 3x2", "batchx7 batchx7 batch batchx2", "batchxlength batchxlength batch batchxmasked"]
+)
+@pytest.mark.parametrize("opset", [13, 20])
+def test_a_checkpoint_of_bert(root, tmp_path, shapes, opset):
+    """That MXNet exported, and ran: `tests/oracle/record_bert.py`."""
+    onnx = pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime, which judges, is not installed")
+    files = [str(tmp_path / name) for name in ("bert-symbol.json", "bert-0000.params", "bert.onnx")]
+    with np.load(root / "tests" / "data" / "checkpoint" / "bert.npz") as recorded:
+        for file, name in zip(files, ("graph", "params")):
+            Path(file).write_bytes(recorded[name].tobytes())
+        inputs = {f"data{k}": recorded[f"data{k}"] for k in range(4)}
+        wanted = [recorded[f"output{k}"] for k in range(4)]
+    given = [f"--input=data{k}={shape}" for k, shape in enumerate(shapes.split())]
+    assert main(["convert", *files, *given, "--opset", str(opset)]) == 0
+    onnx.checker.check_model(files[-1], full_check=True)
+    session = onnxruntime.InferenceSession(files[-1], providers=["CPUExecutionProvider"])
+    for rows in (slice(None), slice(0, 2)) if "batch" in shapes else (slice(None),):
+        for found, y in zip(session.run(None, {n: x[rows] for n, x in inputs.items()}), wanted, strict=True):
+            assert found.shape == y[rows].shape and abs(found - y[rows]).max() < 1e-5 * abs(y).max()
+    if "batch" not in shapes:
+        again = mx.onnx.import_to_gluon(files[-1])
+        again.hybridize(backend="numpy")
+        for found, y in zip(again(*map(mx.nd.array, inputs.values())), wanted, strict=True):
+            assert found.shape == y.shape and abs(found.asnumpy() - y).max() < 1e-5 * abs(y).max()

@@ -232,6 +232,19 @@ def dense():
     return net, {"fc_weight": random(3, 4), "fc_bias": random(3)}
 
 
+class Outer(HybridBlock):
+    """Sums whose operands stretch in different axes; one is a constant whose elements are equal."""
+
+    def hybrid_forward(self, F, x):
+        zeros = F.zeros_like(F.contrib.arange_like(x, axis=0))
+        y = F.broadcast_add(F.reshape(F.slice_axis(x, axis=0, begin=0, end=1), (-1, 1)), F.reshape(zeros, (1, -1)))
+        return y, F.broadcast_add(F.reshape(zeros, (-1, 1)), F.reshape(zeros, (1, -1))) + F.sum(x)
+
+
+def test_constants_that_stretch_others(tmp_path):
+    compare(Outer(), [random(4, 3)], tmp_path / "net.onnx")
+
+
 def test_names_and_forms_of_the_arguments(tmp_path):
     net, params = dense()
     out = mx.sym.SoftmaxOutput(net, name="softmax")

@@ -77,6 +77,23 @@ def test_sizes_that_are_results(path):
     assert found.tolist() == [10, 6] and found.dtype == np.int64
 
 
+def test_sizes_of_32_bits(path):
+    """They meet other values of that type, and may become a shape again."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Cast", ["s"], ["i"], to=onnx.TensorProto.INT32),
+        helper.make_node("Min", ["i", "k"], ["y"]),
+        helper.make_node("Mul", ["i", "one"], ["j"]),
+        helper.make_node("Cast", ["j"], ["shape"], to=onnx.TensorProto.INT64),
+        helper.make_node("Reshape", ["x", "shape"], ["z"]),
+    ]
+    given = {"x": (1, ("N", 3)), "k": (onnx.TensorProto.INT32, (2,))}
+    symbol, arrays, _ = imported(path, nodes, given, ("y", "z"), one=np.array([1], np.int32))
+    k, x = np.array([4, 4], np.int32), np.zeros((5, 3), np.float32)
+    found, same = computed(symbol, {"x": x, "k": k, **arrays})
+    assert found.tolist() == [4, 3] and found.dtype == np.int32 and same.shape == x.shape
+
+
 def test_expand_to_an_open_size(path):
     nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Expand", ["c", "s"], ["y"])]
     symbol, arrays, _ = imported(path, nodes, {"x": (1, ("N", 3))}, c=np.array([[1, 2, 3]], np.float32))
