@@ -111,8 +111,12 @@ class _Sweep:
         """The newest value of each state that changes when the gradient is computed: see `with_gradient`."""
 
     def forward(self, ops: Iterable[Op], env: dict[Value, Value]) -> None:
-        """Emits copies of `ops`; `env` has the values that they read, and gets those that they make."""
+        """Emits copies of `ops`; `env` has the values that they read, and gets those that they make. Those that come
+        from nowhere come from where the builder is: the operator of whose rule they are."""
+        outer = self.b.loc
         for op in ops:
+            if op.loc is None and outer is not None:
+                op = replace(op, loc=outer)
             self.b.loc = op.loc
             operands = tuple(env[v] for v in op.operands)
             results = self._step(op, operands)

@@ -63,6 +63,7 @@ def without_rules(graph: Graph, gates: bool = False) -> Graph:
     b = Builder(graph.name, graph.level)
     env = {v: b.input(v.name, v.type) for v in graph.inputs}
     for op in graph.ops:
+        b.loc = op.loc
         operands = [env[v] for v in op.operands]
         if op.name == "with_gradient" and (GATE in op.attrs or not gates):
             new: Sequence[Value] = _copied(b, without_rules(op.regions[0]), operands)

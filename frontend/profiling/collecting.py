@@ -93,8 +93,10 @@ def _kernels(
             kernels[number].times += float(often[k])
             continue
         op = twins[site.op]
-        text, loc = row(op, op, host()), origin(op)
-        layers = tuple(dict.fromkeys(place.block for place in origins(op) if place.block)) or (name,)
+        text, loc, places = row(op, op, host()), origin(op), origins(op)
+        if loc is None and site.inside is not None and (loop := sites[site.inside].op) is not None:
+            loc, places = origin(loop), origins(loop)  # a step of an operator that is a loop as a whole
+        layers = tuple(dict.fromkeys(place.block for place in places if place.block)) or (name,)
         main = loc.block if loc is not None and loc.block else layers[0]
         kernel = Kernel(
             number,

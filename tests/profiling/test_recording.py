@@ -128,6 +128,35 @@ def test_a_kernel_of_a_gradient_names_the_layer_and_line_of_its_forward():
     assert lines["net/second"] == line_of("self.second(self.first(x))")
 
 
+@pytest.mark.parametrize("layer", ["BatchNorm", "LayerNorm", "LSTM", "softmax"])
+def test_every_kernel_of_a_recorded_call_names_a_layer_and_a_line(layer):
+    """Also those of operators with a gradient rule of their own, and of those that are loops."""
+
+    class Normalized(gluon.HybridBlock):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.before = nn.Dense(6, flatten=False)
+            if layer == "LSTM":
+                self.middle = rnn.LSTM(6, layout="NTC")
+            elif layer != "softmax":
+                self.middle = getattr(nn, layer)()
+
+        def hybrid_forward(self, F, x):
+            y = self.before(x)
+            y = F.softmax(y) if layer == "softmax" else self.middle(y)
+            return F.make_loss(F.square(y - 1))
+
+    net, x, _ = made(Normalized(prefix="net_"), (3, 4, 5))
+    with profiler.record() as p:
+        with autograd.record():
+            y = net(x)
+        y.backward()
+    kernels = [k for program in p.programs for k in program.kernels]
+    assert len(p.programs) == 2 and all(k.layer in ("net", "net/before", "net/middle") for k in kernels)
+    assert {k.file for k in kernels} == {__file__}
+    assert {"net/before", "net" if layer == "softmax" else "net/middle"} <= {k.layer for k in kernels}
+
+
 def test_loops_have_parts(on_threads):
     net, x, plain = made(rnn.LSTM(16, layout="NTC", prefix="lstm_"), (3, 5, 8))
     with profiler.record() as p:
