@@ -235,8 +235,8 @@ class DistributedStore(KVStore):
         dense = [(k, x) for k, _, x in pairs if not isinstance(x, RowSparseNDArray)]
         gradients = [x for _, x in dense]
         items = [_described(k, x) for k, _, x in pairs]
-        begun, repeats = self._early.prepare(gradients)
-        repeats = self._processes.agree("push", items + self._settings() + begun, repeats)
+        begun, flags = self._early.prepare(gradients)
+        flags = self._processes.agree("push", items + self._settings() + begun, flags)
         sums: dict[Any, NDArray] = {}
         for k, x in dense:
             total = self._over.get(k)
@@ -244,7 +244,7 @@ class DistributedStore(KVStore):
                 total = self._over[k] = x.copy()
             sums[k] = total
         if dense:
-            self._early.sum(items, gradients, [sums[k]._array for k, _ in dense], repeats)
+            self._early.sum(items, gradients, [sums[k]._array for k, _ in dense], flags)
         for total in sums.values():
             total._wrote()
         for k, _, x in pairs:

@@ -31,6 +31,7 @@ from gluonjit.base import MXNetError
 from gluonjit.distributed.processes import BUCKET, Bucket, Processes, grouped
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.gradient_listeners import listeners
+from gluonjit.runtime import forks
 from gluonjit.runtime.storage import Storage
 from gluonjit.runtime.watching import Progress
 
@@ -46,6 +47,10 @@ takes from backward, short beside backward."""
 
 _MOST_RESTS = 10
 """A bucket whose sum was of no use rests for 1, 2, 4, … steps, up to 2 to this power."""
+
+
+_CHANGED, _OTHER_ARRAYS = 1, 2
+"""Flags: gradients have changed since they were sent; they are not those arrays that the plan was made for."""
 
 
 def _wanted() -> bool:
@@ -68,25 +73,25 @@ class EarlySums:
         self._order = _Order()
         self._plan: _Plan | None = None
         self._plans: list[_Plan] = []
-        finalize(self, _retire, self._plans)
+        finalize(self, _retire, self._plans).atexit = False
 
-    def prepare(self, arrays: Sequence[NDArray]) -> tuple[list[tuple[Any, ...]], bool]:
-        """To be called in a step, before ranks `agree`: items for that, and whether sums must be repeated."""
+    def prepare(self, arrays: Sequence[NDArray]) -> tuple[list[tuple[Any, ...]], int]:
+        """To be called in a step, before ranks `agree`: items and flags for that."""
         if self._plan is None:
-            return [], False
+            return [], 0
         return [("sums begun in backward", self._plan.number, self._plan.steps)], self._plan.stop(arrays)
 
-    def sum(self, items: Any, arrays: Sequence[NDArray], into: Sequence[np.ndarray], repeats: bool) -> None:
-        """`Processes.sum`. `items`: what ranks have agreed about the arrays; `repeats`: whether a rank has to repeat
-        sums that were begun."""
+    def sum(self, items: Any, arrays: Sequence[NDArray], into: Sequence[np.ndarray], flags: int) -> None:
+        """`Processes.sum`. `items`: what ranks have agreed about the arrays; `flags`: what they have agreed about sums
+        that were begun."""
         plan, values = self._plan, [x._array for x in arrays]
         if plan is not None:
-            if plan.items == items:
-                plan.finish(values, repeats)
+            if plan.items == items and not flags & _OTHER_ARRAYS:
+                plan.finish(values, bool(flags & _CHANGED))
                 return
             plan.drain()
             _retire(self._plans)
-            self._plan = None
+            self._plan = self._last = None
         self._processes.sum(values, into)
         self._alike = self._alike + 1 if items == self._last else 0
         self._last = items
@@ -223,7 +228,7 @@ class _Plan:
         self._places = {
             self._storages[k]: (bucket, place) for bucket in self._buckets for place, k in enumerate(bucket.members)
         }
-        self._wake = threading.Condition()
+        self._wake = threading.Condition(forks.renewed())
         self._runs = True
         """Between steps: whether buckets are sent as backward computes them."""
         self._retired = self._ended = False
@@ -281,24 +286,20 @@ class _Plan:
 
     # On the thread that takes the step.
 
-    def stop(self, arrays: Sequence[NDArray]) -> bool:
-        """Leaves what is under way to this thread; returns whether arrays have changed since they were sent."""
+    def stop(self, arrays: Sequence[NDArray]) -> int:
+        """Leaves what is under way to this thread; returns flags."""
         with self._wake:
             self._runs = False
         if self._failed is not None:
             self._processes.check_others("gradients")
             raise self._failed
-        self._changed = [self._has_changed(bucket, arrays) for bucket in self._buckets]
-        return any(self._changed)
+        self._changed = [bucket.is_early and self._has_changed(bucket) for bucket in self._buckets]
+        same = [x.storage() for x in arrays] == self._storages
+        return (_CHANGED if any(self._changed) else 0) | (0 if same else _OTHER_ARRAYS)
 
-    def _has_changed(self, bucket: _Early, arrays: Sequence[NDArray]) -> bool:
-        if not bucket.is_early or len(arrays) != len(self._storages):
-            return False
-        for k, version in zip(bucket.members, bucket.versions):
-            storage = self._storages[k]
-            if arrays[k].storage() is not storage or storage.exposed or storage.version != version:
-                return True
-        return False
+    def _has_changed(self, bucket: _Early) -> bool:
+        storages = [self._storages[k] for k in bucket.members]
+        return any(x.exposed or x.version != version for x, version in zip(storages, bucket.versions))
 
     def finish(self, values: Sequence[np.ndarray], repeats: bool) -> None:
         """The sums of all arrays, of which `values` are the elements."""

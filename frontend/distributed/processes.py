@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 import math
+import operator
 import os
 import sys
 import time
@@ -229,17 +230,20 @@ class Processes:
         sizes = self._exchange(len(mine).to_bytes(8, "little"), [8] * self.size, _SIZES, what)
         return self._exchange(mine, [int.from_bytes(n, "little") for n in sizes], _PAYLOAD, what)
 
-    def agree(self, call: str, items: Sequence[tuple[Any, ...]], flag: bool = False) -> bool:
-        """Waits for all ranks; returns whether one of them has set `flag`. MXNetError if another one makes another
-        call, or has other items, each of which is a key and what belongs to it: a shape, an element type."""
+    def agree(self, call: str, items: Sequence[tuple[Any, ...]], flags: int = 0) -> int:
+        """Waits for all ranks; returns the bits of `flags`, below 256, that one of them has set.
+
+        MXNetError if another rank makes another call, or has other items, each of which is a key and what belongs to
+        it: a shape, an element type.
+        """
         if self.size == 1:
-            return flag
+            return flags
         mine = json.dumps([call, items], default=str).encode()
         digest = hashlib.blake2b(mine, digest_size=32).digest()
-        every = self._exchange(digest + bytes([flag]), [33] * self.size, _ANNOUNCE, call)
+        every = self._exchange(digest + bytes([flags]), [33] * self.size, _ANNOUNCE, call)
         if len({x[:32] for x in every}) > 1:
             raise MXNetError(self._difference([json.loads(x) for x in self.gather(mine, call)]))
-        return any(x[32] for x in every)
+        return functools.reduce(operator.or_, (x[32] for x in every))
 
     def _difference(self, every: Sequence[Any]) -> str:
         """Which rank differs from most others, or from the first, and in what."""

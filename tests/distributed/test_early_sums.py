@@ -82,6 +82,13 @@ def clips(step, net, backward):
     gluon.utils.clip_global_norm([p.grad() for p in net.collect_params().values()], 0.05)
 
 
+def gets_other_arrays(step, net, backward):
+    if rank == 1 and step == 2:
+        net.cast("float64")
+        net.cast("float32")
+        backward()
+
+
 def clips_on_one_rank(step, net, backward):
     if rank == 1 and step == 3:
         clips(step, net, backward)
@@ -114,6 +121,7 @@ for name, settings in {
     "clips": {"between": clips},
     "clips_on_one_rank": {"between": clips_on_one_rank},
     "twice": {"between": twice},
+    "gets_other_arrays": {"between": gets_other_arrays},
     "changes_unseen": {"between": changes_unseen},
 }.items():
     late, _ = train(False, **settings)
@@ -136,4 +144,5 @@ show(losses=ranks.gluon_losses(mx.kv.create("dist_sync"), True))
     assert sent.pop("clips") == sent.pop("twice") == [1.0, 0.0, 1.0, 0.0]
     assert sent.pop("clips_on_one_rank") == [1.0, 1.0, 0.0, 1.0]
     assert sent.pop("changes_unseen") == [1.0, 0.75, 1.0, 0.75]
+    assert sent.pop("gets_other_arrays") == [1.0, 1.0, 1.0]  # one step without, to look at the others
     assert sent == dict.fromkeys(sent, [1.0] * 4)
