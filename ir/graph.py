@@ -405,22 +405,49 @@ class _ByRule(Rewriter):
 
     def visit(self, op: Op) -> Sequence[Value]:
         operands = tuple([self.env[v] for v in op.operands])
-        new = self.rule(self.b, op, operands)
+        new = self._replacement(op, operands)
         if new is None:
             new = reemit(self.b, op, operands)
         else:
             self.changed = True
-            if len(new) != len(op.results):
-                raise IRError(f"a rewrite of {op.name} gave {len(new)} values for {len(op.results)} results")
             for old, value in zip(op.results, new, strict=True):
-                if old.type != value.type:
-                    raise IRError(f"a rewrite of {op.name} changed its type from {old.type} to {value.type}")
                 if old.name and not value.name:
                     # Only a hint for the printer, on a value that this very builder made.
                     object.__setattr__(value, "name", old.name)
         if op.results and op.results[0].name == RNG_KEY:
             self.b.key = new[0]
         return new
+
+    def _replacement(self, op: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        """What the rule says, checked; IRError that names the rule and the op."""
+        try:
+            new = self.rule(self.b, op, operands)
+        except Undecided:
+            raise
+        except (IRError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+            kind = "" if isinstance(e, IRError) else f"{type(e).__name__}: "
+            raise IRError(f"{self._which(op)} failed: {kind}{e}") from e
+        if new is None:
+            return None
+        if isinstance(new, Value) or not all(isinstance(value, Value) for value in new):
+            raise IRError(f"{self._which(op)} returned {new!r}; it returns a sequence of values, as (value,), or None")
+        if len(new) != len(op.results):
+            raise IRError(f"{self._which(op)} gave {len(new)} values for {len(op.results)} results")
+        for old, value in zip(op.results, new, strict=True):
+            if old.type != value.type:
+                raise IRError(f"{self._which(op)} changed the type from {old.type} to {value.type}")
+            if value not in self.b._producers and value not in self.b._inputs:
+                raise IRError(
+                    f"{self._which(op)} returned {value!r} of another graph; `operands` are the op's operands in the "
+                    "new one, `op.operands` those in the old one"
+                )
+        return new
+
+    def _which(self, op: Op) -> str:
+        """The rule and the op, for an error."""
+        where = getattr(self.rule, "__qualname__", str(self.rule)).replace(".<locals>", "")
+        signature = ", ".join(str(v.type) for v in op.operands)
+        return f"the rewrite {where} of {op.name}({signature})" + (f" at {op.loc}" if op.loc else "")
 
 
 def reemit(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gluonjit.ir import plugins
 from gluonjit.ir.dims import Dim
 from gluonjit.ir.types import DType, IRError, TensorType
 from gluonjit.ir.types import dtype as as_dtype
@@ -210,6 +211,8 @@ def lookup(name: str) -> OpDef:
     try:
         return REGISTRY[name]
     except KeyError:
+        if plugins.load() and name in REGISTRY:
+            return REGISTRY[name]
         if name.startswith("mx.") and not any(known.startswith("mx.") for known in REGISTRY):
             raise IRError(f"operator {name!r}: MXNet's vocabulary is not loaded; import gluonjit.operators") from None
         raise IRError(f"unknown operator {name!r}{did_you_mean(name, REGISTRY)}") from None

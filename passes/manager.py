@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gluonjit.ir import plugins
 from gluonjit.ir.aside import check, imported
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph
@@ -110,7 +111,7 @@ def find_pass(name: str) -> Pass:
         if module in _modules():
             imported(f"{_PACKAGE}.{module}")
     if name not in _PASSES:
-        all_passes()  # it may stand in a file of another name
+        all_passes()  # it may stand in a file of another name, or in another package
     if name not in _PASSES:
         raise IRError(f"unknown pass {name!r}{did_you_mean(name, _PASSES)}")
     return _PASSES[name]
@@ -122,9 +123,10 @@ def registered_passes() -> Mapping[str, Pass]:
 
 
 def all_passes() -> dict[str, Pass]:
-    """Every pass by name, in alphabetical order. Imports them all."""
+    """Every pass by name, in alphabetical order, those of plug-ins included. Imports them all."""
     for module in sorted(_modules()):
         imported(f"{_PACKAGE}.{module}")
+    plugins.load()
     return dict(sorted(_PASSES.items()))
 
 

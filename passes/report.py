@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -43,6 +43,23 @@ class PrintAfterAll:
         else:
             print(file=self.stream)
             print(print_graph(graph, elide=ELIDE), file=self.stream)
+
+
+class PrintAround:
+    """Prints the graph before and after the passes of these names; with `diff`, only what such a pass has changed."""
+
+    def __init__(self, stream: TextIO, before: Collection[str], after: Collection[str], diff: bool = False) -> None:
+        self.stream = stream
+        self.before = before
+        self._after = PrintAfterAll(stream, diff)
+        self.after = after
+
+    def __call__(self, name: str, before: Graph, graph: Graph, seconds: float) -> None:
+        if name in self.before:
+            print(f"// Before {name}", file=self.stream)
+            print(print_graph(before, elide=ELIDE), file=self.stream)
+        if name in self.after:
+            self._after(name, before, graph, seconds)
 
 
 def diff(before: Graph, after: Graph, context: int = 2) -> Iterator[str]:

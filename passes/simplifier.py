@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,8 @@ class Simplifier(Emitter):
         for rule in RULES.get(op.name, ()):
             value = rule(self, op)
             if value is not None:
+                if _fired is not None:
+                    _fired[rule] += 1
                 return value
         return None
 
@@ -54,6 +58,20 @@ class Simplifier(Emitter):
 Rule = Callable[[Simplifier, Op], "Value | None"]
 """`rule(b, op)`: a value equal to the op's only result, or None. The operands are values of `b`; the op itself need
 not be one of its ops."""
+
+_fired: Counter[Rule] | None = None
+
+
+@contextmanager
+def counting() -> Iterator[Counter[Rule]]:
+    """A context that counts how often each rule has found something to do, in all threads."""
+    global _fired
+    before, _fired = _fired, Counter()
+    try:
+        yield _fired
+    finally:
+        _fired = before
+
 
 RULES: dict[str, list[Rule]] = {}
 """The rules for each primitive, in the order in which they are tried."""

@@ -11,17 +11,10 @@ from support.limits import end_when_stuck, leaving_no_trace, limited
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def pytest_addoption(parser):
-    parser.addoption("--update", action="store_true", help="rewrite the expected halves of golden tests")
-
-
 def pytest_configure(config):
     # The user's own cache is none of our business. See `compiled_once` and `object_cache`.
     os.environ["GLUONJIT_CACHE"] = "0"
     os.environ["GLUONJIT_VERIFY_EACH"] = "1"
-    # A golden file holds many cases; two workers that rewrite it would lose each other's changes.
-    if config.getoption("--update") and config.getoption("numprocesses", default=None):
-        raise pytest.UsageError("--update rewrites files: run it in one process (-n 0)")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -71,12 +64,6 @@ def compiled_once(request, tmp_path_factory, leaves_no_trace):
         environment.delenv("GLUONJIT_VERIFY_EACH")
         environment.setenv("GLUONJIT_CACHE_DIR", str(folder / "compiled"))
         yield
-
-
-@pytest.fixture
-def update(request) -> bool:
-    """Whether golden tests should rewrite what they expect instead of comparing."""
-    return request.config.getoption("--update")
 
 
 @pytest.fixture

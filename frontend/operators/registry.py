@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gluonjit.base import MXNetError
-from gluonjit.ir import opdef
+from gluonjit.ir import opdef, plugins
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Builder, Graph
 from gluonjit.ir.opdef import REQUIRED
@@ -271,4 +271,6 @@ def get(name: str) -> Operator:
     try:
         return OPERATORS[name]
     except KeyError:
+        if plugins.load() and name in OPERATORS:
+            return OPERATORS[name]
         raise MXNetError(f"Operator {name} is not registered{opdef.did_you_mean(name, OPERATORS)}") from None

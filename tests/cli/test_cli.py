@@ -219,7 +219,7 @@ COMMANDS = [
     "coverage",
     "cache",
 ]
-COMMANDS += ["ops", "passes", "doctor"]
+COMMANDS += ["ops", "passes", "primitives", "doctor"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

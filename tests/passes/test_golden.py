@@ -1,120 +1,47 @@
-"""Golden tests of passes: the `.ir` files here hold cases, text to text.
+"""Golden cases in `*.ir` files: `gluonjit.tools.pytest_plugin` collects them, `gluonjit.tools.golden` runs them."""
 
-    // What the case shows.
-    // RUN: fold, dce
-    graph @g() { … }
-    // -----
-    graph @g() { … }          (what the pipeline must print)
-    // ERROR: text            (or, instead: what the error must say; several lines are several texts)
-
-A case ends where the comment of the next one begins. `// TARGET: name` after RUN gives the passes that target.
-`pytest --update` rewrites the expected graphs, and writes those that are missing.
-"""
-
-from __future__ import annotations
-
-import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import gluonjit.operators  # noqa: F401  (declares the operators that `expand` replaces)
-from gluonjit.ir.text import parse_graph, print_graph
+from gluonjit import passes
 from gluonjit.ir.types import IRError
-from gluonjit.ir.verify import verify
-from gluonjit.passes import run_passes
+from gluonjit.passes import all_passes, parse_pipeline
+from gluonjit.tools.golden import Case, Mismatch, read_cases
 
 FOLDER = Path(__file__).parent
-SEPARATOR = "// -----\n"
+EXAMPLES = read_cases((Path(passes.__file__).parent / "examples.ir").read_text())
+
+pytest_plugins = ["pytester"]
 
 
-@dataclass
-class Case:
-    comment: str
-    """The lines up to and including RUN and TARGET."""
-    graph: str
-    expected: str
-
-    @property
-    def title(self) -> str:
-        return self.comment.split("\n", 1)[0].lstrip("/ ").rstrip(".")
-
-    def header(self, key: str) -> str | None:
-        m = re.search(rf"^// {key}: *(.*)$", self.comment, re.M)
-        return m[1] if m else None
-
-    @property
-    def errors(self) -> list[str]:
-        return re.findall(r"^// ERROR: *(.*)$", self.expected, re.M)
-
-    def text(self) -> str:
-        return f"{self.comment}\n{self.graph.strip()}\n{SEPARATOR}{self.expected.strip()}\n"
+OURS = {name for name, step in all_passes().items() if step.run.__module__.startswith("gluonjit.")}
+"""Without those that tests declare."""
 
 
-def read_cases(text: str) -> list[Case]:
-    cases = []
-    # A case begins with the run of comment lines that holds its RUN.
-    starts = [m.start() for m in re.finditer(r"(?m)(?:^// (?!-----|ERROR).*\n)*^// RUN:", text)]
-    for start, end in zip(starts, [*starts[1:], len(text)]):
-        head = re.compile(r"(?:// (?!-----).*\n)+").match(text, start)
-        body, _, expected = text[head.end() : end].partition(SEPARATOR)
-        cases.append(Case(head[0].rstrip(), body, expected))
-    return cases
+def names(case: Case) -> set[str]:
+    return {name for name, _ in parse_pipeline(case.pipeline)}
 
 
-def run(case: Case) -> str:
-    graph = parse_graph(case.graph)
-    verify(graph)
-    target = None
-    if name := case.header("TARGET"):
-        from gluonjit.codegen.target import named
-
-        target = named(name)
-    result = print_graph(run_passes(graph, case.header("RUN"), target=target), locs=True)
-    assert print_graph(parse_graph(result), locs=True) == result
-    return result
+@pytest.mark.parametrize("case", EXAMPLES, ids=lambda case: case.pipeline)
+def test_examples_of_passes(case: Case):
+    case.check()
 
 
-def all_cases():
-    for path in sorted(FOLDER.glob("*.ir")):
-        for k, case in enumerate(read_cases(path.read_text())):
-            yield pytest.param(path, k, id=f"{path.stem}-{case.title}")
-
-
-@pytest.mark.parametrize(("path", "k"), list(all_cases()))
-def test_golden(path: Path, k: int, update: bool):
-    cases = read_cases(path.read_text())
-    case = cases[k]
-    if case.errors:
-        with pytest.raises(IRError) as e:
-            run(case)
-        for text in case.errors:
-            assert text in str(e.value)
-        return
-    result = run(case)
-    if update:
-        case.expected = result
-        path.write_text("\n".join(c.text() for c in cases))
-    assert result == case.expected.strip() + "\n"
+def test_every_pass_has_an_example():
+    assert OURS == set().union(*map(names, EXAMPLES))
 
 
 def test_every_pass_has_golden_cases():
-    from gluonjit.passes import all_passes, parse_pipeline
-
-    run = {
-        name
-        for path in FOLDER.glob("*.ir")
-        for case in read_cases(path.read_text())
-        for name, _ in parse_pipeline(case.header("RUN"))
-    }
-    assert set(all_passes()) - run == set()
+    cases = [case for path in FOLDER.glob("*.ir") for case in read_cases(path.read_text())]
+    assert OURS - set().union(*map(names, cases)) == set()
 
 
 def test_a_new_case_may_leave_out_what_is_expected():
     (case,) = read_cases("// New.\n// RUN: fold\ngraph @a() {\n  return\n}\n")
     assert (case.graph, case.expected) == ("graph @a() {\n  return\n}\n", "")
-    case.expected = run(case)
+    case.expected = case.run()
     assert case.text().endswith("}\n// -----\ngraph @a() {\n  return\n}\n")
 
 
@@ -124,7 +51,64 @@ def test_reading_and_writing_cases():
         "\n// Two,\n// longer.\n// RUN: cse\n// TARGET: x\ngraph\n// -----\n// ERROR: no\n// ERROR: never\n"
     )
     one, two = read_cases(text)
-    assert (one.title, one.header("RUN"), one.errors) == ("One", "fold", [])
+    assert (one.title, one.header("RUN"), one.errors, one.line) == ("One", "fold", [], 1)
     assert "// inside" in one.graph
     assert (two.title, two.header("RUN"), two.header("TARGET"), two.errors) == ("Two,", "cse", "x", ["no", "never"])
+    assert two.line == 12
     assert "\n".join(c.text() for c in (one, two)) == text
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("graph @a(%x: f32[2]) {\n  return %x\n}\n// -----\ngraph @b(%x: f32[2]) {\n  return %x\n}\n", "+graph @a"),
+        ("graph @a() {\n  return\n}\n// -----\n// ERROR: something\n", "there is no error that says 'something'"),
+        ("graph @a() {\n  %y = tang() // error: else\n  return\n}\n", "does not say 'else'"),
+    ],
+)
+def test_a_case_that_fails(body: str, says: str):
+    (case,) = read_cases(f"// RUN: dce\n{body}")
+    with pytest.raises(Mismatch) as e:
+        case.check()
+    assert says in str(e.value)
+
+
+def test_an_error_may_be_expected_beside_its_op():
+    (case,) = read_cases(
+        "// RUN: dce\ngraph @a(%x: f32[2]) {\n  %y = tang(%x) // error: unknown operator 'tang'\n  return\n}"
+    )
+    case.check()
+    with pytest.raises(IRError):
+        case.run()
+
+
+FILE = """\
+// Sums of constants.
+// RUN: fold, dce
+graph @g() {
+  %a: f32[] = constant() {value = 1}
+  %b = add(%a, %a)
+  return %b
+}
+// -----
+graph @g() {
+  %b: f32[] = constant() {value = %s}
+  return %b
+}
+"""
+
+
+def test_pytest_runs_files_of_cases(pytester: pytest.Pytester):
+    pytester.path.joinpath("right.ir").write_text(FILE.replace("%s", "2.0"))
+    pytester.path.joinpath("wrong.ir").write_text(FILE.replace("%s", "3.0"))
+    pytester.path.joinpath("other.ir").write_text("intermediate representation of something else\n")
+    done = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    done.assert_outcomes(passed=1, failed=1)
+    done.stdout.fnmatch_lines(["*wrong.ir:1: fold, dce", "*-*value = 3.0*", "*+*value = 2.0*"])
+
+
+def test_pytest_rewrites_what_they_expect(pytester: pytest.Pytester):
+    path = pytester.path / "wrong.ir"
+    path.write_text(FILE.replace("%s", "3.0"))
+    pytester.runpytest_subprocess("--update-ir", "-p", "no:cacheprovider").assert_outcomes(passed=1)
+    assert path.read_text() == FILE.replace("%s", "2.0")

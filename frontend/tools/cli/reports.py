@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import platform
 import sys
+import textwrap
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
+from gluonjit import passes
 from gluonjit.ir.opdef import REQUIRED
+from gluonjit.ir.types import IRError
 
 
 def add_commands(commands: Any) -> None:
@@ -24,11 +29,20 @@ def add_commands(commands: Any) -> None:
     p.set_defaults(run=_ops)
     p = commands.add_parser(
         "passes",
-        help="list the compiler's passes",
-        description="Lists the compiler's passes and the pipelines made of them.",
-        epilog="example:\n  gluonjit passes",
+        help="list the compiler's passes, or describe one",
+        description="Lists the passes and the pipelines made of them, or describes one pass, with an example.",
+        epilog="example:\n  gluonjit passes cse",
     )
+    p.add_argument("name", nargs="?", metavar="NAME", help="a pass")
     p.set_defaults(run=_passes)
+    p = commands.add_parser(
+        "primitives",
+        help="list the primitives of the compiler's graphs, or describe one",
+        description="Lists the primitives that passes and code generation know, or describes one.",
+        epilog="example:\n  gluonjit primitives reduce_window",
+    )
+    p.add_argument("name", nargs="?", metavar="NAME", help="a primitive")
+    p.set_defaults(run=_primitives)
     p = commands.add_parser(
         "doctor",
         help="show versions, CPU features and settings",
@@ -92,13 +106,74 @@ def _missing_ops() -> None:
 
 def _passes(arguments: argparse.Namespace) -> None:
     from gluonjit.passes import all_passes, find_pass
-    from gluonjit.runtime.compiler import PIPELINE
-    from gluonjit.runtime.reference import REFERENCE_PIPELINE
+    from gluonjit.tools.cli.opt import pipelines
 
+    if arguments.name is not None:
+        _pass(find_pass(arguments.name))
+        return
     for step in map(find_pass, all_passes()):
         options = "".join(f" {{{k} = {v!r}}}" for k, v in step.options.items())
         print(f"{step.name + options:28} {step.doc.splitlines()[0] if step.doc else ''}")
-    print(f"\nbackend llvm:  {PIPELINE}\nbackend numpy: {REFERENCE_PIPELINE}")
+    print("\npipelines, for `opt -p NAME`:")
+    for name, steps in pipelines().items():
+        print(textwrap.fill(f"{name}: {steps}", 118, initial_indent="  ", subsequent_indent="    "))
+
+
+def _pass(step: Any) -> None:
+    """Describes a pass: what it does, its options, the rules that it has, and an example."""
+    from gluonjit.passes.manager import parse_pipeline
+    from gluonjit.passes.simplifier import RULES
+    from gluonjit.tools.golden import read_cases
+
+    print(f"{step.name}: {step.doc}\n")
+    for name, default in step.options.items():
+        print(f"  option {name}, default {default!r}")
+    if step.name == "simplify":
+        for rule in dict.fromkeys(rule for rules in RULES.values() for rule in rules):
+            names = ", ".join(name for name, rules in RULES.items() if rule in rules)
+            print(f"  rule {rule.__name__} ({names}): {(inspect.getdoc(rule) or '').partition(chr(10))[0]}")
+    examples = read_cases((Path(passes.__file__).parent / "examples.ir").read_text(encoding="utf-8"))
+    own = [case for case in examples if step.name in (name for name, _ in parse_pipeline(case.pipeline))]
+    for case in sorted(own, key=lambda case: len(parse_pipeline(case.pipeline)))[:1]:
+        print(f"\nExample: {case.title}. `{case.pipeline}` makes\n")
+        print(textwrap.indent(case.graph.strip(), "  "), "\ninto\n", sep="\n")
+        print(textwrap.indent(case.run().strip(), "  "))
+
+
+def _primitives(arguments: argparse.Namespace) -> None:
+    from gluonjit.ir import plugins, primitives  # noqa: F401  (importing declares them)
+    from gluonjit.ir.opdef import NO_GRADIENT, REGISTRY, Primitive, did_you_mean
+
+    plugins.load()
+    known = {name: op for name, op in sorted(REGISTRY.items()) if isinstance(op, Primitive)}
+    if arguments.name is None:
+        for name, op in known.items():
+            print(f"{name:16} {_doc(op).partition(chr(10))[0]}")
+        return
+    if arguments.name not in known:
+        raise IRError(f"there is no primitive {arguments.name!r}{did_you_mean(arguments.name, known)}")
+    op = known[arguments.name]
+    operands = [p.name for p in inspect.signature(op.infer_types).parameters.values() if p.kind < p.KEYWORD_ONLY]
+    print(f"{op.name}({', '.join(operands)})\n\n{_doc(op)}\n")
+    for key, default in op.attr_defaults.items():
+        print(f"  attribute {key}, {'required' if default is REQUIRED else f'default {default!r}'}")
+    traits = {
+        "elementwise": op.elementwise,
+        "commutative": op.commutative,
+        "a predicate": op.predicate,
+        f"moves elements ({op.moves})": bool(op.moves),
+        f"a {op.accumulates}": bool(op.accumulates),
+        "not pure": not op.pure,
+        f"has {op.region_count} regions": bool(op.region_count),
+        "has a kernel of its own": op.has_own_kernel,
+    }
+    gradient = "none" if op.vjp is None else "zero" if op.vjp is NO_GRADIENT else "has a rule"
+    print(f"traits: {', '.join(trait for trait, has in traits.items() if has) or 'none'}; gradient: {gradient}")
+
+
+def _doc(op: Any) -> str:
+    """What a primitive says of itself, or its reference."""
+    return inspect.cleandoc(op.doc or inspect.getdoc(op.eval) or inspect.getdoc(op.infer_types) or "")
 
 
 def _doctor(arguments: argparse.Namespace) -> None:

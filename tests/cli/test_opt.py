@@ -1,0 +1,142 @@
+"""`gluonjit opt`, for authors of passes: plug-ins, named pipelines, explanations, reduction, several graphs a file."""
+
+import pytest
+
+from gluonjit.tools.cli import main
+
+TWO = """\
+graph @g(%x: f32[3]) { %y = neg(%x) %z = neg(%y) %w = mul(%z, %z) return %w }
+// -----
+graph @h(%x: f32[3]) { %y = exp(%x) %z = tanh(%y) return %z }
+"""
+LOADED = """
+from gluonjit.ir.graph import rewrite
+from gluonjit.passes import register_pass
+
+
+@register_pass("drop-exp-NUMBER")
+def drop_exp(graph):
+    '''Wrong on purpose: exp(x) is x.'''
+    return rewrite(graph, lambda b, op, operands: operands if op.name == "exp" else None)
+
+
+@register_pass("bad-rule-NUMBER")
+def bad_rule(graph):
+    '''Returns a value, not a tuple of it.'''
+
+    def rule(b, op, operands):
+        return b.tanh(operands[0]) if op.name == "exp" else None
+
+    return rewrite(graph, rule)
+"""
+
+
+@pytest.fixture
+def opt(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "two.ir").write_text(TWO)
+
+    def opt(*arguments):
+        status = main(["opt", *arguments])
+        return status, *capsys.readouterr()
+
+    return opt
+
+
+@pytest.fixture
+def loaded(tmp_path, request):
+    """A program that declares passes; each test has its own, as a name cannot be declared twice."""
+    number = str(abs(hash(request.node.name)))
+    (tmp_path / "mine.py").write_text(LOADED.replace("NUMBER", number))
+    return number
+
+
+def test_each_graph_of_a_file(opt):
+    status, out, _ = opt("two.ir", "-p", "llvm", "--stop-after", "cse")
+    assert status == 0
+    first, second = out.split("\n// -----\n\n")
+    assert "mul(%x, %x)" in first and "exp" in second
+
+
+@pytest.mark.parametrize(
+    ("stop", "level"), [("expand", "expanded"), ("2", "legal"), ("fuse", "fused"), ("name-values", "fused")]
+)
+def test_stop_after(opt, stop, level):
+    _, out, _ = opt("two.ir", "-p", "llvm", "--stop-after", stop)
+    assert level == "expanded" or out.count(f"level {level}") == 2
+
+
+def test_stop_after_what_does_not_run(opt):
+    assert "did you mean 'simplify'?" in opt("two.ir", "-p", "llvm", "--stop-after", "simplfy")[2]
+    assert "there are 1 passes" in opt("two.ir", "-p", "dce", "--stop-after", "2")[2]
+
+
+def test_explain(opt):
+    _, _, err = opt("two.ir", "-p", "legalize-broadcast,simplify", "--explain", "simplify")
+    assert "rule involution, 1×: -(-x)" in err
+    assert "ops: neg 2 → 1" in err
+    assert "nothing to do" in err  # for the other graph
+    assert "it is not among the passes" in opt("two.ir", "-p", "dce", "--explain", "cse")[2]
+
+
+def test_print_before_and_after(opt):
+    _, _, err = opt(
+        "two.ir", "-p", "legalize-broadcast,simplify,dce", "--print-before", "simplify", "--print-after", "dce"
+    )
+    assert err.count("// Before simplify") == 2 and err.count("// After dce") == 2
+    assert "After simplify" not in err
+
+
+def test_a_loaded_pass_and_its_reduction(opt, loaded):
+    status, out, err = opt("two.ir", "--load", "mine.py", "-p", f"drop-exp-{loaded}", "--reduce", "differs")
+    assert status == 1 and "does not show the fault" in err  # the first graph has no exp
+    status, out, err = opt("two.ir", "-p", "", "--reduce", "grep -Eq 'exp|neg' {}")
+    assert status == 0
+    assert "3 ops reduced to 1" in err and "2 ops reduced to 1" in err
+
+
+def test_reduce_needs_a_place_for_the_file(opt):
+    assert "say with {}" in opt("two.ir", "-p", "", "--reduce", "false")[2]
+
+
+def test_what_a_rule_returns_is_checked(opt, loaded):
+    _, _, err = opt("two.ir", "--load", "mine.py", "-p", f"bad-rule-{loaded}")
+    assert "the rewrite bad_rule.rule of exp(f32[3]) returned" in err
+    assert "a sequence of values, as (value,), or None" in err
+
+
+def test_load_of_what_is_not_there(opt):
+    assert opt("two.ir", "--load", "nowhere.py", "-p", "dce")[2].startswith("error: there is no file nowhere.py")
+    assert "--load no_such_module" in opt("two.ir", "--load", "no_such_module", "-p", "dce")[2]
+
+
+def test_expected_errors(opt, tmp_path):
+    text = "graph @a() {\n  %x = tang() // error: unknown operator 'tang'\n  return\n}\n// -----\n" + TWO
+    (tmp_path / "errors.ir").write_text(text)
+    status, out, _ = opt("errors.ir", "-p", "dce", "--expect-errors")
+    assert status == 0 and out.count("graph @") == 2
+    assert opt("errors.ir", "-p", "dce")[0] == 1
+    (tmp_path / "errors.ir").write_text(text.replace("error: unknown", "error: misspelt"))
+    assert "the error does not say" in opt("errors.ir", "-p", "dce", "--expect-errors")[2]
+
+
+@pytest.mark.parametrize("stage", ["trace", "expanded", "optimized"])
+def test_dumps_of_every_level_come_back(opt, stage, root, capsys):
+    main(["dump", f"{root}/examples/lenet.py:net", "--input", "2x1x28x28", "--stage", stage])
+    text = capsys.readouterr().out
+    with open("dump.ir", "w") as f:
+        f.write(text)
+    assert opt("dump.ir", "-p", "")[1] == text
+
+
+def test_descriptions(capsys):
+    main(["passes", "simplify"])
+    out = capsys.readouterr().out
+    assert "rule involution (neg, not" in out and "Example: " in out
+    main(["primitives", "dot_general"])
+    out = capsys.readouterr().out
+    assert out.startswith("dot_general(") and "attribute contract, required" in out and "a contraction" in out
+    main(["primitives"])
+    assert len(capsys.readouterr().out.splitlines()) > 80
+    assert main(["primitives", "dot_genral"]) == 1
+    assert "did you mean 'dot_general'?" in capsys.readouterr().err
