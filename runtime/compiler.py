@@ -56,7 +56,9 @@ def compile_graph(
         code = aside(lambda: load(found.objects, host.functions()))
     made = Executable(found.interface, code, flush_denormals, files, machine)
     made.was_cached = there
-    made.main.source = Source(graph, pipeline, machine, tune)
+    source = Source(graph, pipeline, machine, tune)
+    for function in (made.main, *(p.function for p in made.prepared)):
+        function.source = source
     return made
 
 

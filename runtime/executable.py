@@ -10,6 +10,7 @@ import copy
 import functools
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
@@ -75,6 +76,8 @@ class NativeFunction:
         self.code = keep
         """The loaded code, which must outlive every pointer to it."""
         self.source: Source | None = None
+        self.prepare: int | None = None
+        """Which of the graph's `prepare` ops it is; None for the graph's own function."""
         self._flush = flush
         self.is_open = bool(layout.dims)
         """Whether it needs sizes."""
@@ -187,6 +190,7 @@ class Prepared:
         made_by: Hashable,
     ) -> None:
         self.function = function
+        self.name = interface.name
         self.made_by = made_by
         self.files = files
         """Where results may lie on disk; None for those that are computed sooner than found."""
@@ -247,7 +251,7 @@ class Prepared:
         arrays = [inputs[k] for k in self.inputs]
         pointers = {slot: a.ctypes.data for slot, a in zip(layout.input_slots, arrays, strict=True) if a is not None}
         pointers.update((s, r.ctypes.data) for s, r in zip(layout.result_slots, results, strict=True))
-        with stage("packing parameters"):
+        with nullcontext() if self.content.results else stage("packing parameters"):
             self.function.call(pointers)
         return results
 
@@ -320,6 +324,9 @@ class Executable:
             )
             for p in sorted(interface.prepares, key=lambda p: -p.layout.arena)
         ]
+        numbers = {p.name: k for k, p in enumerate(interface.prepares)}
+        for prepared in self.prepared:
+            prepared.function.prepare = numbers[prepared.name]
         self._lock = forks.renewed()
         self._sized: dict[tuple[int, ...], Executable] = {}
         """Executables for the sizes that were used last, the latest one last."""

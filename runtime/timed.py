@@ -224,7 +224,8 @@ class Timer:
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.untimed: list[tuple[NativeFunction, int, int]] = []
-        """Calls of what is not measured inside, such as the packing of weights: when they began and ended."""
+        """Calls of what is not measured inside, such as the packing of weights: when they began and ended, in
+        nanoseconds of `perf_counter_ns`."""
         self._known: dict[tuple[int, ...], Record] = {}
         self._lock = threading.Lock()
 
@@ -296,7 +297,7 @@ class Timer:
 
 def _is_measured(function: NativeFunction) -> bool:
     """Not if it only packs parameters, or its kernels were chosen by measuring them, so that passes choose others."""
-    return function.source is not None and not function.source.tuned
+    return function.source is not None and not function.source.tuned and function.prepare is None
 
 
 class _Noted:

@@ -12,6 +12,7 @@ from gluonjit.ir.arena import tenants
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.work import bytes_moved, flops, origin, origins
+from gluonjit.passes.cost import graph_nanoseconds
 from gluonjit.passes.explain import row
 from gluonjit.profiling.measured import Event, Kernel, Memory, Profile, Program, Tensor
 from gluonjit.runtime.peaks import peaks as peaks_of
@@ -24,6 +25,7 @@ def complete(profile: Profile, timer: Timer, begin: float, timeline: int, peaks:
     """Adds what the timer has measured since `begin`, in seconds of `perf_counter`."""
     profile.processor = host().cpu
     profile.programs = [_program(r, timer.clock, begin, timeline) for r in timer.records if r.spans]
+    profile.programs += _packing(timer, begin)
     for n in sorted({p.usual_threads for p in profile.programs} if peaks else ()):
         found = peaks_of(n)
         profile.peaks[n] = found.flops, found.bandwidth
@@ -58,6 +60,51 @@ def _program(record: Record, clock: Clock, begin: float, timeline: int) -> Progr
             for _, _, areas in (list(record.latest)[-timeline:] if timeline > 0 else [])
         ],
     )
+
+
+def _packing(timer: Timer, begin: float) -> list[Program]:
+    """What was prepared from parameters meanwhile: a program for each graph, with a kernel for each component."""
+    graphs = {id(r.function.source): r.program.graph for r in timer.records}
+    calls: dict[int, dict[int, list[tuple[float, float]]]] = {}
+    for function, start, end in timer.untimed:
+        if function.prepare is not None and id(function.source) in graphs:
+            spans = calls.setdefault(id(function.source), {}).setdefault(function.prepare, [])
+            spans.append((start / 1e9 - begin, end / 1e9 - begin))
+    found = []
+    for key, of in calls.items():
+        graph = graphs[key]
+        prepares = [op for op in graph.ops if op.name == "prepare"]
+        every = sorted(call for spans in of.values() for call in spans)
+        kernels = []
+        for number, (k, spans) in enumerate(sorted(of.items())):
+            region, loc = prepares[k].regions[0], origin(prepares[k])
+            layers = tuple(dict.fromkeys(place.block for place in origins(prepares[k]) if place.block)) or (graph.name,)
+            times, each = len(spans) / len(every), sum(end - start for start, end in spans) / len(every)
+            kernels.append(
+                Kernel(
+                    number,
+                    f"prepare_{k}",
+                    "prepare",
+                    "packed: " + ", ".join(str(v.type) for v in prepares[k].results),
+                    "it depends on parameters alone",
+                    loc.block if loc is not None and loc.block else layers[0],
+                    layers,
+                    loc.file if loc is not None else "",
+                    loc.line if loc is not None else 0,
+                    each,
+                    0.0,
+                    (each,),
+                    (0.0,),
+                    times,
+                    times * float(sum(flops(op) for op in region.ops)),
+                    times * float(sum(v.type.nbytes for v in (*region.inputs, *region.outputs))),
+                    times * graph_nanoseconds(region, host()) / 1e9,
+                )
+            )
+        memory = Memory(0, 0, sum(v.type.nbytes for op in prepares for v in op.results), 0, 0, 0, 0, 0)
+        seconds = sum(end - start for start, end in every) / len(every)
+        found.append(Program(graph.name, "packing", (), (len(every),), every, (seconds,), kernels, memory))
+    return found
 
 
 def _pairs(graph: Graph, sized: Graph) -> Iterator[tuple[Op, Op]]:

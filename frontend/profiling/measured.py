@@ -136,7 +136,8 @@ class Program:
 
     name: str
     part: str
-    """'call', or which half of a recorded call: 'forward', 'backward'."""
+    """'call', or which half of a recorded call: 'forward', 'backward'. 'packing': of what is prepared from parameters,
+    each time that they change; its kernels are the components, and each of its calls is of one of them."""
     inputs: tuple[str, ...]
     """The types of what it is given, parameters left out."""
     thread_calls: tuple[int, ...]

@@ -92,7 +92,7 @@ def test_a_recorded_profile_and_the_profiler_do_not_disturb_each_other():
         profiler.set_state("run")
         net(nd.ones((2, 3)))
         profiler.set_state("stop")
-    assert len(p.programs) == 1 and "kernel" not in counts() and "operator" in counts()
+    assert p.programs and "kernel" not in counts() and "operator" in counts()
 
 
 def test_nothing_is_left_in_place():
