@@ -250,6 +250,45 @@ def _global_pool(g: Importer, call: Call, x: Val) -> Val:
     return g.op("mean" if kind == "avg" else "max", x, axis=axes, keepdims=True)
 
 
+# Regions and grids
+
+
+@translation("RoiAlign")
+def _roi_align(g: Importer, call: Call, x: Val, regions: Val, images: Val) -> Val:
+    if call.get("mode", "avg") != "avg":
+        raise Untranslated("with maxima")
+    mode = call.get("coordinate_transformation_mode", "half_pixel" if call.version >= 16 else "output_half_pixel")
+    images = g.op("expand_dims", cast(g, images, regions.dtype), axis=1)
+    return g.op(
+        "_contrib_ROIAlign",
+        x,
+        g.op("Concat", images, regions, dim=1),
+        pooled_size=(call.get("output_height", 1), call.get("output_width", 1)),
+        spatial_scale=call.get("spatial_scale", 1.0),
+        sample_ratio=call.get("sampling_ratio", 0),
+        aligned=mode == "half_pixel",
+    )
+
+
+@translation("GridSample")
+def _grid_sample(g: Importer, call: Call, x: Val, grid: Val) -> Val:
+    mode, padding = call.get("mode", "linear"), call.get("padding_mode", "zeros")
+    if mode not in ("linear", "bilinear") or padding not in ("zeros", "border"):
+        raise Untranslated(f"of mode {mode} with padding {padding}")
+    if x.rank != 4:
+        raise Untranslated("of volumes")
+    grid = g.op("transpose", grid, axes=(0, 3, 1, 2))
+    if not call.get("align_corners", 0):  # -1 and 1 are the outer edges of the image, not the centers of its corners
+        sizes = x.shape[:1:-1]
+        if any(isinstance(n, Dim) or n < 2 for n in sizes):
+            raise Untranslated("of an open size, or of one pixel, without align_corners")
+        factors = np.array([n / (n - 1) for n in sizes], grid.dtype).reshape(1, 2, 1, 1)
+        grid = g.op("broadcast_mul", grid, g.constant(factors))
+    if padding == "border":
+        grid = g.op("clip", grid, a_min=-1.0, a_max=1.0)
+    return g.op("BilinearSampler", x, cast(g, grid, x.dtype))
+
+
 # Products
 
 
@@ -534,6 +573,8 @@ def _det(g: Importer, call: Call, x: Val) -> Val:
 
 # Recurrent layers
 
+_MOST_STEPS = 256
+"""Of a recurrent layer that MXNet does not have: each of them becomes operators of its own."""
 _ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
 """MXNet's gates among ONNX's: input, forget, cell, output of an LSTM; reset, update, new of a GRU."""
 
@@ -563,13 +604,13 @@ def _recurrent(
         raise Untranslated("with clip or input_forget")
     if len(begin) > 2 and begin[2] is not None and not (begin[2].array is not None and not begin[2].array.any()):
         raise Untranslated("with peepholes")
-    if kind == "GRU" and not call.get("linear_before_reset", 0):
-        raise Untranslated("without linear_before_reset")
     if lengths is not None and lengths.array is not None and (lengths.array == x.shape[0]).all():
         lengths = None
     if call.get("layout", 0):
         x = g.op("transpose", x, axes=(1, 0, 2))
         begin = tuple(v if v is None else g.op("transpose", v, axes=(1, 0, 2)) for v in begin[:2])
+    if kind == "GRU" and not call.get("linear_before_reset", 0):
+        return _gru_in_steps(g, call, x, w, r, bias, lengths, begin[0] if begin else None)
     if direction == "reverse":
         if lengths is not None:
             raise Untranslated("reversed, with sequence_lens")
@@ -626,6 +667,67 @@ def _recurrent(
     if batch_first:
         ends = [g.op("transpose", v, axes=(1, 0, 2)) for v in ends]
     return [y, *ends]
+
+
+def _gru_in_steps(
+    g: Importer, call: Call, x: Val, w: Val, r: Val, bias: Val | None, lengths: Val | None, begin: Val | None
+) -> list[Val]:
+    """A GRU that resets the state before the product with it, unlike MXNet's: (length, directions, batch, hidden), and
+    the last states.
+
+    z, s = sigmoid(x W_zs + h R_zs + b), n = tanh(x W_n + (s h) R_n + b), h' = n + z (h - n)
+    """
+    steps, hidden = x.shape[0], call.attrs["hidden_size"]
+    if isinstance(steps, Dim) or steps > _MOST_STEPS:
+        raise Untranslated(f"without linear_before_reset, over an open axis or more than {_MOST_STEPS} steps")
+    direction = call.get("direction", "forward")
+    directions = w.shape[0]
+    if lengths is not None and direction != "forward":
+        raise Untranslated("reversed, with sequence_lens")
+    if begin is None:
+        begin = _zero_state(g, x, directions, hidden)
+
+    def of_direction(v: Val, k: int) -> Val:
+        return g.op("squeeze", g.op("slice_axis", v, axis=0, begin=k, end=k + 1), axis=0)
+
+    def part(v: Val, axis: int, first: int, last: int) -> Val:
+        return g.op("slice_axis", v, axis=axis, begin=first * hidden, end=last * hidden)
+
+    def product(v: Val, weight: Val) -> Val:
+        return g.op("FullyConnected", v, weight, num_hidden=weight.shape[0], no_bias=True, flatten=False)
+
+    results, ends = [], []
+    for k in range(directions):
+        weight, recurrent, h = (of_direction(v, k) for v in (w, r, begin))
+        given = product(x, weight)
+        if bias is not None:
+            both = of_direction(bias, k)
+            total = g.op("elemwise_add", part(both, 0, 0, 3), part(both, 0, 3, 6))
+            given = g.op("broadcast_add", given, g.op("_np_reshape", total, newshape=(1, 1, -1)))
+        gates, new = part(recurrent, 0, 0, 2), part(recurrent, 0, 2, 3)
+        ys: list[Val] = []
+        order = range(steps)
+        for t in reversed(order) if direction == "reverse" or k == 1 else order:
+            now = g.op("squeeze", g.op("slice_axis", given, axis=0, begin=t, end=t + 1), axis=0)
+            zs = g.op("sigmoid", g.op("elemwise_add", part(now, 1, 0, 2), product(h, gates)))
+            z, s = part(zs, 1, 0, 1), part(zs, 1, 1, 2)
+            n = g.op("elemwise_add", part(now, 1, 2, 3), product(g.op("elemwise_mul", s, h), new))
+            n = g.op("tanh", n)
+            after = y = g.op("elemwise_add", n, g.op("elemwise_mul", z, g.op("elemwise_sub", h, n)))
+            if lengths is not None:
+                live = g.op("expand_dims", cast(g, g.op("_greater_scalar", lengths, scalar=float(t)), x.dtype), axis=1)
+                y = g.op("broadcast_mul", after, live)
+                after = g.op("elemwise_add", h, g.op("broadcast_mul", g.op("elemwise_sub", after, h), live))
+            h = after
+            ys.append(y)
+        if direction == "reverse" or k == 1:
+            ys.reverse()
+        results.append(g.op("stack", *ys, axis=0))
+        ends.append(h)
+    batch_first = bool(call.get("layout", 0))
+    y = g.op("stack", *results, axis=1)
+    end = g.op("stack", *ends, axis=1 if batch_first else 0)
+    return [g.op("transpose", y, axes=(2, 0, 1, 3)) if batch_first else y, end]
 
 
 def _zero_state(g: Importer, x: Val, directions: int, hidden: int) -> Val:

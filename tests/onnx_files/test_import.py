@@ -171,3 +171,26 @@ def test_a_condition_that_is_computed(path):
     for x in (np.ones(3, np.float32), np.zeros(3, np.float32)):
         right = -x if x.sum() > 1 else np.exp(x)
         assert abs(computed(symbol, {"x": x, **arrays})[0] - right).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("direction", "lengths"), [("forward", True), ("reverse", False), ("bidirectional", False), ("forward", False)]
+)
+def test_grus_that_reset_before_the_product(path, direction, lengths):
+    """MXNet's reset behind it; onnxruntime judges."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime, which judges, is not installed")
+    rng, d = np.random.default_rng(0), 2 if direction == "bidirectional" else 1
+
+    def numbers(*shape):
+        return rng.uniform(-1, 1, shape).astype(np.float32)
+
+    arrays = {"w": numbers(d, 12, 3), "r": numbers(d, 12, 4), "b": numbers(d, 24), "h": numbers(d, 2, 4)}
+    if lengths:
+        arrays["lengths"] = np.array([2, 5], np.int32)
+    inputs = ["x", "w", "r", "b", "lengths" if lengths else "", "h"]
+    nodes = [helper.make_node("GRU", inputs, ["y", "end"], hidden_size=4, direction=direction)]
+    symbol, args, _ = imported(path, nodes, {"x": (1, (5, 2, 3))}, ("y", "end"), **arrays)
+    x = numbers(5, 2, 3)
+    wanted = onnxruntime.InferenceSession(path.read_bytes()).run(None, {"x": x})
+    for found, right in zip(computed(symbol, {"x": x, **args}), wanted, strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-6)
