@@ -7,6 +7,7 @@ import os
 import platform
 from pathlib import Path
 
+from gluonjit.ir import plugins
 from gluonjit.ir.machine import CACHES, Machine
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError
@@ -21,10 +22,19 @@ _NAMED = {
 }
 
 
+def register_target(name: str, machine: Machine) -> None:
+    """Makes a machine known by a name, to `--target` and GLUONJIT_TARGET; IRError if the name is taken."""
+    if name in ("host", "native") or _NAMED.get(name, machine) != machine:
+        raise IRError(f"target {name!r} is declared twice")
+    _NAMED[name] = machine
+
+
 def named(name: str) -> Machine:
     """A target by its name: `host`, or one of the architecture levels. IRError for an unknown one."""
     if name in ("host", "native"):
         return _host()
+    if name not in _NAMED:
+        plugins.load()
     if name not in _NAMED:
         raise IRError(f"unknown target {name!r}{did_you_mean(name, ['host', *_NAMED])}")
     return _NAMED[name]

@@ -241,11 +241,14 @@ def _load(place: str) -> None:
 def _graphs(path: str) -> Iterator[tuple[str, Callable[[], Graph]]]:
     """The text of each graph, and what makes it."""
     from gluonjit.ir.text import parse_graph
+    from gluonjit.tools.golden import read_cases
 
-    text = read_text(path) if path == "-" or Path(path).is_file() and SEPARATOR in read_text(path) else ""
+    text = read_text(path) if path == "-" or Path(path).is_file() else ""
     pieces = [piece for piece in text.split(SEPARATOR) if piece.strip()]
-    if path != "-" and len(pieces) < 2:
-        yield (Path(path).read_text(encoding="utf-8") if Path(path).is_file() else ""), lambda: load_graph(path)
+    if "// RUN:" in text and len(pieces) > 1:  # a file of golden cases, of which the upper graphs are meant
+        pieces = [case.graph for case in read_cases(text)]
+    elif path != "-" and len(pieces) < 2:
+        yield text, lambda: load_graph(path)
         return
     import gluonjit.operators  # noqa: F401  (a graph of level `traced` names MXNet's operators)
 

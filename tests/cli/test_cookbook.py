@@ -1,0 +1,50 @@
+"""docs/cookbook.md, followed literally: its files make a package, which is installed by pip; its commands run."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+FILE = re.compile(r"^\*\*`([^`]+)`\*\*\n\n```\w*\n(.*?)^```$", re.M | re.S)
+COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.M | re.S)
+
+pytestmark = [
+    pytest.mark.skipif(not find_spec("pip"), reason="installs a package with pip"),
+    pytest.mark.skipif(not find_spec("setuptools"), reason="builds a package with setuptools"),
+]
+
+
+def test_the_cookbook(root: Path, tmp_path: Path):
+    text = (root / "docs" / "cookbook.md").read_text()
+    package, site = tmp_path / "package", tmp_path / "site"
+    files = FILE.findall(text)
+    assert len(files) == 9
+    for name, content in files:
+        path = package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    (commands,) = COMMANDS.findall(text)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "COV"))}
+    env |= {"PYTHONPATH": str(site), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    said = {}
+    for line in commands.splitlines():
+        program, *words = line.split()
+        # Into a folder beside the environment that the tests run in, with what is installed there already.
+        more = ["--quiet", "--target", str(site), "--no-deps", "--no-build-isolation"] if program == "pip" else []
+        more += ["-p", "no:cacheprovider"] if program == "pytest" else []
+        done = subprocess.run(
+            [sys.executable, "-m", program, *words, *more], cwd=package, env=env, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        said[line] = done.stdout + done.stderr
+        if program == "pip":  # what is tested is what was installed
+            (package / "gluon_extras").rename(tmp_path / "sources")
+    installed, tested, passes, primitives, opt = said.values()
+    assert "6 passed" in tested
+    assert passes.startswith("find-abs: Replaces max(x, -x) by |x|.")
+    assert primitives.startswith("log_cosh(x)\n\nlog(cosh(x)), without overflow")
+    assert "find-abs" in opt and "maximum 2 → 0" in opt
