@@ -118,7 +118,7 @@ def test_what_is_compiled_meanwhile():
         net(nd.ones((1, 3, 9, 11)))
     seconds = p.compile_seconds()
     assert {"tracing", "typing", "loading", "packing parameters"} <= seconds.keys()
-    assert all(0 <= s <= p.seconds for s in seconds.values())
+    assert all(0 <= stage.seconds <= p.seconds for stage in p.compiling)  # those of several threads overlap
     assert {program.part for program in p.programs} == {"call", "packing"}
 
 
