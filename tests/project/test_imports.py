@@ -50,7 +50,7 @@ LATE = {"llvmlite", "networkx"}
 EARLY = {"numpy", "ml_dtypes"}
 ANYWHERE = {"platformdirs"}
 # Optional: imported where they are used, with an error that says how to get them.
-EXTRAS = {"PIL", "cv2", "graphviz", "mpi4py", "onnx", "safetensors", "tqdm", "scipy"}
+EXTRAS = {"PIL", "cv2", "dask", "graphviz", "mpi4py", "onnx", "pyarrow", "ray", "safetensors", "tqdm", "scipy"}
 
 SERVER = {
     "starlette",

@@ -128,6 +128,7 @@ def make_parser() -> argparse.ArgumentParser:
         profile,
         reports,
         run,
+        score,
         serve,
     )
 
@@ -145,6 +146,7 @@ def make_parser() -> argparse.ArgumentParser:
         compile,
         deploy,
         serve,
+        score,
         bench,
         profile,
         check,

@@ -1,0 +1,139 @@
+"""The work of one part: rows in, results out. Workers of every engine run it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gluonjit.base import MXNetError
+from gluonjit.tools.scoring import tables
+from gluonjit.tools.scoring.plan import Part
+from gluonjit.tools.serving.predictor import Predictor
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all parts have in common; may be pickled, for workers elsewhere."""
+
+    predictor: Predictor
+    output: str
+    columns: dict[str, tuple[str, ...]]
+    """Of inputs, as given."""
+    keep: tuple[str, ...] | None
+    """Columns that the results have, too; None: all that are no input."""
+    batch: int
+    """Rows of a call."""
+    any_rows: bool = False
+    """Whether a model is run whose rows are not known to be independent."""
+
+
+def score(job: Job, part: Part, told: Callable[[int], object] = lambda rows: None) -> int:
+    """Writes the results of a part; returns how many rows it has. `told(rows)` is called after each batch.
+
+    MXNetError, with the file, the row group, the row and the column, for rows that the model cannot take."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    predictor = _opened(job)
+    temporary = Path(job.output) / f"_new-{os.getpid()}-{part.output}"
+    writer = None
+    rows = 0
+    try:
+        for batch in _batches(part, job.batch):
+            where = f"{part.where}, rows {rows} to {rows + batch.num_rows - 1}" if batch.num_rows else part.where
+            there = batch.schema.names
+            columns = tables.chosen(predictor.inputs, job.columns, there, part.where)
+            used = {name for names in columns.values() for name in names}
+            keep = [n for n in there if n not in used] if job.keep is None else list(job.keep)
+            for name in keep:
+                if name not in there:
+                    raise MXNetError(
+                        f"{part.where}: --keep {name}: there is no such column; there are {', '.join(there)}"
+                    )
+            given = tables.arrays(batch, predictor.inputs, columns, where)
+            try:
+                results = predictor(given)
+            except ValueError as e:
+                raise MXNetError(f"{where}: {e}") from None
+            out = tables.with_results(batch, keep, results)
+            if writer is None:
+                writer = pq.ParquetWriter(temporary, out.schema)
+            writer.write_batch(out)
+            rows += batch.num_rows
+            told(batch.num_rows)
+        if writer is None:  # a part without a batch: nothing is known of its results
+            raise MXNetError(f"{part.where} has no rows that can be read")
+        writer.close()
+        writer = None
+        with open(temporary, "rb") as f:
+            os.fsync(f.fileno())
+        os.replace(temporary, Path(job.output) / part.output)
+    except (pa.ArrowException, OSError) as e:
+        raise MXNetError(f"{part.where}: {e}") from e
+    finally:
+        if writer is not None:
+            writer.close()
+        temporary.unlink(missing_ok=True)
+    return rows
+
+
+def _opened(job: Job) -> Predictor:
+    """The job's predictor, once per process."""
+    key = (job.predictor.files, tuple(sorted(job.predictor._given.items())), job.predictor.threads)
+    if key not in _predictors:
+        model = job.predictor.model
+        if not job.any_rows and job.predictor.sizes is None and model.why_rows_mix:
+            raise MXNetError(
+                f"{job.predictor.files[0]}: results depend on which rows are computed together: {model.why_rows_mix}. "
+                "--any-rows computes them in batches nevertheless"
+            )
+        _predictors[key] = job.predictor
+    return _predictors[key]
+
+
+_predictors: dict[Any, Predictor] = {}
+
+
+def _batches(part: Part, rows: int) -> Iterator[Any]:
+    """The rows of a part, as pyarrow.RecordBatches of so many rows; an empty one for a part without rows."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    try:
+        if part.group is None:
+            yield from _regrouped(pyarrow.csv.open_csv(part.file), rows)
+            return
+        with pq.ParquetFile(part.file) as f:
+            empty = True
+            for batch in f.iter_batches(batch_size=rows, row_groups=[part.group]):
+                empty = False
+                yield batch
+            if empty:
+                yield pa.RecordBatch.from_pylist([], schema=f.schema_arrow)
+    except (pa.ArrowException, OSError, ValueError) as e:
+        raise MXNetError(f"{part.where} cannot be read: {e}") from e
+
+
+def _regrouped(batches: Any, rows: int) -> Iterator[Any]:
+    """Batches of exactly so many rows, but for the last one, from ones of any number."""
+    import pyarrow as pa
+
+    held: list[Any] = []
+    count = 0
+    schema = None
+    for batch in batches:
+        schema = batch.schema
+        held.append(batch)
+        count += batch.num_rows
+        while count >= rows:
+            table = pa.Table.from_batches(held).combine_chunks()
+            yield table.slice(0, rows).to_batches(max_chunksize=rows)[0]
+            held = table.slice(rows).to_batches()
+            count -= rows
+    if count or schema is not None and not held:
+        table = pa.Table.from_batches(held, schema)
+        yield from table.combine_chunks().to_batches(max_chunksize=rows)
