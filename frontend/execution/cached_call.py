@@ -23,7 +23,16 @@ import numpy as np
 from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend, opens_dimensions
-from gluonjit.execution.compile_log import COMPILED, DROPPED, FIRST, GRADIENT, TRACED, CompileLog, Signature
+from gluonjit.execution.compile_log import (
+    COMPILED,
+    DROPPED,
+    FIRST,
+    GRADIENT,
+    TRACED,
+    CompileLog,
+    Signature,
+    nearest_difference,
+)
 from gluonjit.execution.computation import Computation, OpenComputation, compiled
 from gluonjit.execution.open_shapes import (
     HISTORY,
@@ -479,11 +488,7 @@ class CachedCall:
             return f"its code was given back, as {self.cache_size} others had been used since (cache_size)"
         if not self._made:
             return FIRST
-        different = [found for before in reversed(self._made) if (found := signature.differences(before))]
-        if not different:
-            return "the parameters have other shapes or types"
-        nearest = min(different, key=len)
-        return "; ".join(nearest)
+        return nearest_difference(signature, reversed(self._made)) or "the parameters have other shapes or types"
 
     def _why_traced(
         self,

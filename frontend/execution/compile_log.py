@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -73,6 +73,15 @@ class Signature(NamedTuple):
         if self.device != before.device:
             parts.append(f"on {self.device or 'cpu(0)'}, after {before.device or 'cpu(0)'}")
         return parts
+
+
+def nearest_difference(now: Signature, before: Iterable[Signature]) -> str:
+    """How a call differs from the one, of those `before`, that it differs least from; '' if from none."""
+    different = [found for then in before if (found := now.differences(then))]
+    if not different:
+        return ""
+    nearest = min(different, key=len)
+    return "; ".join(nearest)
 
 
 def _type_difference(position: int, name: str, now: TensorType, then: TensorType) -> str:

@@ -11,6 +11,7 @@ from gluonjit import ndarray
 from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend
+from gluonjit.execution.compile_log import Signature
 from gluonjit.execution.computation import Computation, Forward, compiled, evaluated
 from gluonjit.execution.interpreted import interpreted, is_tiny
 from gluonjit.execution.open_shapes import Codes
@@ -22,7 +23,8 @@ from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.custom_calls import kept_operators
 from gluonjit.ndarray.gradient_listeners import announce, listeners
 from gluonjit.ndarray.variable import requests, store
-from gluonjit.runtime.backend import Backend
+from gluonjit.runtime.backend import Backend, Callee
+from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.watching import Progress
 from gluonjit.symbol.binding import cannot_bind, solve_variables
 from gluonjit.symbol.graph import Entry, Node, post_order, variables
@@ -200,12 +202,20 @@ class Executor:
                 params=params,
                 written=[k for k, _ in self._updates()],
                 streams=stream_numbers(post_order(self._symbol._heads), training, {})[1],
+                compiled=lambda callee, seconds: self._note(types, training, callee, seconds),
             )
 
         types = self._types()
         if is_tiny(self._graph(training, types)):
             return make(types, interpreted)
         return self.codes.session((training, params), types, make)
+
+    def _note(self, types: Sequence[TensorType], training: bool, callee: Callee, seconds: float) -> None:
+        """Tells GLUONJIT_LOG=compile of new code."""
+        if isinstance(callee, Executable):
+            names = tuple(node.name for node in (*self._arguments, *self._aux))
+            signature = Signature(names, tuple(types), training=training)
+            self.codes.note(self._symbol.name or "group", signature, seconds, callee.was_cached)
 
     def _parameters(self, given: Collection[str]) -> tuple[int, ...]:
         """Positions of the arrays that are assumed to change rarely: what depends on them alone is computed once.

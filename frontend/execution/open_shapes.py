@@ -6,10 +6,12 @@ An open dimension has a name in place of a size. Code for it serves all sizes fr
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.execution.compile_log import COMPILED, FIRST, CompileLog, Signature, nearest_difference
 from gluonjit.ir.dims import LOWEST, Dim, Extent, named, names_of, parse
 from gluonjit.ir.sizes import sizes_of, usual_name
 from gluonjit.ir.types import IRError, TensorType
@@ -121,8 +123,21 @@ class Codes:
         self._open: list[tuple[Hashable, list[TensorType], Any]] = []
         self._failed: dict[Hashable, set[tuple[TensorType, ...]]] = {}
         """The open types for which there cannot be code."""
+        self.log: CompileLog | None = None
+        """Made by the first executor that has its code here."""
+        self.made: deque[Signature] = deque(maxlen=HISTORY)
+        """What code was last compiled for."""
         self._static: dict[Hashable, Any] = {}
         """The latest session for one shape alone, until one for any shape takes over what it has packed."""
+
+    def note(self, name: str, signature: Signature, seconds: float, cached: bool) -> None:
+        """Code has been made for the executors of the graph `name`."""
+        self.log = self.log or CompileLog(name)
+        why = nearest_difference(signature, reversed(self.made)) or FIRST
+        self.log.add(
+            COMPILED, why, f"{signature.names[0]}: {signature.types[0]}, …" if signature.names else "", seconds, cached
+        )
+        self.made.append(signature)
 
     def session(self, key: Hashable, types: list[TensorType], make: Callable[[list[TensorType]], Any]) -> Any:
         """A `Session` for inputs of these types: one that takes them already, or a new one with those dimensions open

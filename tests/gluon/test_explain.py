@@ -259,3 +259,22 @@ def test_log_of_something_else():
     done = run("compiler")
     assert done.returncode == 1
     assert "GLUONJIT_LOG='compiler': known is compile; did you mean 'compile'?" in done.stderr
+
+
+BOUND = """
+import gluonjit as mx
+net = mx.sym.softmax(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=30))
+module = mx.mod.Module(net, label_names=None)
+module.bind([("data", (8, 100))], for_training=False)
+module.init_params()
+for rows in (8, 4, 6):
+    module.forward(mx.io.DataBatch([mx.nd.ones((rows, 100))]))
+"""
+
+
+def test_modules_are_in_the_log():
+    env = {**os.environ, "GLUONJIT_LOG": "compile"}
+    done = subprocess.run([sys.executable, "-c", BOUND], env=env, capture_output=True, text=True, check=True)
+    first, second = done.stderr.splitlines()
+    assert "compiled for data: f32[8,100], … in" in first and ": first call  at <string>:" in first
+    assert "shape of argument 0: n×100, had 8×100" in second
