@@ -258,7 +258,7 @@ class Builder(Emitter):
             Value(name or "", t, offset)
             for name, t, offset in zip_longest(result_names[: len(types)], types, offsets[: len(types)])
         )
-        return self._emit(name, operands, canonical, results, regions, loc)
+        return self.emit_typed(name, operands, canonical, results, regions, loc)
 
     def emit_typed(
         self,
@@ -266,21 +266,13 @@ class Builder(Emitter):
         operands: Sequence[Value],
         attrs: Mapping[str, Any],
         results: tuple[Value, ...],
+        regions: Sequence[Graph] = (),
         loc: Loc | None = None,
     ) -> tuple[Value, ...]:
-        """`emit` for an op whose canonical attributes and result types the caller has already from its definition."""
-        return self._emit(name, operands, attrs, results, (), loc)
-
-    def _emit(
-        self,
-        name: str,
-        operands: Sequence[Value],
-        attrs: Mapping[str, Any],
-        results: tuple[Value, ...],
-        regions: Sequence[Graph],
-        loc: Loc | None,
-    ) -> tuple[Value, ...]:
-        self._append(Op(name, tuple(operands), MappingProxyType(dict(attrs)), results, tuple(regions), loc or self.loc))
+        """`emit` for a caller that has the canonical attributes and the results' types already, from the op's
+        definition."""
+        op = Op(name, tuple(operands), MappingProxyType(dict(attrs)), results, tuple(regions), loc or self.loc)
+        self._append(op)
         return results
 
     def _append(self, op: Op) -> None:

@@ -91,7 +91,7 @@ def emit_nodes(
             values = [Value(node.name, known[node, 0])]
             while (rest := known.get((node, len(values)))) is not None:
                 values.append(Value("", rest))
-            results = b.emit_typed(f"mx.{node.op.name}", operands, attrs, tuple(values), node.loc)
+            results = b.emit_typed(f"mx.{node.op.name}", operands, attrs, tuple(values), loc=node.loc)
         else:
             results = emit(b, node, operands, attrs)
         env.update({(node, k): value for k, value in enumerate(results)})
