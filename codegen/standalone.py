@@ -317,6 +317,9 @@ class _Driver:
         )
         f.call("close", "i32", ("i32", handle))
         f.leave_if(f.op(f"icmp eq ptr {mapped}, {_MAP_FAILED}"), none)
+        # Read in large pieces, which are mapped at once (see `runtime/mapping.py`).
+        address = f.op(f"ptrtoint ptr {mapped} to i64")
+        f.call("madvise", "i32", ("i64", address), ("i64", nbytes), ("i32", _MADV_HUGEPAGE))
         same = f.op(f"icmp eq i32 {f.call('memcmp', 'i32', ('ptr', mapped), ('ptr', header), ('i64', HEADER))}, 0")
         with f.if_(f.op(f"xor i1 {same}, true")):
             f.call("munmap", "i32", ("ptr", mapped), ("i64", nbytes))
