@@ -16,7 +16,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.tools.cli import main
-from gluonjit.tools.scoring import plan, scorer
+from gluonjit.tools.scoring import engines, plan, scorer
 
 pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq  # noqa: E402
@@ -108,6 +108,66 @@ def test_killed_three_times(folder, files):
     assert not [name for name in os.listdir("out") if name.startswith("_new")]
 
 
+MODEL = """
+import os, gluonjit as mx
+net = mx.gluon.nn.Dense(2, in_units=4)
+net.initialize(mx.init.One())
+"""
+DIES_ONCE = MODEL + """
+if not os.path.exists("died"):
+    open("died", "w").close()
+    os.kill(os.getpid(), 9)
+"""
+DIES = MODEL + "os.kill(os.getpid(), 9)"
+STAYS = MODEL + """
+import fcntl, time
+alive = open(f"alive-{os.getpid()}", "w")
+fcntl.flock(alive, fcntl.LOCK_EX)
+time.sleep(100)
+"""
+
+
+def of_workers(folder, text):
+    (folder / "model.py").write_text(text)
+    return ["score", "model.py:net", "--shape", "data=batchx4", "--input", "in/a.parquet", "--output", "out"]
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="kills a process")
+def test_a_worker_that_dies_is_replaced(folder, capfd):
+    assert main([*of_workers(folder, DIES_ONCE), "--workers", "2"]) == 0
+    out, err = capfd.readouterr()
+    assert "100 rows in 4 files" in out
+    assert "a worker has ended, killed or out of memory: its part is begun again" in err
+    assert pq.read_table("out")["id"].to_pylist() == list(range(100))
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="kills a process")
+def test_workers_that_all_die(folder, capfd, monkeypatch):
+    monkeypatch.setattr(engines, "RETRIES", 1)
+    assert main([*of_workers(folder, DIES), "--workers", "2"]) == 1
+    assert "workers have ended 2 times, killed or out of memory" in capfd.readouterr().err
+
+
+def test_workers_do_not_outlive_the_run(folder):
+    fcntl = pytest.importorskip("fcntl")
+    command = [sys.executable, "-m", "gluonjit", *of_workers(folder, STAYS), "--workers", "2"]
+    run = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while run.poll() is None and not (alive := list(folder.glob("alive-*"))):
+        time.sleep(0.01)
+    time.sleep(0.05)  # the file is there before it is locked
+    run.kill()
+    run.wait()
+    with open(alive[0]) as f:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                time.sleep(0.05)
+    pytest.fail("a worker is still there")
+
+
 def test_two_processes_and_kept_columns(score):
     score()
     assert score("--workers", "2", "--keep", "id", output="two")[0] == 0
@@ -120,6 +180,23 @@ def test_another_job_in_the_folder(score):
     assert status == 1 and "belongs to a run with other kept columns; take another folder" in err
     pq.write_table(table(100, 5), "in/a.parquet", row_group_size=30)
     assert "other files" in score()[2]
+
+
+def test_a_command_that_was_wrong_is_corrected(score):
+    pq.write_table(table(5).rename_columns(["id", "pixels", "name"]), "in/c.parquet")
+    assert "--column data=COLUMN chooses one" in score(given=("in/c.parquet",))[2]
+    assert score("--column", "data=pixels", given=("in/c.parquet",))[0] == 0
+
+
+@pytest.mark.parametrize("name", ["a[1]* b", "\u6f22" * 80])
+def test_names_of_files(score, name):
+    pq.write_table(table(5), f"in/{name}.parquet")
+    assert score(given=(f"in/{name}.parquet",))[0] == 0
+
+
+def test_columns_of_one_name(score):
+    pq.write_table(table(5).rename_columns(["id", "data", "id"]), "in/c.parquet")
+    assert "2 columns have the name 'id'" in score(given=("in/c.parquet",))[2]
 
 
 def test_a_folder_of_something_else(score, folder):

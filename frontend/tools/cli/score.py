@@ -118,6 +118,7 @@ def _run(arguments: argparse.Namespace) -> None:
                 there = len(plan.finished(output, parts))
                 print(f"stopped: {there} of {len(parts)} parts are there; the same command goes on", file=sys.stderr)
                 raise
+        plan.remove_unfinished(output)  # workers that were killed leave some
         rows = _rows(output, parts)
         (output / plan.DONE).touch()
     print(f"{rows} rows in {len(parts)} files, {output}")

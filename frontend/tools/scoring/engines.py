@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from gluonjit.base import MXNetError
@@ -13,6 +17,9 @@ from gluonjit.tools.scoring.scorer import Job, score
 
 Told = Callable[[int], object]
 """Called with the number of rows that are done."""
+
+RETRIES = 3
+"""So often workers may die, one after the other, until that is an error."""
 
 
 def run(engine: str, job: Job, parts: Sequence[Part], workers: int, address: str | None, told: Told) -> None:
@@ -27,14 +34,47 @@ def _local(job: Job, parts: Sequence[Part], workers: int, address: str | None, t
         for part in parts:
             score(job, part, told)
         return
+    left = list(parts)
+    deaths = 0
+    while left:
+        try:
+            for part, rows in _pool(job, left, workers):
+                left.remove(part)
+                deaths = 0
+                yield rows
+        except BrokenProcessPool:
+            deaths += 1
+            if deaths > RETRIES:
+                raise MXNetError(
+                    f"workers have ended {deaths} times, killed or out of memory, without a finished part between; "
+                    "fewer --workers or a smaller --batch-size need less memory; the same command goes on"
+                ) from None
+            print("a worker has ended, killed or out of memory: its part is begun again", file=sys.stderr)
+
+
+def _pool(job: Job, parts: Sequence[Part], workers: int) -> Iterator[tuple[Part, int]]:
+    """Parts as they are finished, and their rows. BrokenProcessPool if a worker has died."""
     # Not forked: a worker's model has threads of its own.
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        waiting = [pool.submit(score, job, part) for part in parts]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, initializer=_end_with_the_parent) as pool:
+        waiting = {pool.submit(score, job, part): part for part in parts}
         try:
             for done in as_completed(waiting):
-                yield done.result()
+                yield waiting[done], done.result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_with_the_parent() -> None:
+    """Ends this process when the one that started it has died, which leaves it no time to say so."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="gluonjit parent", daemon=True).start()
 
 
 def _ray(job: Job, parts: Sequence[Part], workers: int, address: str | None, told: Told) -> Iterator[int]:

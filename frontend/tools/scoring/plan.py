@@ -44,7 +44,8 @@ def input_files(patterns: Sequence[str], output: Path) -> list[str]:
     """The files that the patterns name, in order; MXNetError for a pattern that names none, or results of this run."""
     found: list[str] = []
     for pattern in patterns:
-        names = sorted(glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else [pattern]
+        is_pattern = glob.has_magic(pattern) and not os.path.exists(pattern)
+        names = sorted(glob.glob(pattern, recursive=True)) if is_pattern else [pattern]
         names = [n for name in names for n in (sorted(_inside(name)) if os.path.isdir(name) else [name])]
         if not names:
             raise MXNetError(f"--input {pattern!r}: there is no such file")
@@ -70,7 +71,8 @@ def parts_of(files: Sequence[str]) -> list[Part]:
 
     found = []
     for number, file in enumerate(files):
-        stem = f"{number:05d}-{Path(file).stem}"
+        # Names have 255 bytes at most, with what is put around them.
+        stem = f"{number:05d}-{os.fsencode(Path(file).stem)[:150].decode(errors='ignore')}"
         if file.endswith(".csv"):
             found.append(Part(file, None, None, f"{stem}.parquet"))
             continue
@@ -103,11 +105,13 @@ def bind(output: Path, job: Mapping[str, Any]) -> None:
     different = [
         key for key in sorted({*now, *(there if isinstance(there, dict) else ())}) if there.get(key) != now.get(key)
     ]
-    if different:
+    if different and any(n.endswith(".parquet") and not n.startswith("_") for n in os.listdir(output)):
         raise MXNetError(
             f"--output {output}: it belongs to a run with other {', '.join(different)}; take another folder, or remove "
             "this one to begin anew"
         )
+    if different:  # nothing was finished: the command was wrong, and has been corrected
+        atomic.write(str(path), [json.dumps(now, indent=1, sort_keys=True).encode()])
 
 
 def fingerprint(file: str) -> dict[str, Any]:
@@ -142,9 +146,14 @@ def only_run(output: Path) -> Iterator[None]:
         yield
 
 
-def finished(output: Path, parts: Sequence[Part]) -> list[Part]:
-    """Those parts whose results are there; files that were being written when a run ended are removed."""
+def remove_unfinished(output: Path) -> None:
+    """Removes files that were being written when a process ended."""
     for name in os.listdir(output):
         if name.startswith("_new-"):
             (output / name).unlink(missing_ok=True)
+
+
+def finished(output: Path, parts: Sequence[Part]) -> list[Part]:
+    """Those parts whose results are there; files that were being written when a run ended are removed."""
+    remove_unfinished(output)
     return [part for part in parts if (output / part.output).is_file()]

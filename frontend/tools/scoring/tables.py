@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,9 @@ def chosen(
     """The columns of each input: those that are given, else the one of its name; a single input may have the only
     column. MXNetError, with the columns that are `there`, for any that is not."""
     names = [x.name for x in inputs]
+    for name, times in Counter(there).items():
+        if times > 1:
+            raise MXNetError(f"{where}: {times} columns have the name {name!r}; rename them")
     for name in given:
         if name not in names:
             raise MXNetError(f"--column {name}: the model has no such input{did_you_mean(name, names)}")
