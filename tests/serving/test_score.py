@@ -113,18 +113,24 @@ import os, gluonjit as mx
 net = mx.gluon.nn.Dense(2, in_units=4)
 net.initialize(mx.init.One())
 """
-DIES_ONCE = MODEL + """
+DIES_ONCE = (
+    MODEL
+    + """
 if not os.path.exists("died"):
     open("died", "w").close()
     os.kill(os.getpid(), 9)
 """
+)
 DIES = MODEL + "os.kill(os.getpid(), 9)"
-STAYS = MODEL + """
+STAYS = (
+    MODEL
+    + """
 import fcntl, time
 alive = open(f"alive-{os.getpid()}", "w")
 fcntl.flock(alive, fcntl.LOCK_EX)
 time.sleep(100)
 """
+)
 
 
 def of_workers(folder, text):
@@ -335,6 +341,16 @@ def test_memory_is_that_of_a_batch(score, monkeypatch):
     )
     score()
     assert max(seen) == 8
+
+
+def test_a_row_group_is_not_read_at_once(tmp_path):
+    x = pa.array(np.random.default_rng(0).random(1 << 21, np.float32))  # 8 MB
+    rows = pa.table({"data": pa.FixedSizeListArray.from_arrays(x, 256)})
+    path = str(tmp_path / "in.parquet")
+    pq.write_table(rows, path, compression="none", use_dictionary=False)
+    before = pa.total_allocated_bytes()
+    held = [pa.total_allocated_bytes() - before for _ in scorer._batches(plan.Part(path, 0, None, ""), 64)]
+    assert max(held) < rows.nbytes / 2
 
 
 @pytest.mark.parametrize("engine", ["ray", "dask"])

@@ -107,7 +107,7 @@ def _batches(part: Part, rows: int) -> Iterator[Any]:
         if part.group is None:
             yield from _regrouped(pyarrow.csv.open_csv(part.file), rows)
             return
-        with pq.ParquetFile(part.file) as f:
+        with pq.ParquetFile(part.file, pre_buffer=False, buffer_size=1 << 20) as f:
             empty = True
             for batch in f.iter_batches(batch_size=rows, row_groups=[part.group]):
                 empty = False
