@@ -31,7 +31,7 @@ class Net(mx.gluon.HybridBlock):
         self.seen = []
         self.calls = 0
         self.dense = mx.gluon.nn.Dense(4, in_units=6)
-        self.spare = mx.gluon.nn.Dense(4, in_units=6)
+        self.spare = mx.gluon.nn.Dense(4, in_units=6, prefix="spare_")
 
     def hybrid_forward(self, F, x):
         rows = x.shape[0]
@@ -83,8 +83,8 @@ def test_pitfalls_are_reported_together(pitfalls, capsys):
     assert [(p["line"], p["rule"], p["severity"]) for p in found if p["line"]] == [f[:3] for f in FOUND]
     assert all(p["remedy"] for p in found)
     assert sorted(p["message"] for p in found if p["rule"] == "unused-parameter") == [
-        "parameter dense1_bias is not used by the call",
-        "parameter dense1_weight is not used by the call",
+        "parameter spare_bias is not used by the call",
+        "parameter spare_weight is not used by the call",
     ]
 
 
