@@ -7,6 +7,7 @@ Other problems are seen in the program's text (`program_text.py`), in its parame
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -74,24 +75,54 @@ def check(block: Any, args: Sequence[Any]) -> list[Problem]:
     """All problems of a call `block(*args)` in the current mode, in the order of files and lines.
 
     Runs the program twice, with these arguments: as Python, and on symbols."""
-    leaves, form = flatten(tuple(args))
+    leaves, _ = flatten(tuple(args))
     if not leaves:
         raise ValueError(f"there is no array among the arguments {tuple(args)}")
     found: list[Problem] = []
-    with _plainly(block):
-        try:
-            results = block(*args)
-        except Exception as e:
-            found.append(_failure(e, "fails", block.name))
-            return found
-    found += _values(block, results)
-    if not hasattr(block, "hybrid_forward"):
+    with _containers_kept(block):
+        with _plainly(block):
+            try:
+                results = block(*args)
+            except Exception as e:
+                found.append(_failure(e, "fails", block.name))
+                return found
+        found += _values(block, results)
+        found += _compiled(block, tuple(args))
+    return sorted(set(found), key=lambda p: (not p.file, p.file, p.line, p.column, p.rule, p.message))
+
+
+def _compiled(block: Any, args: tuple[Any, ...]) -> list[Problem]:
+    """Problems of compiling the block."""
+    function = getattr(type(block), "hybrid_forward", None)
+    if function is None:
         message = "is a Block, which is not compiled; the HybridBlocks in it are, each by itself"
         remedy = "derive it from HybridBlock, with hybrid_forward(F, x, …) in place of forward(x)"
-        found.append(Problem("no-hybrid-block", WARNING, f"{block.name} {message}", remedy))
-        return found
-    found += _traced(block, leaves, form)
-    return sorted(set(found), key=lambda p: (not p.file, p.file, p.line, p.column, p.rule, p.message))
+        return [Problem("no-hybrid-block", WARNING, f"{block.name} {message}", remedy)]
+    if function.__qualname__ == "HybridBlock.hybrid_forward":
+        message = "has forward(x) of its own, which is not compiled; the HybridBlocks in it are, each by itself"
+        remedy = "hybrid_forward(F, x, …) in place of forward(x)"
+        return [Problem("no-hybrid-block", WARNING, f"{block.name} {message}", remedy)]
+    leaves, form = flatten(block._completed(args))
+    return _traced(block, leaves, form)
+
+
+@contextlib.contextmanager
+def _containers_kept(block: Any) -> Iterator[None]:
+    """A context after which lists, dicts and sets that blocks have as attributes are as before: a trace would leave
+    symbols in them."""
+    kept: list[tuple[Any, Any]] = []
+    waiting = [block]
+    while waiting:
+        b = waiting.pop()
+        waiting += b._children.values()
+        values = (value for name, value in vars(b).items() if not name.startswith("_"))
+        kept += [(value, value.copy()) for value in values if type(value) in (list, dict, set)]
+    try:
+        yield
+    finally:
+        for value, before in kept:
+            value.clear()
+            (value.extend if isinstance(value, list) else value.update)(before)
 
 
 class _plainly:
@@ -138,11 +169,14 @@ class _Checker(Recorder):
             return super().call(block, args)
         except _Told:
             raise
+        except _InLoop:
+            self.as_python.append(block)
         except Exception as e:
             self._note(e, block)
+        values = [self._concrete(x) for x in args]
         try:
             with no_trace(), _plainly(block):
-                return block(*map(self._concrete, args))
+                return block(*values)
         except Exception as e:
             raise _Told from e  # it was noted when the block ran on symbols
 
@@ -183,6 +217,7 @@ class _Checker(Recorder):
         return self._values[entry].copy()
 
     def _evaluate(self, entry: Entry) -> None:
+        """Computes an entry's value. _InLoop if it depends on an iteration's variables."""
         origins = dict(self.inputs.values())
         known: dict[Entry, np.ndarray] = {}
         nodes = []
@@ -191,6 +226,8 @@ class _Checker(Recorder):
                 known[node, 0] = self._values[node, 0]
             elif (node, 0) in origins:
                 known[node, 0] = self._elements(origins[node, 0])
+            elif node.op is None and node not in self.constants:
+                raise _InLoop
             elif node not in self.constants:
                 nodes.append(node)
         inputs = [(e, self.types[e]) for e in known]
@@ -210,6 +247,11 @@ class _Told(Exception):
     """A block has failed, as has been noted."""
 
 
+class _InLoop(Exception):
+    """A value was needed in the body of a loop or branch, where it is another one in each iteration: the block whose
+    program has the loop runs as Python."""
+
+
 def _is_key(graph: Any) -> bool:
     return bool(graph.inputs[-1].name == RNG_KEY)
 
@@ -224,8 +266,9 @@ def _traced(block: Any, leaves: Sequence[NDArray], form: Any) -> list[Problem]:
         return checkers[-1]
 
     failed = False
+    result = None
     try:
-        record(block, leaves, form, tuple(range(len(leaves))), probes=True, kind=make)
+        _, _, result = record(block, leaves, form, tuple(range(len(leaves))), probes=True, kind=make)
     except _Told:
         failed = True
     checker = checkers[-1]
@@ -240,7 +283,8 @@ def _traced(block: Any, leaves: Sequence[NDArray], form: Any) -> list[Problem]:
     for cls, path in programs.items():
         for finding in program_text.findings(cls, blocks[cls]):
             found.append(Problem(finding.rule, finding.severity, finding.message, finding.remedy, *finding.place, path))
-    found += _unused(block, checker, failed)
+    if not failed:
+        found += _unused(block, checker, result)
     if checker.mode_fact:
         message = "the program asks whether it is training; MXNet keeps the answer of the first call once hybridized"
         found.append(Problem("differs-from-mxnet", NOTE, message, block=block.name))
@@ -270,17 +314,21 @@ def _state(checker: _Checker) -> Iterator[Problem]:
         yield Problem("random-numbers", WARNING, what.partition("\n")[0], instead, *_line(loc), where)
 
 
-def _unused(block: Any, checker: _Checker, failed: bool) -> Iterator[Problem]:
-    """Parameters that no operator reads."""
-    if failed:
-        return
+def _unused(block: Any, checker: _Checker, result: Any) -> Iterator[Problem]:
+    """Parameters that no operator reads, and that are no result."""
     maybe = {id(p) for b in checker.as_python for p in b.collect_params().values()}
     read_by = {id(e[0]) for node in checker.nodes for e in [*node.inputs]}
+    results, _ = forms.flatten(result, _is_leaf, "output")
+    read_by |= {id(read(y)[0]) for y in results if isinstance(y, TracedSymbol)}
     used = {id(param) for _, (entry, param) in checker.inputs.items() if id(entry[0]) in read_by}
     for name, param in block.collect_params().items():
         if id(param) not in used | maybe:
             message = f"parameter {name} is not used by the call"
             yield Problem("unused-parameter", WARNING, message, "remove it, or the block that has it", block=block.name)
+
+
+def _is_leaf(value: Any) -> bool:
+    return not isinstance(value, (list, tuple))
 
 
 # ---- values
@@ -302,7 +350,7 @@ def _values(block: Any, results: Any) -> Iterator[Problem]:
             yield Problem(
                 "denormals", NOTE, message, "hybridize(flush_denormals=True), or set them to 0", block=block.name
             )
-    flat, _ = forms.flatten(results, lambda value: True, "output")
+    flat, _ = forms.flatten(results, _is_leaf, "output")
     for k, y in enumerate(flat):
         if isinstance(y, NDArray) and y._array.dtype.kind == "f" and not np.isfinite(y._array).all():
             bad = int(np.count_nonzero(~np.isfinite(y._array)))

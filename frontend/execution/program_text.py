@@ -16,6 +16,9 @@ OUTSIDE = {"open", "input", "os.getenv", "os.environ.get"}
 """Calls whose answer may be another one the next time."""
 
 
+_FUNCTIONS = (ast.FunctionDef, ast.Lambda)
+
+
 class Finding(NamedTuple):
     rule: str
     severity: str
@@ -38,8 +41,12 @@ def findings(cls: Any, block: Any) -> Iterator[Finding]:
         return
     indent = len(lines[0]) - len(lines[0].lstrip())
     rebound = _rebound_globals(function)
+    self_name = next(
+        (a.arg for f in ast.walk(tree) if isinstance(f, _FUNCTIONS) for a in [*f.args.posonlyargs, *f.args.args]),
+        "self",
+    )
     for node in ast.walk(tree):
-        found = _finding(node, block, rebound)
+        found = _finding(node, block, self_name, rebound)
         if found is not None:
             begin = node.col_offset + indent + 1  # type: ignore[attr-defined]
             one_line = node.end_lineno == node.lineno  # type: ignore[attr-defined]
@@ -47,7 +54,7 @@ def findings(cls: Any, block: Any) -> Iterator[Finding]:
             yield Finding(*found, (file, first + node.lineno - 1, begin, end))  # type: ignore[attr-defined]
 
 
-def _finding(node: ast.AST, block: Any, rebound: set[str]) -> tuple[str, str, str, str] | None:
+def _finding(node: ast.AST, block: Any, self_name: str, rebound: set[str]) -> tuple[str, str, str, str] | None:
     """(rule, severity, message, remedy)"""
     if isinstance(node, ast.Call):
         called = ast.unparse(node.func)
@@ -63,14 +70,18 @@ def _finding(node: ast.AST, block: Any, rebound: set[str]) -> tuple[str, str, st
         if called in OUTSIDE:
             return "frozen", "warning", f"{called}() is called once, when the block is traced", "call it outside"
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-        if owner is not None and node.func.attr in CHANGES and _is_container(owner, block):  # type: ignore[attr-defined]
+        if owner is not None and node.func.attr in CHANGES and _is_container(owner, block, self_name):  # type: ignore[attr-defined]
             return (
                 "frozen",
                 "warning",
                 f"{ast.unparse(owner)} changes when the block is traced, not in every call",
                 "return the value, or keep it outside of hybrid_forward",
             )
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and _is_container(node.value, block):
+    if (
+        isinstance(node, ast.Subscript)
+        and isinstance(node.ctx, ast.Store)
+        and _is_container(node.value, block, self_name)
+    ):
         return (
             "frozen",
             "warning",
@@ -88,9 +99,9 @@ def _finding(node: ast.AST, block: Any, rebound: set[str]) -> tuple[str, str, st
     return None
 
 
-def _is_container(node: ast.AST, block: Any) -> bool:
+def _is_container(node: ast.AST, block: Any, self_name: str) -> bool:
     """Whether it is an attribute of the block, `self.name`, that is a list, a dict or a set."""
-    if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"):
+    if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == self_name):
         return False
     return isinstance(getattr(block, node.attr, None), (list, dict, set))
 

@@ -235,6 +235,10 @@ class HybridBlock(Block):
         """The fallback of `_fast_call` for symbols, other signatures, and calls within a trace."""
         return Block.__call__(self, *args)
 
+    def _completed(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments of `forward` in a call with `args`."""
+        return args
+
     def _argument_names(self, count: int) -> list[str]:
         """The names of the arrays in the arguments of a call, of which there are `count`."""
         return ["data"] if count == 1 else [f"data{k}" for k in range(count)]

@@ -211,3 +211,60 @@ def test_values_are_those_of_the_sample():
             raise AssertionError("wrong value")
 
     assert [p.rule for p in check(Twice(), [mx.nd.ones((2, 3))])] == ["needs-value"] * 2
+
+
+@pytest.mark.parametrize("loop", ["foreach", "while_loop"])
+def test_values_in_loops(loop):
+    """They are another one in each iteration, so the block runs as Python; that is the only problem."""
+
+    class Loop(mx.gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            def body(i, s):
+                return i, (i + 1, s + float(i.sum().asscalar()))
+
+            if loop == "foreach":
+                return F.contrib.foreach(lambda row, s: (row * row.sum().asscalar(), s), x, F.ones((1,)))[0]
+            return F.contrib.while_loop(lambda i, s: i < 2, body, (F.ones((1,)), x), max_iterations=3)[1][1]
+
+    net = nn.HybridSequential()
+    net.add(Loop(), nn.Dense(2))
+    net.initialize()
+    (problem,) = check(net, [mx.nd.ones((2, 3))])
+    assert (problem.rule, problem.severity) == ("needs-value", "warning")
+
+
+class Several(mx.gluon.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        self.w = self.params.get("w", shape=(3,), init="ones")
+        self.rows, self.last = [], {}
+
+    def hybrid_forward(me, F, x, w):
+        me.rows.append(1)
+        me.last["x"] = x
+        return [F.log(x), w]
+
+
+def test_results_that_are_parameters_and_lists():
+    net = Several()
+    net.initialize()
+    found = check(net, [mx.nd.ones((2, 3)) * -1])
+    assert [(p.rule, p.severity) for p in found if not p.line] == [("nan", "warning")]
+    assert [p.message.split()[0] for p in found if p.rule == "frozen"] == ["me.rows", "me.last"]
+    assert net.rows == [] and net.last == {}
+
+
+def test_layers_that_add_arguments():
+    net = mx.gluon.rnn.LSTM(4)
+    net.initialize()
+    x = mx.nd.ones((3, 2, 5))
+    assert check(net, [x]) == check(net, [x, net.begin_state(2)]) == []
+
+
+def test_a_forward_of_its_own():
+    class Own(mx.gluon.HybridBlock):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    (problem,) = check(Own(), [mx.nd.ones((2,))])
+    assert problem.rule == "no-hybrid-block" and "has forward(x) of its own" in problem.message

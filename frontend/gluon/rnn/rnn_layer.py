@@ -194,11 +194,14 @@ class _RNNLayer(HybridBlock):
         return super().__call__(inputs, states, *more)
 
     def _slow_call(self, *args: Any) -> Any:
+        return super()._slow_call(*self._completed(args))
+
+    def _completed(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         inputs, *more = args
-        if not (more and isinstance(more[0], list)):
-            # A tuple instead of a list tells `hybrid_forward` and the compiled call not to return states.
-            args = (inputs, tuple(self._zero_states(inputs)), *more)
-        return super()._slow_call(*args)
+        if more and isinstance(more[0], list):
+            return args
+        # A tuple instead of a list tells `hybrid_forward` and the compiled call not to return states.
+        return (inputs, tuple(self._zero_states(inputs)), *more)
 
     def _passed_arrays(self, form: Any) -> int | None:
         # The arguments are the inputs and zero states; the native call keeps the latter.
