@@ -48,7 +48,7 @@ from gluonjit.execution.recorded_calls import recorded_call
 from gluonjit.execution.session import Inputs, Monitor, Session
 from gluonjit.execution.tape import is_constant, refuse_write
 from gluonjit.ir.dims import Undecided
-from gluonjit.ir.graph import Graph
+from gluonjit.ir.graph import Graph, Loc
 from gluonjit.ir.sizes import sizes_of, with_sizes
 from gluonjit.ir.structure import graph_key
 from gluonjit.ir.types import IRError, TensorType, type_of
@@ -56,7 +56,7 @@ from gluonjit.language import forms
 from gluonjit.language.forms import ARRAY
 from gluonjit.language.kinds import as_nd, as_np
 from gluonjit.language.modes import Scope, is_training, modes
-from gluonjit.language.source import stacklevel
+from gluonjit.language.source import stacklevel, user_loc
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.variable import tracked
 from gluonjit.runtime import forks
@@ -288,6 +288,7 @@ class CachedCall:
     def _new(self, known: Trace, signature: Signature, why: str, waits: bool) -> Compiled:
         """The trace, compiled for arguments of this signature, which may have open dimensions; `why` that is needed."""
         types, training, device = signature.types, signature.training, signature.device
+        line = None if waits else user_loc()
         session = Session(
             known.graph(types, training),
             self.backend,
@@ -295,7 +296,7 @@ class CachedCall:
             params=_params(known, len(types)),
             written=known.writes,
             streams=known.streams(training),
-            compiled=lambda callee, seconds: self._note(COMPILED, why, signature, callee, seconds),
+            compiled=lambda callee, seconds: self._note(COMPILED, why, signature, callee, seconds, line),
         )
         if not waits:
             session.compile_meanwhile(lambda problem: self._compiled_meanwhile(session, known, device, problem))
@@ -512,9 +513,11 @@ class CachedCall:
                     return "other arguments share memory, and the program writes to some"
         return ""
 
-    def _note(self, what: str, why: str, signature: Signature, callee: Callee, seconds: float) -> None:
+    def _note(
+        self, what: str, why: str, signature: Signature, callee: Callee, seconds: float, line: Loc | None = None
+    ) -> None:
         """Code has been made. Warns when that was so often that the program should do something about it."""
-        self.log.add(what, why, signature, seconds, isinstance(callee, Executable) and callee.was_cached)
+        self.log.add(what, why, signature, seconds, isinstance(callee, Executable) and callee.was_cached, line)
         if what == COMPILED:
             self._count += 1
             if self._count == MANY:

@@ -134,8 +134,17 @@ class CompileLog:
         """Why there is no code, where there was some before."""
         self._lock = forks.renewed()
 
-    def add(self, what: str, why: str, signature: object = "", seconds: float = 0.0, cached: bool = False) -> None:
-        event = Event(what, why, str(signature), seconds, cached, user_loc())
+    def add(
+        self,
+        what: str,
+        why: str,
+        signature: object = "",
+        seconds: float = 0.0,
+        cached: bool = False,
+        line: Loc | None = None,
+    ) -> None:
+        """`line`: of the call, if it is on another thread; else it is where the program is now."""
+        event = Event(what, why, str(signature), seconds, cached, user_loc() if line is None else line)
         with self._lock:
             self.events.append(event)
             self.counts[what] += 1
@@ -234,6 +243,5 @@ def is_on() -> bool:
     """Whether events are printed as they come: GLUONJIT_LOG=compile. MXNetError for another word there."""
     for word in os.environ.get("GLUONJIT_LOG", "").split(","):
         if word.strip() not in ("", "compile"):
-            known = ("compile",)
-            raise MXNetError(f"GLUONJIT_LOG={word.strip()!r}: known is compile{did_you_mean(word.strip(), known)}")
+            raise MXNetError(f"GLUONJIT_LOG={word.strip()!r} is not known{did_you_mean(word.strip(), ['compile'])}")
     return bool(os.environ.get("GLUONJIT_LOG", "").strip(", "))

@@ -235,6 +235,14 @@ def test_threads():
     assert net.explain().kept <= 3
 
 
+def test_code_of_another_thread_has_the_line_of_the_call():
+    net = dense(wait=False)
+    net(ones(2, 4))
+    net.compile(ones(2, 4))  # waits for it
+    (event,) = (e for e in net.explain().events if e.what == "compiled")
+    assert event.line.file == __file__
+
+
 LOGGED = """
 import gluonjit as mx
 net = mx.gluon.nn.Dense(3, in_units=4)
@@ -258,7 +266,7 @@ def test_events_are_printed_as_they_come():
 def test_log_of_something_else():
     done = run("compiler")
     assert done.returncode == 1
-    assert "GLUONJIT_LOG='compiler': known is compile; did you mean 'compile'?" in done.stderr
+    assert "GLUONJIT_LOG='compiler' is not known; did you mean 'compile'?" in done.stderr
 
 
 BOUND = """

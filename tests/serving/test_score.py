@@ -259,6 +259,31 @@ def test_csv(score, folder):
     assert pq.read_table("out")["id"].to_pylist() == list(range(20))
 
 
+def test_csv_of_floats_that_begin_as_integers(score, folder):
+    rows = 1 << 17  # types are guessed from the first megabyte
+    (folder / "in" / "c.csv").write_text("w,x,y,z\n" + "1,2,3,4\n" * rows + "0.5,2,3,4\n")
+    assert score("--column", "data=w,x,y,z", "--batch-size", "65536", given=("in/c.csv",))[:2] == (
+        0,
+        f"{rows + 1} rows in 1 files, out\n",
+    )
+
+
+def test_csv_of_no_rows(score, folder):
+    (folder / "in" / "c.csv").write_text("w,x,y,z\n")
+    assert score("--column", "data=w,x,y,z", given=("in/c.csv",))[:2] == (0, "0 rows in 1 files, out\n")
+
+
+def test_rows_are_counted_from_the_beginning_of_their_group(score):
+    """In the second batch of 8, also for elements of lists of lists."""
+    rows = [[[1.0, 2], [3, 4]] for _ in range(20)]
+    rows[13][1][0] = None
+    pq.write_table(pa.table({"data": rows}), "in/c.parquet")
+    assert "row group 0, row 13: column 'data[][]' has no value there" in score(given=("in/c.parquet",))[2]
+    rows[13] = [[1.0, 2], [3]]
+    pq.write_table(pa.table({"data": rows}), "in/d.parquet")
+    assert "row group 0, row 13: column 'data[]' has 1 elements" in score(given=("in/d.parquet",), output="b")[2]
+
+
 def test_empty_files(score):
     pq.write_table(table(0), "in/c.parquet")
     pq.write_table(table(5), "in/d.parquet")
@@ -336,9 +361,7 @@ def test_a_model_whose_rows_mix(folder, capfd):
 def test_memory_is_that_of_a_batch(score, monkeypatch):
     seen = []
     batches = scorer._batches
-    monkeypatch.setattr(
-        scorer, "_batches", lambda part, rows: (seen.append(b.num_rows) or b for b in batches(part, rows))
-    )
+    monkeypatch.setattr(scorer, "_batches", lambda *a: (seen.append(b.num_rows) or b for b in batches(*a)))
     score()
     assert max(seen) == 8
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def score(job: Job, part: Part, told: Callable[[int], object] = lambda rows: Non
     writer = None
     rows = 0
     try:
-        for batch in _batches(part, job.batch):
+        for batch in _batches(part, job.batch, _floats(job, predictor)):
             where = f"{part.where}, rows {rows} to {rows + batch.num_rows - 1}" if batch.num_rows else part.where
             there = batch.schema.names
             columns = tables.chosen(predictor.inputs, job.columns, there, part.where)
@@ -53,7 +54,7 @@ def score(job: Job, part: Part, told: Callable[[int], object] = lambda rows: Non
                     raise MXNetError(
                         f"{part.where}: --keep {name}: there is no such column; there are {', '.join(there)}"
                     )
-            given = tables.arrays(batch, predictor.inputs, columns, where)
+            given = tables.arrays(batch, predictor.inputs, columns, part.where, rows)
             try:
                 results = predictor(given)
             except ValueError as e:
@@ -97,15 +98,28 @@ def _opened(job: Job) -> Predictor:
 _predictors: dict[Any, Predictor] = {}
 
 
-def _batches(part: Part, rows: int) -> Iterator[Any]:
-    """The rows of a part, as pyarrow.RecordBatches of so many rows; an empty one for a part without rows."""
+def _floats(job: Job, predictor: Predictor) -> set[str]:
+    """Columns of inputs that are floats."""
+    kinds = {x.name: x.dtype.kind for x in predictor.inputs}
+    columns = {**{name: (name,) for name in kinds}, **job.columns}
+    return {column for name, of in columns.items() for column in of if kinds.get(name, "f") == "f"}
+
+
+def _batches(part: Part, rows: int, floats: AbstractSet[str] = frozenset()) -> Iterator[Any]:
+    """The rows of a part, as pyarrow.RecordBatches of so many rows; an empty one for a part without rows. `floats`:
+    columns that hold floats even where the first ones look like integers."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet as pq
 
     try:
         if part.group is None:
-            yield from _regrouped(pyarrow.csv.open_csv(part.file), rows)
+            with pyarrow.csv.open_csv(part.file) as reader:
+                guessed = reader.schema
+            kinds = {x.name: pa.float64() for x in guessed if x.name in floats and _may_be_float(x.type)}
+            options = pyarrow.csv.ConvertOptions(column_types=kinds)
+            with pyarrow.csv.open_csv(part.file, convert_options=options) as reader:
+                yield from _regrouped(reader, rows, reader.schema)
             return
         with pq.ParquetFile(part.file, pre_buffer=False, buffer_size=1 << 20) as f:
             empty = True
@@ -118,15 +132,21 @@ def _batches(part: Part, rows: int) -> Iterator[Any]:
         raise MXNetError(f"{part.where} cannot be read: {e}") from e
 
 
-def _regrouped(batches: Any, rows: int) -> Iterator[Any]:
+def _may_be_float(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_null(kind))
+
+
+def _regrouped(batches: Any, rows: int, schema: Any) -> Iterator[Any]:
     """Batches of exactly so many rows, but for the last one, from ones of any number."""
     import pyarrow as pa
 
     held: list[Any] = []
     count = 0
-    schema = None
+    empty = True
     for batch in batches:
-        schema = batch.schema
+        empty = empty and not batch.num_rows
         held.append(batch)
         count += batch.num_rows
         while count >= rows:
@@ -134,6 +154,8 @@ def _regrouped(batches: Any, rows: int) -> Iterator[Any]:
             yield table.slice(0, rows).to_batches(max_chunksize=rows)[0]
             held = table.slice(rows).to_batches()
             count -= rows
-    if count or schema is not None and not held:
+    if empty:
+        yield pa.RecordBatch.from_pylist([], schema=schema)
+    elif count:
         table = pa.Table.from_batches(held, schema)
         yield from table.combine_chunks().to_batches(max_chunksize=rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,12 +45,12 @@ def chosen(
     return found
 
 
-def arrays(batch: Any, inputs: Sequence[Described], columns: Columns, where: str) -> dict[str, np.ndarray]:
+def arrays(batch: Any, inputs: Sequence[Described], columns: Columns, where: str, first: int) -> dict[str, np.ndarray]:
     """The model's arrays for a batch of rows (a pyarrow.RecordBatch). MXNetError names `where`, the row and the column
-    of what cannot be one."""
+    of what cannot be one; `first` is the number of the first row."""
     found = {}
     for x in inputs:
-        parts = [_elements(batch.column(name), name, where) for name in columns[x.name]]
+        parts = [_elements(batch.column(name), name, where, first) for name in columns[x.name]]
         if len(parts) == 1:
             array = parts[0]
         else:
@@ -62,8 +62,9 @@ def arrays(batch: Any, inputs: Sequence[Described], columns: Columns, where: str
     return found
 
 
-def _elements(column: Any, name: str, where: str) -> np.ndarray:
-    """A column as an array with a row for each of its own."""
+def _elements(column: Any, name: str, where: str, first: int, per_row: int = 1) -> np.ndarray:
+    """A column as an array with a row for each of its own. It holds `per_row` elements of each row of the table, whose
+    number is `first` for the first ones."""
     import pyarrow as pa
 
     if isinstance(column, pa.ExtensionArray):
@@ -73,26 +74,34 @@ def _elements(column: Any, name: str, where: str) -> np.ndarray:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if column.null_count:
-        row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
+        row = first + int(np.flatnonzero(np.asarray(column.is_null()))[0]) // per_row
         raise MXNetError(f"{where}, row {row}: column {name!r} has no value there")
     kind = column.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if any(is_one(kind) for is_one in _lists()):
         if not len(column):
             return np.zeros((0, 0), np.float32)
         lengths = np.asarray(column.value_lengths() if not pa.types.is_fixed_size_list(kind) else _fixed(column))
         uneven = np.flatnonzero(lengths != lengths[0])
         if uneven.size:
-            row = int(uneven[0])
+            k = int(uneven[0])
             raise MXNetError(
-                f"{where}, row {row}: column {name!r} has {lengths[row]} elements there, and {lengths[0]} in row 0"
+                f"{where}, row {first + k // per_row}: column {name!r} has {lengths[k]} elements there, and "
+                f"{lengths[0]} in row {first}"
             )
-        inner = _elements(column.flatten(), f"{name}[]", where)
+        inner = _elements(column.flatten(), f"{name}[]", where, first, per_row * max(int(lengths[0]), 1))
         return inner.reshape(len(column), int(lengths[0]), *inner.shape[1:])
     if pa.types.is_decimal(kind):
         return np.asarray(column.cast(pa.float64()))
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise MXNetError(f"{where}: column {name!r} is of type {kind}; a model takes numbers, or lists of them")
     return column.to_numpy(zero_copy_only=False)
+
+
+def _lists() -> list[Callable[[Any], bool]]:
+    import pyarrow as pa
+
+    names = ("is_list", "is_large_list", "is_fixed_size_list", "is_list_view", "is_large_list_view")
+    return [getattr(pa.types, name) for name in names if hasattr(pa.types, name)]
 
 
 def _fixed(column: Any) -> np.ndarray:
