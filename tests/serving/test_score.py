@@ -205,6 +205,17 @@ def test_columns_of_one_name(score):
     assert "2 columns have the name 'id'" in score(given=("in/c.parquet",))[2]
 
 
+def test_a_file_that_is_named_twice(folder):
+    files = plan.input_files(("in/more/a.parquet", "in", "./in/more/../more/a.parquet"), folder / "out")
+    assert files == ["in/more/a.parquet", "in/a.parquet"]
+
+
+def test_a_job_of_something_else(score, folder):
+    (folder / "out").mkdir()
+    (folder / "out" / "_job.json").write_text("[1]")
+    assert "out/_job.json is not that of a run" in score()[2]
+
+
 def test_a_folder_of_something_else(score, folder):
     (folder / "out").mkdir()
     (folder / "out" / "thesis.txt").write_text("years of work")

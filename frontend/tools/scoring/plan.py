@@ -56,7 +56,10 @@ def input_files(patterns: Sequence[str], output: Path) -> list[str]:
             raise MXNetError(f"--input: there is no file {name}")
         if folder in Path(name).resolve().parents:
             raise MXNetError(f"--input: {name} is in the folder of results, {output}; results belong elsewhere")
-    return list(dict.fromkeys(found))
+    once: dict[str, str] = {}
+    for name in found:
+        once.setdefault(os.path.abspath(name), name)
+    return list(once.values())
 
 
 def _inside(folder: str) -> list[str]:
@@ -101,10 +104,10 @@ def bind(output: Path, job: Mapping[str, Any]) -> None:
         there = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as e:
         raise MXNetError(f"{path} cannot be read ({e}); remove the folder to begin anew") from None
+    if not isinstance(there, dict):
+        raise MXNetError(f"{path} is not that of a run; take another folder")
     now = json.loads(json.dumps(job))
-    different = [
-        key for key in sorted({*now, *(there if isinstance(there, dict) else ())}) if there.get(key) != now.get(key)
-    ]
+    different = [key for key in sorted({*now, *there}) if there.get(key) != now.get(key)]
     if different and any(n.endswith(".parquet") and not n.startswith("_") for n in os.listdir(output)):
         raise MXNetError(
             f"--output {output}: it belongs to a run with other {', '.join(different)}; take another folder, or remove "
