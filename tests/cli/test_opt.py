@@ -99,6 +99,20 @@ def test_reduce_needs_a_place_for_the_file(opt):
     assert "say with {}" in opt("two.ir", "-p", "", "--reduce", "false")[2]
 
 
+def test_reduce_where_the_folder_has_a_space_and_a_quote(opt, tmp_path, monkeypatch):
+    (tmp_path / "a 'b").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "a 'b"))
+    assert "3 ops reduced to 1" in opt("two.ir", "-p", "", "--reduce", "grep -Eq 'exp|neg' {}")[2]
+
+
+def test_what_cannot_be_run_or_read(opt, tmp_path):
+    assert "cannot be run: " in opt("two.ir", "-p", "", "--reduce", "./no-such-command {}")[2]
+    assert "say with {}" in opt("two.ir", "-p", "", "--reduce", "")[2]
+    assert "--load : Empty module name" in opt("two.ir", "-p", "", "--load", "")[2]
+    (tmp_path / "bytes.ir").write_bytes(b"\xff")
+    assert "bytes.ir: byte 0: not UTF-8" in opt(str(tmp_path / "bytes.ir"), "-p", "")[2]
+
+
 def test_what_a_rule_returns_is_checked(opt, loaded):
     _, _, err = opt("two.ir", "--load", "mine.py", "-p", f"bad-rule-{loaded}")
     assert "the rewrite bad_rule.rule of exp(f32[3]) returned" in err

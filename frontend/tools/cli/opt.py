@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -100,7 +101,7 @@ def _run(arguments: argparse.Namespace) -> None:
             verify(graph)
             result = (
                 _reduced(arguments, graph, steps, target)
-                if arguments.reduce
+                if arguments.reduce is not None
                 else _result(arguments, graph, steps, target)
             )
         except IRError as e:
@@ -220,7 +221,12 @@ def _by_command(command: str) -> Callable[[Graph], bool]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "graph.ir"
             save(graph, path)
-            done = subprocess.run(command.replace("{}", str(path)), shell=True, capture_output=True, check=False)
+            done = subprocess.run(
+                command.replace("{}", shlex.quote(str(path))), shell=True, capture_output=True, check=False
+            )
+            if done.returncode in (126, 127):  # the shell's own
+                problem = done.stderr.decode(errors="replace").strip()
+                raise IRError(f"--reduce {command!r} cannot be run: {problem}")
             return done.returncode == 0
 
     return shows
@@ -234,8 +240,9 @@ def _load(place: str) -> None:
         return
     try:
         importlib.import_module(place)
-    except ImportError as e:
-        raise IRError(f"--load {place}: {e}; a file ends in .py") from e
+    except Exception as e:
+        kind = "" if isinstance(e, (ImportError, ValueError)) else f"{type(e).__name__}: "
+        raise IRError(f"--load {place}: {kind}{e}; a file ends in .py") from e
 
 
 def _graphs(path: str) -> Iterator[tuple[str, Callable[[], Graph]]]:
