@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from gluonjit.ir.dims import named
 from gluonjit.ir.graph import Builder, rewrite
 from gluonjit.ir.types import IRError, tensor
 from gluonjit.passes import register_pass
@@ -53,6 +54,15 @@ def _large(seed, bug, others=200):
         x, y = rng.choice(values[-8:]), values[-1]
         values.append(b.emit(rng.choice(["tanh", "neg", "abs"]), (b.emit("maximum", (x, y))[0],))[0])
     return dce(b.build(values[-3:]))
+
+
+def test_a_wrong_rewrite_of_open_dimensions():
+    b = Builder("open", "legal")
+    x = b.input("x", tensor("f32", named("n"), 3))
+    y = b.tanh(b.add(b.mul(x, b.sin(x)), b.exp(x)))
+    graph = b.build((y, b.neg(x)))
+    found = reduced(graph, differs("drops-a-term"))
+    assert [op.name for op in found.ops] == ["sin", "mul", "add"]
 
 
 @pytest.mark.parametrize("seed", range(3))
