@@ -210,6 +210,7 @@ COMMANDS = [
     "run",
     "bench",
     "profile",
+    "report",
     "check",
     "compile",
     "build",

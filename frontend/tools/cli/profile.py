@@ -6,12 +6,15 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gluonjit.base import MXNetError
 from gluonjit.files import atomic
 from gluonjit.tools.cli.inputs import at_least
 from gluonjit.tools.cli.models import add_model, calling, load_model
+
+if TYPE_CHECKING:
+    from gluonjit.profiling.measured import Profile
 
 
 def add_commands(commands: Any) -> None:
@@ -36,10 +39,24 @@ def add_commands(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from gluonjit.profiling import exports, listing, record
-    from gluonjit.runtime import threads
+    from gluonjit.profiling import exports, listing
 
     block, given = load_model(arguments)
+    profile = measured(arguments, block, given)
+    for path, text in (
+        (arguments.trace, lambda: json.dumps(exports.trace_events(profile))),
+        (arguments.folded, lambda: exports.folded(profile)),
+    ):
+        if path:
+            atomic.write(path, [text().encode()])
+    print(json.dumps(profile.to_json()) if arguments.json else listing.text(profile, arguments.top, arguments.kernels))
+
+
+def measured(arguments: argparse.Namespace, block: Any, given: list[Any]) -> Profile:
+    """A profile of the calls that the arguments ask for; MXNetError if no compiled code ran."""
+    from gluonjit.profiling import record
+    from gluonjit.runtime import threads
+
     if arguments.threads:
         threads.set_num_threads(arguments.threads)
     try:
@@ -59,13 +76,7 @@ def _run(arguments: argparse.Namespace) -> None:
             threads.set_num_threads(None)
     if not profile.programs:
         raise MXNetError(f"{arguments.model} runs as Python: there is no compiled code to be measured")
-    for path, text in (
-        (arguments.trace, lambda: json.dumps(exports.trace_events(profile))),
-        (arguments.folded, lambda: exports.folded(profile)),
-    ):
-        if path:
-            atomic.write(path, [text().encode()])
-    print(json.dumps(profile.to_json()) if arguments.json else listing.text(profile, arguments.top, arguments.kernels))
+    return profile
 
 
 def _enough(wanted: int | None, count: int, seconds: float) -> bool:

@@ -1,0 +1,46 @@
+"""`gluonjit report`: a model's compilation and measured calls as one HTML file."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from gluonjit.files import atomic
+from gluonjit.tools.cli.inputs import at_least
+from gluonjit.tools.cli.models import add_model, calling, load_model
+
+
+def add_commands(commands: Any) -> None:
+    p = commands.add_parser(
+        "report",
+        help="write an HTML file that shows where a model's time goes, and why",
+        description="Calls a model, measures it, and writes one HTML file, which needs no network: layers and kernels "
+        "by their time, each kernel's source line, op, LLVM IR, assembly and place on the roofline, what each pass "
+        "changed, the threads over time, the arena, the optimized graph.",
+        epilog="example:\n  gluonjit report examples/lenet.py:net --input 16x1x28x28 -o report.html",
+    )
+    add_model(p)
+    p.add_argument("-o", "--output", default="report.html", metavar="FILE", help="the file (default: %(default)s)")
+    p.add_argument("--against", metavar="OLD.html", help="an earlier report, which the page compares this one with")
+    p.add_argument("--train", action="store_true", help="steps of training: the call, recorded, and its gradient")
+    p.add_argument("--threads", type=at_least(1), help="on how many threads (default: as many as there are cores)")
+    p.add_argument("--calls", type=at_least(1), help="how many to measure (default: for a second, at least 5)")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    from gluonjit.execution.cached_call import trace_call
+    from gluonjit.language import modes
+    from gluonjit.tools.cli.profile import measured
+    from gluonjit.tools.reporting.gathered import gathered
+    from gluonjit.tools.reporting.page import earlier, page
+
+    old = earlier(arguments.against) if arguments.against else None
+    block, given = load_model(arguments)
+    profile = measured(arguments, block, given)
+    with modes.predict_mode(), calling(arguments.model, given):
+        graph = trace_call(block, given, arguments.dynamic)
+    data = gathered(arguments.model, graph, profile)
+    text = page({**data, "old": old} if old is not None else data)
+    atomic.write(arguments.output, [text.encode()])
+    print(f"{arguments.output}: {len(text.encode()) / 1e6:.1f} MB")

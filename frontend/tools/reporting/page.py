@@ -1,0 +1,45 @@
+"""The HTML file of a report: one page, without anything from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from gluonjit.base import MXNetError
+
+_FOLDER = Path(__file__).parent
+
+
+_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.S)
+
+
+def earlier(path: str) -> dict[str, Any]:
+    """What a later report shows of an earlier one: `file`, `seconds` of a call, `layers`. MXNetError for a file that
+    `page` has not made."""
+    found = _DATA.search(Path(path).read_text(encoding="utf-8", errors="replace"))
+    try:
+        programs = json.loads(found[1])["profile"]["programs"] if found else []
+        program = next(p for p in programs if p["part"] != "packing")
+        layers = [{"path": str(layer["path"]), "share": float(layer["share"])} for layer in program["layers"]]
+        return {"file": path, "seconds": float(program["seconds"]), "layers": layers}
+    except (ValueError, KeyError, TypeError, StopIteration, RecursionError):
+        raise MXNetError(f"{path} is no report of `gluonjit report`") from None
+
+
+def page(data: dict[str, Any]) -> str:
+    """The page that shows this data (`gathered`)."""
+    # Within a script element, only "<" could end the data.
+    words = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    css, script = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    return (
+        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+        "script-src 'unsafe-inline'\">\n"
+        f"<title>gluonjit report</title>\n<style>\n{css}</style>\n"
+        '<header><h1 id="model"></h1><p id="machine"></p></header>\n<nav role="tablist"></nav>\n'
+        f'<main id="view"></main>\n<script type="application/json" id="data">{words}</script>\n'
+        f"<script>\n{script}</script>\n</html>\n"
+    )
