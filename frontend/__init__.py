@@ -77,6 +77,7 @@ _OBJECTS = {
     "Context": "context",
     "MXNetError": "base",
     "Predictor": "tools.serving.predictor",
+    "compile": "execution.inspecting",
     "cpu": "context",
     "cpu_pinned": "context",
     "current_context": "context",

@@ -290,6 +290,12 @@ class HybridBlock(Block):
                 _interpret(e)
         return self._run_as_python(x, *args)
 
+    def graph(self, *args: Any, stage: str = "trace") -> Any:
+        """The graph of a call with arguments like `args`, as the compiler has it (`gluonjit.ir.graph.Graph`), which
+        prints as text. `stage`: `trace`, `expanded` (primitives) or `optimized` (kernels, as they are compiled).
+        `gluonjit.compile` makes code of one; see `execution/inspecting.py`."""
+        return imported("gluonjit.execution.inspecting").graph(self, *args, stage=stage)
+
     def _may_be_called_by_python(self, args: tuple[Any, ...]) -> bool:
         """Whether the caller may be an enclosing hybridized block that runs as Python.
 

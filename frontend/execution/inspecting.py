@@ -1,0 +1,114 @@
+"""The compiler from Python: a call's graph at any stage, and a graph compiled, with its code to look at.
+
+graph = net.graph(x)                            # gluonjit.ir.graph.Graph
+compiled = gluonjit.compile(graph)
+print(compiled.ir, compiled.llvm, compiled.asm, compiled.kernels[0].why)
+outputs = compiled(x, *parameters)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gluonjit.codegen import llvm
+from gluonjit.codegen.program import lower_program
+from gluonjit.codegen.target import host, named
+from gluonjit.execution.cached_call import trace_call
+from gluonjit.ir.arena import Tenant, tenants
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.machine import Machine
+from gluonjit.ir.opdef import did_you_mean
+from gluonjit.ir.text import print_graph
+from gluonjit.ir.types import IRError
+from gluonjit.passes import run_passes
+from gluonjit.passes.explain import Row, explain
+from gluonjit.passes.manager import Pipeline
+from gluonjit.runtime.compiler import PIPELINE, compile_graph
+from gluonjit.runtime.executable import Executable
+
+STAGES = ("trace", "expanded", "optimized")
+
+
+def graph(block: Any, *args: Any, stage: str = "trace") -> Graph:
+    """The graph of a call `block(*args)`, in the current mode, at a stage: `trace`, the operators of MXNet that the
+    program records; `expanded`, primitives; `optimized`, kernels and their places in memory, as they are compiled.
+
+    IRError for another stage, and the errors of the call itself."""
+    if stage not in STAGES:
+        raise IRError(f"there is no stage {stage!r}{did_you_mean(stage, STAGES)}")
+    traced = trace_call(block, args)
+    if stage == "trace":
+        return traced
+    return run_passes(traced, "expand" if stage == "expanded" else PIPELINE, target=host())
+
+
+def compile(graph: Graph, *, target: str | None = None, pipeline: Pipeline | None = None) -> Compiled:
+    """The graph, of any level before `planned`, compiled for this machine, or for the target of that name
+    (`--target` of the command line). `pipeline`: passes other than the default ones."""
+    steps = PIPELINE if pipeline is None else pipeline
+    return Compiled(graph, host() if target is None else named(target), steps)
+
+
+class Compiled:
+    """A compiled graph: callable, with everything that was made on the way. Each part is made when it is first asked
+    for."""
+
+    def __init__(self, source: Graph, target: Machine, pipeline: Pipeline) -> None:
+        self.source = source
+        self.target = target
+        self.pipeline = pipeline
+
+    @cached_property
+    def graph(self) -> Graph:
+        """After all passes."""
+        return run_passes(self.source, self.pipeline, target=self.target)
+
+    @property
+    def ir(self) -> str:
+        """The text of `graph`; long constants are left out."""
+        return print_graph(self.graph, elide=16)
+
+    @cached_property
+    def llvm(self) -> str:
+        """The LLVM IR of the whole program."""
+        return lower_program(self.graph, self.target).text
+
+    @cached_property
+    def asm(self) -> str:
+        """Its assembly."""
+        return llvm.assembly(self.llvm, self.target)
+
+    @cached_property
+    def kernels(self) -> list[Row]:
+        """Each kernel in order: what it computes, its tile, the microseconds expected on one core, and the reason."""
+        return explain(self.graph, self.target)
+
+    @cached_property
+    def memory_plan(self) -> list[Tenant]:
+        """What lies where in the arena, from which op to which."""
+        return tenants(self.graph)
+
+    @cached_property
+    def executable(self) -> Executable:
+        """The native code. IRError if `target` is another machine."""
+        if self.target != host():
+            raise IRError(f"this is code for {self.target.cpu}, which this machine ({host().cpu}) does not run")
+        if not isinstance(self.pipeline, str):
+            raise IRError("code is made for a pipeline that is a text, such as 'expand, fuse, select'")
+        return compile_graph(self.source, target=self.target, pipeline=self.pipeline)
+
+    def __call__(self, *inputs: Any) -> list[np.ndarray]:
+        """The outputs and then the new states, for arrays of the types of the graph's inputs, in their order."""
+        arrays: Sequence[np.ndarray] = [np.asarray(getattr(x, "_array", x)) for x in inputs]
+        outputs, states = self.executable.run(arrays)
+        return [*outputs, *states]
+
+    def __repr__(self) -> str:
+        expected = sum(row.microseconds for row in self.kernels)
+        inputs = ", ".join(f"{v.name}: {v.type}" for v in self.graph.inputs[:4])
+        more = ", …" if len(self.graph.inputs) > 4 else ""
+        return f"<compiled @{self.graph.name}({inputs}{more}): {len(self.kernels)} kernels, {expected:.0f} µs expected>"
