@@ -467,3 +467,24 @@ def test_build_makes_a_library_and_a_program_that_checks_it(tmp_path, capsys):
     subprocess.run(command, check=True)
     done = subprocess.run([str(out / "check"), str(out / "check.bin"), "2"], capture_output=True, text=True)
     assert done.returncode == 0 and "the stored results" in done.stdout
+
+
+def test_layers_of_a_model(run):
+    status, out, _ = run("dump", "model.py:net", "--input", "2x5")
+    lines = [line.split() for line in out.splitlines()]
+    assert status == 0 and lines[0] == ["ops", "kernels", "MFLOP", "MB", "layer"]
+    assert [(line[-1], line[0]) for line in lines[1:-1]] == [
+        ("net/dense0", "1"),
+        ("net/dense0/act", "1"),
+        ("net/scale0", "2"),
+    ]
+    assert lines[-1][-2:] == ["in", "all"]
+    status, out, _ = run("dump", "model.py:net", "--input", "2x5", "--stage", "trace", "--layer", "*dense0*")
+    assert "mx.FullyConnected" in out and "tanh" not in out
+    status, _, err = run("dump", "model.py:net", "--input", "2x5", "--layer", "*/conv1")
+    assert status == 1 and "no layer fits; there are net" in err
+
+
+def test_a_dump_in_a_file(run):
+    assert run("dump", "model.py:net", "--input", "2x5", "--stage", "trace", "-o", "net.ir")[:2] == (0, "")
+    assert run("opt", "net.ir", "-p", "")[0] == 0

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from fnmatch import fnmatchcase as fnmatch
 from typing import Any
 
 from gluonjit.base import MXNetError
-from gluonjit.ir.graph import Graph
+from gluonjit.ir.graph import Graph, Op
 from gluonjit.tools.cli.models import add_model, calling, load_model
 
-STAGES = ("trace", "expanded", "optimized", "llvm", "asm", "joint", "forward", "backward")
+STAGES = ("layers", "trace", "expanded", "optimized", "llvm", "asm", "joint", "forward", "backward")
 GRADIENT_STAGES = ("joint", "forward", "backward")
 """What `backward()` makes of a recorded call, in training mode: `joint` is the model and its gradient by the
 parameters, or by the inputs if there are none; `forward` and `backward` are its halves."""
@@ -19,7 +21,7 @@ parameters, or by the inputs if there are none; `forward` and `backward` are its
 def add_commands(commands: Any) -> None:
     for name, stage, help_ in (
         ("trace", "trace", "print the graph that a model is traced to"),
-        ("dump", "optimized", "print a model's graph at any stage of the compiler"),
+        ("dump", "layers", "print a model's graph at any stage of the compiler"),
     ):
         p = commands.add_parser(
             name,
@@ -33,9 +35,15 @@ def add_commands(commands: Any) -> None:
             "--stage",
             choices=STAGES,
             default=stage,
-            help="what to print (default: %(default)s); joint: with its gradient by the parameters; forward, backward: "
-            "the halves of that",
+            help="what to print (default: %(default)s); layers: a line for each, with its kernels, FLOPs and bytes; "
+            "joint: with its gradient by the parameters; forward, backward: the halves of that",
         )
+        p.add_argument(
+            "--layer",
+            metavar="PATTERN",
+            help="only ops of layers whose path fits, such as '*/conv1' or 'net/stage3/*'; what these read become inp",
+        )
+        p.add_argument("-o", "--output", metavar="FILE", help="write to a file")
         p.add_argument(
             "--remat",
             choices=("elementwise", "all"),
@@ -63,13 +71,20 @@ def _run(arguments: argparse.Namespace) -> None:
         graph = trace_call(block, given, arguments.dynamic)
     if stage in GRADIENT_STAGES:
         fixed = {p.name for p in block.collect_params().values() if p.grad_req == "null"}
-        print(render_gradient(graph, stage, fixed, arguments.locs, arguments.remat), end="")
-        return
-    print(render(graph, stage, arguments.locs, not arguments.no_winograd), end="")
+        text = render_gradient(graph, stage, fixed, arguments.locs, arguments.remat)
+    else:
+        text = render(graph, stage, arguments.locs, not arguments.no_winograd, arguments.layer)
+    if arguments.output:
+        from gluonjit.files import atomic
+
+        atomic.write(arguments.output, [text.encode()])
+    else:
+        print(text, end="")
 
 
-def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True) -> str:
-    """The text of `graph` (level `traced` or `expanded`) at a stage; at stage `explain`, the list of its kernels."""
+def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True, layer: str | None = None) -> str:
+    """The text of `graph` (level `traced` or `expanded`) at a stage; at stage `explain`, the list of its kernels; at
+    stage `layers`, a line for each layer. `layer`: of layers that fit this pattern alone."""
     from gluonjit.codegen import llvm
     from gluonjit.codegen.program import lower_program
     from gluonjit.codegen.target import host
@@ -77,20 +92,77 @@ def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True) 
     from gluonjit.passes import run_passes
     from gluonjit.runtime.compiler import pipeline
 
+    if layer is not None and stage not in ("layers", "trace", "expanded", "optimized"):
+        raise MXNetError(f"--layer is for the stages layers, trace, expanded and optimized, not {stage}")
     if stage == "trace":
-        return print_graph(graph, locs=locs, elide=16)
+        return print_graph(_part(graph, layer), locs=locs, elide=16)
     if stage == "expanded":
-        return print_graph(run_passes(graph, "expand"), locs=locs, elide=16)
+        return print_graph(_part(run_passes(graph, "expand"), layer), locs=locs, elide=16)
     target = host()
     planned = run_passes(graph, pipeline(winograd), target=target)
     if stage == "explain":
         from gluonjit.passes.explain import table
 
         return table(planned, target)
+    if stage == "layers":
+        return layers(graph, planned, layer)
     if stage == "optimized":
-        return print_graph(planned, locs=locs, elide=16)
+        return print_graph(_part(planned, layer), locs=locs, elide=16)
     text = lower_program(planned, target).text
     return text if stage == "llvm" else llvm.assembly(text, target)
+
+
+def layers(traced: Graph, planned: Graph, pattern: str | None = None) -> str:
+    """A table: for each layer that fits the pattern, in the order of the call, how many operators it has, into how many
+    kernels they were made, and the FLOPs and bytes of these."""
+    from gluonjit.ir.buffers import runs_kernel
+    from gluonjit.ir.sizes import with_hints
+    from gluonjit.ir.work import bytes_moved, flops
+    from gluonjit.profiling.listing import columns
+
+    rows: dict[str, list[int]] = {}
+    for op in traced.ops:
+        rows.setdefault(_layer(op), [0, 0, 0, 0])[0] += 1
+    for op in with_hints(planned).ops:
+        if runs_kernel(op):
+            row = rows.setdefault(_layer(op), [0, 0, 0, 0])
+            row[1] += 1
+            row[2] += int(flops(op))
+            row[3] += int(bytes_moved(op))
+    chosen = {path: row for path, row in rows.items() if pattern is None or fnmatch(path, pattern)}
+    if not chosen:
+        raise _no_layer(str(pattern), rows)
+    total = [sum(row[k] for row in chosen.values()) for k in range(4)]
+    table = [["ops", "kernels", "MFLOP", "MB", "layer"]]
+    for path, (ops, kernels, work, nbytes) in [*chosen.items(), ("in all", total)]:
+        table.append([str(ops), str(kernels), f"{work / 1e6:.2f}", f"{nbytes / 1e6:.2f}", path or planned.name])
+    return "\n".join(columns(table, 1)) + "\n"
+
+
+def _layer(op: Op) -> str:
+    from gluonjit.ir.work import origin
+
+    loc = origin(op)
+    return loc.block if loc is not None else ""
+
+
+def _no_layer(pattern: str, there: Iterable[str]) -> MXNetError:
+    known = sorted(path for path in there if path)
+    return MXNetError(f"--layer {pattern}: no layer fits; there are {', '.join(known[:8])}{', …' if known[8:] else ''}")
+
+
+def _part(graph: Graph, pattern: str | None) -> Graph:
+    """The ops of layers that fit the pattern. What they read from elsewhere are inputs, what others read, outputs."""
+    if pattern is None:
+        return graph
+    ops = tuple(op for op in graph.ops if fnmatch(_layer(op), pattern))
+    if not ops:
+        raise _no_layer(pattern, {_layer(op) for op in graph.ops})
+    made = {v for op in ops for v in op.results}
+    inputs = tuple(dict.fromkeys(v for op in ops for v in op.operands if v not in made))
+    read = {v for op in graph.ops if op not in ops for v in op.operands} | set(graph.results)
+    outputs = tuple(v for op in ops for v in op.results if v in read)
+    return replace(graph, inputs=inputs, ops=ops, outputs=outputs, updates=(), attrs={})
 
 
 def render_gradient(
