@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase as fnmatch
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.files.array_names import shown
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.tools.cli.models import add_model, calling, load_model
 
@@ -135,7 +136,7 @@ def layers(traced: Graph, planned: Graph, pattern: str | None = None) -> str:
     total = [sum(row[k] for row in chosen.values()) for k in range(4)]
     table = [["ops", "kernels", "MFLOP", "MB", "layer"]]
     for path, (ops, kernels, work, nbytes) in [*chosen.items(), ("in all", total)]:
-        table.append([str(ops), str(kernels), f"{work / 1e6:.2f}", f"{nbytes / 1e6:.2f}", path or planned.name])
+        table.append([str(ops), str(kernels), f"{work / 1e6:.2f}", f"{nbytes / 1e6:.2f}", shown(path or planned.name)])
     return "\n".join(columns(table, 1)) + "\n"
 
 
@@ -147,7 +148,7 @@ def _layer(op: Op) -> str:
 
 
 def _no_layer(pattern: str, there: Iterable[str]) -> MXNetError:
-    known = sorted(path for path in there if path)
+    known = sorted(shown(path) for path in there if path)
     return MXNetError(f"--layer {pattern}: no layer fits; there are {', '.join(known[:8])}{', …' if known[8:] else ''}")
 
 
