@@ -11,6 +11,7 @@ Every thread of a call runs the whole function, and does its share of each kerne
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -203,7 +204,7 @@ class _Lowering:
         self._count = len(self.module.functions)
 
     def _prepare(self, op: Op, graph: Graph, places: Places) -> None:
-        name = f"prepare_{len(self.prepares)}"
+        name = f"prepare_{len(self.prepares)}{_for_readers(op) if self.library is None else ''}"
         index = {v: k for k, v in enumerate(graph.inputs)}
         region = op.regions[0]
         self._is_cold = True
@@ -258,7 +259,7 @@ class _Lowering:
             library = self.library if op.definition.level not in ("control", "host") else None
             if library is None:
                 own = "" if self.stamps is None else f"t{self.stamps.inside}_"
-                name = f"{own}k{len(self._kernels)}_{kind}"
+                name = f"{own}k{len(self._kernels)}_{kind}{_for_readers(op)}"
             else:
                 dims = self.module.dims if is_open(op) else ()  # packing weights is the same for all sizes
                 name = library.name(kind, (key, dims))
@@ -295,6 +296,16 @@ class _Lowering:
             self.function(made.backwards, region, alone)
             self._backwards = outer
         return made
+
+
+_NO_PART_OF_A_SYMBOL = re.compile(r"[^\w.]", re.ASCII)
+
+
+def _for_readers(op: Op) -> str:
+    """What a symbol says of the layer that it is for. Not in code that other programs share through a library, as
+    layers have other names there."""
+    name = next((v.name for v in op.results if v.name), "")
+    return f"_{_NO_PART_OF_A_SYMBOL.sub('_', name[:80])}" if name else ""
 
 
 _KERNELS: dict[str, Callable[[str, Graph, Mapping[str, Any], Machine, Module], None]] = {

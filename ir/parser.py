@@ -131,9 +131,39 @@ class _Parser:
         if isinstance(attrs.get("open"), tuple):
             self.dims |= {name for name in attrs["open"] if isinstance(name, str)}
         self.expect("{", "'{' and the graph's ops")
+        end = self.prepares(scope) if self.depth == 1 else None
         graph = self.body(scope, attrs)
+        if end is not None:
+            self.i = end
         self.depth -= 1
         return graph
+
+    def prepares(self, scope: _Scope) -> int | None:
+        """Reads the ops of the section `} prepare { … }` that follows the body starting here, if there is one, as the
+        body uses their results. The number of the token after the section."""
+        start = self.i
+        self.i = self.closing(start) + 1
+        end = None
+        if self.i < len(self.kinds) and self.accept_word("prepare"):
+            self.expect("{", "'{' and the `prepare` ops")
+            while self.kinds[self.i] == "value":
+                at = self.i
+                self.op(scope)
+                if scope.b._ops[-1].name != "prepare":
+                    self.fail("only `prepare` ops may follow the others", at)
+            self.expect("}", "a `prepare` op or '}'")
+            end = self.i
+        self.i = start
+        return end
+
+    def closing(self, at: int) -> int:
+        """The number of the token that closes the brace before token `at`; that of the last one if none does."""
+        depth = 1
+        for k in range(at, len(self.kinds)):
+            depth += {"{": 1, "}": -1}.get(self.kinds[k], 0)
+            if not depth:
+                return k
+        return len(self.kinds) - 1
 
     def attrs_follow(self) -> bool:
         """Whether the next brace opens attributes (`{key = …} {`) rather than the ops."""

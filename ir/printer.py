@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,6 +85,31 @@ class Names:
         return "%" + (name if _PLAIN_NAME.match(name) else quoted(name))
 
 
+WIDTH = 120
+"""The columns that a signature may take before it is wrapped."""
+
+
+def wrapped(parts: Sequence[str], indent: str, width: int) -> list[str]:
+    """Lines of the parts, with commas between them, that are no wider than `width` unless a part is."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(part) + 3 <= width:
+            lines[-1] += f", {part}"
+        else:
+            if lines:
+                lines[-1] += ","
+            lines.append(indent + part)
+    return lines
+
+
+def _leading_prepares(graph: Graph) -> int:
+    """How many `prepare` ops come before all others. They are written after these, where they are out of the way; if
+    one comes later, all stay where they are, so that parsing gives the same order."""
+    names = [op.name == "prepare" for op in graph.ops]
+    count = sum(names)
+    return count if all(names[:count]) else 0
+
+
 class _Printer:
     def __init__(self, locs: bool, spill: Spill | None, elide: int | None) -> None:
         self.lines: list[str] = []
@@ -95,22 +120,32 @@ class _Printer:
     def graph(self, prefix: str, graph: Graph, indent: str, outer_level: str = "expanded") -> None:
         """Appends the graph's lines; the first starts with `prefix`, the last is the closing brace."""
         names = Names(graph)
-        head = [prefix]
+        start = prefix
         if graph.name:
-            head.append("@" + (graph.name if _PLAIN_NAME.match(graph.name) else quoted(graph.name)))
-        head.append("(" + ", ".join(f"{names.use(v)}: {v.type}" for v in graph.inputs) + ")")
-        if graph.level != outer_level:
-            head.append(f" level {graph.level}")
+            start += "@" + (graph.name if _PLAIN_NAME.match(graph.name) else quoted(graph.name))
+        end = "" if graph.level == outer_level else f" level {graph.level}"
         if graph.attrs:
-            head.append(" " + self.attrs(graph.attrs))
-        head.append(" {")
-        self.lines.append("".join(head))
+            end += " " + self.attrs(graph.attrs)
         inner = indent + "  "
-        for op in graph.ops:
+        inputs = [f"{names.use(v)}: {v.type}" for v in graph.inputs]
+        head = f"{start}({', '.join(inputs)}){end} {{"
+        if indent or len(head) <= WIDTH:
+            self.lines.append(head)
+        else:
+            self.lines += [f"{start}(", *wrapped(inputs, inner + "  ", WIDTH), f"){end} {{"]
+        prepares = _leading_prepares(graph) if not indent else 0
+        for op in graph.ops[:prepares]:
+            for v in op.results:
+                names.define(v)
+        for op in graph.ops[prepares:]:
             self.op(op, names, inner, graph.level)
         for state, new in graph.updates:
             self.lines.append(f"{inner}update {names.use(state)} = {names.use(new)}")
         self.lines.append(f"{inner}return {', '.join(map(names.use, graph.outputs))}".rstrip())
+        if prepares:
+            self.lines.append(indent + "} prepare {")
+            for op in graph.ops[:prepares]:
+                self.op(op, names, inner, graph.level)
         self.lines.append(indent + "}")
 
     def op(self, op: Op, names: Names, indent: str, level: str) -> None:

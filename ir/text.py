@@ -20,6 +20,7 @@
   use names that a type has introduced: `{shape = (n, 3*n)}`. An open offset has quotes: `@"64*n"`.
 * Attributes that equal the operator's defaults are left out.
 * `update %state = %new`: the input `%state` holds `%new` after the call.
+* `prepare` ops that come before all others are written after them: `return %y } prepare { %p: … = prepare(%w) (…) }`.
 * Names are any `%word`, quoted where they hold other characters (`%"a b"`); numbers name what has no name.
 * Literals: `1`, `1.5`, `nan`, `-inf`, `True`, `None`, `"text"`, `(1, 2)`, `(1,)`, `f32` (an element type), `f32[2,3]`
   (a type), `f32[2] [1.0, -0.0]` (an array), `f32[2,3] 0.0` (of equal elements), `f32[64,64] file("net.npz", "c0")`

@@ -1,8 +1,9 @@
 """`name-values`: names the values that passes have made after the layers that they come from.
 
-Passes keep the names of what they replace. Those of new values, such as packed weights and the results of fused groups,
-are the path of the layer without the net's own name: `features.stage1.0.conv2`. A name is only a hint for readers of
-dumps; the printer tells equal ones apart.
+Passes keep the names of what they replace. Those of new values, such as the results of fused groups, are the path of
+the layer without the net's own name: `features.stage1.0.conv2`, and `features.stage1.0.conv2.view` where nothing is
+computed. What is prepared of one parameter is called after it:
+`conv0_weight.prepared`. A name is only a hint for readers of dumps; the printer tells equal ones apart.
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ def name_values(graph: Graph) -> Graph:
 
 
 def _name(op: Op) -> str:
+    if op.name == "prepare" and len(op.operands) == 1 and op.operands[0].name:
+        return f"{op.operands[0].name}.prepared"
     loc = origin(op)
     if loc is None or not loc.block:
         return ""
     path = loc.block.partition("/")[2] or loc.block
     name = _NO_PART_OF_A_NAME.sub("_", path.replace("/", "."))
+    if op.attrs.get(".kernel") == "view":
+        name += ".view"
     return name if not name[0].isdigit() else f"_{name}"
 
 

@@ -48,6 +48,55 @@ def test_everything_prints_as_it_was_read():
     assert graph.updates == ((graph.inputs[1], graph.inputs[1]),)
 
 
+WRAPPED = """\
+graph @net(
+    %data: f32[1,3,224,224], %features_0_weight: f32[64,3,7,7], %features_0_bias: f32[64],
+    %features_1_weight: f32[64,64,3,3]
+) level fused {params = (1, 2, 3)} {
+  %y: f32[64] = add(%features_0_bias, %p)
+  return %y
+} prepare {
+  %p: f32[64] = prepare(%features_0_bias) (@prepare(%b: f32[64]) {
+    %e: f32[64] = exp(%b)
+    return %e
+  })
+}
+"""
+
+
+def test_a_long_signature_is_wrapped_and_what_is_prepared_comes_last():
+    graph = parse_graph(WRAPPED)
+    assert [op.name for op in graph.ops] == ["prepare", "add"]
+    assert print_graph(graph) == WRAPPED
+    assert evaluate(graph, [np.zeros(v.type.shape, np.float32) for v in graph.inputs])[0][0].tolist() == [1.0] * 64
+
+
+def test_what_is_prepared_later_stays_in_its_place():
+    b = Builder("g", "fused")
+    x = b.input("x", TensorType(F32, (2,)))
+    y = b.neg(x)
+    inner = Builder("prepare", "fused")
+    region = inner.build([inner.exp(inner.input("x", x.type))])
+    (p,) = b.emit("prepare", [x], {}, [region])
+    text = print_graph(b.build([b.add(y, p)]))
+    assert "} prepare {" not in text
+    assert print_graph(parse_graph(text)) == text
+
+
+@pytest.mark.parametrize(
+    "section, message",
+    [
+        ("prepare { %p = neg(%x) }", "only `prepare` ops may follow the others"),
+        ("prepare { return %x }", "expected a `prepare` op or '}', found 'return'"),
+        ("prepare", "expected '{' and the `prepare` ops, found the end"),
+        ("prepare {} prepare {}", "expected the end of the text after the graph, found 'prepare'"),
+    ],
+)
+def test_errors_in_the_section_of_what_is_prepared(section, message):
+    with pytest.raises(ParseError, match=re.escape(message)):
+        parse_graph(f"graph (%x: f32[2]) level fused {{ return %x }} {section}")
+
+
 def test_the_documented_examples(root):
     from gluonjit.ir import text
 

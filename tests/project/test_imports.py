@@ -66,6 +66,10 @@ SERVER = {
 the command, or by MLServer and Triton."""
 
 
+OF_OTHERS = {"pytest": "frontend/tools/pytest_plugin.py", "pygments": "frontend/tools/highlight.py"}
+"""Modules that a program which has the package imports, as a plug-in."""
+
+
 class Import(NamedTuple):
     name: str  # dotted; for `from a import b`, a.b
     line: int
@@ -99,7 +103,9 @@ def imports(tree: ast.AST) -> Iterator[Import]:
 def complaint(part: str, found: Import, where: str = "") -> str | None:
     """Why a file of `part`, at the path `where`, must not hold this import."""
     top, _, rest = found.name.partition(".")
-    if top == "gluonjit":
+    if top in OF_OTHERS and (where == OF_OTHERS[top] or not found.early):
+        pass
+    elif top == "gluonjit":
         first = rest.partition(".")[0]
         other = first if first in MAY_IMPORT else "frontend"
         if other != part and other not in MAY_IMPORT[part] and first != "_version":
@@ -108,8 +114,6 @@ def complaint(part: str, found: Import, where: str = "") -> str | None:
         if found.early:
             return f"import {top} inside the function that uses it"
     elif top in SERVER and where.startswith("frontend/tools/serving/"):
-        pass
-    elif top == "pytest" and where == "frontend/tools/pytest_plugin.py":
         pass
     elif top in sys.stdlib_module_names or top in EARLY:
         pass

@@ -11,13 +11,13 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any, TextIO
+from collections.abc import Sequence
+from typing import Any
 
 from gluonjit.base import MXNetError
-from gluonjit.files.array_names import shown
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError
+from gluonjit.tools.cli.terminal import escaped, escaping
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         try:
             arguments = make_parser().parse_args(argv)
-            with warnings.catch_warnings(), _printable(arguments):
+            with warnings.catch_warnings(), _printing(arguments):
                 warnings.showwarning = _show_warning
                 arguments.run(arguments)
         finally:  # also for --help: at exit, a closed pipe could no more be told from an error
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         said = f"{e.filename}: {e.strerror}" if isinstance(e, OSError) and e.filename and e.strerror else e
-        print(_escaped(f"error: {said}"), file=sys.stderr)
+        print(escaped(f"error: {said}"), file=sys.stderr)
         return 1
     except MemoryError as e:
         print(f"error: not enough memory: {e}", file=sys.stderr)
@@ -48,42 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _show_warning(message: Warning | str, *_where: Any, **_how: Any) -> None:
     """Prints warnings without their place in this program, which does not help users of the command line."""
-    print(_escaped(f"warning: {message}"), file=sys.stderr)
+    print(escaped(f"warning: {message}"), file=sys.stderr)
 
 
-def _escaped(text: str) -> str:
-    """`text` with unprintable characters escaped, so that names from files cannot control the terminal."""
-    return "".join(c if c in "\n\t" else shown(c) for c in text) if not text.isprintable() else text
-
-
-class _Escaping:
-    """A wrapper of a stream that escapes the text written to it."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        self._stream.write(_escaped(text))
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-@contextlib.contextmanager
-def _printable(arguments: argparse.Namespace) -> Iterator[None]:
-    """Escapes unprintable characters, and characters that the output's encoding lacks, in everything that is printed.
-
-    Programs run by `exec` print unescaped.
-    """
-    if getattr(arguments, "raw_output", False):
-        yield
-        return
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-    with contextlib.redirect_stdout(_Escaping(sys.stdout)), contextlib.redirect_stderr(_Escaping(sys.stderr)):
-        yield
+def _printing(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
+    """Programs run by `exec` print unescaped."""
+    return contextlib.nullcontext() if getattr(arguments, "raw_output", False) else escaping()
 
 
 class _Help(argparse.HelpFormatter):

@@ -12,11 +12,15 @@ from gluonjit.base import MXNetError
 from gluonjit.files.array_names import shown
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.tools.cli.models import add_model, calling, load_model
+from gluonjit.tools.cli.terminal import add_options, show
 
 STAGES = ("layers", "trace", "expanded", "optimized", "llvm", "asm", "joint", "forward", "backward")
 GRADIENT_STAGES = ("joint", "forward", "backward")
 """What `backward()` makes of a recorded call, in training mode: `joint` is the model and its gradient by the
 parameters, or by the inputs if there are none; `forward` and `backward` are its halves."""
+
+_LANGUAGE = {"layers": "plain", "explain": "plain", "llvm": "llvm", "asm": "gas"}
+"""Of texts that are no graphs: their kind in `tools.highlight`."""
 
 
 def add_commands(commands: Any) -> None:
@@ -57,6 +61,7 @@ def add_commands(commands: Any) -> None:
             "--explain", action="store_true", help="list the kernels, their estimates, and why they were chosen"
         )
         p.add_argument("--locs", action="store_true", help="show where in the program each op comes from")
+        add_options(p)
         p.set_defaults(run=_run)
 
 
@@ -80,7 +85,11 @@ def _run(arguments: argparse.Namespace) -> None:
 
         atomic.write(arguments.output, [text.encode()])
     else:
-        print(text, end="")
+        show(
+            text,
+            {"layers": "plain", "explain": "plain", "llvm": "llvm", "asm": "gas"}.get(stage, "gluonjit"),
+            arguments,
+        )
 
 
 def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True, layer: str | None = None) -> str:

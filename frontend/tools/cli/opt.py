@@ -17,6 +17,7 @@ from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError
 from gluonjit.tools.cli.loading import load_graph, load_python, read_text
+from gluonjit.tools.cli.terminal import add_options, show
 
 SEPARATOR = "// -----\n"
 """Between the graphs of a file that holds several."""
@@ -80,6 +81,7 @@ def add_commands(commands: Any) -> None:
         help="print the smallest graph found that still shows a fault: the passes fail in the same way; or their "
         "result computes something else; or the shell command CMD, in which {} is the graph's file, exits with 0",
     )
+    add_options(p)
     p.set_defaults(run=_run)
 
 
@@ -113,7 +115,7 @@ def _run(arguments: argparse.Namespace) -> None:
         if case.errors:
             raise IRError(f"graph {number}: there is no error that says {case.errors[0]!r}")
         printed.append(print_graph(result, locs=arguments.locs))
-    print(f"\n{SEPARATOR}\n".join(printed), end="")
+    show(f"\n{SEPARATOR}\n".join(printed), "gluonjit", arguments)
 
 
 def _result(arguments: argparse.Namespace, graph: Graph, steps: Sequence[Any], target: Any) -> Graph:

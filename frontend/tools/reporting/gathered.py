@@ -99,7 +99,7 @@ def _add_code(
     ops = [op for op in planned.ops if runs_kernel(op)]
     outer = [k for k, kernel in enumerate(program.kernels) if kernel.inside is None]
     same = program.part == "call" and len(ops) == len(outer)
-    called = re.findall(r"call void @(k\d+_\w+)\(", ir.get("main", ""))
+    called = re.findall(r"call void @(k\d+_[\w.]+)\(", ir.get("main", ""))
     if not same or len(called) != len(outer):
         called = []
     for place, k in enumerate(outer):
@@ -126,5 +126,5 @@ def _functions(text: str) -> Iterator[tuple[str, str]]:
 
 def _labels(text: str) -> Iterator[tuple[str, str]]:
     """The functions of an assembly text, by name."""
-    for m in re.finditer(r"^([A-Za-z_]\w*):.*?^\.Lfunc_end\d+:", text, re.M | re.S):
+    for m in re.finditer(r"^([A-Za-z_][\w.]*):.*?^\.Lfunc_end\d+:", text, re.M | re.S):
         yield m[1], m[0]

@@ -1,0 +1,108 @@
+"""What the command line writes to a terminal: nothing that could steer it, in colour, through a pager.
+
+The command line prints through `escaping()`. `show` also goes past it, with text that it has escaped itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from gluonjit.base import MXNetError
+from gluonjit.files.array_names import shown
+
+
+def escaped(text: str) -> str:
+    """`text` with unprintable characters escaped, so that names from files cannot control the terminal."""
+    return "".join(c if c in "\n\t" else shown(c) for c in text) if not text.isprintable() else text
+
+
+class _Escaping:
+    """A wrapper of a stream that escapes the text written to it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        self.stream.write(escaped(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextlib.contextmanager
+def escaping() -> Iterator[None]:
+    """Escapes unprintable characters, and characters that the output's encoding lacks, in all that is printed."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    with contextlib.redirect_stdout(_Escaping(sys.stdout)), contextlib.redirect_stderr(_Escaping(sys.stderr)):
+        yield
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that `show` reads."""
+    parser.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="colour what is printed; auto: on a terminal, if Pygments is installed and NO_COLOR is not set",
+    )
+    parser.add_argument(
+        "--no-pager", action="store_true", help="print at once what is longer than the terminal, without $PAGER or less"
+    )
+
+
+def show(text: str, kind: str, arguments: argparse.Namespace) -> None:
+    """Prints a text of a kind in `tools.highlight.KINDS`, or of kind "plain", which has no colours. MXNetError if
+    colours are demanded and Pygments is missing."""
+    text = escaped(text)
+    if kind != "plain" and _in_colour(arguments.color):
+        from gluonjit.tools.highlight import for_terminal
+
+        text = for_terminal(text, kind)
+    if not arguments.no_pager and sys.stdout.isatty() and text.count("\n") >= shutil.get_terminal_size().lines:
+        if _page(text):
+            return
+    stream = sys.stdout
+    (stream.stream if isinstance(stream, _Escaping) else stream).write(text)
+
+
+def _in_colour(wish: str) -> bool:
+    if wish == "never" or (wish == "auto" and (not sys.stdout.isatty() or os.environ.get("NO_COLOR"))):
+        return False
+    try:
+        import pygments  # noqa: F401
+    except ImportError:
+        if wish == "always":
+            raise MXNetError('--color always needs Pygments: pip install "gluonjit[color]"') from None
+        return False
+    return True
+
+
+def _page(text: str) -> bool:
+    """Shows `text` by the program in PAGER, or `less`; False if there is none. LESS=FRX, unless it is set: colours, and
+    the last page stays on the terminal."""
+    command = shlex.split(os.environ.get("PAGER", "less"))
+    if not command or shutil.which(command[0]) is None:
+        return False
+    environment = {"LESS": "FRX", **os.environ}
+    pager = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, encoding="utf-8", errors="replace")
+    assert pager.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # the reader has seen enough
+        with pager.stdin:
+            pager.stdin.write(text)
+    while True:
+        try:
+            pager.wait()
+            return True
+        except KeyboardInterrupt:  # Ctrl-C is the pager's business while it runs
+            continue
