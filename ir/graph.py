@@ -7,7 +7,7 @@ that what it captures is explicit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -141,6 +141,31 @@ class Graph:
         from gluonjit.ir.printer import print_graph
 
         return print_graph(self)
+
+    def svg(self) -> str:
+        """A picture of the graph (`ir/pictures.py`). IRError without igraph: `pip install "gluonjit[draw]"`."""
+        from gluonjit.ir.pictures import svg
+
+        return svg(self)
+
+    def steps(self, *inputs: Any) -> Iterator[tuple[Op, tuple[np.ndarray, ...]]]:
+        """`evaluate`, one op after the other: yields each op with its results.
+
+        >>> for op, results in graph.steps(x, weight):
+        ...     print(op.name, op.results[0].name, results[0].mean())
+        """
+        return steps(self, [getattr(x, "_array", x) for x in inputs])
+
+    def _repr_svg_(self) -> str | None:
+        try:
+            return self.svg()
+        except IRError:  # notebooks show another form then
+            return None
+
+    def _repr_html_(self) -> str:
+        from gluonjit.ir.pictures import as_html
+
+        return as_html(self)
 
 
 class Emitter:
@@ -493,6 +518,15 @@ def evaluate(graph: Graph, inputs: Sequence[Any]) -> tuple[list[np.ndarray], lis
 
     Returns (outputs, updated states). Raises IRError when an input does not have the declared type.
     """
+    env: dict[Value, np.ndarray] = dict(zip(graph.inputs, map(np.asarray, inputs)))
+    for op, results in steps(graph, inputs):
+        env.update(zip(op.results, results, strict=True))
+    return [env[v] for v in graph.outputs], [env[v] for _, v in graph.updates]
+
+
+def steps(graph: Graph, inputs: Sequence[Any]) -> Iterator[tuple[Op, tuple[np.ndarray, ...]]]:
+    """Runs the graph op by op on ndarrays; yields each op with its results. Raises IRError when an input does not have
+    the declared type."""
     if len(inputs) != len(graph.inputs):
         raise IRError(f"@{graph.name} takes {len(graph.inputs)} inputs, got {len(inputs)}")
     env: dict[Value, np.ndarray] = {}
@@ -502,8 +536,21 @@ def evaluate(graph: Graph, inputs: Sequence[Any]) -> tuple[list[np.ndarray], lis
             raise IRError(f"input %{v.name} of @{graph.name} is {v.type}, got {type_of(x)}")
         env[v] = x
     for op in graph.ops:
-        env.update(zip(op.results, evaluate_op(op, [env[v] for v in op.operands]), strict=True))
-    return [env[v] for v in graph.outputs], [env[v] for _, v in graph.updates]
+        results = _step(graph, op, env)
+        env.update(zip(op.results, results, strict=True))
+        yield op, results
+
+
+def _step(graph: Graph, op: Op, env: Mapping[Value, np.ndarray]) -> tuple[np.ndarray, ...]:
+    operands = [env[v] for v in op.operands]
+    if op.definition.level != "operator":
+        return evaluate_op(op, operands)
+    training = bool(op.attrs.get(".training", graph.attrs.get("training", False)))
+    expansion = op.definition.expansion([v.type for v in op.operands], op.attrs, training)
+    if len(expansion.inputs) > len(operands):  # it draws random numbers, on streams of its own
+        key = next(x for v, x in env.items() if v.name == "rng_key")
+        operands.append(key + np.array((0, op.attrs.get(".stream", 0)), np.int64))
+    return tuple(evaluate(expansion, operands)[0])
 
 
 def evaluate_op(op: Op, operands: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:

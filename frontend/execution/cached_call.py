@@ -97,6 +97,8 @@ class Hybrid(Program, Protocol):
     """The hook that is shown every operator's results."""
     _monitor_all: bool
     _monitored_as_bound: bool
+    _debug_results: dict[str, Any] | None
+    """Where the results of the last call's operators are kept; None if they are not."""
 
     def _argument_names(self, count: int) -> list[str]:
         """The names of the arrays in the arguments, of which there are `count`."""
@@ -639,6 +641,8 @@ class CachedCall:
         monitor = None
         if block._callback is not None:
             monitor = Monitor(block._callback, block._monitor_all, block._monitored_as_bound)
+        if block._debug_results is not None:
+            block._debug_results = session.intermediates(inputs)
         if recording:
             targets = [inputs.arrays[known.writes[k]] for k in known.assigned]
             with Scope(True, None):

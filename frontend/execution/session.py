@@ -203,6 +203,22 @@ class Session:
         self._write(inputs, updates)
         return outputs, kept
 
+    def intermediates(self, inputs: Inputs) -> dict[str, NDArray]:
+        """The results of all operators of a call, computed one by one, under the names that an executor gives them;
+        equal names are numbered."""
+        found: dict[str, NDArray] = {}
+
+        def keep(name: bytes, operator: bytes, x: NDArray) -> None:
+            label = unique = name.decode()
+            again = 0
+            while unique in found:
+                again += 1
+                unique = f"{label}_{again}"
+            found[unique] = x
+
+        run_monitored(self.graph_of(inputs), inputs.elements, keep, False, True)
+        return found
+
     def _show(self, inputs: Inputs, monitor: Monitor | None) -> None:
         if monitor is not None:
             run_monitored(

@@ -61,6 +61,11 @@ class Block:
         children = {k: v for k, v in self.__dict__.items() if isinstance(v, Block)}
         return self._repr_children(children)
 
+    def _repr_html_(self) -> str:
+        from gluonjit.gluon.notebook import of_block
+
+        return of_block(self)
+
     def _repr_children(self, children: dict[str, Block]) -> str:
         lines = "\n".join(f"  ({key}): {_indent(repr(child), 2)}" for key, child in children.items())
         return f"{type(self).__name__}(\n{lines}\n)"

@@ -55,6 +55,8 @@ class HybridBlock(Block):
     """The native entry behind `_cached`, set while a call has nothing to do but run compiled code."""
     _monitored_as_bound = False
     """Whether `_callback` gets an executor's names for the results of operators, as monitors of `Module` do."""
+    _debug_results: dict[str, Any] | None = None
+    """With `hybridize(debug=True)`: the results of the last call's operators."""
     _interpreted: frozenset[bool] = frozenset()
     """The modes (True: training) in which the block runs as Python although it is hybridized: see `_interpret`."""
 
@@ -120,6 +122,7 @@ class HybridBlock(Block):
           compiled again when it is needed.
         * `wait=False`: while code is being compiled, calls run operator by operator, rather than wait for it. A program
           whose first calls come before its code may then see other roundings in them, from run to run.
+        * `debug=True`: each call also computes its operators one by one and keeps their results: `intermediates()`.
         * `inline_limit`, `forward_bulk_size`, `backward_bulk_size`: how MXNet's engine groups operators. They have no
           effect, because a compiled graph is one function.
         """
@@ -132,6 +135,7 @@ class HybridBlock(Block):
             isinstance(cache_size, bool) or not isinstance(cache_size, int) or cache_size < 1
         ):
             raise ValueError(f"cache_size is a number of codes, at least 1, or None; got {cache_size!r}")
+        debug = bool(kwargs.pop("debug", False))
         options = {**(kwargs.pop("backend_opts", None) or {}), **kwargs}
         check_options(backend, options)
         flags = parsed_flags(
@@ -158,7 +162,9 @@ class HybridBlock(Block):
             self._drop_compiled("hybridize() was called")
         self._active, self._interpreted = active, frozenset()
         self._flags = {**flags, **chosen}
+        self._debug_results = {} if debug and active else None
         passed = {"backend": backend, "backend_opts": options, "remat": remat, "cache_size": cache_size, **flags}
+        passed["debug"] = debug or None
         super().hybridize(active, clear=clear, **{k: v for k, v in passed.items() if v is not None or k == "backend"})
         if active:
             get_ready(backend)
@@ -219,6 +225,7 @@ class HybridBlock(Block):
         return (
             self._active
             and not (self._forward_hooks or self._forward_pre_hooks or self._callback)
+            and self._debug_results is None
             and type(self).forward is HybridBlock.forward
             and "forward" not in self.__dict__
         )
@@ -290,6 +297,20 @@ class HybridBlock(Block):
                 _interpret(e)
         return self._run_as_python(x, *args)
 
+    def intermediates(self) -> dict[str, NDArray]:
+        """The results of all operators of the last compiled call of this block, by the names that MXNet gives them in
+        `get_internals().list_outputs()`, in the order of the call: layers inside the block included, operators in the
+        bodies of loops and branches not. RuntimeError unless `hybridize(debug=True)` was called.
+
+        >>> net.hybridize(debug=True)
+        >>> y = net(x)
+        >>> list(net.intermediates())
+        ['net_dense0_fwd_output', 'net_dense0_relu_fwd_output']
+        """
+        if self._debug_results is None:
+            raise RuntimeError(f"{self.name} keeps no intermediate results: call hybridize(debug=True) first")
+        return dict(self._debug_results)
+
     def graph(self, *args: Any, stage: str = "trace") -> Any:
         """The graph of a call with arguments like `args`, as the compiler has it (`gluonjit.ir.graph.Graph`), which
         prints as text. `stage`: `trace`, `expanded` (primitives) or `optimized` (kernels, as they are compiled).
@@ -319,6 +340,8 @@ class HybridBlock(Block):
         return result
 
     def _run_as_python(self, x: Any, *args: Any) -> Any:
+        if self._debug_results is not None:
+            self._debug_results = {}  # of another call
         params: dict[str, Any] = {}
         device = device_of(x, args)
         for name, p in self._reg_params.items():

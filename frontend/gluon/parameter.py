@@ -114,6 +114,11 @@ class Parameter(Releasable):
     def __repr__(self) -> str:
         return f"{type(self).__name__} {self.name} (shape={self.shape}, dtype={self.dtype})"
 
+    def _repr_html_(self) -> str:
+        from gluonjit.gluon.notebook import of_parameters
+
+        return of_parameters([self])
+
     def __getstate__(self) -> dict[str, Any]:
         data = self._data
         return {

@@ -38,6 +38,11 @@ class ParameterDict:
         content = "\n".join(_indent(f"  {p}", 2) for p in self.values())
         return f"{name}(\n{content}\n)"
 
+    def _repr_html_(self) -> str:
+        from gluonjit.gluon.notebook import of_parameters
+
+        return of_parameters(self.values())
+
     def __getitem__(self, key: str) -> Parameter:
         return self._params[key]
 

@@ -144,8 +144,10 @@ class SymbolBlock(HybridBlock):
     # Calls
 
     def _calls_only_compiled_code(self) -> bool:
-        return type(self).forward is SymbolBlock.forward and not (
-            self._forward_hooks or self._forward_pre_hooks or self._callback
+        return (
+            type(self).forward is SymbolBlock.forward
+            and not (self._forward_hooks or self._forward_pre_hooks or self._callback)
+            and self._debug_results is None
         )
 
     def forward(self, x: Any, *args: Any) -> Any:

@@ -185,6 +185,12 @@ class NDArray(Array):
     def __repr__(self) -> str:
         return f"\n{self._array}\n<{type(self).__name__} {'x'.join(map(str, self.shape))} @{self.context}>"
 
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        kind = f"{type(self).__name__} {'×'.join(map(str, self.shape)) or 'scalar'} {self._array.dtype} @{self.context}"
+        return f"<div><pre>{escape(str(self._array))}</pre><i>{escape(kind)}</i></div>"
+
     def __len__(self) -> int:
         return self._array.shape[0]
 

@@ -123,6 +123,10 @@ class BaseSparseNDArray(NDArray):
     def __repr__(self) -> str:
         return f"\n<{type(self).__name__} {'x'.join(map(str, self.shape))} @{self.context}>"
 
+    def _repr_html_(self) -> str:
+        text = f"{type(self).__name__} {'×'.join(map(str, self.shape))} {self._values.dtype} @{self.context}"
+        return f"<i>{text}, {self._values.shape[0]} rows or elements are stored</i>"
+
     def __len__(self) -> int:
         return self._shape[0]
 

@@ -57,6 +57,13 @@ class TracedSymbol(Symbol):
     def _heads(self) -> Sequence[Entry]:  # type: ignore[override]
         return [read(self)]
 
+    def __repr__(self) -> str:
+        """`<Symbol conv0 1x64x56x56 float32>`: with the shape and element type in this trace, where they are known.
+        Printing records no fact, as other calls may run the same trace with other shapes."""
+        known = self._recorder.types.get(read(self))
+        shape = "" if known is None else f" {'x'.join(map(str, known.shape)) or 'scalar'} {known.dtype.numpy.name}"
+        return f"<Symbol {self.name}{shape}>"
+
     @property
     def _type(self) -> TensorType:
         """The type, without recording a fact."""

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
+from gluonjit.ir.highlight import GraphLexer, as_html
 from gluonjit.tools.cli import main
-from gluonjit.tools.highlight import GraphLexer, as_html
 
 GRAPH = 'graph @g(%x: f32[2,n], %"a b": bf16[]) {\n  %y: f32[2,n] = mul(%x, %x) loc("m.py":3)\n  return %y\n}\n'
 ANSI = re.compile(r"\x1b\[[\d;]*m")

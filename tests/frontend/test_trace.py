@@ -56,7 +56,7 @@ def test_names_and_attributes_are_mxnets(capsys):
     net = Tutorial(prefix="net_")
     net.initialize()
     found = trace(net, [nd.ones((2, 5))])
-    assert capsys.readouterr().out == f"{mx.sym} <Symbol data>\n"
+    assert capsys.readouterr().out == f"{mx.sym} <Symbol data 2x5 float32>\n"
     assert found.symbol.list_arguments() == [
         "data",
         "net_body_dense0_weight",

@@ -496,7 +496,7 @@ def test_a_symbol_kept_from_an_earlier_trace_is_refused():
         trace(block_of(lambda F, x: x + kept[0]), [nd.array(X)])
     with pytest.raises(mx.MXNetError, match="kept from an earlier call of hybrid_forward"):
         kept[0] + 1
-    assert repr(kept[0]) == "<Symbol data>" and kept[0].shape == (2, 3)
+    assert repr(kept[0]) == "<Symbol data 2x3 float32>" and kept[0].shape == (2, 3)
 
 
 # Random numbers

@@ -50,7 +50,20 @@ LATE = {"llvmlite", "networkx"}
 EARLY = {"numpy", "ml_dtypes"}
 ANYWHERE = {"platformdirs"}
 # Optional: imported where they are used, with an error that says how to get them.
-EXTRAS = {"PIL", "cv2", "dask", "graphviz", "mpi4py", "onnx", "pyarrow", "ray", "safetensors", "tqdm", "scipy"}
+EXTRAS = {
+    "PIL",
+    "cv2",
+    "dask",
+    "graphviz",
+    "igraph",
+    "mpi4py",
+    "onnx",
+    "pyarrow",
+    "ray",
+    "safetensors",
+    "tqdm",
+    "scipy",
+}
 
 SERVER = {
     "starlette",
@@ -66,7 +79,7 @@ SERVER = {
 the command, or by MLServer and Triton."""
 
 
-OF_OTHERS = {"pytest": "frontend/tools/pytest_plugin.py", "pygments": "frontend/tools/highlight.py"}
+OF_OTHERS = {"pytest": "frontend/tools/pytest_plugin.py", "pygments": "ir/highlight.py"}
 """Modules that a program which has the package imports, as a plug-in."""
 
 
@@ -210,8 +223,16 @@ INSIDE_FUNCTIONS = {
     },
     "gluonjit.gluon.block": {"gluonjit.execution.cached_call.CachedCall"},
     "gluonjit.profiling.recording": {"gluonjit.profiling.collecting"},
-    # Few programs print graphs, for which `json` and five regular expressions are needed.
-    "gluonjit.ir.graph": {"gluonjit.ir.printer.print_graph"},
+    # Few programs print graphs, for which `json` and five regular expressions are needed, or show them in notebooks.
+    "gluonjit.ir.graph": {
+        "gluonjit.ir.pictures.as_html",
+        "gluonjit.ir.pictures.svg",
+        "gluonjit.ir.printer.print_graph",
+    },
+    "gluonjit.ir.pictures": {"gluonjit.ir.highlight.as_html"},
+    "gluonjit.gluon.base_block": {"gluonjit.gluon.notebook.of_block"},
+    "gluonjit.gluon.parameter": {"gluonjit.gluon.notebook.of_parameters"},
+    "gluonjit.gluon.parameter_dict": {"gluonjit.gluon.notebook.of_parameters"},
     # Few programs read `.npz`; `zipfile`, with what it imports, takes as long as a tenth of the operators.
     "gluonjit.files.formats": {"gluonjit.files.npz"},
     # Few programs run in several processes, for which sockets, hashes and `json` are needed.

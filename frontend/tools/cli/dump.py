@@ -20,7 +20,7 @@ GRADIENT_STAGES = ("joint", "forward", "backward")
 parameters, or by the inputs if there are none; `forward` and `backward` are its halves."""
 
 _LANGUAGE = {"layers": "plain", "explain": "plain", "llvm": "llvm", "asm": "gas"}
-"""Of texts that are no graphs: their kind in `tools.highlight`."""
+"""Of texts that are no graphs: their kind in `ir.highlight`."""
 
 
 def add_commands(commands: Any) -> None:

@@ -62,11 +62,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def show(text: str, kind: str, arguments: argparse.Namespace) -> None:
-    """Prints a text of a kind in `tools.highlight.KINDS`, or of kind "plain", which has no colours. MXNetError if
+    """Prints a text of a kind in `ir.highlight.KINDS`, or of kind "plain", which has no colours. MXNetError if
     colours are demanded and Pygments is missing."""
     text = escaped(text)
     if kind != "plain" and _in_colour(arguments.color):
-        from gluonjit.tools.highlight import for_terminal
+        from gluonjit.ir.highlight import for_terminal
 
         text = for_terminal(text, kind)
     if not arguments.no_pager and sys.stdout.isatty() and text.count("\n") >= shutil.get_terminal_size().lines:
