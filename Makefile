@@ -2,6 +2,7 @@
 # make test    lint, types and tests;  PYTEST_ARGS="-k fold" narrows it
 # make lint    lint and types alone
 # make bench   gluonjit and other engines on the same models;  BENCH_ARGS="--workloads W3 --threads 1" narrows it
+# make site    the documentation as a web site, in build/site
 # make clean   removes everything that make made
 #
 # All of it happens in .venv (make bench: .venv-bench), which is made with $(PYTHON) and sees nothing of what else is
@@ -21,7 +22,7 @@ unexport PYTHONHOME
 # Each of the many processes would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench site clean
 
 demo: $(VENV)/stamp
 	$(BIN)/python examples/demo.py
@@ -37,6 +38,9 @@ lint: $(VENV)/stamp
 	ln -sfn "$(CURDIR)"/ir "$(CURDIR)"/passes "$(CURDIR)"/codegen "$(CURDIR)"/runtime $(TYPECHECK)/
 	find build/typecheck -xtype l -delete
 	$(BIN)/python -m mypy
+
+site: $(VENV)/stamp
+	$(BIN)/python docs/site/build.py
 
 bench: $(BENCH_VENV)/stamp
 	$(BENCH_VENV)/bin/python -m benchmarks.run $(BENCH_ARGS)

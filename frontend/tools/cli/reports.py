@@ -9,11 +9,15 @@ import sys
 import textwrap
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gluonjit import passes
 from gluonjit.ir.opdef import REQUIRED
 from gluonjit.ir.types import IRError
+
+if TYPE_CHECKING:
+    from gluonjit.passes import Pass
+    from gluonjit.tools.golden import Case
 
 
 def add_commands(commands: Any) -> None:
@@ -119,25 +123,40 @@ def _passes(arguments: argparse.Namespace) -> None:
         print(textwrap.fill(f"{name}: {steps}", 118, initial_indent="  ", subsequent_indent="    "))
 
 
-def _pass(step: Any) -> None:
+def _pass(step: Pass) -> None:
     """Describes a pass: what it does, its options, the rules that it has, and an example."""
-    from gluonjit.passes.manager import parse_pipeline
-    from gluonjit.passes.simplifier import RULES
-    from gluonjit.tools.golden import read_cases
-
     print(f"{step.name}: {step.doc}\n")
     for name, default in step.options.items():
         print(f"  option {name}, default {default!r}")
-    if step.name == "simplify":
-        for rule in dict.fromkeys(rule for rules in RULES.values() for rule in rules):
-            names = ", ".join(name for name, rules in RULES.items() if rule in rules)
-            print(f"  rule {rule.__name__} ({names}): {(inspect.getdoc(rule) or '').partition(chr(10))[0]}")
-    examples = read_cases((Path(passes.__file__).parent / "examples.ir").read_text(encoding="utf-8"))
-    own = [case for case in examples if step.name in (name for name, _ in parse_pipeline(case.pipeline))]
-    for case in sorted(own, key=lambda case: len(parse_pipeline(case.pipeline)))[:1]:
+    for rule, names, doc in rules_of(step):
+        print(f"  rule {rule} ({', '.join(names)}): {doc}")
+    if (case := example_of(step)) is not None:
         print(f"\nExample: {case.title}. `{case.pipeline}` makes\n")
         print(textwrap.indent(case.graph.strip(), "  "), "\ninto\n", sep="\n")
         print(textwrap.indent(case.run().strip(), "  "))
+
+
+def rules_of(step: Pass) -> list[tuple[str, list[str], str]]:
+    """Of `simplify`, each rule: its name, the ops that it replaces, and what it says of itself. Others have none."""
+    from gluonjit.passes.simplifier import RULES
+
+    if step.name != "simplify":
+        return []
+    found = []
+    for rule in dict.fromkeys(rule for rules in RULES.values() for rule in rules):
+        names = [name for name, rules in RULES.items() if rule in rules]
+        found.append((rule.__name__, names, (inspect.getdoc(rule) or "").partition("\n")[0]))
+    return found
+
+
+def example_of(step: Pass) -> Case | None:
+    """The case of `passes/examples.ir` that shows a pass: the one that runs it with the fewest other passes."""
+    from gluonjit.passes.manager import parse_pipeline
+    from gluonjit.tools.golden import read_cases
+
+    examples = read_cases((Path(passes.__file__).parent / "examples.ir").read_text(encoding="utf-8"))
+    own = [case for case in examples if step.name in (name for name, _ in parse_pipeline(case.pipeline))]
+    return min(own, key=lambda case: len(parse_pipeline(case.pipeline)), default=None)
 
 
 def _primitives(arguments: argparse.Namespace) -> None:
