@@ -346,6 +346,7 @@ class Parameter(Releasable):
 
     def _reduce(self) -> ndarray.NDArray:
         """The mean over contexts, which is what is saved to files."""
+        first: Any
         first, *others = self._arrays()
         if self._stype != "default":
             if self._trainer is None:

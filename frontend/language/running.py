@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 from gluonjit.language import late
 from gluonjit.runtime import mode
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Tracer(Protocol):
@@ -115,7 +117,7 @@ def no_trace() -> Iterator[None]:
         running.trace = before
 
 
-def recorded(method: Callable[..., Any]) -> Callable[..., Any]:
+def recorded(method: Method) -> Method:
     """Decorates an NDArray method: while a trace runs, the array is captured and the call is recorded.
 
     Outside of traces, calls on an array that gradients flow to are noted on the tape.
@@ -131,4 +133,4 @@ def recorded(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(self, *args, **kwargs)
         return getattr(trace.capture(self), name)(*args, **kwargs)
 
-    return wrapper
+    return cast(Method, wrapper)

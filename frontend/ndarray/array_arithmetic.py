@@ -170,7 +170,7 @@ def _is_operand(value: Any) -> bool:
     return isinstance(value, NDArray) or running.trace is not None and isinstance(value, Array)
 
 
-_METHODS = {
+METHODS = {
     "__add__": _operator("add"),
     "__radd__": _operator("add"),
     "__iadd__": _in_place("add", "add to"),
@@ -197,5 +197,5 @@ _METHODS = {
     "__neg__": lambda self: multiply(self, -1.0),
     "__abs__": lambda self: self.abs(),
 }
-for _name, _method in _METHODS.items():
+for _name, _method in METHODS.items():
     setattr(NDArray, _name, _method)

@@ -36,6 +36,11 @@ from gluonjit.runtime import drawing, forks
 from gluonjit.runtime.eager import Eager, quiet
 from gluonjit.runtime.storage import Storage
 
+if TYPE_CHECKING:  # with the methods that `add_methods` and `array_arithmetic` add
+    from gluonjit.ndarray.array_methods import NDArrayMethods
+else:
+    NDArrayMethods = Array
+
 _new = object.__new__
 _CPU = cpu(0)
 _making_storage = forks.held()
@@ -52,7 +57,7 @@ EAGER = {training: Eager(training, rng.next_key) for training in (False, True)}
 drawing.backend = late.compile_draws
 
 
-class NDArray(Array):
+class NDArray(NDArrayMethods):
     """A multidimensional array of one element type, made by `nd.array`, `nd.zeros`, … and by operators.
 
     `_array` holds the elements. `_storage` is the identity of that memory, shared with all views; it is made on first
@@ -66,10 +71,6 @@ class NDArray(Array):
     _array: np.ndarray
     _storage: Storage | None
     _grad_state: Any
-
-    if TYPE_CHECKING:  # the methods that `add_methods` and `array_arithmetic` add
-
-        def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, array: np.ndarray | ctypes.c_void_p, writable: bool = True) -> None:
         """Wraps `array` without a copy if it is C-contiguous. Users call `nd.array`, which copies.
@@ -555,7 +556,7 @@ class NDArray(Array):
         return make
 
     @property
-    def grad(self) -> NDArray | None:
+    def grad(self) -> Any:  # NDArray or None; programs do not ask which
         """The array that `backward` writes this one's gradient to; None without `attach_grad`."""
         return getattr(self._grad_state, "grad", None)
 

@@ -106,7 +106,7 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
         return as_np(found) if isinstance(other, Context) else found
 
     @recorded
-    def astype(
+    def astype(  # type: ignore[override]
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Any:
         """A copy with another element type; the array itself if it has that type and `copy` is False."""

@@ -124,7 +124,8 @@ class FusedRNNCell(BaseRNNCell):
             warnings.warn("NTC layout detected. Consider using TNC for FusedRNNCell for faster speed", stacklevel=2)
             x = symbol.swapaxes(x, dim1=0, dim2=1)
         states = self.begin_state() if begin_state is None else begin_state
-        outputs = symbol.RNN(
+        rnn: Any = symbol.RNN  # how many states there are, no type checker knows
+        outputs = rnn(
             x,
             self._parameter,
             *states[: len(self.state_info)],

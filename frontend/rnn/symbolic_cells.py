@@ -48,7 +48,8 @@ def as_sequence(length: int | None, inputs: Any, layout: str, merge: bool | None
         if merge is False:
             if len(inputs.list_outputs()) != 1:
                 raise AssertionError("unroll takes no grouped symbol: give a list of its outputs")
-            return list(symbol.split(inputs, axis=axis, num_outputs=length, squeeze_axis=1)), axis
+            steps: Any = symbol.split(inputs, axis=axis, num_outputs=length, squeeze_axis=1)  # type: ignore[arg-type]
+            return list(steps), axis
         return inputs, axis
     if length is not None and len(inputs) != length:
         raise AssertionError(f"unroll for {length} steps was given {len(inputs)} inputs")

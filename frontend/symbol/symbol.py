@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Number
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gluonjit import attribute
 from gluonjit.base import MXNetError, NotImplementedForSymbol, dtype_name
@@ -39,8 +39,13 @@ from gluonjit.symbol.graph import (
 from gluonjit.symbol.signs import ARITHMETIC, SignMethods
 from gluonjit.symbol.subgraph import with_graphs
 
+if TYPE_CHECKING:  # with the methods that `add_methods` adds
+    from gluonjit.symbol.array_methods import SymbolMethods
+else:
+    SymbolMethods = Array
 
-class Symbol(SignMethods, Array):
+
+class Symbol(SignMethods, SymbolMethods):
     """One output of a graph, such as `x + y`; several for an operator with several outputs, and for `Group`."""
 
     __slots__ = ("_heads",)

@@ -110,7 +110,7 @@ def rand_sparse_ndarray(
         values.fill(data_init)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     parts = values.astype(dtype), np.concatenate([*columns, np.empty(0, np.int64)]).astype(np.int64), indptr
-    csr = nd.sparse.csr_matrix(parts, shape=shape, dtype=dtype, ctx=ctx)
+    csr: Any = nd.sparse.csr_matrix(parts, shape=shape, dtype=dtype, ctx=ctx)
     return csr, (csr.indptr, csr.indices, csr.data)
 
 
