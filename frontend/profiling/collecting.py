@@ -14,7 +14,7 @@ from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.work import bytes_moved, flops, origin, origins
 from gluonjit.passes.cost import graph_nanoseconds
 from gluonjit.passes.explain import row
-from gluonjit.profiling.measured import Event, Kernel, Memory, Profile, Program, Tensor
+from gluonjit.profiling.measured import Compiled, Event, Kernel, Memory, Profile, Program, Tensor
 from gluonjit.runtime.peaks import peaks as peaks_of
 from gluonjit.runtime.timed import Clock, Record, Timer
 
@@ -44,6 +44,7 @@ def _program(record: Record, clock: Clock, begin: float, timeline: int) -> Progr
     often = (sums[:, :, 1] / calls[:, None]).max(axis=0)
     kernels, numbers = _kernels(program.sites, np.array(seconds) * unit, often, twins, graph.name)
     order = {twins[s.op]: n for s, n in zip(program.sites, numbers, strict=True) if s.op is not None and n is not None}
+    ops = {n: op for op, n in order.items()}
     part = next((half for half in ("forward", "backward") if graph.name.endswith(f"_{half}")), "call")
     params = {graph.inputs[k] for k in graph.attrs.get("params", ())}
     return Program(
@@ -59,6 +60,7 @@ def _program(record: Record, clock: Clock, begin: float, timeline: int) -> Progr
             _events(areas, program.sites, numbers, clock, begin)
             for _, _, areas in (list(record.latest)[-timeline:] if timeline > 0 else [])
         ],
+        Compiled(function.source, graph, tuple(ops[n] for n in range(len(kernels)))) if function.source else None,
     )
 
 

@@ -12,7 +12,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from gluonjit.ir.graph import Graph, Op
+    from gluonjit.runtime.executable import Source
 
 
 @dataclass
@@ -130,6 +134,16 @@ class Event(NamedTuple):
     """Seconds since the profile began."""
 
 
+class Compiled(NamedTuple):
+    """What a program was compiled from, and to."""
+
+    source: Source
+    graph: Graph
+    """Behind the passes, with the sizes of the calls in place of open dimensions."""
+    ops: tuple[Op, ...]
+    """The op in `graph` of each of the program's kernels; that of a loop's kernel is in the loop's regions."""
+
+
 @dataclass
 class Program:
     """One compiled graph and its measured calls, with arrays of the same sizes."""
@@ -150,6 +164,8 @@ class Program:
     memory: Memory
     timeline: list[list[Event]] = field(default_factory=list, repr=False)
     """Of the last calls; kernels inside of loops have no events of their own."""
+    compiled: Compiled | None = field(default=None, repr=False)
+    """None for 'packing'."""
 
     @property
     def threads(self) -> int:
@@ -240,10 +256,10 @@ class Profile:
         return sums
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers, strings, lists and dicts; `layers` and mean times included, timelines left out."""
-        programs = []
+        """Numbers, strings, lists and dicts; `layers` and mean times included, timelines and graphs left out."""
+        programs, left_out = [], ("timeline", "compiled")
         for p in self.programs:
-            words = {f.name: getattr(p, f.name) for f in dataclasses.fields(p) if f.name != "timeline"}
+            words = {f.name: getattr(p, f.name) for f in dataclasses.fields(p) if f.name not in left_out}
             words["memory"] = dataclasses.asdict(p.memory)
             words["kernels"] = [{**dataclasses.asdict(k), "share": k.share} for k in p.kernels]
             words["layers"] = [dataclasses.asdict(layer) for layer in p.layers]

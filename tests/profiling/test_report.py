@@ -6,7 +6,9 @@ import shutil
 
 import pytest
 
+from gluonjit.ir.text import parse_graph
 from gluonjit.tools.cli import main
+from gluonjit.tools.reporting.drawings import clusters
 
 MODEL = """
 import gluonjit as mx
@@ -46,10 +48,43 @@ def test_what_is_in_it(written):
         assert llvm[0].startswith("define void @k")
         assert any("ret" in line for line in assembly)
         assert kernel["source"] and kernel["file"].endswith("model.py")
-    assert [p["name"] for p in data["passes"]][:3] == ["expand", "legalize-broadcast", "simplify"]
-    assert any(line.startswith("+ ") for p in data["passes"] for line in p["diff"])
-    assert any(p["rules"] for p in data["passes"] if p["name"] == "simplify")
+    (pipeline,) = data["pipelines"]
+    passes = pipeline["passes"]
+    assert [p["name"] for p in passes][:3] == ["expand", "legalize-broadcast", "simplify"]
+    assert any(line.startswith("+ ") for p in passes for line in p["diff"])
+    assert any(p["rules"] for p in passes if p["name"] == "simplify")
     assert data["compiling"] and program["memory"]["tensors"]
+
+
+def test_graphs(written):
+    """Operators and kernels, each operator with the kernels that compute it."""
+    _, _, data = written()
+    operators, kernels = data["stages"]
+    assert [n["label"] for n in operators["nodes"]] == "data Convolution Activation Flatten FullyConnected".split()
+    assert operators["edges"] == [[0, 1], [1, 2], [2, 3], [3, 4]]
+    convolution, activation = operators["nodes"][1:3]
+    assert convolution["source"].startswith("net.add(nn.Conv2D") and "mx.Convolution(%data" in convolution["text"][0]
+    (program, number), *_ = convolution["main"]
+    assert data["profile"]["programs"][program]["kernels"][number]["layer"] == convolution["layer"]
+    assert activation["main"] == [] and activation["within"] == convolution["main"][-1:]
+    measured = data["profile"]["programs"][0]["kernels"]
+    assert [n["kind"] for n in kernels["nodes"]] == ["input", *(k["kind"] for k in measured)]
+    assert kernels["edges"][0] == [0, 1]
+
+
+def test_groups_of_ops_make_no_cycle():
+    """An op joins the group of its line unless it depends on that group through another one."""
+    graph = parse_graph("""
+        graph @g(%x: f32[4]) {
+          %a: f32[4] = neg(%x) loc("f.py":1)
+          %b: f32[4] = exp(%a) loc("f.py":1)
+          %c: f32[4] = abs(%b) loc("f.py":2)
+          %d: f32[4] = neg(%c) loc("f.py":1)
+          %e: f32[4] = neg(%x) loc("f.py":2)
+          %f: f32[4] = add(%e, %d) loc("f.py":2)
+          return %f
+        }""")
+    assert [[op.result.name for op in group] for group in clusters(graph.ops)] == [["a", "b"], ["c", "e"], ["d"], ["f"]]
 
 
 def test_nothing_from_elsewhere_and_nothing_that_names_could_do(written):
@@ -73,38 +108,101 @@ def test_training(written):
     assert {"forward", "backward"} <= {p["part"] for p in data["profile"]["programs"]}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_in_a_browser(written, tmp_path, scheme):
+@pytest.fixture
+def browser():
     driver = pytest.importorskip("playwright.sync_api", reason="drives the page with playwright")
     chromium = shutil.which("chromium")
     if not chromium:
         pytest.skip("needs Chromium")
-    written(name="old.html")
-    written("--against", "old.html")
-    said = []
     with driver.sync_playwright() as p:
         browser = p.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Opens `report.html` in the browser; at the end, nothing may have been written to the console."""
+    said = []
+
+    def opened(scheme="light"):
         page = browser.new_page(color_scheme=scheme)
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.goto((tmp_path / "report.html").as_uri())
-        assert page.title() == "model.py:net — gluonjit report"
-        for view in ("Layers", "Kernels", "Passes", "Timeline", "Memory", "Compare", "Graph"):
-            page.click(f"nav button[data-view={view}]")
-            assert page.locator("#view > *").count()
-        page.click("nav button[data-view=Passes]")
-        page.fill("#view input", "fuse")
-        page.locator("summary", has_text="fuse").first.click()
-        assert "fused(" in page.locator("details[open] pre").first.inner_text()
-        page.click("nav button[data-view=Kernels]")
-        page.locator("tr.pick").first.focus()
-        page.keyboard.press("Enter")
-        shown = page.locator("#kernel").inner_text()
-        assert "LLVM IR" in shown and "Assembly" in shown and "define void @k" in shown
-        page.fill("#view input", "dense")
-        assert page.locator("tr.pick").count() == 1
-        page.focus("nav button[data-view=Kernels]")
-        page.keyboard.press("ArrowRight")
-        assert page.get_attribute("nav button[data-view=Passes]", "aria-selected") == "true"
-        browser.close()
+        return page
+
+    yield opened
     assert said == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_a_browser(written, opened, scheme):
+    written(name="old.html")
+    written("--against", "old.html")
+    page = opened(scheme)
+    assert page.title() == "model.py:net — gluonjit report"
+    for view in ("Layers", "Kernels", "Passes", "Timeline", "Memory", "Compare", "Graph"):
+        page.click(f"nav button[data-view={view}]")
+        assert page.locator("#view > *").count()
+    page.click("nav button[data-view=Passes]")
+    page.fill("#view input", "fuse")
+    page.locator("summary", has_text="fuse").first.click()
+    assert "fused(" in page.locator("details[open] pre").first.inner_text()
+    page.click("nav button[data-view=Kernels]")
+    page.locator("tr.pick").first.focus()
+    page.keyboard.press("Enter")
+    shown = page.locator("#kernel").inner_text()
+    assert "LLVM IR" in shown and "Assembly" in shown and "define void @k" in shown
+    page.fill("#view input", "dense")
+    assert page.locator("tr.pick").count() == 1
+    page.focus("nav button[data-view=Kernels]")
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute("nav button[data-view=Passes]", "aria-selected") == "true"
+
+
+def middle(page, selector):
+    box = page.locator(selector).bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def test_the_graph_in_a_browser(written, opened):
+    written()
+    page = opened()
+    page.click("nav button[data-view=Graph]")
+    assert page.locator(".node").count() == 5
+    page.locator(".node", has_text="Activation").click()
+    shown = page.locator("#node").inner_text()
+    assert "mx.Activation(" in shown and "net.add(nn.Conv2D" in shown and "kernels of others" in shown
+
+    page.fill(".tools input", "fullyconnected")  # marked and brought to the middle
+    assert page.locator(".node.hit").count() == 1 and "1 of 1" in page.locator(".tools").inner_text()
+    assert middle(page, ".node.hit rect") == pytest.approx(middle(page, ".canvas"), abs=2)
+    page.fill(".tools input", "no such node")
+    assert page.locator(".node.hit").count() == 0 and "none" in page.locator(".tools").inner_text()
+    page.fill(".tools input", "")
+
+    page.focus(".canvas")  # by keyboard alone
+    page.keyboard.press("ArrowUp")
+    assert page.locator(".node.chosen").get_attribute("aria-label").startswith("Flatten")
+    wide = page.locator(".node.chosen rect").bounding_box()["width"]
+    page.keyboard.press("+")
+    assert page.locator(".node.chosen rect").bounding_box()["width"] > wide
+    page.mouse.move(*middle(page, ".canvas"))
+    page.mouse.wheel(0, 600)
+    page.wait_for_function(f"document.querySelector('.node.chosen rect').getBoundingClientRect().width < {wide}")
+    left = middle(page, ".node.chosen rect")[0]
+    page.mouse.down()
+    page.mouse.move(middle(page, ".canvas")[0] + 50, middle(page, ".canvas")[1])
+    page.mouse.up()
+    assert middle(page, ".node.chosen rect")[0] == pytest.approx(left + 50, abs=1)
+
+    page.click("button[data-stage='1']")
+    assert page.locator(".node.input").count() == 1
+    page.click("text=slowest")
+    label = page.locator("#node h2").inner_text()
+    page.locator("#node button").first.click()
+    assert page.get_attribute("nav button[data-view=Kernels]", "aria-selected") == "true"
+    assert label in page.locator("#kernel h2").first.inner_text()
+    page.click("text=show in the graph")
+    assert page.locator("#node h2").inner_text() == label

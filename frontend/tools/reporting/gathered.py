@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,12 +14,13 @@ from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.target import host
 from gluonjit.ir.buffers import runs_kernel
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.text import print_graph
 from gluonjit.passes import report as reports
 from gluonjit.passes import run_passes
 from gluonjit.passes.simplifier import counting
 from gluonjit.profiling.measured import Profile, Program
-from gluonjit.runtime.compiler import PIPELINE
+from gluonjit.tools.reporting.drawings import Computed, kernels, operators
 
 LINES = 400
 """So many lines of a diff, of a kernel's LLVM IR and of its assembly are shown."""
@@ -27,39 +28,59 @@ EVENTS = 4000
 """So many stretches of the last call are in the timeline."""
 
 
-def gathered(model: str, graph: Graph, profile: Profile) -> dict[str, Any]:
-    """The data of a page. `graph`: the model's, of level `traced` or any above `planned`."""
-    passes: list[dict[str, Any]] = []
+def gathered(model: str, profile: Profile) -> dict[str, Any]:
+    """The data of a page."""
     target = host()
+    data = profile.to_json()
+    functions: dict[str, list[list[str]]] = {}
+    pipelines, stages = [], []
+    computed = Computed(profile.programs)
+    for number, (words, program) in enumerate(zip(data["programs"], profile.programs)):
+        words["calls"] = [end - begin for begin, end in program.calls]
+        words["percentiles"] = {str(p): program.percentile(p) for p in (0.5, 0.9, 0.99)}
+        words["timeline"] = _timeline(program)
+        for kernel in words["kernels"]:
+            kernel["source"] = linecache.getline(kernel["file"], kernel["line"]).strip() if kernel["file"] else ""
+        if program.compiled is None:
+            continue
+        source = program.compiled.source
+        passes, planned = passed(source.graph, source.pipeline, source.target)
+        pipelines.append({"title": program.part, "program": number, "passes": passes})
+        functions |= _add_code(words["kernels"], program, planned, source.target, f"{number}:")
+        stages.append({"title": "operators", **operators(source.graph, computed)})
+        stages.append(
+            {
+                "title": "kernels",
+                "program": number,
+                **kernels(number, program, ()),
+                "text": _cut(print_graph(planned, elide=16).splitlines(), 20 * LINES),
+            }
+        )
+    return {
+        "model": model,
+        "machine": profile.processor or target.cpu,
+        "target": f"{target.cpu}, vectors of {target.vector_bits} bits",
+        "profile": data,
+        "pipelines": pipelines,
+        "stages": stages,
+        "functions": functions,
+        "compiling": profile.compile_seconds(),
+    }
+
+
+def passed(graph: Graph, pipeline: str, target: Machine) -> tuple[list[dict[str, Any]], Graph]:
+    """(what each pass does to the graph, the graph behind all of them)."""
+    found: list[dict[str, Any]] = []
     with counting() as fired:
         before = fired.copy()
 
         def after(name: str, old: Graph, new: Graph, seconds: float) -> None:
             nonlocal before
             applied, before = fired - before, fired.copy()
-            passes.append(_pass(name, old, new, seconds, applied))
+            found.append(_pass(name, old, new, seconds, applied))
 
-        planned = run_passes(graph, PIPELINE, target=target, after=after)
-    text = lower_program(planned, target).text
-    code = dict(_functions(text)), dict(_labels(llvm.assembly(text, target)))
-    data = profile.to_json()
-    functions: dict[str, list[list[str]]] = {}
-    for words, program in zip(data["programs"], profile.programs):
-        words["calls"] = [end - begin for begin, end in program.calls]
-        words["percentiles"] = {str(p): program.percentile(p) for p in (0.5, 0.9, 0.99)}
-        words["timeline"] = _timeline(program)
-        functions |= _add_code(words["kernels"], program, planned, *code)
-    return {
-        "model": model,
-        "graph": graph.name,
-        "machine": profile.processor or target.cpu,
-        "target": f"{target.cpu}, vectors of {target.vector_bits} bits",
-        "profile": data,
-        "passes": passes,
-        "functions": functions,
-        "compiling": profile.compile_seconds(),
-        "planned": _cut(print_graph(planned, elide=16).splitlines(), 20 * LINES),
-    }
+        planned = run_passes(graph, pipeline, target=target, after=after)
+    return found, planned
 
 
 def _pass(name: str, old: Graph, new: Graph, seconds: float, applied: Counter[Any]) -> dict[str, Any]:
@@ -91,30 +112,23 @@ def _timeline(program: Program) -> list[list[Any]]:
 
 
 def _add_code(
-    kernels: list[dict[str, Any]], program: Program, planned: Graph, ir: Mapping[str, str], asm: Mapping[str, str]
+    kernels: list[dict[str, Any]], program: Program, planned: Graph, target: Machine, prefix: str
 ) -> dict[str, list[list[str]]]:
-    """Adds source, op and function to each kernel, as far as the program is that of the graph. Returns the LLVM IR and
-    the assembly of these functions."""
+    """Adds op and function to each kernel that is in no loop. Returns the LLVM IR and the assembly of these functions,
+    by their names with the prefix. `planned` is the program's graph behind the passes, open dimensions included."""
     functions: dict[str, list[list[str]]] = {}
-    ops = [op for op in planned.ops if runs_kernel(op)]
+    text = lower_program(planned, target).text
+    ir, asm = dict(_functions(text)), dict(_labels(llvm.assembly(text, target)))
     outer = [k for k, kernel in enumerate(program.kernels) if kernel.inside is None]
-    same = program.part == "call" and len(ops) == len(outer)
     called = re.findall(r"call void @(k\d+_[\w.]+)\(", ir.get("main", ""))
-    if not same or len(called) != len(outer):
-        called = []
-    for place, k in enumerate(outer):
-        words, kernel = kernels[k], program.kernels[k]
-        words["source"] = linecache.getline(kernel.file, kernel.line).strip() if kernel.file else ""
-        if same:
-            op = ops[place]
-            alone = replace(
-                planned, inputs=tuple(dict.fromkeys(op.operands)), ops=(op,), outputs=op.results, updates=()
-            )
-            words["op"] = _cut(print_graph(replace(alone, attrs={}), elide=16).splitlines(), LINES)
-        if called and called[place] in ir:
-            words["function"] = called[place]  # kernels that are alike share it
+    for place, (k, op) in enumerate(zip(outer, filter(runs_kernel, planned.ops), strict=True)):
+        alone = replace(planned, inputs=tuple(dict.fromkeys(op.operands)), ops=(op,), outputs=op.results, updates=())
+        kernels[k]["op"] = _cut(print_graph(replace(alone, attrs={}), elide=16).splitlines(), LINES)
+        if len(called) == len(outer) and called[place] in ir:
+            name = prefix + called[place]
+            kernels[k]["function"] = name  # kernels that are alike share it
             pair = ir[called[place]], asm.get(called[place], "")
-            functions[called[place]] = [_cut(text.splitlines(), LINES) for text in pair]
+            functions[name] = [_cut(lines.splitlines(), LINES) for lines in pair]
     return functions
 
 

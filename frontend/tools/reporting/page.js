@@ -45,7 +45,7 @@ const views = {
     into.append(search("a layer or a file", show), box);
     show("");
   },
-  Kernels(into) {
+  Kernels(into, wanted) {
     const box = el("div"), detail = el("div", { id: "kernel", tabindex: "-1" });
     const show = (word) => {
       const rows = program().kernels.filter((k) => [k.what, k.kind, k.layer, k.why].join(" ").toLowerCase().includes(word));
@@ -56,10 +56,11 @@ const views = {
     };
     into.append(search("a kernel, layer or reason", show), detail, box);
     show("");
+    if (wanted !== undefined) { kernel(detail, program().kernels[wanted]); detail.focus(); }
   },
   Passes(into) {
     const box = el("div");
-    const show = (word) => box.replaceChildren(...data.passes.filter((p) => JSON.stringify(p).toLowerCase().includes(word)).map((p) => {
+    const show = (word) => box.replaceChildren(...data.pipelines[0].passes.filter((p) => JSON.stringify(p).toLowerCase().includes(word)).map((p) => {
       const changed = Object.entries(p.changes).map(([k, [a, b]]) => `${k} ${a} → ${b}`).join(", ");
       const d = el("details", {}, el("summary", {}, el("b", {}, p.name), ` ${p.ops[0]} → ${p.ops[1]} ops, ${time(p.seconds)} `, el("span", { class: "faint" }, changed || (p.diff.length ? "" : "nothing changed"))));
       d.addEventListener("toggle", () => {
@@ -98,12 +99,7 @@ const views = {
       sortable(["layer", "before", "now", "difference"], rows.sort((a, b) => Math.abs(b.now - b.then) - Math.abs(a.now - a.then)), [(r) => r.path, (r) => r.then, (r) => r.now, (r) => r.now - r.then],
         (r) => [r.path, time(r.then), time(r.now), `${r.now >= r.then ? "+" : "−"}${time(Math.abs(r.now - r.then))}`], [1, 2, 3]));
   },
-  Graph(into) {
-    const box = el("pre");
-    const show = (word) => { box.textContent = data.planned.filter((line) => !word || line.toLowerCase().includes(word)).join("\n"); };
-    into.append(search("lines of the optimized graph", show), box);
-    show("");
-  },
+  Graph(into, wanted) { graphView(into, wanted); },
 };
 
 function search(what, show) {
@@ -155,17 +151,27 @@ function kernel(into, k) {
   const code = data.functions[k.function] || [[], []];
   into.replaceChildren(...[
     el("h2", {}, `${k.kind}: ${k.what}`),
-    el("p", {}, `${k.layer}${k.file ? ` — ${k.file}:${k.line}` : ""}`),
+    el("p", {}, `${k.layer}${k.file ? ` — ${k.file}:${k.line}` : ""} `, k.inside === null && data.stages.some((s) => s.program === current) ? el("button", { on: { click: () => open("Graph", [current, k.number]) } }, "show in the graph") : null),
     k.source ? el("pre", {}, k.source) : null,
     el("p", {}, `${time(k.busy)} at work and ${time(k.wait)} waiting, expected ${time(k.estimate)} on one thread. Why this kernel: ${k.why || "there is no other"}.`),
     k.layers.length > 1 ? el("p", { class: "faint" }, `Also computes: ${k.layers.slice(1).join(", ")}`) : null,
     roofline(k), block("Op", k.op), block("LLVM IR", code[0]), block("Assembly", code[1])].filter(Boolean));
 }
-function open(name) {
+function openKernel(p, k) {
+  setProgram(p);
+  open("Kernels", k);
+  window.scrollTo(0, 0);
+}
+function setProgram(p) {
+  current = p;
+  const choice = document.querySelector("nav select");
+  if (choice) choice.value = String(p);
+}
+function open(name, wanted) {
   for (const b of document.querySelectorAll("nav button")) b.setAttribute("aria-selected", String(b.dataset.view === name));
   const view = document.getElementById("view");
   view.replaceChildren();
-  views[name](view);
+  views[name](view, wanted);
 }
 document.title = `${data.model} — gluonjit report`;
 document.getElementById("model").textContent = data.model;

@@ -32,14 +32,20 @@ def page(data: dict[str, Any]) -> str:
     """The page that shows this data (`gathered`)."""
     # Within a script element, only "<" could end the data.
     words = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    css, script = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    dagre = _text("third_party/dagre.min.js").partition("//# sourceMappingURL")[0]
+    scripts = "".join(f"<script>\n{_text(name)}</script>\n" for name in ("graph.js", "page.js"))
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
         "script-src 'unsafe-inline'\">\n"
-        f"<title>gluonjit report</title>\n<style>\n{css}</style>\n"
+        f"<title>gluonjit report</title>\n<style>\n{_text('page.css')}</style>\n"
         '<header><h1 id="model"></h1><p id="machine"></p></header>\n<nav role="tablist"></nav>\n'
         f'<main id="view"></main>\n<script type="application/json" id="data">{words}</script>\n'
-        f"<script>\n{script}</script>\n</html>\n"
+        f"<script>\n/*\n{_text('third_party/dagre.LICENSE')}*/\n{dagre}</script>\n"
+        f"{scripts}</html>\n"
     )
+
+
+def _text(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
