@@ -250,12 +250,15 @@ def _parameter(name: str, default: Any) -> inspect.Parameter:
 
 @cache
 def document(op: Operator) -> str:
-    """The docstring of an operator's function: that of its expansion, followed by inputs and attributes."""
+    """The docstring of an operator's function: that of its expansion, with inputs and attributes before the example."""
+    text, mark, example = op.doc.partition("\n>>> ")
     inputs = "*data" if op.variadic else ", ".join(input_names(op))
-    lines = [op.doc or op.name, "", "Parameters", "----------", f"{inputs} : inputs" if inputs else ""]
+    lines = [text.rstrip() or op.name, "", "Parameters", "----------", *([f"{inputs} : inputs"] if inputs else [])]
     for name, attr in op.attrs.items():
         need = "required" if attr.default is REQUIRED else f"optional, default={attr.default!r}"
         lines.append(f"{name} : {attr.kind}, {need}")
         if attr.doc:
             lines.append(f"    {attr.doc}")
-    return "\n".join(line for k, line in enumerate(lines) if line or k < 3)
+    if example:
+        lines += ["", "Examples", "--------", mark.lstrip() + example]
+    return "\n".join(lines)

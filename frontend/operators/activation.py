@@ -44,7 +44,16 @@ def _activation_gradient(b: Any, g: Any, y: Any, x: Any, *, act_type: str) -> tu
     gradient=_activation_gradient,
 )
 def activation(b: Any, data: Any, *, act_type: str) -> Any:
-    """The activation `act_type`: relu, sigmoid, tanh, softrelu = log(1 + exp(x)), or softsign = x / (1 + |x|)"""
+    """The activation `act_type`, element by element
+
+    Shapes: data (any) -> the same
+
+    relu is max(x, 0), sigmoid 1 / (1 + exp(-x)), tanh the hyperbolic tangent, softrelu log(1 + exp(x)) (Dugas et al.,
+    2001, known as softplus), softsign x / (1 + |x|). MXNetError for data that are not floats.
+
+    >>> mx.nd.Activation(mx.nd.array([-1, 0, 3]), act_type="softsign").asnumpy()
+    array([-0.5 ,  0.  ,  0.75], dtype=float32)
+    """
     dtype = require_float(data)
     if act_type == "relu":
         return b.maximum(data, b.constant(0, dtype))
@@ -152,9 +161,17 @@ def leaky_relu(
 ) -> Any:
     """A variant of relu, named by `act_type`, that is not constant below 0
 
+    Shapes: data (batch, channels, …), gamma (channels,) or (1,), only for prelu -> data's shape
+
     Below 0, the result is slope x for leaky, gamma x for prelu, slope (exp(x) - 1) for elu, and for rrelu a random
     slope times x when training, else the mean slope times x (its second output holds the slopes). selu is a scaled elu
     with fixed constants; gelu is x (1 + erf(x / sqrt 2)) / 2 everywhere.
+
+    Sources: elu, Clevert et al. 2015; prelu, He et al. 2015; rrelu, Xu et al. 2015; selu, Klambauer et al. 2017; gelu,
+    Hendrycks and Gimpel 2016. MXNetError for data that are not floats.
+
+    >>> mx.nd.LeakyReLU(mx.nd.array([-2, 0, 2]), act_type="leaky", slope=0.5).asnumpy()
+    array([-1.,  0.,  2.], dtype=float32)
     """
     dtype = require_float(data)
     if act_type == "prelu":

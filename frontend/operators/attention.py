@@ -28,7 +28,15 @@ _HEADS = {"heads": integer(low=1)}
 
 @operator("_contrib_div_sqrt_dim")
 def div_sqrt_dim(b: Any, data: Any) -> Any:
-    """The data divided by the square root of the length of its last axis"""
+    """The data divided by the square root of the length of its last axis
+
+    Shapes: data (…, n) -> the same
+
+    It scales attention scores (Vaswani et al., 2017).
+
+    >>> mx.nd.contrib.div_sqrt_dim(mx.nd.array([[2, 4, 6, 8]])).asnumpy()
+    array([[1., 2., 3., 4.]], dtype=float32)
+    """
     own = require_numeric("_contrib_div_sqrt_dim", data)
     if not data.shape:
         raise OperatorError("div_sqrt_dim needs an array of at least one axis")
@@ -81,7 +89,14 @@ def _attended(b: Any, attention: Any, values: Any, heads: int) -> Any:
 
 @operator("_contrib_interleaved_matmul_selfatt_qk", inputs=("queries_keys_values",), attrs=_HEADS)
 def selfatt_qk(b: Any, queries_keys_values: Any, *, heads: int) -> Any:
-    """Attention scores of self-attention: q kᵀ / sqrt(head_dim) for each head"""
+    """Attention scores of self-attention: q kᵀ / sqrt(head_dim) for each head
+
+    Shapes: queries_keys_values (length, batch, heads * 3 * head_dim) -> (batch * heads, length, length)
+
+    >>> mx.nd.contrib.interleaved_matmul_selfatt_qk(mx.nd.array([[[1, 2, 0]], [[3, 4, 0]]]), heads=1).asnumpy()
+    array([[[ 2.,  4.],
+            [ 6., 12.]]], dtype=float32)
+    """
     require_float(queries_keys_values)
     queries, keys = (_projection(b, queries_keys_values, heads, 3, k) for k in (0, 1))
     return _scores(b, queries, keys)
@@ -89,13 +104,29 @@ def selfatt_qk(b: Any, queries_keys_values: Any, *, heads: int) -> Any:
 
 @operator("_contrib_interleaved_matmul_selfatt_valatt", inputs=("queries_keys_values", "attention"), attrs=_HEADS)
 def selfatt_valatt(b: Any, queries_keys_values: Any, attention: Any, *, heads: int) -> Any:
-    """The sum of the values of self-attention, weighted by the attention, for each head"""
+    """The sum of the values of self-attention, weighted by the attention, for each head
+
+    Shapes: queries_keys_values (length, batch, heads * 3 * head_dim), attention (batch * heads, length, length) ->
+    (length, batch, heads * head_dim)
+
+    >>> values = mx.nd.array([[[0, 0, 10]], [[0, 0, 20]]])
+    >>> attention = mx.nd.array([[[1, 0], [0.5, 0.5]]])
+    >>> mx.nd.contrib.interleaved_matmul_selfatt_valatt(values, attention, heads=1).asnumpy().ravel()
+    array([10., 15.], dtype=float32)
+    """
     return _attended(b, attention, _projection(b, queries_keys_values, heads, 3, 2), heads)
 
 
 @operator("_contrib_interleaved_matmul_encdec_qk", inputs=("queries", "keys_values"), attrs=_HEADS)
 def encdec_qk(b: Any, queries: Any, keys_values: Any, *, heads: int) -> Any:
-    """Attention scores of a decoder's queries and an encoder's keys: q kᵀ / sqrt(head_dim) for each head"""
+    """Attention scores of a decoder's queries and an encoder's keys: q kᵀ / sqrt(head_dim) for each head
+
+    Shapes: queries (n, batch, heads * head_dim), keys_values (m, batch, heads * 2 * head_dim) -> (batch * heads, n, m)
+
+    >>> queries, keys_values = mx.nd.array([[[1]]]), mx.nd.array([[[2, 0]], [[3, 0]]])
+    >>> mx.nd.contrib.interleaved_matmul_encdec_qk(queries, keys_values, heads=1).asnumpy()
+    array([[[2., 3.]]], dtype=float32)
+    """
     require_float(queries)
     require_same_dtype(queries, keys_values)
     q, k = _projection(b, queries, heads, 1, 0), _projection(b, keys_values, heads, 2, 0)
@@ -105,5 +136,13 @@ def encdec_qk(b: Any, queries: Any, keys_values: Any, *, heads: int) -> Any:
 
 @operator("_contrib_interleaved_matmul_encdec_valatt", inputs=("keys_values", "attention"), attrs=_HEADS)
 def encdec_valatt(b: Any, keys_values: Any, attention: Any, *, heads: int) -> Any:
-    """The sum of an encoder's values, weighted by the attention, for each head"""
+    """The sum of an encoder's values, weighted by the attention, for each head
+
+    Shapes: keys_values (m, batch, heads * 2 * head_dim), attention (batch * heads, n, m) -> (n, batch, heads *
+    head_dim)
+
+    >>> keys_values, attention = mx.nd.array([[[0, 10]], [[0, 20]]]), mx.nd.array([[[0.5, 0.5]]])
+    >>> mx.nd.contrib.interleaved_matmul_encdec_valatt(keys_values, attention, heads=1).asnumpy()
+    array([[[15.]]], dtype=float32)
+    """
     return _attended(b, attention, _projection(b, keys_values, heads, 2, 1), heads)

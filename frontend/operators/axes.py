@@ -30,7 +30,19 @@ def _infer_transpose_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: S
     infer_inputs=_infer_transpose_inputs,
 )
 def transpose(b: Any, data: Any, *, axes: Shape) -> Any:
-    """The data with its axes permuted"""
+    """The data with its axes permuted
+
+    Shapes: data (any) -> its extents in the order `axes`
+
+    MXNetError unless `axes` is a permutation of the data's axes.
+
+    >>> mx.nd.transpose(mx.nd.array([[1, 2, 3], [4, 5, 6]])).asnumpy()
+    array([[1., 4.],
+           [2., 5.],
+           [3., 6.]], dtype=float32)
+    >>> mx.nd.transpose(mx.nd.zeros((2, 3, 4)), axes=(0, 2, 1)).shape
+    (2, 4, 3)
+    """
     rank = len(data.shape)
     if not axes:
         return b.transpose(data, perm=tuple(range(rank))[::-1])
@@ -66,7 +78,13 @@ def _infer_swap_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes
     infer_inputs=_infer_swap_inputs,
 )
 def swap_axis(b: Any, data: Any, *, dim1: int, dim2: int) -> Any:
-    """The data with two axes exchanged"""
+    """The data with two axes exchanged
+
+    Shapes: data (any) -> the same with extents `dim1` and `dim2` exchanged
+
+    >>> mx.nd.swapaxes(mx.nd.zeros((2, 3, 4)), 0, 2).shape
+    (4, 3, 2)
+    """
     return b.transpose(data, perm=_swap(len(data.shape), dim1, dim2))
 
 
@@ -83,7 +101,16 @@ def _block_axes(data: Any, block: int, what: str) -> tuple[int, int, int, int]:
 
 @operator("depth_to_space", attrs={"block_size": integer()})
 def depth_to_space(b: Any, data: Any, *, block_size: int) -> Any:
-    """Rearranges channels into s x s blocks of pixels: [N, s*s*C, H, W] becomes [N, C, s*H, s*W]"""
+    """Moves channels into blocks of pixels, `block_size` high and wide
+
+    Shapes: data (n, s * s * c, h, w) -> (n, c, s * h, s * w), where s is `block_size`
+
+    MXNetError if s² does not divide the number of channels.
+
+    >>> mx.nd.depth_to_space(mx.nd.array([1, 2, 3, 4]).reshape((1, 4, 1, 1)), block_size=2).asnumpy()
+    array([[[[1., 2.],
+             [3., 4.]]]], dtype=float32)
+    """
     n, c, h, w = _block_axes(data, block_size, "Depth To Space")
     s = block_size
     if c % (s * s):
@@ -98,7 +125,15 @@ def depth_to_space(b: Any, data: Any, *, block_size: int) -> Any:
 
 @operator("space_to_depth", attrs={"block_size": integer()})
 def space_to_depth(b: Any, data: Any, *, block_size: int) -> Any:
-    """Rearranges s x s blocks of pixels into channels: [N, C, s*H, s*W] becomes [N, s*s*C, H, W]"""
+    """Moves blocks of pixels, `block_size` high and wide, into channels
+
+    Shapes: data (n, c, s * h, s * w) -> (n, s * s * c, h, w), where s is `block_size`
+
+    MXNetError if s does not divide the height and the width.
+
+    >>> mx.nd.space_to_depth(mx.nd.array([[[[1, 2], [3, 4]]]]), block_size=2).asnumpy().ravel()
+    array([1., 2., 3., 4.], dtype=float32)
+    """
     n, c, h, w = _block_axes(data, block_size, "Space To Depth")
     s = block_size
     for axis, (size, name) in enumerate(((h, "1st"), (w, "2nd")), 2):

@@ -26,7 +26,16 @@ def _same_rank(old: Sequence[int], new: Sequence[int]) -> None:
 
 @operator("broadcast_to", attrs={"shape": shape((), doc="0 keeps the dimension")})
 def broadcast_to(b: Any, data: Any, *, shape: Shape) -> Any:
-    """Broadcasts axes of length 1 to the given shape; a 0 in the shape keeps the axis unchanged"""
+    """Broadcasts axes of length 1 to the given shape; a 0 in the shape keeps the axis unchanged
+
+    Shapes: data (any) -> `shape`, of as many axes
+
+    MXNetError if an axis that is to change is not 1 long.
+
+    >>> mx.nd.broadcast_to(mx.nd.array([[1, 2]]), shape=(2, 0)).asnumpy()
+    array([[1., 2.],
+           [1., 2.]], dtype=float32)
+    """
     old = tuple(data.shape)
     _same_rank(old, shape)
     return _stretched(b, data, [m or n for n, m in zip(old, shape)])
@@ -34,7 +43,14 @@ def broadcast_to(b: Any, data: Any, *, shape: Shape) -> Any:
 
 @operator("broadcast_axis", aliases=("broadcast_axes",), attrs={"axis": shape(()), "size": shape(())})
 def broadcast_axis(b: Any, data: Any, *, axis: Shape, size: Shape) -> Any:
-    """Broadcasts the given axes, which must have length 1, to the given sizes"""
+    """Broadcasts the given axes, which must have length 1, to the given sizes
+
+    Shapes: data (any) -> the same, but `size` along `axis`
+
+    >>> mx.nd.broadcast_axis(mx.nd.array([[1], [2]]), axis=1, size=3).asnumpy()
+    array([[1., 1., 1.],
+           [2., 2., 2.]], dtype=float32)
+    """
     if len(axis) != len(size):
         raise OperatorError(f"Check failed: param.axis.ndim() == param.size.ndim() ({len(axis)} vs. {len(size)})")
     new = list(data.shape)
@@ -52,7 +68,15 @@ def broadcast_axis(b: Any, data: Any, *, axis: Shape, size: Shape) -> Any:
     attrs={"lhs_axes": axes(None), "rhs_axes": axes(None)},
 )
 def broadcast_like(b: Any, lhs: Any, rhs: Any, *, lhs_axes: Shape | None, rhs_axes: Shape | None) -> Any:
-    """Broadcasts lhs to the shape of rhs, or only its axes `lhs_axes` to the sizes of the axes `rhs_axes` of rhs"""
+    """Broadcasts lhs to the shape of rhs, or only its axes `lhs_axes` to the sizes of the axes `rhs_axes` of rhs
+
+    Shapes: lhs (any), rhs of as many axes -> rhs's shape
+
+    >>> mx.nd.broadcast_like(mx.nd.array([[1, 2]]), mx.nd.zeros((3, 2))).asnumpy()
+    array([[1., 2.],
+           [1., 2.],
+           [1., 2.]], dtype=float32)
+    """
     mine, other = tuple(lhs.shape), tuple(rhs.shape)
     if lhs_axes is None or rhs_axes is None:
         _same_rank(mine, other)
@@ -70,7 +94,14 @@ def broadcast_like(b: Any, lhs: Any, rhs: Any, *, lhs_axes: Shape | None, rhs_ax
 
 @operator("tile", attrs={"reps": shape(doc="repetitions of each axis; missing leading ones are 1")})
 def tile(b: Any, data: Any, *, reps: Shape) -> Any:
-    """Repeats the whole tensor `reps` times along each axis"""
+    """Repeats the whole tensor `reps` times along each axis
+
+    Shapes: data (any) -> each extent times its entry of `reps`
+
+    >>> mx.nd.tile(mx.nd.array([1, 2]), reps=(2, 2)).asnumpy()
+    array([[1., 2., 1., 2.],
+           [1., 2., 1., 2.]], dtype=float32)
+    """
     if any(r < 0 for r in reps):
         raise OperatorError(f"shape dim size must be >= -1, while received reps={tuple(reps)}")
     rank = max(len(reps), len(data.shape))
@@ -105,7 +136,14 @@ def repeated(b: Any, x: Any, counts: Sequence[int]) -> Any:
 
 @operator("repeat", attrs={"repeats": integer(), "axis": optional(integer(), None)})
 def repeat(b: Any, data: Any, *, repeats: int, axis: int | None) -> Any:
-    """Repeats each element `repeats` times in succession along the axis; without an axis, in the flattened tensor"""
+    """Repeats each element `repeats` times in succession along the axis; without an axis, in the flattened tensor
+
+    Shapes: data (any) -> the same, with `repeats` times the extent along `axis`; a vector if `axis` is None
+
+    >>> mx.nd.repeat(mx.nd.array([[1, 2], [3, 4]]), repeats=2, axis=1).asnumpy()
+    array([[1., 1., 2., 2.],
+           [3., 3., 4., 4.]], dtype=float32)
+    """
     if repeats < 0:
         raise OperatorError("repeats cannot be a negative number")
     if axis is None:

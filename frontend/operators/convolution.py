@@ -130,9 +130,16 @@ CONVOLUTION: dict[str, Any] = {
 def convolution(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
     """Cross-correlation of the data with num_filter kernels, plus a bias per filter
 
-    data (batch, channels, *space), weight (num_filter, channels / num_group, *kernel), bias (num_filter,); with a
-    layout such as NHWC, channels are last in data, weight and result. Result extent per axis:
-    floor((n + 2 pad - dilate (kernel - 1) - 1) / stride) + 1.
+    Shapes: data (batch, channels, *space), weight (num_filter, channels / num_group, *kernel), bias (num_filter,) ->
+    (batch, num_filter, *extents)
+
+    The space has 1 to 3 axes. With a layout such as NHWC, channels are last in data, weight and result. An extent is
+    floor((n + 2 pad - dilate (kernel - 1) - 1) / stride) + 1. Each of `num_group` groups of filters sees its own group
+    of channels. MXNetError if a kernel is larger than the padded data.
+
+    >>> data = mx.nd.array([[[1, 2, 4, 8]]])
+    >>> mx.nd.Convolution(data, mx.nd.array([[[-1, 1]]]), no_bias=True, kernel=2, num_filter=1).asnumpy()
+    array([[[1., 2., 4.]]], dtype=float32)
     """
     require_float(data)
     return convolve(b, data, weight, bias, **attrs)
@@ -211,8 +218,14 @@ def _infer_batch_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
 def deconvolution(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
     """Transposed convolution: the gradient of `Convolution` with respect to its data, plus a bias per filter
 
-    data (batch, channels, *space), weight (channels, num_filter / num_group, *kernel). Result extent per axis:
-    stride (n - 1) + dilate (kernel - 1) + 1 - 2 pad + adj.
+    Shapes: data (batch, channels, *space), weight (channels, num_filter / num_group, *kernel), bias (num_filter,) ->
+    (batch, num_filter, *extents)
+
+    An extent is stride (n - 1) + dilate (kernel - 1) + 1 - 2 pad + adj.
+
+    >>> data = mx.nd.array([[[1, 2]]])
+    >>> mx.nd.Deconvolution(data, mx.nd.array([[[1, 10]]]), kernel=2, stride=2, num_filter=1).asnumpy()
+    array([[[ 1., 10.,  2., 20.]]], dtype=float32)
     """
     require_float(data)
     require_same_dtype(data, weight)

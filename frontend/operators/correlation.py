@@ -45,7 +45,19 @@ def correlation(
     pad_size: int,
     is_multiply: bool,
 ) -> Any:
-    """The mean product of each patch of data1 with displaced patches of data2; each displacement is a channel"""
+    """The mean product of each patch of data1 with displaced patches of data2; each displacement is a channel
+
+    Shapes: data1 and data2 (batch, channels, h, w) -> (batch, d * d, h', w'), where d = 2 * (max_displacement //
+    stride2) + 1 and h' = ceil((h + 2 * pad_size - 2 * (max_displacement + kernel_size // 2)) / stride1), and so is w'
+
+    From FlowNet (Dosovitskiy et al., 2015). The mean is over the channels and the pixels of the patch.
+
+    >>> x = mx.nd.array([[[[1, 2, 3]]]])
+    >>> mx.nd.Correlation(x, x, max_displacement=1, pad_size=1).asnumpy()[0, 3:6, 0]
+    array([[0., 2., 6.],
+           [1., 4., 9.],
+           [2., 6., 0.]], dtype=float32)
+    """
     own = require_float(data1)
     require_same_dtype(data1, data2)
     if len(data1.shape) != 4:

@@ -22,31 +22,63 @@ def filled(b: Any, value: float, shape: Shape, dtype: DType) -> Any:
 
 @operator("_zeros", inputs=(), attrs=_PLACED)
 def zeros(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
-    """A tensor of zeros"""
+    """A tensor of zeros
+
+    Shapes: no inputs -> `shape`
+
+    >>> mx.nd.zeros((2, 3)).asnumpy()
+    array([[0., 0., 0.],
+           [0., 0., 0.]], dtype=float32)
+    """
     return filled(b, 0, shape, dtype)
 
 
 @operator("_ones", inputs=(), attrs=_PLACED)
 def ones(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
-    """A tensor of ones"""
+    """A tensor of ones
+
+    Shapes: no inputs -> `shape`
+
+    >>> mx.nd.ones(3, dtype="int32").asnumpy()
+    array([1, 1, 1], dtype=int32)
+    """
     return filled(b, 1, shape, dtype)
 
 
 @operator("_full", inputs=(), attrs={**_PLACED, "value": number()})
 def full(b: Any, *, shape: Shape, ctx: str, dtype: DType, value: float) -> Any:
-    """A tensor in which every element is `value`"""
+    """A tensor in which every element is `value`
+
+    Shapes: no inputs -> `shape`
+
+    >>> mx.nd.full((2, 2), 7).asnumpy()
+    array([[7., 7.],
+           [7., 7.]], dtype=float32)
+    """
     return filled(b, value, shape, dtype)
 
 
 @operator("zeros_like", same_shape=True)
 def zeros_like(b: Any, data: Any) -> Any:
-    """A tensor of zeros with the data's shape and element type"""
+    """A tensor of zeros with the data's shape and element type
+
+    Shapes: data (any) -> the same
+
+    >>> mx.nd.zeros_like(mx.nd.array([1, 2])).asnumpy()
+    array([0., 0.], dtype=float32)
+    """
     return filled(b, 0, data.shape, dtype_of(data))
 
 
 @operator("ones_like", same_shape=True)
 def ones_like(b: Any, data: Any) -> Any:
-    """A tensor of ones with the data's shape and element type"""
+    """A tensor of ones with the data's shape and element type
+
+    Shapes: data (any) -> the same
+
+    >>> mx.nd.ones_like(mx.nd.array([1, 2])).asnumpy()
+    array([1., 1.], dtype=float32)
+    """
     return filled(b, 1, data.shape, dtype_of(data))
 
 
@@ -86,7 +118,15 @@ def progression(b: Any, start: float, step: float, n: int, dtype: DType, repeat:
 def arange(
     b: Any, *, start: float, stop: float | None, step: float, repeat: int, infer_range: bool, ctx: str, dtype: DType
 ) -> Any:
-    """The numbers start, start + step, … below stop; without stop, from 0 up to `start`"""
+    """The numbers start, start + step, … below stop; without stop, from 0 up to `start`
+
+    Shapes: no inputs -> (repeat * ceil((stop - start) / step),)
+
+    MXNetError for a step of 0 and for an empty range.
+
+    >>> mx.nd.arange(2, 5).asnumpy()
+    array([2., 3., 4.], dtype=float32)
+    """
     if stop is None:
         if infer_range:
             raise OperatorError("infer_range=True without a stop, but no use of the result determines its shape")
@@ -120,7 +160,13 @@ def range_length(start: float, stop: float, step: float) -> int:
     },
 )
 def linspace(b: Any, *, start: float, stop: float, num: int, endpoint: bool, ctx: str, dtype: DType) -> Any:
-    """`num` evenly spaced numbers from start to stop"""
+    """`num` evenly spaced numbers from start to stop
+
+    Shapes: no inputs -> (num,)
+
+    >>> mx.nd.linspace(0, 1, 5).asnumpy()
+    array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    """
     gaps = num - 1 if endpoint else num
     x = progression(b, start, (stop - start) / gaps if gaps > 0 else 0.0, num, F64)
     return convert(b, x, dtype) if dtype is not F64 else x
@@ -137,7 +183,16 @@ def linspace(b: Any, *, start: float, stop: float, num: int, endpoint: bool, ctx
     },
 )
 def arange_like(b: Any, data: Any, *, start: float, step: float, repeat: int, ctx: str, axis: int | None) -> Any:
-    """The numbers start, start + step, … in the data's shape; with `axis`, a vector of that axis's length"""
+    """The numbers start, start + step, … in the data's shape; with `axis`, a vector of that axis's length
+
+    Shapes: data (any) -> the same; with `axis`, (data.shape[axis],)
+
+    >>> mx.nd.contrib.arange_like(mx.nd.zeros((2, 3)), axis=1).asnumpy()
+    array([0., 1., 2.], dtype=float32)
+    >>> mx.nd.contrib.arange_like(mx.nd.zeros((2, 3)), start=1).asnumpy()
+    array([[1., 2., 3.],
+           [4., 5., 6.]], dtype=float32)
+    """
     own = require_numeric("arange_like", data)
     old = tuple(data.shape)
     if axis is None:
@@ -160,7 +215,14 @@ def arange_like(b: Any, data: Any, *, start: float, step: float, repeat: int, ct
     },
 )
 def eye(b: Any, *, N: int, M: int, k: int, ctx: str, dtype: DType) -> Any:
-    """A matrix with ones on a diagonal and zeros elsewhere"""
+    """A matrix with ones on a diagonal and zeros elsewhere
+
+    Shapes: no inputs -> (N, M)
+
+    >>> mx.nd.eye(2, 3, 1).asnumpy()
+    array([[0., 1., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
     if N < 0 or M < 0:
         raise OperatorError(f"eye needs positive dimensions, got {N} x {M}")
     row = b.iota(shape=(N, 1), axis=0, dtype=I64)
@@ -194,7 +256,17 @@ def from_diagonal(b: Any, x: Any, k: int) -> Any:
 
 @operator("diag", attrs={"k": integer(0), "axis1": integer(0), "axis2": integer(1)})
 def diag(b: Any, data: Any, *, k: int, axis1: int, axis2: int) -> Any:
-    """A diagonal of the matrices in two axes, as the last axis; for a vector, the matrix with that diagonal"""
+    """A diagonal of the matrices in two axes, as the last axis; for a vector, the matrix with that diagonal
+
+    Shapes: data (n,) -> (n + |k|, n + |k|); data with axes of length n and m -> the other axes, then the length of the
+    diagonal
+
+    >>> mx.nd.diag(mx.nd.array([[1, 2], [3, 4]])).asnumpy()
+    array([1., 4.], dtype=float32)
+    >>> mx.nd.diag(mx.nd.array([1, 2])).asnumpy()
+    array([[1., 0.],
+           [0., 2.]], dtype=float32)
+    """
     require_numeric("diag", data)
     rank = len(data.shape)
     if rank == 0:

@@ -53,8 +53,14 @@ def ctc_loss(
 ) -> Any:
     """The CTC loss: minus the log probability of each label sequence, summed over its alignments with the data
 
-    data (time, batch, alphabet) are scores before softmax; label (batch, length); lengths (batch,). The result (batch,)
-    is 0 where the data are too short for any alignment.
+    Shapes: data (time, batch, alphabet), label (batch, length), data_lengths and label_lengths (batch,) -> (batch,)
+
+    Data are scores before softmax. By Graves et al., 2006. The loss is 0 where the data are too short for any
+    alignment. MXNetError if a label sequence has more places than the data have steps.
+
+    >>> scores = mx.nd.zeros((1, 1, 4))  # one step, four symbols alike: the loss is log 4
+    >>> mx.nd.CTCLoss(scores, mx.nd.array([[2]])).asnumpy().round(3)
+    array([1.386], dtype=float32)
     """
     if use_label_lengths and not use_data_lengths:
         data_lengths, label_lengths = None, data_lengths
@@ -205,7 +211,13 @@ def _log(b: Any, total: Any, none: Any, base: Any) -> Any:
     gradient=gradients.refused,
 )
 def warp_ctc(b: Any, data: Any, label: Any, *, label_length: int, input_length: int) -> Any:
-    """The softmax of the data (time * batch, alphabet); its gradient is that of the CTC loss"""
+    """The softmax of the data (time * batch, alphabet); its gradient is that of the CTC loss
+
+    Shapes: data (time * batch, alphabet), label (batch * label_length,) -> data's shape
+
+    >>> mx.nd.WarpCTC(mx.nd.zeros((1, 4)), mx.nd.array([2]), label_length=1, input_length=1).asnumpy()
+    array([[0.25, 0.25, 0.25, 0.25]], dtype=float32)
+    """
     own = require_float(data)
     if len(data.shape) < 2:
         raise OperatorError(f"WarpCTC takes data (time * batch, alphabet), got {shape_text(data.shape)}")

@@ -139,7 +139,23 @@ def _updates(attrs: Mapping[str, Any]) -> dict[int, int]:
     host="it is written in Python",
 )
 def custom(b: Any, *inputs: Any, op_type: str, arguments: tuple[tuple[str, str], ...]) -> Any:
-    """The results of the custom operator that was registered as `op_type` with mx.operator.register"""
+    """The results of the custom operator that was registered as `op_type` with mx.operator.register
+
+    Shapes: as the class's `infer_shape` says
+
+    A class of your own computes them, in Python, also from compiled code; `help(mx.operator.CustomOp)` tells how to
+    write one.
+
+    >>> class Double(mx.operator.CustomOp):
+    ...     def forward(self, is_train, req, in_data, out_data, aux):
+    ...         self.assign(out_data[0], req[0], in_data[0] * 2)
+    >>> @mx.operator.register("documented_double")
+    ... class DoubleProp(mx.operator.CustomOpProp):
+    ...     def create_operator(self, ctx, shapes, dtypes):
+    ...         return Double()
+    >>> mx.nd.Custom(mx.nd.array([1, 2]), op_type="documented_double").asnumpy()
+    array([2., 4.], dtype=float32)
+    """
     return _call(b, inputs, op_type, arguments)
 
 

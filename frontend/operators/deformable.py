@@ -159,7 +159,19 @@ def _product(b: Any, values: Any, weight: Any, g: Geometry) -> Any:
     complete=_complete((2,)),
 )
 def deformable_convolution(b: Any, data: Any, offset: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
-    """Convolution whose taps are displaced by offsets (batch, 2 * groups * taps, *result's space): y, x of each tap"""
+    """Convolution whose taps are displaced by offsets
+
+    Shapes: data (batch, channels, h, w), offset (batch, 2 * groups * taps, *extents), weight (num_filter, channels /
+    num_group, *kernel), bias (num_filter,) -> (batch, num_filter, *extents)
+
+    By Dai et al., 2017. The offsets are y and x of each tap, in pixels; samples between pixels are bilinear. Extents
+    are those of `Convolution`.
+
+    >>> data, weight = mx.nd.array([[[[1, 3, 5]]]]), mx.nd.ones((1, 1, 1, 1))
+    >>> right = mx.nd.array([[[[0, 0, 0]], [[0.5, 0.5, 0]]]])
+    >>> mx.nd.contrib.DeformableConvolution(data, right, weight, no_bias=True, kernel=(1, 1), num_filter=1).asnumpy()
+    array([[[[2., 4., 5.]]]], dtype=float32)
+    """
     return _convolve(b, data, offset, None, weight, bias, attrs, reach=False)
 
 
@@ -172,5 +184,17 @@ def deformable_convolution(b: Any, data: Any, offset: Any, weight: Any, bias: An
 def modulated_deformable_convolution(
     b: Any, data: Any, offset: Any, mask: Any, weight: Any, bias: Any = None, **attrs: Any
 ) -> Any:
-    """Convolution with taps displaced by offsets and multiplied by a mask (batch, groups * taps, *result's space)"""
+    """Convolution whose taps are displaced by offsets and multiplied by a mask
+
+    Shapes: data (batch, channels, h, w), offset (batch, 2 * groups * taps, *extents), mask (batch, groups * taps,
+    *extents), weight (num_filter, channels / num_group, *kernel), bias (num_filter,) -> (batch, num_filter, *extents)
+
+    By Zhu et al., 2019. The offsets are y and x of each tap, in pixels; samples between pixels are bilinear.
+
+    >>> data, weight = mx.nd.array([[[[1, 3, 5]]]]), mx.nd.ones((1, 1, 1, 1))
+    >>> right, mask = mx.nd.array([[[[0, 0, 0]], [[0.5, 0.5, 0]]]]), mx.nd.array([[[[1, 1, 0]]]])
+    >>> one = {"no_bias": True, "kernel": (1, 1), "num_filter": 1}
+    >>> mx.nd.contrib.ModulatedDeformableConvolution(data, right, mask, weight, **one).asnumpy()
+    array([[[[2., 4., 0.]]]], dtype=float32)
+    """
     return _convolve(b, data, offset, mask, weight, bias, attrs, reach=True)

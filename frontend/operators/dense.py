@@ -44,8 +44,14 @@ def fully_connected(
 ) -> Any:
     """data · weightᵀ + bias
 
-    data (batch, …) is flattened to (batch, k) first, or with `flatten=False` (…, k) keeps its leading axes; weight is
-    (num_hidden, k), bias (num_hidden,).
+    Shapes: data (batch, …), weight (num_hidden, k), bias (num_hidden,) -> (batch, num_hidden)
+
+    The data are flattened to (batch, k) first. With `flatten=False`, data (…, k) keep their leading axes, and the
+    result is (…, num_hidden). MXNetError if the weight or the bias has another shape.
+
+    >>> data, weight = mx.nd.array([[1, 2]]), mx.nd.array([[1, 0], [0, 1], [1, 1]])
+    >>> mx.nd.FullyConnected(data, weight, mx.nd.array([10, 20, 30]), num_hidden=3).asnumpy()
+    array([[11., 22., 33.]], dtype=float32)
     """
     require_same_dtype(data, weight)
     if flatten and len(data.shape) != 2:
@@ -84,7 +90,15 @@ _EMBEDDING: dict[str, Any] = {
 
 @operator("Embedding", **_EMBEDDING)
 def embedding(b: Any, data: Any, weight: Any, *, input_dim: int, output_dim: int, **_training: Any) -> Any:
-    """The rows of weight (input_dim, output_dim) at the indices in data, which are truncated and clipped"""
+    """The rows of the weight at the indices in the data, which are truncated and clipped
+
+    Shapes: data (any), weight (input_dim, output_dim) -> (*data.shape, output_dim)
+
+    >>> weight = mx.nd.array([[0, 0], [1, 10], [2, 20]])
+    >>> mx.nd.Embedding(mx.nd.array([2, 0]), weight, input_dim=3, output_dim=2).asnumpy()
+    array([[ 2., 20.],
+           [ 0.,  0.]], dtype=float32)
+    """
     require_shape(weight, (input_dim, output_dim), "weight")
     index = dtype_of(data)
     if not index.is_integer:
@@ -94,5 +108,13 @@ def embedding(b: Any, data: Any, weight: Any, *, input_dim: int, output_dim: int
 
 @operator("_contrib_SparseEmbedding", **_EMBEDDING)
 def sparse_embedding(b: Any, data: Any, weight: Any, **attrs: Any) -> Any:
-    """`Embedding` with a sparse gradient"""
+    """`Embedding` with a sparse gradient
+
+    Shapes: data (any), weight (input_dim, output_dim) -> (*data.shape, output_dim)
+
+    >>> weight = mx.nd.array([[0, 0], [1, 10], [2, 20]])
+    >>> mx.nd.contrib.SparseEmbedding(mx.nd.array([2, 0]), weight, input_dim=3, output_dim=2).asnumpy()
+    array([[ 2., 20.],
+           [ 0.,  0.]], dtype=float32)
+    """
     return embedding.expand(b, data, weight, **attrs)

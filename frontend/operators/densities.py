@@ -11,6 +11,7 @@ from typing import Any
 
 from gluonjit.ir.types import dtype_of
 from gluonjit.operators.attributes import boolean
+from gluonjit.operators.documentation import documented, example, on
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import (
     Shapes,
@@ -79,11 +80,16 @@ def _declare(
     name: str,
     doc: str,
     parameters: tuple[str, ...],
+    formula: str,
+    x: str,
+    shown: tuple[str, ...],
+    answer: str,
     logarithm: Function,
     vectors: bool = False,
     discrete: bool = False,
 ) -> None:
-    """`logarithm(b, x, *parameters)` is the logarithm of the density. `vectors`: a sample is a row. `discrete`: samples
+    """`logarithm(b, x, *parameters)` is the logarithm of the density, `formula` the density of a sample x. An
+    example: it is `answer` for the sample `x` and parameters `shown`. `vectors`: a sample is a row. `discrete`: samples
     are whole numbers, by which nothing is differentiated."""
 
     def complete(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
@@ -114,7 +120,13 @@ def _declare(
         y = logarithm(b, x, *wide)
         return narrowed(b, y if is_log else b.exp(y), own)
 
-    expand.__doc__ = f"The density of {doc} at the samples; with `is_log`, its logarithm"
+    named, row = " and ".join(parameters), ", n" if vectors else ""
+    expand.__doc__ = documented(
+        f"The density of {doc} at the samples; with `is_log`, its logarithm",
+        f"sample (*blocks, …{row}), {named} (*blocks{row or ','}) -> (*blocks, …)",
+        f"{formula}. MXNetError for parameters of another shape or element type, and integers.",
+        example(f"mx.nd.random_pdf_{name}({', '.join(map(on, (x, *shown)))})", answer),
+    )
     operator(
         f"_random_pdf_{name}",
         aliases=(f"random_pdf_{name}",),
@@ -126,19 +138,87 @@ def _declare(
     )(expand)
 
 
-_declare("uniform", "the uniform distribution on [low, high)", ("low", "high"), _uniform)
-_declare("normal", "the normal distribution", ("mu", "sigma"), _normal)
-_declare("gamma", "the gamma distribution, of shape alpha and rate beta", ("alpha", "beta"), _gamma)
-_declare("exponential", "the exponential distribution, of rate lam", ("lam",), _exponential)
-_declare("poisson", "the Poisson distribution", ("lam",), _poisson, discrete=True)
 _declare(
-    "negative_binomial", "failures before k successes of probability p", ("k", "p"), _negative_binomial, discrete=True
+    "uniform",
+    "the uniform distribution on [low, high)",
+    ("low", "high"),
+    "1 / (high - low)",
+    "[[1]]",
+    ("[0]", "[2]"),
+    "[[0.5]]",
+    _uniform,
+)
+_declare(
+    "normal",
+    "the normal distribution of mean mu and standard deviation sigma",
+    ("mu", "sigma"),
+    "exp(-(x - mu)² / (2 sigma²)) / (sigma sqrt(2 π))",
+    "[[0]]",
+    ("[0]", "[1]"),
+    "[[0.399]]",
+    _normal,
+)
+_declare(
+    "gamma",
+    "the gamma distribution, of shape alpha and rate beta,",
+    ("alpha", "beta"),
+    "beta^alpha x^(alpha - 1) exp(-beta x) / gamma(alpha)",
+    "[[1]]",
+    ("[1]", "[1]"),
+    "[[0.368]]",
+    _gamma,
+)
+_declare(
+    "exponential",
+    "the exponential distribution, of rate lam,",
+    ("lam",),
+    "lam exp(-lam x)",
+    "[[0]]",
+    ("[2]",),
+    "[[2.]]",
+    _exponential,
+)
+_declare(
+    "poisson",
+    "the Poisson distribution of mean lam",
+    ("lam",),
+    "lam^x exp(-lam) / x!",
+    "[[0]]",
+    ("[1]",),
+    "[[0.368]]",
+    _poisson,
+    discrete=True,
+)
+_declare(
+    "negative_binomial",
+    "failures before k successes of probability p",
+    ("k", "p"),
+    "gamma(x + k) / (x! gamma(k)) p^k (1 - p)^x",
+    "[[0]]",
+    ("[1]", "[0.5]"),
+    "[[0.5]]",
+    _negative_binomial,
+    discrete=True,
 )
 _declare(
     "generalized_negative_binomial",
     "the negative binomial distribution of mean mu and dispersion alpha",
     ("mu", "alpha"),
+    "That of `random_pdf_negative_binomial` for k = 1 / alpha and p = 1 / (mu alpha + 1)",
+    "[[0]]",
+    ("[1]", "[1]"),
+    "[[0.5]]",
     _generalized_negative_binomial,
     discrete=True,
 )
-_declare("dirichlet", "the Dirichlet distribution, whose samples are rows,", ("alpha",), _dirichlet, vectors=True)
+_declare(
+    "dirichlet",
+    "the Dirichlet distribution, whose samples are rows,",
+    ("alpha",),
+    "The product of x^(alpha - 1), times gamma(sum of alpha) / product of gamma(alpha)",
+    "[[0.5, 0.5]]",
+    ("[1, 1]",),
+    "[1.]",
+    _dirichlet,
+    vectors=True,
+)

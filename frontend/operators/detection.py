@@ -38,7 +38,14 @@ _FORMATS = ("center", "corner")
 def box_iou(b: Any, lhs: Any, rhs: Any, *, format: str) -> Any:
     """Intersection over union of every box of lhs with every box of rhs
 
-    The last axis, of length 4, holds the coordinates; the result has the other axes of lhs, then those of rhs.
+    Shapes: lhs (…, 4), rhs (…, 4) -> the other axes of lhs, then those of rhs
+
+    The last axis holds left, top, right, bottom (`corner`), or center x, center y, width, height (`center`).
+
+    >>> boxes = mx.nd.array([[0, 0, 2, 2], [0, 0, 2, 1]])
+    >>> mx.nd.contrib.box_iou(boxes, mx.nd.array([[0, 0, 2, 2]])).asnumpy()
+    array([[1. ],
+           [0.5]], dtype=float32)
     """
     require_float(lhs)
     require_same_dtype(lhs, rhs)
@@ -90,8 +97,16 @@ def box_nms(
 ) -> Any:
     """Non-maximum suppression: of overlapping boxes, keeps the one with the highest score
 
-    data (…, boxes, width): a row holds a score, four coordinates, optionally a class, and any other columns. The result
-    has the same shape: the kept rows by descending score, then rows of -1.
+    Shapes: data (…, boxes, width) -> the same
+
+    A row holds a score, four coordinates, optionally a class, and any other columns. The result has the kept rows by
+    descending score, then rows of -1.
+
+    >>> rows = mx.nd.array([[0, 0.9, 0, 0, 2, 2], [0, 0.8, 0, 0, 2, 2], [0, 0.7, 5, 5, 6, 6]])
+    >>> mx.nd.contrib.box_nms(rows).asnumpy().round(3)
+    array([[ 0. ,  0.9,  0. ,  0. ,  2. ,  2. ],
+           [ 0. ,  0.7,  5. ,  5. ,  6. ,  6. ],
+           [-1. , -1. , -1. , -1. , -1. , -1. ]], dtype=float32)
     """
     dtype = require_float(data)
     _check_columns(data, coord_start, score_index, id_index)
@@ -185,9 +200,15 @@ def _converted(b: Any, x: Any, start: int, form: str) -> Any:
     gradient=gradients.zero,
 )
 def bipartite_matching(b: Any, data: Any, *, is_ascend: bool, threshold: float, topk: int) -> Any:
-    """Greedy matching of rows with columns, by descending score in a matrix (…, rows, columns)
+    """Greedy matching of rows with columns, by descending score
 
-    Returns the column of each row and the row of each column; -1 for those without a partner.
+    Shapes: data (…, rows, columns) -> (…, rows) and (…, columns)
+
+    The column of each row and the row of each column; -1 for those without a partner.
+
+    >>> scores = mx.nd.array([[0.5, 0.6], [0.1, 0.2], [0.3, 0.4]])
+    >>> [y.asnumpy().tolist() for y in mx.nd.contrib.bipartite_matching(scores, threshold=0.1)]
+    [[1.0, -1.0, 0.0], [2.0, 0.0]]
     """
     dtype = require_float(data)
     if len(data.shape) < 2:
@@ -214,8 +235,18 @@ def bipartite_matching(b: Any, data: Any, *, is_ascend: bool, threshold: float, 
 def box_encode(b: Any, samples: Any, matches: Any, anchors: Any, refs: Any, means: Any, stds: Any) -> Any:
     """Regression targets of anchors for the boxes that they are matched with, and a mask
 
-    samples (batch, n): above 0.5 for anchors that are used; matches (batch, n): indices into refs (batch, m, 4);
-    anchors (batch, n, 4); boxes are corners. Both results are (batch, n, 4), and 0 for anchors that are not used.
+    Shapes: samples (batch, n), matches (batch, n), anchors (batch, n, 4), refs (batch, m, 4), means (4,), stds (4,) ->
+    (batch, n, 4), twice
+
+    An anchor is used if its sample is above 0.5; `matches` are indices into `refs`; boxes are corners. Targets, as in
+    Faster R-CNN (Ren et al., 2015): shifts of the center in units of the anchor, and logarithms of the ratios of width
+    and height, less `means`, divided by `stds`. Both results are 0 for anchors that are not used.
+
+    >>> anchors, refs = mx.nd.array([[[0, 0, 2, 2]]]), mx.nd.array([[[1, 0, 3, 2]]])
+    >>> used, first = mx.nd.ones((1, 1)), mx.nd.zeros((1, 1))
+    >>> targets, mask = mx.nd.contrib.box_encode(used, first, anchors, refs, mx.nd.zeros(4), mx.nd.ones(4))
+    >>> targets.asnumpy(), mask.asnumpy()
+    (array([[[0.5, 0. , 0. , 0. ]]], dtype=float32), array([[[1., 1., 1., 1.]]], dtype=float32))
     """
     dtype = require_float(samples)
     require_same_dtype(samples, matches, anchors, refs, means, stds)
@@ -249,7 +280,13 @@ def box_decode(
 ) -> Any:
     """Decodes boxes that are predicted relative to anchors into corners
 
-    data (batch, n, 4); anchors (1, n, 4).
+    Shapes: data (batch, n, 4), anchors (1, n, 4) -> (batch, n, 4)
+
+    The inverse of `box_encode` with means 0 and the deviations `std0` … `std3`.
+
+    >>> shift, anchor = mx.nd.array([[[0.5, 0, 0, 0]]]), mx.nd.array([[[1, 1, 2, 2]]])
+    >>> mx.nd.contrib.box_decode(shift, anchor).asnumpy()
+    array([[[1., 0., 3., 2.]]], dtype=float32)
     """
     require_float(data)
     require_same_dtype(data, anchors)

@@ -29,7 +29,18 @@ def _drops(attrs: Mapping[str, Any], training: bool) -> bool:
     streams=lambda attrs, training: int(_drops(attrs, training)),
 )
 def dropout(b: Any, data: Any, *, p: float, mode: str, axes: tuple[int, ...], cudnn_off: bool | None) -> Any:
-    """Sets elements to 0 with probability p and divides the others by 1 - p, when training or with mode='always'"""
+    """Sets elements to 0 with probability p and divides the others by 1 - p, when training or with mode='always'
+
+    Shapes: data (any) -> the same
+
+    From Hinton et al., 2012. `p` is the probability of a 0. In inference, the data are returned unchanged. MXNetError
+    for data that are not floats.
+
+    >>> mx.nd.Dropout(mx.nd.ones(4), p=0.5).asnumpy()
+    array([1., 1., 1., 1.], dtype=float32)
+    >>> np.unique(mx.nd.Dropout(mx.nd.ones(99), p=0.5, mode="always").asnumpy())
+    array([0., 2.], dtype=float32)
+    """
     dtype = require_float(data)
     if not _drops({"p": p, "mode": mode}, b.training):
         return data

@@ -26,13 +26,27 @@ from gluonjit.operators.support import (
 
 @operator("Cast", aliases=("cast",), attrs={"dtype": dtype()}, same_shape=True)
 def cast(b: Any, data: Any, *, dtype: DType) -> Any:
-    """The input converted to another element type"""
+    """The input converted to another element type
+
+    Shapes: data (any) -> the same
+
+    Floats become integers by truncation toward 0.
+
+    >>> mx.nd.cast(mx.nd.array([-1.7, 0, 2.9]), dtype="int32").asnumpy()
+    array([-1,  0,  2], dtype=int32)
+    """
     return convert(b, data, dtype)
 
 
 @operator("amp_cast", attrs={"dtype": dtype()}, same_shape=True)
 def amp_cast(b: Any, data: Any, *, dtype: DType) -> Any:
-    """`Cast` for float inputs, as automatic mixed precision inserts it; other inputs are returned unchanged"""
+    """`Cast` for float inputs, as automatic mixed precision inserts it; other inputs are returned unchanged
+
+    Shapes: data (any) -> the same
+
+    >>> mx.nd.amp_cast(mx.nd.array([1, 2]), dtype="float16").asnumpy()
+    array([1., 2.], dtype=float16)
+    """
     return convert(b, data, dtype) if dtype_of(data).is_float else data
 
 
@@ -44,7 +58,14 @@ def amp_cast(b: Any, data: Any, *, dtype: DType) -> Any:
     outputs=lambda attrs: tuple(f"output{k}" for k in range(attrs["num_outputs"])),
 )
 def amp_multicast(b: Any, *data: Any, num_outputs: int, cast_narrow: bool) -> tuple[Any, ...]:
-    """Float inputs converted to the widest of their types; other inputs are returned unchanged"""
+    """Float inputs converted to the widest of their types; other inputs are returned unchanged
+
+    Shapes: num_outputs arrays (any) -> their shapes
+
+    >>> half, single = mx.nd.ones(2, dtype="float16"), mx.nd.ones(2)
+    >>> [str(y.asnumpy().dtype) for y in mx.nd.amp_multicast(half, single, num_outputs=2)]
+    ['float32', 'float32']
+    """
     floats = [dtype_of(x) for x in data if dtype_of(x).is_float]
     if not floats:
         return data
@@ -71,7 +92,13 @@ def _clip_gradient(b: Any, g: Any, y: Any, x: Any, *, a_min: float, a_max: float
 
 @operator("clip", attrs={"a_min": number(), "a_max": number()}, same_shape=True, gradient=_clip_gradient)
 def clip(b: Any, data: Any, *, a_min: float, a_max: float) -> Any:
-    """The elements limited to [a_min, a_max]; NaN is kept"""
+    """The elements limited to [a_min, a_max]; NaN is kept
+
+    Shapes: data (any) -> the same
+
+    >>> mx.nd.clip(mx.nd.array([-2, 0.5, 7]), 0, 1).asnumpy()
+    array([0. , 0.5, 1. ], dtype=float32)
+    """
     own = require_numeric("clip", data)
     if own.is_integer:
         info = np.iinfo(own.numpy)
@@ -100,7 +127,15 @@ def _infer_where_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
 
 @operator("where", inputs=("condition", "x", "y"), complete=_where_shapes, infer_inputs=_infer_where_inputs)
 def where(b: Any, condition: Any, x: Any, y: Any) -> Any:
-    """x where the condition is nonzero, else y; a condition with one axis selects whole rows"""
+    """x where the condition is nonzero, else y; a condition with one axis selects whole rows
+
+    Shapes: condition (any) or (n,), x and y (n, …) -> the shape of x
+
+    MXNetError if x and y differ in shape or element type.
+
+    >>> mx.nd.where(mx.nd.array([1, 0]), mx.nd.array([1, 2]), mx.nd.array([10, 20])).asnumpy()
+    array([ 1., 20.], dtype=float32)
+    """
     require_same_dtype(x, y)
     require_same_shape(x, y)
     if condition.shape != x.shape:
@@ -116,19 +151,44 @@ def where(b: Any, condition: Any, x: Any, y: Any) -> Any:
 
 @operator("_copy", aliases=("identity",), same_shape=True)
 def copy(b: Any, data: Any) -> Any:
-    """The input itself"""
+    """The input itself
+
+    Shapes: data (any) -> the same
+
+    >>> mx.nd.identity(mx.nd.array([1, 2])).asnumpy()
+    array([1., 2.], dtype=float32)
+    """
     return data
 
 
 @operator("BlockGrad", aliases=("stop_gradient",), same_shape=True, gradient=gradients.zero)
 def block_grad(b: Any, data: Any) -> Any:
-    """The input, with a gradient of zero"""
+    """The input, with a gradient of zero
+
+    Shapes: data (any) -> the same
+
+    >>> x = mx.nd.array([3])
+    >>> x.attach_grad()
+    >>> with mx.autograd.record():
+    ...     y = x * mx.nd.BlockGrad(x)
+    >>> y.backward()
+    >>> y.asnumpy(), x.grad.asnumpy()
+    (array([9.], dtype=float32), array([3.], dtype=float32))
+    """
     return data
 
 
 @operator("make_loss", same_shape=True, outputs=lambda attrs: ("loss",), gradient=gradients.one)
 def make_loss(b: Any, data: Any) -> Any:
-    """The input, marked as a loss: its gradient is 1"""
+    """The input, marked as a loss: its gradient is 1
+
+    Shapes: data (any) -> the same
+
+    Whatever gradient arrives from behind is ignored.
+
+    >>> mx.nd.make_loss(mx.nd.array([1, 2])).asnumpy()
+    array([1., 2.], dtype=float32)
+    """
     return data
 
 
@@ -160,6 +220,19 @@ def _loss_gradient(
     same_shape=True,
 )
 def make_scaled_loss(b: Any, data: Any, **gradient: Any) -> Any:
-    """The input, marked as a loss: its gradient is `grad_scale`, normalized by `normalization`"""
+    """The input, marked as a loss: its gradient is `grad_scale`, normalized by `normalization`
+
+    Shapes: data (any) -> the same
+
+    `batch` divides the gradient by the batch size, `valid` by the number of elements above `valid_thresh`.
+
+    >>> x = mx.nd.array([3, 4])
+    >>> x.attach_grad()
+    >>> with mx.autograd.record():
+    ...     loss = mx.nd.MakeLoss(x * x, grad_scale=10, normalization="batch")
+    >>> loss.backward()
+    >>> x.grad.asnumpy()
+    array([30., 40.], dtype=float32)
+    """
     require_numeric("MakeLoss", data)
     return data

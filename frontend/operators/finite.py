@@ -31,7 +31,13 @@ def _finite(b: Any, arrays: tuple[Any, ...], init_output: bool) -> Any:
 
 @operator("all_finite", attrs=_INIT)
 def all_finite(b: Any, data: Any, *, init_output: bool) -> Any:
-    """1 if no element is infinite or NaN, else 0"""
+    """1 if no element is infinite or NaN, else 0
+
+    Shapes: data (any) -> (1,)
+
+    >>> mx.nd.all_finite(mx.nd.array([1, np.inf])).asnumpy()
+    array([0.], dtype=float32)
+    """
     return _finite(b, (data,), init_output)
 
 
@@ -46,14 +52,26 @@ def _arrays(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     attrs={"num_arrays": counted(1), **_INIT},
 )
 def multi_all_finite(b: Any, *data: Any, num_arrays: int, init_output: bool) -> Any:
-    """1 if no element of any array is infinite or NaN, else 0"""
+    """1 if no element of any array is infinite or NaN, else 0
+
+    Shapes: num_arrays arrays (any) -> (1,)
+
+    >>> mx.nd.multi_all_finite(mx.nd.ones(2), mx.nd.ones(3), num_arrays=2).asnumpy()
+    array([1.], dtype=float32)
+    """
     require_same_dtype(*data)
     return _finite(b, data, init_output)
 
 
 @operator("multi_sum_sq", variadic=True, inputs=_arrays, attrs={"num_arrays": counted()})
 def multi_sum_sq(b: Any, *data: Any, num_arrays: int) -> Any:
-    """The sum of squares of each array, as a float32 vector with an element per array"""
+    """The sum of squares of each array, as a float32 vector with an element per array
+
+    Shapes: num_arrays arrays (any) -> (num_arrays,)
+
+    >>> mx.nd.multi_sum_sq(mx.nd.array([1, 2]), mx.nd.array([3]), num_arrays=2).asnumpy()
+    array([5., 9.], dtype=float32)
+    """
     sums = []
     for x in data:
         require_numeric("multi_sum_sq", x)
@@ -76,7 +94,13 @@ def _same(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
     complete=_same,
 )
 def allclose(b: Any, x: Any, y: Any, *, rtol: float, atol: float, equal_nan: bool) -> Any:
-    """1 if |a - b| <= atol + rtol * |b| for all elements, else 0"""
+    """1 if |a - b| <= atol + rtol * |b| for all elements, else 0
+
+    Shapes: a and b of one shape -> (), of uint8
+
+    >>> mx.nd.contrib.allclose(mx.nd.array([1, 2]), mx.nd.array([1, 2.1]), atol=0.2).asnumpy()
+    array(1, dtype=uint8)
+    """
     own = require_numeric("_contrib_allclose", x)
     require_same_dtype(x, y)
     if tuple(x.shape) != tuple(y.shape):

@@ -71,7 +71,16 @@ def _bin(b: Any, x: Any, edges: Any) -> tuple[Any, Any]:
 def histogram(
     b: Any, data: Any, bins: Any = None, *, bin_cnt: int | None, range: tuple[float, ...] | None
 ) -> tuple[Any, Any]:
-    """The number of elements in each bin, and the bins' edges; the last bin includes its upper edge"""
+    """The number of elements in each bin, and the bins' edges; the last bin includes its upper edge
+
+    Shapes: data (any), bins (n + 1,), only without `bin_cnt` -> (n,) and (n + 1,)
+
+    The counts are int64. MXNetError unless `bin_cnt` and `range` are given together.
+
+    >>> counts, edges = mx.nd.histogram(mx.nd.array([0, 1, 1, 4]), bins=2, range=(0, 4))
+    >>> counts.asnumpy().tolist(), edges.asnumpy().tolist()
+    ([3, 1], [0.0, 2.0, 4.0])
+    """
     own = require_numeric("_histogram", data)
     if (bin_cnt is None) != (range is None):
         raise OperatorError("cnt and range should both or neither specified")

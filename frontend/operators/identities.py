@@ -22,7 +22,20 @@ def _multiplied(b: Any, g: Any, y: Any, x: Any, *, scalar: float, is_int: bool) 
     gradient=_multiplied,
 )
 def gradient_multiplier(b: Any, data: Any, **_gradient: Any) -> Any:
-    """The input; its gradient is multiplied by `scalar`"""
+    """The input; its gradient is multiplied by `scalar`
+
+    Shapes: data (any) -> the same
+
+    A negative factor makes an adversary of what comes before (Ganin and Lempitsky, 2015).
+
+    >>> x = mx.nd.array([3])
+    >>> x.attach_grad()
+    >>> with mx.autograd.record():
+    ...     y = mx.nd.contrib.gradientmultiplier(x, scalar=-1)
+    >>> y.backward()
+    >>> y.asnumpy(), x.grad.asnumpy()
+    (array([3.], dtype=float32), array([-1.], dtype=float32))
+    """
     return data
 
 
@@ -65,7 +78,16 @@ def _new_activity(b: Any, y: Any, x: Any, *, momentum: float, **_attrs: Any) -> 
     initializers={"moving_avg": '["zero", {}]'},
 )
 def attach_sparseness(b: Any, data: Any, moving_avg: Any, **_gradient: Any) -> Any:
-    """The input; its gradient gets a KL divergence penalty that makes activations sparse"""
+    """The input; its gradient gets a KL divergence penalty that makes activations sparse
+
+    Shapes: data (batch, units), moving_avg (units,) -> data's shape
+
+    With the mean activation q of a unit, kept in `moving_avg`, and the target p, `penalty` times (1 - p) / (1 - q) - p
+    / q is added to the gradient.
+
+    >>> mx.nd.IdentityAttachKLSparseReg(mx.nd.array([[0.2, 0.4]]), mx.nd.zeros(2)).asnumpy()
+    array([[0.2, 0.4]], dtype=float32)
+    """
     return data
 
 
@@ -75,12 +97,24 @@ def _alike(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
 
 @operator("_identity_with_attr_like_rhs", inputs=("lhs", "rhs"), complete=_alike, infer_inputs=first_from_output)
 def identity_like(b: Any, lhs: Any, rhs: Any) -> Any:
-    """The first input, which must have the shape of the second"""
+    """The first input, which must have the shape of the second
+
+    Shapes: lhs and rhs of one shape -> that shape
+
+    >>> mx.nd._internal._identity_with_attr_like_rhs(mx.nd.array([1, 2]), mx.nd.zeros(2)).asnumpy()
+    array([1., 2.], dtype=float32)
+    """
     require_same_shape(lhs, rhs)
     return lhs
 
 
 @operator("cast_storage", attrs={"stype": enum(("csr", "default", "row_sparse"))}, same_shape=True)
 def cast_storage(b: Any, data: Any, *, stype: str) -> Any:
-    """The input; compiled code keeps every array dense"""
+    """The input; compiled code keeps every array dense
+
+    Shapes: data (any) -> the same
+
+    >>> mx.nd.cast_storage(mx.nd.array([[0, 1]]), "default").asnumpy()
+    array([[0., 1.]], dtype=float32)
+    """
     return data

@@ -13,6 +13,7 @@ import numpy as np
 
 from gluonjit.ir.types import F32, I32, dtype_of
 from gluonjit.operators.attributes import integer, number, numbers
+from gluonjit.operators.documentation import documented, example, on
 from gluonjit.operators.random_draws import normal, uniform
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import convert, fractional, require_numeric, shape_text
@@ -61,7 +62,15 @@ def _f32(b: Any, x: Any) -> Any:
 
 @operator("_image_to_tensor")
 def to_tensor(b: Any, data: Any) -> Any:
-    """Converts an image (height, width, channels) of 0 … 255 to float32 (channels, height, width) of 0 … 1"""
+    """Converts images from bytes to float32 and moves their channels to the front
+
+    Shapes: data (…, height, width, channels) -> (…, channels, height, width)
+
+    0 … 255 becomes 0 … 1. An image, or a batch of them.
+
+    >>> mx.nd.image.to_tensor(mx.nd.array([[[0, 51, 255]]], dtype="uint8")).asnumpy().ravel()
+    array([0. , 0.2, 1. ], dtype=float32)
+    """
     rank = _check_image(data)
     x = b.div(_f32(b, data), b.constant(255, F32))
     return b.transpose(x, perm=(2, 0, 1) if rank == 3 else (0, 3, 1, 2))
@@ -72,7 +81,13 @@ def to_tensor(b: Any, data: Any) -> Any:
     attrs={"mean": numbers((0.0, 0.0, 0.0, 0.0)), "std": numbers((1.0, 1.0, 1.0, 1.0))},
 )
 def normalize(b: Any, data: Any, *, mean: tuple[float, ...], std: tuple[float, ...]) -> Any:
-    """(x - mean) / std, by channel, of an image (channels, height, width)"""
+    """(x - mean) / std, by channel
+
+    Shapes: data (…, channels, height, width) of 1 or 3 channels -> the same
+
+    >>> mx.nd.image.normalize(mx.nd.ones((1, 1, 2)), mean=0.5, std=0.25).asnumpy()
+    array([[[2., 2.]]], dtype=float32)
+    """
     rank = _check_image(data)
     x = fractional(b, data)
     channels = data.shape[rank - 3]
@@ -95,7 +110,16 @@ def normalize(b: Any, data: Any, *, mean: tuple[float, ...], std: tuple[float, .
     attrs={"x": integer(low=0), "y": integer(low=0), "width": integer(low=1), "height": integer(low=1)},
 )
 def crop(b: Any, data: Any, *, x: int, y: int, width: int, height: int) -> Any:
-    """The part of an image of the given width and height with upper left corner (x, y)"""
+    """The part of an image of the given width and height with upper left corner (x, y)
+
+    Shapes: data (…, h, w, channels) -> (…, height, width, channels)
+
+    MXNetError if the part reaches beyond the image.
+
+    >>> mx.nd.image.crop(mx.nd.arange(6).reshape((2, 3, 1)), x=1, y=0, width=2, height=2).asnumpy()[:, :, 0]
+    array([[1., 2.],
+           [4., 5.]], dtype=float32)
+    """
     rank = _check_image(data)
     batch, (old_height, old_width, channels) = tuple(data.shape[: rank - 3]), data.shape[rank - 3 :]
     if x + width > old_width or y + height > old_height:
@@ -109,7 +133,9 @@ def crop(b: Any, data: Any, *, x: int, y: int, width: int, height: int) -> Any:
 # Flips
 
 
-def _declare_flip(name: str, axis: int, doc: str) -> None:
+def _declare_flip(name: str, axis: int, doc: str, x: str, y: str) -> None:
+    """`x`, `y`: an example of one channel, and its pixels after the flip."""
+
     def flip(b: Any, data: Any) -> Any:
         return b.reverse(data, axes=(_check_image(data) + axis,))
 
@@ -117,14 +143,16 @@ def _declare_flip(name: str, axis: int, doc: str) -> None:
         heads = b.lt(uniform(b, (), F32), b.constant(0.5, F32))
         return b.select(heads, flip(b, data), data)
 
-    flip.__doc__ = f"An image {doc}"
-    random_flip.__doc__ = f"An image, with probability 1/2 {doc}"
+    shapes = "data (…, height, width, channels) -> the same"
+    flip.__doc__ = documented(f"An image {doc}", shapes, example(f"mx.nd.image.flip_{name}({on(x)}).reshape(-1)", y))
+    flipped = f">>> y = mx.nd.image.random_flip_{name}({on(x)}).asnumpy().ravel().tolist()\n>>> y in ([1, 2], [2, 1])"
+    random_flip.__doc__ = documented(f"An image, with probability 1/2 {doc}", shapes, f"{flipped}\nTrue")
     operator(f"_image_flip_{name}", same_shape=True)(flip)
     operator(f"_image_random_flip_{name}", same_shape=True, streams=lambda attrs, training: 1)(random_flip)
 
 
-_declare_flip("left_right", -2, "with left and right exchanged")
-_declare_flip("top_bottom", -3, "upside down")
+_declare_flip("left_right", -2, "with left and right exchanged", "[[[1], [2]]]", "[2., 1.]")
+_declare_flip("top_bottom", -3, "upside down", "[[[1]], [[2]]]", "[2., 1.]")
 
 
 # Colors: functions of float32 images and a 0-d factor
@@ -202,6 +230,8 @@ def _between(b: Any, low: float, high: float) -> Any:
 
 
 def _declare_random(name: str, adjust: Callable[..., Any]) -> None:
+    unchanged = 0 if name == "hue" else 1
+
     def random(b: Any, data: Any, *, min_factor: float, max_factor: float) -> Any:
         if max_factor < min_factor:
             raise OperatorError(f"max_factor {max_factor} is below min_factor {min_factor}")
@@ -209,7 +239,14 @@ def _declare_random(name: str, adjust: Callable[..., Any]) -> None:
         factor = _between(b, min_factor, max_factor)
         return _saturated(b, adjust(b, _f32(b, data), factor), data)
 
-    random.__doc__ = f"An image with its {name} changed by a random factor"
+    random.__doc__ = documented(
+        f"An image with its {name} changed by a random factor",
+        "data (height, width, 1 or 3) -> the same",
+        f"The factor is uniform over [min_factor, max_factor]; {unchanged} changes nothing. MXNetError if the bounds "
+        "are in the wrong order.",
+        f">>> mx.nd.image.random_{name}(mx.nd.ones((1, 1, 3)), {unchanged}, {unchanged}).asnumpy().ravel()\n"
+        "array([1., 1., 1.], dtype=float32)",
+    )
     operator(
         f"_image_random_{name}",
         attrs={"min_factor": number(low=0), "max_factor": number(low=0)},
@@ -229,7 +266,13 @@ for _name, _adjust in ADJUST.items():
     streams=lambda attrs, training: 5,
 )
 def random_color_jitter(b: Any, data: Any, **amounts: float) -> Any:
-    """An image with its brightness, contrast, saturation and hue changed at random, in random order"""
+    """An image with its brightness, contrast, saturation and hue changed at random, in random order
+
+    Shapes: data (height, width, channels) -> the same
+
+    >>> mx.nd.image.random_color_jitter(mx.nd.ones((2, 2, 3)), brightness=0, contrast=0, saturation=0, hue=0).shape
+    (2, 2, 3)
+    """
     _check_colors(data)
     x = _f32(b, data)
     factors = {name: _between(b, -a, a) if name == "hue" else _between(b, 1 - a, 1 + a) for name, a in amounts.items()}
@@ -258,7 +301,16 @@ def _lit(b: Any, data: Any, alpha: Any) -> Any:
 
 @operator("_image_adjust_lighting", attrs={"alpha": numbers(doc="the factor of each principal color")}, same_shape=True)
 def adjust_lighting(b: Any, data: Any, *, alpha: tuple[float, ...]) -> Any:
-    """An image with multiples of ImageNet's principal colors added"""
+    """An image with multiples of ImageNet's principal colors added
+
+    Shapes: data (height, width, 3) -> the same
+
+    The colors are the principal components of ImageNet's pixels, each times its standard deviation (Krizhevsky et al.,
+    2012).
+
+    >>> mx.nd.image.adjust_lighting(mx.nd.ones((1, 1, 3)), alpha=(0, 0, 0)).asnumpy()
+    array([[[1., 1., 1.]]], dtype=float32)
+    """
     if len(alpha) != 3:
         raise OperatorError(f"alpha must have 3 numbers, not {len(alpha)}")
     return _lit(b, data, b.constant(np.array(alpha), F32))
@@ -271,5 +323,13 @@ def adjust_lighting(b: Any, data: Any, *, alpha: tuple[float, ...]) -> Any:
     streams=lambda attrs, training: 1,
 )
 def random_lighting(b: Any, data: Any, *, alpha_std: float) -> Any:
-    """An image with random multiples of ImageNet's principal colors added"""
+    """An image with random multiples of ImageNet's principal colors added
+
+    Shapes: data (height, width, 3) -> the same
+
+    The factors are normal with mean 0 (Krizhevsky et al., 2012).
+
+    >>> mx.nd.image.random_lighting(mx.nd.ones((1, 1, 3)), alpha_std=0).asnumpy()
+    array([[[1., 1., 1.]]], dtype=float32)
+    """
     return _lit(b, data, b.mul(normal(b, (3,), F32), b.constant(alpha_std, F32)))

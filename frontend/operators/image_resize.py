@@ -118,7 +118,13 @@ _INTERP = "0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos"
     attrs={"w": integer(), "h": integer(), "interp": integer(1, doc=_INTERP)},
 )
 def cv_resize(b: Any, src: Any, *, w: int, h: int, interp: int) -> Any:
-    """Resizes an image (height, width, channels)"""
+    """Resizes an image (height, width, channels)
+
+    Shapes: src (height, width, channels) -> (h, w, channels)
+
+    >>> mx.image.imresize(mx.nd.array([[[1], [2]]], dtype="uint8"), w=4, h=1, interp=0).asnumpy().ravel()
+    array([1, 1, 2, 2], dtype=uint8)
+    """
     if len(src.shape) != 3:
         raise OperatorError(f"Input image must have shape (height, width, channels), got {shape_text(src.shape)}")
     return resampled(b, src, h, w, interp)
@@ -133,7 +139,13 @@ def cv_resize(b: Any, src: Any, *, w: int, h: int, interp: int) -> Any:
     },
 )
 def resize(b: Any, data: Any, *, size: Shape, keep_ratio: bool, interp: int) -> Any:
-    """Resizes an image (height, width, channels), or a batch of them"""
+    """Resizes an image (height, width, channels), or a batch of them
+
+    Shapes: data (…, height, width, channels) -> (…, size[1], size[0], channels)
+
+    >>> mx.nd.image.resize(mx.nd.ones((4, 6, 3)), size=(3, 2)).shape
+    (2, 3, 3)
+    """
     if len(data.shape) not in (3, 4):
         raise OperatorError(f"Input image must have 3 or 4 axes, got {shape_text(data.shape)}")
     if len(size) not in (1, 2) or min(size) < 1:

@@ -56,7 +56,16 @@ def inside(b: Any, indices: Any, shape: Shape) -> Any:
     },
 )
 def take(b: Any, a: Any, indices: Any, *, axis: int, mode: str) -> Any:
-    """The slices of `a` at `indices` along the axis; the axes of `indices` replace it"""
+    """The slices of `a` at `indices` along the axis; the axes of `indices` replace it
+
+    Shapes: a (any), indices (any) -> a's shape, with that of `indices` in place of `axis`
+
+    `clip` takes the nearest valid index, `wrap` counts modulo the length, `raise` is an MXNetError.
+
+    >>> mx.nd.take(mx.nd.array([[1, 2], [3, 4], [5, 6]]), mx.nd.array([2, 0])).asnumpy()
+    array([[5., 6.],
+           [1., 2.]], dtype=float32)
+    """
     rank = len(a.shape)
     if not -rank <= axis < rank:
         raise OperatorError("Axis should be in the range of [-r, r-1] where r is the rank of input tensor")
@@ -76,7 +85,15 @@ ERRORS["take"] = lambda *_: OperatorError("take operator contains indices out of
 
 @operator("batch_take", inputs=("a", "indices"))
 def batch_take(b: Any, a: Any, indices: Any) -> Any:
-    """One element of each row: out[i] = a[i, indices[i]]; `indices` are int32"""
+    """One element of each row: out[i] = a[i, indices[i]]; `indices` are int32
+
+    Shapes: a (n, m), indices (n,) -> (n,)
+
+    MXNetError for indices of another type.
+
+    >>> mx.nd.batch_take(mx.nd.array([[1, 2], [3, 4]]), mx.nd.array([1, 0], dtype="int32")).asnumpy()
+    array([2., 3.], dtype=float32)
+    """
     if dtype_of(indices) is not I32:
         raise OperatorError(f"Type inconsistent, Provided = {type_name(dtype_of(indices))}, inferred type = int32")
     if len(a.shape) != 2:
@@ -93,7 +110,16 @@ def batch_take(b: Any, a: Any, indices: Any) -> Any:
     "which keeps the shape",
 )
 def boolean_mask(b: Any, data: Any, index: Any, *, axis: int) -> Any:
-    """The slices of the data along the axis at which the vector `index` is nonzero"""
+    """The slices of the data along the axis at which the vector `index` is nonzero
+
+    Shapes: data (any), index (data.shape[axis],) -> data's shape, with fewer elements along `axis`
+
+    MXNetError in a trace, as the length depends on values.
+
+    >>> mx.nd.contrib.boolean_mask(mx.nd.array([[1, 2], [3, 4], [5, 6]]), mx.nd.array([1, 0, 1])).asnumpy()
+    array([[1., 2.],
+           [5., 6.]], dtype=float32)
+    """
     axis = axis_in(axis, len(data.shape))
     require_shape(index, data.shape[axis : axis + 1], "index")
     if not isinstance(index, np.ndarray):
@@ -138,7 +164,14 @@ def _pick_index(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
     complete=_pick_index,
 )
 def pick(b: Any, data: Any, index: Any, *, axis: int | None, keepdims: bool, mode: str) -> Any:
-    """One element of each line along the axis, at `index`, whose shape is the data's without that axis"""
+    """One element of each line along the axis, at `index`
+
+    Shapes: data (any), index (data's without `axis`, or with 1 there) -> data's without `axis`, or with `keepdims` 1
+    there
+
+    >>> mx.nd.pick(mx.nd.array([[1, 2, 3], [4, 5, 6]]), mx.nd.array([2, 0])).asnumpy()
+    array([3., 4.], dtype=float32)
+    """
     if axis is None:
         raise OperatorError("axis=None is not supported by pick yet. Must specify an axis.")
     old = tuple(data.shape)
@@ -174,6 +207,13 @@ def per_row(b: Any, values: Sequence[int], index: Any) -> Any:
 
 @operator("gather_nd", inputs=("data", "indices"))
 def gather_nd(b: Any, data: Any, indices: Any) -> Any:
-    """data[indices[0], indices[1], …]; negative indices count from the end, and an index out of bounds is an error"""
+    """data[indices[0], indices[1], …]; negative indices count from the end, and an index out of bounds is an error
+
+    Shapes: data (any), indices (m, *where) -> (*where, *data.shape[m:])
+
+    >>> data, indices = mx.nd.array([[1, 2], [3, 4]]), mx.nd.array([[0, 1], [1, 0]])
+    >>> mx.nd.gather_nd(data, indices).asnumpy()
+    array([2., 3.], dtype=float32)
+    """
     check_tuples("gather_nd", indices, len(data.shape))
     return b.gather_nd(data, inside(b, indices, data.shape))

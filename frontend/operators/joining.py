@@ -56,7 +56,15 @@ def _infer_concat_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shap
     infer_inputs=_infer_concat_inputs,
 )
 def concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
-    """Concatenates the inputs along the axis `dim`"""
+    """Concatenates the inputs along the axis `dim`
+
+    Shapes: arrays alike but along `dim` -> the same, with the sum of their extents along `dim`
+
+    MXNetError if they differ in element type or in another axis.
+
+    >>> mx.nd.concat(mx.nd.array([[1, 2]]), mx.nd.array([[3]]), dim=1).asnumpy()
+    array([[1., 2., 3.]], dtype=float32)
+    """
     first = data[0]
     rank = len(first.shape)
     axis = axis_in(dim, rank)
@@ -89,7 +97,13 @@ def _infer_rnn_param_concat_inputs(attrs: Mapping[str, Any], inputs: Shapes, out
     infer_inputs=_infer_rnn_param_concat_inputs,
 )
 def rnn_param_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
-    """Concatenates the parameters of a recurrent layer to one vector"""
+    """Concatenates the parameters of a recurrent layer to one vector
+
+    Shapes: vectors -> (the sum of their lengths,)
+
+    >>> mx.nd._internal._rnn_param_concat(mx.nd.array([1, 2]), mx.nd.array([3])).asnumpy()
+    array([1., 2., 3.], dtype=float32)
+    """
     require_same_dtype(*data)
     if any(len(x.shape) != 1 for x in data):
         raise OperatorError("_rnn_param_concat joins vectors only; reshape the parameters first")
@@ -119,7 +133,14 @@ def _infer_stack_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
     infer_inputs=_infer_stack_inputs,
 )
 def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
-    """Joins inputs of the same shape along a new axis"""
+    """Joins inputs of the same shape along a new axis
+
+    Shapes: n arrays of one shape -> that shape, with n inserted at `axis`
+
+    >>> mx.nd.stack(mx.nd.array([1, 2]), mx.nd.array([3, 4]), axis=1).asnumpy()
+    array([[1., 3.],
+           [2., 4.]], dtype=float32)
+    """
     require_same_dtype(*data)
     old = tuple(data[0].shape)
     axis = axis_in(axis, len(old) + 1)
@@ -180,7 +201,13 @@ def _infer_split_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
 def slice_channel(b: Any, data: Any, *, num_outputs: int, axis: int, squeeze_axis: bool) -> Any:
     """Splits the data into `num_outputs` parts of equal length along the axis
 
-    `squeeze_axis` removes the axis, whose length must then equal `num_outputs`.
+    Shapes: data (any) -> num_outputs times the same, with 1 / num_outputs of the extent along `axis`
+
+    `squeeze_axis` removes the axis. MXNetError if its length is not a multiple of `num_outputs`, or with `squeeze_axis`
+    not equal to it.
+
+    >>> [y.asnumpy().tolist() for y in mx.nd.split(mx.nd.array([[1, 2, 3, 4]]), num_outputs=2, axis=1)]
+    [[[1.0, 2.0]], [[3.0, 4.0]]]
     """
     axis = axis_in(axis, len(data.shape))
     n = data.shape[axis]
@@ -212,7 +239,15 @@ def _part_count(attrs: Mapping[str, Any]) -> int:
     ),
 )
 def split_v2(b: Any, data: Any, *, indices: Shape, axis: int, squeeze_axis: bool, sections: int) -> Any:
-    """Splits the data along the axis before each of `indices`, or into `sections` equal parts"""
+    """Splits the data along the axis before each of `indices`, or into `sections` equal parts
+
+    Shapes: data (any) -> parts that differ along `axis`
+
+    MXNetError if `sections` does not divide the length, or an index exceeds it.
+
+    >>> [y.asnumpy().tolist() for y in mx.nd.split_v2(mx.nd.array([1, 2, 3, 4]), (1,))]
+    [[1.0], [2.0, 3.0, 4.0]]
+    """
     axis = axis_in(axis, len(data.shape))
     n = data.shape[axis]
     if sections:

@@ -15,7 +15,15 @@ from gluonjit.operators.support import require_float
 
 @operator("Convolution_v1", **CONVOLUTION)
 def convolution_v1(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
-    """`Convolution` as of MXNet before 0.9"""
+    """`Convolution` as of MXNet before 0.9
+
+    Shapes: data (batch, channels, *space), weight (num_filter, channels / num_group, *kernel), bias (num_filter,) ->
+    (batch, num_filter, *extents)
+
+    >>> data = mx.nd.array([[[[1, 2, 4, 8]]]])
+    >>> mx.nd.Convolution_v1(data, mx.nd.array([[[[-1, 1]]]]), no_bias=True, kernel=(1, 2), num_filter=1).asnumpy()
+    array([[[[1., 2., 4.]]]], dtype=float32)
+    """
     return convolution.expand(b, data, weight, bias, **attrs)
 
 
@@ -24,7 +32,15 @@ _KEPT = ("eps", "momentum", "fix_gamma", "use_global_stats", "output_mean_var")
 
 @operator("BatchNorm_v1", attrs={name: BATCH_NORM_ATTRS[name] for name in _KEPT}, **BATCH_NORM)
 def batch_norm_v1(b: Any, *inputs: Any, **attrs: Any) -> Any:
-    """`BatchNorm` over axis 1 as of MXNet before 0.9"""
+    """`BatchNorm` over axis 1 as of MXNet before 0.9
+
+    Shapes: data (batch, channels, …), gamma, beta, moving_mean and moving_var (channels,) -> data's shape
+
+    >>> one, zero = mx.nd.ones(1), mx.nd.zeros(1)
+    >>> mx.nd.BatchNorm_v1(mx.nd.array([[3], [5]]), one, zero, one, one * 4, eps=0).asnumpy()
+    array([[1.],
+           [2.]], dtype=float32)
+    """
     return batch_norm.expand(b, *inputs, axis=1, **attrs)
 
 
@@ -43,7 +59,13 @@ def batch_norm_v1(b: Any, *inputs: Any, **attrs: Any) -> Any:
     ),
 )
 def pooling_v1(b: Any, data: Any, *, kernel: Shape, pool_type: str, pad: Shape, global_pool: bool, **attrs: Any) -> Any:
-    """`Pooling` as of MXNet before 0.9: pads with 0 for max pooling too, and always averages over the full window"""
+    """`Pooling` as of MXNet before 0.9: pads with 0 for max pooling too, and always averages over the full window
+
+    Shapes: data (batch, channels, *space) -> (batch, channels, *extents)
+
+    >>> mx.nd.Pooling_v1(mx.nd.array([[[[1, 5, 2, 3]]]]), kernel=(1, 2), stride=(1, 2), pool_type="max").asnumpy()
+    array([[[[5., 3.]]]], dtype=float32)
+    """
     own = require_float(data)
     if any(pad) and not global_pool:
         if len(pad) != len(data.shape) - 2:

@@ -37,7 +37,16 @@ def _like(b: Any, y: Any, x: Any, last: int = 2) -> Any:
     "_linalg_potrf", aliases=("linalg_potrf",), inputs=("A",), attrs={"lower": _LOWER}, gradient=linalg_gradients.potrf
 )
 def potrf(b: Any, A: Any, *, lower: bool) -> Any:
-    """The Cholesky factor of positive definite matrices: lower triangular L with L Lᵀ = A, or upper U with Uᵀ U = A"""
+    """The Cholesky factor of positive definite matrices: lower triangular L with L Lᵀ = A, or upper U with Uᵀ U = A
+
+    Shapes: A (…, n, n) -> the same
+
+    Only one triangle of A is read. MXNetError unless A is positive definite.
+
+    >>> mx.nd.linalg.potrf(mx.nd.array([[4, 2], [2, 5]])).asnumpy()
+    array([[2., 0.],
+           [1., 2.]], dtype=float32)
+    """
     matrices("linalg_potrf", A, square=True)
     a = _batched(b, A)
     if not lower:
@@ -50,7 +59,16 @@ def potrf(b: Any, A: Any, *, lower: bool) -> Any:
     "_linalg_potri", aliases=("linalg_potri",), inputs=("A",), attrs={"lower": _LOWER}, gradient=linalg_gradients.potri
 )
 def potri(b: Any, A: Any, *, lower: bool) -> Any:
-    """The inverse of the matrix whose Cholesky factor is given"""
+    """The inverse of the matrix whose Cholesky factor is given
+
+    Shapes: A (…, n, n) -> the same
+
+    (L Lᵀ)⁻¹ for lower L, (Uᵀ U)⁻¹ for upper U.
+
+    >>> mx.nd.linalg.potri(mx.nd.array([[2, 0], [0, 1]])).asnumpy()
+    array([[0.25, 0.  ],
+           [0.  , 1.  ]], dtype=float32)
+    """
     matrices("linalg_potri", A, square=True)
     a = _batched(b, A)
     inverse = factorization.solve(b, a, factorization.identity(b, a, a.shape[1]), lower)
@@ -65,7 +83,14 @@ def potri(b: Any, A: Any, *, lower: bool) -> Any:
     gradient=linalg_gradients.trsm,
 )
 def trsm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: bool, alpha: float) -> Any:
-    """Solves A X = alpha * B, or X A = alpha * B, for X, where A is triangular; its other triangle is not read"""
+    """Solves A X = alpha * B, or X A = alpha * B, for X, where A is triangular; its other triangle is not read
+
+    Shapes: A (…, n, n), B (…, n, m), or with `rightside` (…, m, n) -> B's shape
+
+    >>> mx.nd.linalg.trsm(mx.nd.array([[2, 0], [1, 1]]), mx.nd.array([[4], [5]])).asnumpy()
+    array([[2.],
+           [3.]], dtype=float32)
+    """
     matrices("linalg_trsm", A, B, square=True)
     if tuple(A.shape[:-2]) != tuple(B.shape[:-2]) or A.shape[-1] != B.shape[-1 if rightside else -2]:
         raise OperatorError(
@@ -90,7 +115,13 @@ def trsm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: boo
     gradient=linalg_gradients.det,
 )
 def det(b: Any, A: Any) -> Any:
-    """The determinants of square matrices"""
+    """The determinants of square matrices
+
+    Shapes: A (…, n, n) -> (…), or (1,) for one matrix
+
+    >>> mx.nd.linalg.det(mx.nd.array([[2, 1], [0, 3]])).asnumpy()
+    array([6.], dtype=float32)
+    """
     matrices("linalg_det", A, square=True)
     packed, _, sign = factorization.lu(b, _batched(b, A))
     return _like(b, b.mul(b.reduce(diagonal(b, packed, 0), op="prod", axes=(1,)), sign), A, 0)
@@ -105,7 +136,14 @@ def det(b: Any, A: Any) -> Any:
     gradient=linalg_gradients.slogdet,
 )
 def slogdet(b: Any, A: Any) -> Any:
-    """The signs of determinants, and the logarithms of their absolute values"""
+    """The signs of determinants, and the logarithms of their absolute values
+
+    Shapes: A (…, n, n) -> (…) twice, or (1,) for one matrix
+
+    >>> sign, logarithm = mx.nd.linalg.slogdet(mx.nd.array([[-1, 0], [0, 1]]))
+    >>> sign.asnumpy(), logarithm.asnumpy()
+    (array([-1.], dtype=float32), array([0.], dtype=float32))
+    """
     matrices("linalg_slogdet", A, square=True)
     packed, _, sign = factorization.lu(b, _batched(b, A))
     pivots = diagonal(b, packed, 0)
@@ -117,7 +155,14 @@ def slogdet(b: Any, A: Any) -> Any:
     "_linalg_inverse", aliases=("linalg_inverse",), inputs=("A",), same_shape=True, gradient=linalg_gradients.inverse
 )
 def inverse(b: Any, A: Any) -> Any:
-    """The inverses of square matrices"""
+    """The inverses of square matrices
+
+    Shapes: A (…, n, n) -> the same
+
+    >>> mx.nd.linalg.inverse(mx.nd.array([[2, 0], [0, 4]])).asnumpy()
+    array([[0.5 , 0.  ],
+           [0.  , 0.25]], dtype=float32)
+    """
     matrices("linalg_inverse", A, square=True)
     return _like(b, factorization.inverse(b, _batched(b, A)), A)
 
@@ -133,7 +178,14 @@ def inverse(b: Any, A: Any) -> Any:
     gradient=linalg_gradients.gelqf,
 )
 def gelqf(b: Any, A: Any) -> Any:
-    """The LQ factorization A = L Q of matrices with at most as many rows as columns: orthonormal rows Q, lower L"""
+    """The LQ factorization A = L Q of matrices with at most as many rows as columns: orthonormal rows Q, lower L
+
+    Shapes: A (…, n, m) with n <= m -> Q (…, n, m) and L (…, n, n)
+
+    >>> Q, L = mx.nd.linalg.gelqf(mx.nd.array([[3, 4]]))
+    >>> mx.nd.dot(L, Q).asnumpy().round(3), (Q * Q).sum().asnumpy().round(3)
+    (array([[3., 4.]], dtype=float32), array([1.], dtype=float32))
+    """
     matrices("linalg_gelqf", A)
     if A.shape[-2] > A.shape[-1]:
         raise OperatorError(
@@ -153,7 +205,14 @@ def gelqf(b: Any, A: Any) -> Any:
 def syevd(b: Any, A: Any) -> Any:
     """Eigenvectors (the rows of U) and ascending eigenvalues L of symmetric matrices: Uᵀ diag(L) U = A
 
+    Shapes: A (…, n, n) -> U (…, n, n) and L (…, n)
+
     Only the lower triangle of A is read. The largest element of each eigenvector is positive.
+
+    >>> U, L = mx.nd.linalg.syevd(mx.nd.array([[2, 0], [0, 1]]))
+    >>> U.asnumpy(), L.asnumpy()
+    (array([[0., 1.],
+           [1., 0.]], dtype=float32), array([1., 2.], dtype=float32))
     """
     matrices("linalg_syevd", A, square=True)
     values, vectors = symmetric_eigen(b, _batched(b, A))
@@ -182,7 +241,13 @@ _TRIANGLE = {
 
 @operator("_linalg_extracttrian", aliases=("linalg_extracttrian",), inputs=("A",), attrs=_TRIANGLE)
 def extracttrian(b: Any, A: Any, *, offset: int, lower: bool) -> Any:
-    """Packs a triangle of square matrices into the last axis: a lower one row by row, an upper one column by column"""
+    """Packs a triangle of square matrices into the last axis: a lower one row by row, an upper one column by column
+
+    Shapes: A (…, n, n) -> (…, k * (k + 1) / 2), where k = n - |offset|
+
+    >>> mx.nd.linalg.extracttrian(mx.nd.array([[1, 2], [3, 4]])).asnumpy()
+    array([1., 3., 4.], dtype=float32)
+    """
     matrices("linalg_extracttrian", A, square=True)
     n = A.shape[-1]
     if abs(offset) >= n:
@@ -194,7 +259,14 @@ def extracttrian(b: Any, A: Any, *, offset: int, lower: bool) -> Any:
 
 @operator("_linalg_maketrian", aliases=("linalg_maketrian",), inputs=("A",), attrs=_TRIANGLE)
 def maketrian(b: Any, A: Any, *, offset: int, lower: bool) -> Any:
-    """Unpacks triangles, in the order of `extracttrian`, to square matrices with zeros elsewhere"""
+    """Unpacks triangles, in the order of `extracttrian`, to square matrices with zeros elsewhere
+
+    Shapes: A (…, k * (k + 1) / 2) -> (…, n, n), where n = k + |offset|
+
+    >>> mx.nd.linalg.maketrian(mx.nd.array([1, 3, 4])).asnumpy()
+    array([[1., 0.],
+           [3., 4.]], dtype=float32)
+    """
     require_numeric("linalg_maketrian", A)
     count = A.shape[-1] if A.shape else 0
     side = (math.isqrt(8 * count + 1) - 1) // 2

@@ -27,7 +27,13 @@ _PRODUCT = {
 def dot(b: Any, lhs: Any, rhs: Any, *, transpose_a: bool, transpose_b: bool, forward_stype: str | None) -> Any:
     """The sum of products over the last axis of lhs and the first axis of rhs
 
+    Shapes: lhs (*a, k), rhs (k, *b) -> (*a, *b), or (1,) for two vectors
+
     `transpose_a` sums over the first axis of lhs, `transpose_b` over the last of rhs; the other axes keep their order.
+    MXNetError if the two axes differ in length.
+
+    >>> mx.nd.dot(mx.nd.array([[1, 2], [3, 4]]), mx.nd.array([1, 10])).asnumpy()
+    array([21., 43.], dtype=float32)
     """
     require_same_dtype(lhs, rhs)
     require_numeric("dot", lhs)
@@ -56,7 +62,15 @@ def _matmul(b: Any, x: Any, y: Any, transpose_x: bool, transpose_y: bool) -> Any
 
 @operator("batch_dot", inputs=("lhs", "rhs"), attrs=_PRODUCT)
 def batch_dot(b: Any, lhs: Any, rhs: Any, *, transpose_a: bool, transpose_b: bool, forward_stype: str | None) -> Any:
-    """Products of the matrices in the last two axes; the batch axes before them must be equal"""
+    """Products of the matrices in the last two axes; the batch axes before them must be equal
+
+    Shapes: lhs (*batch, n, k), rhs (*batch, k, m) -> (*batch, n, m)
+
+    `transpose_a` and `transpose_b` exchange the last two axes first.
+
+    >>> mx.nd.batch_dot(mx.nd.array([[[1, 2]]]), mx.nd.array([[[3], [4]]])).asnumpy()
+    array([[[11.]]], dtype=float32)
+    """
     require_same_dtype(lhs, rhs)
     require_numeric("batch_dot", lhs)
     rank = len(lhs.shape)
@@ -75,7 +89,14 @@ def batch_dot(b: Any, lhs: Any, rhs: Any, *, transpose_a: bool, transpose_b: boo
 
 @operator("khatri_rao", inputs=("args",), variadic=True, attrs={"num_args": counted()})
 def khatri_rao(b: Any, *args: Any, num_args: int) -> Any:
-    """The column-wise Kronecker product of matrices with the same number of columns"""
+    """The column-wise Kronecker product of matrices with the same number of columns
+
+    Shapes: matrices (n, k), (m, k), … -> (n * m * …, k)
+
+    >>> mx.nd.khatri_rao(mx.nd.array([[1, 2]]), mx.nd.array([[3, 4], [5, 6]])).asnumpy()
+    array([[ 3.,  8.],
+           [ 5., 12.]], dtype=float32)
+    """
     require_same_dtype(*args)
     require_numeric("khatri_rao", args[0])
     columns = args[0].shape[-1]
@@ -152,7 +173,16 @@ _GEMM = {"transpose_a": boolean(False), "transpose_b": boolean(False), "alpha": 
 
 @operator("_linalg_gemm2", aliases=("linalg_gemm2",), inputs=("A", "B"), attrs={**_GEMM, "axis": integer(-2)})
 def gemm2(b: Any, A: Any, B: Any, *, transpose_a: bool, transpose_b: bool, alpha: float, axis: int) -> Any:
-    """alpha * A B"""
+    """alpha * A B
+
+    Shapes: A (…, n, k), B (…, k, m) -> (…, n, m)
+
+    `transpose_a` and `transpose_b` exchange rows and columns first. `axis` is that of the rows, when it is not the last
+    but one.
+
+    >>> mx.nd.linalg.gemm2(mx.nd.array([[1, 2]]), mx.nd.array([[3], [4]]), alpha=10).asnumpy()
+    array([[110.]], dtype=float32)
+    """
     return scaled(b, _gemm(b, "linalg_gemm2", (A, B), transpose_a, transpose_b, axis), alpha)
 
 
@@ -165,7 +195,14 @@ def gemm2(b: Any, A: Any, B: Any, *, transpose_a: bool, transpose_b: bool, alpha
 def gemm(
     b: Any, A: Any, B: Any, C: Any, *, transpose_a: bool, transpose_b: bool, alpha: float, beta: float, axis: int
 ) -> Any:
-    """alpha * A B + beta * C"""
+    """alpha * A B + beta * C
+
+    Shapes: A (…, n, k), B (…, k, m), C (…, n, m) -> (…, n, m)
+
+    >>> A, B, C = mx.nd.array([[1, 2]]), mx.nd.array([[3], [4]]), mx.nd.array([[100]])
+    >>> mx.nd.linalg.gemm(A, B, C, alpha=10, beta=2).asnumpy()
+    array([[310.]], dtype=float32)
+    """
     product = _gemm(b, "linalg_gemm", (A, B, C), transpose_a, transpose_b, axis)
     if tuple(product.shape) != tuple(C.shape):
         raise OperatorError(
@@ -181,7 +218,14 @@ def gemm(
     attrs={"transpose": boolean(False), "alpha": number(1.0)},
 )
 def syrk(b: Any, A: Any, *, transpose: bool, alpha: float) -> Any:
-    """alpha * A Aᵀ, or alpha * Aᵀ A"""
+    """alpha * A Aᵀ, or alpha * Aᵀ A
+
+    Shapes: A (…, n, k) -> (…, n, n), or with `transpose` (…, k, k)
+
+    >>> mx.nd.linalg.syrk(mx.nd.array([[1, 2], [3, 4]])).asnumpy()
+    array([[ 5., 11.],
+           [11., 25.]], dtype=float32)
+    """
     matrices("linalg_syrk", A)
     return scaled(b, _matmul(b, A, A, transpose, not transpose), alpha)
 
@@ -202,7 +246,14 @@ def triangle(b: Any, A: Any, lower: bool) -> Any:
     attrs={"transpose": boolean(False), "rightside": boolean(False), "lower": boolean(True), "alpha": number(1.0)},
 )
 def trmm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: bool, alpha: float) -> Any:
-    """alpha * A B or alpha * B A, where A is triangular; its other triangle is not read"""
+    """alpha * A B or alpha * B A, where A is triangular; its other triangle is not read
+
+    Shapes: A (…, n, n), B (…, n, m), or with `rightside` (…, m, n) -> B's shape
+
+    >>> mx.nd.linalg.trmm(mx.nd.array([[1, 0], [2, 3]]), mx.nd.array([[1], [1]])).asnumpy()
+    array([[1.],
+           [5.]], dtype=float32)
+    """
     matrices("linalg_trmm", A, B, square=True)
     if tuple(A.shape[:-2]) != tuple(B.shape[:-2]) or A.shape[-1] != B.shape[-1 if rightside else -2]:
         raise OperatorError(f"Shapes of inputs {shape_text(A.shape)} and {shape_text(B.shape)} do not match in trmm")
@@ -213,7 +264,15 @@ def trmm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: boo
 
 @operator("_linalg_sumlogdiag", aliases=("linalg_sumlogdiag",), inputs=("A",))
 def sumlogdiag(b: Any, A: Any) -> Any:
-    """The sum of the logarithms of the diagonal"""
+    """The sum of the logarithms of the diagonal
+
+    Shapes: A (…, n, n) -> (…), or (1,) for one matrix
+
+    For a Cholesky factor, half the logarithm of the matrix's determinant.
+
+    >>> mx.nd.linalg.sumlogdiag(mx.nd.array([[1, 0], [5, 1]])).asnumpy()
+    array([0.], dtype=float32)
+    """
     rank = matrices("linalg_sumlogdiag", A, square=True)
     y = b.reduce(b.log(diagonal(b, A, 0)), op="sum", axes=(rank - 2,))
     return b.reshape(y, shape=tuple(A.shape[:-2]) or (1,))
@@ -221,7 +280,13 @@ def sumlogdiag(b: Any, A: Any) -> Any:
 
 @operator("_linalg_extractdiag", aliases=("linalg_extractdiag",), inputs=("A",), attrs={"offset": integer(0)})
 def extractdiag(b: Any, A: Any, *, offset: int) -> Any:
-    """A diagonal of square matrices"""
+    """A diagonal of square matrices
+
+    Shapes: A (…, n, n) -> (…, n - |offset|)
+
+    >>> mx.nd.linalg.extractdiag(mx.nd.array([[1, 2], [3, 4]])).asnumpy()
+    array([1., 4.], dtype=float32)
+    """
     matrices("linalg_extractdiag", A, square=True)
     if abs(offset) >= A.shape[-1]:
         raise OperatorError(f"offset={offset} lies outside of matrices of shape {shape_text(A.shape)}")
@@ -230,7 +295,14 @@ def extractdiag(b: Any, A: Any, *, offset: int) -> Any:
 
 @operator("_linalg_makediag", aliases=("linalg_makediag",), inputs=("A",), attrs={"offset": integer(0)})
 def makediag(b: Any, A: Any, *, offset: int) -> Any:
-    """Square matrices with the given diagonal, and zeros elsewhere"""
+    """Square matrices with the given diagonal, and zeros elsewhere
+
+    Shapes: A (…, n) -> (…, m, m), where m = n + |offset|
+
+    >>> mx.nd.linalg.makediag(mx.nd.array([1, 2])).asnumpy()
+    array([[1., 0.],
+           [0., 2.]], dtype=float32)
+    """
     require_numeric("linalg_makediag", A)
     if not A.shape:
         raise OperatorError("linalg_makediag needs an array of at least one axis")

@@ -17,6 +17,7 @@ from gluonjit.ir.graph import RNG_KEY, Builder, Graph, Loc, Value
 from gluonjit.ir.primitives.control_flow import INDEX
 from gluonjit.ir.types import BOOL, I64, TensorType
 from gluonjit.operators.attributes import counted, integer, shape
+from gluonjit.operators.documentation import documented, example
 from gluonjit.operators.registry import Operator, OperatorError, operator
 from gluonjit.operators.support import Shapes, merge
 
@@ -54,11 +55,11 @@ def _outputs(attrs: Attrs) -> tuple[str, ...]:
     return ("output",) if count == 1 else tuple(f"output{k}" for k in range(count))
 
 
-def _declare(name: str, doc: str, **kwargs: Any) -> None:
+def _declare(name: str, doc: str, shapes: str, shown: str, **kwargs: Any) -> None:
     def expand(b: Any, *operands: Any, **attrs: Any) -> Any:
         raise OperatorError(f"{name} holds graphs: call mx.nd.contrib.{name[1:]} or mx.sym.contrib.{name[1:]}")
 
-    expand.__doc__ = doc
+    expand.__doc__ = documented(doc, shapes, shown)
     attrs = {"num_args": counted(low=kwargs.get("graphs", 1)), **kwargs.pop("attrs"), "num_outputs": counted(low=0)}
     declare = operator(
         name, kind=ControlFlow, variadic=True, attrs=attrs, outputs=_outputs, streams=lambda a, training: 1, **kwargs
@@ -206,6 +207,10 @@ def _check_foreach(attrs: Attrs, count: int) -> None:
 _declare(
     "_foreach",
     "Applies a graph to each row of the data, passing states from one iteration to the next",
+    "data (n, …), states and other arrays that the graph reads (any) -> (n, *output), then the states",
+    ">>> step = lambda row, states: (row + states[0], [row + states[0]])\n"
+    ">>> sums, last = mx.nd.contrib.foreach(step, mx.nd.array([1, 2, 3]), [mx.nd.zeros(1)])\n"
+    + example("sums.reshape(-1)", "[1., 3., 6.]"),
     attrs={
         "num_out_data": integer(doc="how many of the graph's outputs are stacked; the others are states"),
         "in_state_locs": shape(()),
@@ -298,6 +303,10 @@ def _check_while(attrs: Attrs, count: int) -> None:
 _declare(
     "_while_loop",
     "Applies a graph repeatedly while the condition, another graph, is true; rows of iterations that do not run are 0",
+    "variables and other arrays that the graphs read (any) -> (max_iterations, *output), then the variables",
+    ">>> below, double = lambda x: x < 10, lambda x: (x, [2 * x])\n"
+    ">>> rows, last = mx.nd.contrib.while_loop(below, double, [mx.nd.array([3])], max_iterations=3)\n"
+    ">>> rows.asnumpy().ravel().tolist(), last[0].asnumpy().tolist()\n([3.0, 6.0, 0.0], [12.0])",
     graphs=2,
     attrs={
         "num_out_data": integer(doc="how many of the body's outputs are stacked; the others are the loop's variables"),
@@ -364,6 +373,8 @@ def _check_cond(attrs: Attrs, count: int) -> None:
 _declare(
     "_cond",
     "The results of one of two graphs, selected by a third one, the condition",
+    "arrays that the graphs read (any) -> those of the chosen graph, which both have",
+    ">>> x = mx.nd.array([3])\n" + example("mx.nd.contrib.cond(x > 2, lambda: x + 1, lambda: x - 1)", "[4.]"),
     graphs=3,
     attrs={"cond_input_locs": shape(()), "then_input_locs": shape(()), "else_input_locs": shape(())},
     result_types=_cond_types,

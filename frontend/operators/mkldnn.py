@@ -21,6 +21,7 @@ from gluonjit.ir.graph import Builder, Loc, Value
 from gluonjit.ir.types import F32, F64, I8, I32, U8, DType, TensorType, dtype_of
 from gluonjit.operators.attributes import boolean, integer
 from gluonjit.operators.creation import filled
+from gluonjit.operators.documentation import documented
 from gluonjit.operators.loops_and_branches import ControlFlow
 from gluonjit.operators.quantization import CALIBRATION, SPANS, calibrated, range_of
 from gluonjit.operators.registry import OperatorError, operator
@@ -268,7 +269,7 @@ def _kind(node: Any) -> str:
     return node.parsed.get("act_type") or node.op.name
 
 
-def _declare(name: str, doc: str, attrs: Mapping[str, Any], ends: Sequence[str], **kwargs: Any) -> None:
+def _declare(name: str, doc: str, shapes: str, attrs: Mapping[str, Any], ends: Sequence[str], **kwargs: Any) -> None:
     def expand(b: Any, *operands: Any, **attrs: Any) -> Any:
         raise OperatorError(f"{name} is not expanded: a graph of level 'traced' holds what it stands for")
 
@@ -276,7 +277,9 @@ def _declare(name: str, doc: str, attrs: Mapping[str, Any], ends: Sequence[str],
         floats = not attrs["quantized"] or attrs.get("enable_float_output")
         return ("output",) if floats else ("output", *ends)
 
-    expand.__doc__ = doc
+    expand.__doc__ = documented(
+        doc, shapes, "It comes from files that MXNet's MKL-DNN back end wrote; no function calls it."
+    )
     declare = operator(
         name,
         kind=FusedNode,
@@ -291,6 +294,7 @@ def _declare(name: str, doc: str, attrs: Mapping[str, Any], ends: Sequence[str],
 _declare(
     "_sg_mkldnn_conv",
     "A convolution, fused with BatchNorm, an activation, a sum and another activation, each optional",
+    "those of `Convolution`, those of the other layers; quantized, the range of each (1,) -> those of `Convolution`",
     {key: boolean(False) for key in ("with_bn", "with_act", "with_sum", "with_postsum_act", "dedup_sum")},
     ("output_min", "output_max"),
     layer="Convolution",
@@ -300,6 +304,7 @@ _declare(
 _declare(
     "_sg_mkldnn_fully_connected",
     "A dense layer, fused with the activation after it",
+    "those of `FullyConnected`; quantized, the range of each (1,) -> those of `FullyConnected`",
     {key: boolean(False) for key in ("enable_float_output", "with_eltwise", "channel_wise_quantize")},
     ("min_output", "max_output"),
     layer="FullyConnected",
@@ -314,7 +319,8 @@ _declare(
 for _part, _ends in (("qk", ("data",)), ("valatt", ("data", "weight"))):
     _declare(
         f"_sg_mkldnn_selfatt_{_part}",
-        "A product of self-attention",
+        f"`interleaved_matmul_selfatt_{_part}`, of floats or quantized",
+        "those of the layer; quantized, the range of each (1,) -> those of the layer",
         {"heads": integer(doc="number of heads"), "enable_float_output": boolean(False)},
         ("min_output", "max_output"),
         layer=f"_contrib_interleaved_matmul_selfatt_{_part}",

@@ -63,9 +63,15 @@ def multi_box_prior(
     steps: tuple[float, ...],
     offsets: tuple[float, ...],
 ) -> Any:
-    """Anchors around the center of every cell of a feature map (batch, channels, height, width): (1, anchors, 4)
+    """Anchors around the center of every cell of a feature map
 
-    Each cell has one anchor for each size with the first ratio, then one for each other ratio with the first size.
+    Shapes: data (batch, channels, height, width) -> (1, height * width * (sizes + ratios - 1), 4)
+
+    From SSD (Liu et al., 2016). Each cell has one anchor for each size with the first ratio, then one for each other
+    ratio with the first size. Anchors are corners, relative to the image.
+
+    >>> mx.nd.contrib.MultiBoxPrior(mx.nd.zeros((1, 1, 1, 1)), sizes=(0.5,)).asnumpy()
+    array([[[0.25, 0.25, 0.75, 0.75]]], dtype=float32)
     """
     require_float(data)
     if len(data.shape) != 4:
@@ -137,8 +143,14 @@ def multi_box_detection(
 ) -> Any:
     """Decodes detections as rows (class, probability, left, top, right, bottom), sorted by descending probability
 
-    cls_prob (batch, classes, n), loc_pred (batch, 4n), anchor (1, n, 4); the result is (batch, n, 6). Suppressed boxes
-    and the rows after the last detection have class -1. Class numbers do not count the background.
+    Shapes: cls_prob (batch, classes, n), loc_pred (batch, 4 * n), anchor (1, n, 4) -> (batch, n, 6)
+
+    From SSD (Liu et al., 2016). Suppressed boxes and the rows after the last detection have class -1. Class numbers do
+    not count the background.
+
+    >>> probabilities, anchor = mx.nd.array([[[0.25], [0.75]]]), mx.nd.array([[[0.25, 0.25, 0.75, 0.75]]])
+    >>> mx.nd.contrib.MultiBoxDetection(probabilities, mx.nd.zeros((1, 4)), anchor).asnumpy()
+    array([[[0.  , 0.75, 0.25, 0.25, 0.75, 0.75]]], dtype=float32)
     """
     dtype = require_float(cls_prob)
     require_same_dtype(cls_prob, loc_pred, anchor)

@@ -44,12 +44,19 @@ def multi_box_target(
 ) -> Any:
     """Computes each anchor's training targets: offsets to its box, a mask of them, and its class
 
-    anchor (1, n, 4); label (batch, m, 5 or more): class and box, ended by rows of -1; cls_pred (batch, classes, n).
-    Results: (batch, 4n), (batch, 4n), (batch, n).
+    Shapes: anchor (1, n, 4), label (batch, m, 5 or more), cls_pred (batch, classes, n) -> (batch, 4 * n), (batch, 4 *
+    n), (batch, n)
 
-    Each labelled box is matched with the anchor that overlaps it most; then each other anchor is matched with the box
-    that it overlaps most, if by more than the threshold. Mining keeps as negatives the anchors whose predicted
-    probability of background is the lowest.
+    From SSD (Liu et al., 2016). A row of the label is class and box; rows of -1 end it. Each labelled box is matched
+    with the anchor that overlaps it most; then each other anchor is matched with the box that it overlaps most, if by
+    more than the threshold. Mining keeps as negatives the anchors whose predicted probability of background is the
+    lowest.
+
+    >>> anchor = mx.nd.array([[[0, 0, 0.5, 0.5], [0.5, 0.5, 1, 1]]])
+    >>> label = mx.nd.array([[[2, 0.5, 0.5, 1, 1]]])
+    >>> offsets, mask, classes = mx.nd.contrib.MultiBoxTarget(anchor, label, mx.nd.zeros((1, 4, 2)))
+    >>> classes.asnumpy(), mask.asnumpy().tolist()
+    (array([[0., 3.]], dtype=float32), [[0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]])
     """
     dtype = require_float(anchor)
     require_same_dtype(anchor, label, cls_pred)

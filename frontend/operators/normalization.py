@@ -181,8 +181,16 @@ def batch_norm(
 ) -> Any:
     """Normalizes each channel to mean 0 and variance 1, then scales it by gamma and shifts it by beta
 
-    Training uses the mean and variance of the batch; inference and `use_global_stats` use moving_mean and moving_var.
-    `fix_gamma` treats gamma as 1. With `output_mean_var`, outputs 2 and 3 are the mean and 1 / sqrt(var + eps).
+    Shapes: data (batch, …), gamma, beta, moving_mean and moving_var (data.shape[axis],) -> data's shape
+
+    gamma (x - mean) / sqrt(var + eps) + beta (Ioffe and Szegedy, 2015). Training uses the mean and variance of the
+    batch; inference and `use_global_stats` use moving_mean and moving_var. `fix_gamma` treats gamma as 1. With
+    `output_mean_var`, outputs 2 and 3 are the mean and 1 / sqrt(var + eps).
+
+    >>> one, zero = mx.nd.ones(1), mx.nd.zeros(1)
+    >>> mx.nd.BatchNorm(mx.nd.array([[3], [5]]), one, zero, one, one * 4, eps=0).asnumpy()
+    array([[1.],
+           [2.]], dtype=float32)
     """
     return _batch_norm(b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=axis)
 
@@ -203,7 +211,15 @@ def batch_norm_with_relu(
     axis: int,
     **_other: Any,
 ) -> Any:
-    """relu(BatchNorm(x))"""
+    """relu(BatchNorm(x))
+
+    Shapes: data (batch, …), gamma, beta, moving_mean and moving_var (data.shape[axis],) -> data's shape
+
+    >>> one, zero = mx.nd.ones(1), mx.nd.zeros(1)
+    >>> mx.nd.contrib.BatchNormWithReLU(mx.nd.array([[-3], [5]]), one, zero, one, one * 4, eps=0).asnumpy()
+    array([[0.],
+           [2.]], dtype=float32)
+    """
     y, mean, inverse = _batch_norm(
         b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=axis
     )
@@ -221,7 +237,17 @@ def batch_norm_with_relu(
     **BATCH_NORM,
 )
 def sync_batch_norm(b: Any, *inputs: Any, eps: float, fix_gamma: bool, use_global_stats: bool, **_other: Any) -> Any:
-    """`BatchNorm` over axis 1 with statistics shared by all devices"""
+    """`BatchNorm` over axis 1 with statistics shared by all devices
+
+    Shapes: data (batch, channels, …), gamma, beta, moving_mean and moving_var (channels,) -> data's shape
+
+    There is one device, so it is `BatchNorm`.
+
+    >>> one, zero = mx.nd.ones(1), mx.nd.zeros(1)
+    >>> mx.nd.contrib.SyncBatchNorm(mx.nd.array([[3], [5]]), one, zero, one, one * 4, eps=0, key="bn").asnumpy()
+    array([[1.],
+           [2.]], dtype=float32)
+    """
     return _batch_norm(b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=1)
 
 
@@ -241,7 +267,13 @@ def _layer_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape |
 def layer_norm(b: Any, data: Any, gamma: Any, beta: Any, *, axis: int, eps: float, output_mean_var: bool) -> Any:
     """Normalizes the data to mean 0 and variance 1 along one axis, then scales by gamma and shifts by beta
 
-    With `output_mean_var`, outputs 2 and 3 are the mean and sqrt(var + eps), where the axis has length 1.
+    Shapes: data (any), gamma and beta (data.shape[axis],) -> data's shape
+
+    gamma (x - mean) / sqrt(var + eps) + beta (Ba et al., 2016). With `output_mean_var`, outputs 2 and 3 are the mean
+    and sqrt(var + eps), where the axis has length 1.
+
+    >>> mx.nd.LayerNorm(mx.nd.array([[1, 3]]), mx.nd.ones(2), mx.nd.zeros(2), eps=0).asnumpy()
+    array([[-1.,  1.]], dtype=float32)
     """
     dtype, rank = require_float(data), len(data.shape)
     axis = axis_in(axis, rank, "Channel axis out of range: axis")
@@ -274,7 +306,14 @@ def _group_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape |
 def group_norm(b: Any, data: Any, gamma: Any, beta: Any, *, num_groups: int, eps: float, output_mean_var: bool) -> Any:
     """Normalizes each group of channels of each sample, then scales it by the group's gamma and shifts it by its beta
 
-    With `output_mean_var`, outputs 2 and 3 are the mean and sqrt(var + eps), of shape (batch, num_groups).
+    Shapes: data (batch, channels, …), gamma and beta (num_groups,) -> data's shape
+
+    gamma (x - mean) / sqrt(var + eps) + beta (Wu and He, 2018). With `output_mean_var`, outputs 2 and 3 are the mean
+    and sqrt(var + eps), of shape (batch, num_groups). MXNetError if `num_groups` does not divide the channels.
+
+    >>> data = mx.nd.array([[[1], [3], [10], [30]]])
+    >>> mx.nd.GroupNorm(data, mx.nd.ones(2), mx.nd.zeros(2), num_groups=2, eps=0).asnumpy().ravel()
+    array([-1.,  1., -1.,  1.], dtype=float32)
     """
     dtype, rank = require_float(data), len(data.shape)
     require_same_dtype(data, gamma, beta)
@@ -305,7 +344,15 @@ def group_norm(b: Any, data: Any, gamma: Any, beta: Any, *, num_groups: int, eps
     infer_inputs=first_from_output,
 )
 def instance_norm(b: Any, data: Any, gamma: Any, beta: Any, *, eps: float) -> Any:
-    """Normalizes each channel of each sample, then scales it by the channel's gamma and shifts it by its beta"""
+    """Normalizes each channel of each sample, then scales it by the channel's gamma and shifts it by its beta
+
+    Shapes: data (batch, channels, …), gamma and beta (channels,) -> data's shape
+
+    gamma (x - mean) / sqrt(var + eps) + beta (Ulyanov et al., 2016).
+
+    >>> mx.nd.InstanceNorm(mx.nd.array([[[1, 3]]]), mx.nd.ones(1), mx.nd.zeros(1), eps=0).asnumpy()
+    array([[[-1.,  1.]]], dtype=float32)
+    """
     dtype, rank = require_float(data), len(data.shape)
     require_same_dtype(data, gamma, beta)
     if rank < 3:
@@ -328,7 +375,13 @@ def instance_norm(b: Any, data: Any, gamma: Any, beta: Any, *, eps: float) -> An
     same_shape=True,
 )
 def l2_normalization(b: Any, data: Any, *, eps: float, mode: str) -> Any:
-    """x / sqrt(sum x**2 + eps), summed per sample over all axes (`instance`), channels, or spatial axes (`spatial`)"""
+    """x / sqrt(sum x**2 + eps), summed per sample over all axes (`instance`), channels, or spatial axes (`spatial`)
+
+    Shapes: data (batch, channels, …) -> the same
+
+    >>> mx.nd.L2Normalization(mx.nd.array([[3, 4]])).asnumpy().round(3)
+    array([[0.6, 0.8]], dtype=float32)
+    """
     dtype, rank = require_float(data), len(data.shape)
     if mode != "instance" and rank < 3:
         raise OperatorError(f"At least 3 dimensions required in {mode} mode, got {rank}")
@@ -348,7 +401,15 @@ def l2_normalization(b: Any, data: Any, *, eps: float, mode: str) -> Any:
     same_shape=True,
 )
 def lrn(b: Any, data: Any, *, alpha: float, beta: float, knorm: float, nsize: int) -> Any:
-    """x (knorm + alpha / nsize · sum of x**2 over nsize neighbouring channels)**-beta"""
+    """x (knorm + alpha / nsize · sum of x**2 over nsize neighbouring channels)**-beta
+
+    Shapes: data (batch, channels, height, width) -> the same
+
+    Local response normalization (Krizhevsky et al., 2012).
+
+    >>> mx.nd.LRN(mx.nd.ones((1, 3, 1, 1)), nsize=3, alpha=3, beta=1, knorm=1).asnumpy().ravel().round(3)
+    array([0.333, 0.25 , 0.333], dtype=float32)
+    """
     dtype = require_float(data)
     if len(data.shape) != 4:
         raise OperatorError(f"LRN needs data of 4 dimensions (batch, channel, y, x), got {len(data.shape)}")

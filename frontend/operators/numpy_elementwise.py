@@ -7,13 +7,14 @@ different types are refused, as in MXNet, except by the operators in `numpy_oper
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gluonjit.ir.types import BOOL, F32, F64, DType, dtype_of
 from gluonjit.operators import creation, unary  # noqa: F401  (declare the operators of `mx.nd`)
 from gluonjit.operators.attributes import boolean, integer, number, optional
 from gluonjit.operators.binary import beside_scalar
+from gluonjit.operators.documentation import ELEMENTWISE, documented, example, of_numpy
 from gluonjit.operators.registry import OPERATORS, OperatorError, operator
 from gluonjit.operators.support import require_float, require_same_dtype, scalar, type_name
 
@@ -36,7 +37,7 @@ def _declare_function(name: str) -> None:
             return legacy.expand(b, x)
         return b.cast(legacy.expand(b, b.cast(x, dtype=F32)), dtype=BOOL)
 
-    expand.__doc__ = legacy.doc
+    expand.__doc__ = of_numpy(legacy.doc, "Integers and bool keep their type.")
     known = ("absolute", ("_npi_abs",)) if name == "abs" else (name, ())
     operator(f"_npi_{known[0]}", aliases=known[1], inputs=("x",), same_shape=True)(expand)
 
@@ -49,13 +50,16 @@ def _never(b: Any, x: Any) -> Any:
     return b.ne(x, x)
 
 
-def _declare_predicate(name: str, doc: str, function: Function, of_integers: Function = _never) -> None:
-    """`of_integers` replaces `function` for integers and bools."""
+def _declare_predicate(
+    name: str, doc: str, numbers: str, answers: str, function: Function, of_integers: Function = _never
+) -> None:
+    """`numbers`, `answers`: an example. `of_integers` replaces `function` for integers and bools."""
 
     def expand(b: Any, x: Any) -> Any:
         return (function if dtype_of(x).is_float else of_integers)(b, x)
 
-    expand.__doc__ = doc
+    call = f">>> mx.np.{name}(mx.np.array({numbers})).asnumpy()\narray({answers})"
+    expand.__doc__ = documented(doc, "x (any) -> the same, of bool", call)
     operator(f"_npi_{name}", inputs=("x",), same_shape=True)(expand)
 
 
@@ -67,17 +71,34 @@ def _is(value: float) -> Function:
     return lambda b, x: b.eq(x, b.constant(value, dtype_of(x)))
 
 
-_declare_predicate("isnan", "Whether x is NaN, as bool", lambda b, x: b.isnan(x))
-_declare_predicate("isinf", "Whether x is an infinity, as bool", lambda b, x: b.isinf(x))
-_declare_predicate("isfinite", "Whether x is finite, as bool", lambda b, x: b.isfinite(x), lambda b, x: b.eq(x, x))
-_declare_predicate("isposinf", "Whether x is positive infinity, as bool", _is(math.inf))
-_declare_predicate("isneginf", "Whether x is negative infinity, as bool", _is(-math.inf))
-_declare_predicate("logical_not", "Whether x is 0, as bool", _is_zero, _is_zero)
+_declare_predicate("isnan", "Whether x is NaN", "[1, np.nan]", "[False,  True]", lambda b, x: b.isnan(x))
+_declare_predicate("isinf", "Whether x is an infinity", "[1, np.inf]", "[False,  True]", lambda b, x: b.isinf(x))
+_declare_predicate(
+    "isfinite",
+    "Whether x is finite",
+    "[1, np.inf]",
+    "[ True, False]",
+    lambda b, x: b.isfinite(x),
+    lambda b, x: b.eq(x, x),
+)
+_declare_predicate("isposinf", "Whether x is positive infinity", "[-np.inf, np.inf]", "[False,  True]", _is(math.inf))
+_declare_predicate("isneginf", "Whether x is negative infinity", "[-np.inf, np.inf]", "[ True, False]", _is(-math.inf))
+_declare_predicate("logical_not", "Whether x is 0", "[0, 2]", "[ True, False]", _is_zero, _is_zero)
 
 
 @operator("_npi_around", inputs=("x",), attrs={"decimals": integer(0)}, same_shape=True)
 def around(b: Any, x: Any, *, decimals: int) -> Any:
-    """Rounds x to the given number of decimals, halves to even; integers are unchanged"""
+    """Rounds x to the given number of decimals, halves to even
+
+    Shapes: x (any) -> the same
+
+    Integers are unchanged. MXNetError for integers and negative `decimals`.
+
+    >>> mx.np.around(mx.np.array([0.5, 1.5, 2.26]), 1).asnumpy().round(3)
+    array([0.5, 1.5, 2.3], dtype=float32)
+    >>> mx.np.around(mx.np.array([0.5, 1.5, 2.26])).asnumpy()
+    array([0., 2., 2.], dtype=float32)
+    """
     own = dtype_of(x)
     if not own.is_float:
         if decimals < 0:
@@ -100,7 +121,13 @@ def around(b: Any, x: Any, *, decimals: int) -> Any:
     same_shape=True,
 )
 def nan_to_num(b: Any, data: Any, *, copy: bool, nan: float, posinf: float | None, neginf: float | None) -> Any:
-    """Replaces NaN by `nan`, and infinities by `posinf` and `neginf` (by default the largest finite numbers)"""
+    """Replaces NaN by `nan`, and infinities by `posinf` and `neginf` (by default the largest finite numbers)
+
+    Shapes: data (any) -> the same
+
+    >>> mx.np.nan_to_num(mx.np.array([np.nan, np.inf, 1]), posinf=9).asnumpy()
+    array([0., 9., 1.], dtype=float32)
+    """
     own = dtype_of(data)
     if not own.is_float:
         return data
@@ -116,7 +143,17 @@ def nan_to_num(b: Any, data: Any, *, copy: bool, nan: float, posinf: float | Non
 # Two tensors
 
 
-def _declare_comparison(name: str, doc: str, primitive: str) -> None:
+PAIR = "lhs and rhs (any, broadcast against each other) -> the broadcast shape, of bool"
+OF_BOOL = "data (any) -> the same, of bool"
+
+
+def _compared(call: str, answers: str) -> str:
+    return f">>> x = mx.np.array([1, 2, 3])\n>>> {call}.asnumpy()\narray({answers})"
+
+
+def _declare_comparison(name: str, doc: str, primitive: str, answers: str) -> None:
+    """`answers`: of comparing 1, 2 and 3 with 2."""
+
     def expand(b: Any, lhs: Any, rhs: Any) -> Any:
         require_same_dtype(lhs, rhs)
         return getattr(b, primitive)(lhs, rhs)
@@ -125,8 +162,9 @@ def _declare_comparison(name: str, doc: str, primitive: str) -> None:
         data = beside_scalar(b, data, is_int)
         return getattr(b, primitive)(data, number_of(b, scalar, dtype_of(data)))
 
-    expand.__doc__ = f"Whether {doc}, as bool, with broadcasting"
-    beside_number.__doc__ = f"Whether {doc}, as bool, where rhs is a number"
+    first = f"Whether {doc}, element by element"
+    expand.__doc__ = documented(first, PAIR, _compared(f"mx.np.{name}(x, mx.np.array([2]))", answers))
+    beside_number.__doc__ = documented(f"{first}; rhs is a number", OF_BOOL, _compared(f"mx.np.{name}(x, 2)", answers))
     operator(f"_npi_{name}", inputs=("lhs", "rhs"))(expand)
     operator(f"_npi_{name}_scalar", attrs=_SCALAR, same_shape=True)(beside_number)
 
@@ -134,15 +172,15 @@ def _declare_comparison(name: str, doc: str, primitive: str) -> None:
 _SCALAR = {"scalar": number(1.0), "is_int": boolean(True)}
 number_of = scalar
 
-for _name, _doc, _primitive in [
-    ("equal", "lhs == rhs", "eq"),
-    ("not_equal", "lhs != rhs", "ne"),
-    ("greater", "lhs > rhs", "gt"),
-    ("greater_equal", "lhs >= rhs", "ge"),
-    ("less", "lhs < rhs", "lt"),
-    ("less_equal", "lhs <= rhs", "le"),
+for _name, _doc, _primitive, _answers in [
+    ("equal", "lhs == rhs", "eq", "[False,  True, False]"),
+    ("not_equal", "lhs != rhs", "ne", "[ True, False,  True]"),
+    ("greater", "lhs > rhs", "gt", "[False, False,  True]"),
+    ("greater_equal", "lhs >= rhs", "ge", "[False,  True,  True]"),
+    ("less", "lhs < rhs", "lt", "[ True, False, False]"),
+    ("less_equal", "lhs <= rhs", "le", "[ True,  True, False]"),
 ]:
-    _declare_comparison(_name, _doc, _primitive)
+    _declare_comparison(_name, _doc, _primitive, _answers)
 
 
 def _require_whole(x: Any) -> DType:
@@ -151,7 +189,9 @@ def _require_whole(x: Any) -> DType:
     return dtype_of(x)
 
 
-def _declare_bitwise(name: str, doc: str) -> None:
+def _declare_bitwise(name: str, doc: str, answer: int) -> None:
+    """`answer`: of 12 (0b1100) and 10 (0b1010)."""
+
     def expand(b: Any, lhs: Any, rhs: Any) -> Any:
         require_same_dtype(lhs, rhs)
         _require_whole(lhs)
@@ -161,35 +201,53 @@ def _declare_bitwise(name: str, doc: str) -> None:
         own = _require_whole(data)
         return getattr(b, name)(data, number_of(b, scalar, own))
 
-    expand.__doc__ = f"{doc}, with broadcasting"
-    beside_number.__doc__ = f"{doc}, where one of them is a number"
+    x = '>>> x = mx.np.array([12], dtype="int32")'
+    pair = (
+        f'{x}\n>>> mx.np.bitwise_{name}(x, mx.np.array([10], dtype="int32")).asnumpy()\narray([{answer}], dtype=int32)'
+    )
+    one = f"{x}\n>>> mx.np.bitwise_{name}(x, 10).asnumpy()\narray([{answer}], dtype=int32)"
+    refused = "MXNetError for floats."
+    expand.__doc__ = documented(
+        doc, "lhs and rhs (any, broadcast against each other) -> the broadcast shape", refused, pair
+    )
+    beside_number.__doc__ = documented(f"{doc}, where one of them is a number", ELEMENTWISE, refused, one)
     operator(f"_npi_bitwise_{name}", inputs=("lhs", "rhs"))(expand)
     operator(f"_npi_bitwise_{name}_scalar", attrs=_SCALAR, same_shape=True)(beside_number)
 
 
-_declare_bitwise("and", "The bits that are set in both")
-_declare_bitwise("or", "The bits that are set in either")
-_declare_bitwise("xor", "The bits that are set in exactly one")
+_declare_bitwise("and", "The bits that are set in both", 8)
+_declare_bitwise("or", "The bits that are set in either", 14)
+_declare_bitwise("xor", "The bits that are set in exactly one", 6)
 
 
 @operator("_npi_bitwise_not", inputs=("x",), same_shape=True)
 def bitwise_not(b: Any, x: Any) -> Any:
-    """The bitwise complement; for bools, not x"""
+    """The bitwise complement; for bools, not x
+
+    Shapes: x (any) -> the same
+
+    MXNetError for floats.
+
+    >>> mx.np.bitwise_not(mx.np.array([0, 5], dtype="int32")).asnumpy()
+    array([-1, -6], dtype=int32)
+    """
     _require_whole(x)
     return getattr(b, "not")(x)
 
 
-def _declare_of_floats(name: str, doc: str, primitive: str, scalars: tuple[str, ...]) -> None:
-    """`scalars`: the names of the variants with a number as rhs and with a number as lhs."""
+def _declare_of_floats(name: str, doc: str, primitive: str, call: str, scalars: Mapping[str, str]) -> None:
+    """`call`: the example; `scalars`: the names of the variants with a number as rhs and with a number as lhs, with
+    their examples."""
 
     def expand(b: Any, x1: Any, x2: Any) -> Any:
         require_same_dtype(x1, x2)
         require_float(x1)
         return getattr(b, primitive)(x1, x2)
 
-    expand.__doc__ = f"{doc}, with broadcasting"
+    shapes = "x1 and x2 (any, broadcast against each other) -> the broadcast shape"
+    expand.__doc__ = documented(doc, shapes, "MXNetError for integers.", call)
     operator(f"_npi_{name}", inputs=("x1", "x2"))(expand)
-    for k, form in enumerate(scalars):
+    for k, (form, shown) in enumerate(scalars.items()):
 
         def beside_number(b: Any, data: Any, *, scalar: float, is_int: bool, reverse: bool = bool(k)) -> Any:
             own = dtype_of(data)
@@ -199,12 +257,27 @@ def _declare_of_floats(name: str, doc: str, primitive: str, scalars: tuple[str, 
             y = getattr(b, primitive)(*(reversed(pair) if reverse else pair))
             return y if own.is_float else b.cast(y, dtype=own)
 
-        beside_number.__doc__ = f"{doc}, where one of them is a number"
+        beside_number.__doc__ = documented(f"{doc}, where one of them is a number", ELEMENTWISE, shown)
         operator(f"_npi_{form}", attrs=_SCALAR, same_shape=True)(beside_number)
 
 
-_declare_of_floats("hypot", "sqrt(x1**2 + x2**2)", "hypot", ())
-_declare_of_floats("arctan2", "The angle of the point (x2, x1)", "atan2", ("arctan2_scalar", "rarctan2_scalar"))
+_declare_of_floats(
+    "hypot",
+    "sqrt(x1**2 + x2**2)",
+    "hypot",
+    example("mx.np.hypot(mx.np.array([3, 5]), mx.np.array([4, 12]))", "[ 5., 13.]"),
+    {},
+)
+_declare_of_floats(
+    "arctan2",
+    "The angle of the point (x2, x1) in radians, from -π to π",
+    "atan2",
+    example("mx.np.arctan2(mx.np.array([0, 1]), mx.np.array([1, 1]))", "[0.   , 0.785]"),
+    {
+        "arctan2_scalar": example("mx.np.arctan2(mx.np.array([0, 1]), 1)", "[0.   , 0.785]"),
+        "rarctan2_scalar": example("mx.np.arctan2(1, mx.np.array([1, 0]))", "[0.785, 1.571]"),
+    },
+)
 
 
 # where
@@ -217,23 +290,48 @@ def _chosen(b: Any, condition: Any, x: Any, y: Any) -> Any:
 
 @operator("_npi_where", inputs=("condition", "x", "y"))
 def where(b: Any, condition: Any, x: Any, y: Any) -> Any:
-    """x where the condition is not 0, else y, with broadcasting"""
+    """x where the condition is not 0, else y, with broadcasting
+
+    Shapes: condition, x, y (any, broadcast against each other) -> the broadcast shape
+
+    >>> mx.np.where(mx.np.array([1, 0]), mx.np.array([5, 6]), mx.np.array([[7], [8]])).asnumpy()
+    array([[5., 7.],
+           [5., 8.]], dtype=float32)
+    """
     return _chosen(b, condition, x, y)
 
 
 @operator("_npi_where_lscalar", inputs=("condition", "x"), attrs={"scalar": number(0.0)})
 def where_lscalar(b: Any, condition: Any, x: Any, *, scalar: float) -> Any:
-    """The number where the condition is not 0, else x, with broadcasting"""
+    """The number where the condition is not 0, else x, with broadcasting
+
+    Shapes: condition and x (any, broadcast against each other) -> the broadcast shape
+
+    >>> mx.np.where(mx.np.array([1, 0]), 9, mx.np.array([5, 6])).asnumpy()
+    array([9., 6.], dtype=float32)
+    """
     return _chosen(b, condition, number_of(b, scalar, dtype_of(x)), x)
 
 
 @operator("_npi_where_rscalar", inputs=("condition", "y"), attrs={"scalar": number(0.0)})
 def where_rscalar(b: Any, condition: Any, y: Any, *, scalar: float) -> Any:
-    """y where the condition is not 0, else the number, with broadcasting"""
+    """y where the condition is not 0, else the number, with broadcasting
+
+    Shapes: condition and y (any, broadcast against each other) -> the broadcast shape
+
+    >>> mx.np.where(mx.np.array([1, 0]), mx.np.array([5, 6]), 9).asnumpy()
+    array([5., 9.], dtype=float32)
+    """
     return _chosen(b, condition, y, number_of(b, scalar, dtype_of(y)))
 
 
 @operator("_npi_where_scalar2", inputs=("condition",), attrs={"x": number(0.0), "y": number(0.0)}, same_shape=True)
 def where_scalar2(b: Any, condition: Any, *, x: float, y: float) -> Any:
-    """The number x where the condition is not 0, else the number y, as float32"""
+    """The number x where the condition is not 0, else the number y, as float32
+
+    Shapes: condition (any) -> the same
+
+    >>> mx.np.where(mx.np.array([1, 0]), 5, 6).asnumpy()
+    array([5., 6.], dtype=float32)
+    """
     return _chosen(b, condition, b.constant(x, F32), b.constant(y, F32))

@@ -9,7 +9,8 @@ from typing import Any
 from gluonjit.ir.types import BOOL, F32, I32, I64, DType, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, dtype, number, optional, shape, string
-from gluonjit.operators.binary import beside_scalar, modulo
+from gluonjit.operators.binary import NUMBER, beside_scalar, modulo
+from gluonjit.operators.documentation import ELEMENTWISE, documented, example
 from gluonjit.operators.reduction import reduced_axes
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import convert, fractional, narrowed, require_numeric, shape_text, widened
@@ -34,8 +35,9 @@ def _promoted(x: DType, y: DType) -> DType:
     return x if x.bits > y.bits else y
 
 
-def _declare(name: str, doc: str, function: Function, divides: bool = False) -> None:
-    """Declares `_npi_<name>` of two tensors. `divides`: integers are converted to float32."""
+def _declare(name: str, doc: str, y: str, function: Function, divides: bool = False) -> None:
+    """Declares `_npi_<name>` of two tensors. `y`: the result for 5, 6 and 2. `divides`: integers are converted to
+    float32."""
 
     def expand(b: Any, lhs: Any, rhs: Any) -> Any:
         found = _promoted(dtype_of(lhs), dtype_of(rhs))
@@ -47,12 +49,22 @@ def _declare(name: str, doc: str, function: Function, divides: bool = False) -> 
         y = function(b, narrowed(b, lhs, own), narrowed(b, rhs, own))
         return narrowed(b, y, found)
 
-    expand.__doc__ = f"{doc}, with broadcasting"
+    promoted = "A float type wins over an integer type, then the wider one. Integers give float32."
+    expand.__doc__ = documented(
+        f"{doc}, with broadcasting",
+        "lhs and rhs (any, broadcast against each other) -> the broadcast shape",
+        promoted if divides else promoted.partition(" Integers")[0],
+        ">>> lhs, rhs = mx.np.array([5, 6]), mx.np.array([2])\n" + example(f"mx.np.{name}(lhs, rhs)", y),
+    )
+
     operator(f"_npi_{name}", inputs=("lhs", "rhs"))(expand)
 
 
-def _declare_scalar(name: str, doc: str, function: Function, divides: bool = False, reverse: bool = False) -> None:
-    """Declares `_npi_<name>_scalar` of a tensor and a number, which is the left operand if `reverse`."""
+def _declare_scalar(
+    name: str, doc: str, call: str, y: str, function: Function, divides: bool = False, reverse: bool = False
+) -> None:
+    """Declares `_npi_<name>_scalar` of a tensor and a number, which is the left operand if `reverse`. `call`, `y`: an
+    example."""
 
     def expand(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
         if divides:
@@ -62,25 +74,30 @@ def _declare_scalar(name: str, doc: str, function: Function, divides: bool = Fal
         value = constant_scalar(b, scalar, dtype_of(data))
         return function(b, value, data) if reverse else function(b, data, value)
 
-    expand.__doc__ = f"{doc}, where one of them is a number"
+    note = "Integers become float32." if divides else NUMBER
+    expand.__doc__ = documented(doc, ELEMENTWISE, note, example(call, y))
+
     attrs = {"scalar": number(1.0), "is_int": boolean(True)}
     free = "" if "power" in name else "scalar"
     operator(f"_npi_{name}_scalar", attrs=attrs, same_shape=True, number=free)(expand)
 
 
-for _name, _doc, _function in [
-    ("add", "lhs + rhs", lambda b, x, y: b.add(x, y)),
-    ("subtract", "lhs - rhs", lambda b, x, y: b.sub(x, y)),
-    ("multiply", "lhs * rhs", lambda b, x, y: b.mul(x, y)),
-    ("true_divide", "lhs / rhs", lambda b, x, y: b.div(x, y)),
-    ("power", "lhs**rhs", lambda b, x, y: b.pow(x, y)),
-    ("mod", "lhs modulo rhs, with rhs's sign; 0 where rhs is 0", modulo),
+_X = "mx.np.array([5, 6])"
+for _name, _doc, _sign, _y, _reversed, _function in [
+    ("add", "lhs + rhs", "+", "[7., 8.]", "", lambda b, x, y: b.add(x, y)),
+    ("subtract", "lhs - rhs", "-", "[3., 4.]", "[-3., -4.]", lambda b, x, y: b.sub(x, y)),
+    ("multiply", "lhs * rhs", "*", "[10., 12.]", "", lambda b, x, y: b.mul(x, y)),
+    ("true_divide", "lhs / rhs", "/", "[2.5, 3. ]", "[0.4  , 0.333]", lambda b, x, y: b.div(x, y)),
+    ("power", "lhs**rhs", "**", "[25., 36.]", "[32., 64.]", lambda b, x, y: b.pow(x, y)),
+    ("mod", "lhs modulo rhs, with rhs's sign; 0 where rhs is 0", "%", "[1., 0.]", "[2., 2.]", modulo),
 ]:
     _divides = _name == "true_divide"
-    _declare(_name, _doc, _function, _divides)
-    _declare_scalar(_name, _doc, _function, _divides)
-    if _name not in ("add", "multiply"):
-        _declare_scalar(f"r{_name}", _doc, _function, _divides, reverse=True)
+    _declare(_name, _doc, _y, _function, _divides)
+    _of_number = _doc.replace("lhs", "x").replace("rhs", "s")
+    _declare_scalar(_name, _of_number, f"({_X} {_sign} 2)", _y, _function, _divides)
+    if _reversed:
+        _of_number = _doc.replace("lhs", "s").replace("rhs", "x")
+        _declare_scalar(f"r{_name}", _of_number, f"(2 {_sign} {_X})", _reversed, _function, _divides, reverse=True)
 
 
 # One tensor
@@ -88,20 +105,38 @@ for _name, _doc, _function in [
 
 @operator("_npx_relu", same_shape=True, gradient=gradients.relu)
 def relu(b: Any, data: Any) -> Any:
-    """max(x, 0); keeps NaN"""
+    """max(x, 0); keeps NaN
+
+    Shapes: data (any) -> the same
+
+    >>> mx.npx.relu(mx.np.array([-1, 2])).asnumpy()
+    array([0., 2.], dtype=float32)
+    """
     return b.maximum(data, b.constant(0, require_numeric("_npx_relu", data)))
 
 
 @operator("_npx_sigmoid", same_shape=True)
 def sigmoid(b: Any, data: Any) -> Any:
-    """1 / (1 + exp(-x))"""
+    """1 / (1 + exp(-x))
+
+    Shapes: data (any) -> the same
+
+    >>> mx.npx.sigmoid(mx.np.array([0, 2])).asnumpy().round(3)
+    array([0.5  , 0.881], dtype=float32)
+    """
     own = require_numeric("_npx_sigmoid", data)
     return convert(b, b.sigmoid(fractional(b, data)), own)
 
 
 @operator("_np_copy", inputs=("a",), same_shape=True)
 def copy(b: Any, a: Any) -> Any:
-    """Returns the input"""
+    """Returns the input
+
+    Shapes: a (any) -> the same
+
+    >>> mx.np.copy(mx.np.array([1, 2])).asnumpy()
+    array([1., 2.], dtype=float32)
+    """
     return a
 
 
@@ -109,7 +144,16 @@ def copy(b: Any, a: Any) -> Any:
     "_np_reshape", inputs=("a",), attrs={"newshape": shape(), "order": string("C", doc="has no effect: always C")}
 )
 def reshape(b: Any, a: Any, *, newshape: Shape, order: str) -> Any:
-    """Changes the shape; a dimension of -1 is inferred from the number of elements"""
+    """Changes the shape; a dimension of -1 is inferred from the number of elements
+
+    Shapes: a (any) -> `newshape`, of as many elements
+
+    MXNetError if the number of elements would change.
+
+    >>> mx.np.reshape(mx.np.array([1, 2, 3, 4]), (2, -1)).asnumpy()
+    array([[1., 2.],
+           [3., 4.]], dtype=float32)
+    """
     old, new = tuple(a.shape), tuple(newshape)
     size = math.prod(old)
     if any(n < -1 for n in new) or new.count(-1) > 1:
@@ -149,7 +193,13 @@ def _accumulated(b: Any, a: Any, own: DType) -> Any:
 
 @operator("_np_sum", inputs=("a",), attrs=_REDUCTION)
 def total(b: Any, a: Any, *, axis: Shape | None, dtype: DType | None, keepdims: bool, initial: float | None) -> Any:
-    """The sum over axes; bool counts as int64"""
+    """The sum over axes; bool counts as int64
+
+    Shapes: a (any) -> a's without the reduced axes
+
+    >>> mx.np.sum(mx.np.array([[1, 2], [3, 4]]), axis=1).asnumpy()
+    array([3., 7.], dtype=float32)
+    """
     own = dtype or (I64 if dtype_of(a) is BOOL else dtype_of(a))
     y, _ = _summed(b, _accumulated(b, a, own), axis, keepdims, initial)
     return y if dtype_of(y) is own else convert(b, y, own)
@@ -157,7 +207,13 @@ def total(b: Any, a: Any, *, axis: Shape | None, dtype: DType | None, keepdims: 
 
 @operator("_npi_mean", inputs=("a",), attrs=_REDUCTION)
 def mean(b: Any, a: Any, *, axis: Shape | None, dtype: DType | None, keepdims: bool, initial: float | None) -> Any:
-    """The mean over axes; 0 for no elements, and float32 for integers"""
+    """The mean over axes; 0 for no elements, and float32 for integers
+
+    Shapes: a (any) -> a's without the reduced axes
+
+    >>> mx.np.mean(mx.np.array([[1, 2], [3, 4]]), axis=1).asnumpy()
+    array([1.5, 3.5], dtype=float32)
+    """
     own = dtype or (dtype_of(a) if dtype_of(a).is_float else F32)
     y, count = _summed(b, widened(b, _accumulated(b, a, own)), axis, keepdims, initial)
     y = b.div(y, b.constant(max(count, 1), dtype_of(y)))

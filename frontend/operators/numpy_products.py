@@ -25,7 +25,15 @@ def _tensordot(builder: Any, a: Any, b: Any, over_a: Sequence[int], over_b: Sequ
 
 @operator("_np_dot", inputs=("a", "b"))
 def dot(builder: Any, a: Any, b: Any) -> Any:
-    """The sum of products over the last axis of a and the second to last of b; the product if one has rank 0"""
+    """The sum of products over the last axis of a and the second to last of b; the product if one has rank 0
+
+    Shapes: a (*s, k), b (*t, k, m) -> (*s, *t, m); b (k,) gives (*s), and a number the other's shape
+
+    MXNetError if the two axes differ in length.
+
+    >>> mx.np.dot(mx.np.array([[1, 2], [3, 4]]), mx.np.array([1, 10])).asnumpy()
+    array([21., 43.], dtype=float32)
+    """
     ranks = len(a.shape), len(b.shape)
     if 0 in ranks:
         _check(a, b)
@@ -35,7 +43,15 @@ def dot(builder: Any, a: Any, b: Any) -> Any:
 
 @operator("_npi_matmul", inputs=("a", "b"), outputs=lambda attrs: ("out",))
 def matmul(builder: Any, a: Any, b: Any) -> Any:
-    """Products of the matrices in the last two axes; other axes broadcast, and a vector is a row (a) or a column (b)"""
+    """Products of the matrices in the last two axes; other axes broadcast, and a vector is a row (a) or a column (b)
+
+    Shapes: a (…, n, k), b (…, k, m) -> (…, n, m)
+
+    MXNetError for numbers, and if the two axes differ in length.
+
+    >>> mx.np.matmul(mx.np.array([[1, 2]]), mx.np.array([[3], [4]])).asnumpy()
+    array([[11.]], dtype=float32)
+    """
     if not a.shape or not b.shape:
         raise OperatorError("matmul: Multiplication by scalars is not allowed.")
     if len(b.shape) <= 2:
@@ -62,14 +78,26 @@ def _broadcast(a: Shape, b: Shape) -> Shape:
 
 @operator("_npi_tensordot", inputs=("a", "b"), attrs={"a_axes_summed": shape(), "b_axes_summed": shape()})
 def tensordot(builder: Any, a: Any, b: Any, *, a_axes_summed: Shape, b_axes_summed: Shape) -> Any:
-    """The sum of products over the given axes of both tensors"""
+    """The sum of products over the given axes of both tensors
+
+    Shapes: a (any), b (any) -> a's other axes, then b's
+
+    >>> mx.np.tensordot(mx.np.array([[1, 2], [3, 4]]), mx.np.array([1, 10]), axes=([0], [0])).asnumpy()
+    array([31., 42.], dtype=float32)
+    """
     over_a = [axis_in(k, len(a.shape)) for k in a_axes_summed]
     return _tensordot(builder, a, b, over_a, [axis_in(k, len(b.shape)) for k in b_axes_summed])
 
 
 @operator("_npi_tensordot_int_axes", inputs=("a", "b"), attrs={"axes": integer()})
 def tensordot_int_axes(builder: Any, a: Any, b: Any, *, axes: int) -> Any:
-    """The sum of products over the last `axes` axes of a and the first `axes` axes of b"""
+    """The sum of products over the last `axes` axes of a and the first `axes` axes of b
+
+    Shapes: a (*s, *k), b (*k, *t) -> (*s, *t)
+
+    >>> mx.np.tensordot(mx.np.array([[1, 2], [3, 4]]), mx.np.array([1, 10]), axes=1).asnumpy()
+    array([21., 43.], dtype=float32)
+    """
     if not 0 <= axes <= min(len(a.shape), len(b.shape)):
         raise OperatorError(f"{axes} axes cannot be summed of {shape_text(a.shape)} and {shape_text(b.shape)}")
     return _tensordot(builder, a, b, range(len(a.shape) - axes, len(a.shape)), range(axes))
@@ -158,7 +186,13 @@ def _summed(b: Any, x: Any, term: str, keep: set[str]) -> Term:
     attrs={"num_args": counted(), "subscripts": string(""), "optimize": integer(0)},
 )
 def einsum(b: Any, *data: Any, num_args: int, subscripts: str, optimize: int) -> Any:
-    """Sums of products by Einstein's convention: `ij,jk->ik` is a matrix product"""
+    """Sums of products by Einstein's convention: `ij,jk->ik` is a matrix product
+
+    Shapes: arrays with an axis for each letter -> an axis for each letter behind the arrow
+
+    >>> mx.np.einsum("ij,jk->ik", mx.np.array([[1, 2]]), mx.np.array([[3], [4]])).asnumpy()
+    array([[11.]], dtype=float32)
+    """
     require_same_dtype(*data)
     named, out = _letters(subscripts, [tuple(x.shape) for x in data])
     terms = [_diagonal(b, x, term) for x, term in zip(data, named)]

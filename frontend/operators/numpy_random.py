@@ -10,6 +10,7 @@ from gluonjit.operators import gradients
 from gluonjit.operators import random_draws as draws
 from gluonjit.operators.attributes import boolean, dtype, number, optional, shape
 from gluonjit.operators.creation import CTX
+from gluonjit.operators.documentation import documented
 from gluonjit.operators.random_ops import working_type
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import convert, shape_text
@@ -29,7 +30,9 @@ def _broadcast(shapes: list[Shape], size: Shape | None) -> Shape:
     return tuple(size)
 
 
-def _declare(name: str, doc: str, parameters: tuple[str, ...], draw: Callable[..., Any], trailing: bool) -> None:
+def _declare(
+    name: str, doc: str, note: str, parameters: tuple[str, ...], draw: Callable[..., Any], trailing: bool
+) -> None:
     """`trailing`: the variant `_n`, whose result has the shape `size` followed by the shape of the parameters."""
 
     def tensors(attrs: Mapping[str, Any]) -> tuple[str, ...]:
@@ -53,7 +56,15 @@ def _declare(name: str, doc: str, parameters: tuple[str, ...], draw: Callable[..
         y = draw(b, *values, shape=result, dtype=work)
         return convert(b, y, dtype) if dtype is not work else y
 
-    expand.__doc__ = doc
+    more = "(*size, *the parameters' broadcast shape)" if trailing else "`size`, or the parameters' broadcast shape"
+
+    module, size = ("npx", "batch_shape=3") if trailing else ("np", "size=(3, 2)")
+    expand.__doc__ = documented(
+        doc,
+        f"{' and '.join(parameters)}, numbers or arrays -> {more}",
+        note,
+        f">>> mx.{module}.random.{name}(mx.np.array([2, 3]), 4, {size}).shape\n(3, 2)",
+    )
     attrs = {
         **{p: optional(number(), None) for p in parameters},
         "size": optional(shape(), None),
@@ -78,9 +89,23 @@ def _normal(b: Any, loc: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
     return b.add(b.mul(draws.normal(b, shape, dtype), scale), loc)
 
 
-for _suffix, _more in (("", ""), ("_n", ", in tensors of shape `size`")):
-    _declare(f"uniform{_suffix}", f"Uniform over [low, high){_more}", ("low", "high"), _uniform, bool(_suffix))
-    _declare(f"normal{_suffix}", f"Normal with mean and deviation{_more}", ("loc", "scale"), _normal, bool(_suffix))
+for _suffix in ("", "_n"):
+    _declare(
+        f"uniform{_suffix}",
+        "Random numbers, uniform over [low, high)",
+        "No gradient flows to the parameters.",
+        ("low", "high"),
+        _uniform,
+        bool(_suffix),
+    )
+    _declare(
+        f"normal{_suffix}",
+        "Random numbers, normal with mean `loc` and standard deviation `scale`",
+        "Gradients flow to both parameters.",
+        ("loc", "scale"),
+        _normal,
+        bool(_suffix),
+    )
 
 
 @operator(
@@ -107,7 +132,13 @@ def bernoulli(
     dtype: DType,
     is_logit: bool,
 ) -> Any:
-    """1 with the given probability, else 0; `is_logit`: the parameter is log(p / (1 - p))"""
+    """1 with the given probability, else 0; `is_logit`: the parameter is log(p / (1 - p))
+
+    Shapes: `prob` or `logit`, a number or an array -> `size`, or the parameter's shape
+
+    >>> mx.npx.random.bernoulli(prob=mx.np.array([0, 1, 1])).asnumpy()
+    array([0., 1., 1.], dtype=float32)
+    """
     number = logit if is_logit else prob
     if number is None and input1 is None:
         raise OperatorError(f"is_logit={is_logit} needs {'logit' if is_logit else 'prob'}")

@@ -8,6 +8,7 @@ from typing import Any
 
 from gluonjit.ir.types import BOOL, F32, F64, I64, DType, dtype_of
 from gluonjit.operators.attributes import boolean, dtype, integer, number, optional, shape
+from gluonjit.operators.documentation import documented, example
 from gluonjit.operators.reduction import norm_gradient, reduced_axes, require_elements
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import along, axis_in, convert, widened
@@ -39,7 +40,15 @@ def _refuse(initial: float | None) -> None:
     attrs={**_AXES, "dtype": optional(dtype(among=("bool", *_TYPES))), **_INITIAL},
 )
 def prod(b: Any, a: Any, *, axis: Shape | None, keepdims: bool, dtype: DType | None, initial: float | None) -> Any:
-    """The product over axes; bool counts as int64. The product of no elements is 1, as in NumPy (0 in MXNet)"""
+    """The product over axes; bool counts as int64
+
+    Shapes: a (any) -> a's without the reduced axes
+
+    The product of no elements is 1, as in NumPy (0 in MXNet).
+
+    >>> mx.np.prod(mx.np.array([[1, 2], [3, 4]]), axis=1).asnumpy()
+    array([ 2., 12.], dtype=float32)
+    """
     _refuse(initial)
     own = dtype or (I64 if dtype_of(a) is BOOL else dtype_of(a))
     wide = a if dtype_of(a) is own or dtype_of(a).is_float and not own.is_float else convert(b, a, own)
@@ -47,7 +56,12 @@ def prod(b: Any, a: Any, *, axis: Shape | None, keepdims: bool, dtype: DType | N
     return y if dtype_of(y) is own else convert(b, y, own)
 
 
-def _declare_extreme(name: str, doc: str) -> None:
+REDUCED = "a (any) -> a's without the reduced axes"
+
+
+def _declare_extreme(name: str, doc: str, y: str) -> None:
+    """`y`: the results for (1, 2) and (3, 4)."""
+
     def expand(b: Any, a: Any, *, axis: Shape | None, keepdims: bool, initial: float | None) -> Any:
         _refuse(initial)
         gone = _gone(a, axis)
@@ -55,24 +69,35 @@ def _declare_extreme(name: str, doc: str) -> None:
         op = {"max": "any", "min": "all"}[name] if dtype_of(a) is BOOL else name
         return _reduced(b, a, op, gone, keepdims)
 
-    expand.__doc__ = doc
+    expand.__doc__ = documented(
+        doc,
+        REDUCED,
+        "MXNetError for an axis of length 0.",
+        example(f"mx.np.{name}({_MATRIX}, axis=1)", y),
+    )
+
     operator(f"_np_{name}", aliases=(f"_np_a{name}",), inputs=("a",), attrs={**_AXES, **_INITIAL})(expand)
 
 
-_declare_extreme("max", "The largest element over axes; NaN when there is one")
-_declare_extreme("min", "The smallest element over axes; NaN when there is one")
+_MATRIX = "mx.np.array([[1, 2], [3, 4]])"
+_declare_extreme("max", "The largest element over axes; NaN when there is one", "[2., 4.]")
+_declare_extreme("min", "The smallest element over axes; NaN when there is one", "[1., 3.]")
 
 
-def _declare_logical(name: str, doc: str, aliases: tuple[str, ...]) -> None:
+def _declare_logical(name: str, doc: str, answers: str, aliases: tuple[str, ...]) -> None:
+    """`answers`: for (0, 1) and (1, 1)."""
+
     def expand(b: Any, data: Any, *, axis: Shape | None, keepdims: bool) -> Any:
         return _reduced(b, b.cast(data, dtype=BOOL), name, _gone(data, axis), keepdims)
 
-    expand.__doc__ = doc
+    call = f">>> mx.np.{name}(mx.np.array([[0, 1], [1, 1]]), axis=1).asnumpy()\narray({answers})"
+
+    expand.__doc__ = documented(doc, "data (any) -> data's without the reduced axes, of bool", call)
     operator(f"_np_{name}", aliases=aliases, attrs=_AXES)(expand)
 
 
-_declare_logical("any", "Whether any element over the axes is not 0, as bool", ("_np_sometrue",))
-_declare_logical("all", "Whether all elements over the axes are not 0, as bool", ())
+_declare_logical("any", "Whether any element over the axes is not 0, as bool", "[ True,  True]", ("_np_sometrue",))
+_declare_logical("all", "Whether all elements over the axes are not 0, as bool", "[False,  True]", ())
 
 
 def _distances(b: Any, x: Any, gone: tuple[int, ...]) -> tuple[Any, int]:
@@ -82,7 +107,7 @@ def _distances(b: Any, x: Any, gone: tuple[int, ...]) -> tuple[Any, int]:
     return b.sub(x, mean), count
 
 
-def _declare_spread(name: str, doc: str, finish: Callable[[Any, Any], Any], gradient: Any = None) -> None:
+def _declare_spread(name: str, doc: str, y: str, finish: Callable[[Any, Any], Any], gradient: Any = None) -> None:
     def expand(b: Any, a: Any, *, axis: Shape | None, keepdims: bool, dtype: DType | None, ddof: int) -> Any:
         own = dtype or dtype_of(a)
         x = widened(b, a) if dtype_of(a).is_float else b.cast(a, dtype=F64 if dtype_of(a) is I64 else F32)
@@ -94,7 +119,13 @@ def _declare_spread(name: str, doc: str, finish: Callable[[Any, Any], Any], grad
         y = finish(b, b.div(total, b.constant(count - ddof, dtype_of(x))))
         return y if dtype_of(y) is own else convert(b, y, own)
 
-    expand.__doc__ = doc
+    expand.__doc__ = documented(
+        doc,
+        REDUCED,
+        "The mean of integers is not rounded (MXNet rounds it).",
+        example(f"mx.np.{name}(mx.np.array([[1, 3], [2, 8]]), axis=1)", y),
+    )
+
     attrs = {**_AXES, "dtype": optional(dtype(among=_TYPES)), "ddof": integer(0)}
     outputs: Any = {"outputs": lambda a: (name, "mean"), "visible": lambda a: 1}
     operator(f"_npi_{name}", inputs=("a",), attrs=attrs, gradient=gradient, **outputs)(expand)
@@ -114,14 +145,22 @@ def _std_gradient(b: Any, g: Any, y: Any, x: Any, *, axis: Shape | None, ddof: i
 
 _declare_spread(
     "var",
-    "The variance over axes: the sum of squared distances to the mean, divided by n - ddof. The mean of integers is "
-    "not rounded (MXNet rounds it)",
+    "The variance over axes: the sum of squared distances to the mean, divided by n - ddof",
+    "[1., 9.]",
     lambda b, x: x,
 )
-_declare_spread("std", "The square root of `_npi_var`", lambda b, x: b.sqrt(x), _std_gradient)
+_declare_spread(
+    "std",
+    "The standard deviation over axes: the square root of `np.var`",
+    "[1., 3.]",
+    lambda b, x: b.sqrt(x),
+    _std_gradient,
+)
 
 
-def _declare_position(name: str, doc: str) -> None:
+def _declare_position(name: str, doc: str, answers: str) -> None:
+    """`answers`: for (1, 5, 2) and (7, 0, 7)."""
+
     def expand(b: Any, data: Any, *, axis: int | None, keepdims: bool) -> Any:
         old = tuple(data.shape)
         x = b.cast(data, dtype=F32) if dtype_of(data) is BOOL else data
@@ -136,16 +175,19 @@ def _declare_position(name: str, doc: str) -> None:
         y = b.cast(y, dtype=I64)
         return b.reshape(y, shape=kept) if keepdims else y
 
-    expand.__doc__ = doc
+    call = f">>> mx.np.{name}(mx.np.array([[1, 5, 2], [7, 0, 7]]), axis=1).asnumpy().tolist()\n{answers}"
+
+    refused = "MXNetError for an axis of length 0."
+    expand.__doc__ = documented(doc, "data (any) -> data's without `axis`; () if `axis` is None", refused, call)
     attrs = {"axis": optional(integer(), None), "keepdims": boolean(False)}
     operator(f"_npi_{name}", attrs=attrs)(expand)
 
 
 _declare_position(
-    "argmax", "The index of the first largest element along the axis or in the flattened tensor, as int64"
+    "argmax", "The index of the first largest element along the axis or in the flattened tensor, as int64", "[1, 0]"
 )
 _declare_position(
-    "argmin", "The index of the first smallest element along the axis or in the flattened tensor, as int64"
+    "argmin", "The index of the first smallest element along the axis or in the flattened tensor, as int64", "[0, 1]"
 )
 
 
@@ -162,7 +204,12 @@ _declare_position(
 def average(b: Any, a: Any, weights: Any = None, *, axis: Shape | None, returned: bool, weighted: bool) -> Any:
     """The weighted mean over axes, and the sums of the weights
 
-    The weights have the shape of the data, or are a vector along a single axis. Both results have the data's type.
+    Shapes: a (any), weights (a's, or a vector along a single axis) -> a's without the reduced axes, twice
+
+    Both results have the data's type.
+
+    >>> mx.np.average(mx.np.array([[1, 2], [3, 4]]), axis=1, weights=mx.np.array([3, 1])).asnumpy()
+    array([1.25, 3.25], dtype=float32)
     """
     own, gone = dtype_of(a), _gone(a, axis)
     work = own if own.is_float else F64
@@ -191,7 +238,15 @@ def _norm_gradient(b: Any, g: Any, y: Any, x: Any, *, ord: float, axis: Shape | 
     attrs={"ord": number(2.0), **_AXES, "flag": integer(-1, doc="which kind: -2 and 1 root of squares, -1 of vectors")},
 )
 def norm(b: Any, data: Any, *, ord: float, axis: Shape | None, keepdims: bool, flag: int) -> Any:
-    """sum(|x|) for ord 1, sqrt(sum(x * x)) for ord 2, over axes"""
+    """sum(|x|) for ord 1, sqrt(sum(x * x)) for ord 2, over axes
+
+    Shapes: data (any) -> data's without the reduced axes
+
+    MXNetError for another order.
+
+    >>> mx.np.linalg.norm(mx.np.array([[3, 4], [6, 8]]), axis=1).asnumpy()
+    array([ 5., 10.], dtype=float32)
+    """
     own = dtype_of(data)
     if flag not in (-2, -1, 1) or ord not in (1, 2):
         raise OperatorError(f"norm of order {ord:g} (flag {flag}) is not built: only sums of magnitudes and of squares")

@@ -24,6 +24,7 @@ from gluonjit.operators.attributes import (
     string,
 )
 from gluonjit.operators.creation import diag as legacy_diag
+from gluonjit.operators.documentation import documented, example
 from gluonjit.operators.joining import concat, part, split_v2
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import axis_in, require_same_dtype, scalar, shape_text
@@ -33,7 +34,15 @@ from gluonjit.operators.support import axis_in, require_same_dtype, scalar, shap
 
 @operator("_np_transpose", inputs=("a",), attrs={"axes": optional(shape(), None)})
 def transpose(b: Any, a: Any, *, axes: Shape | None) -> Any:
-    """Permutes the axes; reverses them if no order is given"""
+    """Permutes the axes; reverses them if no order is given
+
+    Shapes: a (any) -> its extents in the order `axes`
+
+    >>> mx.np.transpose(mx.np.array([[1, 2, 3], [4, 5, 6]])).asnumpy()
+    array([[1., 4.],
+           [2., 5.],
+           [3., 6.]], dtype=float32)
+    """
     rank = len(a.shape)
     perm = tuple(range(rank))[::-1] if axes is None or axes == () else tuple(axis_in(k, rank, "axes") for k in axes)
     if sorted(perm) != list(range(rank)):
@@ -43,7 +52,13 @@ def transpose(b: Any, a: Any, *, axes: Shape | None) -> Any:
 
 @operator("_np_moveaxis", inputs=("a",), attrs={"source": shape(), "destination": shape()})
 def moveaxis(b: Any, a: Any, *, source: Shape, destination: Shape) -> Any:
-    """Moves the axes `source` to the positions `destination`; the others keep their order"""
+    """Moves the axes `source` to the positions `destination`; the others keep their order
+
+    Shapes: a (any) -> the same, in another order
+
+    >>> mx.np.moveaxis(mx.np.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
     rank = len(a.shape)
     sources, places = ([axis_in(k, rank) for k in axes] for axes in (source, destination))
     if len(sources) != len(places) or len({*sources}) < len(sources) or len({*places}) < len(places):
@@ -56,7 +71,13 @@ def moveaxis(b: Any, a: Any, *, source: Shape, destination: Shape) -> Any:
 
 @operator("_np_squeeze", inputs=("a",), attrs={"axis": optional(shape(), None)})
 def squeeze(b: Any, a: Any, *, axis: Shape | None) -> Any:
-    """Removes the given axes, which must have length 1, or by default all axes of length 1"""
+    """Removes the given axes, which must have length 1, or by default all axes of length 1
+
+    Shapes: a (any) -> a's without these axes
+
+    >>> mx.np.squeeze(mx.np.zeros((1, 2, 1))).shape
+    (2,)
+    """
     old = tuple(a.shape)
     gone = {k for k, n in enumerate(old) if is_equal(n, 1)} if axis is None else {axis_in(k, len(old)) for k in axis}
     if any(old[k] != 1 for k in gone):
@@ -66,7 +87,14 @@ def squeeze(b: Any, a: Any, *, axis: Shape | None) -> Any:
 
 @operator("_npi_broadcast_to", inputs=("array",), attrs={"shape": shape(())})
 def broadcast_to(b: Any, array: Any, *, shape: Shape) -> Any:
-    """Broadcasts the tensor along axes of length 1 and along new leading axes"""
+    """Broadcasts the tensor along axes of length 1 and along new leading axes
+
+    Shapes: array (any) -> `shape`
+
+    >>> mx.np.broadcast_to(mx.np.array([1, 2]), (2, 2)).asnumpy()
+    array([[1., 2.],
+           [1., 2.]], dtype=float32)
+    """
     old, new = tuple(array.shape), tuple(shape)
     # -2 keeps the length that the axis has.
     lead = len(new) - len(old)
@@ -133,8 +161,13 @@ def filled_in(size: int, codes: Shape) -> Shape:
 def npx_reshape(b: Any, a: Any, *, newshape: Shape, reverse: bool, order: str) -> Any:
     """Changes the shape: -1 is inferred, and other negative numbers are codes
 
-    -2 keeps a dimension, -3 removes one of length 1, -4 keeps all remaining ones, -5 merges two, -6 splits one into
-    the two numbers that follow. `reverse` reads the dimensions and codes from right to left.
+    Shapes: a (any) -> `newshape`, of as many elements
+
+    -2 keeps a dimension, -3 removes one of length 1, -4 keeps all remaining ones, -5 merges two, -6 splits one into the
+    two numbers that follow. `reverse` reads the dimensions and codes from right to left.
+
+    >>> mx.npx.reshape(mx.np.zeros((2, 3, 4)), (-2, -5)).shape
+    (2, 12)
     """
     old = tuple(a.shape)
     if reverse:
@@ -168,13 +201,22 @@ _AS_CONCATENATE: dict[str, Any] = {
 
 
 def _declare_join(
-    name: str, doc: str, shaped: Callable[[Any, Any], Any], axis: Callable[[int], int], dim: Attr | None = None
+    name: str,
+    doc: str,
+    y: str,
+    shaped: Callable[[Any, Any], Any],
+    axis: Callable[[int], int],
+    dim: Attr | None = None,
 ) -> None:
+    """`y`: the result for the vectors (1, 2) and (3, 4)."""
+
     def expand(b: Any, *data: Any, num_args: int, **_dim: int) -> Any:
         parts = [shaped(b, x) for x in data]
         return _join(b, parts, axis(len(parts[0].shape)))
 
-    expand.__doc__ = doc
+    call = f"mx.np.{name}([mx.np.array([1, 2]), mx.np.array([3, 4])])"
+    joined = "arrays alike but along that axis -> the same, with the sum of their extents along it"
+    expand.__doc__ = documented(doc, joined, "MXNetError if they differ in another axis.", example(call, y))
     attrs = {"num_args": counted()}
     if dim is None:
         operator(f"_npi_{name}", variadic=True, attrs=attrs)(expand)
@@ -187,25 +229,48 @@ def _column(b: Any, x: Any) -> Any:
 
 
 _DIM = integer(1, doc="has no effect")
-_declare_join("vstack", "Concatenates the inputs along the first axis", lambda b, x: _at_least(b, x, 2), lambda rank: 0)
+_declare_join(
+    "vstack",
+    "Concatenates the inputs along the first axis; a vector is a row",
+    "[[1., 2.],\n       [3., 4.]]",
+    lambda b, x: _at_least(b, x, 2),
+    lambda rank: 0,
+)
 _declare_join(
     "hstack",
     "Concatenates the inputs along the second axis; vectors along their only one",
+    "[1., 2., 3., 4.]",
     lambda b, x: _at_least(b, x, 1),
     lambda rank: 1 if rank > 1 else 0,
     _DIM,
 )
 _declare_join(
-    "dstack", "Concatenates the inputs along the third axis", lambda b, x: _at_least(b, x, 3), lambda rank: 2, _DIM
+    "dstack",
+    "Concatenates the inputs along the third axis; a vector is (1, n, 1)",
+    "[[[1., 3.],\n        [2., 4.]]]",
+    lambda b, x: _at_least(b, x, 3),
+    lambda rank: 2,
+    _DIM,
 )
 _declare_join(
-    "column_stack", "Concatenates the inputs along the second axis; a vector is a column", _column, lambda rank: 1
+    "column_stack",
+    "Concatenates the inputs along the second axis; a vector is a column",
+    "[[1., 3.],\n       [2., 4.]]",
+    _column,
+    lambda rank: 1,
 )
 
 
 @operator("_npi_stack", variadic=True, attrs={"axis": integer(0), "num_args": counted()})
 def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
-    """Joins inputs of the same shape along a new axis"""
+    """Joins inputs of the same shape along a new axis
+
+    Shapes: n arrays of one shape -> that shape, with n inserted at `axis`
+
+    >>> mx.np.stack([mx.np.array([1, 2]), mx.np.array([3, 4])], axis=1).asnumpy()
+    array([[1., 3.],
+           [2., 4.]], dtype=float32)
+    """
     require_same_dtype(*data)
     old = tuple(data[0].shape)
     axis = axis_in(axis, len(old) + 1)
@@ -221,7 +286,13 @@ def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
     **_AS_CONCATENATE,
 )
 def concatenate(b: Any, *data: Any, num_args: int, axis: int | None) -> Any:
-    """Concatenates the inputs along the axis; without an axis, the flattened inputs"""
+    """Concatenates the inputs along the axis; without an axis, the flattened inputs
+
+    Shapes: arrays alike but along `axis` -> the same, with the sum of their extents along `axis`
+
+    >>> mx.np.concatenate([mx.np.array([[1, 2]]), mx.np.array([[3]])], axis=1).asnumpy()
+    array([[1., 2., 3.]], dtype=float32)
+    """
     if axis is None:
         return _join(b, [b.reshape(x, shape=(math.prod(x.shape),)) for x in data], 0)
     return _join(b, list(data), axis)
@@ -230,19 +301,26 @@ def concatenate(b: Any, *data: Any, num_args: int, axis: int | None) -> Any:
 # Splitting
 
 
-def _declare_split(name: str, doc: str, own_axis: Callable[[int], int]) -> None:
+def _declare_split(name: str, doc: str, x: str, y: str, own_axis: Callable[[int], int]) -> None:
+    """`x`, `y`: an array, and its two parts."""
+
     def expand(b: Any, data: Any, *, axis: int, **attrs: Any) -> Any:
         return split_v2.expand(b, data, axis=own_axis(len(data.shape)), **attrs)
 
-    expand.__doc__ = doc
+    call = f">>> [y.asnumpy().tolist() for y in mx.np.{name}(mx.np.array({x}), 2)]\n{y}"
+    expand.__doc__ = documented(doc, "data (any) -> parts that differ along that axis", call)
     attrs = {**split_v2.attrs, "axis": integer(1, doc="has no effect")}
     operator(f"_npi_{name}", attrs=attrs, outputs=split_v2.outputs)(expand)
 
 
 _declare_split(
-    "hsplit", "`split` along the second axis; of a vector, along its only one", lambda rank: min(rank - 1, 1)
+    "hsplit",
+    "`split` along the second axis; of a vector, along its only one",
+    "[[1, 2]]",
+    "[[[1.0]], [[2.0]]]",
+    lambda rank: min(rank - 1, 1),
 )
-_declare_split("dsplit", "`split` along the third axis", lambda rank: 2)
+_declare_split("dsplit", "`split` along the third axis", "[[[1, 2]]]", "[[[[1.0]]], [[[2.0]]]]", lambda rank: 2)
 
 
 # Order
@@ -250,7 +328,14 @@ _declare_split("dsplit", "`split` along the third axis", lambda rank: 2)
 
 @operator("_npi_flip", attrs={"axis": optional(shape(), REQUIRED)})
 def flip(b: Any, data: Any, *, axis: Shape | None) -> Any:
-    """Reverses the elements along the axes, by default along all"""
+    """Reverses the elements along the axes, by default along all
+
+    Shapes: data (any) -> the same
+
+    >>> mx.np.flip(mx.np.array([[1, 2, 3], [4, 5, 6]]), 1).asnumpy()
+    array([[3., 2., 1.],
+           [6., 5., 4.]], dtype=float32)
+    """
     if axis is None:
         axis = tuple(range(len(data.shape)))
     return b.reverse(data, axes=tuple(axis_in(k, len(data.shape)) for k in axis)) if axis else data
@@ -258,7 +343,13 @@ def flip(b: Any, data: Any, *, axis: Shape | None) -> Any:
 
 @operator("_np_roll", attrs={"shift": optional(shape(), None), "axis": optional(shape(), None)})
 def roll(b: Any, data: Any, *, shift: Shape | None, axis: Shape | None) -> Any:
-    """Shifts the elements circularly along the axes; without an axis, in the flattened tensor"""
+    """Shifts the elements circularly along the axes; without an axis, in the flattened tensor
+
+    Shapes: data (any) -> the same
+
+    >>> mx.np.roll(mx.np.array([1, 2, 3]), 1).asnumpy()
+    array([3., 1., 2.], dtype=float32)
+    """
     if shift is None:
         raise OperatorError("roll needs a shift")
     old = tuple(data.shape)
@@ -284,7 +375,14 @@ def _rolled(b: Any, x: Any, axis: int, distance: int) -> Any:
 
 @operator("_npi_tril", attrs={"k": integer(0)})
 def tril(b: Any, data: Any, *, k: int) -> Any:
-    """Sets the elements above diagonal `k` of matrices to 0; a vector stands for the matrix that has it in each row"""
+    """Sets the elements above diagonal `k` of matrices to 0; a vector stands for the matrix that has it in each row
+
+    Shapes: data (…, n, m), or (n,) -> data's shape, or (n, n)
+
+    >>> mx.np.tril(mx.np.array([[1, 2], [3, 4]])).asnumpy()
+    array([[1., 0.],
+           [3., 4.]], dtype=float32)
+    """
     if not data.shape:
         raise OperatorError("tril needs an array of at least one axis")
     if len(data.shape) == 1:
@@ -297,7 +395,13 @@ def tril(b: Any, data: Any, *, k: int) -> Any:
 
 @operator("_np_diag", attrs={"k": integer(0)})
 def diag(b: Any, data: Any, *, k: int) -> Any:
-    """A diagonal of a matrix, or a matrix with the given diagonal"""
+    """A diagonal of a matrix, or a matrix with the given diagonal
+
+    Shapes: data (n, m) -> (length of the diagonal,); data (n,) -> (n + |k|, n + |k|)
+
+    >>> mx.np.diag(mx.np.array([[1, 2], [3, 4]])).asnumpy()
+    array([1., 4.], dtype=float32)
+    """
     if len(data.shape) not in (1, 2):
         raise OperatorError("Input must be 1- or 2-d.")
     return legacy_diag.expand(b, data, k=k, axis1=0, axis2=1)
@@ -305,7 +409,13 @@ def diag(b: Any, data: Any, *, k: int) -> Any:
 
 @operator("_np_diagonal", attrs={"offset": integer(0), "axis1": integer(0), "axis2": integer(1)})
 def diagonal(b: Any, data: Any, *, offset: int, axis1: int, axis2: int) -> Any:
-    """A diagonal of the matrices in two axes, as the last axis"""
+    """A diagonal of the matrices in two axes, as the last axis
+
+    Shapes: data (any) -> the other axes, then the length of the diagonal
+
+    >>> mx.np.diagonal(mx.np.array([[1, 2], [3, 4]]), 1).asnumpy()
+    array([2.], dtype=float32)
+    """
     if len(data.shape) < 2:
         raise OperatorError("diagonal needs an array of at least two axes")
     return legacy_diag.expand(b, data, k=offset, axis1=axis1, axis2=axis2)
@@ -313,7 +423,13 @@ def diagonal(b: Any, data: Any, *, offset: int, axis1: int, axis2: int) -> Any:
 
 @operator("_np_trace", attrs={"offset": integer(0), "axis1": integer(0), "axis2": integer(1)})
 def trace(b: Any, data: Any, *, offset: int, axis1: int, axis2: int) -> Any:
-    """The sum of a diagonal of the matrices in two axes"""
+    """The sum of a diagonal of the matrices in two axes
+
+    Shapes: data (any) -> the other axes
+
+    >>> mx.np.trace(mx.np.array([[[1], [2]], [[3], [4]]])).asnumpy()
+    array([5.], dtype=float32)
+    """
     line = diagonal.expand(b, data, offset=offset, axis1=axis1, axis2=axis2)
     return b.reduce(line, op="sum", axes=(len(line.shape) - 1,))
 
@@ -342,7 +458,13 @@ _PAIR = shape()
     },
 )
 def pad(b: Any, data: Any, *, pad_width: Any, mode: str, constant_value: float, reflect_type: str) -> Any:
-    """Pads the tensor with a constant, its edge or its mirror image"""
+    """Pads the tensor with a constant, its edge or its mirror image
+
+    Shapes: data (any) -> each extent plus its two entries of `pad_width`
+
+    >>> mx.np.pad(mx.np.array([1, 2]), ((1, 2),), mode="constant").asnumpy()
+    array([0., 1., 2., 0., 0.], dtype=float32)
+    """
     rank = len(data.shape)
     if len(pad_width) != rank or any(min(pair) < 0 for pair in pad_width):
         raise OperatorError(f"pad_width {pad_width} does not fit the shape {shape_text(data.shape)}")

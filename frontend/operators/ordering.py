@@ -34,14 +34,28 @@ def _line(b: Any, name: str, data: Any, axis: int | None) -> tuple[Any, int]:
     visible=lambda attrs: 1,
 )
 def sort(b: Any, data: Any, *, axis: int | None, is_ascend: bool) -> Any:
-    """Sorts the elements along the axis; without an axis, those of the flattened tensor"""
+    """Sorts the elements along the axis; without an axis, those of the flattened tensor
+
+    Shapes: data (any) -> the same; a vector if `axis` is None
+
+    >>> mx.nd.sort(mx.nd.array([[3, 1, 2]])).asnumpy()
+    array([[1., 2., 3.]], dtype=float32)
+    """
     x, axis = _line(b, "sort", data, axis)
     return b.sort(x, axis=axis, descending=not is_ascend)[0]
 
 
 @operator("argsort", attrs={**_AXIS, "is_ascend": boolean(True), "dtype": _INDEX_TYPE})
 def argsort(b: Any, data: Any, *, axis: int | None, is_ascend: bool, dtype: DType) -> Any:
-    """The indices that sort the data along the axis"""
+    """The indices that sort the data along the axis
+
+    Shapes: data (any) -> the same; a vector if `axis` is None
+
+    Equal elements keep their order.
+
+    >>> mx.nd.argsort(mx.nd.array([[3, 1, 2]])).asnumpy()
+    array([[1., 2., 0.]], dtype=float32)
+    """
     x, axis = _line(b, "argsort", data, axis)
     return convert(b, b.sort(x, axis=axis, descending=not is_ascend)[1], dtype)
 
@@ -63,7 +77,17 @@ def _topk_outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     visible=lambda attrs: 2 if attrs["ret_typ"] == "both" else 1,
 )
 def topk(b: Any, data: Any, *, axis: int | None, k: int, ret_typ: str, is_ascend: bool, dtype: DType) -> Any:
-    """The k largest elements along the axis, in order: their values, indices, both, or a mask"""
+    """The k largest elements along the axis, in order: their values, indices, both, or a mask
+
+    Shapes: data (any) -> the same, with k along `axis`; a mask has data's shape
+
+    MXNetError if there are fewer than k.
+
+    >>> mx.nd.topk(mx.nd.array([[3, 1, 2]]), k=2).asnumpy()
+    array([[0., 2.]], dtype=float32)
+    >>> mx.nd.topk(mx.nd.array([[3, 1, 2]]), k=2, ret_typ="value").asnumpy()
+    array([[3., 2.]], dtype=float32)
+    """
     x, axis = _line(b, "topk", data, axis)
     n = x.shape[axis]
     if k > n:

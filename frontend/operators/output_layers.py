@@ -121,7 +121,12 @@ def _scaled(b: Any, d: Any, factor: float, head: Any, dtype: Any, over: Extent =
 def softmax_output(b: Any, data: Any, label: Any, *, multi_output: bool, preserve_shape: bool, **_gradient: Any) -> Any:
     """softmax, with the gradient of the cross entropy with the label
 
+    Shapes: data (batch, …), label (batch,), or with other axes too, without that of the classes -> data's shape
+
     It runs over all axes but the first; with `multi_output` over axis 1, with `preserve_shape` over the last axis.
+
+    >>> mx.nd.SoftmaxOutput(mx.nd.array([[0, 0]]), mx.nd.array([1])).asnumpy()
+    array([[0.5, 0.5]], dtype=float32)
     """
     dtype = require_float(data)
     x = widened(b, data)
@@ -179,7 +184,15 @@ def _difference(b: Any, y: Any, label: Any) -> Any:
 
 @operator("LinearRegressionOutput", gradient=_regression(_difference), **_REGRESSION)
 def linear_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
-    """The data, with the gradient of the squared distance to the label"""
+    """The data, with the gradient of the squared distance to the label
+
+    Shapes: data (batch, …), label (the same) -> the same
+
+    The gradient is grad_scale / m times (data - label), where m is the number of elements of a sample.
+
+    >>> mx.nd.LinearRegressionOutput(mx.nd.array([[1, 2]]), mx.nd.array([[1, 1]])).asnumpy()
+    array([[1., 2.]], dtype=float32)
+    """
     require_numeric("LinearRegressionOutput", data)
     _require_label_like(data, label)
     return data
@@ -210,7 +223,15 @@ def _svm_gradient(
     infer_inputs=first_from_output,
 )
 def svm_output(b: Any, data: Any, label: Any, **_gradient: Any) -> Any:
-    """The data, with the gradient of the hinge loss of the label"""
+    """The data, with the gradient of the hinge loss of the label
+
+    Shapes: data (batch, classes), label (batch,) -> data's shape
+
+    `use_linear` takes the hinge, otherwise its square (Tang, 2013).
+
+    >>> mx.nd.SVMOutput(mx.nd.array([[1, 2]]), mx.nd.array([1])).asnumpy()
+    array([[1., 2.]], dtype=float32)
+    """
     require_float(data)
     require_shape(label, data.shape[:-1], "label")
     return data
@@ -218,7 +239,15 @@ def svm_output(b: Any, data: Any, label: Any, **_gradient: Any) -> Any:
 
 @operator("MAERegressionOutput", gradient=_regression(_side), **_REGRESSION)
 def mae_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
-    """The data, with the gradient of the absolute distance to the label"""
+    """The data, with the gradient of the absolute distance to the label
+
+    Shapes: data (batch, …), label (the same) -> the same
+
+    The gradient is grad_scale / m times sign(data - label), where m is the number of elements of a sample.
+
+    >>> mx.nd.MAERegressionOutput(mx.nd.array([[1, 2]]), mx.nd.array([[1, 1]])).asnumpy()
+    array([[1., 2.]], dtype=float32)
+    """
     require_numeric("MAERegressionOutput", data)
     _require_label_like(data, label)
     return data
@@ -226,7 +255,15 @@ def mae_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -
 
 @operator("LogisticRegressionOutput", gradient=_regression(_difference), **_REGRESSION)
 def logistic_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
-    """sigmoid, with the gradient of the logistic loss of the label"""
+    """sigmoid, with the gradient of the logistic loss of the label
+
+    Shapes: data (batch, …), label (the same) -> the same
+
+    The gradient is grad_scale / m times (sigmoid(data) - label), where m is the number of elements of a sample.
+
+    >>> mx.nd.LogisticRegressionOutput(mx.nd.array([[0]]), mx.nd.array([[1]])).asnumpy()
+    array([[0.5]], dtype=float32)
+    """
     require_float(data)
     _require_label_like(data, label)
     return b.sigmoid(data)
@@ -251,9 +288,14 @@ def _cross_entropy_gradient(b: Any, g: Any, y: Any, x: Any) -> tuple[Any, None]:
     gradient=_cross_entropy_gradient,
 )
 def softmax_cross_entropy(b: Any, data: Any, label: Any) -> Any:
-    """Sum over the batch of -log(softmax(data)) at the label, as a tensor of shape (1,)
+    """The sum over the batch of -log(softmax(data)) at the label
 
-    data (batch, classes), label (batch,); probabilities below 1e-8 count as 1e-8.
+    Shapes: data (batch, classes), label (batch,) -> (1,)
+
+    Probabilities below 1e-8 count as 1e-8.
+
+    >>> mx.nd.softmax_cross_entropy(mx.nd.array([[0, 0]]), mx.nd.array([1])).asnumpy().round(3)
+    array([0.693], dtype=float32)
     """
     dtype = require_float(data)
     require_same_dtype(data, label)

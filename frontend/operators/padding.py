@@ -38,7 +38,16 @@ def _ends(b: Any, x: Any, axis: int, low: int, high: int, mode: str) -> Any:
     },
 )
 def pad(b: Any, data: Any, *, mode: str, pad_width: Shape, constant_value: float) -> Any:
-    """Pads the spatial axes of a 4-D or 5-D tensor with a constant, the edge or the mirror image"""
+    """Pads the spatial axes of a 4-D or 5-D tensor with a constant, the edge or the mirror image
+
+    Shapes: data (batch, channels, …) of 4 or 5 axes -> each extent plus its two entries of `pad_width`
+
+    MXNetError if the first two axes are to be padded, or a mirror image is longer than the data.
+
+    >>> image = mx.nd.array([[[[1, 2]]]])
+    >>> mx.nd.pad(image, mode="edge", pad_width=(0, 0, 0, 0, 0, 0, 1, 1)).asnumpy()
+    array([[[[1., 1., 2., 2.]]]], dtype=float32)
+    """
     rank = len(data.shape)
     if rank not in (4, 5):
         raise OperatorError("Current implementation only supports 4-D or 5-D input.")

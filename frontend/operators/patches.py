@@ -51,7 +51,14 @@ class _Windows:
 
 @operator("im2col", attrs=_ATTRS)
 def im2col(b: Any, data: Any, **attrs: Any) -> Any:
-    """Copies each window of a convolution to a column: (batch, channels * taps, windows)"""
+    """Copies each window of a convolution to a column
+
+    Shapes: data (batch, channels, *space) -> (batch, channels * taps, windows)
+
+    >>> mx.nd.im2col(mx.nd.array([[[1, 2, 3]]]), kernel=2).asnumpy()
+    array([[[1., 2.],
+            [2., 3.]]], dtype=float32)
+    """
     own = require_float(data)
     batch, channels, *extents = data.shape
     w = _Windows(attrs, extents)
@@ -62,7 +69,13 @@ def im2col(b: Any, data: Any, **attrs: Any) -> Any:
 
 @operator("col2im", attrs={"output_size": shape(), **_ATTRS})
 def col2im(b: Any, data: Any, *, output_size: tuple[int, ...], **attrs: Any) -> Any:
-    """Adds each column to its window, the adjoint of `im2col`: (batch, channels, *output_size)"""
+    """Adds each column to its window, the adjoint of `im2col`
+
+    Shapes: data (batch, channels * taps, windows) -> (batch, channels, *output_size)
+
+    >>> mx.nd.col2im(mx.nd.array([[[1, 2], [2, 3]]]), output_size=3, kernel=2).asnumpy()
+    array([[[1., 4., 3.]]], dtype=float32)
+    """
     own = require_float(data)
     w = _Windows(attrs, output_size)
     if len(data.shape) != 3 or data.shape[2] != w.count or data.shape[1] % w.taps:

@@ -128,9 +128,21 @@ def pooling(
 ) -> Any:
     """The maximum, average, sum or p-norm of each window
 
+    Shapes: data (batch, channels, *space) -> (batch, channels, *extents)
+
     `global_pool`: one window covers all spatial axes. Conventions: `valid` drops windows that do not fit, `full` lets
     the last one extend past the end, `same` (one dimension only) starts a window at every stride. `avg` counts padding
     unless `count_include_pad=False`. `lp` is (sum x**p)**(1/p).
+
+    The space has 1 to 3 axes; with a layout such as NHWC, channels are last. An extent is (n + 2 pad - kernel) / stride
+    + 1, rounded down (`valid`) or up (`full`), or ceil((n + 2 pad) / stride) (`same`). MXNetError if a window is larger
+    than the padded data.
+
+    >>> data = mx.nd.array([[[1, 5, 2, 3]]])
+    >>> mx.nd.Pooling(data, kernel=2, stride=2).asnumpy()
+    array([[[5., 3.]]], dtype=float32)
+    >>> mx.nd.Pooling(data, pool_type="avg", global_pool=True).asnumpy()
+    array([[[2.75]]], dtype=float32)
     """
     own = require_float(data)
     rank = len(data.shape)

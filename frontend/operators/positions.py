@@ -27,7 +27,14 @@ from gluonjit.operators.support import axis_in, scalar, shape_text
     },
 )
 def one_hot(b: Any, indices: Any, *, depth: int, on_value: float, off_value: float, dtype: DType) -> Any:
-    """`on_value` where the position along a new last axis is the index, `off_value` elsewhere"""
+    """`on_value` where the position along a new last axis is the index, `off_value` elsewhere
+
+    Shapes: indices (any) -> (*indices.shape, depth)
+
+    >>> mx.nd.one_hot(mx.nd.array([1, 0]), depth=3).asnumpy()
+    array([[0., 1., 0.],
+           [1., 0., 0.]], dtype=float32)
+    """
     if depth < 0:
         raise OperatorError(f"depth must not be negative, got {depth}")
     index = as_index(b, indices)
@@ -43,7 +50,13 @@ def one_hot(b: Any, indices: Any, *, depth: int, on_value: float, off_value: flo
 
 @operator("_contrib_index_array", attrs={"axes": optional(shape(), None)}, gradient=gradients.zero)
 def index_array(b: Any, data: Any, *, axes: Shape | None) -> Any:
-    """The position of each element as int64 along a new last axis; `axes` selects its coordinates"""
+    """The position of each element as int64 along a new last axis; `axes` selects its coordinates
+
+    Shapes: data (any) -> (*data.shape, axes)
+
+    >>> mx.nd.contrib.index_array(mx.nd.zeros((1, 2))).asnumpy().tolist()
+    [[[0, 0], [0, 1]]]
+    """
     old = tuple(data.shape)
     rank = len(old)
     chosen = range(rank) if axes is None else [axis_in(a, rank) for a in axes]
@@ -68,7 +81,13 @@ def _checked_sizes(shape: Shape | None, what: str) -> Shape:
     gradient=gradients.zero,
 )
 def ravel_multi_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
-    """Converts the index tuples data[:, i] to flat positions; the first dimension of `shape` has no effect"""
+    """Converts the index tuples data[:, i] to flat positions; the first dimension of `shape` has no effect
+
+    Shapes: data (axes, …) -> (…)
+
+    >>> mx.nd.ravel_multi_index(mx.nd.array([[0, 1], [2, 1]]), shape=(2, 3)).asnumpy()
+    array([2., 4.], dtype=float32)
+    """
     sizes = _checked_sizes(shape, "ravel_multi_index")
     own = dtype_of(data)
     if len(data.shape) < 1 or data.shape[0] != len(sizes):
@@ -83,7 +102,14 @@ def ravel_multi_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
     "_unravel_index", aliases=("unravel_index",), attrs={"shape": optional(shape(), None)}, gradient=gradients.zero
 )
 def unravel_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
-    """Converts flat positions to index tuples along a new first axis; the first dimension of `shape` has no effect"""
+    """Converts flat positions to index tuples along a new first axis; the first dimension of `shape` has no effect
+
+    Shapes: data (any) -> (axes, *data.shape)
+
+    >>> mx.nd.unravel_index(mx.nd.array([2, 4]), shape=(2, 3)).asnumpy()
+    array([[0., 1.],
+           [2., 1.]], dtype=float32)
+    """
     sizes = _checked_sizes(shape, "unravel_index")
     own = dtype_of(data)
     rest = b.cast(as_index(b, data), dtype=I64)

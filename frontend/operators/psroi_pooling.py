@@ -73,9 +73,16 @@ def _extent(b: Any, low: Any, high: Any, scale: float) -> tuple[Any, Any]:
 def psroi_pooling(
     b: Any, data: Any, rois: Any, *, spatial_scale: float, output_dim: int, pooled_size: int, group_size: int
 ) -> Any:
-    """Averages the pixels of each cell in that cell's own channels: (n, output_dim, pooled_size, pooled_size)
+    """Averages the pixels of each cell in that cell's own channels
 
-    A cell outside of the image gives 0.
+    Shapes: data (batch, output_dim * group_size², h, w), rois (n, 5) -> (n, output_dim, pooled_size, pooled_size)
+
+    From R-FCN (Dai et al., 2016). A region is a row (image, left, top, right, bottom). A cell outside of the image
+    gives 0.
+
+    >>> image, region = mx.nd.array([[[[1, 3], [5, 7]]]]), mx.nd.array([[0, 0, 0, 1, 1]])
+    >>> mx.nd.contrib.PSROIPooling(image, region, spatial_scale=1, output_dim=1, pooled_size=1).asnumpy()
+    array([[[[4.]]]], dtype=float32)
     """
     group = group_size or pooled_size
     _positive(output_dim=output_dim, pooled_size=pooled_size, group_size=group)
@@ -159,10 +166,18 @@ def deformable_psroi_pooling(
     trans_std: float,
     no_trans: bool,
 ) -> Any:
-    """Averages samples of each cell in that cell's own channels: (n, output_dim, pooled_size, pooled_size)
+    """Averages samples of each cell in that cell's own channels
 
-    `trans`, (n, 2 * classes, part_size, part_size), shifts the parts of a region by (x, y) in units of its size.
-    Samples outside of the image do not count; a cell without samples gives 0.
+    Shapes: data (batch, output_dim * group_size², h, w), rois (n, 5), trans (n, 2 * classes, part_size, part_size) ->
+    (n, output_dim, pooled_size, pooled_size)
+
+    From deformable convolutional networks (Dai et al., 2017). `trans` shifts the parts of a region by (x, y) in units
+    of its size. Samples outside of the image do not count; a cell without samples gives 0.
+
+    >>> image, region = mx.nd.ones((1, 1, 2, 2)), mx.nd.array([[0, 0, 0, 1, 1]])
+    >>> one = {"output_dim": 1, "group_size": 1, "pooled_size": 1}
+    >>> mx.nd.contrib.DeformablePSROIPooling(image, region, spatial_scale=1, no_trans=True, **one).asnumpy()
+    array([[[[1.]]]], dtype=float32)
     """
     cells, part, samples = pooled_size, part_size or pooled_size, sample_per_part
     _positive(output_dim=output_dim, group_size=group_size, pooled_size=cells, part_size=part, sample_per_part=samples)

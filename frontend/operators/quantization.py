@@ -99,7 +99,17 @@ def _constants(b: Any, ends: tuple[float, float]) -> tuple[Any, Any]:
     gradient=gradients.zero,
 )
 def quantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str) -> Any:
-    """Quantizes float32 data with the given range; also returns the range"""
+    """Quantizes float32 data with the given range; also returns the range
+
+    Shapes: data (any), min_range and max_range (1,) -> data's shape, (1,), (1,)
+
+    x span / max(|min|, |max|), rounded and saturated, where span is 127 for int8 and 255 for uint8. 0 is always the
+    integer 0. MXNetError for data that are not float32.
+
+    >>> low, high = mx.nd.array([-1]), mx.nd.array([1])
+    >>> mx.nd.contrib.quantize(mx.nd.array([-1, 0, 1]), low, high, out_type="int8")[0].asnumpy()
+    array([-127,    0,  127], dtype=int8)
+    """
     require_type(data, "the data of quantize", F32)
     require_range(min_range, max_range)
     dtype = _INTEGERS[out_type]
@@ -115,7 +125,16 @@ def quantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str
 def quantize_v2(b: Any, data: Any, *, out_type: str, **calibration: Any) -> Any:
     """Quantizes float32 data with the range found by calibration or else of the data; also returns the range
 
+    Shapes: data (any) -> data's shape, (1,), (1,)
+
     Integer data are returned unchanged.
+
+    x span / max(|min|, |max|), rounded and saturated, where span is 127.5 for int8 and 255.5 for uint8. MXNetError for
+    data of other types.
+
+    >>> y, low, high = mx.nd.contrib.quantize_v2(mx.nd.array([-1, 0, 1]), out_type="int8")
+    >>> y.asnumpy(), low.asnumpy(), high.asnumpy()
+    (array([-128,    0,  127], dtype=int8), array([-1.], dtype=float32), array([1.], dtype=float32))
     """
     own = require_type(data, "the data of quantize_v2", F32, I8, U8)
     known = calibrated(calibration)
@@ -135,7 +154,16 @@ def quantize_v2(b: Any, data: Any, *, out_type: str, **calibration: Any) -> Any:
     gradient=gradients.zero,
 )
 def dequantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str) -> Any:
-    """Converts quantized integers to the float32 values that they represent"""
+    """Converts quantized integers to the float32 values that they represent
+
+    Shapes: data (any), min_range and max_range (1,) -> data's shape
+
+    data max(|min|, |max|) / span, where span is 127.5 for int8 and 255.5 for uint8.
+
+    >>> low, high = mx.nd.array([-127.5]), mx.nd.array([127.5])
+    >>> mx.nd.contrib.dequantize(mx.nd.array([-127, 0, 64], dtype="int8"), low, high).asnumpy()
+    array([-127.,    0.,   64.], dtype=float32)
+    """
     dtype = require_type(data, "the data of dequantize", I8, U8)
     require_range(min_range, max_range)
     step = b.div(range_of(b, min_range, max_range), scalar(b, SPANS[dtype], F32))
@@ -150,7 +178,18 @@ def dequantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: s
     gradient=gradients.zero,
 )
 def requantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str, **calibration: Any) -> Any:
-    """Rescales int32 to 8-bit integers with the range of calibration or of the data, and returns the range"""
+    """Rescales int32 to 8-bit integers with the range of calibration or of the data, and returns the range
+
+    Shapes: data (any), min_range and max_range (1,) -> data's shape, (1,), (1,)
+
+    In int32, 2³¹ - 1 stands for max(|min|, |max|); in the result, 127 (int8) or 255 (uint8) stands for the largest
+    absolute value.
+
+    >>> data, bound = mx.nd.array([2**30, 2**29], dtype="int32"), mx.nd.array([2])
+    >>> y, low, high = mx.nd.contrib.requantize(data, -bound, bound)
+    >>> y.asnumpy(), high.asnumpy().round(3)
+    (array([127,  64], dtype=int8), array([1.], dtype=float32))
+    """
     require_type(data, "the data of requantize", I32)
     require_range(min_range, max_range)
     known = calibrated(calibration)

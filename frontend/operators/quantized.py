@@ -93,7 +93,17 @@ def quantized_convolution(
     max_bias: Any = None,
     **attrs: Any,
 ) -> Any:
-    """`Convolution` of 8-bit data with int8 weights, as int32; an int8 bias is added without scaling"""
+    """`Convolution` of 8-bit data with int8 weights, as int32; an int8 bias is added without scaling
+
+    Shapes: those of `Convolution`, and each range (1,) -> (batch, num_filter, *extents), (1,), (1,)
+
+    The range of the result is that of int32: 2³¹ - 1 stands for the largest product of data and weight.
+
+    >>> data, weight = mx.nd.array([[[[1, 2, 4]]]], dtype="int8"), mx.nd.array([[[[1, 1]]]], dtype="int8")
+    >>> one, options = mx.nd.ones(1), {"kernel": (1, 2), "num_filter": 1, "no_bias": True}
+    >>> mx.nd.contrib.quantized_conv(data, weight, None, -one, one, -one, one, **options)[0].asnumpy()
+    array([[[[3, 6]]]], dtype=int32)
+    """
     given = (data, weight, bias, min_data, max_data, min_weight, max_weight, min_bias, max_bias)
     parts, ends = _sorted_inputs(given, attrs["no_bias"])
     # As in MXNet, the result's range treats the data as int8, and the bias as if it had the scale of the products.
@@ -121,7 +131,15 @@ def quantized_fully_connected(
     max_bias: Any = None,
     **attrs: Any,
 ) -> Any:
-    """`FullyConnected` of 8-bit data with int8 weights, as int32; an int8 bias is scaled to match"""
+    """`FullyConnected` of 8-bit data with int8 weights, as int32; an int8 bias is scaled to match
+
+    Shapes: those of `FullyConnected`, and each range (1,) -> (batch, num_hidden), (1,), (1,)
+
+    >>> data, weight = mx.nd.array([[1, 2]], dtype="int8"), mx.nd.array([[3, 4]], dtype="int8")
+    >>> one, options = mx.nd.ones(1), {"num_hidden": 1, "no_bias": True}
+    >>> mx.nd.contrib.quantized_fully_connected(data, weight, None, -one, one, -one, one, **options)[0].asnumpy()
+    array([[11]], dtype=int32)
+    """
     given = (data, weight, bias, min_data, max_data, min_weight, max_weight, min_bias, max_bias)
     parts, ends = _sorted_inputs(given, attrs["no_bias"])
     own = require_type(parts[0], "the data", I8, U8)
@@ -153,7 +171,13 @@ def _with_range(*first: str) -> tuple[str, ...]:
 def quantized_pooling(b: Any, data: Any, min_data: Any, max_data: Any, **attrs: Any) -> Any:
     """`Pooling` of integers: maxima, or averages rounded to the nearest integer; the range is unchanged
 
+    Shapes: data (batch, channels, *space), min_data and max_data (1,) -> (batch, channels, *extents), (1,), (1,)
+
     Averages divide by the size of the whole window, including padding, unless `count_include_pad=False`.
+
+    >>> data, one = mx.nd.array([[[[1, 5, 2, 3]]]], dtype="int8"), mx.nd.ones(1)
+    >>> mx.nd.contrib.quantized_pooling(data, -one, one, kernel=(1, 2), stride=(1, 2))[0].asnumpy()
+    array([[[[5, 3]]]], dtype=int8)
     """
     own = require_type(data, "the data of quantized_pooling", I8, U8)
     require_range(min_data, max_data)
@@ -177,7 +201,14 @@ def quantized_pooling(b: Any, data: Any, min_data: Any, max_data: Any, **attrs: 
     gradient=gradients.refused,
 )
 def quantized_activation(b: Any, data: Any, min_data: Any, max_data: Any, *, act_type: str) -> Any:
-    """`Activation` of integers, as int8; the range is unchanged"""
+    """`Activation` of integers, as int8; the range is unchanged
+
+    Shapes: data (any), min_data and max_data (1,) -> data's shape, (1,), (1,)
+
+    >>> data, one = mx.nd.array([-1, 2], dtype="int8"), mx.nd.ones(1)
+    >>> mx.nd.contrib.quantized_act(data, -one, one, act_type="relu")[0].asnumpy()
+    array([0, 2], dtype=int8)
+    """
     own = require_type(data, "the data of quantized_act", I8, U8)
     require_range(min_data, max_data)
     if act_type != "relu":
@@ -188,7 +219,14 @@ def quantized_activation(b: Any, data: Any, min_data: Any, max_data: Any, *, act
 
 @operator("_contrib_quantized_flatten", inputs=_with_range("data"), outputs=_results, gradient=gradients.zero)
 def quantized_flatten(b: Any, data: Any, min_data: Any, max_data: Any) -> Any:
-    """`Flatten` of integers; the range is unchanged"""
+    """`Flatten` of integers; the range is unchanged
+
+    Shapes: data (n, …), min_data and max_data (1,) -> (n, product of the others), (1,), (1,)
+
+    >>> data, one = mx.nd.zeros((2, 3, 4), dtype="int8"), mx.nd.ones(1)
+    >>> mx.nd.contrib.quantized_flatten(data, -one, one)[0].shape
+    (2, 12)
+    """
     require_type(data, "the data of quantized_flatten", I8, U8)
     require_range(min_data, max_data)
     return b.reshape(data, shape=(data.shape[0], math.prod(data.shape[1:]))), min_data, max_data
@@ -207,7 +245,15 @@ def quantized_flatten(b: Any, data: Any, min_data: Any, max_data: Any) -> Any:
     gradient=gradients.zero,
 )
 def quantized_embedding(b: Any, data: Any, weight: Any, min_weight: Any, max_weight: Any, **attrs: Any) -> Any:
-    """`Embedding` with int8 weights; the result has the range of the weights"""
+    """`Embedding` with int8 weights; the result has the range of the weights
+
+    Shapes: data (any), weight (input_dim, output_dim), min_weight and max_weight (1,) -> (*data.shape, output_dim),
+    (1,), (1,)
+
+    >>> weight, one = mx.nd.array([[1, 2], [3, 4]], dtype="int8"), mx.nd.ones(1)
+    >>> mx.nd.contrib.quantized_embedding(mx.nd.array([1]), weight, -one, one, input_dim=2, output_dim=2)[0].asnumpy()
+    array([[3, 4]], dtype=int8)
+    """
     require_type(weight, "the weight of quantized_embedding", I8)
     require_range(min_weight, max_weight)
     return embedding.expand(b, data, weight, **attrs), min_weight, max_weight
@@ -238,7 +284,15 @@ def _common(*inputs: Any) -> DType:
     gradient=gradients.zero,
 )
 def quantized_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
-    """`Concat` of integers, rescaled to the range of all inputs; the minima and maxima follow the tensors"""
+    """`Concat` of integers, rescaled to the range of all inputs; the minima and maxima follow the tensors
+
+    Shapes: num_args tensors alike but along `dim`, then a minimum and a maximum (1,) of each -> the joined tensor,
+    (1,), (1,)
+
+    >>> x, one = mx.nd.array([[127]], dtype="int8"), mx.nd.ones(1)
+    >>> mx.nd.contrib.quantized_concat(x, x, -one, one, -2 * one, 2 * one, num_args=2, dim=1)[0].asnumpy()
+    array([[ 64, 127]], dtype=int8)
+    """
     parts, ends = data[:num_args], data[num_args:]
     require_range(*ends)
     dtype = _common(*parts)
@@ -271,7 +325,15 @@ def quantized_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
 def quantized_add(
     b: Any, lhs: Any, rhs: Any, lhs_min: Any, lhs_max: Any, rhs_min: Any, rhs_max: Any, **calibration: Any
 ) -> Any:
-    """The elementwise sum of integers: 8-bit if calibration found a range, else int32"""
+    """The elementwise sum of integers: 8-bit if calibration found a range, else int32
+
+    Shapes: lhs and rhs of one shape, each range (1,) -> that shape, (1,), (1,)
+
+    >>> x, one = mx.nd.array([127, 0], dtype="int8"), mx.nd.ones(1)
+    >>> options = {"min_calib_range": -2, "max_calib_range": 2}
+    >>> mx.nd.contrib.quantized_elemwise_add(x, x, -one, one, -one, one, **options)[0].asnumpy()
+    array([127,   0], dtype=int8)
+    """
     require_same_shape(lhs, rhs)
     require_range(lhs_min, lhs_max, rhs_min, rhs_max)
     dtype = _common(lhs, rhs)

@@ -33,7 +33,14 @@ def _one_stream(attrs: Mapping[str, Any], training: bool) -> int:
     streams=_one_stream,
 )
 def randint(b: Any, *, low: int, high: int, shape: Shape | None, ctx: str, dtype: DType | None) -> Any:
-    """Uniformly distributed integers from low to high - 1"""
+    """Uniformly distributed integers from low to high - 1
+
+    Shapes: no inputs -> `shape`
+
+    >>> x = mx.nd.random.randint(3, 5, shape=(2, 3)).asnumpy()
+    >>> x.shape, set(x.ravel().tolist()) <= {3, 4}
+    ((2, 3), True)
+    """
     if high <= low:
         raise OperatorError(
             "low must be less or equal to high in uniform distribution, and there must be a number between"
@@ -58,7 +65,13 @@ def randint(b: Any, *, low: int, high: int, shape: Shape | None, ctx: str, dtype
     streams=_one_stream,
 )
 def multinomial(b: Any, data: Any, *, shape: Shape, get_prob: bool, dtype: DType) -> Any:
-    """Draws indices with the probabilities along the last axis of the data"""
+    """Draws indices with the probabilities along the last axis of the data
+
+    Shapes: data (…, n) -> (…, *shape)
+
+    >>> mx.nd.random.multinomial(mx.nd.array([[0, 1], [1, 0]]), shape=3).asnumpy().tolist()
+    [[1, 1, 1], [0, 0, 0]]
+    """
     own = require_float(data)
     old = tuple(data.shape)
     if not old or old[-1] == 0:
@@ -83,7 +96,13 @@ def multinomial(b: Any, data: Any, *, shape: Shape, get_prob: bool, dtype: DType
 
 @operator("_shuffle", aliases=("shuffle",), same_shape=True, streams=_one_stream)
 def shuffle(b: Any, data: Any) -> Any:
-    """Permutes the data randomly along the first axis"""
+    """Permutes the data randomly along the first axis
+
+    Shapes: data (n, …) -> the same
+
+    >>> np.sort(mx.nd.random.shuffle(mx.nd.array([1, 2, 3])).asnumpy())
+    array([1., 2., 3.], dtype=float32)
+    """
     if not data.shape:
         raise OperatorError("shuffle needs an array of at least one axis")
     order = b.sort(b.random_bits((data.shape[0],), I64), axis=0)[1]

@@ -21,6 +21,7 @@ from gluonjit.operators import gradients
 from gluonjit.operators import random_draws as draws
 from gluonjit.operators.attributes import Attr, dtype, integer, number, optional, shape
 from gluonjit.operators.creation import CTX
+from gluonjit.operators.documentation import ELEMENTWISE, documented, on
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import convert, require_same_shape
 
@@ -35,7 +36,8 @@ class Distribution:
     """`parameters`: those of the `_random_` forms; `tensors`: the names of the inputs of the `_sample_` form.
 
     `check(*numbers)` returns an error message for invalid parameters, or None; `streams` is the number of streams that
-    `draw` takes. `bounded`: the parameters are low and high, and results must be less than high.
+    `draw` takes. `bounded`: the parameters are low and high, and results must be less than high. `shown`: parameters
+    for the examples.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Distribution:
     parameters: dict[str, Attr]
     tensors: tuple[str, ...]
     check: Callable[..., str | None]
+    shown: tuple[float, ...]
     streams: int = 1
     bounded: bool = False
 
@@ -78,6 +81,30 @@ def _from_numbers(b: Any, d: Distribution, parameters: Mapping[str, float], shap
     return b.elementwise(compute, shape)
 
 
+def _documents(d: Distribution) -> tuple[str, str, str]:
+    """The docstrings of the three forms. Examples show shapes, as the numbers are random."""
+    refused = "MXNetError for parameters that the distribution does not have."
+    numbers = ", ".join(f"{name}={value}" for name, value in zip(d.parameters, d.shown))
+    tensors = ", ".join(on(f"[{value}, {value}]") for value in d.shown)
+    result = ".shape\n(2, 3)"
+    return (
+        documented(
+            d.doc, "no inputs -> `shape`", refused, f">>> mx.nd.random_{d.name}({numbers}, shape=(2, 3)){result}"
+        ),
+        documented(
+            f"{d.doc}, in the shape and element type of the data",
+            ELEMENTWISE,
+            refused,
+            f">>> mx.nd.random.{d.name}_like(mx.nd.zeros((2, 3)), {numbers}){result}",
+        ),
+        documented(
+            f"{d.doc}: a sample of shape `shape` for each element of the parameters",
+            f"{' and '.join(d.tensors)} (any, the same) -> (*{d.tensors[0]}.shape, *shape)",
+            f">>> mx.nd.sample_{d.name}({tensors}, shape=3){result}",
+        ),
+    )
+
+
 def _declare(d: Distribution) -> None:
     def random(b: Any, *, shape: Shape | None, ctx: str, dtype: DType | None, **parameters: float) -> Any:
         return _from_numbers(b, d, parameters, required_shape(shape, f"_random_{d.name}"), dtype or F32)
@@ -99,9 +126,7 @@ def _declare(d: Distribution) -> None:
     def streams(attrs: Mapping[str, Any], training: bool) -> int:
         return d.streams
 
-    random.__doc__ = d.doc
-    like.__doc__ = f"{d.doc}, in the shape and element type of the data"
-    sample.__doc__ = f"{d.doc}: a sample of shape `shape` for each element of the parameters"
+    random.__doc__, like.__doc__, sample.__doc__ = _documents(d)
     plain = (f"random_{d.name}", d.name) if d.name in ("uniform", "normal") else (f"random_{d.name}",)
     placed = {"shape": optional(shape(), None), "ctx": CTX, "dtype": _DTYPE}
     operator(f"_random_{d.name}", aliases=plain, inputs=(), attrs={**d.parameters, **placed}, streams=streams)(random)
@@ -208,6 +233,7 @@ for _distribution in (
         {"low": number(0.0), "high": number(1.0)},
         ("low", "high"),
         _check_uniform,
+        (2, 3),
         bounded=True,
     ),
     Distribution(
@@ -217,6 +243,7 @@ for _distribution in (
         {"loc": number(0.0), "scale": number(1.0)},
         ("mu", "sigma"),
         _check_normal,
+        (5, 0.1),
     ),
     Distribution(
         "exponential",
@@ -225,6 +252,7 @@ for _distribution in (
         {"lam": number(1.0)},
         ("lam",),
         _check_exponential,
+        (4,),
     ),
     Distribution(
         "gamma",
@@ -233,6 +261,7 @@ for _distribution in (
         {"alpha": number(1.0), "beta": number(1.0)},
         ("alpha", "beta"),
         _check_gamma,
+        (2, 3),
         streams=draws.GAMMA_STREAMS,
     ),
     Distribution(
@@ -242,6 +271,7 @@ for _distribution in (
         {"lam": number(1.0)},
         ("lam",),
         _check_poisson,
+        (4,),
         streams=2,
     ),
     Distribution(
@@ -251,6 +281,7 @@ for _distribution in (
         {"k": integer(1), "p": number(1.0)},
         ("k", "p"),
         _check_negative_binomial,
+        (3, 0.5),
         streams=draws.GAMMA_STREAMS + 2,
     ),
     Distribution(
@@ -260,6 +291,7 @@ for _distribution in (
         {"mu": number(1.0), "alpha": number(1.0)},
         ("mu", "alpha"),
         _check_generalized,
+        (2, 0.3),
         streams=draws.GAMMA_STREAMS + 2,
     ),
 ):

@@ -12,6 +12,7 @@ from typing import Any
 
 from gluonjit.ir.types import BOOL, F16, F32, F64, I64, DType, dtype_of
 from gluonjit.operators.attributes import axes, boolean, dtype, integer, optional
+from gluonjit.operators.documentation import documented, example, on
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import axis_in, convert, narrowed, require_numeric, shape_text, widened
 from gluonjit.operators.support import moments as central_moments
@@ -95,22 +96,43 @@ def _ignoring_nan(op: str, neutral: int) -> Callable[..., Any]:
     return function
 
 
-def _declare(name: str, doc: str, function: Callable[..., Any], aliases: tuple[str, ...] = ()) -> None:
+REDUCED = "data (any) -> data's without the reduced axes, or (1,) if none is left"
+
+
+def _declare(name: str, doc: str, x: str, y: str, function: Callable[..., Any], aliases: tuple[str, ...] = ()) -> None:
+    """`x`, `y`: an example, reduced along axis 1."""
+
     def expand(b: Any, data: Any, *, axis: Shape | None, keepdims: bool, exclude: bool) -> Any:
         gone = reduced_axes(data.shape, axis, exclude)
         return finished(b, function(b, data, gone), data.shape, gone, keepdims)
 
-    expand.__doc__ = doc
+    refused = "MXNetError for an axis that there is not, or that is given twice."
+    expand.__doc__ = documented(doc, REDUCED, refused, example(f"mx.nd.{name}({on(x)}, axis=1)", y))
     operator(name, aliases=aliases, attrs=_ATTRS)(expand)
 
 
-_declare("sum", "The sum over axes", _sum, ("sum_axis",))
-_declare("mean", "The mean over axes", _mean)
-_declare("prod", "The product over axes", lambda b, x, gone: _reduce(b, x, "prod", gone))
-_declare("max", "The largest element over axes; NaN if any element is NaN", _extreme("max"), ("max_axis",))
-_declare("min", "The smallest element over axes; NaN if any element is NaN", _extreme("min"), ("min_axis",))
-_declare("nansum", "The sum over axes, where NaN counts as 0", _ignoring_nan("sum", 0))
-_declare("nanprod", "The product over axes, where NaN counts as 1", _ignoring_nan("prod", 1))
+_MATRIX, _WITH_NAN = "[[1, 2], [3, 4]]", "[[1, 2], [3, np.nan]]"
+_declare("sum", "The sum over axes", _MATRIX, "[3., 7.]", _sum, ("sum_axis",))
+_declare("mean", "The mean over axes", _MATRIX, "[1.5, 3.5]", _mean)
+_declare("prod", "The product over axes", _MATRIX, "[ 2., 12.]", lambda b, x, gone: _reduce(b, x, "prod", gone))
+_declare(
+    "max",
+    "The largest element over axes; NaN if any element is NaN",
+    _MATRIX,
+    "[2., 4.]",
+    _extreme("max"),
+    ("max_axis",),
+)
+_declare(
+    "min",
+    "The smallest element over axes; NaN if any element is NaN",
+    _MATRIX,
+    "[1., 3.]",
+    _extreme("min"),
+    ("min_axis",),
+)
+_declare("nansum", "The sum over axes, where NaN counts as 0", _WITH_NAN, "[3., 3.]", _ignoring_nan("sum", 0))
+_declare("nanprod", "The product over axes, where NaN counts as 1", _WITH_NAN, "[2., 3.]", _ignoring_nan("prod", 1))
 
 
 def norm_gradient(b: Any, data: Any, y: Any, g: Any, gone: Shape) -> Any:
@@ -142,7 +164,13 @@ def _norm_gradient(b: Any, g: Any, y: Any, x: Any, *, ord: int, axis: Shape | No
     },
 )
 def norm(b: Any, data: Any, *, ord: int, axis: Shape | None, out_dtype: DType | None, keepdims: bool) -> Any:
-    """sum(|x|) for ord 1, sqrt(sum(x * x)) for ord 2, over axes"""
+    """sum(|x|) for ord 1, sqrt(sum(x * x)) for ord 2, over axes
+
+    Shapes: data (any) -> data's without the reduced axes, or (1,) if none is left
+
+    >>> mx.nd.norm(mx.nd.array([[3, 4], [6, 8]]), axis=1).asnumpy()
+    array([ 5., 10.], dtype=float32)
+    """
     own = require_numeric("norm", data)
     gone = reduced_axes(data.shape, axis)
     if ord == 1:
@@ -163,7 +191,14 @@ def norm(b: Any, data: Any, *, ord: int, axis: Shape | None, out_dtype: DType | 
     outputs=lambda attrs: ("output0", "output1"),
 )
 def moments(b: Any, data: Any, *, axes: Shape | None, keepdims: bool) -> Any:
-    """Mean and variance (divided by the count) over axes"""
+    """Mean and variance (divided by the count) over axes
+
+    Shapes: data (any) -> mean and variance, both data's shape without the reduced axes
+
+    >>> mean, variance = mx.nd.moments(mx.nd.array([[1, 3], [2, 8]]), axes=1)
+    >>> mean.asnumpy(), variance.asnumpy()
+    (array([2., 5.], dtype=float32), array([1., 9.], dtype=float32))
+    """
     own = require_numeric("moments", data)
     if not axes:
         raise OperatorError(
@@ -197,19 +232,41 @@ _POSITION = {"axis": optional(integer(), None), "keepdims": boolean(False)}
 
 @operator("argmax", attrs=_POSITION)
 def argmax(b: Any, data: Any, *, axis: int | None, keepdims: bool) -> Any:
-    """The index of the first largest element along the axis, in the data's element type"""
+    """The index of the first largest element along the axis, in the data's element type
+
+    Shapes: data (any) -> data's without `axis`; (1,) if `axis` is None
+
+    MXNetError for an axis of length 0.
+
+    >>> mx.nd.argmax(mx.nd.array([[1, 5, 2], [7, 0, 7]]), axis=1).asnumpy()
+    array([1., 0.], dtype=float32)
+    """
     return _position(b, data, "argmax", axis, keepdims)
 
 
 @operator("argmin", attrs=_POSITION)
 def argmin(b: Any, data: Any, *, axis: int | None, keepdims: bool) -> Any:
-    """The index of the first smallest element along the axis, in the data's element type"""
+    """The index of the first smallest element along the axis, in the data's element type
+
+    Shapes: data (any) -> data's without `axis`; (1,) if `axis` is None
+
+    MXNetError for an axis of length 0.
+
+    >>> mx.nd.argmin(mx.nd.array([[1, 5, 2], [7, 0, 7]]), axis=1).asnumpy()
+    array([0., 1.], dtype=float32)
+    """
     return _position(b, data, "argmin", axis, keepdims)
 
 
 @operator("argmax_channel")
 def argmax_channel(b: Any, data: Any) -> Any:
-    """The index of the first largest element along axis 1, in the data's element type"""
+    """The index of the first largest element along axis 1, in the data's element type
+
+    Shapes: data (n, channels, …) -> data's without axis 1
+
+    >>> mx.nd.argmax_channel(mx.nd.array([[1, 5, 2], [7, 0, 7]])).asnumpy()
+    array([1., 0.], dtype=float32)
+    """
     return _position(b, data, "argmax", 1, False)
 
 
@@ -226,7 +283,14 @@ def argmax_channel(b: Any, data: Any) -> Any:
     },
 )
 def cumsum(b: Any, a: Any, *, axis: int | None, dtype: DType | None) -> Any:
-    """Running sums along the axis; without an axis, of the flattened tensor; bool counts as int64"""
+    """Running sums along the axis; without an axis, of the flattened tensor; bool counts as int64
+
+    Shapes: a (any) -> the same; a vector if `axis` is None
+
+    >>> mx.nd.cumsum(mx.nd.array([[1, 2, 3], [4, 5, 6]]), axis=1).asnumpy()
+    array([[ 1.,  3.,  6.],
+           [ 4.,  9., 15.]], dtype=float32)
+    """
     if dtype_of(a) is BOOL:
         a = b.cast(a, dtype=I64)
     own = dtype_of(a)

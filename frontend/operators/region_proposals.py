@@ -57,13 +57,23 @@ _DECLARED: dict[str, Any] = {
 
 @operator("_contrib_MultiProposal", **_DECLARED)
 def multi_proposal(b: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, **attrs: Any) -> Any:
-    """The best boxes (image, left, top, right, bottom), (batch * rpn_post_nms_top_n, 5), and their scores
+    """The best boxes of region proposals, and their scores
 
-    * `cls_prob` (batch, 2 * anchors, height, width): the second half is the probability that an anchor holds an object;
-    * `bbox_pred` (batch, 4 * anchors, height, width): the shift and scale that fit an anchor to the object;
-    * `im_info` (batch, 3): the height and width of the images, and the factor by which they were scaled.
+    Shapes: cls_prob (batch, 2 * anchors, height, width), bbox_pred (batch, 4 * anchors, height, width), im_info (batch,
+    3) -> (batch * rpn_post_nms_top_n, 5), and with `output_score` (batch * rpn_post_nms_top_n, 1)
+
+    From Faster R-CNN (Ren et al., 2015). A box is a row (image, left, top, right, bottom), in pixels.
+
+    * `cls_prob`: the second half is the probability that an anchor holds an object;
+    * `bbox_pred`: the shift and scale that fit an anchor to the object;
+    * `im_info`: the height and width of the images, and the factor by which they were scaled.
 
     Boxes are clipped to the image. If there are too few, they are repeated from the first one on.
+
+    >>> probability, none = mx.nd.ones((1, 2, 1, 1)), mx.nd.zeros((1, 4, 1, 1))
+    >>> size, one = mx.nd.array([[16, 16, 1]]), {"scales": (1,), "ratios": (1,), "rpn_post_nms_top_n": 1}
+    >>> mx.nd.contrib.MultiProposal(probability, none, size, **one).asnumpy()
+    array([[ 0.,  0.,  0., 15., 15.]], dtype=float32)
     """
     return _proposals(b, cls_prob, bbox_pred, im_info, attrs)
 
@@ -109,7 +119,16 @@ def _proposals(b: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, attrs: Mappi
 
 @operator("_contrib_Proposal", **_DECLARED)
 def proposal(b: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, **attrs: Any) -> Any:
-    """`MultiProposal` of one image"""
+    """`MultiProposal` of one image
+
+    Shapes: cls_prob (1, 2 * anchors, height, width), bbox_pred (1, 4 * anchors, height, width), im_info (1, 3) ->
+    (rpn_post_nms_top_n, 5), and with `output_score` (rpn_post_nms_top_n, 1)
+
+    >>> probability, none = mx.nd.ones((1, 2, 1, 1)), mx.nd.zeros((1, 4, 1, 1))
+    >>> size, one = mx.nd.array([[16, 16, 1]]), {"scales": (1,), "ratios": (1,), "rpn_post_nms_top_n": 1}
+    >>> mx.nd.contrib.Proposal(probability, none, size, **one).asnumpy()
+    array([[ 0.,  0.,  0., 15., 15.]], dtype=float32)
+    """
     if len(cls_prob.shape) == 4 and cls_prob.shape[0] != 1:
         raise OperatorError(
             f"Sorry, multiple images each device is not implemented: got {cls_prob.shape[0]}; "

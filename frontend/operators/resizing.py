@@ -127,7 +127,16 @@ def bilinear_resize(
     mode: str,
     align_corners: bool,
 ) -> Any:
-    """Resizes images by bilinear interpolation"""
+    """Resizes images by bilinear interpolation
+
+    Shapes: data (batch, channels, h, w), like (any, any, height, width), only for mode='like' -> (batch, channels,
+    height, width)
+
+    `align_corners` maps the centers of the corner pixels to each other.
+
+    >>> mx.nd.contrib.BilinearResize2D(mx.nd.array([[[[1, 3]]]]), height=1, width=3).asnumpy()
+    array([[[[1., 2., 3.]]]], dtype=float32)
+    """
     own = require_float(data)
     old = _spatial(data, "Input data of BilinearResize2D")
     other = (None, None) if like is None else _spatial(like, "like of BilinearResize2D")
@@ -171,7 +180,15 @@ def _summed(b: Any, x: Any, axis: int, size: int) -> tuple[Any, np.ndarray]:
     attrs={"output_size": shape((), doc="height and width, or one number for both; () is 1")},
 )
 def adaptive_average_pooling(b: Any, data: Any, *, output_size: Shape) -> Any:
-    """Averages over windows that cover the image, one for each pixel of the output"""
+    """Averages over windows that cover the image, one for each pixel of the output
+
+    Shapes: data (batch, channels, h, w) -> (batch, channels, *output_size)
+
+    Window i of n covers the pixels from floor(i h / n) up to ceil((i + 1) h / n).
+
+    >>> mx.nd.contrib.AdaptiveAvgPooling2D(mx.nd.array([[[[1, 3], [5, 7]]]]), output_size=(1, 2)).asnumpy()
+    array([[[[3., 5.]]]], dtype=float32)
+    """
     own = require_float(data)
     old = _spatial(data, "Input data of AdaptiveAvgPooling2D")
     sizes = tuple(output_size) * 2 if len(output_size) == 1 else tuple(output_size) if len(output_size) == 2 else (1, 1)

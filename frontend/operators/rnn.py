@@ -141,13 +141,23 @@ def rnn(
 ) -> Any:
     """Layers of recurrent cells (LSTM, GRU, or plain with tanh or relu), each run over the whole sequence
 
-    data (time, batch, channels); state, and an LSTM's state_cell, (layers * directions, batch, state_size). The vector
+    Shapes: data (time, batch, channels), parameters (n,), state and an LSTM's state_cell (layers * directions, batch,
+    state_size), sequence_length (batch,) -> (time, batch, directions * state_size), then with `state_outputs` the last
+    states
+
     `parameters` holds, layer by layer and within a layer direction by direction, the weights i2h (gates * state_size,
     channels), h2h (gates * state_size, state_size) and h2r (projection_size, state_size), then the biases of i2h and
-    h2h in the same order. Gates: an LSTM's are input, forget, cell, output; a GRU's reset, update, new.
+    h2h in the same order. Gates: an LSTM's are input, forget, cell, output (Hochreiter and Schmidhuber, 1997;
+    projection by Sak et al., 2014); a GRU's reset, update, new (Cho et al., 2014; the reset gate applies to the result
+    of h2h, as in cuDNN).
 
-    With `sequence_length`, one per batch entry, steps past the end give 0 and leave the state as it is; cells that run
-    backwards start at the end of each sequence.
+    With `sequence_length`, steps past the end give 0 and leave the state as it is; cells that run backwards start at
+    the end of each sequence.
+
+    >>> data, state = mx.nd.array([[[1]], [[2]]]), mx.nd.zeros((1, 1, 1))
+    >>> parameters = mx.nd.array([1, 1, 0, 0])  # the state is relu(x + state)
+    >>> mx.nd.RNN(data, parameters, state, state_size=1, num_layers=1, mode="rnn_relu").asnumpy().ravel()
+    array([1., 3.], dtype=float32)
     """
     mode = attrs["mode"]
     if mode != "lstm" and attrs["use_sequence_length"]:

@@ -46,10 +46,17 @@ def roi_align(
     position_sensitive: bool,
     aligned: bool,
 ) -> Any:
-    """Averages bilinear samples over each cell of regions (n, 5): (n, channels, *pooled_size)
+    """Averages bilinear samples over each cell of regions
 
-    Regions with a negative image number give 0. With `position_sensitive`, cell k of the grid reads every
-    (height * width)-th channel, starting with the k-th, where height and width are those of the grid.
+    Shapes: data (batch, channels, h, w), rois (n, 5) -> (n, channels, *pooled_size)
+
+    From Mask R-CNN (He et al., 2017). A region is a row (image, left, top, right, bottom); one with a negative image
+    number gives 0. With `position_sensitive`, cell k of the grid reads every (height * width)-th channel, starting with
+    the k-th, where height and width are those of the grid.
+
+    >>> image, region = mx.nd.array([[[[1, 1], [3, 3]]]]), mx.nd.array([[0, 0, 0, 1, 1]])
+    >>> mx.nd.contrib.ROIAlign(image, region, pooled_size=(1, 1), spatial_scale=1, sample_ratio=1).asnumpy()
+    array([[[[2.]]]], dtype=float32)
     """
     dtype = check_regions(data, rois, pooled_size)
     batch, channels, height, width = data.shape

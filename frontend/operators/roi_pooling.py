@@ -51,9 +51,17 @@ def _first_axis(b: Any, x: Any) -> Any:
     visible=lambda attrs: 1,
 )
 def roi_pooling(b: Any, data: Any, rois: Any, *, pooled_size: tuple[int, ...], spatial_scale: float) -> Any:
-    """The maximum over each cell of regions (n, 5), rounded to whole pixels: (n, channels, *pooled_size)
+    """The maximum over each cell of regions, rounded to whole pixels
 
-    A cell outside of the image gives 0.
+    Shapes: data (batch, channels, h, w), rois (n, 5) -> (n, channels, *pooled_size)
+
+    From Fast R-CNN (Girshick, 2015). A region is a row (image, left, top, right, bottom). A cell outside of the image
+    gives 0.
+
+    >>> image, region = mx.nd.array([[[[1, 2], [3, 4]]]]), mx.nd.array([[0, 0, 0, 1, 1]])
+    >>> mx.nd.ROIPooling(image, region, pooled_size=(2, 1), spatial_scale=1).asnumpy()
+    array([[[[2.],
+             [4.]]]], dtype=float32)
     """
     dtype = check_regions(data, rois, pooled_size)
     batch, channels, height, width = data.shape

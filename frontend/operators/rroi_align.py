@@ -32,9 +32,15 @@ from gluonjit.operators.support import narrowed, scalar, widened
 def rroi_align(
     b: Any, data: Any, rois: Any, *, pooled_size: tuple[int, ...], spatial_scale: float, sampling_ratio: int
 ) -> Any:
-    """Averages bilinear samples over each cell of rotated regions (n, 6): (n, channels, *pooled_size)
+    """Averages bilinear samples over each cell of rotated regions
 
-    Regions are rows (image, center x, center y, width, height, counterclockwise angle in degrees).
+    Shapes: data (batch, channels, h, w), rois (n, 6) -> (n, channels, *pooled_size)
+
+    A region is a row (image, center x, center y, width, height, counterclockwise angle in degrees).
+
+    >>> image, region = mx.nd.ones((1, 1, 4, 4)), mx.nd.array([[0, 1.5, 1.5, 2, 2, 90]])
+    >>> mx.nd.contrib.RROIAlign(image, region, pooled_size=(1, 1), spatial_scale=1).asnumpy().round(3)
+    array([[[[1.]]]], dtype=float32)
     """
     dtype = check_regions(data, rois, pooled_size, fields=6)
     batch, channels, *size = data.shape

@@ -67,7 +67,15 @@ def _check_scatter(operator: str, data: Any, indices: Any, shape: Shape) -> None
 
 @operator("scatter_nd", inputs=("data", "indices"), attrs={"shape": shape(doc="of the result")})
 def scatter_nd(b: Any, data: Any, indices: Any, *, shape: Shape) -> Any:
-    """Writes `data` to zeros at [indices[0], indices[1], …]; the last of several writes to one position is kept"""
+    """Writes `data` to zeros at [indices[0], indices[1], …]; the last of several writes to one position is kept
+
+    Shapes: data (*where, *shape[m:]), indices (m, *where) -> `shape`
+
+    >>> indices = mx.nd.array([[0, 1], [1, 0]])
+    >>> mx.nd.scatter_nd(mx.nd.array([5, 6]), indices, shape=(2, 2)).asnumpy()
+    array([[0., 5.],
+           [6., 0.]], dtype=float32)
+    """
     require_numeric("scatter_nd", data)
     _check_scatter("scatter_nd", data, indices, shape)
     zeros = b.broadcast(b.constant(0, dtype_of(data)), shape=tuple(shape))
@@ -81,7 +89,16 @@ def scatter_nd(b: Any, data: Any, indices: Any, *, shape: Shape) -> Any:
     infer_inputs=first_from_output,
 )
 def scatter_set_nd(b: Any, lhs: Any, rhs: Any, indices: Any, *, shape: Shape) -> Any:
-    """Replaces lhs[indices[0], indices[1], …] by rhs; negative indices count from the end"""
+    """Replaces lhs[indices[0], indices[1], …] by rhs; negative indices count from the end
+
+    Shapes: lhs (any), rhs (*where, *lhs.shape[m:]), indices (m, *where) -> lhs's shape
+
+    >>> x = mx.nd.zeros((2, 2))
+    >>> x[mx.nd.array([0, 1]), mx.nd.array([1, 0])] = mx.nd.array([5, 6])
+    >>> x.asnumpy()
+    array([[0., 5.],
+           [6., 0.]], dtype=float32)
+    """
     require_same_dtype(lhs, rhs)
     require_shape(lhs, shape, "lhs")
     _check_scatter("_scatter_set_nd", rhs, indices, shape)
@@ -94,7 +111,16 @@ def scatter_set_nd(b: Any, lhs: Any, rhs: Any, indices: Any, *, shape: Shape) ->
     infer_inputs=first_from_output,
 )
 def index_copy(b: Any, old_tensor: Any, index_vector: Any, new_tensor: Any) -> Any:
-    """Replaces the rows `index_vector` of `old_tensor` by the rows of `new_tensor`"""
+    """Replaces the rows `index_vector` of `old_tensor` by the rows of `new_tensor`
+
+    Shapes: old_tensor (n, …), index_vector (m,), new_tensor (m, …) -> (n, …)
+
+    >>> old, new = mx.nd.zeros((3, 2)), mx.nd.array([[1, 2], [3, 4]])
+    >>> mx.nd.contrib.index_copy(old, mx.nd.array([2, 0]), new).asnumpy()
+    array([[3., 4.],
+           [0., 0.],
+           [1., 2.]], dtype=float32)
+    """
     require_same_dtype(old_tensor, new_tensor)
     if len(index_vector.shape) != 1:
         raise OperatorError(f"index_vector must be a vector, got an array of shape {shape_text(index_vector.shape)}")
@@ -105,7 +131,16 @@ def index_copy(b: Any, old_tensor: Any, index_vector: Any, new_tensor: Any) -> A
 
 @operator("_sparse_retain", inputs=("data", "indices"))
 def sparse_retain(b: Any, data: Any, indices: Any) -> Any:
-    """The rows of `data` that `indices` lists; others are 0, and indices out of bounds are passed over"""
+    """The rows of `data` that `indices` lists; others are 0, and indices out of bounds are passed over
+
+    Shapes: data (n, …), indices (m,) -> data's shape
+
+    >>> rows = mx.nd.array([[1], [2], [3]]).tostype("row_sparse")
+    >>> mx.nd.sparse.retain(rows, mx.nd.array([0, 2])).asnumpy()
+    array([[1.],
+           [0.],
+           [3.]], dtype=float32)
+    """
     require_numeric("_sparse_retain", data)
     if len(indices.shape) != 1 or not data.shape:
         raise OperatorError(

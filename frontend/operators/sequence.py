@@ -56,7 +56,18 @@ def _lengths(b: Any, data: Any, sequence_length: Any, axis: int) -> Any:
 def sequence_mask(
     b: Any, data: Any, sequence_length: Any = None, *, use_sequence_length: bool, value: float, axis: int
 ) -> Any:
-    """Replaces the steps past the end of each sequence by `value`"""
+    """Replaces the steps past the end of each sequence by `value`
+
+    Shapes: data (time, batch, …), or (batch, time, …) with axis=1, sequence_length (batch,) -> data's shape
+
+    Without `use_sequence_length`, nothing is replaced.
+
+    >>> steps = mx.nd.array([[1, 10], [2, 20], [3, 30]])
+    >>> mx.nd.SequenceMask(steps, mx.nd.array([1, 2]), use_sequence_length=True).asnumpy()
+    array([[ 1., 10.],
+           [ 0., 20.],
+           [ 0.,  0.]], dtype=float32)
+    """
     _checked(data, axis)
     if sequence_length is None:
         return data
@@ -69,7 +80,16 @@ def sequence_mask(
 
 @operator("SequenceLast", inputs=_inputs, attrs=_attrs(), complete=_complete)
 def sequence_last(b: Any, data: Any, sequence_length: Any = None, *, use_sequence_length: bool, axis: int) -> Any:
-    """The last step of each sequence"""
+    """The last step of each sequence
+
+    Shapes: data (time, batch, …), or (batch, time, …) with axis=1, sequence_length (batch,) -> (batch, …)
+
+    Without `use_sequence_length`, it is the last of all steps.
+
+    >>> steps = mx.nd.array([[1, 10], [2, 20], [3, 30]])
+    >>> mx.nd.SequenceLast(steps, mx.nd.array([1, 2]), use_sequence_length=True).asnumpy()
+    array([ 1., 20.], dtype=float32)
+    """
     _checked(data, axis)
     shape = tuple(data.shape)
     n, batch = shape[axis], shape[1 - axis]
@@ -90,7 +110,18 @@ def sequence_last(b: Any, data: Any, sequence_length: Any = None, *, use_sequenc
     infer_inputs=first_from_output,
 )
 def sequence_reverse(b: Any, data: Any, sequence_length: Any = None, *, use_sequence_length: bool, axis: int) -> Any:
-    """Reverses each sequence; the steps past its end stay in place"""
+    """Reverses each sequence; the steps past its end stay in place
+
+    Shapes: data (time, batch, …), sequence_length (batch,) -> data's shape
+
+    Without `use_sequence_length`, all steps are reversed.
+
+    >>> steps = mx.nd.array([[1, 10], [2, 20], [3, 30]])
+    >>> mx.nd.SequenceReverse(steps, mx.nd.array([2, 3]), use_sequence_length=True).asnumpy()
+    array([[ 2., 30.],
+           [ 1., 20.],
+           [ 3., 10.]], dtype=float32)
+    """
     _checked(data, axis)
     if axis != 0:
         raise OperatorError("Current implementation expects axis to be 0.")

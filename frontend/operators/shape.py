@@ -137,8 +137,16 @@ def _from_size(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Sha
 def reshape(b: Any, data: Any, *, shape: Shape, reverse: bool, target_shape: Shape, keep_highest: bool) -> Any:
     """Changes the shape and keeps the elements
 
-    In `shape`, 0 keeps the dimension, -1 is inferred, -2 keeps all remaining ones, -3 merges two and -4 splits one
-    into the two numbers that follow.
+    Shapes: data (any) -> `shape`, of as many elements
+
+    In `shape`, 0 keeps the dimension, -1 is inferred, -2 keeps all remaining ones, -3 merges two and -4 splits one into
+    the two numbers that follow. MXNetError if the number of elements would change.
+
+    >>> mx.nd.reshape(mx.nd.array([1, 2, 3, 4]), shape=(2, -1)).asnumpy()
+    array([[1., 2.],
+           [3., 4.]], dtype=float32)
+    >>> mx.nd.reshape(mx.nd.zeros((2, 3, 4)), shape=(0, -3)).shape
+    (2, 12)
     """
     old = tuple(data.shape)
     if target_shape and not shape:
@@ -155,7 +163,13 @@ def _rows_from_output(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes)
 
 @operator("Flatten", aliases=("flatten",), infer_inputs=_rows_from_output)
 def flatten(b: Any, data: Any) -> Any:
-    """Merges all axes but the first"""
+    """Merges all axes but the first
+
+    Shapes: data (n, …) -> (n, product of the others)
+
+    >>> mx.nd.flatten(mx.nd.zeros((2, 3, 4))).shape
+    (2, 12)
+    """
     old = data.shape
     if len(old) == 2:
         return data
@@ -190,7 +204,16 @@ def reshape_like(
     rhs_begin: int | None,
     rhs_end: int | None,
 ) -> Any:
-    """Reshapes lhs to the shape of rhs, or only its axes [lhs_begin, lhs_end) to those [rhs_begin, rhs_end) of rhs"""
+    """Reshapes lhs to the shape of rhs, or only its axes [lhs_begin, lhs_end) to those [rhs_begin, rhs_end) of rhs
+
+    Shapes: lhs (any), rhs (any) -> rhs's shape, or lhs's with some axes replaced by those of rhs
+
+    MXNetError if the number of elements would change.
+
+    >>> mx.nd.reshape_like(mx.nd.array([1, 2, 3, 4]), mx.nd.zeros((2, 2))).asnumpy()
+    array([[1., 2.],
+           [3., 4.]], dtype=float32)
+    """
     mine, other = tuple(lhs.shape), tuple(rhs.shape)
     if (lhs_begin, lhs_end, rhs_begin, rhs_end) == (None,) * 4:
         new = other
@@ -225,7 +248,16 @@ def _infer_expand_dims_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs:
 
 @operator("expand_dims", attrs={"axis": integer()}, infer_inputs=_infer_expand_dims_inputs)
 def expand_dims(b: Any, data: Any, *, axis: int) -> Any:
-    """Inserts an axis of length 1 at the given position"""
+    """Inserts an axis of length 1 at the given position
+
+    Shapes: data (any) -> data's with 1 inserted at `axis`
+
+    Negative numbers count from the end: -1 is behind the last axis. MXNetError for an axis outside of that.
+
+    >>> mx.nd.expand_dims(mx.nd.array([1, 2]), axis=1).asnumpy()
+    array([[1.],
+           [2.]], dtype=float32)
+    """
     old = tuple(data.shape)
     axis = _new_axis(len(old), axis)
     return b.reshape(data, shape=(*old[:axis], 1, *old[axis:]))
@@ -264,7 +296,15 @@ def _infer_squeeze_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Sha
     infer_inputs=_infer_squeeze_inputs,
 )
 def squeeze(b: Any, data: Any, *, axis: Shape | None) -> Any:
-    """Removes the given axes of length 1, or by default all of them; at least one axis remains"""
+    """Removes the given axes of length 1, or by default all of them; at least one axis remains
+
+    Shapes: data (any) -> data's without these axes
+
+    MXNetError for an axis of another length.
+
+    >>> mx.nd.squeeze(mx.nd.array([[[1], [2]]])).asnumpy()
+    array([1., 2.], dtype=float32)
+    """
     old = tuple(data.shape)
     gone = _squeezed_axes(old, axis)
     if any(old[k] != 1 for k in gone):
@@ -277,11 +317,23 @@ def squeeze(b: Any, data: Any, *, axis: Shape | None) -> Any:
 
 @operator("shape_array")
 def shape_array(b: Any, data: Any) -> Any:
-    """The shape, as int64"""
+    """The shape, as int64
+
+    Shapes: data (any) -> (axes,)
+
+    >>> mx.nd.shape_array(mx.nd.zeros((2, 3))).asnumpy().tolist()
+    [2, 3]
+    """
     return b.constant(tuple(data.shape), I64)
 
 
 @operator("size_array")
 def size_array(b: Any, data: Any) -> Any:
-    """The number of elements, as int64 in shape (1,)"""
+    """The number of elements, as int64 in shape (1,)
+
+    Shapes: data (any) -> (1,)
+
+    >>> mx.nd.size_array(mx.nd.zeros((2, 3))).asnumpy().tolist()
+    [6]
+    """
     return b.constant((math.prod(data.shape),), I64)

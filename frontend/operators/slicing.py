@@ -98,7 +98,16 @@ _RANGE = {
 
 @operator("slice", aliases=("crop",), attrs=_RANGE, clips=True)
 def slice_(b: Any, data: Any, *, begin: Shape, end: Shape, step: Shape) -> Any:
-    """data[begin:end:step] on the first axes"""
+    """data[begin:end:step] on the first axes
+
+    Shapes: data (any) -> the lengths of the slices, then data's other axes
+
+    Bounds are clipped, as in Python. MXNetError for a step of 0, and more slices than axes.
+
+    >>> mx.nd.slice(mx.nd.array([[1, 2, 3], [4, 5, 6]]), begin=(None, 0), end=(None, 2)).asnumpy()
+    array([[1., 2.],
+           [4., 5.]], dtype=float32)
+    """
     w = window(data.shape, begin, end, step)
     if w.size == tuple(data.shape) and not w.flipped:
         return data
@@ -123,7 +132,15 @@ def _replaced(b: Any, x: Any, w: Window, new: Any) -> Any:
     infer_inputs=first_from_output,
 )
 def slice_assign(b: Any, lhs: Any, rhs: Any, *, begin: Shape, end: Shape, step: Shape) -> Any:
-    """Replaces lhs[begin:end:step] by rhs, which must have the shape of the slice"""
+    """Replaces lhs[begin:end:step] by rhs, which must have the shape of the slice
+
+    Shapes: lhs (any), rhs (the slice's) -> lhs's shape
+
+    >>> x = mx.nd.zeros(4)
+    >>> x[1:3] = mx.nd.array([5, 6])
+    >>> x.asnumpy()
+    array([0., 5., 6., 0.], dtype=float32)
+    """
     require_same_dtype(lhs, rhs)
     w = window(lhs.shape, begin, end, step)
     require_shape(rhs, w.size, "rhs")
@@ -137,7 +154,15 @@ def slice_assign(b: Any, lhs: Any, rhs: Any, *, begin: Shape, end: Shape, step: 
     same_shape=True,
 )
 def slice_assign_scalar(b: Any, data: Any, *, scalar: float, begin: Shape, end: Shape, step: Shape) -> Any:
-    """Sets data[begin:end:step] to a number"""
+    """Sets data[begin:end:step] to a number
+
+    Shapes: data (any) -> the same
+
+    >>> x = mx.nd.zeros(4)
+    >>> x[1:3] = 7
+    >>> x.asnumpy()
+    array([0., 7., 7., 0.], dtype=float32)
+    """
     w = window(data.shape, begin, end, step)
     value = b.broadcast(_constant(b, scalar, dtype_of(data)), shape=w.size)
     return _replaced(b, data, w, value)
@@ -166,7 +191,16 @@ def _but_axis(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shap
     clips=True,
 )
 def slice_axis(b: Any, data: Any, *, axis: int, begin: int, end: int | None) -> Any:
-    """data[begin:end] along one axis; negative numbers count from the end"""
+    """data[begin:end] along one axis; negative numbers count from the end
+
+    Shapes: data (any) -> the same, with end - begin along `axis`
+
+    MXNetError for bounds outside of the axis, and for an empty slice.
+
+    >>> mx.nd.slice_axis(mx.nd.array([[1, 2, 3], [4, 5, 6]]), axis=1, begin=0, end=-1).asnumpy()
+    array([[1., 2.],
+           [4., 5.]], dtype=float32)
+    """
     rank = len(data.shape)
     if not -rank <= axis < rank:
         raise OperatorError(
@@ -192,7 +226,15 @@ def slice_axis(b: Any, data: Any, *, axis: int, begin: int, end: int | None) -> 
     attrs={"axes": shape((), doc="the axes to cut; () means all")},
 )
 def slice_like(b: Any, data: Any, shape_like: Any, *, axes: Shape) -> Any:
-    """Cuts the data to the lengths of `shape_like` along the given axes, from the start"""
+    """Cuts the data to the lengths of `shape_like` along the given axes, from the start
+
+    Shapes: data (any), shape_like (any) -> data's, with the extents of `shape_like` along `axes`
+
+    MXNetError if `shape_like` is longer.
+
+    >>> mx.nd.slice_like(mx.nd.array([[1, 2, 3], [4, 5, 6]]), mx.nd.zeros((1, 2))).asnumpy()
+    array([[1., 2.]], dtype=float32)
+    """
     old, like = tuple(data.shape), tuple(shape_like.shape)
     size = list(old)
     if not axes:
@@ -243,7 +285,18 @@ def _exceeds(axis: int, size: int, limit: int) -> str:
 def crop(
     b: Any, data: Any, crop_like: Any = None, *, num_args: int, offset: Shape, h_w: Shape, center_crop: bool
 ) -> Any:
-    """Crops a rectangle from each NCHW image, of the size of the second input or of `h_w`"""
+    """Crops a rectangle from each NCHW image, of the size of the second input or of `h_w`
+
+    Shapes: data (batch, channels, h, w), crop_like (batch', channels', height, width) -> (batch, channels, height,
+    width)
+
+    MXNetError if the rectangle does not lie within the image.
+
+    >>> image = mx.nd.array([[[[1, 2, 3], [4, 5, 6]]]])
+    >>> mx.nd.Crop(image, offset=(0, 1), h_w=(2, 2), num_args=1).asnumpy()
+    array([[[[2., 3.],
+             [5., 6.]]]], dtype=float32)
+    """
     if len(data.shape) != 4 or crop_like is not None and len(crop_like.shape) != 4:
         raise OperatorError("Input data should be 4D in batch-channel-y-x")
     size = tuple(crop_like.shape[2:]) if crop_like is not None else tuple(h_w)
@@ -266,7 +319,14 @@ def crop(
 
 @operator("reverse", aliases=("flip",), attrs={"axis": shape()}, same_shape=True)
 def reverse(b: Any, data: Any, *, axis: Shape) -> Any:
-    """Reverses the elements along the given axes"""
+    """Reverses the elements along the given axes
+
+    Shapes: data (any) -> the same
+
+    >>> mx.nd.reverse(mx.nd.array([[1, 2, 3], [4, 5, 6]]), axis=1).asnumpy()
+    array([[3., 2., 1.],
+           [6., 5., 4.]], dtype=float32)
+    """
     rank = len(data.shape)
     axes = [axis_in(a, rank) for a in axis]
     # An axis given twice is reversed twice.

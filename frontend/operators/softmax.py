@@ -133,8 +133,15 @@ def softmax(
 ) -> Any:
     """exp(x / temperature) divided by its sum along the axis
 
-    With `use_length`, only the first `length` elements along the axis count, and the others give 0; `length` has the
-    data's shape without the axis. `dtype` is the type of the output (None: that of the input).
+    Shapes: data (any), length (data's without `axis`), only with `use_length` -> data's shape
+
+    With `use_length`, only the first `length` elements along the axis count, and the others give 0. `dtype` is the type
+    of the output (None: that of the input). MXNetError for data that are not floats, and a length that is not an
+    integer.
+
+    >>> mx.nd.softmax(mx.nd.array([[1, 1], [0, 1]])).asnumpy().round(3)
+    array([[0.5  , 0.5  ],
+           [0.269, 0.731]], dtype=float32)
     """
     x, result = _prepared(b, data, temperature, dtype)
     axis = axis_in(axis, len(x.shape), "axis")
@@ -157,7 +164,14 @@ def softmax(
 def log_softmax(
     b: Any, data: Any, *, axis: int, temperature: float | None, dtype: DType | None, use_length: bool | None
 ) -> Any:
-    """log(softmax(x)), accurate even where softmax underflows"""
+    """log(softmax(x)), accurate even where softmax underflows
+
+    Shapes: data (any) -> the same
+
+    >>> mx.nd.log_softmax(mx.nd.array([[1, 1], [0, 1]])).asnumpy().round(3)
+    array([[-0.693, -0.693],
+           [-1.313, -0.313]], dtype=float32)
+    """
     _without_length("log_softmax", use_length)
     x, result = _prepared(b, data, temperature, dtype)
     return narrowed(b, log_softmax_over(b, x, axis_in(axis, len(x.shape))), result)
@@ -167,7 +181,14 @@ def log_softmax(
 def softmin(
     b: Any, data: Any, *, axis: int, temperature: float | None, dtype: DType | None, use_length: bool | None
 ) -> Any:
-    """softmax(-x)"""
+    """softmax(-x)
+
+    Shapes: data (any) -> the same
+
+    >>> mx.nd.softmin(mx.nd.array([[1, 1], [0, 1]])).asnumpy().round(3)
+    array([[0.5  , 0.5  ],
+           [0.731, 0.269]], dtype=float32)
+    """
     _without_length("softmin", use_length)
     x, result = _prepared(b, data, temperature, dtype)
     return narrowed(b, softmax_over(b, b.neg(x), axis_in(axis, len(x.shape))), result)
@@ -180,6 +201,13 @@ def softmin(
     same_shape=True,
 )
 def softmax_activation(b: Any, data: Any, *, mode: str) -> Any:
-    """softmax over the last axis (`instance`) or over axis 1 (`channel`)"""
+    """softmax over the last axis (`instance`) or over axis 1 (`channel`)
+
+    Shapes: data (batch, …) -> the same
+
+    >>> mx.nd.SoftmaxActivation(mx.nd.array([[1, 1], [0, 1]])).asnumpy().round(3)
+    array([[0.5  , 0.5  ],
+           [0.269, 0.731]], dtype=float32)
+    """
     x, result = _prepared(b, data, None, None)
     return narrowed(b, softmax_over(b, x, _mode_axis(x, mode)), result)

@@ -52,7 +52,18 @@ def _sampled(b: Any, data: Any, grid: Any) -> Any:
 
 @operator("BilinearSampler", inputs=("data", "grid"), attrs={"cudnn_off": _CUDNN_OFF})
 def bilinear_sampler(b: Any, data: Any, grid: Any, *, cudnn_off: bool | None) -> Any:
-    """Samples images at the positions of a grid by bilinear interpolation; 0 outside of the image"""
+    """Samples images at the positions of a grid by bilinear interpolation; 0 outside of the image
+
+    Shapes: data (batch, channels, h, w), grid (batch, 2, height, width) -> (batch, channels, height, width)
+
+    The grid holds x, then y, from -1, the center of the first pixel, to 1, the center of the last (Jaderberg et al.,
+    2015).
+
+    >>> image = mx.nd.array([[[[1, 2, 3]]]])
+    >>> grid = mx.nd.array([[[[-1, 0.5, 1]], [[0, 0, 0]]]])
+    >>> mx.nd.BilinearSampler(image, grid).asnumpy()
+    array([[[[1. , 2.5, 3. ]]]], dtype=float32)
+    """
     dtype = require_float(data)
     require_same_dtype(data, grid)
     _images(grid, "Sampling grid")
@@ -90,7 +101,17 @@ def _affine_grid(b: Any, matrices: Any, target: tuple[int, ...]) -> Any:
     visible=lambda attrs: 1,
 )
 def grid_generator(b: Any, data: Any, *, transform_type: str, target_shape: tuple[int, ...]) -> Any:
-    """Computes the sampling grid of affine maps (batch, 6) or of an optical flow in pixels (batch, 2, height, width)"""
+    """The sampling grid of affine maps, or of an optical flow in pixels
+
+    Shapes: data (batch, 6) -> (batch, 2, *target_shape), or for `warp` data (batch, 2, height, width) -> the same
+
+    The grid holds x, then y, from -1 to 1, for `BilinearSampler` (Jaderberg et al., 2015).
+
+    >>> identity = mx.nd.array([[1, 0, 0, 0, 1, 0]])
+    >>> mx.nd.GridGenerator(identity, transform_type="affine", target_shape=(2, 2)).asnumpy()[0, 0]
+    array([[-1.,  1.],
+           [-1.,  1.]], dtype=float32)
+    """
     dtype = require_float(data)
     x = widened(b, data)
     if transform_type == "affine":
@@ -133,7 +154,18 @@ def spatial_transformer(
     sampler_type: str,
     cudnn_off: bool | None,
 ) -> Any:
-    """Warps images by affine maps (batch, 6): `BilinearSampler` of `GridGenerator`"""
+    """Warps images by affine maps: `BilinearSampler` of `GridGenerator`
+
+    Shapes: data (batch, channels, h, w), loc (batch, 6) -> (batch, channels, *target_shape)
+
+    By Jaderberg et al., 2015.
+
+    >>> image, mirrored = mx.nd.array([[[[1, 2], [3, 4]]]]), mx.nd.array([[-1, 0, 0, 0, 1, 0]])
+    >>> options = {"transform_type": "affine", "sampler_type": "bilinear"}
+    >>> mx.nd.SpatialTransformer(image, mirrored, target_shape=(2, 2), **options).asnumpy()
+    array([[[[2., 1.],
+             [4., 3.]]]], dtype=float32)
+    """
     dtype = require_float(data)
     require_same_dtype(data, loc)
     batch = _images(data)[0]

@@ -57,8 +57,15 @@ def upsampling(
 ) -> Any:
     """Enlarges NCHW images `scale` times by repeating pixels or, with weights as second input, by interpolation
 
+    Shapes: data (batch, channels, h, w) -> (batch, channels, scale * h, scale * w); several inputs add up or follow
+    each other along the channels
+
     `nearest` takes several inputs, enlarges each to the enlarged size of the first, and concatenates them along the
     channels or adds them. `bilinear` is a `Deconvolution` of each channel with the given weights.
+
+    >>> mx.nd.UpSampling(mx.nd.array([[[[1, 2]]]]), scale=2, sample_type="nearest").asnumpy()
+    array([[[[1., 1., 2., 2.],
+             [1., 1., 2., 2.]]]], dtype=float32)
     """
     require_same_dtype(*data)
     for x in data[: 1 if sample_type == "bilinear" else None]:

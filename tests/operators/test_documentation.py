@@ -1,0 +1,42 @@
+"""The documentation of operators: each has a line of shapes, and an example whose result is as it says."""
+
+import doctest
+
+import numpy as np
+
+import gluonjit as mx
+from gluonjit.operators.registry import OPERATORS, Operator, get
+
+_FUSED = "comes from files that MXNet's MKL-DNN back end wrote; no function calls it"
+WITHOUT_EXAMPLE = {f"_sg_mkldnn_{name}": _FUSED for name in ("conv", "fully_connected", "selfatt_qk", "selfatt_valatt")}
+"""The operators that have no example, and why."""
+
+
+def operators() -> list[Operator]:
+    """Those of this package, each once; other tests may have declared some of their own."""
+    get("identity")  # declares them all
+    return [op for op in {op.name: op for op in OPERATORS.values()}.values() if op.expand.__module__[:9] == "gluonjit."]
+
+
+def test_examples_are_true():
+    wrong: list[str] = []
+    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(verbose=False)
+    for op in operators():
+        example = parser.get_doctest(op.doc, {"mx": mx, "np": np}, op.name, op.expand.__module__, None)
+        runner.run(example, out=wrong.append)
+    assert not wrong, "".join(wrong)
+    assert runner.summarize(verbose=False).attempted > 500
+
+
+def test_every_operator_has_shapes_and_an_example():
+    lacking = {op.name for op in operators() if "\n>>> " not in op.doc}
+    assert sorted(lacking - WITHOUT_EXAMPLE.keys()) == []
+    assert sorted(WITHOUT_EXAMPLE.keys() - lacking) == []  # it has one now
+    assert [op.name for op in operators() if "\n\nShapes: " not in op.doc] == []
+
+
+def test_help_shows_the_example_after_the_attributes():
+    text = mx.nd.expand_dims.__doc__
+    places = [text.index(part) for part in ("\n\nShapes: ", "\nParameters\n", "\naxis : int", "\nExamples\n", "\n>>> ")]
+    assert places == sorted(places)
+    assert mx.sym.expand_dims.__doc__ == text
