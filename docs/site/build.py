@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 
 NAVIGATION = {
+    "Start": ["docs/tutorial"],
     "Guides": [
         "docs/tracing",
         "docs/shapes",
@@ -75,7 +76,10 @@ def sources() -> dict[str, bytes]:
 
     out = {}
     for pattern in (*COPIED, *LINKED):
-        out |= {str(path.relative_to(ROOT)): path.read_bytes() for path in sorted(ROOT.glob(pattern))}
+        out |= {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in sorted(ROOT.glob(pattern))}
+    for name in out:
+        if name.startswith("docs/"):
+            out[name] = out[name].replace(b"](../README.md", b"](../index.md")  # which is the start page
     for name, title in TITLES.items():
         out[name] = f"# {title}\n\n".encode() + out[name]
     for made in (api.modules(), pages.operators(), pages.passes(), pages.primitives(), pages.commands()):

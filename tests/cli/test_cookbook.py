@@ -1,7 +1,6 @@
 """docs/cookbook.md, followed literally: its files make a package, which is installed by pip; its commands run."""
 
 import os
-import re
 import subprocess
 import sys
 from importlib import metadata
@@ -9,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-FILE = re.compile(r"^\*\*`([^`]+)`\*\*\n\n```\w*\n(.*?)^```$", re.M | re.S)
-COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.M | re.S)
+from support import documents
 
 INSTALLED = {found.name.lower() for found in metadata.distributions()}
 """Not by `find_spec`: looking for pip turns off setuptools' own distutils, for all that comes later."""
@@ -21,19 +19,19 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_the_cookbook(root: Path, tmp_path: Path):
-    text = (root / "docs" / "cookbook.md").read_text()
+    document = root / "docs" / "cookbook.md"
     package, site = tmp_path / "package", tmp_path / "site"
-    files = FILE.findall(text)
+    files = documents.files(document)
     assert len(files) == 9
-    for name, content in files:
+    for name, content in files.items():
         path = package / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    (commands,) = COMMANDS.findall(text)
+    (commands,) = (block for block in documents.blocks(document) if block.language == "sh")
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "COV"))}
     env |= {"PYTHONPATH": str(site), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     said = {}
-    for line in commands.splitlines():
+    for line in documents.commands(commands):
         program, *words = line.split()
         # Into a folder beside the environment that the tests run in, with what is installed there already.
         more = ["--quiet", "--target", str(site), "--no-deps", "--no-build-isolation"] if program == "pip" else []
