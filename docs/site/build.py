@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import posixpath
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -59,8 +61,6 @@ NAVIGATION = {
 """All pages but those below one of `reference`, in the order in which they are listed."""
 
 COPIED = ("docs/*.md", "docs/*.svg", "benchmarks/README.md", "benchmarks/results/*.md", "benchmarks/results/*.png")
-LINKED = ("LICENSE", "examples/clusters/*.py")
-"""Files that pages offer for download."""
 
 TITLES = {
     "benchmarks/results/results.md": "Inference, measured",
@@ -69,13 +69,13 @@ TITLES = {
 """Of files that programs write without one."""
 
 
-def sources() -> dict[str, bytes]:
-    """What Sphinx reads: contents by path."""
+def documents() -> dict[str, bytes]:
+    """The source of every page: contents by path."""
     import api
     import pages
 
     out = {}
-    for pattern in (*COPIED, *LINKED):
+    for pattern in COPIED:
         out |= {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in sorted(ROOT.glob(pattern))}
     for name in out:
         if name.startswith("docs/"):
@@ -85,6 +85,24 @@ def sources() -> dict[str, bytes]:
     for made in (api.modules(), pages.operators(), pages.passes(), pages.primitives(), pages.commands()):
         out |= {f"reference/{name}": text.encode() for name, text in made.items()}
     out["index.md"] = start_page().encode()
+    return out
+
+
+def linked(pages: dict[str, bytes]) -> dict[str, bytes]:
+    """The files of the project that pages link to, and that are no pages: the site offers them for download.
+
+    Documents among them become pages outside of the navigation.
+    """
+    out: dict[str, bytes] = {}
+    waiting = list(pages.items())
+    for name, content in waiting:
+        for link in re.findall(r"\]\(([^()\s#:]+)\)", content.decode(errors="replace")):
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(name), link))
+            if target not in pages | out and not target.startswith("..") and (ROOT / target).is_file():
+                out[target] = (ROOT / target).read_bytes()
+                if target.endswith(".md"):
+                    out[target] = b"---\norphan: true\n---\n\n" + out[target]
+                    waiting.append((target, out[target]))
     return out
 
 
@@ -129,7 +147,8 @@ def main() -> int:
     if not {"sphinx", "myst-parser", "furo"} <= {(found.name or "").lower() for found in metadata.distributions()}:
         print("error: the generator of the site is not installed: pip install -e '.[docs]'", file=sys.stderr)
         return 2
-    write(arguments.sources, sources())
+    pages = documents()
+    write(arguments.sources, pages | linked(pages))
     return render(arguments.sources, arguments.output, "dummy" if arguments.check else "html")
 
 

@@ -85,6 +85,14 @@ def test_a_link_that_leads_nowhere_is_an_error(tmp_path):
     assert status != 0 and "b.md" in said
 
 
+def test_files_that_are_no_pages_are_offered(root):
+    pages = {"docs/a.md": b"[a](../LICENSE) [b](b.md#c) [c](no.md) [d](../../x) [e](../README.md)", "docs/b.md": b""}
+    found = loaded("build").linked(pages)
+    assert found["LICENSE"] == (root / "LICENSE").read_bytes()
+    assert found["README.md"].startswith(b"---\norphan: true\n---\n\n# gluonjit\n")
+    assert "docs/training.md" in found and "docs/b.md" not in found and "docs/no.md" not in found
+
+
 @needs_sphinx
 def test_the_pages_need_no_network(tmp_path):
     text = "# A\n\n```ir\ngraph @g(%x: f32[4]) { return %x }\n```\n"
