@@ -201,7 +201,7 @@ def _loss_gradient(
         return gradients.refused
     scale = b.constant(grad_scale, dtype)
     if normalization == "batch":
-        scale = b.constant(grad_scale / max(data.shape[0], 1), dtype)
+        scale = b.constant(grad_scale / max(math.prod(data.shape[:-1]), 1), dtype)
     elif normalization == "valid":
         valid = b.cast(b.gt(data, b.constant(valid_thresh, dtype)), dtype=F32)
         count = b.reduce(valid, op="sum", axes=tuple(range(len(data.shape))))
@@ -224,15 +224,17 @@ def make_scaled_loss(b: Any, data: Any, **gradient: Any) -> Any:
 
     Shapes: data (any) -> the same
 
-    `batch` divides the gradient by the batch size, `valid` by the number of elements above `valid_thresh`.
+    `batch` divides the gradient by the product of all extents but the last, `valid` by the number of elements above
+    `valid_thresh`.
 
-    >>> x = mx.nd.array([3, 4])
+    >>> x = mx.nd.array([[3], [4]])
     >>> x.attach_grad()
     >>> with mx.autograd.record():
     ...     loss = mx.nd.MakeLoss(x * x, grad_scale=10, normalization="batch")
     >>> loss.backward()
     >>> x.grad.asnumpy()
-    array([30., 40.], dtype=float32)
+    array([[30.],
+           [40.]], dtype=float32)
     """
     require_numeric("MakeLoss", data)
     return data

@@ -101,7 +101,7 @@ def rnn_param_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
 
     Shapes: vectors -> (the sum of their lengths,)
 
-    >>> mx.nd._internal._rnn_param_concat(mx.nd.array([1, 2]), mx.nd.array([3])).asnumpy()
+    >>> mx.nd._internal._rnn_param_concat(mx.nd.array([1, 2]), mx.nd.array([3]), dim=0).asnumpy()
     array([1., 2., 3.], dtype=float32)
     """
     require_same_dtype(*data)

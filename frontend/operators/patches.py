@@ -55,7 +55,7 @@ def im2col(b: Any, data: Any, **attrs: Any) -> Any:
 
     Shapes: data (batch, channels, *space) -> (batch, channels * taps, windows)
 
-    >>> mx.nd.im2col(mx.nd.array([[[1, 2, 3]]]), kernel=2).asnumpy()
+    >>> mx.nd.im2col(mx.nd.array([[[[1, 2, 3]]]]), kernel=(1, 2)).asnumpy()
     array([[[1., 2.],
             [2., 3.]]], dtype=float32)
     """
@@ -73,8 +73,8 @@ def col2im(b: Any, data: Any, *, output_size: tuple[int, ...], **attrs: Any) -> 
 
     Shapes: data (batch, channels * taps, windows) -> (batch, channels, *output_size)
 
-    >>> mx.nd.col2im(mx.nd.array([[[1, 2], [2, 3]]]), output_size=3, kernel=2).asnumpy()
-    array([[[1., 4., 3.]]], dtype=float32)
+    >>> mx.nd.col2im(mx.nd.array([[[1, 2], [2, 3]]]), output_size=(1, 3), kernel=(1, 2)).asnumpy()
+    array([[[[1., 4., 3.]]]], dtype=float32)
     """
     own = require_float(data)
     w = _Windows(attrs, output_size)

@@ -566,8 +566,8 @@ def _described_multi(name: str, states: Sequence[str], mp: bool, preloaded: bool
         f"{', '.join(each)} of each weight{'; lrs and wds (num_weights,)' if preloaded else ''} -> the weights' shapes",
         f">>> grad = mx.nd.array([0.5]{kind})\n>>> one, two = ([{', '.join(arrays)}] for w in (1, 2))\n"
         + (">>> lrs, wds = mx.nd.array([0.5, 0.5]), mx.nd.zeros(2)\n" if preloaded else "")
-        + f">>> new = mx.nd.{name}(*one, *two, {rates}num_weights=2)\n"
-        ">>> [w.asnumpy().tolist() for w in new]\n[[0.75], [1.75]]",
+        + f">>> _ = mx.nd.{name}(*one, *two, {rates}num_weights=2, out=(one[0], two[0]))\n"
+        ">>> [arrays[0].asnumpy().tolist() for arrays in (one, two)]\n[[0.75], [1.75]]",
     )
 
 
@@ -580,7 +580,7 @@ def _described_lists(first: str, call: str, mp: bool, new: str) -> str:
         f">>> weights, grads = ([mx.nd.array([x]{kind}) for x in values] for values in ((1, 2), (0.5, 0.5)))\n"
         ">>> mean, var = ([mx.nd.zeros(1), mx.nd.zeros(1)] for _ in range(2))\n"
         + (">>> weights32 = [mx.nd.array([1]), mx.nd.array([2])]\n" if mp else "")
-        + f">>> new = mx.nd.contrib.{call}\n>>> [w.asnumpy().round(3).tolist() for w in new]\n{new}",
+        + f">>> _ = mx.nd.contrib.{call}\n>>> [w.asnumpy().round(3).tolist() for w in weights]\n{new}",
     )
 
 
@@ -714,7 +714,7 @@ for _mp in (False, True):
         f"_multi_{_wide}adamw_update",
         _described_lists(
             f"`{_wide}adamw_update` of several weights",
-            f"multi_{_wide}adamw_update({_lists}, 1, (0.5, 0.5), (0, 0), etas=(1, 1), beta1=0.5, beta2=0.75)",
+            f"multi_{_wide}adamw_update({_lists}, 1, (0.5, 0.5), (0, 0), (1, 1), out=weights, beta1=0.5, beta2=0.75)",
             _mp,
             "[[0.5], [1.5]]",
         ),
@@ -728,7 +728,7 @@ for _mp in (False, True):
         f"_multi_{_wide}lamb_update",
         _described_lists(
             f"Steps of LAMB (You et al., 2020, arXiv:1904.00962) of several weights{', of float16' if _mp else ''}",
-            f"multi_{_wide}lamb_update({_lists}, (1, 1), (0.5, 0.5), (0, 0))",
+            f"multi_{_wide}lamb_update({_lists}, (1, 1), (0.5, 0.5), (0, 0), out=weights)",
             _mp,
             "[[0.5], [1.0]]",
         ),

@@ -163,3 +163,16 @@ def test_picks_by_narrow_indices():
     net.hybridize()
     for found in (mx.nd.pick(x, index, mode="wrap"), net(x, index)):
         assert found.asnumpy().tolist() == [299, 400]
+
+
+@pytest.mark.parametrize("shape, gradient", [((2,), 24), ((2, 1), 12), ((2, 3), 12), ((2, 3, 4), 4)])
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_make_loss_counts_all_axes_but_the_last_as_the_batch(shape, gradient, hybrid):
+    x = mx.nd.ones(shape)
+    x.attach_grad()
+    net = mx.gluon.nn.HybridLambda(lambda F, x: F.MakeLoss(x * x, grad_scale=12, normalization="batch"))
+    net.hybridize(hybrid)
+    with mx.autograd.record():
+        y = net(x)
+    y.backward()
+    assert (x.grad.asnumpy() == gradient).all()
