@@ -39,7 +39,7 @@ def _activation_gradient(b: Any, g: Any, y: Any, x: Any, *, act_type: str) -> tu
 
 @operator(
     "Activation",
-    attrs={"act_type": enum(("relu", "sigmoid", "softrelu", "softsign", "tanh"))},
+    attrs={"act_type": enum(("relu", "sigmoid", "softrelu", "softsign", "tanh"), doc="the function")},
     same_shape=True,
     gradient=_activation_gradient,
 )
@@ -144,10 +144,10 @@ def _leaky_outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     "LeakyReLU",
     inputs=lambda attrs: ("data", "gamma") if attrs["act_type"] == "prelu" else ("data",),
     attrs={
-        "act_type": enum(("elu", "gelu", "leaky", "prelu", "rrelu", "selu"), "leaky"),
-        "slope": number(0.25),
-        "lower_bound": number(0.125),
-        "upper_bound": number(0.334),
+        "act_type": enum(("elu", "gelu", "leaky", "prelu", "rrelu", "selu"), "leaky", doc="the function"),
+        "slope": number(0.25, doc="below 0, of leaky and elu"),
+        "lower_bound": number(0.125, doc="the least slope of rrelu"),
+        "upper_bound": number(0.334, doc="the largest slope of rrelu"),
     },
     outputs=_leaky_outputs,
     complete=_leaky_shapes,

@@ -23,7 +23,7 @@ from gluonjit.operators.support import (
     shape_text,
 )
 
-_HEADS = {"heads": integer(low=1)}
+_HEADS = {"heads": integer(low=1, doc="number of heads")}
 
 
 @operator("_contrib_div_sqrt_dim")

@@ -74,7 +74,7 @@ def _infer_swap_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes
 @operator(
     "SwapAxis",
     aliases=("swapaxes",),
-    attrs={"dim1": integer(0), "dim2": integer(0)},
+    attrs={"dim1": integer(0, doc="an axis"), "dim2": integer(0, doc="another axis")},
     infer_inputs=_infer_swap_inputs,
 )
 def swap_axis(b: Any, data: Any, *, dim1: int, dim2: int) -> Any:
@@ -99,7 +99,7 @@ def _block_axes(data: Any, block: int, what: str) -> tuple[int, int, int, int]:
     return tuple(data.shape)  # type: ignore[return-value]
 
 
-@operator("depth_to_space", attrs={"block_size": integer()})
+@operator("depth_to_space", attrs={"block_size": integer(doc="height and width of a block")})
 def depth_to_space(b: Any, data: Any, *, block_size: int) -> Any:
     """Moves channels into blocks of pixels, `block_size` high and wide
 
@@ -123,7 +123,7 @@ def depth_to_space(b: Any, data: Any, *, block_size: int) -> Any:
     return b.reshape(blocks, shape=(n, c, h * s, w * s))
 
 
-@operator("space_to_depth", attrs={"block_size": integer()})
+@operator("space_to_depth", attrs={"block_size": integer(doc="height and width of a block")})
 def space_to_depth(b: Any, data: Any, *, block_size: int) -> Any:
     """Moves blocks of pixels, `block_size` high and wide, into channels
 

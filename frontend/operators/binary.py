@@ -126,7 +126,7 @@ def _declare_scalar(
 
 
 NUMBER = "The number is `scalar`. With one that is not whole, integer data become float64."
-_SCALAR = {"scalar": number(1.0), "is_int": boolean(True, doc="whether the number is whole")}
+_SCALAR = {"scalar": number(1.0, doc="the number"), "is_int": boolean(True, doc="whether the number is whole")}
 
 _ADD, _SUB, _MUL, _DIV = (_primitive(name) for name in ("add", "sub", "mul", "div"))
 _POWER, _MAXIMUM, _MINIMUM = (_primitive(name) for name in ("pow", "maximum", "minimum"))
@@ -279,7 +279,7 @@ def power_scalar(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
     "add_n",
     aliases=("ElementWiseSum",),
     variadic=True,
-    attrs={"num_args": counted()},
+    attrs={"num_args": counted(doc="how many inputs there are")},
     same_shape=True,
 )
 def add_n(b: Any, *args: Any, num_args: int) -> Any:

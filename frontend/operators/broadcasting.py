@@ -41,7 +41,14 @@ def broadcast_to(b: Any, data: Any, *, shape: Shape) -> Any:
     return _stretched(b, data, [m or n for n, m in zip(old, shape)])
 
 
-@operator("broadcast_axis", aliases=("broadcast_axes",), attrs={"axis": shape(()), "size": shape(())})
+@operator(
+    "broadcast_axis",
+    aliases=("broadcast_axes",),
+    attrs={
+        "axis": shape((), doc="axes of length 1"),
+        "size": shape((), doc="their new extents"),
+    },
+)
 def broadcast_axis(b: Any, data: Any, *, axis: Shape, size: Shape) -> Any:
     """Broadcasts the given axes, which must have length 1, to the given sizes
 
@@ -65,7 +72,7 @@ def broadcast_axis(b: Any, data: Any, *, axis: Shape, size: Shape) -> Any:
 @operator(
     "broadcast_like",
     inputs=("lhs", "rhs"),
-    attrs={"lhs_axes": axes(None), "rhs_axes": axes(None)},
+    attrs={"lhs_axes": axes(None, doc="of lhs; None: all"), "rhs_axes": axes(None, doc="of rhs; None: all")},
 )
 def broadcast_like(b: Any, lhs: Any, rhs: Any, *, lhs_axes: Shape | None, rhs_axes: Shape | None) -> Any:
     """Broadcasts lhs to the shape of rhs, or only its axes `lhs_axes` to the sizes of the axes `rhs_axes` of rhs
@@ -134,7 +141,13 @@ def repeated(b: Any, x: Any, counts: Sequence[int]) -> Any:
     return b.reshape(spread, shape=tuple(count * n for count, n in zip(counts, old)))
 
 
-@operator("repeat", attrs={"repeats": integer(), "axis": optional(integer(), None)})
+@operator(
+    "repeat",
+    attrs={
+        "repeats": integer(doc="of each element"),
+        "axis": optional(integer(doc="along which to repeat; None: in the flattened data"), None),
+    },
+)
 def repeat(b: Any, data: Any, *, repeats: int, axis: int | None) -> Any:
     """Repeats each element `repeats` times in succession along the axis; without an axis, in the flattened tensor
 

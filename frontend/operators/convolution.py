@@ -22,17 +22,23 @@ from gluonjit.operators.support import (
 _DEFAULT_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 _ATTRS = {
-    "kernel": shape(),
+    "kernel": shape(doc="extents of a kernel"),
     "stride": shape((), doc="default 1 along each axis"),
     "dilate": shape((), doc="default 1 along each axis"),
     "pad": shape((), doc="default 0 along each axis"),
-    "num_filter": integer(low=1),
-    "num_group": integer(1, low=1),
+    "num_filter": integer(low=1, doc="how many kernels there are, and channels of the result"),
+    "num_group": integer(1, low=1, doc="groups of channels, each with its own kernels"),
     "workspace": integer(1024, low=0, doc="has no meaning here"),
-    "no_bias": boolean(False),
-    "cudnn_tune": optional(enum(("fastest", "limited_workspace", "off")), None),
-    "cudnn_off": boolean(False),
-    "layout": optional(enum(("NCDHW", "NCHW", "NCW", "NDHWC", "NHWC")), None),
+    "no_bias": boolean(False, doc="whether there is no input `bias`"),
+    "cudnn_tune": optional(enum(("fastest", "limited_workspace", "off"), doc="has no effect"), None),
+    "cudnn_off": boolean(False, doc="has no effect"),
+    "layout": optional(
+        enum(
+            ("NCDHW", "NCHW", "NCW", "NDHWC", "NHWC"),
+            doc="order of the axes of data and result; None: channels after the batch",
+        ),
+        None,
+    ),
 }
 
 
@@ -209,7 +215,7 @@ def _infer_batch_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
         "num_filter": _ATTRS["num_filter"],
         "num_group": _ATTRS["num_group"],
         "workspace": integer(512, low=0, doc="has no meaning here"),
-        "no_bias": boolean(True),
+        "no_bias": boolean(True, doc="whether there is no input `bias`"),
         **{k: _ATTRS[k] for k in ("cudnn_tune", "cudnn_off", "layout")},
     },
     complete=parameters(_deconvolution_parameters),

@@ -24,10 +24,10 @@ from gluonjit.operators.support import (
     inputs=("data1", "data2"),
     attrs={
         "kernel_size": integer(1, low=1, doc="side of a patch, odd"),
-        "max_displacement": integer(1, low=0),
+        "max_displacement": integer(1, low=0, doc="in pixels, along each axis"),
         "stride1": integer(1, low=1, doc="from one patch of data1 to the next"),
         "stride2": integer(1, low=1, doc="from one displacement to the next"),
-        "pad_size": integer(0, low=0),
+        "pad_size": integer(0, low=0, doc="pixels of zeros around both inputs"),
         "is_multiply": boolean(True, doc="products; otherwise absolute differences"),
     },
     outputs=lambda attrs: ("output", "tmp1", "tmp2"),

@@ -12,7 +12,11 @@ from gluonjit.operators.support import axis_in, convert, require_numeric, scalar
 
 FLOATS_AND_INTEGERS = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")
 CTX = string("", doc="the device of the result")
-_PLACED = {"shape": shape(()), "ctx": CTX, "dtype": dtype(F32, among=(*FLOATS_AND_INTEGERS, "bool"))}
+_PLACED = {
+    "shape": shape((), doc="of the result"),
+    "ctx": CTX,
+    "dtype": dtype(F32, among=(*FLOATS_AND_INTEGERS, "bool"), doc="of the result"),
+}
 
 
 def filled(b: Any, value: float, shape: Shape, dtype: DType) -> Any:
@@ -45,7 +49,7 @@ def ones(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
     return filled(b, 1, shape, dtype)
 
 
-@operator("_full", inputs=(), attrs={**_PLACED, "value": number()})
+@operator("_full", inputs=(), attrs={**_PLACED, "value": number(doc="of all elements")})
 def full(b: Any, *, shape: Shape, ctx: str, dtype: DType, value: float) -> Any:
     """A tensor in which every element is `value`
 
@@ -106,13 +110,13 @@ def progression(b: Any, start: float, step: float, n: int, dtype: DType, repeat:
     "_arange",
     inputs=(),
     attrs={
-        "start": number(),
-        "stop": optional(number(), None),
-        "step": number(1.0),
+        "start": number(doc="the first number"),
+        "stop": optional(number(doc="the end, which is not reached"), None),
+        "step": number(1.0, doc="from one number to the next"),
         "repeat": integer(1, low=1, doc="how often each number is repeated"),
-        "infer_range": boolean(False),
+        "infer_range": boolean(False, doc="whether the length is taken from the use of the result"),
         "ctx": CTX,
-        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS),
+        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS, doc="of the result"),
     },
 )
 def arange(
@@ -151,12 +155,12 @@ def range_length(start: float, stop: float, step: float) -> int:
     "_linspace",
     inputs=(),
     attrs={
-        "start": number(),
-        "stop": number(),
-        "num": integer(low=0),
+        "start": number(doc="the first number"),
+        "stop": number(doc="the end, which is not reached"),
+        "num": integer(low=0, doc="how many numbers there are"),
         "endpoint": boolean(True, doc="whether the last number is the stop"),
         "ctx": CTX,
-        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS),
+        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS, doc="of the result"),
     },
 )
 def linspace(b: Any, *, start: float, stop: float, num: int, endpoint: bool, ctx: str, dtype: DType) -> Any:
@@ -175,11 +179,11 @@ def linspace(b: Any, *, start: float, stop: float, num: int, endpoint: bool, ctx
 @operator(
     "_contrib_arange_like",
     attrs={
-        "start": number(0.0),
-        "step": number(1.0),
-        "repeat": integer(1, low=1),
+        "start": number(0.0, doc="the first number"),
+        "step": number(1.0, doc="from one number to the next"),
+        "repeat": integer(1, low=1, doc="how often each number is repeated"),
         "ctx": CTX,
-        "axis": optional(integer(), None),
+        "axis": optional(integer(doc="of which the result has the length; None: the data's shape"), None),
     },
 )
 def arange_like(b: Any, data: Any, *, start: float, step: float, repeat: int, ctx: str, axis: int | None) -> Any:
@@ -211,7 +215,7 @@ def arange_like(b: Any, data: Any, *, start: float, step: float, repeat: int, ct
         "M": integer(0, doc="number of columns; 0 means N"),
         "k": integer(0, doc="which diagonal; positive ones are above the main one"),
         "ctx": CTX,
-        "dtype": dtype(F32, among=tuple(n for n in FLOATS_AND_INTEGERS if n != "bfloat16")),
+        "dtype": dtype(F32, among=tuple(n for n in FLOATS_AND_INTEGERS if n != "bfloat16"), doc="of the result"),
     },
 )
 def eye(b: Any, *, N: int, M: int, k: int, ctx: str, dtype: DType) -> Any:
@@ -254,7 +258,14 @@ def from_diagonal(b: Any, x: Any, k: int) -> Any:
     return b.reshape(flat, shape=(*lead, side, side))
 
 
-@operator("diag", attrs={"k": integer(0), "axis1": integer(0), "axis2": integer(1)})
+@operator(
+    "diag",
+    attrs={
+        "k": integer(0, doc="which diagonal; positive ones are above the main one"),
+        "axis1": integer(0, doc="the rows"),
+        "axis2": integer(1, doc="the columns"),
+    },
+)
 def diag(b: Any, data: Any, *, k: int, axis1: int, axis2: int) -> Any:
     """A diagonal of the matrices in two axes, as the last axis; for a vector, the matrix with that diagonal
 

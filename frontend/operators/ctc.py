@@ -33,7 +33,7 @@ def _inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     aliases=("ctc_loss", "_contrib_CTCLoss", "_contrib_ctc_loss"),
     inputs=_inputs,
     attrs={
-        "use_data_lengths": boolean(False),
+        "use_data_lengths": boolean(False, doc="whether there is an input `data_lengths`"),
         "use_label_lengths": boolean(False, doc="otherwise labels end at the first padding"),
         "blank_label": enum(("first", "last"), "first", doc="first: padding is 0; last: padding is -1"),
     },
@@ -207,7 +207,7 @@ def _log(b: Any, total: Any, none: Any, base: Any) -> Any:
 @operator(
     "WarpCTC",
     inputs=("data", "label"),
-    attrs={"label_length": integer(0, doc="used by the gradient"), "input_length": integer(0)},
+    attrs={"label_length": integer(0, doc="used by the gradient"), "input_length": integer(0, doc="has no effect")},
     gradient=gradients.refused,
 )
 def warp_ctc(b: Any, data: Any, label: Any, *, label_length: int, input_length: int) -> Any:

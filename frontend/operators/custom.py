@@ -131,7 +131,10 @@ def _updates(attrs: Mapping[str, Any]) -> dict[int, int]:
     "Custom",
     kind=CustomOperator,
     inputs=_inputs,
-    attrs={"op_type": string(), "arguments": Attr("string", lambda value: value, ())},
+    attrs={
+        "op_type": string(doc="the name it was registered under"),
+        "arguments": Attr("string", lambda value: value, (), doc="of the class"),
+    },
     outputs=_results,
     visible=lambda attrs: len(properties(attrs).list_outputs()),
     complete=_complete,

@@ -29,12 +29,14 @@ _ATTRS = {
     "stride": shape((), doc="default 1 along each axis"),
     "dilate": shape((), doc="default 1 along each axis"),
     "pad": shape((), doc="default 0 along each axis"),
-    "num_filter": integer(low=1),
-    "num_group": integer(1, low=1),
+    "num_filter": integer(low=1, doc="how many kernels there are, and channels of the result"),
+    "num_group": integer(1, low=1, doc="groups of channels, each with its own kernels"),
     "num_deformable_group": integer(1, low=1, doc="groups of channels with offsets of their own"),
     "workspace": integer(1024, low=0, doc="has no meaning here"),
-    "no_bias": boolean(False),
-    "layout": optional(enum(("NCDHW", "NCHW", "NCW")), None),
+    "no_bias": boolean(False, doc="whether there is no input `bias`"),
+    "layout": optional(
+        enum(("NCDHW", "NCHW", "NCW"), doc="order of the axes of data and result; None: channels after the batch"), None
+    ),
 }
 
 

@@ -35,7 +35,11 @@ def _infer_dense_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
 @operator(
     "FullyConnected",
     inputs=weight_inputs,
-    attrs={"num_hidden": integer(low=1), "no_bias": boolean(False), "flatten": boolean(True)},
+    attrs={
+        "num_hidden": integer(low=1, doc="rows of the weight: length of the result"),
+        "no_bias": boolean(False, doc="whether there is no input `bias`"),
+        "flatten": boolean(True, doc="whether all axes but the first are merged"),
+    },
     complete=parameters(_dense_parameters),
     infer_inputs=_infer_dense_inputs,
 )
@@ -78,10 +82,10 @@ def _infer_embedding_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: S
 _EMBEDDING: dict[str, Any] = {
     "inputs": ("data", "weight"),
     "attrs": {
-        "input_dim": integer(low=1),
-        "output_dim": integer(low=1),
-        "dtype": dtype("float32"),
-        "sparse_grad": boolean(False),
+        "input_dim": integer(low=1, doc="rows of the weight: how many indices there are"),
+        "output_dim": integer(low=1, doc="columns of the weight: length of a row"),
+        "dtype": dtype("float32", doc="has no effect: the result has the weight's type"),
+        "sparse_grad": boolean(False, doc="whether the gradient of the weight is row_sparse"),
     },
     "complete": _embedding_shapes,
     "infer_inputs": _infer_embedding_inputs,

@@ -132,7 +132,7 @@ def _declare(
         aliases=(f"random_pdf_{name}",),
         inputs=("sample", *parameters),
         constants=("sample",) if discrete else (),
-        attrs={"is_log": boolean(False)},
+        attrs={"is_log": boolean(False, doc="whether the result is the logarithm of the density")},
         complete=complete,
         infer_inputs=None if vectors else first_from_output,
     )(expand)

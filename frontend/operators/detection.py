@@ -32,7 +32,7 @@ _FORMATS = ("center", "corner")
 @operator(
     "_contrib_box_iou",
     inputs=("lhs", "rhs"),
-    attrs={"format": enum(_FORMATS, "corner")},
+    attrs={"format": enum(_FORMATS, "corner", doc="what the four numbers are")},
     gradient=gradients.zero,
 )
 def box_iou(b: Any, lhs: Any, rhs: Any, *, format: str) -> Any:
@@ -70,12 +70,12 @@ def box_iou(b: Any, lhs: Any, rhs: Any, *, format: str) -> Any:
         "valid_thresh": number(0.0, doc="boxes with a score up to this are dropped"),
         "topk": integer(-1, doc="how many of the best boxes are considered; -1: all, 0: the data is returned as it is"),
         "coord_start": integer(2, doc="the column of the first of the four coordinates"),
-        "score_index": integer(1),
+        "score_index": integer(1, doc="the column of the score"),
         "id_index": integer(-1, doc="the column of the class; -1: none"),
         "background_id": integer(-1, doc="boxes of this class are dropped"),
         "force_suppress": boolean(False, doc="whether boxes of different classes suppress each other, too"),
-        "in_format": enum(_FORMATS, "corner"),
-        "out_format": enum(_FORMATS, "corner"),
+        "in_format": enum(_FORMATS, "corner", doc="of the data's boxes"),
+        "out_format": enum(_FORMATS, "corner", doc="of the result's boxes"),
     },
     outputs=lambda attrs: ("output0", "output1"),
     visible=lambda attrs: 1,

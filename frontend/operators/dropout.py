@@ -18,10 +18,10 @@ def _drops(attrs: Mapping[str, Any], training: bool) -> bool:
 @operator(
     "Dropout",
     attrs={
-        "p": number(0.5, low=0, high=1),
-        "mode": enum(("always", "training"), "training"),
+        "p": number(0.5, low=0, high=1, doc="the probability of a 0"),
+        "mode": enum(("always", "training"), "training", doc="when elements are dropped"),
         "axes": shape((), doc="axes along which all elements are dropped or kept together"),
-        "cudnn_off": optional(boolean(), False),
+        "cudnn_off": optional(boolean(doc="has no effect"), False),
     },
     outputs=lambda attrs: ("output", "mask"),
     visible=lambda attrs: 1,

@@ -24,7 +24,7 @@ from gluonjit.operators.support import (
 )
 
 
-@operator("Cast", aliases=("cast",), attrs={"dtype": dtype()}, same_shape=True)
+@operator("Cast", aliases=("cast",), attrs={"dtype": dtype(doc="of the result")}, same_shape=True)
 def cast(b: Any, data: Any, *, dtype: DType) -> Any:
     """The input converted to another element type
 
@@ -38,7 +38,7 @@ def cast(b: Any, data: Any, *, dtype: DType) -> Any:
     return convert(b, data, dtype)
 
 
-@operator("amp_cast", attrs={"dtype": dtype()}, same_shape=True)
+@operator("amp_cast", attrs={"dtype": dtype(doc="of the result")}, same_shape=True)
 def amp_cast(b: Any, data: Any, *, dtype: DType) -> Any:
     """`Cast` for float inputs, as automatic mixed precision inserts it; other inputs are returned unchanged
 
@@ -54,7 +54,10 @@ def amp_cast(b: Any, data: Any, *, dtype: DType) -> Any:
     "amp_multicast",
     variadic=True,
     inputs=lambda attrs: tuple(f"data_{k}" for k in range(attrs["num_outputs"])),
-    attrs={"num_outputs": counted(), "cast_narrow": boolean(False, doc="to the narrowest type, not the widest")},
+    attrs={
+        "num_outputs": counted(doc="how many inputs there are"),
+        "cast_narrow": boolean(False, doc="to the narrowest type, not the widest"),
+    },
     outputs=lambda attrs: tuple(f"output{k}" for k in range(attrs["num_outputs"])),
 )
 def amp_multicast(b: Any, *data: Any, num_outputs: int, cast_narrow: bool) -> tuple[Any, ...]:
@@ -90,7 +93,12 @@ def _clip_gradient(b: Any, g: Any, y: Any, x: Any, *, a_min: float, a_max: float
     return (b.select(outside, b.constant(0, dtype), g[0]),)
 
 
-@operator("clip", attrs={"a_min": number(), "a_max": number()}, same_shape=True, gradient=_clip_gradient)
+@operator(
+    "clip",
+    attrs={"a_min": number(doc="the lower bound"), "a_max": number(doc="the upper bound")},
+    same_shape=True,
+    gradient=_clip_gradient,
+)
 def clip(b: Any, data: Any, *, a_min: float, a_max: float) -> Any:
     """The elements limited to [a_min, a_max]; NaN is kept
 
@@ -213,9 +221,9 @@ def _loss_gradient(
     "MakeLoss",
     gradient=_loss_gradient,
     attrs={
-        "grad_scale": number(1.0),
-        "valid_thresh": number(0.0),
-        "normalization": enum(("batch", "null", "valid"), "null"),
+        "grad_scale": number(1.0, doc="what the gradient is multiplied by"),
+        "valid_thresh": number(0.0, doc="what elements that count exceed, for `valid`"),
+        "normalization": enum(("batch", "null", "valid"), "null", doc="by what the gradient is divided"),
     },
     same_shape=True,
 )

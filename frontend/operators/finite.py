@@ -49,7 +49,7 @@ def _arrays(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     "multi_all_finite",
     variadic=True,
     inputs=_arrays,
-    attrs={"num_arrays": counted(1), **_INIT},
+    attrs={"num_arrays": counted(1, doc="how many inputs there are"), **_INIT},
 )
 def multi_all_finite(b: Any, *data: Any, num_arrays: int, init_output: bool) -> Any:
     """1 if no element of any array is infinite or NaN, else 0
@@ -63,7 +63,7 @@ def multi_all_finite(b: Any, *data: Any, num_arrays: int, init_output: bool) -> 
     return _finite(b, data, init_output)
 
 
-@operator("multi_sum_sq", variadic=True, inputs=_arrays, attrs={"num_arrays": counted()})
+@operator("multi_sum_sq", variadic=True, inputs=_arrays, attrs={"num_arrays": counted(doc="how many inputs there are")})
 def multi_sum_sq(b: Any, *data: Any, num_arrays: int) -> Any:
     """The sum of squares of each array, as a float32 vector with an element per array
 
@@ -90,7 +90,11 @@ def _same(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
 @operator(
     "_contrib_allclose",
     inputs=("a", "b"),
-    attrs={"rtol": number(1e-5), "atol": number(1e-8), "equal_nan": boolean(True)},
+    attrs={
+        "rtol": number(1e-5, doc="the tolerance relative to b"),
+        "atol": number(1e-8, doc="the absolute tolerance"),
+        "equal_nan": boolean(True, doc="whether NaN equals NaN"),
+    },
     complete=_same,
 )
 def allclose(b: Any, x: Any, y: Any, *, rtol: float, atol: float, equal_nan: bool) -> Any:

@@ -63,8 +63,8 @@ def _bin(b: Any, x: Any, edges: Any) -> tuple[Any, Any]:
     "_histogram",
     inputs=_inputs,
     attrs={
-        "bin_cnt": optional(integer(), None),
-        "range": optional(numbers(), None),
+        "bin_cnt": optional(integer(doc="number of equal bins, instead of the input `bins`"), None),
+        "range": optional(numbers(doc="(low, high) of equal bins"), None),
     },
     outputs=lambda attrs: ("output0", "output1"),
 )

@@ -17,7 +17,10 @@ def _multiplied(b: Any, g: Any, y: Any, x: Any, *, scalar: float, is_int: bool) 
 
 @operator(
     "_contrib_gradientmultiplier",
-    attrs={"scalar": number(1.0), "is_int": boolean(True)},
+    attrs={
+        "scalar": number(1.0, doc="what the gradient is multiplied by"),
+        "is_int": boolean(True, doc="whether the number is whole"),
+    },
     same_shape=True,
     gradient=_multiplied,
 )
@@ -73,7 +76,11 @@ def _new_activity(b: Any, y: Any, x: Any, *, momentum: float, **_attrs: Any) -> 
     late=_new_activity,
     inputs=("data", "moving_avg"),
     aux=("moving_avg",),
-    attrs={"sparseness_target": number(0.1, low=0, high=1), "penalty": number(0.001), "momentum": number(0.9)},
+    attrs={
+        "sparseness_target": number(0.1, low=0, high=1, doc="the mean activation to reach"),
+        "penalty": number(0.001, doc="what the penalty is multiplied by"),
+        "momentum": number(0.9, doc="the share of the old mean in the new one"),
+    },
     infer_inputs=first_from_output,
     initializers={"moving_avg": '["zero", {}]'},
 )
@@ -108,7 +115,11 @@ def identity_like(b: Any, lhs: Any, rhs: Any) -> Any:
     return lhs
 
 
-@operator("cast_storage", attrs={"stype": enum(("csr", "default", "row_sparse"))}, same_shape=True)
+@operator(
+    "cast_storage",
+    attrs={"stype": enum(("csr", "default", "row_sparse"), doc="the storage; has no effect in compiled code")},
+    same_shape=True,
+)
 def cast_storage(b: Any, data: Any, *, stype: str) -> Any:
     """The input; compiled code keeps every array dense
 

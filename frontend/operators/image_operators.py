@@ -78,7 +78,10 @@ def to_tensor(b: Any, data: Any) -> Any:
 
 @operator(
     "_image_normalize",
-    attrs={"mean": numbers((0.0, 0.0, 0.0, 0.0)), "std": numbers((1.0, 1.0, 1.0, 1.0))},
+    attrs={
+        "mean": numbers((0.0, 0.0, 0.0, 0.0), doc="of each channel, or of all"),
+        "std": numbers((1.0, 1.0, 1.0, 1.0), doc="of each channel, or of all"),
+    },
 )
 def normalize(b: Any, data: Any, *, mean: tuple[float, ...], std: tuple[float, ...]) -> Any:
     """(x - mean) / std, by channel
@@ -107,7 +110,12 @@ def normalize(b: Any, data: Any, *, mean: tuple[float, ...], std: tuple[float, .
 
 @operator(
     "_image_crop",
-    attrs={"x": integer(low=0), "y": integer(low=0), "width": integer(low=1), "height": integer(low=1)},
+    attrs={
+        "x": integer(low=0, doc="left edge in pixels"),
+        "y": integer(low=0, doc="top edge in pixels"),
+        "width": integer(low=1, doc="in pixels"),
+        "height": integer(low=1, doc="in pixels"),
+    },
 )
 def crop(b: Any, data: Any, *, x: int, y: int, width: int, height: int) -> Any:
     """The part of an image of the given width and height with upper left corner (x, y)
@@ -249,7 +257,10 @@ def _declare_random(name: str, adjust: Callable[..., Any]) -> None:
     )
     operator(
         f"_image_random_{name}",
-        attrs={"min_factor": number(low=0), "max_factor": number(low=0)},
+        attrs={
+            "min_factor": number(low=0, doc="the least factor"),
+            "max_factor": number(low=0, doc="the largest factor"),
+        },
         same_shape=True,
         streams=lambda attrs, training: 1,
     )(random)

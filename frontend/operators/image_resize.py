@@ -115,7 +115,11 @@ _INTERP = "0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos"
 @operator(
     "_cvimresize",
     inputs=("src",),
-    attrs={"w": integer(), "h": integer(), "interp": integer(1, doc=_INTERP)},
+    attrs={
+        "w": integer(doc="width in pixels"),
+        "h": integer(doc="height in pixels"),
+        "interp": integer(1, doc=_INTERP),
+    },
 )
 def cv_resize(b: Any, src: Any, *, w: int, h: int, interp: int) -> Any:
     """Resizes an image (height, width, channels)
@@ -134,7 +138,7 @@ def cv_resize(b: Any, src: Any, *, w: int, h: int, interp: int) -> Any:
     "_image_resize",
     attrs={
         "size": shape((), doc="(width, height), or one number: both, or with keep_ratio the shorter edge"),
-        "keep_ratio": boolean(False),
+        "keep_ratio": boolean(False, doc="whether one number is the shorter edge"),
         "interp": integer(1, doc=_INTERP),
     },
 )

@@ -51,7 +51,7 @@ def inside(b: Any, indices: Any, shape: Shape) -> Any:
     "take",
     inputs=("a", "indices"),
     attrs={
-        "axis": integer(0),
+        "axis": integer(0, doc="that is indexed"),
         "mode": enum(("clip", "raise", "wrap"), "clip", doc="treatment of indices out of bounds"),
     },
 )
@@ -105,7 +105,7 @@ def batch_take(b: Any, a: Any, indices: Any) -> Any:
 @operator(
     "_contrib_boolean_mask",
     inputs=("data", "index"),
-    attrs={"axis": integer(0)},
+    attrs={"axis": integer(0, doc="that is masked")},
     imperative_only="the length of its result depends on the values of the mask; write where(mask, data, 0), "
     "which keeps the shape",
 )
@@ -160,7 +160,11 @@ def _pick_index(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
     "pick",
     aliases=("choose_element_0index",),
     inputs=("data", "index"),
-    attrs={"axis": optional(integer(), -1), "keepdims": boolean(False), "mode": enum(("clip", "wrap"), "clip")},
+    attrs={
+        "axis": optional(integer(doc="along which to pick"), -1),
+        "keepdims": boolean(False, doc="whether reduced axes stay, with length 1"),
+        "mode": enum(("clip", "wrap"), "clip", doc="treatment of indices out of bounds"),
+    },
     complete=_pick_index,
 )
 def pick(b: Any, data: Any, index: Any, *, axis: int | None, keepdims: bool, mode: str) -> Any:

@@ -51,7 +51,7 @@ def _infer_concat_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shap
     "Concat",
     aliases=("concat",),
     variadic=True,
-    attrs={"num_args": counted(), "dim": integer(1, doc="the axis to join along")},
+    attrs={"num_args": counted(doc="how many inputs there are"), "dim": integer(1, doc="the axis to join along")},
     complete=_concat_complete,
     infer_inputs=_infer_concat_inputs,
 )
@@ -93,7 +93,10 @@ def _infer_rnn_param_concat_inputs(attrs: Mapping[str, Any], inputs: Shapes, out
 @operator(
     "_rnn_param_concat",
     variadic=True,
-    attrs={"num_args": counted(), "dim": integer(1)},
+    attrs={
+        "num_args": counted(doc="how many inputs there are"),
+        "dim": integer(1, doc="has no effect: the inputs are vectors"),
+    },
     infer_inputs=_infer_rnn_param_concat_inputs,
 )
 def rnn_param_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
@@ -128,7 +131,7 @@ def _infer_stack_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
 @operator(
     "stack",
     variadic=True,
-    attrs={"axis": integer(0, doc="where the new axis goes"), "num_args": counted()},
+    attrs={"axis": integer(0, doc="where the new axis goes"), "num_args": counted(doc="how many inputs there are")},
     complete=_alike,
     infer_inputs=_infer_stack_inputs,
 )
@@ -194,7 +197,11 @@ def _infer_split_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
 @operator(
     "SliceChannel",
     aliases=("split",),
-    attrs={"num_outputs": counted(), "axis": integer(1), "squeeze_axis": boolean(False)},
+    attrs={
+        "num_outputs": counted(doc="how many parts there are"),
+        "axis": integer(1, doc="that is split"),
+        "squeeze_axis": boolean(False, doc="whether parts of length 1 lose the axis"),
+    },
     outputs=lambda attrs: tuple(f"output{k}" for k in range(attrs["num_outputs"])),
     infer_inputs=_infer_split_inputs,
 )
@@ -230,8 +237,8 @@ def _part_count(attrs: Mapping[str, Any]) -> int:
     "_split_v2",
     attrs={
         "indices": shape(doc="where each part starts; the first entry must be 0"),
-        "axis": integer(1),
-        "squeeze_axis": boolean(False),
+        "axis": integer(1, doc="that is split"),
+        "squeeze_axis": boolean(False, doc="whether parts of length 1 lose the axis"),
         "sections": counted(0, low=0, doc="number of equal parts, instead of indices"),
     },
     outputs=lambda attrs: (

@@ -48,9 +48,9 @@ def batch_norm_v1(b: Any, *inputs: Any, **attrs: Any) -> Any:
     "Pooling_v1",
     attrs={
         "kernel": shape((), doc="extents of the window; not needed for global pooling"),
-        "pool_type": enum(("avg", "max", "sum"), "max"),
-        "global_pool": boolean(False),
-        "pooling_convention": enum(("full", "valid"), "valid"),
+        "pool_type": enum(("avg", "max", "sum"), "max", doc="what is made of a window"),
+        "global_pool": boolean(False, doc="whether one window covers all spatial axes"),
+        "pooling_convention": enum(("full", "valid"), "valid", doc="where the last window ends"),
         "stride": shape((), doc="default 1 along each axis"),
         "pad": shape((), doc="default 0 along each axis"),
     },

@@ -79,7 +79,12 @@ def potri(b: Any, A: Any, *, lower: bool) -> Any:
     "_linalg_trsm",
     aliases=("linalg_trsm",),
     inputs=("A", "B"),
-    attrs={"transpose": boolean(False), "rightside": boolean(False), "lower": _LOWER, "alpha": number(1.0)},
+    attrs={
+        "transpose": boolean(False, doc="whether A is transposed"),
+        "rightside": boolean(False, doc="whether A stands on the right of X"),
+        "lower": _LOWER,
+        "alpha": number(1.0, doc="what B is multiplied by"),
+    },
     gradient=linalg_gradients.trsm,
 )
 def trsm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: bool, alpha: float) -> Any:

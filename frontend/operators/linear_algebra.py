@@ -15,8 +15,8 @@ from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import axis_in, require_numeric, require_same_dtype, scalar, shape_text
 
 _PRODUCT = {
-    "transpose_a": boolean(False),
-    "transpose_b": boolean(False),
+    "transpose_a": boolean(False, doc="whether the first matrix is transposed"),
+    "transpose_b": boolean(False, doc="whether the second matrix is transposed"),
     "forward_stype": optional(
         enum(("csr", "default", "row_sparse"), doc="the storage of the result, where an operand is csr"), None
     ),
@@ -87,7 +87,7 @@ def batch_dot(b: Any, lhs: Any, rhs: Any, *, transpose_a: bool, transpose_b: boo
     return _matmul(b, lhs, rhs, transpose_a, transpose_b)
 
 
-@operator("khatri_rao", inputs=("args",), variadic=True, attrs={"num_args": counted()})
+@operator("khatri_rao", inputs=("args",), variadic=True, attrs={"num_args": counted(doc="how many matrices there are")})
 def khatri_rao(b: Any, *args: Any, num_args: int) -> Any:
     """The column-wise Kronecker product of matrices with the same number of columns
 
@@ -168,10 +168,19 @@ def _gemm(b: Any, name: str, inputs: Sequence[Any], transpose_a: bool, transpose
     return product if row == rank - 2 else b.transpose(product, perm=_moved(rank, rank - 2, row))
 
 
-_GEMM = {"transpose_a": boolean(False), "transpose_b": boolean(False), "alpha": number(1.0)}
+_GEMM = {
+    "transpose_a": boolean(False, doc="whether the first matrix is transposed"),
+    "transpose_b": boolean(False, doc="whether the second matrix is transposed"),
+    "alpha": number(1.0, doc="what the product is multiplied by"),
+}
 
 
-@operator("_linalg_gemm2", aliases=("linalg_gemm2",), inputs=("A", "B"), attrs={**_GEMM, "axis": integer(-2)})
+@operator(
+    "_linalg_gemm2",
+    aliases=("linalg_gemm2",),
+    inputs=("A", "B"),
+    attrs={**_GEMM, "axis": integer(-2, doc="of the rows; the columns are the last axis")},
+)
 def gemm2(b: Any, A: Any, B: Any, *, transpose_a: bool, transpose_b: bool, alpha: float, axis: int) -> Any:
     """alpha * A B
 
@@ -190,7 +199,11 @@ def gemm2(b: Any, A: Any, B: Any, *, transpose_a: bool, transpose_b: bool, alpha
     "_linalg_gemm",
     aliases=("linalg_gemm",),
     inputs=("A", "B", "C"),
-    attrs={**_GEMM, "beta": number(1.0), "axis": integer(-2)},
+    attrs={
+        **_GEMM,
+        "beta": number(1.0, doc="what C is multiplied by"),
+        "axis": integer(-2, doc="of the rows; the columns are the last axis"),
+    },
 )
 def gemm(
     b: Any, A: Any, B: Any, C: Any, *, transpose_a: bool, transpose_b: bool, alpha: float, beta: float, axis: int
@@ -215,7 +228,10 @@ def gemm(
     "_linalg_syrk",
     aliases=("linalg_syrk",),
     inputs=("A",),
-    attrs={"transpose": boolean(False), "alpha": number(1.0)},
+    attrs={
+        "transpose": boolean(False, doc="whether A is transposed"),
+        "alpha": number(1.0, doc="what the product is multiplied by"),
+    },
 )
 def syrk(b: Any, A: Any, *, transpose: bool, alpha: float) -> Any:
     """alpha * A Aᵀ, or alpha * Aᵀ A
@@ -243,7 +259,12 @@ def triangle(b: Any, A: Any, lower: bool) -> Any:
     "_linalg_trmm",
     aliases=("linalg_trmm",),
     inputs=("A", "B"),
-    attrs={"transpose": boolean(False), "rightside": boolean(False), "lower": boolean(True), "alpha": number(1.0)},
+    attrs={
+        "transpose": boolean(False, doc="whether A is transposed"),
+        "rightside": boolean(False, doc="whether A stands on the right of B"),
+        "lower": boolean(True, doc="which triangle of A is read"),
+        "alpha": number(1.0, doc="what the product is multiplied by"),
+    },
 )
 def trmm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: bool, alpha: float) -> Any:
     """alpha * A B or alpha * B A, where A is triangular; its other triangle is not read
@@ -278,7 +299,12 @@ def sumlogdiag(b: Any, A: Any) -> Any:
     return b.reshape(y, shape=tuple(A.shape[:-2]) or (1,))
 
 
-@operator("_linalg_extractdiag", aliases=("linalg_extractdiag",), inputs=("A",), attrs={"offset": integer(0)})
+@operator(
+    "_linalg_extractdiag",
+    aliases=("linalg_extractdiag",),
+    inputs=("A",),
+    attrs={"offset": integer(0, doc="which diagonal; positive ones are above the main one")},
+)
 def extractdiag(b: Any, A: Any, *, offset: int) -> Any:
     """A diagonal of square matrices
 
@@ -293,7 +319,12 @@ def extractdiag(b: Any, A: Any, *, offset: int) -> Any:
     return diagonal(b, A, offset)
 
 
-@operator("_linalg_makediag", aliases=("linalg_makediag",), inputs=("A",), attrs={"offset": integer(0)})
+@operator(
+    "_linalg_makediag",
+    aliases=("linalg_makediag",),
+    inputs=("A",),
+    attrs={"offset": integer(0, doc="which diagonal; positive ones are above the main one")},
+)
 def makediag(b: Any, A: Any, *, offset: int) -> Any:
     """Square matrices with the given diagonal, and zeros elsewhere
 

@@ -60,7 +60,11 @@ def _declare(name: str, doc: str, shapes: str, shown: str, **kwargs: Any) -> Non
         raise OperatorError(f"{name} holds graphs: call mx.nd.contrib.{name[1:]} or mx.sym.contrib.{name[1:]}")
 
     expand.__doc__ = documented(doc, shapes, shown)
-    attrs = {"num_args": counted(low=kwargs.get("graphs", 1)), **kwargs.pop("attrs"), "num_outputs": counted(low=0)}
+    attrs = {
+        "num_args": counted(low=kwargs.get("graphs", 1), doc="how many graphs and inputs there are"),
+        **kwargs.pop("attrs"),
+        "num_outputs": counted(low=0, doc="how many results there are"),
+    }
     declare = operator(
         name, kind=ControlFlow, variadic=True, attrs=attrs, outputs=_outputs, streams=lambda a, training: 1, **kwargs
     )
@@ -213,9 +217,9 @@ _declare(
     + example("sums.reshape(-1)", "[1., 3., 6.]"),
     attrs={
         "num_out_data": integer(doc="how many of the graph's outputs are stacked; the others are states"),
-        "in_state_locs": shape(()),
-        "in_data_locs": shape(()),
-        "remain_locs": shape(()),
+        "in_state_locs": shape((), doc="inputs of the graph that are states"),
+        "in_data_locs": shape((), doc="inputs of the graph that are rows of the data"),
+        "remain_locs": shape((), doc="inputs of the graph that stay the same"),
     },
     result_types=_foreach_types,
     build=_build_foreach,
@@ -310,10 +314,10 @@ _declare(
     graphs=2,
     attrs={
         "num_out_data": integer(doc="how many of the body's outputs are stacked; the others are the loop's variables"),
-        "max_iterations": integer(low=0),
-        "cond_input_locs": shape(()),
-        "func_input_locs": shape(()),
-        "func_var_locs": shape(()),
+        "max_iterations": integer(low=0, doc="of the loop; rows of the result"),
+        "cond_input_locs": shape((), doc="inputs of the condition, by number"),
+        "func_input_locs": shape((), doc="inputs of the body, by number"),
+        "func_var_locs": shape((), doc="those inputs of the body that are variables"),
     },
     result_types=_while_types,
     build=_build_while,
@@ -376,7 +380,11 @@ _declare(
     "arrays that the graphs read (any) -> those of the chosen graph, which both have",
     ">>> x = mx.nd.array([3])\n" + example("mx.nd.contrib.cond(x > 2, lambda: x + 1, lambda: x - 1)", "[4.]"),
     graphs=3,
-    attrs={"cond_input_locs": shape(()), "then_input_locs": shape(()), "else_input_locs": shape(())},
+    attrs={
+        "cond_input_locs": shape((), doc="inputs of the condition, by number"),
+        "then_input_locs": shape((), doc="inputs of the first graph, by number"),
+        "else_input_locs": shape((), doc="inputs of the second graph, by number"),
+    },
     result_types=_cond_types,
     build=_build_cond,
     check=_check_cond,

@@ -283,7 +283,7 @@ def _declare(name: str, doc: str, shapes: str, attrs: Mapping[str, Any], ends: S
     declare = operator(
         name,
         kind=FusedNode,
-        attrs={"quantized": boolean(False), **CALIBRATION, **attrs},
+        attrs={"quantized": boolean(False, doc="whether it computes with 8-bit integers"), **CALIBRATION, **attrs},
         outputs=outputs,
         aux=("mean", "var"),
         **kwargs,
@@ -295,7 +295,13 @@ _declare(
     "_sg_mkldnn_conv",
     "A convolution, fused with BatchNorm, an activation, a sum and another activation, each optional",
     "those of `Convolution`, those of the other layers; quantized, the range of each (1,) -> those of `Convolution`",
-    {key: boolean(False) for key in ("with_bn", "with_act", "with_sum", "with_postsum_act", "dedup_sum")},
+    {
+        "with_bn": boolean(False, doc="whether a BatchNorm follows"),
+        "with_act": boolean(False, doc="whether an activation follows"),
+        "with_sum": boolean(False, doc="whether another tensor is added"),
+        "with_postsum_act": boolean(False, doc="whether an activation follows the sum"),
+        "dedup_sum": boolean(False, doc="whether the tensor that is added is an earlier input"),
+    },
     ("output_min", "output_max"),
     layer="Convolution",
     ranges=lambda attrs, roles: ("data", "sum") if "sum" in roles else ("data",),
@@ -305,7 +311,11 @@ _declare(
     "_sg_mkldnn_fully_connected",
     "A dense layer, fused with the activation after it",
     "those of `FullyConnected`; quantized, the range of each (1,) -> those of `FullyConnected`",
-    {key: boolean(False) for key in ("enable_float_output", "with_eltwise", "channel_wise_quantize")},
+    {
+        "enable_float_output": boolean(False, doc="whether the result is float32, not 8-bit"),
+        "with_eltwise": boolean(False, doc="whether an activation follows"),
+        "channel_wise_quantize": boolean(False, doc="whether each row of the weight has its own range"),
+    },
     ("min_output", "max_output"),
     layer="FullyConnected",
     ranges=lambda attrs, roles: (
@@ -321,7 +331,10 @@ for _part, _ends in (("qk", ("data",)), ("valatt", ("data", "weight"))):
         f"_sg_mkldnn_selfatt_{_part}",
         f"`interleaved_matmul_selfatt_{_part}`, of floats or quantized",
         "those of the layer; quantized, the range of each (1,) -> those of the layer",
-        {"heads": integer(doc="number of heads"), "enable_float_output": boolean(False)},
+        {
+            "heads": integer(doc="number of heads"),
+            "enable_float_output": boolean(False, doc="whether the result is float32, not 8-bit"),
+        },
         ("min_output", "max_output"),
         layer=f"_contrib_interleaved_matmul_selfatt_{_part}",
         ranges=lambda attrs, roles, _ends=_ends: _ends,

@@ -50,15 +50,15 @@ def _check_parameters(data: Any, length: int, dtype: DType, **named: Any) -> Non
 
 
 BATCH_NORM_ATTRS = {
-    "eps": number(1e-3),
-    "momentum": number(0.9),
-    "fix_gamma": boolean(True),
-    "use_global_stats": boolean(False),
-    "output_mean_var": boolean(False),
-    "axis": integer(1),
-    "cudnn_off": boolean(False),
-    "min_calib_range": optional(number()),
-    "max_calib_range": optional(number()),
+    "eps": number(1e-3, doc="what keeps the divisor from 0"),
+    "momentum": number(0.9, doc="the share of the old moving statistics in the new ones"),
+    "fix_gamma": boolean(True, doc="whether gamma counts as 1"),
+    "use_global_stats": boolean(False, doc="whether the moving statistics are used in training, too"),
+    "output_mean_var": boolean(False, doc="whether mean and deviation are results, too"),
+    "axis": integer(1, doc="of the channels"),
+    "cudnn_off": boolean(False, doc="has no effect"),
+    "min_calib_range": optional(number(doc="has no effect")),
+    "max_calib_range": optional(number(doc="has no effect")),
 }
 
 _BATCH_NORM_INPUTS = ("data", "gamma", "beta", "moving_mean", "moving_var")
@@ -258,7 +258,11 @@ def _layer_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape |
 @operator(
     "LayerNorm",
     inputs=("data", "gamma", "beta"),
-    attrs={"axis": integer(-1), "eps": number(1e-5), "output_mean_var": boolean(False)},
+    attrs={
+        "axis": integer(-1, doc="that is normalized"),
+        "eps": number(1e-5, doc="what keeps the divisor from 0"),
+        "output_mean_var": boolean(False, doc="whether mean and deviation are results, too"),
+    },
     outputs=lambda attrs: ("output", "mean", "std"),
     visible=_visible_statistics,
     complete=parameters(_layer_parameters),
@@ -297,7 +301,11 @@ def _group_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape |
 @operator(
     "GroupNorm",
     inputs=("data", "gamma", "beta"),
-    attrs={"num_groups": integer(1, low=1), "eps": number(1e-5), "output_mean_var": boolean(False)},
+    attrs={
+        "num_groups": integer(1, low=1, doc="groups of channels"),
+        "eps": number(1e-5, doc="what keeps the divisor from 0"),
+        "output_mean_var": boolean(False, doc="whether mean and deviation are results, too"),
+    },
     outputs=lambda attrs: ("output", "mean", "std"),
     visible=_visible_statistics,
     complete=parameters(_group_parameters),
@@ -337,7 +345,7 @@ def group_norm(b: Any, data: Any, gamma: Any, beta: Any, *, num_groups: int, eps
 @operator(
     "InstanceNorm",
     inputs=("data", "gamma", "beta"),
-    attrs={"eps": number(1e-3)},
+    attrs={"eps": number(1e-3, doc="what keeps the divisor from 0")},
     outputs=lambda attrs: _STATISTICS,
     visible=lambda attrs: 1,
     complete=parameters(_per_channel),
@@ -369,7 +377,10 @@ def instance_norm(b: Any, data: Any, gamma: Any, beta: Any, *, eps: float) -> An
 
 @operator(
     "L2Normalization",
-    attrs={"eps": number(1e-10), "mode": enum(("channel", "instance", "spatial"), "instance")},
+    attrs={
+        "eps": number(1e-10, doc="what keeps the divisor from 0"),
+        "mode": enum(("channel", "instance", "spatial"), "instance", doc="what is summed"),
+    },
     outputs=lambda attrs: ("output", "norm"),
     visible=lambda attrs: 1,
     same_shape=True,
@@ -395,7 +406,12 @@ def l2_normalization(b: Any, data: Any, *, eps: float, mode: str) -> Any:
 
 @operator(
     "LRN",
-    attrs={"alpha": number(1e-4), "beta": number(0.75), "knorm": number(2.0), "nsize": integer(low=1)},
+    attrs={
+        "alpha": number(1e-4, doc="what the squares are multiplied by"),
+        "beta": number(0.75, doc="the exponent"),
+        "knorm": number(2.0, doc="what is added"),
+        "nsize": integer(low=1, doc="how many channels are summed, odd"),
+    },
     outputs=lambda attrs: ("output", "tmp_norm"),
     visible=lambda attrs: 1,
     same_shape=True,

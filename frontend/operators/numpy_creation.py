@@ -10,7 +10,7 @@ from gluonjit.operators.creation import CTX, FLOATS_AND_INTEGERS, arange, eye, f
 from gluonjit.operators.registry import OperatorError, Shape, operator
 
 _ANY = (*FLOATS_AND_INTEGERS, "bool")
-_PLACED = {"shape": shape(()), "ctx": CTX, "dtype": dtype(F32, among=_ANY)}
+_PLACED = {"shape": shape((), doc="of the result"), "ctx": CTX, "dtype": dtype(F32, among=_ANY, doc="of the result")}
 
 operator("_npi_zeros", inputs=(), attrs=_PLACED)(zeros.expand)
 operator("_npi_ones", inputs=(), attrs=_PLACED)(ones.expand)
@@ -34,7 +34,11 @@ def identity(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
 @operator(
     "_npi_full_like",
     inputs=("a",),
-    attrs={"fill_value": number(), "ctx": CTX, "dtype": optional(dtype(among=_ANY))},
+    attrs={
+        "fill_value": number(doc="of all elements"),
+        "ctx": CTX,
+        "dtype": optional(dtype(among=_ANY, doc="of the result")),
+    },
     same_shape=True,
 )
 def full_like(b: Any, a: Any, *, fill_value: float, ctx: str, dtype: DType | None) -> Any:
@@ -66,7 +70,11 @@ def np_arange(b: Any, *, start: float, stop: float | None, step: float, dtype: D
 @operator(
     "_npi_eye",
     inputs=(),
-    attrs={**eye.attrs, "M": optional(integer(), None), "k": integer(0)},
+    attrs={
+        **eye.attrs,
+        "M": optional(integer(doc="number of columns; None means N"), None),
+        "k": integer(0, doc="which diagonal; positive ones are above the main one"),
+    },
 )
 def np_eye(b: Any, *, N: int, M: int | None, k: int, ctx: str, dtype: DType) -> Any:
     """Ones on a diagonal, zeros elsewhere

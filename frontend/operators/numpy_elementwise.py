@@ -86,7 +86,12 @@ _declare_predicate("isneginf", "Whether x is negative infinity", "[-np.inf, np.i
 _declare_predicate("logical_not", "Whether x is 0", "[0, 2]", "[ True, False]", _is_zero, _is_zero)
 
 
-@operator("_npi_around", inputs=("x",), attrs={"decimals": integer(0)}, same_shape=True)
+@operator(
+    "_npi_around",
+    inputs=("x",),
+    attrs={"decimals": integer(0, doc="digits behind the point; negative ones before it")},
+    same_shape=True,
+)
 def around(b: Any, x: Any, *, decimals: int) -> Any:
     """Rounds x to the given number of decimals, halves to even
 
@@ -113,10 +118,10 @@ def around(b: Any, x: Any, *, decimals: int) -> Any:
 @operator(
     "_npi_nan_to_num",
     attrs={
-        "copy": boolean(True),
-        "nan": number(0.0),
-        "posinf": optional(number(), None),
-        "neginf": optional(number(), None),
+        "copy": boolean(True, doc="has no effect"),
+        "nan": number(0.0, doc="in place of NaN"),
+        "posinf": optional(number(doc="in place of infinity; None: the largest finite number"), None),
+        "neginf": optional(number(doc="in place of -infinity; None: the least finite number"), None),
     },
     same_shape=True,
 )
@@ -169,7 +174,7 @@ def _declare_comparison(name: str, doc: str, primitive: str, answers: str) -> No
     operator(f"_npi_{name}_scalar", attrs=_SCALAR, same_shape=True)(beside_number)
 
 
-_SCALAR = {"scalar": number(1.0), "is_int": boolean(True)}
+_SCALAR = {"scalar": number(1.0, doc="the number"), "is_int": boolean(True, doc="whether the number is whole")}
 number_of = scalar
 
 for _name, _doc, _primitive, _answers in [
@@ -301,7 +306,7 @@ def where(b: Any, condition: Any, x: Any, y: Any) -> Any:
     return _chosen(b, condition, x, y)
 
 
-@operator("_npi_where_lscalar", inputs=("condition", "x"), attrs={"scalar": number(0.0)})
+@operator("_npi_where_lscalar", inputs=("condition", "x"), attrs={"scalar": number(0.0, doc="the number")})
 def where_lscalar(b: Any, condition: Any, x: Any, *, scalar: float) -> Any:
     """The number where the condition is not 0, else x, with broadcasting
 
@@ -313,7 +318,7 @@ def where_lscalar(b: Any, condition: Any, x: Any, *, scalar: float) -> Any:
     return _chosen(b, condition, number_of(b, scalar, dtype_of(x)), x)
 
 
-@operator("_npi_where_rscalar", inputs=("condition", "y"), attrs={"scalar": number(0.0)})
+@operator("_npi_where_rscalar", inputs=("condition", "y"), attrs={"scalar": number(0.0, doc="the number")})
 def where_rscalar(b: Any, condition: Any, y: Any, *, scalar: float) -> Any:
     """y where the condition is not 0, else the number, with broadcasting
 
@@ -325,7 +330,15 @@ def where_rscalar(b: Any, condition: Any, y: Any, *, scalar: float) -> Any:
     return _chosen(b, condition, y, number_of(b, scalar, dtype_of(y)))
 
 
-@operator("_npi_where_scalar2", inputs=("condition",), attrs={"x": number(0.0), "y": number(0.0)}, same_shape=True)
+@operator(
+    "_npi_where_scalar2",
+    inputs=("condition",),
+    attrs={
+        "x": number(0.0, doc="the number where the condition is not 0"),
+        "y": number(0.0, doc="the number where the condition is 0"),
+    },
+    same_shape=True,
+)
 def where_scalar2(b: Any, condition: Any, *, x: float, y: float) -> Any:
     """The number x where the condition is not 0, else the number y, as float32
 

@@ -77,7 +77,7 @@ def _declare_scalar(
     note = "Integers become float32." if divides else NUMBER
     expand.__doc__ = documented(doc, ELEMENTWISE, note, example(call, y))
 
-    attrs = {"scalar": number(1.0), "is_int": boolean(True)}
+    attrs = {"scalar": number(1.0, doc="the number"), "is_int": boolean(True, doc="whether the number is whole")}
     free = "" if "power" in name else "scalar"
     operator(f"_npi_{name}_scalar", attrs=attrs, same_shape=True, number=free)(expand)
 
@@ -141,7 +141,9 @@ def copy(b: Any, a: Any) -> Any:
 
 
 @operator(
-    "_np_reshape", inputs=("a",), attrs={"newshape": shape(), "order": string("C", doc="has no effect: always C")}
+    "_np_reshape",
+    inputs=("a",),
+    attrs={"newshape": shape(doc="of the result; -1 is inferred"), "order": string("C", doc="has no effect: always C")},
 )
 def reshape(b: Any, a: Any, *, newshape: Shape, order: str) -> Any:
     """Changes the shape; a dimension of -1 is inferred from the number of elements
@@ -165,10 +167,15 @@ def reshape(b: Any, a: Any, *, newshape: Shape, order: str) -> Any:
 
 
 _REDUCTION = {
-    "axis": optional(shape()),
-    "dtype": optional(dtype(among=("bool", "float16", "float32", "float64", "int32", "int64", "int8"))),
-    "keepdims": boolean(False),
-    "initial": optional(number(), None),
+    "axis": optional(shape(doc="axes to reduce; None: all")),
+    "dtype": optional(
+        dtype(
+            among=("bool", "float16", "float32", "float64", "int32", "int64", "int8"),
+            doc="of the result; None: the data's",
+        )
+    ),
+    "keepdims": boolean(False, doc="whether reduced axes stay, with length 1"),
+    "initial": optional(number(doc="must be None"), None),
 }
 
 

@@ -76,7 +76,11 @@ def _broadcast(a: Shape, b: Shape) -> Shape:
     return tuple(n if m == 1 else m for m, n in pairs)
 
 
-@operator("_npi_tensordot", inputs=("a", "b"), attrs={"a_axes_summed": shape(), "b_axes_summed": shape()})
+@operator(
+    "_npi_tensordot",
+    inputs=("a", "b"),
+    attrs={"a_axes_summed": shape(doc="axes of a"), "b_axes_summed": shape(doc="axes of b, in the same order")},
+)
 def tensordot(builder: Any, a: Any, b: Any, *, a_axes_summed: Shape, b_axes_summed: Shape) -> Any:
     """The sum of products over the given axes of both tensors
 
@@ -89,7 +93,7 @@ def tensordot(builder: Any, a: Any, b: Any, *, a_axes_summed: Shape, b_axes_summ
     return _tensordot(builder, a, b, over_a, [axis_in(k, len(b.shape)) for k in b_axes_summed])
 
 
-@operator("_npi_tensordot_int_axes", inputs=("a", "b"), attrs={"axes": integer()})
+@operator("_npi_tensordot_int_axes", inputs=("a", "b"), attrs={"axes": integer(doc="how many axes are summed")})
 def tensordot_int_axes(builder: Any, a: Any, b: Any, *, axes: int) -> Any:
     """The sum of products over the last `axes` axes of a and the first `axes` axes of b
 
@@ -183,7 +187,11 @@ def _summed(b: Any, x: Any, term: str, keep: set[str]) -> Term:
 @operator(
     "_npi_einsum",
     variadic=True,
-    attrs={"num_args": counted(), "subscripts": string(""), "optimize": integer(0)},
+    attrs={
+        "num_args": counted(doc="how many inputs there are"),
+        "subscripts": string("", doc="a letter for each axis"),
+        "optimize": integer(0, doc="has no effect"),
+    },
 )
 def einsum(b: Any, *data: Any, num_args: int, subscripts: str, optimize: int) -> Any:
     """Sums of products by Einstein's convention: `ij,jk->ik` is a matrix product

@@ -66,10 +66,10 @@ def _declare(
         f">>> mx.{module}.random.{name}(mx.np.array([2, 3]), 4, {size}).shape\n(3, 2)",
     )
     attrs = {
-        **{p: optional(number(), None) for p in parameters},
-        "size": optional(shape(), None),
+        **{p: optional(number(doc="a parameter; None: it is an input"), None) for p in parameters},
+        "size": optional(shape(doc="shape of the result; None: that of the parameters"), None),
         "ctx": CTX,
-        "dtype": dtype(F32, among=_FLOATS),
+        "dtype": dtype(F32, among=_FLOATS, doc="of the result"),
     }
     operator(
         f"_npi_{name}",
@@ -112,12 +112,12 @@ for _suffix in ("", "_n"):
     "_npi_bernoulli",
     inputs=lambda attrs: ("input1",) if attrs["prob"] is None and attrs["logit"] is None else (),
     attrs={
-        "prob": optional(number(), None),
-        "logit": optional(number(), None),
-        "size": optional(shape(), None),
+        "prob": optional(number(doc="the probability; None: the input"), None),
+        "logit": optional(number(doc="its logit; None: the input"), None),
+        "size": optional(shape(doc="shape of the result; None: that of the parameters"), None),
         "ctx": CTX,
-        "dtype": dtype(F32, among=("bool", *_FLOATS, "int32", "uint8")),
-        "is_logit": boolean(False),
+        "dtype": dtype(F32, among=("bool", *_FLOATS, "int32", "uint8"), doc="of the result"),
+        "is_logit": boolean(False, doc="whether the parameter is `logit`"),
     },
     streams=lambda attrs, training: 1,
 )

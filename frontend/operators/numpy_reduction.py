@@ -13,8 +13,11 @@ from gluonjit.operators.reduction import norm_gradient, reduced_axes, require_el
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import along, axis_in, convert, widened
 
-_AXES = {"axis": optional(shape()), "keepdims": boolean(False)}
-_INITIAL = {"initial": optional(number(), None)}
+_AXES = {
+    "axis": optional(shape(doc="axes to reduce; None: all")),
+    "keepdims": boolean(False, doc="whether reduced axes stay, with length 1"),
+}
+_INITIAL = {"initial": optional(number(doc="must be None"), None)}
 _TYPES = ("float16", "float32", "float64", "int32", "int64", "int8")
 
 
@@ -37,7 +40,11 @@ def _refuse(initial: float | None) -> None:
     "_np_prod",
     aliases=("_np_product",),
     inputs=("a",),
-    attrs={**_AXES, "dtype": optional(dtype(among=("bool", *_TYPES))), **_INITIAL},
+    attrs={
+        **_AXES,
+        "dtype": optional(dtype(among=("bool", *_TYPES), doc="of the result; None: the data's")),
+        **_INITIAL,
+    },
 )
 def prod(b: Any, a: Any, *, axis: Shape | None, keepdims: bool, dtype: DType | None, initial: float | None) -> Any:
     """The product over axes; bool counts as int64
@@ -126,7 +133,11 @@ def _declare_spread(name: str, doc: str, y: str, finish: Callable[[Any, Any], An
         example(f"mx.np.{name}(mx.np.array([[1, 3], [2, 8]]), axis=1)", y),
     )
 
-    attrs = {**_AXES, "dtype": optional(dtype(among=_TYPES)), "ddof": integer(0)}
+    attrs = {
+        **_AXES,
+        "dtype": optional(dtype(among=_TYPES, doc="of the result; None: the data's")),
+        "ddof": integer(0, doc="what is subtracted from n in the divisor"),
+    }
     outputs: Any = {"outputs": lambda a: (name, "mean"), "visible": lambda a: 1}
     operator(f"_npi_{name}", inputs=("a",), attrs=attrs, gradient=gradient, **outputs)(expand)
 
@@ -179,7 +190,10 @@ def _declare_position(name: str, doc: str, answers: str) -> None:
 
     refused = "MXNetError for an axis of length 0."
     expand.__doc__ = documented(doc, "data (any) -> data's without `axis`; () if `axis` is None", refused, call)
-    attrs = {"axis": optional(integer(), None), "keepdims": boolean(False)}
+    attrs = {
+        "axis": optional(integer(doc="along which to search; None: in the flattened data"), None),
+        "keepdims": boolean(False, doc="whether reduced axes stay, with length 1"),
+    }
     operator(f"_npi_{name}", attrs=attrs)(expand)
 
 
@@ -197,7 +211,11 @@ _declare_position(
 @operator(
     "_npi_average",
     inputs=lambda attrs: ("a", "weights") if attrs["weighted"] else ("a",),
-    attrs={"axis": optional(shape(), None), "returned": boolean(False), "weighted": boolean(True)},
+    attrs={
+        "axis": optional(shape(doc="axes to reduce; None: all"), None),
+        "returned": boolean(False, doc="whether the sums of the weights are a result, too"),
+        "weighted": boolean(True, doc="whether there is an input `weights`"),
+    },
     outputs=lambda attrs: ("output0", "output1"),
     visible=lambda attrs: 1 + attrs["returned"],
 )
@@ -235,7 +253,11 @@ def _norm_gradient(b: Any, g: Any, y: Any, x: Any, *, ord: float, axis: Shape | 
 @operator(
     "_npi_norm",
     gradient=_norm_gradient,
-    attrs={"ord": number(2.0), **_AXES, "flag": integer(-1, doc="which kind: -2 and 1 root of squares, -1 of vectors")},
+    attrs={
+        "ord": number(2.0, doc="1 or 2"),
+        **_AXES,
+        "flag": integer(-1, doc="which kind: -2 and 1 root of squares, -1 of vectors"),
+    },
 )
 def norm(b: Any, data: Any, *, ord: float, axis: Shape | None, keepdims: bool, flag: int) -> Any:
     """sum(|x|) for ord 1, sqrt(sum(x * x)) for ord 2, over axes

@@ -32,7 +32,11 @@ from gluonjit.operators.support import axis_in, require_same_dtype, scalar, shap
 # Axes
 
 
-@operator("_np_transpose", inputs=("a",), attrs={"axes": optional(shape(), None)})
+@operator(
+    "_np_transpose",
+    inputs=("a",),
+    attrs={"axes": optional(shape(doc="result axis k is data axis axes[k]; None reverses all"), None)},
+)
 def transpose(b: Any, a: Any, *, axes: Shape | None) -> Any:
     """Permutes the axes; reverses them if no order is given
 
@@ -50,7 +54,11 @@ def transpose(b: Any, a: Any, *, axes: Shape | None) -> Any:
     return b.transpose(a, perm=perm)
 
 
-@operator("_np_moveaxis", inputs=("a",), attrs={"source": shape(), "destination": shape()})
+@operator(
+    "_np_moveaxis",
+    inputs=("a",),
+    attrs={"source": shape(doc="axes to move"), "destination": shape(doc="where they go")},
+)
 def moveaxis(b: Any, a: Any, *, source: Shape, destination: Shape) -> Any:
     """Moves the axes `source` to the positions `destination`; the others keep their order
 
@@ -69,7 +77,9 @@ def moveaxis(b: Any, a: Any, *, source: Shape, destination: Shape) -> Any:
     return b.transpose(a, perm=tuple(order))
 
 
-@operator("_np_squeeze", inputs=("a",), attrs={"axis": optional(shape(), None)})
+@operator(
+    "_np_squeeze", inputs=("a",), attrs={"axis": optional(shape(doc="axes to remove; None: all of length 1"), None)}
+)
 def squeeze(b: Any, a: Any, *, axis: Shape | None) -> Any:
     """Removes the given axes, which must have length 1, or by default all axes of length 1
 
@@ -85,7 +95,7 @@ def squeeze(b: Any, a: Any, *, axis: Shape | None) -> Any:
     return b.reshape(a, shape=tuple(n for k, n in enumerate(old) if k not in gone))
 
 
-@operator("_npi_broadcast_to", inputs=("array",), attrs={"shape": shape(())})
+@operator("_npi_broadcast_to", inputs=("array",), attrs={"shape": shape((), doc="of the result")})
 def broadcast_to(b: Any, array: Any, *, shape: Shape) -> Any:
     """Broadcasts the tensor along axes of length 1 and along new leading axes
 
@@ -156,7 +166,11 @@ def filled_in(size: int, codes: Shape) -> Shape:
     "_npx_reshape",
     aliases=("_npi_reshape",),
     inputs=("a",),
-    attrs={"newshape": shape(), "reverse": boolean(False), "order": string("C")},
+    attrs={
+        "newshape": shape(doc="of the result"),
+        "reverse": boolean(False, doc="whether to read both shapes from the right"),
+        "order": string("C", doc="has no effect: always C"),
+    },
 )
 def npx_reshape(b: Any, a: Any, *, newshape: Shape, reverse: bool, order: str) -> Any:
     """Changes the shape: -1 is inferred, and other negative numbers are codes
@@ -217,7 +231,7 @@ def _declare_join(
     call = f"mx.np.{name}([mx.np.array([1, 2]), mx.np.array([3, 4])])"
     joined = "arrays alike but along that axis -> the same, with the sum of their extents along it"
     expand.__doc__ = documented(doc, joined, "MXNetError if they differ in another axis.", example(call, y))
-    attrs = {"num_args": counted()}
+    attrs = {"num_args": counted(doc="how many inputs there are")}
     if dim is None:
         operator(f"_npi_{name}", variadic=True, attrs=attrs)(expand)
     else:
@@ -261,7 +275,11 @@ _declare_join(
 )
 
 
-@operator("_npi_stack", variadic=True, attrs={"axis": integer(0), "num_args": counted()})
+@operator(
+    "_npi_stack",
+    variadic=True,
+    attrs={"axis": integer(0, doc="where the new axis goes"), "num_args": counted(doc="how many inputs there are")},
+)
 def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
     """Joins inputs of the same shape along a new axis
 
@@ -282,7 +300,10 @@ def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
 @operator(
     "_npi_concatenate",
     variadic=True,
-    attrs={"num_args": counted(), "axis": optional(integer(), 0)},
+    attrs={
+        "num_args": counted(doc="how many inputs there are"),
+        "axis": optional(integer(doc="the axis to join along; None: the flattened inputs"), 0),
+    },
     **_AS_CONCATENATE,
 )
 def concatenate(b: Any, *data: Any, num_args: int, axis: int | None) -> Any:
@@ -326,7 +347,7 @@ _declare_split("dsplit", "`split` along the third axis", "[[[1, 2]]]", "[[[[1.0]
 # Order
 
 
-@operator("_npi_flip", attrs={"axis": optional(shape(), REQUIRED)})
+@operator("_npi_flip", attrs={"axis": optional(shape(doc="axes to reverse; None: all"), REQUIRED)})
 def flip(b: Any, data: Any, *, axis: Shape | None) -> Any:
     """Reverses the elements along the axes, by default along all
 
@@ -341,7 +362,13 @@ def flip(b: Any, data: Any, *, axis: Shape | None) -> Any:
     return b.reverse(data, axes=tuple(axis_in(k, len(data.shape)) for k in axis)) if axis else data
 
 
-@operator("_np_roll", attrs={"shift": optional(shape(), None), "axis": optional(shape(), None)})
+@operator(
+    "_np_roll",
+    attrs={
+        "shift": optional(shape(doc="by how many places"), None),
+        "axis": optional(shape(doc="along which to shift; None: in the flattened data"), None),
+    },
+)
 def roll(b: Any, data: Any, *, shift: Shape | None, axis: Shape | None) -> Any:
     """Shifts the elements circularly along the axes; without an axis, in the flattened tensor
 
@@ -373,7 +400,7 @@ def _rolled(b: Any, x: Any, axis: int, distance: int) -> Any:
 # Matrices
 
 
-@operator("_npi_tril", attrs={"k": integer(0)})
+@operator("_npi_tril", attrs={"k": integer(0, doc="which diagonal; positive ones are above the main one")})
 def tril(b: Any, data: Any, *, k: int) -> Any:
     """Sets the elements above diagonal `k` of matrices to 0; a vector stands for the matrix that has it in each row
 
@@ -393,7 +420,7 @@ def tril(b: Any, data: Any, *, k: int) -> Any:
     return b.select(b.le(column, b.add(row, b.constant(k, I64))), data, b.constant(0, dtype_of(data)))
 
 
-@operator("_np_diag", attrs={"k": integer(0)})
+@operator("_np_diag", attrs={"k": integer(0, doc="which diagonal; positive ones are above the main one")})
 def diag(b: Any, data: Any, *, k: int) -> Any:
     """A diagonal of a matrix, or a matrix with the given diagonal
 
@@ -407,7 +434,14 @@ def diag(b: Any, data: Any, *, k: int) -> Any:
     return legacy_diag.expand(b, data, k=k, axis1=0, axis2=1)
 
 
-@operator("_np_diagonal", attrs={"offset": integer(0), "axis1": integer(0), "axis2": integer(1)})
+@operator(
+    "_np_diagonal",
+    attrs={
+        "offset": integer(0, doc="which diagonal; positive ones are above the main one"),
+        "axis1": integer(0, doc="the rows"),
+        "axis2": integer(1, doc="the columns"),
+    },
+)
 def diagonal(b: Any, data: Any, *, offset: int, axis1: int, axis2: int) -> Any:
     """A diagonal of the matrices in two axes, as the last axis
 
@@ -421,7 +455,14 @@ def diagonal(b: Any, data: Any, *, offset: int, axis1: int, axis2: int) -> Any:
     return legacy_diag.expand(b, data, k=offset, axis1=axis1, axis2=axis2)
 
 
-@operator("_np_trace", attrs={"offset": integer(0), "axis1": integer(0), "axis2": integer(1)})
+@operator(
+    "_np_trace",
+    attrs={
+        "offset": integer(0, doc="which diagonal; positive ones are above the main one"),
+        "axis1": integer(0, doc="the rows"),
+        "axis2": integer(1, doc="the columns"),
+    },
+)
 def trace(b: Any, data: Any, *, offset: int, axis1: int, axis2: int) -> Any:
     """The sum of a diagonal of the matrices in two axes
 
@@ -452,9 +493,9 @@ _PAIR = shape()
     "_npi_pad",
     attrs={
         "pad_width": Attr("tuple of <Shape(tuple)>", _pairs, doc="per axis: elements to add before and after"),
-        "mode": enum(("constant", "edge", "reflect", "symmetric"), "constant"),
-        "constant_value": number(0.0),
-        "reflect_type": string("even"),
+        "mode": enum(("constant", "edge", "reflect", "symmetric"), "constant", doc="what is added"),
+        "constant_value": number(0.0, doc="of the added elements, for `constant`"),
+        "reflect_type": string("even", doc="has no effect: always even"),
     },
 )
 def pad(b: Any, data: Any, *, pad_width: Any, mode: str, constant_value: float, reflect_type: str) -> Any:

@@ -12,7 +12,7 @@ from gluonjit.operators.joining import part
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import convert, require_numeric
 
-_AXIS = {"axis": optional(integer(), -1)}
+_AXIS = {"axis": optional(integer(doc="along which to sort; None: the flattened data"), -1)}
 _INDEX_TYPE = dtype(F32, among=("float16", "float32", "float64", "int32", "int64", "uint8"), doc="of the indices")
 
 
@@ -29,7 +29,7 @@ def _line(b: Any, name: str, data: Any, axis: int | None) -> tuple[Any, int]:
 
 @operator(
     "sort",
-    attrs={**_AXIS, "is_ascend": boolean(True)},
+    attrs={**_AXIS, "is_ascend": boolean(True, doc="whether the least comes first")},
     outputs=lambda attrs: ("output0", "output1"),
     visible=lambda attrs: 1,
 )
@@ -45,7 +45,9 @@ def sort(b: Any, data: Any, *, axis: int | None, is_ascend: bool) -> Any:
     return b.sort(x, axis=axis, descending=not is_ascend)[0]
 
 
-@operator("argsort", attrs={**_AXIS, "is_ascend": boolean(True), "dtype": _INDEX_TYPE})
+@operator(
+    "argsort", attrs={**_AXIS, "is_ascend": boolean(True, doc="whether the least comes first"), "dtype": _INDEX_TYPE}
+)
 def argsort(b: Any, data: Any, *, axis: int | None, is_ascend: bool, dtype: DType) -> Any:
     """The indices that sort the data along the axis
 
@@ -69,7 +71,7 @@ def _topk_outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     attrs={
         **_AXIS,
         "k": integer(1, doc="number of elements; less than 1: all"),
-        "ret_typ": enum(("value", "indices", "mask", "both"), "indices"),
+        "ret_typ": enum(("value", "indices", "mask", "both"), "indices", doc="what the result is"),
         "is_ascend": boolean(False, doc="select the smallest elements"),
         "dtype": _INDEX_TYPE,
     },

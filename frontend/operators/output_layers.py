@@ -106,14 +106,16 @@ def _scaled(b: Any, d: Any, factor: float, head: Any, dtype: Any, over: Extent =
     aliases=("Softmax",),
     inputs=("data", "label"),
     attrs={
-        "grad_scale": number(1.0),
-        "ignore_label": number(-1.0),
-        "multi_output": boolean(False),
-        "use_ignore": boolean(False),
-        "preserve_shape": boolean(False),
-        "normalization": enum(("batch", "null", "valid"), "null"),
-        "out_grad": boolean(False),
-        "smooth_alpha": number(0.0, low=0, high=1),
+        "grad_scale": number(1.0, doc="what the gradient is multiplied by"),
+        "ignore_label": number(-1.0, doc="the label whose gradient is 0, with `use_ignore`"),
+        "multi_output": boolean(False, doc="whether softmax runs over axis 1"),
+        "use_ignore": boolean(False, doc="whether `ignore_label` has an effect"),
+        "preserve_shape": boolean(False, doc="whether softmax runs over the last axis"),
+        "normalization": enum(("batch", "null", "valid"), "null", doc="by what the gradient is divided"),
+        "out_grad": boolean(False, doc="whether the gradient is multiplied by that of the result"),
+        "smooth_alpha": number(
+            0.0, low=0, high=1, doc="the probability that label smoothing spreads over the other classes"
+        ),
     },
     complete=_label_of_classes,
     infer_inputs=first_from_output,
@@ -146,7 +148,7 @@ def _label_like_data(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape | 
 
 _REGRESSION: dict[str, Any] = {
     "inputs": ("data", "label"),
-    "attrs": {"grad_scale": number(1.0)},
+    "attrs": {"grad_scale": number(1.0, doc="what the gradient is multiplied by")},
     "complete": parameters(_label_like_data),
     "infer_inputs": first_from_output,
 }
@@ -218,7 +220,11 @@ def _svm_gradient(
     "SVMOutput",
     gradient=_svm_gradient,
     inputs=("data", "label"),
-    attrs={"margin": number(1.0), "regularization_coefficient": number(1.0), "use_linear": boolean(False)},
+    attrs={
+        "margin": number(1.0, doc="of the hinge"),
+        "regularization_coefficient": number(1.0, doc="what the gradient is multiplied by"),
+        "use_linear": boolean(False, doc="the hinge itself, not its square"),
+    },
     complete=parameters(lambda attrs, data: [data[:-1]]),
     infer_inputs=first_from_output,
 )

@@ -32,9 +32,9 @@ def _ends(b: Any, x: Any, axis: int, low: int, high: int, mode: str) -> Any:
     "Pad",
     aliases=("pad",),
     attrs={
-        "mode": enum(("constant", "edge", "reflect")),
+        "mode": enum(("constant", "edge", "reflect"), doc="what is added"),
         "pad_width": shape(doc="per axis: elements to add before and after"),
-        "constant_value": number(0.0),
+        "constant_value": number(0.0, doc="of the added elements, for `constant`"),
     },
 )
 def pad(b: Any, data: Any, *, mode: str, pad_width: Shape, constant_value: float) -> Any:

@@ -13,7 +13,7 @@ from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import check_table, require_float, shape_text
 
 _ATTRS = {
-    "kernel": shape(),
+    "kernel": shape(doc="extents of a kernel"),
     "stride": shape((), doc="default 1 along each axis"),
     "dilate": shape((), doc="default 1 along each axis"),
     "pad": shape((), doc="default 0 along each axis"),
@@ -67,7 +67,7 @@ def im2col(b: Any, data: Any, **attrs: Any) -> Any:
     return b.reshape(b.gather(x, b.constant(w.at), axis=2), shape=(batch, channels * w.taps, w.count))
 
 
-@operator("col2im", attrs={"output_size": shape(), **_ATTRS})
+@operator("col2im", attrs={"output_size": shape(doc="extents of the result's space"), **_ATTRS})
 def col2im(b: Any, data: Any, *, output_size: tuple[int, ...], **attrs: Any) -> Any:
     """Adds each column to its window, the adjoint of `im2col`
 

@@ -97,15 +97,20 @@ def _divisor(counts: Sequence[np.ndarray], axes: tuple[int, ...], rank: int, dty
     "Pooling",
     attrs={
         "kernel": shape((), doc="extents of the window; not needed for global pooling"),
-        "pool_type": enum(("avg", "lp", "max", "sum"), "max"),
-        "global_pool": boolean(False),
-        "cudnn_off": boolean(False),
-        "pooling_convention": enum(("full", "same", "valid"), "valid"),
+        "pool_type": enum(("avg", "lp", "max", "sum"), "max", doc="what is made of a window"),
+        "global_pool": boolean(False, doc="whether one window covers all spatial axes"),
+        "cudnn_off": boolean(False, doc="has no effect"),
+        "pooling_convention": enum(("full", "same", "valid"), "valid", doc="where the last window ends"),
         "stride": shape((), doc="default 1 along each axis"),
         "pad": shape((), doc="default 0 along each axis"),
-        "p_value": optional(integer()),
-        "count_include_pad": optional(boolean()),
-        "layout": optional(enum(("NCDHW", "NCHW", "NCW", "NDHWC", "NHWC", "NWC"))),
+        "p_value": optional(integer(doc="the power p of `lp`: 1, 2 or 3")),
+        "count_include_pad": optional(boolean(doc="whether the divisor of `avg` counts padding; None: it does")),
+        "layout": optional(
+            enum(
+                ("NCDHW", "NCHW", "NCW", "NDHWC", "NHWC", "NWC"),
+                doc="order of the axes of data and result; None: channels after the batch",
+            )
+        ),
     },
     outputs=lambda attrs: ("output", "workspace") if attrs["pool_type"] == "max" else ("output",),
     visible=lambda attrs: 1,

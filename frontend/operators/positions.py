@@ -21,9 +21,9 @@ from gluonjit.operators.support import axis_in, scalar, shape_text
     inputs=("indices",),
     attrs={
         "depth": integer(doc="length of the new last axis"),
-        "on_value": number(1.0),
-        "off_value": number(0.0),
-        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS),
+        "on_value": number(1.0, doc="at the index"),
+        "off_value": number(0.0, doc="elsewhere"),
+        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS, doc="of the result"),
     },
 )
 def one_hot(b: Any, indices: Any, *, depth: int, on_value: float, off_value: float, dtype: DType) -> Any:
@@ -48,7 +48,11 @@ def one_hot(b: Any, indices: Any, *, depth: int, on_value: float, off_value: flo
     return b.select(hit, scalar(b, on_value, dtype), scalar(b, off_value, dtype))
 
 
-@operator("_contrib_index_array", attrs={"axes": optional(shape(), None)}, gradient=gradients.zero)
+@operator(
+    "_contrib_index_array",
+    attrs={"axes": optional(shape(doc="coordinates to give; None: all"), None)},
+    gradient=gradients.zero,
+)
 def index_array(b: Any, data: Any, *, axes: Shape | None) -> Any:
     """The position of each element as int64 along a new last axis; `axes` selects its coordinates
 
@@ -77,7 +81,7 @@ def _checked_sizes(shape: Shape | None, what: str) -> Shape:
 @operator(
     "_ravel_multi_index",
     aliases=("ravel_multi_index",),
-    attrs={"shape": optional(shape(), None)},
+    attrs={"shape": optional(shape(doc="of the array that the positions are in"), None)},
     gradient=gradients.zero,
 )
 def ravel_multi_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
@@ -99,7 +103,10 @@ def ravel_multi_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
 
 
 @operator(
-    "_unravel_index", aliases=("unravel_index",), attrs={"shape": optional(shape(), None)}, gradient=gradients.zero
+    "_unravel_index",
+    aliases=("unravel_index",),
+    attrs={"shape": optional(shape(doc="of the array that the positions are in"), None)},
+    gradient=gradients.zero,
 )
 def unravel_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
     """Converts flat positions to index tuples along a new first axis; the first dimension of `shape` has no effect

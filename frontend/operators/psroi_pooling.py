@@ -64,7 +64,7 @@ def _extent(b: Any, low: Any, high: Any, scale: float) -> tuple[Any, Any]:
     "_contrib_PSROIPooling",
     inputs=("data", "rois"),
     attrs={
-        "spatial_scale": number(low=0, high=1),
+        "spatial_scale": number(low=0, high=1, doc="pixels of the data per unit of the regions' coordinates"),
         "output_dim": integer(doc="channels of the result"),
         "pooled_size": integer(doc="cells along each axis"),
         "group_size": integer(0, doc="cells of the group grid along each axis; 0: pooled_size"),
@@ -139,7 +139,7 @@ def _inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     "_contrib_DeformablePSROIPooling",
     inputs=_inputs,
     attrs={
-        "spatial_scale": number(low=0, high=1),
+        "spatial_scale": number(low=0, high=1, doc="pixels of the data per unit of the regions' coordinates"),
         "output_dim": integer(doc="channels of the result"),
         "group_size": integer(doc="cells of the group grid along each axis"),
         "pooled_size": integer(doc="cells along each axis"),

@@ -94,7 +94,7 @@ def _constants(b: Any, ends: tuple[float, float]) -> tuple[Any, Any]:
 @operator(
     "_contrib_quantize",
     inputs=("data", "min_range", "max_range"),
-    attrs={"out_type": enum(("int8", "uint8"), "uint8")},
+    attrs={"out_type": enum(("int8", "uint8"), "uint8", doc="of the result")},
     outputs=lambda attrs: ("output0", "output1", "output2"),
     gradient=gradients.zero,
 )
@@ -150,7 +150,7 @@ def quantize_v2(b: Any, data: Any, *, out_type: str, **calibration: Any) -> Any:
 @operator(
     "_contrib_dequantize",
     inputs=("data", "min_range", "max_range"),
-    attrs={"out_type": enum(("float32",), "float32")},
+    attrs={"out_type": enum(("float32",), "float32", doc="of the result")},
     gradient=gradients.zero,
 )
 def dequantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str) -> Any:

@@ -279,7 +279,7 @@ def _common(*inputs: Any) -> DType:
         *(f"arg{k}_{end}" for k in range(attrs["num_args"]) for end in ("min", "max")),
     ),
     variadic=True,
-    attrs={"num_args": counted(doc="number of tensors to join"), "dim": integer(1)},
+    attrs={"num_args": counted(doc="number of tensors to join"), "dim": integer(1, doc="the axis to join along")},
     outputs=_results,
     gradient=gradients.zero,
 )

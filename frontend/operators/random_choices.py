@@ -24,9 +24,9 @@ def _one_stream(attrs: Mapping[str, Any], training: bool) -> int:
     aliases=("random_randint",),
     inputs=(),
     attrs={
-        "low": integer(),
-        "high": integer(),
-        "shape": optional(shape(), None),
+        "low": integer(doc="the least number"),
+        "high": integer(doc="one more than the largest number"),
+        "shape": optional(shape(doc="of the result"), None),
         "ctx": CTX,
         "dtype": optional(dtype(among=("int32", "int64"), doc="None is int32")),
     },
@@ -59,7 +59,7 @@ def randint(b: Any, *, low: int, high: int, shape: Shape | None, ctx: str, dtype
     attrs={
         "shape": shape((), doc="of the draws per distribution"),
         "get_prob": boolean(False, doc="also give the logarithm of each draw's probability"),
-        "dtype": dtype(I32, among=("float16", "float32", "float64", "int32", "uint8")),
+        "dtype": dtype(I32, among=("float16", "float32", "float64", "int32", "uint8"), doc="of the result"),
     },
     outputs=lambda attrs: ("output0", "output1") if attrs["get_prob"] else ("output",),
     streams=_one_stream,

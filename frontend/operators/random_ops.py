@@ -128,14 +128,14 @@ def _declare(d: Distribution) -> None:
 
     random.__doc__, like.__doc__, sample.__doc__ = _documents(d)
     plain = (f"random_{d.name}", d.name) if d.name in ("uniform", "normal") else (f"random_{d.name}",)
-    placed = {"shape": optional(shape(), None), "ctx": CTX, "dtype": _DTYPE}
+    placed = {"shape": optional(shape(doc="of the result"), None), "ctx": CTX, "dtype": _DTYPE}
     operator(f"_random_{d.name}", aliases=plain, inputs=(), attrs={**d.parameters, **placed}, streams=streams)(random)
     operator(f"_random_{d.name}_like", attrs=d.parameters, streams=streams, same_shape=True)(like)
     operator(
         f"_sample_{d.name}",
         aliases=(f"sample_{d.name}",),
         inputs=d.tensors,
-        attrs={"shape": shape(()), "dtype": _DTYPE},
+        attrs={"shape": shape((), doc="of each sample"), "dtype": _DTYPE},
         streams=streams,
         gradient=gradients.zero,
     )(sample)
@@ -230,7 +230,7 @@ for _distribution in (
         "uniform",
         "Uniform over [low, high)",
         _uniform,
-        {"low": number(0.0), "high": number(1.0)},
+        {"low": number(0.0, doc="the least number"), "high": number(1.0, doc="the bound, which is not reached")},
         ("low", "high"),
         _check_uniform,
         (2, 3),
@@ -240,7 +240,7 @@ for _distribution in (
         "normal",
         "Normal with mean `loc` and standard deviation `scale`",
         _normal,
-        {"loc": number(0.0), "scale": number(1.0)},
+        {"loc": number(0.0, doc="the mean"), "scale": number(1.0, doc="the standard deviation")},
         ("mu", "sigma"),
         _check_normal,
         (5, 0.1),
@@ -249,7 +249,7 @@ for _distribution in (
         "exponential",
         "Exponential with rate `lam`, that is with mean 1 / lam",
         _exponential,
-        {"lam": number(1.0)},
+        {"lam": number(1.0, doc="the rate")},
         ("lam",),
         _check_exponential,
         (4,),
@@ -258,7 +258,7 @@ for _distribution in (
         "gamma",
         "Gamma with shape parameter `alpha` and scale `beta`",
         _gamma,
-        {"alpha": number(1.0), "beta": number(1.0)},
+        {"alpha": number(1.0, doc="the shape parameter"), "beta": number(1.0, doc="the scale")},
         ("alpha", "beta"),
         _check_gamma,
         (2, 3),
@@ -268,7 +268,7 @@ for _distribution in (
         "poisson",
         "Poisson with mean `lam`",
         _poisson,
-        {"lam": number(1.0)},
+        {"lam": number(1.0, doc="the mean")},
         ("lam",),
         _check_poisson,
         (4,),
@@ -278,7 +278,7 @@ for _distribution in (
         "negative_binomial",
         "Negative binomial: the number of failures before the `k`-th success of trials with probability `p`",
         _negative_binomial,
-        {"k": integer(1), "p": number(1.0)},
+        {"k": integer(1, doc="how many successes"), "p": number(1.0, doc="the probability of a success")},
         ("k", "p"),
         _check_negative_binomial,
         (3, 0.5),
@@ -288,7 +288,7 @@ for _distribution in (
         "generalized_negative_binomial",
         "Negative binomial with mean `mu` and variance mu + alpha * mu**2",
         _generalized_negative_binomial,
-        {"mu": number(1.0), "alpha": number(1.0)},
+        {"mu": number(1.0, doc="the mean"), "alpha": number(1.0, doc="the dispersion")},
         ("mu", "alpha"),
         _check_generalized,
         (2, 0.3),

@@ -158,9 +158,13 @@ def _norm_gradient(b: Any, g: Any, y: Any, x: Any, *, ord: int, axis: Shape | No
     gradient=_norm_gradient,
     attrs={
         "ord": integer(2, doc="1 or 2"),
-        "axis": axes(None),
-        "out_dtype": optional(dtype(among=("float16", "float32", "float64", "int32", "int64", "int8"))),
-        "keepdims": boolean(False),
+        "axis": axes(None, doc="axes to reduce; None or () means all"),
+        "out_dtype": optional(
+            dtype(
+                among=("float16", "float32", "float64", "int32", "int64", "int8"), doc="of the result; None: the data's"
+            )
+        ),
+        "keepdims": boolean(False, doc="whether reduced axes stay, with length 1"),
     },
 )
 def norm(b: Any, data: Any, *, ord: int, axis: Shape | None, out_dtype: DType | None, keepdims: bool) -> Any:
@@ -187,7 +191,10 @@ def norm(b: Any, data: Any, *, ord: int, axis: Shape | None, out_dtype: DType | 
 
 @operator(
     "moments",
-    attrs={"axes": axes(None, doc="axes to reduce; must be given"), "keepdims": boolean(False)},
+    attrs={
+        "axes": axes(None, doc="axes to reduce; must be given"),
+        "keepdims": boolean(False, doc="whether reduced axes stay, with length 1"),
+    },
     outputs=lambda attrs: ("output0", "output1"),
 )
 def moments(b: Any, data: Any, *, axes: Shape | None, keepdims: bool) -> Any:
@@ -227,7 +234,10 @@ def _position(b: Any, data: Any, op: str, axis: int | None, keepdims: bool) -> A
     return finished(b, b.cast(y, dtype=own), shape, gone, keepdims)
 
 
-_POSITION = {"axis": optional(integer(), None), "keepdims": boolean(False)}
+_POSITION = {
+    "axis": optional(integer(doc="along which to search; None: in the flattened data"), None),
+    "keepdims": boolean(False, doc="whether reduced axes stay, with length 1"),
+}
 
 
 @operator("argmax", attrs=_POSITION)
@@ -278,8 +288,12 @@ def argmax_channel(b: Any, data: Any) -> Any:
     aliases=("cumsum",),
     inputs=("a",),
     attrs={
-        "axis": optional(integer(), None),
-        "dtype": optional(dtype(among=("float16", "float32", "float64", "int32", "int64", "int8"))),
+        "axis": optional(integer(doc="along which to sum; None: the flattened data"), None),
+        "dtype": optional(
+            dtype(
+                among=("float16", "float32", "float64", "int32", "int64", "int8"), doc="of the result; None: the data's"
+            )
+        ),
     },
 )
 def cumsum(b: Any, a: Any, *, axis: int | None, dtype: DType | None) -> Any:

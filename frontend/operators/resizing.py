@@ -107,12 +107,12 @@ def _interpolated_at_run_time(b: Any, x: Any, axis: int, size: Extent, align_cor
     "_contrib_BilinearResize2D",
     inputs=lambda attrs: ("data", "like") if attrs["mode"] == "like" else ("data",),
     attrs={
-        "height": integer(1, low=1),
-        "width": integer(1, low=1),
+        "height": integer(1, low=1, doc="of the result, in pixels"),
+        "width": integer(1, low=1, doc="of the result, in pixels"),
         "scale_height": optional(number(doc="replaces height, as factor")),
         "scale_width": optional(number(doc="replaces width, as factor")),
         "mode": enum(("size", "odd_scale", "like", *_ROUNDED), "size", doc="how the new size is computed"),
-        "align_corners": boolean(True),
+        "align_corners": boolean(True, doc="whether the centers of the corner pixels map to each other"),
     },
 )
 def bilinear_resize(

@@ -112,18 +112,20 @@ def _streams(attrs: Mapping[str, Any], training: bool) -> int:
     inputs=_inputs,
     attrs={
         "state_size": integer(low=0, doc="size of each cell's state"),
-        "num_layers": integer(low=0, high=4096),
+        "num_layers": integer(low=0, high=4096, doc="how many layers there are"),
         "bidirectional": boolean(False, doc="whether each layer also has cells that run backwards"),
-        "mode": enum(("gru", "lstm", "rnn_relu", "rnn_tanh")),
+        "mode": enum(("gru", "lstm", "rnn_relu", "rnn_tanh"), doc="the kind of cell"),
         "p": number(
             0.0, low=0, high=1, doc="dropout probability on the output of each layer but the last, in training"
         ),
         "state_outputs": boolean(False, doc="whether the last states are results, too"),
-        "projection_size": optional(integer(low=0), None),
-        "lstm_state_clip_min": optional(number(), None),
-        "lstm_state_clip_max": optional(number(), None),
+        "projection_size": optional(
+            integer(low=0, doc="length of an LSTM's projected state; None: no projection"), None
+        ),
+        "lstm_state_clip_min": optional(number(doc="the least state of an LSTM's cell; None: no bound"), None),
+        "lstm_state_clip_max": optional(number(doc="the largest state of an LSTM's cell; None: no bound"), None),
         "lstm_state_clip_nan": boolean(False, doc="whether clipping turns NaN into lstm_state_clip_min"),
-        "use_sequence_length": boolean(False),
+        "use_sequence_length": boolean(False, doc="whether there is an input `sequence_length`"),
     },
     outputs=_outputs,
     complete=_complete,

@@ -46,7 +46,10 @@ def _first_axis(b: Any, x: Any) -> Any:
 @operator(
     "ROIPooling",
     inputs=("data", "rois"),
-    attrs={"pooled_size": shape(doc="height and width of the grid"), "spatial_scale": number(low=0, high=1)},
+    attrs={
+        "pooled_size": shape(doc="height and width of the grid"),
+        "spatial_scale": number(low=0, high=1, doc="pixels of the data per unit of the regions' coordinates"),
+    },
     outputs=lambda attrs: ("output", "maxidx"),
     visible=lambda attrs: 1,
 )

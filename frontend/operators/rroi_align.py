@@ -22,7 +22,7 @@ from gluonjit.operators.support import narrowed, scalar, widened
     inputs=("data", "rois"),
     attrs={
         "pooled_size": shape(doc="height and width of the grid"),
-        "spatial_scale": number(),
+        "spatial_scale": number(doc="pixels of the data per unit of the regions' coordinates"),
         "sampling_ratio": integer(
             -1, high=MOST_ASKED, doc="samples per cell along each axis; not positive: one per pixel or more"
         ),

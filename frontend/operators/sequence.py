@@ -30,7 +30,11 @@ def _complete(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
 
 
 def _attrs(**more: Any) -> dict[str, Any]:
-    return {"use_sequence_length": boolean(False), **more, "axis": integer(0, doc="of time: 0 or 1")}
+    return {
+        "use_sequence_length": boolean(False, doc="whether there is an input `sequence_length`"),
+        **more,
+        "axis": integer(0, doc="of time: 0 or 1"),
+    }
 
 
 def _checked(data: Any, axis: int) -> None:

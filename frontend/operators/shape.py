@@ -192,7 +192,11 @@ def _part_of(rank: int, first: int | None, last: int | None, side: str) -> tuple
 @operator(
     "reshape_like",
     inputs=("lhs", "rhs"),
-    attrs={k: optional(integer()) for k in ("lhs_begin", "lhs_end", "rhs_begin", "rhs_end")},
+    attrs={
+        f"{side}_{end}": optional(integer(doc=doc))
+        for side in ("lhs", "rhs")
+        for end, doc in (("begin", "the first of its axes; None: 0"), ("end", "the axis behind the last; None: all"))
+    },
 )
 def reshape_like(
     b: Any,
@@ -246,7 +250,7 @@ def _infer_expand_dims_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs:
     return [merge(inputs[0], (*out[:axis], *out[axis + 1 :]))]
 
 
-@operator("expand_dims", attrs={"axis": integer()}, infer_inputs=_infer_expand_dims_inputs)
+@operator("expand_dims", attrs={"axis": integer(doc="where the new axis goes")}, infer_inputs=_infer_expand_dims_inputs)
 def expand_dims(b: Any, data: Any, *, axis: int) -> Any:
     """Inserts an axis of length 1 at the given position
 
@@ -292,7 +296,7 @@ def _infer_squeeze_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Sha
 
 @operator(
     "squeeze",
-    attrs={"axis": optional(shape(), None)},
+    attrs={"axis": optional(shape(doc="axes to remove; None: all of length 1"), None)},
     infer_inputs=_infer_squeeze_inputs,
 )
 def squeeze(b: Any, data: Any, *, axis: Shape | None) -> Any:

@@ -150,7 +150,7 @@ def slice_assign(b: Any, lhs: Any, rhs: Any, *, begin: Shape, end: Shape, step: 
 @operator(
     "_slice_assign_scalar",
     aliases=("_crop_assign_scalar",),
-    attrs={"scalar": number(0.0), **_RANGE},
+    attrs={"scalar": number(0.0, doc="the number"), **_RANGE},
     same_shape=True,
 )
 def slice_assign_scalar(b: Any, data: Any, *, scalar: float, begin: Shape, end: Shape, step: Shape) -> Any:
@@ -183,8 +183,8 @@ def _but_axis(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shap
 @operator(
     "slice_axis",
     attrs={
-        "axis": integer(),
-        "begin": integer(),
+        "axis": integer(doc="that is cut"),
+        "begin": integer(doc="the first position"),
         "end": optional(integer(doc="exclusive; None: to the end"), REQUIRED),
     },
     infer_inputs=_but_axis,
@@ -276,7 +276,7 @@ def _exceeds(axis: int, size: int, limit: int) -> str:
     "Crop",
     variadic=True,
     attrs={
-        "num_args": integer(low=1, high=2),
+        "num_args": integer(low=1, high=2, doc="how many inputs there are"),
         "offset": shape((0, 0), doc="(y, x) of the corner"),
         "h_w": shape((0, 0), doc="height and width, if there is no second input"),
         "center_crop": boolean(False, doc="take the center and ignore the offset"),
@@ -317,7 +317,7 @@ def crop(
 # Reversal
 
 
-@operator("reverse", aliases=("flip",), attrs={"axis": shape()}, same_shape=True)
+@operator("reverse", aliases=("flip",), attrs={"axis": shape(doc="axes to reverse")}, same_shape=True)
 def reverse(b: Any, data: Any, *, axis: Shape) -> Any:
     """Reverses the elements along the given axes
 

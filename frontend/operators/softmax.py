@@ -11,10 +11,10 @@ from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import axis_in, first_from_output, narrowed, parameters, require_float, type_name
 
 _ATTRS = {
-    "axis": integer(-1),
-    "temperature": optional(number()),
-    "dtype": optional(dtype(among=("float16", "float32", "float64"))),
-    "use_length": optional(boolean(), False),
+    "axis": integer(-1, doc="along which the sum runs"),
+    "temperature": optional(number(doc="by what the data are divided; None: 1")),
+    "dtype": optional(dtype(among=("float16", "float32", "float64"), doc="of the result; None: the data's")),
+    "use_length": optional(boolean(doc="whether there is an input `length`"), False),
 }
 
 
@@ -197,7 +197,7 @@ def softmin(
 @operator(
     "SoftmaxActivation",
     gradient=_activation_gradient,
-    attrs={"mode": enum(("channel", "instance"), "instance")},
+    attrs={"mode": enum(("channel", "instance"), "instance", doc="the axis of the sum")},
     same_shape=True,
 )
 def softmax_activation(b: Any, data: Any, *, mode: str) -> Any:

@@ -24,7 +24,7 @@ from gluonjit.operators.support import (
     widened,
 )
 
-_CUDNN_OFF = optional(boolean(), None)
+_CUDNN_OFF = optional(boolean(doc="has no effect"), None)
 
 
 def _images(x: Any, what: str = "Input data") -> tuple[int, int, int, int]:
@@ -94,7 +94,7 @@ def _affine_grid(b: Any, matrices: Any, target: tuple[int, ...]) -> Any:
 @operator(
     "GridGenerator",
     attrs={
-        "transform_type": enum(("affine", "warp")),
+        "transform_type": enum(("affine", "warp"), doc="affine maps, or optical flow"),
         "target_shape": shape((0, 0), doc="height and width, for affine transformations"),
     },
     outputs=lambda attrs: ("output", "grid_dst"),
@@ -136,8 +136,8 @@ def grid_generator(b: Any, data: Any, *, transform_type: str, target_shape: tupl
     inputs=("data", "loc"),
     attrs={
         "target_shape": shape((0, 0), doc="height and width of the result"),
-        "transform_type": enum(("affine",)),
-        "sampler_type": enum(("bilinear",)),
+        "transform_type": enum(("affine",), doc="kind of map"),
+        "sampler_type": enum(("bilinear",), doc="interpolation between pixels"),
         "cudnn_off": _CUDNN_OFF,
     },
     outputs=lambda attrs: ("output", "grid_dst", "grid_src"),

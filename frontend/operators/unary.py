@@ -189,7 +189,7 @@ def _hard_sigmoid_gradient(b: Any, g: Any, y: Any, x: Any, *, alpha: float, beta
 
 @operator(
     "hard_sigmoid",
-    attrs={"alpha": number(0.2), "beta": number(0.5)},
+    attrs={"alpha": number(0.2, doc="the slope"), "beta": number(0.5, doc="what is added")},
     same_shape=True,
     gradient=_hard_sigmoid_gradient,
 )
@@ -206,7 +206,7 @@ def hard_sigmoid(b: Any, data: Any, *, alpha: float, beta: float) -> Any:
     return b.minimum(b.maximum(line, b.constant(0, dtype)), b.constant(1, dtype))
 
 
-@operator("_contrib_quadratic", attrs=dict.fromkeys("abc", number(0.0)), same_shape=True)
+@operator("_contrib_quadratic", attrs=dict.fromkeys("abc", number(0.0, doc="a factor")), same_shape=True)
 def quadratic(builder: Any, data: Any, *, a: float, b: float, c: float) -> Any:
     """a * x**2 + b * x + c
 
@@ -235,7 +235,7 @@ def _smooth_l1_gradient(b: Any, g: Any, y: Any, x: Any, *, scalar: float) -> tup
 @operator(
     "smooth_l1",
     aliases=("_npx_smooth_l1",),
-    attrs={"scalar": number(1.0)},
+    attrs={"scalar": number(1.0, doc="where the parabola ends: at 1 / scalar²")},
     same_shape=True,
     gradient=_smooth_l1_gradient,
 )

@@ -266,9 +266,9 @@ _declare(
     ("d", "v", "z"),
     {
         **_LR,
-        "beta1": number(0.6, low=0.0, high=1.0),
-        "beta2": number(0.999, low=0.0, high=1.0),
-        "epsilon": number(1e-8),
+        "beta1": number(0.6, low=0.0, high=1.0, doc="the share of the old mean of gradients in the new one"),
+        "beta2": number(0.999, low=0.0, high=1.0, doc="the share of the old mean of squared gradients in the new one"),
+        "epsilon": number(1e-8, doc="what keeps the divisor from 0"),
         "t": integer(doc="the number of the step, from 1 on"),
         **_WD,
         "rescale_grad": _SCALE["rescale_grad"],
@@ -286,7 +286,13 @@ _declare(
     ),
     rules.ftrl,
     ("z", "n"),
-    {**_LR, "lamda1": number(0.01, doc="of the L1 penalty"), "beta": number(1.0), **_WD, **_SCALE},
+    {
+        **_LR,
+        "lamda1": number(0.01, doc="of the L1 penalty"),
+        "beta": number(1.0, doc="what is added to sqrt(n)"),
+        **_WD,
+        **_SCALE,
+    },
     ("_sparse_ftrl_update",),
 )
 _CLIP_WEIGHTS = {"clip_weights": number(-1.0, doc="the bound that weights are clipped to; none if negative")}
@@ -301,7 +307,14 @@ _declare(
     ),
     rules.rmsprop,
     ("n",),
-    {**_LR, "gamma1": number(0.95), "epsilon": number(1e-8), **_WD, **_SCALE, **_CLIP_WEIGHTS},
+    {
+        **_LR,
+        "gamma1": number(0.95, doc="the share of the old mean in the new one"),
+        "epsilon": number(1e-8, doc="what keeps the divisor from 0"),
+        **_WD,
+        **_SCALE,
+        **_CLIP_WEIGHTS,
+    },
 )
 _declare(
     "rmspropalex_update",
@@ -315,7 +328,15 @@ _declare(
     ),
     rules.rmspropalex,
     ("n", "g", "delta"),
-    {**_LR, "gamma1": number(0.95), "gamma2": number(0.9), "epsilon": number(1e-8), **_WD, **_SCALE, **_CLIP_WEIGHTS},
+    {
+        **_LR,
+        "gamma1": number(0.95, doc="the share of the old mean in the new one"),
+        "gamma2": number(0.9, doc="the share of the old delta in the new one"),
+        "epsilon": number(1e-8, doc="what keeps the divisor from 0"),
+        **_WD,
+        **_SCALE,
+        **_CLIP_WEIGHTS,
+    },
 )
 _declare(
     "_sparse_adagrad_update",
@@ -328,7 +349,7 @@ _declare(
     ),
     rules.adagrad,
     ("history",),
-    {**_LR, "epsilon": number(1e-7), **_WD, **_SCALE},
+    {**_LR, "epsilon": number(1e-7, doc="what keeps the divisor from 0"), **_WD, **_SCALE},
 )
 
 
@@ -353,7 +374,7 @@ _named(
     ),
     ("weight", "grad", "history"),
     (2,),
-    {**_LR, **_SCALE, "epsilon": number(1e-5)},
+    {**_LR, **_SCALE, "epsilon": number(1e-5, doc="what keeps the divisor from 0")},
     complete=lambda attrs, shapes: [*[merge(*shapes[:2])] * 2, shapes[2]],
 )
 
@@ -366,7 +387,7 @@ _ADAMW = {
     **_BETAS,
     **_WD,
     "eta": number(doc="what the whole step is multiplied by"),
-    "clip_gradient": number(-1.0),
+    "clip_gradient": number(-1.0, doc="the bound that gradients are clipped to; none if negative"),
 }
 
 
@@ -448,9 +469,9 @@ _LAMB_SHOWN = '>>> options = {"beta1": 0.5, "beta2": 0.75, "epsilon": 0, "t": 1,
 _LAMB1 = {
     "beta1": _BETA1,
     "beta2": _BETA2,
-    "epsilon": number(1e-6),
+    "epsilon": number(1e-6, doc="what keeps the divisor from 0"),
     "t": integer(doc="the number of the step, from 1 on"),
-    "bias_correction": boolean(True),
+    "bias_correction": boolean(True, doc="whether means are divided by 1 - beta^t"),
     "wd": number(doc="the weight decay"),
     **_SCALE,
 }
@@ -698,12 +719,12 @@ _MULTI_LAMB = {
     "learning_rates": _RATES["lrs"],
     "beta1": _BETA1,
     "beta2": _BETA2,
-    "epsilon": number(1e-6),
+    "epsilon": number(1e-6, doc="what keeps the divisor from 0"),
     "wds": _RATES["wds"],
     "rescale_grad": _SCALE["rescale_grad"],
     **_BOUNDS,
     "clip_gradient": _SCALE["clip_gradient"],
-    "bias_correction": boolean(True),
+    "bias_correction": boolean(True, doc="whether means are divided by 1 - beta^t"),
     "step_count": shape(doc="the number of the step of each weight, from 1 on"),
     "num_tensors": counted(1, doc="how many weights there are"),
 }
@@ -746,7 +767,11 @@ for _mp in (False, True):
 @operator(
     "multi_lars",
     inputs=("lrs", "weights_sum_sq", "grads_sum_sq", "wds"),
-    attrs={"eta": number(), "eps": number(), "rescale_grad": _SCALE["rescale_grad"]},
+    attrs={
+        "eta": number(doc="what the ratio of the norms is multiplied by"),
+        "eps": number(doc="what keeps the divisor from 0"),
+        "rescale_grad": _SCALE["rescale_grad"],
+    },
     complete=_same,
 )
 def multi_lars(

@@ -39,9 +39,9 @@ def _weight(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
     attrs={
         "scale": integer(low=1, doc="factor for height and width"),
         "num_filter": integer(0, low=0, doc="has no effect: the number of channels is that of the data"),
-        "sample_type": enum(("bilinear", "nearest")),
+        "sample_type": enum(("bilinear", "nearest"), doc="repeats pixels, or interpolates by weights"),
         "multi_input_mode": enum(("concat", "sum"), "concat", doc="how several enlarged inputs are combined"),
-        "num_args": counted(),
+        "num_args": counted(doc="how many inputs there are"),
         "workspace": integer(512, low=0, doc="has no effect"),
     },
 )

@@ -35,6 +35,10 @@ def test_every_operator_has_shapes_and_an_example():
     assert [op.name for op in operators() if "\n\nShapes: " not in op.doc] == []
 
 
+def test_every_attribute_is_documented():
+    assert [f"{op.name}.{name}" for op in operators() for name, attr in op.attrs.items() if not attr.doc] == []
+
+
 def test_help_shows_the_example_after_the_attributes():
     text = mx.nd.expand_dims.__doc__
     places = [text.index(part) for part in ("\n\nShapes: ", "\nParameters\n", "\naxis : int", "\nExamples\n", "\n>>> ")]
