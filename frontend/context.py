@@ -35,7 +35,12 @@ class _Devices(type):
 
 
 class Context(metaclass=_Devices):
-    """A device: type (`'cpu'`, `'gpu'`, `'cpu_pinned'`, `'cpu_shared'`) and number. In a `with`, it is the default."""
+    """A device: type (`'cpu'`, `'gpu'`, `'cpu_pinned'`, `'cpu_shared'`) and number. In a `with`, it is the default.
+
+    >>> with mx.Context("cpu", 0):
+    ...     mx.nd.ones((1,)).context
+    cpu(0)
+    """
 
     devtype2str: ClassVar = {1: "cpu", 2: "gpu", 3: "cpu_pinned", 5: "cpu_shared"}
     devstr2type: ClassVar = {name: number for number, name in devtype2str.items()}

@@ -19,7 +19,12 @@ __all__ = ["DataBatch", "DataDesc", "DataIter", "MNISTIter", "NDArrayIter", "Pre
 
 
 class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
-    """Name and shape of an array in a batch, with the attributes `dtype` and `layout`."""
+    """Name and shape of an array in a batch, with the attributes `dtype` and `layout`.
+
+    >>> desc = mx.io.DataDesc("data", (32, 3, 224, 224))
+    >>> desc.name, desc.shape, desc.layout
+    ('data', (32, 3, 224, 224), 'NCHW')
+    """
 
     dtype: Any
     layout: str | None
@@ -50,7 +55,12 @@ class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
 
 
 class DataBatch:
-    """Lists of arrays, data and labels. The last `pad` examples only fill the batch."""
+    """Lists of arrays, data and labels. The last `pad` examples only fill the batch.
+
+    >>> batch = mx.io.DataBatch([mx.nd.ones((4, 3))], pad=1)
+    >>> batch.data[0].shape, batch.pad
+    ((4, 3), 1)
+    """
 
     def __init__(
         self,
@@ -80,7 +90,19 @@ class DataBatch:
 
 
 class DataIter:
-    """The base of iterators: a subclass defines `iter_next`, `getdata`, `getlabel` and `getpad`, or `next`."""
+    """The base of iterators: a subclass defines `iter_next`, `getdata`, `getlabel` and `getpad`, or `next`.
+
+    >>> class Ones(mx.io.DataIter):
+    ...     left = 2
+    ...
+    ...     def next(self):
+    ...         if not self.left:
+    ...             raise StopIteration
+    ...         self.left -= 1
+    ...         return mx.io.DataBatch([mx.nd.ones((self.batch_size, 3))])
+    >>> [batch.data[0].shape for batch in Ones(batch_size=4)]
+    [(4, 3), (4, 3)]
+    """
 
     def __init__(self, batch_size: int = 0) -> None:
         self.batch_size = batch_size
@@ -135,7 +157,12 @@ class _CurrentBatchIter(DataIter):
 
 
 class ResizeIter(_CurrentBatchIter):
-    """`size` batches of another iterator, which is reset if it ends too early."""
+    """`size` batches of another iterator, which is reset if it ends too early.
+
+    >>> short = mx.io.NDArrayIter(np.ones((4, 3)), batch_size=2)
+    >>> len(list(mx.io.ResizeIter(short, size=5)))
+    5
+    """
 
     def __init__(self, data_iter: Any, size: int, reset_internal: bool = True) -> None:
         super().__init__(data_iter.batch_size)
@@ -169,6 +196,10 @@ class PrefetchingIter(_CurrentBatchIter):
     """Combines the batches of several iterators, each of which runs one batch ahead in its own thread.
 
     `rename_data`, `rename_label`: for each iterator, a dict of new names.
+
+    >>> inner = mx.io.NDArrayIter(np.ones((4, 3)), batch_size=2)
+    >>> len(list(mx.io.PrefetchingIter(inner)))
+    2
     """
 
     def __init__(self, iters: Any, rename_data: Any = None, rename_label: Any = None) -> None:
@@ -283,6 +314,10 @@ class NDArrayIter(DataIter):
 
     `last_batch_handle`: what happens to examples that do not fill a batch. 'pad' fills it up from the start, 'discard'
     drops them, 'roll_over' keeps them for the next epoch. The batch axis is the N in `layout`.
+
+    >>> iterator = mx.io.NDArrayIter(np.arange(5), np.arange(5), batch_size=2)
+    >>> [(batch.data[0].asnumpy().tolist(), batch.pad) for batch in iterator]
+    [([0.0, 1.0], 0), ([2.0, 3.0], 0), ([4.0, 0.0], 1)]
     """
 
     def __init__(

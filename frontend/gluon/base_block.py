@@ -28,6 +28,19 @@ class Block:
 
     `prefix` starts the names of parameters, and of children created inside `name_scope()`; None generates one from the
     class name and a number. `params` is the ParameterDict of another block to share parameters with.
+
+    >>> class Net(gluon.Block):
+    ...     def __init__(self, **kwargs):
+    ...         super().__init__(**kwargs)
+    ...         with self.name_scope():
+    ...             self.hidden = nn.Dense(8)
+    ...
+    ...     def forward(self, x):
+    ...         return self.hidden(x).relu()
+    >>> net = Net(prefix="net_")
+    >>> net.initialize()
+    >>> net(mx.nd.ones((2, 3))).shape, list(net.collect_params())
+    ((2, 8), ['net_dense0_weight', 'net_dense0_bias'])
     """
 
     _active = False
@@ -296,9 +309,15 @@ class Block:
         an object that prints as a text (`execution.compile_log.Explanation`). With GLUONJIT_LOG=compile in the
         environment, the same is printed as it happens.
 
+        >>> net = nn.Dense(3, in_units=4, prefix="dense_")
+        >>> net.initialize()
         >>> net.hybridize()
-        >>> net(mx.nd.ones((16, 784))), net(mx.nd.ones((10, 784)))
-        >>> print(net.explain())  # … shape of argument 0: 10×784, had 16×784
+        >>> [net(mx.nd.ones((batch, 4))).shape for batch in (16, 10)]
+        [(16, 3), (10, 3)]
+        >>> print(net.explain())
+        dense: hybridized
+        ...
+          - compiled for f32[n,4] in ... ms: shape of argument 0: 10×4, had 16×4...
         """
         return explained(self)
 

@@ -52,7 +52,18 @@ def _reshape_like(F: Any, x: Any, y: Any) -> Any:
 
 
 class Loss(HybridBlock):
-    """The base of losses: `weight`, a number or None for 1, and `batch_axis`."""
+    """The base of losses: `weight`, a number or None for 1, and `batch_axis`.
+
+    A loss is a block: `loss(pred, label)` gives one number for each sample, (batch,): the mean over all axes but
+    `batch_axis`, unless the class says otherwise. A third argument `sample_weight`, which broadcasts to pred,
+    multiplies the elements before the mean.
+
+    >>> class Cubic(loss.Loss):
+    ...     def hybrid_forward(self, F, pred, label):
+    ...         return F.mean(F.abs(pred - label) ** 3, axis=self._batch_axis, exclude=True)
+    >>> Cubic(None, 0)(mx.nd.array([[1, 2]]), mx.nd.array([[0, 0]])).asnumpy()
+    array([4.5], dtype=float32)
+    """
 
     def __init__(self, weight: float | None, batch_axis: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -69,7 +80,13 @@ class Loss(HybridBlock):
 
 
 class L2Loss(Loss):
-    """L = weight/2 · (y − pred)²."""
+    """L = weight/2 · (y − pred)².
+
+    pred and label of equal sizes → (batch,): the mean over each sample.
+
+    >>> loss.L2Loss()(mx.nd.array([[1, 2]]), mx.nd.array([[0, 0]])).asnumpy()
+    array([1.25], dtype=float32)
+    """
 
     def __init__(self, weight: float = 1.0, batch_axis: int = 0, **kwargs: Any) -> None:
         super().__init__(weight, batch_axis, **kwargs)
@@ -81,7 +98,13 @@ class L2Loss(Loss):
 
 
 class L1Loss(Loss):
-    """L = |y − pred|."""
+    """L = |y − pred|.
+
+    pred and label of equal sizes → (batch,): the mean over each sample.
+
+    >>> loss.L1Loss()(mx.nd.array([[1, 2]]), mx.nd.array([[0, 0]])).asnumpy()
+    array([1.5], dtype=float32)
+    """
 
     def __init__(self, weight: float | None = None, batch_axis: int = 0, **kwargs: Any) -> None:
         super().__init__(weight, batch_axis, **kwargs)
@@ -96,6 +119,11 @@ class SigmoidBinaryCrossEntropyLoss(Loss):
 
     `pos_weight`, which broadcasts to the label, multiplies the first term. From logits, log(1 + e^−|pred|) keeps the
     formula from overflowing; with `from_sigmoid`, 1e-12 is added to what goes into the logarithms.
+
+    pred and label of equal sizes → (batch,): the mean over each sample.
+
+    >>> loss.SigmoidBCELoss()(mx.nd.array([[0, 100]]), mx.nd.array([[1, 1]])).asnumpy().round(4)
+    array([0.3466], dtype=float32)
     """
 
     def __init__(
@@ -133,6 +161,11 @@ class SoftmaxCrossEntropyLoss(Loss):
 
     `sparse_label`: labels are class indices, of pred's shape without `axis`; otherwise they are distributions of
     pred's shape. `from_logits`: pred is log p.
+
+    pred (batch, classes, …) and label (batch, …) → (batch,), for the axis of the classes that `axis` names.
+
+    >>> loss.SoftmaxCELoss()(mx.nd.array([[0, 0], [0, 100]]), mx.nd.array([0, 1])).asnumpy().round(4) + 0
+    array([0.6931, 0.    ], dtype=float32)
     """
 
     def __init__(
@@ -164,7 +197,13 @@ SoftmaxCELoss = SoftmaxCrossEntropyLoss
 
 
 class KLDivLoss(Loss):
-    """Σ y·(log(y + 1e-12) − log p) over each sample; log p is pred, or log_softmax(pred) unless `from_logits`."""
+    """Σ y·(log(y + 1e-12) − log p) over each sample; log p is pred, or log_softmax(pred) unless `from_logits`.
+
+    pred and label of equal shapes → (batch,).
+
+    >>> loss.KLDivLoss(from_logits=False)(mx.nd.zeros((1, 4)), mx.nd.array([[1, 0, 0, 0]])).asnumpy().round(4)
+    array([1.3863], dtype=float32)
+    """
 
     def __init__(
         self,
@@ -191,6 +230,12 @@ class CTCLoss(Loss):
 
     pred is (batch, time, classes) for `layout` 'NTC', label (batch, steps) for `label_layout` 'NT', padded with −1
     unless `label_lengths` are given. The last class is the blank.
+
+    Result (batch,) (Graves et al., 2006). `pred_lengths` and `label_lengths` are (batch,).
+
+    >>> pred = mx.nd.zeros((1, 2, 2))  # two steps of two classes, of which the last is the blank
+    >>> loss.CTCLoss()(pred, mx.nd.array([[0, -1]])).asnumpy().round(4)  # three of four paths give the label
+    array([0.2877], dtype=float32)
     """
 
     def __init__(
@@ -230,7 +275,13 @@ class CTCLoss(Loss):
 
 
 class HuberLoss(Loss):
-    """L = d²/(2·rho) where d = |y − pred| is at most rho, d − rho/2 elsewhere."""
+    """L = d²/(2·rho) where d = |y − pred| is at most rho, d − rho/2 elsewhere.
+
+    pred and label of equal sizes → (batch,): the mean over each sample (Huber, 1964).
+
+    >>> loss.HuberLoss()(mx.nd.array([[0.5, 3]]), mx.nd.array([[0, 0]])).asnumpy()
+    array([1.3125], dtype=float32)
+    """
 
     def __init__(self, rho: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any) -> None:
         super().__init__(weight, batch_axis, **kwargs)
@@ -245,7 +296,13 @@ class HuberLoss(Loss):
 
 
 class HingeLoss(Loss):
-    """L = max(0, margin − pred·y), for labels of −1 and 1."""
+    """L = max(0, margin − pred·y), for labels of −1 and 1.
+
+    pred and label of equal sizes → (batch,): the mean over each sample.
+
+    >>> loss.HingeLoss()(mx.nd.array([[0.5, -1]]), mx.nd.array([[1, 1]])).asnumpy()
+    array([1.25], dtype=float32)
+    """
 
     def __init__(self, margin: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any) -> None:
         super().__init__(weight, batch_axis, **kwargs)
@@ -257,7 +314,13 @@ class HingeLoss(Loss):
 
 
 class SquaredHingeLoss(Loss):
-    """L = max(0, margin − pred·y)², for labels of −1 and 1."""
+    """L = max(0, margin − pred·y)², for labels of −1 and 1.
+
+    pred and label of equal sizes → (batch,): the mean over each sample.
+
+    >>> loss.SquaredHingeLoss()(mx.nd.array([[0.5, -1]]), mx.nd.array([[1, 1]])).asnumpy()
+    array([2.125], dtype=float32)
+    """
 
     def __init__(self, margin: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any) -> None:
         super().__init__(weight, batch_axis, **kwargs)
@@ -269,7 +332,13 @@ class SquaredHingeLoss(Loss):
 
 
 class LogisticLoss(Loss):
-    """L = log(1 + e^(−pred·y)) for labels of −1 and 1, or, with `label_format='binary'`, of 0 and 1."""
+    """L = log(1 + e^(−pred·y)) for labels of −1 and 1, or, with `label_format='binary'`, of 0 and 1.
+
+    pred and label of equal sizes → (batch,): the mean over each sample. ValueError for another `label_format`.
+
+    >>> loss.LogisticLoss()(mx.nd.array([[0, 100]]), mx.nd.array([[1, 1]])).asnumpy().round(4)
+    array([0.3466], dtype=float32)
+    """
 
     def __init__(
         self, weight: float | None = None, batch_axis: int = 0, label_format: str = "signed", **kwargs: Any
@@ -288,7 +357,13 @@ class LogisticLoss(Loss):
 
 
 class TripletLoss(Loss):
-    """max(0, Σ(positive − pred)² − Σ(negative − pred)² + margin), the sums over each sample."""
+    """max(0, Σ(positive − pred)² − Σ(negative − pred)² + margin), the sums over each sample.
+
+    pred, positive and negative of equal shapes → (batch,) (Schroff et al., 2015).
+
+    >>> loss.TripletLoss()(mx.nd.array([[0]]), mx.nd.array([[1]]), mx.nd.array([[3]])).asnumpy()
+    array([0.], dtype=float32)
+    """
 
     def __init__(self, margin: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any) -> None:
         super().__init__(weight, batch_axis, **kwargs)
@@ -307,6 +382,11 @@ class PoissonNLLLoss(Loss):
 
     The rate is e^pred, or pred itself unless `from_logits` (then `epsilon` is added in the logarithm).
     `compute_full` adds Stirling's approximation of log(target!) where target > 1.
+
+    pred and target of equal sizes → one number.
+
+    >>> loss.PoissonNLLLoss()(mx.nd.array([[0, 0]]), mx.nd.array([[1, 3]])).asnumpy()
+    array([1.], dtype=float32)
     """
 
     def __init__(
@@ -337,6 +417,11 @@ class CosineEmbeddingLoss(Loss):
     """1 − cos(input1, input2) where the label is 1, max(0, cos − margin) where it is −1; shape (batch, 1).
 
     The inputs are vectors along their last axis.
+
+    input1, input2 (batch, …, size), label (batch,) of 1 and −1.
+
+    >>> loss.CosineEmbeddingLoss()(mx.nd.array([[1, 0]]), mx.nd.array([[0, 1]]), mx.nd.array([1])).asnumpy()
+    array([[1.]], dtype=float32)
     """
 
     def __init__(self, weight: float | None = None, batch_axis: int = 0, margin: float = 0, **kwargs: Any) -> None:
@@ -366,6 +451,12 @@ class SDMLLoss(Loss):
 
     KL divergence between softmax(−|x1[i] − x2[j]|²) over j and the identity, smoothed by `smoothing_parameter`.
     x1 and x2 are (batch, dimensions).
+
+    Result (batch,) (Bonadiman et al., 2019).
+
+    >>> rows = mx.nd.array([[0, 0], [9, 9]])
+    >>> loss.SDMLLoss()(rows, rows).shape
+    (2,)
     """
 
     def __init__(

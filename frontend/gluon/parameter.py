@@ -29,7 +29,14 @@ _CPU = context.cpu(0)
 
 
 class DeferredInitializationError(MXNetError):
-    """The value of a parameter was requested before a first forward pass has determined its shape."""
+    """The value of a parameter was requested before a first forward pass has determined its shape.
+
+    >>> layer = nn.Dense(3)
+    >>> layer.initialize()
+    >>> layer.weight.data()
+    Traceback (most recent call last):
+    gluonjit.gluon.parameter.DeferredInitializationError: ...
+    """
 
 
 def _context_list(ctx: Any) -> list[context.Context]:
@@ -56,6 +63,11 @@ class Parameter(Releasable):
 
     A subclass may override `data` so that layers compute with another value, such as weights with dropout. Such
     classes, written for MXNet, use `_ctx_map` and `_trainer`, and read the array by `_check_and_get`.
+
+    >>> weight = gluon.Parameter("weight", shape=(2, 3), init="ones")
+    >>> weight.initialize()
+    >>> weight.data().shape, weight.grad().shape
+    ((2, 3), (2, 3))
     """
 
     _ctx_map: Any = None
@@ -470,7 +482,13 @@ class Parameter(Releasable):
 
 
 class Constant(Parameter):
-    """A parameter that training leaves alone: it starts as `value` (array-like) and has no gradient."""
+    """A parameter that training leaves alone: it starts as `value` (array-like) and has no gradient.
+
+    >>> constant = gluon.Constant("constant", [1, 2])
+    >>> constant.initialize()
+    >>> constant.data().asnumpy(), constant.grad_req
+    (array([1., 2.], dtype=float32), 'null')
+    """
 
     def __init__(self, name: str, value: Any) -> None:
         if not isinstance(value, ndarray.NDArray):

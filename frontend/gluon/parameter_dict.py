@@ -22,6 +22,13 @@ class ParameterDict:
     """Parameters by full name, in the order in which they were created.
 
     `get` creates them and puts `prefix` in front of the name; `shared` is a dictionary that is searched before.
+
+    >>> params = gluon.ParameterDict("net_")
+    >>> params.get("weight", shape=(2, 3))
+    Parameter net_weight (shape=(2, 3), dtype=<class 'numpy.float32'>)
+    >>> params.initialize()
+    >>> params["net_weight"].data().shape
+    (2, 3)
     """
 
     _parameter: ClassVar[type[Parameter]]

@@ -32,6 +32,12 @@ class SymbolBlock(HybridBlock):
 
     It is always compiled, hybridized or not. AssertionError for an input that is not a variable and for parameters with
     row_sparse storage.
+
+    >>> x = mx.sym.var("x")
+    >>> net = gluon.SymbolBlock(mx.sym.FullyConnected(x, num_hidden=3, name="fc"), x)
+    >>> net.initialize()
+    >>> net(mx.nd.ones((2, 4))).shape, list(net.collect_params())
+    ((2, 3), ['fc_weight', 'fc_bias'])
     """
 
     @staticmethod

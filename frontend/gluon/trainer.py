@@ -30,6 +30,17 @@ class Trainer:
     Otherwise each context has an updater of its own, for its own copies of the parameters. A step of all parameters on
     all contexts is one compiled call. Ctrl-C during a step waits until it is done, so parameters, states and counts are
     those of before or after it.
+
+    >>> net = nn.Dense(1)
+    >>> net.initialize()
+    >>> trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    >>> with autograd.record():
+    ...     mean = net(mx.nd.ones((4, 3))).mean()
+    >>> before = net.bias.data().asscalar()
+    >>> mean.backward()
+    >>> trainer.step(batch_size=1)
+    >>> round(float(before - net.bias.data().asscalar()), 4)
+    0.1
     """
 
     def __init__(

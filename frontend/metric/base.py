@@ -57,6 +57,18 @@ class EvalMetric:
 
     A metric keeps two sums: a local one, which `reset_local` clears (after a log line), and a global one, which only
     `reset` clears. `output_names` and `label_names` select the entries that `update_dict` uses; None means all.
+
+    `update(labels, preds)` takes arrays or lists of them, `get()` gives (name, value), NaN before the first update.
+
+    >>> class Largest(mx.metric.EvalMetric):
+    ...     def update(self, labels, preds):
+    ...         for pred in preds:
+    ...             self.sum_metric += float(pred.max().asscalar())
+    ...             self.num_inst += 1
+    >>> metric = Largest("largest")
+    >>> metric.update([], [mx.nd.array([1, 5]), mx.nd.array([3])])
+    >>> metric.get()
+    ('largest', 4.0)
     """
 
     num_inst: Any
@@ -163,7 +175,12 @@ def create(metric: Any, *args: Any, **kwargs: Any) -> EvalMetric:
 @register
 @alias("composite")
 class CompositeEvalMetric(EvalMetric):
-    """Several metrics as one: names and values are lists."""
+    """Several metrics as one: names and values are lists.
+
+    >>> metric = mx.metric.CompositeEvalMetric(["acc", "mse"])
+    >>> metric.get()[0]
+    ['accuracy', 'mse']
+    """
 
     def __init__(
         self,
@@ -220,7 +237,13 @@ class CompositeEvalMetric(EvalMetric):
 
 @register
 class CustomMetric(EvalMetric):
-    """The mean of `feval(label, prediction)`, on NumPy arrays; it returns a number or (sum, count)."""
+    """The mean of `feval(label, prediction)`, on NumPy arrays; it returns a number or (sum, count).
+
+    >>> metric = mx.metric.CustomMetric(lambda label, pred: float(abs(label - pred).max()), name="worst")
+    >>> metric.update(mx.nd.array([1, 2]), mx.nd.array([1, 5]))
+    >>> metric.get()
+    ('worst', 3.0)
+    """
 
     def __init__(
         self,

@@ -15,7 +15,15 @@ Names = list[str] | None
 @register
 @alias("acc")
 class Accuracy(EvalMetric):
-    """The share of correct predictions. Predictions are classes, or scores with the classes along `axis`."""
+    """The share of correct predictions. Predictions are classes, or scores with the classes along `axis`.
+
+    Labels (batch,) of class numbers, predictions (batch, classes) or (batch,). ValueError if the counts differ.
+
+    >>> metric = mx.metric.Accuracy()
+    >>> metric.update(mx.nd.array([0, 1]), mx.nd.array([[0.9, 0.1], [0.8, 0.2]]))
+    >>> metric.get()
+    ('accuracy', 0.5)
+    """
 
     def __init__(
         self, axis: int = 1, name: str = "accuracy", output_names: Names = None, label_names: Names = None
@@ -36,7 +44,15 @@ class Accuracy(EvalMetric):
 @register
 @alias("top_k_accuracy", "top_k_acc")
 class TopKAccuracy(EvalMetric):
-    """The share of labels that are among the `top_k` classes with the highest scores."""
+    """The share of labels that are among the `top_k` classes with the highest scores.
+
+    Labels (batch,), predictions (batch, classes).
+
+    >>> metric = mx.metric.TopKAccuracy(top_k=2)
+    >>> metric.update(mx.nd.array([2, 0]), mx.nd.array([[0.1, 0.5, 0.4], [0.1, 0.5, 0.4]]))
+    >>> metric.get()
+    ('top_k_accuracy_2', 0.5)
+    """
 
     def __init__(
         self, top_k: int = 1, name: str = "top_k_accuracy", output_names: Names = None, label_names: Names = None
@@ -138,7 +154,16 @@ class _Binary(EvalMetric):
 
 @register
 class F1(_Binary):
-    """2 · precision · recall / (precision + recall)."""
+    """2 · precision · recall / (precision + recall).
+
+    Labels (batch,) of 0 and 1, predictions (batch, 2). `average`: 'macro' is the mean over calls of `update`, 'micro'
+    counts all of them together. ValueError for more than two different labels.
+
+    >>> metric = mx.metric.F1()
+    >>> metric.update(mx.nd.array([1, 1, 0]), mx.nd.array([[0, 1], [1, 0], [1, 0]]))
+    >>> metric.get()[0], round(metric.get()[1], 4)
+    ('f1', 0.6667)
+    """
 
     def __init__(
         self, name: str = "f1", output_names: Names = None, label_names: Names = None, average: str = "macro"
@@ -152,7 +177,15 @@ class F1(_Binary):
 
 @register
 class MCC(_Binary):
-    """Matthews' correlation coefficient."""
+    """Matthews' correlation coefficient.
+
+    (TP·TN − FP·FN) / √((TP+FP)(TP+FN)(TN+FP)(TN+FN)), from −1 to 1 (Matthews, 1975). Shapes and `average` as for `F1`.
+
+    >>> metric = mx.metric.MCC()
+    >>> metric.update(mx.nd.array([1, 1, 0, 0]), mx.nd.array([[0, 1], [1, 0], [1, 0], [1, 0]]))
+    >>> round(metric.get()[1], 4)
+    0.5774
+    """
 
     def __init__(
         self, name: str = "mcc", output_names: Names = None, label_names: Names = None, average: str = "macro"
@@ -169,6 +202,13 @@ class PCC(EvalMetric):
     """Pearson's correlation of predicted and true classes: Matthews' coefficient for any number of them.
 
     `lcm` and `gcm` are the local and the global confusion matrix.
+
+    Labels (batch,), predictions (batch, classes).
+
+    >>> metric = mx.metric.PCC()
+    >>> metric.update([mx.nd.array([0, 1, 2])], [mx.nd.eye(3)])
+    >>> round(metric.get()[1], 4)
+    1.0
     """
 
     lcm: np.ndarray

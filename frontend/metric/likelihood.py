@@ -18,6 +18,11 @@ class Perplexity(EvalMetric):
     """exp of the mean of −log p(label). Predictions have the classes along `axis`; each has one label.
 
     Labels equal to `ignore_label` (None: none) are not counted.
+
+    >>> metric = mx.metric.Perplexity(ignore_label=None)
+    >>> metric.update([mx.nd.array([0, 1])], [mx.nd.array([[0.5, 0.5], [0.5, 0.5]])])
+    >>> round(metric.get()[1], 4)
+    2.0
     """
 
     def __init__(
@@ -67,7 +72,15 @@ class _LogLikelihood(EvalMetric):
 @register
 @alias("ce")
 class CrossEntropy(_LogLikelihood):
-    """The mean of −log(p(label) + eps)."""
+    """The mean of −log(p(label) + eps).
+
+    Labels (batch,), predictions (batch, classes) of probabilities.
+
+    >>> metric = mx.metric.CrossEntropy()
+    >>> metric.update([mx.nd.array([0])], [mx.nd.array([[0.5, 0.5]])])
+    >>> round(metric.get()[1], 4)
+    0.6931
+    """
 
     def __init__(
         self, eps: float = 1e-12, name: str = "cross-entropy", output_names: Names = None, label_names: Names = None
@@ -78,7 +91,15 @@ class CrossEntropy(_LogLikelihood):
 @register
 @alias("nll_loss")
 class NegativeLogLikelihood(_LogLikelihood):
-    """The mean of −log(p(label) + eps)."""
+    """The mean of −log(p(label) + eps).
+
+    Labels (batch,), predictions (batch, classes) of probabilities.
+
+    >>> metric = mx.metric.NegativeLogLikelihood()
+    >>> metric.update([mx.nd.array([0])], [mx.nd.array([[0.5, 0.5]])])
+    >>> round(metric.get()[1], 4)
+    0.6931
+    """
 
     def __init__(
         self, eps: float = 1e-12, name: str = "nll-loss", output_names: Names = None, label_names: Names = None
@@ -88,7 +109,13 @@ class NegativeLogLikelihood(_LogLikelihood):
 
 @register
 class Loss(EvalMetric):
-    """The mean of the predictions, which are losses; labels are ignored."""
+    """The mean of the predictions, which are losses; labels are ignored.
+
+    >>> metric = mx.metric.Loss()
+    >>> metric.update(None, [mx.nd.array([1, 3])])
+    >>> metric.get()
+    ('loss', 2.0)
+    """
 
     def __init__(self, name: str = "loss", output_names: Names = None, label_names: Names = None) -> None:
         super().__init__(name, output_names, label_names, has_global_stats=True)
@@ -101,7 +128,11 @@ class Loss(EvalMetric):
 
 @register
 class Torch(Loss):
-    """An old name of Loss."""
+    """An old name of Loss.
+
+    >>> mx.metric.Torch().get()[0]
+    'torch'
+    """
 
     def __init__(self, name: str = "torch", output_names: Names = None, label_names: Names = None) -> None:
         super().__init__(name, output_names, label_names)
@@ -109,7 +140,11 @@ class Torch(Loss):
 
 @register
 class Caffe(Loss):
-    """An old name of Loss."""
+    """An old name of Loss.
+
+    >>> mx.metric.Caffe().get()[0]
+    'caffe'
+    """
 
     def __init__(self, name: str = "caffe", output_names: Names = None, label_names: Names = None) -> None:
         super().__init__(name, output_names, label_names)

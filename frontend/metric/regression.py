@@ -32,7 +32,15 @@ class _Error(EvalMetric):
 
 @register
 class MAE(_Error):
-    """The mean of |label − prediction|."""
+    """The mean of |label − prediction|.
+
+    Labels and predictions of equal shapes; the mean over calls of `update`.
+
+    >>> metric = mx.metric.MAE()
+    >>> metric.update([mx.nd.array([1, 2])], [mx.nd.array([1, 5])])
+    >>> metric.get()
+    ('mae', 1.5)
+    """
 
     def __init__(self, name: str = "mae", output_names: Names = None, label_names: Names = None) -> None:
         super().__init__(name, output_names, label_names)
@@ -44,7 +52,15 @@ class MAE(_Error):
 
 @register
 class MSE(_Error):
-    """The mean of (label − prediction)²."""
+    """The mean of (label − prediction)².
+
+    Labels and predictions of equal shapes; the mean over calls of `update`.
+
+    >>> metric = mx.metric.MSE()
+    >>> metric.update([mx.nd.array([1, 2])], [mx.nd.array([1, 5])])
+    >>> metric.get()
+    ('mse', 4.5)
+    """
 
     def __init__(self, name: str = "mse", output_names: Names = None, label_names: Names = None) -> None:
         super().__init__(name, output_names, label_names)
@@ -56,7 +72,15 @@ class MSE(_Error):
 
 @register
 class RMSE(_Error):
-    """The mean, over arrays, of the root of the mean squared error."""
+    """The mean, over arrays, of the root of the mean squared error.
+
+    Labels and predictions of equal shapes.
+
+    >>> metric = mx.metric.RMSE()
+    >>> metric.update([mx.nd.array([1, 2])], [mx.nd.array([4, 5])])
+    >>> metric.get()
+    ('rmse', 3.0)
+    """
 
     def __init__(self, name: str = "rmse", output_names: Names = None, label_names: Names = None) -> None:
         super().__init__(name, output_names, label_names)
@@ -69,7 +93,15 @@ class RMSE(_Error):
 @register
 @alias("pearsonr")
 class PearsonCorrelation(EvalMetric):
-    """Pearson's correlation of labels and predictions: the mean over arrays ('macro'), or of all numbers ('micro')."""
+    """Pearson's correlation of labels and predictions: the mean over arrays ('macro'), or of all numbers ('micro').
+
+    Labels and predictions of equal shapes.
+
+    >>> metric = mx.metric.PearsonCorrelation()
+    >>> metric.update([mx.nd.array([1, 2, 3])], [mx.nd.array([2, 4, 6])])
+    >>> round(float(metric.get()[1]), 4)
+    1.0
+    """
 
     def __init__(
         self, name: str = "pearsonr", output_names: Names = None, label_names: Names = None, average: str = "macro"

@@ -42,6 +42,12 @@ class Module(BaseModule):
 
     Labels may be omitted: they are then 0, of the shape that follows from the data's.
     `work_load_list`, `group2ctxs` and `compression_params` concern several devices and have no effect here.
+
+    >>> net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2), name="softmax")
+    >>> module = mx.mod.Module(net)
+    >>> module.fit(mx.io.NDArrayIter(np.ones((4, 3)), np.zeros(4), batch_size=2), num_epoch=1)
+    >>> module.predict(mx.io.NDArrayIter(np.ones((4, 3)), batch_size=2)).shape
+    (4, 2)
     """
 
     def __init__(

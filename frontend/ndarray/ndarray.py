@@ -62,6 +62,13 @@ class NDArray(NDArrayMethods):
 
     `_array` holds the elements. `_storage` is the identity of that memory, shared with all views; it is made on first
     use (`storage`). `_grad_state` is None, or says what `backward` has to know (`execution/tape.py`).
+
+    >>> x = mx.nd.array([[1, 2], [3, 4]])
+    >>> x.shape, x.dtype.__name__, x.context
+    ((2, 2), 'float32', cpu(0))
+    >>> x[0] = 0  # views share memory: x[0], x[1:2], x.reshape(…)
+    >>> (x * 2 + 1).sum(axis=0).asnumpy()
+    array([ 8., 10.], dtype=float32)
     """
 
     __slots__ = ("__weakref__", "_array", "_grad_state", "_storage")

@@ -38,6 +38,13 @@ class Optimizer:
     * `param_idx2name` and `param_dict` map the index passed to `update` to names and gluon Parameters; from `sym`, the
       attributes `__lr_mult__` and `__wd_mult__` of variables are used.
     * `multi_precision` keeps float16 weights in float32 as well.
+
+    `mx.optimizer.create(name, **settings)` makes one by its name in lower case. In all rules below, g is
+    rescale_grad·gradient, clipped, and lr the learning rate, `lr_mult` of the parameter included.
+
+    >>> optimizer = mx.optimizer.create("sgd", learning_rate=0.1, wd=0.01)
+    >>> optimizer.learning_rate, optimizer.wd
+    (0.1, 0.01)
     """
 
     opt_registry: ClassVar[dict[str, type[Optimizer]]] = {}
@@ -271,7 +278,14 @@ create = Optimizer.create_optimizer
 
 
 class Updater:
-    """An optimizer with the states of all weights: `updater(index, gradient, weight)` updates in place."""
+    """An optimizer with the states of all weights: `updater(index, gradient, weight)` updates in place.
+
+    >>> updater = mx.optimizer.get_updater(mx.optimizer.SGD(learning_rate=0.5))
+    >>> weight = mx.nd.array([1, 2])
+    >>> updater(0, mx.nd.array([1, -1]), weight)
+    >>> weight.asnumpy()
+    array([0.5, 2.5], dtype=float32)
+    """
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer

@@ -86,7 +86,16 @@ def _sgd(
 
 @register
 class SGD(_WithRules):
-    """Stochastic gradient descent with momentum."""
+    """Stochastic gradient descent with momentum.
+
+    m = momentum·m − lr·(g + wd·weight), weight += m. With `lazy_update`, a row_sparse gradient changes its own rows
+    alone.
+
+    >>> weight = mx.nd.array([1])
+    >>> mx.optimizer.get_updater(mx.optimizer.SGD(learning_rate=0.5))(0, mx.nd.array([1]), weight)
+    >>> weight.asnumpy()
+    array([0.5], dtype=float32)
+    """
 
     master_last: ClassVar[bool] = True
 
@@ -108,12 +117,24 @@ class SGD(_WithRules):
 
 @register
 class ccSGD(SGD):
-    """An old name of SGD."""
+    """An old name of SGD.
+
+    >>> isinstance(mx.optimizer.create("ccsgd"), mx.optimizer.SGD)
+    True
+    """
 
 
 @register
 class Signum(_WithRules):
-    """Steps by the gradients' signs, with momentum (arXiv:1802.04434); `wd_lh` is a decoupled weight decay."""
+    """Steps by the gradients' signs, with momentum (arXiv:1802.04434); `wd_lh` is a decoupled weight decay.
+
+    m = momentum·m − (1 − momentum)·(g + wd·weight), weight = (1 − lr·wd_lh)·weight + lr·sign(m).
+
+    >>> weight = mx.nd.array([1])
+    >>> mx.optimizer.get_updater(mx.optimizer.Signum(learning_rate=0.25))(0, mx.nd.array([7]), weight)
+    >>> weight.asnumpy()
+    array([0.75], dtype=float32)
+    """
 
     def __init__(self, learning_rate: float = 0.01, momentum: float = 0.9, wd_lh: float = 0.0, **kwargs: Any) -> None:
         super().__init__(learning_rate=learning_rate, **kwargs)
@@ -134,7 +155,15 @@ class Signum(_WithRules):
 
 @register
 class FTML(_WithRules):
-    """Follow the moving leader."""
+    """Follow the moving leader.
+
+    Zheng and Kwok (2017).
+
+    >>> weight = mx.nd.array([1])
+    >>> mx.optimizer.get_updater(mx.optimizer.FTML(learning_rate=0.25))(0, mx.nd.array([7]), weight)
+    >>> weight.asnumpy().round(4)
+    array([0.75], dtype=float32)
+    """
 
     def __init__(self, beta1: float = 0.6, beta2: float = 0.999, epsilon: float = 1e-8, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -159,7 +188,15 @@ class FTML(_WithRules):
 
 @register
 class LARS(_WithRules):
-    """SGD whose rate is scaled per layer by the norms of weight and gradient (arXiv:1708.03888)."""
+    """SGD whose rate is scaled per layer by the norms of weight and gradient (arXiv:1708.03888).
+
+    The rate is lr·eta·‖weight‖ / (‖g‖ + wd·‖weight‖ + eps), but lr for parameters called gamma, beta or bias.
+
+    >>> weight = mx.nd.array([3, 4])
+    >>> mx.optimizer.get_updater(mx.optimizer.LARS(learning_rate=1, eta=0.1))(0, mx.nd.array([0, 2]), weight)
+    >>> weight.asnumpy()
+    array([3. , 3.5], dtype=float32)
+    """
 
     master_last: ClassVar[bool] = True
 
@@ -224,7 +261,13 @@ class LARS(_WithRules):
 
 @register
 class LBSGD(_WithRules):
-    """SGD for large batches: gradients of `batch_scale` batches are summed, and the rate warms up."""
+    """SGD for large batches: gradients of `batch_scale` batches are summed, and the rate warms up.
+
+    >>> weight = mx.nd.array([1])
+    >>> mx.optimizer.get_updater(mx.optimizer.LBSGD(learning_rate=0.5))(0, mx.nd.array([1]), weight)
+    >>> weight.shape
+    (1,)
+    """
 
     master_last: ClassVar[bool] = True
 
@@ -304,7 +347,13 @@ class LBSGD(_WithRules):
 
 @register
 class LAMB(_WithRules):
-    """Adam whose step is scaled per layer by the norms of weight and step (arXiv:1904.00962)."""
+    """Adam whose step is scaled per layer by the norms of weight and step (arXiv:1904.00962).
+
+    >>> weight = mx.nd.array([3, 4])
+    >>> mx.optimizer.get_updater(mx.optimizer.LAMB(learning_rate=0.5))(0, mx.nd.array([0, 2]), weight)
+    >>> weight.asnumpy().round(4)
+    array([3. , 1.5], dtype=float32)
+    """
 
     def __init__(
         self,
@@ -344,7 +393,13 @@ class LAMB(_WithRules):
 
 @register
 class DCASGD(_WithRules):
-    """SGD with compensation for delayed gradients (arXiv:1609.08326)."""
+    """SGD with compensation for delayed gradients (arXiv:1609.08326).
+
+    >>> weight = mx.nd.array([1])
+    >>> mx.optimizer.get_updater(mx.optimizer.DCASGD(learning_rate=0.5))(0, mx.nd.array([1]), weight)
+    >>> weight.asnumpy()
+    array([0.5], dtype=float32)
+    """
 
     def __init__(self, momentum: float = 0.0, lamda: float = 0.04, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -367,7 +422,15 @@ class DCASGD(_WithRules):
 
 @register
 class NAG(_WithRules):
-    """SGD with Nesterov's momentum."""
+    """SGD with Nesterov's momentum.
+
+    m = momentum·m + g + wd·weight, weight −= lr·(g + wd·weight + momentum·m).
+
+    >>> weight = mx.nd.array([1])
+    >>> mx.optimizer.get_updater(mx.optimizer.NAG(learning_rate=0.1, momentum=0.5))(0, mx.nd.array([1]), weight)
+    >>> weight.asnumpy().round(4)
+    array([0.85], dtype=float32)
+    """
 
     master_last: ClassVar[bool] = True
 
@@ -390,7 +453,15 @@ class NAG(_WithRules):
 
 @register
 class SGLD(_WithRules):
-    """Stochastic gradient Riemannian Langevin dynamics: SGD with noise."""
+    """Stochastic gradient Riemannian Langevin dynamics: SGD with noise.
+
+    The noise is normal, with variance lr (Patterson and Teh, 2013).
+
+    >>> weight = mx.nd.zeros((1000,))
+    >>> mx.optimizer.get_updater(mx.optimizer.SGLD(learning_rate=0.01))(0, mx.nd.zeros((1000,)), weight)
+    >>> 0.05 < float(weight.asnumpy().std()) < 0.2
+    True
+    """
 
     def _update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> Update:
         rates = self._rates(index)
@@ -404,7 +475,16 @@ class SGLD(_WithRules):
 
 @register
 class Adam(_WithRules):
-    """Adam (arXiv:1412.6980)."""
+    """Adam (arXiv:1412.6980).
+
+    With means m = β₁m + (1 − β₁)g and v = β₂v + (1 − β₂)g² of g, which wd·weight is added to:
+    weight −= lr·√(1 − β₂ᵗ)/(1 − β₁ᵗ) · m / (√v + epsilon), at the t-th step.
+
+    >>> weight = mx.nd.array([1])
+    >>> mx.optimizer.get_updater(mx.optimizer.Adam(learning_rate=0.25))(0, mx.nd.array([7]), weight)
+    >>> weight.asnumpy().round(4)
+    array([0.75], dtype=float32)
+    """
 
     def __init__(
         self,
@@ -437,7 +517,15 @@ class Adam(_WithRules):
 
 @register
 class AdaGrad(_WithRules):
-    """Rates that shrink with the sum of squared gradients."""
+    """Rates that shrink with the sum of squared gradients.
+
+    h += g², weight −= lr·(g/√(h + eps) + wd·weight) (Duchi et al., 2011).
+
+    >>> weight = mx.nd.array([1])
+    >>> mx.optimizer.get_updater(mx.optimizer.AdaGrad(learning_rate=0.25))(0, mx.nd.array([7]), weight)
+    >>> weight.asnumpy().round(4)
+    array([0.75], dtype=float32)
+    """
 
     def __init__(self, eps: float = 1e-7, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -456,7 +544,17 @@ class AdaGrad(_WithRules):
 
 @register
 class GroupAdaGrad(_WithRules):
-    """AdaGrad with one rate for each row of a weight."""
+    """AdaGrad with one rate for each row of a weight.
+
+    h of a row += the mean of g² over that row. Weights have two axes; weight decay is not possible (AssertionError).
+
+    >>> weight = mx.nd.ones((2, 2))
+    >>> optimizer = mx.optimizer.create("groupadagrad", learning_rate=0.25)
+    >>> mx.optimizer.get_updater(optimizer)(0, mx.nd.array([[1, 1], [0, 0]]), weight)
+    >>> weight.asnumpy().round(4)
+    array([[0.75, 0.75],
+           [1.  , 1.  ]], dtype=float32)
+    """
 
     def __init__(self, eps: float = 1e-5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -480,7 +578,15 @@ class GroupAdaGrad(_WithRules):
 
 @register
 class RMSProp(_WithRules):
-    """Rates by a running mean of squared gradients; `centered` takes the variance (arXiv:1308.0850)."""
+    """Rates by a running mean of squared gradients; `centered` takes the variance (arXiv:1308.0850).
+
+    n = gamma1·n + (1 − gamma1)·g², weight −= lr·g/√(n + epsilon) (Tieleman and Hinton, 2012), with wd·weight in g.
+
+    >>> weight = mx.nd.array([1])
+    >>> mx.optimizer.get_updater(mx.optimizer.RMSProp(learning_rate=0.1, gamma1=0.75))(0, mx.nd.array([7]), weight)
+    >>> weight.asnumpy().round(4)
+    array([0.8], dtype=float32)
+    """
 
     def __init__(
         self,
@@ -513,7 +619,13 @@ class RMSProp(_WithRules):
 
 @register
 class AdaDelta(_WithRules):
-    """Steps by the ratio of running means of squared steps and squared gradients (arXiv:1212.5701)."""
+    """Steps by the ratio of running means of squared steps and squared gradients (arXiv:1212.5701).
+
+    >>> weight = mx.nd.array([1])
+    >>> mx.optimizer.get_updater(mx.optimizer.AdaDelta())(0, mx.nd.array([7]), weight)
+    >>> weight.asnumpy().round(4)
+    array([0.99], dtype=float32)
+    """
 
     def __init__(self, rho: float = 0.90, epsilon: float = 1e-5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -532,7 +644,15 @@ class AdaDelta(_WithRules):
 
 @register
 class Ftrl(_WithRules):
-    """Follow the regularized leader."""
+    """Follow the regularized leader.
+
+    McMahan et al. (2013); `lamda1` is the weight of the L1 term, which makes weights exactly 0.
+
+    >>> weight = mx.nd.array([1])
+    >>> mx.optimizer.get_updater(mx.optimizer.Ftrl(lamda1=1000))(0, mx.nd.array([7]), weight)
+    >>> weight.asnumpy() + 0
+    array([0.], dtype=float32)
+    """
 
     def __init__(self, lamda1: float = 0.01, learning_rate: float = 0.1, beta: float = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -553,7 +673,13 @@ class Ftrl(_WithRules):
 
 @register
 class Adamax(_WithRules):
-    """Adam with the infinity norm (arXiv:1412.6980, section 7)."""
+    """Adam with the infinity norm (arXiv:1412.6980, section 7).
+
+    >>> weight = mx.nd.array([1])
+    >>> mx.optimizer.get_updater(mx.optimizer.Adamax(learning_rate=0.25))(0, mx.nd.array([7]), weight)
+    >>> weight.asnumpy().round(4)
+    array([0.75], dtype=float32)
+    """
 
     def __init__(self, learning_rate: float = 0.002, beta1: float = 0.9, beta2: float = 0.999, **kwargs: Any) -> None:
         super().__init__(learning_rate=learning_rate, **kwargs)
@@ -572,7 +698,15 @@ class Adamax(_WithRules):
 
 @register
 class Nadam(_WithRules):
-    """Adam with Nesterov's momentum."""
+    """Adam with Nesterov's momentum.
+
+    Dozat (2016).
+
+    >>> weight = mx.nd.array([1])
+    >>> mx.optimizer.get_updater(mx.optimizer.Nadam(learning_rate=0.25))(0, mx.nd.array([7]), weight)
+    >>> 0 < float(weight.asscalar()) < 1
+    True
+    """
 
     def __init__(
         self,
@@ -614,7 +748,13 @@ class Nadam(_WithRules):
 
 @register
 class Test(_WithRules):
-    """Adds the gradient to the weight, for tests of MXNet itself."""
+    """Adds the gradient to the weight, for tests of MXNet itself.
+
+    >>> weight = mx.nd.array([1])
+    >>> mx.optimizer.get_updater(mx.optimizer.Test())(0, mx.nd.array([7]), weight)
+    >>> weight.asnumpy()
+    array([8.], dtype=float32)
+    """
 
     __test__ = False  # no test class for pytest
 

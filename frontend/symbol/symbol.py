@@ -46,7 +46,13 @@ else:
 
 
 class Symbol(SignMethods, SymbolMethods):
-    """One output of a graph, such as `x + y`; several for an operator with several outputs, and for `Group`."""
+    """One output of a graph, such as `x + y`; several for an operator with several outputs, and for `Group`.
+
+    >>> x = mx.sym.var("x")
+    >>> y = mx.sym.FullyConnected(x, num_hidden=3, name="fc")
+    >>> y.list_arguments(), y.infer_shape(x=(2, 4))[1]
+    (['x', 'fc_weight', 'fc_bias'], [(2, 3)])
+    """
 
     __slots__ = ("_heads",)
     _symbolic = True

@@ -22,7 +22,11 @@ from gluonjit.ndarray import NDArray
 
 
 class InitDesc(str):
-    """The name of an array to initialize, with its variable's attributes and the initializer to fall back to."""
+    """The name of an array to initialize, with its variable's attributes and the initializer to fall back to.
+
+    >>> mx.init.InitDesc("conv0_weight", {"__lr_mult__": "2"}).attrs
+    {'__lr_mult__': '2'}
+    """
 
     attrs: Mapping[str, Any]
     global_init: Initializer | None
@@ -40,6 +44,16 @@ class Initializer:
     """The base of all initializers. `dumps` writes `kwargs`, and initializers of a class with equal `kwargs` are equal.
 
     A subclass overrides `_init_weight`, and other `_init_*` methods if it treats these parameters differently.
+
+    >>> @mx.init.register
+    ... class Halves(mx.init.Initializer):
+    ...     def _init_weight(self, name, array):
+    ...         array[:] = 0.5
+    >>> layer = nn.Dense(2, in_units=1, weight_initializer="halves")
+    >>> layer.initialize()
+    >>> layer.weight.data().asnumpy()
+    array([[0.5],
+           [0.5]], dtype=float32)
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -279,7 +293,13 @@ def _bilinear(shape: Sequence[int]) -> np.ndarray:
 @register
 @alias("zeros")
 class Zero(Initializer):
-    """All 0."""
+    """All 0.
+
+    >>> p = gluon.Parameter("weight", shape=(2,), init=mx.init.Zero())
+    >>> p.initialize()
+    >>> p.data().asnumpy()
+    array([0., 0.], dtype=float32)
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -291,7 +311,13 @@ class Zero(Initializer):
 @register
 @alias("ones")
 class One(Initializer):
-    """All 1."""
+    """All 1.
+
+    >>> p = gluon.Parameter("weight", shape=(2,), init=mx.init.One())
+    >>> p.initialize()
+    >>> p.data().asnumpy()
+    array([1., 1.], dtype=float32)
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -302,7 +328,13 @@ class One(Initializer):
 
 @register
 class Constant(Initializer):
-    """A number, or an array of the parameter's shape."""
+    """A number, or an array of the parameter's shape.
+
+    >>> p = gluon.Parameter("weight", shape=(2,), init=mx.init.Constant(3))
+    >>> p.initialize()
+    >>> p.data().asnumpy()
+    array([3., 3.], dtype=float32)
+    """
 
     def __init__(self, value: Any) -> None:
         super().__init__(value=value)
@@ -331,7 +363,13 @@ def _to_numpy(value: Any) -> np.ndarray:
 
 @register
 class Uniform(Initializer):
-    """Uniform over [-scale, scale]."""
+    """Uniform over [-scale, scale].
+
+    >>> p = gluon.Parameter("weight", shape=(1000,), init=mx.init.Uniform(0.5))
+    >>> p.initialize()
+    >>> 0.4 < float(p.data().abs().max().asscalar()) <= 0.5
+    True
+    """
 
     def __init__(self, scale: float = 0.07) -> None:
         super().__init__(scale=scale)
@@ -343,7 +381,13 @@ class Uniform(Initializer):
 
 @register
 class Normal(Initializer):
-    """Normal with mean 0 and standard deviation `sigma`."""
+    """Normal with mean 0 and standard deviation `sigma`.
+
+    >>> p = gluon.Parameter("weight", shape=(1000,), init=mx.init.Normal(2))
+    >>> p.initialize()
+    >>> 1.5 < float(p.data().asnumpy().std()) < 2.5
+    True
+    """
 
     def __init__(self, sigma: float = 0.01) -> None:
         super().__init__(sigma=sigma)
@@ -355,7 +399,15 @@ class Normal(Initializer):
 
 @register
 class Orthogonal(Initializer):
-    """`scale` times a matrix with orthonormal rows or columns (arXiv:1312.6120), from a random one by SVD."""
+    """`scale` times a matrix with orthonormal rows or columns (arXiv:1312.6120), from a random one by SVD.
+
+    Weights (rows, …), seen as a matrix (rows, product of the other axes).
+
+    >>> p = gluon.Parameter("weight", shape=(2, 3), init=mx.init.Orthogonal(scale=1))
+    >>> p.initialize()
+    >>> (mx.nd.dot(p.data(), p.data().T).asnumpy().round(3) + 0).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
 
     def __init__(self, scale: float = 1.414, rand_type: str = "uniform") -> None:
         super().__init__(scale=scale, rand_type=rand_type)
@@ -380,6 +432,14 @@ class Xavier(Initializer):
 
     `factor` is fan-in, fan-out or their mean (`factor_type` 'in', 'out', 'avg'); `rnd_type` 'uniform' draws from
     [-c, c], 'gaussian' with standard deviation c.
+
+    Glorot and Bengio (2010). Fan-in is the product of all axes but the first, fan-out of all but the second. ValueError
+    for weights of fewer than two axes.
+
+    >>> p = gluon.Parameter("weight", shape=(10, 20), init=mx.init.Xavier())
+    >>> p.initialize()
+    >>> float(p.data().abs().max().asscalar()) <= (3 / 15) ** 0.5
+    True
     """
 
     def __init__(self, rnd_type: str = "uniform", factor_type: str = "avg", magnitude: float = 3) -> None:
@@ -408,7 +468,13 @@ class Xavier(Initializer):
 
 @register
 class MSRAPrelu(Xavier):
-    """Gaussian Xavier of magnitude 2 / (1 + slope²), for (P)ReLU (arXiv:1502.01852)."""
+    """Gaussian Xavier of magnitude 2 / (1 + slope²), for (P)ReLU (arXiv:1502.01852).
+
+    >>> p = gluon.Parameter("weight", shape=(100, 100), init=mx.init.MSRAPrelu(slope=0))
+    >>> p.initialize()
+    >>> 0.13 < float(p.data().asnumpy().std()) < 0.15
+    True
+    """
 
     def __init__(self, factor_type: str = "avg", slope: float = 0.25) -> None:
         super().__init__("gaussian", factor_type, 2.0 / (1 + slope**2))
@@ -417,7 +483,13 @@ class MSRAPrelu(Xavier):
 
 @register
 class Bilinear(Initializer):
-    """Upsampling by bilinear interpolation, for transposed convolutions."""
+    """Upsampling by bilinear interpolation, for transposed convolutions.
+
+    >>> p = gluon.Parameter("weight", shape=(1, 1, 4, 4), init=mx.init.Bilinear())
+    >>> p.initialize()
+    >>> (p.data().asnumpy()[0, 0, 0] * 16).tolist()
+    [1.0, 3.0, 3.0, 1.0]
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -428,7 +500,13 @@ class Bilinear(Initializer):
 
 @register
 class LSTMBias(Initializer):
-    """0, except the forget gate's quarter (the second), which is `forget_bias`."""
+    """0, except the forget gate's quarter (the second), which is `forget_bias`.
+
+    >>> p = gluon.Parameter("bias", shape=(4,), init=mx.init.LSTMBias(2))
+    >>> p.initialize()
+    >>> p.data().asnumpy()
+    array([0., 2., 0., 0.], dtype=float32)
+    """
 
     def __init__(self, forget_bias: float = 1.0) -> None:
         super().__init__(forget_bias=forget_bias)
@@ -446,6 +524,12 @@ class FusedRNN(Initializer):
 
     The vector holds, layer by layer and direction by direction, all input-to-hidden then hidden-to-hidden weights,
     gate after gate; then the biases in the same order.
+
+    >>> vector = mx.nd.zeros((2 * 3 + 2 * 2 + 2 + 2,))  # W_i2h, W_h2h, b_i2h, b_h2h of 2 units for 3 inputs
+    >>> init = mx.init.FusedRNN(mx.init.One(), num_hidden=2, num_layers=1, mode="rnn_tanh")
+    >>> init(mx.init.InitDesc("rnn_weight"), vector)
+    >>> vector.asnumpy().tolist()
+    [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
     """
 
     _GATES = {"rnn_relu": ("",), "rnn_tanh": ("",), "lstm": ("_i", "_f", "_c", "_o"), "gru": ("_r", "_z", "_o")}
@@ -517,7 +601,13 @@ class FusedRNN(Initializer):
 
 
 class Load:
-    """Takes values by name from `param`, a dict of arrays or the file of one; others from `default_init`."""
+    """Takes values by name from `param`, a dict of arrays or the file of one; others from `default_init`.
+
+    >>> array = mx.nd.zeros((2,))
+    >>> mx.init.Load({"arg:w": mx.nd.array([1, 2])})("w", array)
+    >>> array.asnumpy()
+    array([1., 2.], dtype=float32)
+    """
 
     def __init__(self, param: str | Mapping[str, NDArray], default_init: Any = None, verbose: bool = False) -> None:
         arrays = ndarray.load(param) if isinstance(param, str) else param
@@ -549,7 +639,15 @@ class Load:
 
 
 class Mixed:
-    """The first of `patterns` (regular expressions, matched at the start) that fits the name picks the initializer."""
+    """The first of `patterns` (regular expressions, matched at the start) that fits the name picks the initializer.
+
+    >>> init = mx.init.Mixed(["embedding", ".*"], [mx.init.One(), mx.init.Zero()])
+    >>> arrays = {"embedding_weight": mx.nd.zeros((1,)), "other_weight": mx.nd.ones((1,))}
+    >>> for name, array in arrays.items():
+    ...     init(mx.init.InitDesc(name), array)
+    >>> [array.asscalar().item() for array in arrays.values()]
+    [1.0, 0.0]
+    """
 
     def __init__(self, patterns: Sequence[str], initializers: Sequence[Any]) -> None:
         if len(patterns) != len(initializers):

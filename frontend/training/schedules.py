@@ -12,7 +12,14 @@ __all__ = ["CosineScheduler", "FactorScheduler", "LRScheduler", "MultiFactorSche
 
 
 class LRScheduler:
-    """The base of all: `scheduler(num_update)` is the learning rate after that many updates."""
+    """The base of all: `scheduler(num_update)` is the learning rate after that many updates.
+
+    During the first `warmup_steps` updates, the rate rises from `warmup_begin_lr` to `base_lr` ('linear'), or stays at
+    `warmup_begin_lr` ('constant').
+
+    >>> mx.lr_scheduler.FactorScheduler(step=100, warmup_steps=4, base_lr=0.4)(1)
+    0.1
+    """
 
     def __init__(
         self, base_lr: float = 0.01, warmup_steps: int = 0, warmup_begin_lr: float = 0, warmup_mode: str = "linear"
@@ -51,7 +58,12 @@ def _log(num_update: int, rate: float) -> None:
 
 
 class FactorScheduler(LRScheduler):
-    """Multiplies the rate by `factor` after every `step` updates, down to `stop_factor_lr`."""
+    """Multiplies the rate by `factor` after every `step` updates, down to `stop_factor_lr`.
+
+    >>> scheduler = mx.lr_scheduler.FactorScheduler(step=10, factor=0.5, base_lr=1)
+    >>> [scheduler(n) for n in (1, 11, 21)]
+    [1, 0.5, 0.25]
+    """
 
     def __init__(
         self,
@@ -87,7 +99,12 @@ class FactorScheduler(LRScheduler):
 
 
 class MultiFactorScheduler(LRScheduler):
-    """Multiplies the rate by `factor` after each of the updates listed in `step`."""
+    """Multiplies the rate by `factor` after each of the updates listed in `step`.
+
+    >>> scheduler = mx.lr_scheduler.MultiFactorScheduler(step=[5, 8], factor=0.5, base_lr=1)
+    >>> [scheduler(n) for n in (5, 6, 9)]
+    [1, 0.5, 0.25]
+    """
 
     def __init__(
         self,
@@ -159,7 +176,14 @@ class _Decay(LRScheduler):
 
 
 class PolyScheduler(_Decay):
-    """final_lr + (base_lr − final_lr) · (1 − progress)^pwr."""
+    """final_lr + (base_lr − final_lr) · (1 − progress)^pwr.
+
+    `progress` is the share of `max_update`, warm-up not counted, that is done.
+
+    >>> scheduler = mx.lr_scheduler.PolyScheduler(max_update=10, base_lr=1)
+    >>> [scheduler(n) for n in (0, 5, 10)]
+    [1.0, 0.25, 0.0]
+    """
 
     def __init__(
         self,
@@ -179,7 +203,14 @@ class PolyScheduler(_Decay):
 
 
 class CosineScheduler(_Decay):
-    """final_lr + (base_lr − final_lr) · (1 + cos(π · progress)) / 2."""
+    """final_lr + (base_lr − final_lr) · (1 + cos(π · progress)) / 2.
+
+    `progress` as for `PolyScheduler` (Loshchilov and Hutter, 2016).
+
+    >>> scheduler = mx.lr_scheduler.CosineScheduler(max_update=10, base_lr=1)
+    >>> [round(scheduler(n), 3) for n in (0, 5, 10)]
+    [1.0, 0.5, 0.0]
+    """
 
     def __init__(
         self,

@@ -236,6 +236,10 @@ class DataLoader:
       number of batches made ahead, by default twice `num_workers`; MXNetError if a batch takes over `timeout` seconds.
     * `pin_memory` sets the batches' context to `cpu_pinned(pin_device_id)`.
     * `auto_reload` starts making the next epoch's batches before they are requested.
+
+    >>> dataset = gluon.data.ArrayDataset(mx.nd.ones((5, 3)), [0, 1, 2, 3, 4])
+    >>> [(x.shape, y.asnumpy().tolist()) for x, y in gluon.data.DataLoader(dataset, batch_size=2)]
+    [((2, 3), [0, 1]), ((2, 3), [2, 3]), ((1, 3), [4])]
     """
 
     def __init__(

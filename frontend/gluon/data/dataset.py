@@ -18,6 +18,16 @@ class Dataset:
 
     An example may be any object; a tuple means (data, label, …). Methods that return a new dataset do not change this
     one.
+
+    >>> class Squares(gluon.data.Dataset):
+    ...     def __getitem__(self, k):
+    ...         return k * k
+    ...
+    ...     def __len__(self):
+    ...         return 4
+    >>> negated = Squares().transform(lambda x: -x)
+    >>> len(negated), negated[3]
+    (4, -9)
     """
 
     def __getitem__(self, idx: int) -> Any:
@@ -61,7 +71,12 @@ class Dataset:
 
 
 class SimpleDataset(Dataset):
-    """A list, or another object with a length and indexing, as a dataset."""
+    """A list, or another object with a length and indexing, as a dataset.
+
+    >>> dataset = gluon.data.SimpleDataset([3, 5, 7])
+    >>> len(dataset), dataset[1]
+    (3, 5)
+    """
 
     def __init__(self, data: Any) -> None:
         self._data = data
@@ -110,7 +125,11 @@ class _SampledDataset(Dataset):
 
 
 class ArrayDataset(Dataset):
-    """Arrays, lists or datasets of equal length: the k-th example is `(x1[k], x2[k], …)`, or `x1[k]` for only one."""
+    """Arrays, lists or datasets of equal length: the k-th example is `(x1[k], x2[k], …)`, or `x1[k]` for only one.
+
+    >>> gluon.data.ArrayDataset([1, 2], ["a", "b"])[1]
+    (2, 'b')
+    """
 
     def __init__(self, *args: Any) -> None:
         if not args:

@@ -11,7 +11,11 @@ __all__ = ["BatchSampler", "FilterSampler", "IntervalSampler", "RandomSampler", 
 
 
 class Sampler:
-    """An iterable of known length that can be iterated repeatedly."""
+    """An iterable of known length that can be iterated repeatedly.
+
+    >>> list(gluon.data.SequentialSampler(3)), len(gluon.data.SequentialSampler(3))
+    ([0, 1, 2], 3)
+    """
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError
@@ -21,7 +25,11 @@ class Sampler:
 
 
 class SequentialSampler(Sampler):
-    """start, start + 1, …: `length` numbers."""
+    """start, start + 1, …: `length` numbers.
+
+    >>> list(gluon.data.SequentialSampler(3, start=5))
+    [5, 6, 7]
+    """
 
     def __init__(self, length: int, start: int = 0) -> None:
         self._length = length
@@ -35,7 +43,11 @@ class SequentialSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """The numbers below `length`, shuffled by NumPy's global generator."""
+    """The numbers below `length`, shuffled by NumPy's global generator.
+
+    >>> [int(k) for k in sorted(gluon.data.RandomSampler(4))]
+    [0, 1, 2, 3]
+    """
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -53,6 +65,9 @@ class IntervalSampler(Sampler):
     """0, `interval`, 2 · `interval`, … below `length`; with `rollover` then 1, 1 + `interval`, …, until all are there.
 
     `gluon.contrib.data` exports it.
+
+    >>> list(gluon.contrib.data.IntervalSampler(5, interval=2))
+    [0, 2, 4, 1, 3]
     """
 
     def __init__(self, length: int, interval: int, rollover: bool = True) -> None:
@@ -72,7 +87,11 @@ class IntervalSampler(Sampler):
 
 
 class FilterSampler(Sampler):
-    """The indices of the examples of a dataset for which `fn(example)` is true."""
+    """The indices of the examples of a dataset for which `fn(example)` is true.
+
+    >>> list(gluon.data.FilterSampler(lambda x: x > 3, gluon.data.SimpleDataset([3, 5, 7])))
+    [1, 2]
+    """
 
     def __init__(self, fn: Callable[[Any], Any], dataset: Any) -> None:
         self._fn = fn
@@ -91,6 +110,9 @@ class BatchSampler(Sampler):
 
     `last_batch`: an incomplete batch at the end is kept ('keep'), dropped ('discard'), or starts the next iteration
     ('rollover').
+
+    >>> list(gluon.data.BatchSampler(gluon.data.SequentialSampler(5), 2, last_batch="discard"))
+    [[0, 1], [2, 3]]
     """
 
     def __init__(self, sampler: Sampler, batch_size: int, last_batch: str = "keep") -> None:

@@ -15,6 +15,17 @@ class Dense(HybridBlock):
 
     `flatten`: (N, …) is flattened to (N, in_units) and gives (N, units); otherwise the layer acts on the last axis.
     `in_units=0` is inferred by the first call.
+
+    MXNetError if the input has another size than `in_units`.
+
+    >>> layer = nn.Dense(3, activation="relu")
+    >>> layer.initialize()
+    >>> layer(mx.nd.ones((2, 4, 5))).shape, layer.weight.shape
+    ((2, 3), (3, 20))
+    >>> layer = nn.Dense(3, flatten=False)
+    >>> layer.initialize()
+    >>> layer(mx.nd.ones((2, 4, 5))).shape
+    (2, 4, 3)
     """
 
     def __init__(
@@ -59,6 +70,17 @@ class Dropout(HybridBlock):
     """In training mode, sets a fraction `rate` of the input to 0 and scales the rest by 1/(1 − rate).
 
     The mask is shared along `axes`.
+
+    Any shape in, the same shape out (Srivastava et al., 2014). Outside of training mode, and for `rate=0`, it returns
+    its input. The random numbers depend on `mx.random.seed` alone.
+
+    >>> layer = nn.Dropout(0.5)
+    >>> layer(mx.nd.ones((2,))).asnumpy()
+    array([1., 1.], dtype=float32)
+    >>> with autograd.record():
+    ...     dropped = layer(mx.nd.ones((1000,)))
+    >>> sorted(set(dropped.asnumpy().tolist()))
+    [0.0, 2.0]
     """
 
     def __init__(self, rate: float, axes: tuple[int, ...] = (), **kwargs: Any) -> None:
@@ -79,6 +101,13 @@ class Embedding(HybridBlock):
     """Rows of weight (input_dim, output_dim), picked by indices: (…) → (…, output_dim).
 
     `sparse_grad`: the gradient is a row_sparse array, of the rows that were picked.
+
+    Indices of any numeric type; those out of range count as the nearest row.
+
+    >>> layer = nn.Embedding(input_dim=10, output_dim=4)
+    >>> layer.initialize()
+    >>> layer(mx.nd.array([[1, 2, 3], [4, 5, 6]])).shape
+    (2, 3, 4)
     """
 
     def __init__(
@@ -115,7 +144,11 @@ class Embedding(HybridBlock):
 
 
 class Flatten(HybridBlock):
-    """(N, …) → (N, product of the other axes)."""
+    """(N, …) → (N, product of the other axes).
+
+    >>> nn.Flatten()(mx.nd.ones((2, 3, 4))).shape
+    (2, 12)
+    """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

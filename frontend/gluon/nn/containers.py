@@ -41,7 +41,16 @@ class _Stack(Block):
 
 
 class Sequential(_Stack):
-    """Calls its children one after the other."""
+    """Calls its children one after the other.
+
+    Indexing, slices and `len` are of the children. Use `HybridSequential` if all children are hybrid.
+
+    >>> net = nn.Sequential()
+    >>> net.add(nn.Dense(8), nn.Dense(3))
+    >>> net.initialize()
+    >>> net(mx.nd.ones((2, 4))).shape, len(net)
+    ((2, 3), 2)
+    """
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         super().__init__(prefix=prefix, params=params)
@@ -63,7 +72,17 @@ class Sequential(_Stack):
 
 
 class HybridSequential(_Stack, HybridBlock):
-    """Calls its children one after the other; all of them are hybrid, so they compile into one graph."""
+    """Calls its children one after the other; all of them are hybrid, so they compile into one graph.
+
+    Indexing, slices and `len` are of the children. ValueError for a child that is no HybridBlock.
+
+    >>> net = nn.HybridSequential()
+    >>> net.add(nn.Dense(8, activation="relu"), nn.Dense(3))
+    >>> net.initialize()
+    >>> net.hybridize()
+    >>> net(mx.nd.ones((2, 4))).shape
+    (2, 3)
+    """
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         super().__init__(prefix=prefix, params=params)
@@ -75,7 +94,15 @@ class HybridSequential(_Stack, HybridBlock):
 
 
 class Lambda(Block):
-    """Calls a function: `function(*args)`, or the operator of `mx.nd` with that name."""
+    """Calls a function: `function(*args)`, or the operator of `mx.nd` with that name.
+
+    AssertionError for a name that `mx.nd` does not have.
+
+    >>> nn.Lambda("tanh")(mx.nd.zeros((2,))).asnumpy()
+    array([0., 0.], dtype=float32)
+    >>> nn.Lambda(lambda x: x + 1)(mx.nd.zeros((2,))).asnumpy()
+    array([1., 1.], dtype=float32)
+    """
 
     def __init__(self, function: str | Callable[..., Any], prefix: str | None = None) -> None:
         super().__init__(prefix=prefix)
@@ -96,7 +123,13 @@ class Lambda(Block):
 
 
 class HybridLambda(HybridBlock):
-    """Calls a function: `function(F, x, *args)`, or the operator of `F` with that name."""
+    """Calls a function: `function(F, x, *args)`, or the operator of `F` with that name.
+
+    AssertionError for a name that is no operator.
+
+    >>> nn.HybridLambda(lambda F, x: F.relu(x) + 1)(mx.nd.array([-1, 1])).asnumpy()
+    array([1., 2.], dtype=float32)
+    """
 
     def __init__(self, function: str | Callable[..., Any], prefix: str | None = None) -> None:
         super().__init__(prefix=prefix)

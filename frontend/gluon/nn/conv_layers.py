@@ -122,7 +122,16 @@ class _Conv(HybridBlock):
 
 
 class Conv1D(_Conv):
-    """Convolution of (N, C, W)."""
+    """Convolution of (N, C, W).
+
+    weight (channels, C / groups, kernel), result (N, channels, W') with
+    W' = floor((W + 2·padding − dilation·(kernel − 1) − 1) / strides) + 1. Other arguments as for `Conv2D`.
+
+    >>> layer = nn.Conv1D(8, kernel_size=3, strides=2)
+    >>> layer.initialize()
+    >>> layer(mx.nd.ones((4, 3, 11))).shape
+    (4, 8, 5)
+    """
 
     def __init__(
         self,
@@ -159,7 +168,24 @@ class Conv1D(_Conv):
 
 
 class Conv2D(_Conv):
-    """Convolution of (N, C, H, W), or (N, H, W, C) with layout 'NHWC'."""
+    """Convolution of (N, C, H, W), or (N, H, W, C) with layout 'NHWC'.
+
+    weight (channels, C / groups, kernel height, kernel width), bias (channels,), result (N, channels, H', W') with
+    H' = floor((H + 2·padding − dilation·(kernel − 1) − 1) / strides) + 1, in pixels; W' likewise. It is a
+    cross-correlation: the kernel is not mirrored.
+
+    * `kernel_size`, `strides`, `padding`, `dilation`: one number for both axes, or two.
+    * `groups`: input and output channels are split into so many groups, which do not see each other.
+    * `activation`: the name of an `Activation` that follows; None: none.
+    * `in_channels=0` is inferred by the first call.
+
+    MXNetError if the channels of the input differ from `in_channels`, or a kernel is larger than the padded input.
+
+    >>> layer = nn.Conv2D(8, kernel_size=3, padding=1, activation="relu")
+    >>> layer.initialize()
+    >>> layer(mx.nd.ones((2, 3, 32, 32))).shape, layer.weight.shape
+    ((2, 8, 32, 32), (8, 3, 3, 3))
+    """
 
     def __init__(
         self,
@@ -196,7 +222,15 @@ class Conv2D(_Conv):
 
 
 class Conv3D(_Conv):
-    """Convolution of (N, C, D, H, W), or (N, D, H, W, C) with layout 'NDHWC'."""
+    """Convolution of (N, C, D, H, W), or (N, D, H, W, C) with layout 'NDHWC'.
+
+    weight (channels, C / groups, *kernel), result (N, channels, D', H', W'); extents and arguments as for `Conv2D`.
+
+    >>> layer = nn.Conv3D(8, kernel_size=3, padding=1)
+    >>> layer.initialize()
+    >>> layer(mx.nd.ones((1, 3, 4, 8, 8))).shape
+    (1, 8, 4, 8, 8)
+    """
 
     def __init__(
         self,
@@ -254,7 +288,16 @@ class _ConvTranspose(_Conv):
 
 
 class Conv1DTranspose(_ConvTranspose):
-    """Transposed convolution of (N, C, W)."""
+    """Transposed convolution of (N, C, W).
+
+    weight (C, channels / groups, kernel), result (N, channels, W') with
+    W' = strides·(W − 1) + dilation·(kernel − 1) + 1 − 2·padding + output_padding. The other arguments are `Conv2D`'s.
+
+    >>> layer = nn.Conv1DTranspose(8, kernel_size=4, strides=2, padding=1)
+    >>> layer.initialize()
+    >>> layer(mx.nd.ones((1, 3, 5))).shape
+    (1, 8, 10)
+    """
 
     def __init__(
         self,
@@ -293,7 +336,17 @@ class Conv1DTranspose(_ConvTranspose):
 
 
 class Conv2DTranspose(_ConvTranspose):
-    """Transposed convolution of (N, C, H, W), or (N, H, W, C) with layout 'NHWC'."""
+    """Transposed convolution of (N, C, H, W), or (N, H, W, C) with layout 'NHWC'.
+
+    weight (C, channels / groups, kernel height, kernel width), result (N, channels, H', W') with H' = strides·(H − 1) +
+    dilation·(kernel − 1) + 1 − 2·padding + output_padding, W' likewise: the gradient of `Conv2D` by its input. The
+    other arguments are `Conv2D`'s.
+
+    >>> layer = nn.Conv2DTranspose(8, kernel_size=4, strides=2, padding=1)
+    >>> layer.initialize()
+    >>> layer(mx.nd.ones((1, 3, 16, 16))).shape
+    (1, 8, 32, 32)
+    """
 
     def __init__(
         self,
@@ -332,7 +385,15 @@ class Conv2DTranspose(_ConvTranspose):
 
 
 class Conv3DTranspose(_ConvTranspose):
-    """Transposed convolution of (N, C, D, H, W), or (N, D, H, W, C) with layout 'NDHWC'."""
+    """Transposed convolution of (N, C, D, H, W), or (N, D, H, W, C) with layout 'NDHWC'.
+
+    weight (C, channels / groups, *kernel), result (N, channels, D', H', W'); extents as for `Conv2DTranspose`.
+
+    >>> layer = nn.Conv3DTranspose(4, kernel_size=2, strides=2)
+    >>> layer.initialize()
+    >>> layer(mx.nd.ones((1, 3, 2, 4, 4))).shape
+    (1, 4, 4, 8, 8)
+    """
 
     def __init__(
         self,

@@ -85,7 +85,23 @@ class _BatchNorm(_Norm):
 
 
 class BatchNorm(_BatchNorm):
-    """Batch normalization over all axes except `axis`; see `_BatchNorm`."""
+    """Batch normalization over all axes except `axis`: gamma·(x − mean) / √(variance + epsilon) + beta.
+
+    (N, C, …) in and out for the default `axis=1`; gamma, beta, running_mean and running_var are (C,). In training mode,
+    mean and variance (divided by the number of elements) are those of the batch, and the running ones become
+    momentum·running + (1 − momentum)·batch; otherwise, and with `use_global_stats`, the running ones are used (Ioffe
+    and Szegedy, 2015). `scale=False` fixes gamma at 1, `center=False` leaves beta at its initial value. Float16 data
+    keep float32 statistics.
+
+    >>> layer = nn.BatchNorm()
+    >>> layer.initialize()
+    >>> layer(mx.nd.ones((2, 3, 4, 4))).shape, layer.gamma.shape
+    ((2, 3, 4, 4), (3,))
+    >>> with autograd.record():
+    ...     y = layer(mx.nd.arange(96).reshape((2, 3, 4, 4)))
+    >>> y.mean(axis=(0, 2, 3)).asnumpy().round(3) + 0
+    array([0., 0., 0.], dtype=float32)
+    """
 
     def __init__(
         self,
@@ -120,7 +136,13 @@ class BatchNorm(_BatchNorm):
 
 
 class BatchNormReLU(_BatchNorm):
-    """Batch normalization followed by ReLU; see `_BatchNorm`."""
+    """`BatchNorm`, followed by ReLU. (N, C, …) in and out.
+
+    >>> layer = nn.BatchNormReLU()
+    >>> layer.initialize()
+    >>> layer(mx.nd.array([[-1, 2]])).asnumpy().round(3)
+    array([[0., 2.]], dtype=float32)
+    """
 
     def __init__(
         self,
@@ -155,7 +177,16 @@ class BatchNormReLU(_BatchNorm):
 
 
 class InstanceNorm(_Norm):
-    """Normalizes each sample and channel (`axis`) separately, over the other axes."""
+    """Normalizes each sample and channel (`axis`) separately, over the other axes.
+
+    (N, C, …) in and out, gamma and beta (C,): gamma·(x − mean) / √(variance + epsilon) + beta (Ulyanov et al., 2016).
+
+    >>> layer = nn.InstanceNorm()
+    >>> layer.initialize()
+    >>> layer(mx.nd.array([[[1, 3], [10, 30]]])).asnumpy().round(3)
+    array([[[-1.,  1.],
+            [-1.,  1.]]], dtype=float32)
+    """
 
     def __init__(
         self,
@@ -186,7 +217,16 @@ class InstanceNorm(_Norm):
 
 
 class LayerNorm(_Norm):
-    """Normalizes over one axis, by default the last."""
+    """Normalizes over one axis, by default the last.
+
+    Any shape in, the same shape out; gamma and beta have that axis' size (Ba et al., 2016).
+
+    >>> layer = nn.LayerNorm()
+    >>> layer.initialize()
+    >>> layer(mx.nd.array([[1, 3], [10, 30]])).asnumpy().round(3)
+    array([[-1.,  1.],
+           [-1.,  1.]], dtype=float32)
+    """
 
     def __init__(
         self,
@@ -215,7 +255,15 @@ class LayerNorm(_Norm):
 
 
 class GroupNorm(_Norm):
-    """Normalizes each of `num_groups` groups of channels (axis 1) of each sample; gamma and beta per group."""
+    """Normalizes each of `num_groups` groups of channels (axis 1) of each sample; gamma and beta per group.
+
+    (N, C, …) in and out, gamma and beta (num_groups,) (Wu and He, 2018). C is a multiple of `num_groups`.
+
+    >>> layer = nn.GroupNorm(num_groups=2)
+    >>> layer.initialize()
+    >>> layer(mx.nd.ones((2, 4, 3))).shape, layer.gamma.shape
+    ((2, 4, 3), (2,))
+    """
 
     def __init__(
         self,

@@ -75,7 +75,14 @@ class _Pooling(HybridBlock):
 
 
 class MaxPool1D(_Pooling):
-    """Maximum over windows of (N, C, W)."""
+    """Maximum over windows of (N, C, W).
+
+    (N, C, W) → (N, C, W') with W' = floor((W + 2·padding − pool_size) / strides) + 1, or its ceiling with `ceil_mode`;
+    `strides=None` means `pool_size`.
+
+    >>> nn.MaxPool1D(2)(mx.nd.array([[[1, 4, 3, 2]]])).asnumpy()
+    array([[[4., 3.]]], dtype=float32)
+    """
 
     def __init__(
         self,
@@ -91,7 +98,15 @@ class MaxPool1D(_Pooling):
 
 
 class MaxPool2D(_Pooling):
-    """Maximum over windows of (N, C, H, W)."""
+    """Maximum over windows of (N, C, H, W).
+
+    (N, C, H, W) → (N, C, H', W') with H' = floor((H + 2·padding − pool_size) / strides) + 1, or its ceiling with
+    `ceil_mode`; W' likewise. `pool_size`, `strides` (None: `pool_size`) and `padding`: a number, or one for each axis.
+    Padding never is the maximum. With layout 'NHWC', channels are last.
+
+    >>> nn.MaxPool2D(3, strides=2, padding=1)(mx.nd.ones((1, 2, 8, 8))).shape
+    (1, 2, 4, 4)
+    """
 
     def __init__(
         self,
@@ -107,7 +122,13 @@ class MaxPool2D(_Pooling):
 
 
 class MaxPool3D(_Pooling):
-    """Maximum over windows of (N, C, D, H, W)."""
+    """Maximum over windows of (N, C, D, H, W).
+
+    (N, C, D, H, W) → (N, C, D', H', W'); extents and arguments as for `MaxPool2D`.
+
+    >>> nn.MaxPool3D()(mx.nd.ones((1, 2, 4, 6, 8))).shape
+    (1, 2, 2, 3, 4)
+    """
 
     def __init__(
         self,
@@ -123,7 +144,14 @@ class MaxPool3D(_Pooling):
 
 
 class AvgPool1D(_Pooling):
-    """Mean over windows of (N, C, W)."""
+    """Mean over windows of (N, C, W).
+
+    (N, C, W) → (N, C, W'), as `MaxPool1D`; `count_include_pad=False` divides by the number of elements that are no
+    padding.
+
+    >>> nn.AvgPool1D(2)(mx.nd.array([[[1, 3, 5, 7]]])).asnumpy()
+    array([[[2., 6.]]], dtype=float32)
+    """
 
     def __init__(
         self,
@@ -140,7 +168,14 @@ class AvgPool1D(_Pooling):
 
 
 class AvgPool2D(_Pooling):
-    """Mean over windows of (N, C, H, W)."""
+    """Mean over windows of (N, C, H, W).
+
+    (N, C, H, W) → (N, C, H', W'); extents and arguments as for `MaxPool2D`. `count_include_pad=False` divides by the
+    number of elements that are no padding.
+
+    >>> nn.AvgPool2D(2)(mx.nd.ones((1, 2, 8, 8))).shape
+    (1, 2, 4, 4)
+    """
 
     def __init__(
         self,
@@ -157,7 +192,13 @@ class AvgPool2D(_Pooling):
 
 
 class AvgPool3D(_Pooling):
-    """Mean over windows of (N, C, D, H, W)."""
+    """Mean over windows of (N, C, D, H, W).
+
+    (N, C, D, H, W) → (N, C, D', H', W'); extents and arguments as for `AvgPool2D`.
+
+    >>> nn.AvgPool3D()(mx.nd.ones((1, 2, 4, 6, 8))).shape
+    (1, 2, 2, 3, 4)
+    """
 
     def __init__(
         self,
@@ -174,49 +215,91 @@ class AvgPool3D(_Pooling):
 
 
 class GlobalMaxPool1D(_Pooling):
-    """Maximum over (W,)."""
+    """Maximum over (W,).
+
+    (N, C, W) → (N, C, 1).
+
+    >>> nn.GlobalMaxPool1D()(mx.nd.array([[[1, 4, 3]]])).asnumpy()
+    array([[[4.]]], dtype=float32)
+    """
 
     def __init__(self, layout: str = "NCW", **kwargs: Any) -> None:
         super().__init__((1,), None, 0, True, True, "max", layout, **kwargs)
 
 
 class GlobalMaxPool2D(_Pooling):
-    """Maximum over (H, W)."""
+    """Maximum over (H, W).
+
+    (N, C, H, W) → (N, C, 1, 1).
+
+    >>> nn.GlobalMaxPool2D()(mx.nd.ones((2, 3, 5, 5))).shape
+    (2, 3, 1, 1)
+    """
 
     def __init__(self, layout: str = "NCHW", **kwargs: Any) -> None:
         super().__init__((1, 1), None, 0, True, True, "max", layout, **kwargs)
 
 
 class GlobalMaxPool3D(_Pooling):
-    """Maximum over (D, H, W)."""
+    """Maximum over (D, H, W).
+
+    (N, C, D, H, W) → (N, C, 1, 1, 1).
+
+    >>> nn.GlobalMaxPool3D()(mx.nd.ones((2, 3, 4, 5, 5))).shape
+    (2, 3, 1, 1, 1)
+    """
 
     def __init__(self, layout: str = "NCDHW", **kwargs: Any) -> None:
         super().__init__((1, 1, 1), None, 0, True, True, "max", layout, **kwargs)
 
 
 class GlobalAvgPool1D(_Pooling):
-    """Mean over (W,)."""
+    """Mean over (W,).
+
+    (N, C, W) → (N, C, 1).
+
+    >>> nn.GlobalAvgPool1D()(mx.nd.array([[[1, 4, 4]]])).asnumpy()
+    array([[[3.]]], dtype=float32)
+    """
 
     def __init__(self, layout: str = "NCW", **kwargs: Any) -> None:
         super().__init__((1,), None, 0, True, True, "avg", layout, **kwargs)
 
 
 class GlobalAvgPool2D(_Pooling):
-    """Mean over (H, W)."""
+    """Mean over (H, W).
+
+    (N, C, H, W) → (N, C, 1, 1).
+
+    >>> nn.GlobalAvgPool2D()(mx.nd.ones((2, 3, 5, 5))).shape
+    (2, 3, 1, 1)
+    """
 
     def __init__(self, layout: str = "NCHW", **kwargs: Any) -> None:
         super().__init__((1, 1), None, 0, True, True, "avg", layout, **kwargs)
 
 
 class GlobalAvgPool3D(_Pooling):
-    """Mean over (D, H, W)."""
+    """Mean over (D, H, W).
+
+    (N, C, D, H, W) → (N, C, 1, 1, 1).
+
+    >>> nn.GlobalAvgPool3D()(mx.nd.ones((2, 3, 4, 5, 5))).shape
+    (2, 3, 1, 1, 1)
+    """
 
     def __init__(self, layout: str = "NCDHW", **kwargs: Any) -> None:
         super().__init__((1, 1, 1), None, 0, True, True, "avg", layout, **kwargs)
 
 
 class ReflectionPad2D(HybridBlock):
-    """Pads H and W of (N, C, H, W) by reflection; `padding` may also be the 8 numbers that the operator takes."""
+    """Pads H and W of (N, C, H, W) by reflection; `padding` may also be the 8 numbers that the operator takes.
+
+    (N, C, H, W) → (N, C, H + 2·padding, W + 2·padding); `padding` must be below H and W.
+
+    >>> nn.ReflectionPad2D(1)(mx.nd.array([[[[1, 2], [3, 4]]]])).asnumpy()[0, 0, 0]
+    array([4., 3., 4., 3.], dtype=float32)
+    """
 
     def __init__(self, padding: Size = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -61,7 +61,17 @@ class _GatedCell(HybridRecurrentCell):
 
 
 class RNNCell(_GatedCell):
-    """h' = act(W_i2h·x + b_i2h + W_h2h·h + b_h2h), which is also the output."""
+    """h' = act(W_i2h·x + b_i2h + W_h2h·h + b_h2h), which is also the output.
+
+    Input (batch, input_size), state and output (batch, hidden_size). `activation`: 'relu', 'tanh', another name that
+    `Activation` takes, or a block. `input_size=0` is inferred by the first call.
+
+    >>> cell = rnn.RNNCell(5)
+    >>> cell.initialize()
+    >>> output, states = cell(mx.nd.ones((2, 3)), cell.begin_state(batch_size=2))
+    >>> output.shape, [s.shape for s in states]
+    ((2, 5), [(2, 5)])
+    """
 
     gates = 1
 
@@ -110,6 +120,15 @@ class LSTMCell(_GatedCell):
     """States (h, c): c' = f·c + i·g and h' = o·act(c'), which is also the output.
 
     The gates' order in the weights is i, f, g, o; g has `activation`, the others `recurrent_activation`.
+
+    Input (batch, input_size), states and output (batch, hidden_size); weights (4·hidden_size, input_size) and
+    (4·hidden_size, hidden_size) (Hochreiter and Schmidhuber, 1997; with forget gates, Gers et al., 2000).
+
+    >>> cell = rnn.LSTMCell(5)
+    >>> cell.initialize()
+    >>> output, states = cell(mx.nd.ones((2, 3)), cell.begin_state(batch_size=2))
+    >>> output.shape, [s.shape for s in states]
+    ((2, 5), [(2, 5), (2, 5)])
     """
 
     gates = 4
@@ -172,6 +191,15 @@ class GRUCell(_GatedCell):
     """h' = (1 − z)·n + z·h, which is also the output; the reset gate r acts after the product with h, as in cuDNN.
 
     The gates' order in the weights is r, z, n: r and z are sigmoids of the products' sum, n = tanh(n_i2h + r·n_h2h).
+
+    Input (batch, input_size), state and output (batch, hidden_size); weights (3·hidden_size, input_size) and
+    (3·hidden_size, hidden_size) (Cho et al., 2014).
+
+    >>> cell = rnn.GRUCell(5)
+    >>> cell.initialize()
+    >>> outputs, states = cell.unroll(4, mx.nd.ones((2, 4, 3)), merge_outputs=True)
+    >>> outputs.shape, [s.shape for s in states]
+    ((2, 4, 5), [(2, 5)])
     """
 
     gates = 3

@@ -91,14 +91,35 @@ class _CellStack(_CellContainer):
 
 
 class SequentialRNNCell(_CellStack):
-    """A stack of cells."""
+    """A stack of cells.
+
+    Each cell reads the output of the one before; the states are all cells' states in a row.
+
+    >>> stack = rnn.SequentialRNNCell()
+    >>> stack.add(rnn.LSTMCell(5)), stack.add(rnn.GRUCell(4))
+    (None, None)
+    >>> stack.initialize()
+    >>> output, states = stack(mx.nd.ones((2, 3)), stack.begin_state(batch_size=2))
+    >>> output.shape, len(states)
+    ((2, 4), 3)
+    """
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         super().__init__(prefix=prefix, params=params)
 
 
 class HybridSequentialRNNCell(_CellStack, HybridRecurrentCell):
-    """A stack of hybrid cells."""
+    """A stack of hybrid cells.
+
+    As `SequentialRNNCell`; compiled into one graph.
+
+    >>> stack = rnn.HybridSequentialRNNCell()
+    >>> stack.add(rnn.LSTMCell(5))
+    >>> stack.initialize()
+    >>> stack.hybridize()
+    >>> stack(mx.nd.ones((2, 3)), stack.begin_state(batch_size=2))[0].shape
+    (2, 5)
+    """
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         super().__init__(prefix=prefix, params=params)
@@ -108,7 +129,16 @@ class HybridSequentialRNNCell(_CellStack, HybridRecurrentCell):
 
 
 class BidirectionalCell(_CellContainer, HybridRecurrentCell):
-    """One cell reads the sequence forward, the other backward; their outputs are concatenated step by step."""
+    """One cell reads the sequence forward, the other backward; their outputs are concatenated step by step.
+
+    It can be unrolled only, not stepped (NotImplementedError). `valid_length` reverses only what is valid.
+
+    >>> cell = rnn.BidirectionalCell(rnn.LSTMCell(5), rnn.LSTMCell(5))
+    >>> cell.initialize()
+    >>> outputs, states = cell.unroll(4, mx.nd.ones((2, 4, 3)), merge_outputs=True)
+    >>> outputs.shape, len(states)
+    ((2, 4, 10), 4)
+    """
 
     def __init__(self, l_cell: RecurrentCell, r_cell: RecurrentCell, output_prefix: str = "bi_") -> None:
         super().__init__(prefix="", params=None)

@@ -19,7 +19,14 @@ __all__ = ["DropoutCell", "ModifierCell", "ResidualCell", "StepMemoryCell", "Zon
 
 
 class DropoutCell(HybridRecurrentCell):
-    """Dropout of the input, for use between other cells; it has no state. The mask is shared along `axes`."""
+    """Dropout of the input, for use between other cells; it has no state. The mask is shared along `axes`.
+
+    (batch, size) in and out.
+
+    >>> cell = rnn.DropoutCell(0.5)
+    >>> cell(mx.nd.ones((2, 3)), [])[0].shape
+    (2, 3)
+    """
 
     def __init__(
         self,
@@ -66,7 +73,13 @@ class DropoutCell(HybridRecurrentCell):
 
 
 class ModifierCell(HybridRecurrentCell):
-    """Wraps `base_cell`, which must not be called directly any more; the wrapper has its parameters."""
+    """Wraps `base_cell`, which must not be called directly any more; the wrapper has its parameters.
+
+    The base of `ZoneoutCell` and `ResidualCell`. `begin_state`, `reset` and `unroll` are those of the base cell.
+
+    >>> isinstance(rnn.ResidualCell(rnn.GRUCell(3)), rnn.ModifierCell)
+    True
+    """
 
     base_cell: RecurrentCell
 
@@ -150,7 +163,15 @@ class StepMemoryCell(ModifierCell):
 
 class ZoneoutCell(StepMemoryCell):
     """In training mode, elements keep their previous values: of outputs with probability `zoneout_outputs`, of states
-    with probability `zoneout_states`."""
+    with probability `zoneout_states`.
+
+    Shapes are the base cell's (Krueger et al., 2016). Between sequences, `reset()` forgets the previous output.
+
+    >>> cell = rnn.ZoneoutCell(rnn.RNNCell(5), zoneout_outputs=0.5)
+    >>> cell.initialize()
+    >>> cell.unroll(4, mx.nd.ones((2, 4, 3)), merge_outputs=True)[0].shape
+    (2, 4, 5)
+    """
 
     def __init__(self, base_cell: RecurrentCell, zoneout_outputs: float = 0.0, zoneout_states: float = 0.0) -> None:
         if isinstance(base_cell, BidirectionalCell):
@@ -185,7 +206,15 @@ def _zone_out(F: Any, p: float, new: Any, old: Any) -> Any:
 
 
 class ResidualCell(ModifierCell):
-    """Adds the input to the base cell's output."""
+    """Adds the input to the base cell's output.
+
+    So the base cell's hidden size is the input's size (He et al., 2015; Wu et al., 2016).
+
+    >>> cell = rnn.ResidualCell(rnn.GRUCell(3))
+    >>> cell.initialize()
+    >>> cell.unroll(4, mx.nd.ones((2, 4, 3)), merge_outputs=True)[0].shape
+    (2, 4, 3)
+    """
 
     def __init__(self, base_cell: RecurrentCell) -> None:
         super().__init__(base_cell)

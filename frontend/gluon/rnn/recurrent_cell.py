@@ -22,7 +22,15 @@ States = list[Any]
 
 
 class RecurrentCell(Block):
-    """The base of all cells; subclasses define `state_info` and the computation."""
+    """The base of all cells; subclasses define `state_info` and the computation.
+
+    `cell(input, states)` is one step: (batch, size) and a list of states to an output and the next states;
+    `cell.unroll(length, inputs)` is a sequence; `cell.begin_state(batch_size)` makes states of zeros.
+
+    >>> cell = rnn.RNNCell(4)
+    >>> [info["shape"] for info in cell.state_info(batch_size=2)]
+    [(2, 4)]
+    """
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         super().__init__(prefix=prefix, params=params)
@@ -109,7 +117,19 @@ class RecurrentCell(Block):
 
 
 class HybridRecurrentCell(RecurrentCell, HybridBlock):
-    """A hybrid cell; subclasses define `state_info` and `hybrid_forward(F, inputs, states, **params)`."""
+    """A hybrid cell; subclasses define `state_info` and `hybrid_forward(F, inputs, states, **params)`.
+
+    >>> class Sum(rnn.HybridRecurrentCell):
+    ...     def state_info(self, batch_size=0):
+    ...         return [{"shape": (batch_size, 3), "__layout__": "NC"}]
+    ...
+    ...     def hybrid_forward(self, F, inputs, states):
+    ...         total = inputs + states[0]
+    ...         return total, [total]
+    >>> cell = Sum()
+    >>> cell.unroll(4, mx.nd.ones((1, 4, 3)), merge_outputs=True)[0].asnumpy()[0, :, 0]
+    array([1., 2., 3., 4.], dtype=float32)
+    """
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         super().__init__(prefix=prefix, params=params)

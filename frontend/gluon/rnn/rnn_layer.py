@@ -266,7 +266,18 @@ def _vector(F: Any, param: Any) -> Any:
 
 
 class RNN(_RNNLayer):
-    """Elman networks: h' = act(W_i2h·x + b_i2h + W_h2h·h + b_h2h), `activation` 'relu' or 'tanh'."""
+    """Elman networks: h' = act(W_i2h·x + b_i2h + W_h2h·h + b_h2h), `activation` 'relu' or 'tanh'.
+
+    Input (time, batch, input_size) for layout 'TNC', (batch, time, input_size) for 'NTC'; output (time, batch,
+    hidden_size·directions); states (num_layers·directions, batch, hidden_size), where directions is 2 if
+    `bidirectional`. Without states, the layer starts from zeros and returns the output alone; with them, output and
+    states. `dropout` acts between layers, in training mode. `input_size=0` is inferred by the first call.
+
+    >>> layer = rnn.RNN(5, num_layers=2)
+    >>> layer.initialize()
+    >>> layer(mx.nd.ones((4, 2, 3))).shape
+    (4, 2, 5)
+    """
 
     def __init__(
         self,
@@ -314,6 +325,14 @@ class LSTM(_RNNLayer):
 
     `projection_size`: h is multiplied by W_h2r before it is returned and fed back. `state_clip_min` and
     `state_clip_max` bound c; with `state_clip_nan` its NaNs, too.
+
+    Shapes and the other arguments as for `RNN`.
+
+    >>> layer = rnn.LSTM(5, num_layers=2, bidirectional=True)
+    >>> layer.initialize()
+    >>> output, (h, c) = layer(mx.nd.ones((4, 2, 3)), layer.begin_state(batch_size=2))
+    >>> output.shape, h.shape, c.shape
+    ((4, 2, 10), (4, 2, 5), (4, 2, 5))
     """
 
     def __init__(
@@ -365,7 +384,15 @@ class LSTM(_RNNLayer):
 
 
 class GRU(_RNNLayer):
-    """Gated recurrent units, as `GRUCell`."""
+    """Gated recurrent units, as `GRUCell`.
+
+    Shapes and arguments as for `RNN`.
+
+    >>> layer = rnn.GRU(5, layout="NTC")
+    >>> layer.initialize()
+    >>> layer(mx.nd.ones((2, 4, 3))).shape
+    (2, 4, 5)
+    """
 
     def __init__(
         self,

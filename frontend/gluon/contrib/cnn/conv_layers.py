@@ -98,7 +98,16 @@ class _Deformable(HybridBlock):
 
 
 class DeformableConvolution(_Deformable):
-    """Deformable convolution of (N, C, H, W), version 1: each tap is shifted."""
+    """Deformable convolution of (N, C, H, W), version 1: each tap is shifted.
+
+    Arguments and the result's shape as for `nn.Conv2D` (Dai et al., 2017). A second convolution computes the shifts
+    from the input, `offset_…` are its settings; `num_deformable_group` groups of channels have their own.
+
+    >>> layer = gluon.contrib.cnn.DeformableConvolution(8, kernel_size=3, padding=1)
+    >>> layer.initialize()
+    >>> layer(mx.nd.ones((1, 3, 6, 6))).shape
+    (1, 8, 6, 6)
+    """
 
     per_tap = 2
     made = ("offset_weight", "offset_bias", "deformable_conv_weight", "deformable_conv_bias")
@@ -192,7 +201,15 @@ class DeformableConvolution(_Deformable):
 
 
 class ModulatedDeformableConvolution(_Deformable):
-    """Deformable convolution of (N, C, H, W), version 2: each tap is shifted, and weighted by 2·sigmoid(number)."""
+    """Deformable convolution of (N, C, H, W), version 2: each tap is shifted, and weighted by 2·sigmoid(number).
+
+    Arguments and shapes as for `DeformableConvolution` (Zhu et al., 2018).
+
+    >>> layer = gluon.contrib.cnn.ModulatedDeformableConvolution(8, kernel_size=3, padding=1)
+    >>> layer.initialize()
+    >>> layer(mx.nd.ones((1, 3, 6, 6))).shape
+    (1, 8, 6, 6)
+    """
 
     per_tap = 3
     made = ("deformable_conv_weight", "deformable_conv_bias", "offset_weight", "offset_bias")

@@ -25,7 +25,13 @@ __all__ = [
 
 
 class Concurrent(Sequential):
-    """Passes its input to every child and concatenates their outputs along `axis`."""
+    """Passes its input to every child and concatenates their outputs along `axis`.
+
+    >>> net = gluon.contrib.nn.Concurrent(axis=1)
+    >>> net.add(nn.Flatten(), nn.Flatten())
+    >>> net(mx.nd.ones((2, 3))).shape
+    (2, 6)
+    """
 
     def __init__(self, axis: int = -1, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         super().__init__(prefix=prefix, params=params)
@@ -36,7 +42,14 @@ class Concurrent(Sequential):
 
 
 class HybridConcurrent(HybridSequential):
-    """`Concurrent` of hybrid blocks, which are compiled into one graph."""
+    """`Concurrent` of hybrid blocks, which are compiled into one graph.
+
+    >>> net = gluon.contrib.nn.HybridConcurrent(axis=1)
+    >>> net.add(nn.Dense(4), gluon.contrib.nn.Identity())
+    >>> net.initialize()
+    >>> net(mx.nd.ones((2, 3))).shape
+    (2, 7)
+    """
 
     def __init__(self, axis: int = -1, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         super().__init__(prefix=prefix, params=params)
@@ -47,7 +60,11 @@ class HybridConcurrent(HybridSequential):
 
 
 class Identity(HybridBlock):
-    """Returns its input; for a skip connection in a `HybridConcurrent`."""
+    """Returns its input; for a skip connection in a `HybridConcurrent`.
+
+    >>> gluon.contrib.nn.Identity()(mx.nd.ones((2, 3))).shape
+    (2, 3)
+    """
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
         super().__init__(prefix=prefix, params=params)
@@ -57,7 +74,16 @@ class Identity(HybridBlock):
 
 
 class SparseEmbedding(Block):
-    """`nn.Embedding` with row_sparse weight, which lives in a Trainer's store: make one before the first call."""
+    """`nn.Embedding` with row_sparse weight, which lives in a Trainer's store: make one before the first call.
+
+    Indices (…) → (…, output_dim).
+
+    >>> layer = gluon.contrib.nn.SparseEmbedding(10, 4)
+    >>> layer.initialize()
+    >>> trainer = gluon.Trainer(layer.collect_params(), "sgd")
+    >>> layer(mx.nd.array([1, 2])).shape
+    (2, 4)
+    """
 
     def __init__(
         self, input_dim: int, output_dim: int, dtype: Any = "float32", weight_initializer: Any = None, **kwargs: Any
@@ -85,6 +111,13 @@ class SyncBatchNorm(BatchNorm):
     """Batch normalization over the batches of all devices. As there is one device here, it equals `BatchNorm`.
 
     `num_devices` is kept for MXNet's files.
+
+    (N, C, …) in and out.
+
+    >>> layer = gluon.contrib.nn.SyncBatchNorm(num_devices=1)
+    >>> layer.initialize()
+    >>> layer(mx.nd.ones((2, 3, 4, 4))).shape
+    (2, 3, 4, 4)
     """
 
     def __init__(
@@ -157,7 +190,11 @@ class _PixelShuffle(HybridBlock):
 
 
 class PixelShuffle1D(_PixelShuffle):
-    """(N, C·f, W) → (N, C, W·f)."""
+    """(N, C·f, W) → (N, C, W·f).
+
+    >>> gluon.contrib.nn.PixelShuffle1D(2)(mx.nd.arange(4).reshape((1, 2, 2))).asnumpy()
+    array([[[0., 2., 1., 3.]]], dtype=float32)
+    """
 
     def __init__(self, factor: int) -> None:
         super().__init__(factor, 1)
@@ -173,7 +210,13 @@ class PixelShuffle1D(_PixelShuffle):
 
 
 class PixelShuffle2D(_PixelShuffle):
-    """(N, C·f1·f2, H, W) → (N, C, H·f1, W·f2)."""
+    """(N, C·f1·f2, H, W) → (N, C, H·f1, W·f2).
+
+    A number for both factors, or two (Shi et al., 2016).
+
+    >>> gluon.contrib.nn.PixelShuffle2D((2, 3))(mx.nd.ones((1, 12, 4, 4))).shape
+    (1, 2, 8, 12)
+    """
 
     def __init__(self, factor: int | Sequence[int]) -> None:
         super().__init__(factor, 2)
@@ -187,7 +230,13 @@ class PixelShuffle2D(_PixelShuffle):
 
 
 class PixelShuffle3D(_PixelShuffle):
-    """(N, C·f1·f2·f3, D, H, W) → (N, C, D·f1, H·f2, W·f3)."""
+    """(N, C·f1·f2·f3, D, H, W) → (N, C, D·f1, H·f2, W·f3).
+
+    A number for all factors, or three.
+
+    >>> gluon.contrib.nn.PixelShuffle3D(2)(mx.nd.ones((1, 8, 2, 2, 2))).shape
+    (1, 1, 4, 4, 4)
+    """
 
     def __init__(self, factor: int | Sequence[int]) -> None:
         super().__init__(factor, 3)

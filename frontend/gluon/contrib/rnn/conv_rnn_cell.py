@@ -206,55 +206,136 @@ def _init_for_rank(rank: int, layout: str) -> Callable[..., None]:
 
 
 class Conv1DRNNCell(_ConvRNNCell):
-    """Elman cell of (N, C, W)."""
+    """Elman cell of (N, C, W).
+
+    `rnn.RNNCell` with convolutions for its products: input (batch, *input_shape), states and output
+    (batch, hidden_channels, W).
+
+    >>> cell = gluon.contrib.rnn.Conv1DRNNCell((3, 8), 4, i2h_kernel=3, h2h_kernel=3, i2h_pad=1)
+    >>> cell.initialize()
+    >>> cell(mx.nd.ones((2, 3, 8)), cell.begin_state(batch_size=2))[0].shape
+    (2, 4, 8)
+    """
 
     __init__ = _init_for_rank(1, "NCW")  # type: ignore[assignment]
 
 
 class Conv2DRNNCell(_ConvRNNCell):
-    """Elman cell of (N, C, H, W)."""
+    """Elman cell of (N, C, H, W).
+
+    `rnn.RNNCell` with convolutions for its products: input (batch, *input_shape), states and output
+    (batch, hidden_channels, H, W).
+
+    >>> cell = gluon.contrib.rnn.Conv2DRNNCell((3, 8, 8), 4, i2h_kernel=3, h2h_kernel=3, i2h_pad=1)
+    >>> cell.initialize()
+    >>> cell(mx.nd.ones((2, 3, 8, 8)), cell.begin_state(batch_size=2))[0].shape
+    (2, 4, 8, 8)
+    """
 
     __init__ = _init_for_rank(2, "NCHW")  # type: ignore[assignment]
 
 
 class Conv3DRNNCell(_ConvRNNCell):
-    """Elman cell of (N, C, D, H, W)."""
+    """Elman cell of (N, C, D, H, W).
+
+    `rnn.RNNCell` with convolutions for its products: input (batch, *input_shape), states and output
+    (batch, hidden_channels, D, H, W).
+
+    >>> cell = gluon.contrib.rnn.Conv3DRNNCell((3, 4, 8, 8), 4, i2h_kernel=3, h2h_kernel=3, i2h_pad=1)
+    >>> cell.initialize()
+    >>> cell(mx.nd.ones((2, 3, 4, 8, 8)), cell.begin_state(batch_size=2))[0].shape
+    (2, 4, 4, 8, 8)
+    """
 
     __init__ = _init_for_rank(3, "NCDHW")  # type: ignore[assignment]
 
 
 class Conv1DLSTMCell(_ConvLSTMCell):
-    """LSTM cell of (N, C, W)."""
+    """LSTM cell of (N, C, W).
+
+    `rnn.LSTMCell` with convolutions for its products (Shi et al., 2015): input (batch, *input_shape), states and output
+    (batch, hidden_channels, W).
+
+    >>> cell = gluon.contrib.rnn.Conv1DLSTMCell((3, 8), 4, i2h_kernel=3, h2h_kernel=3, i2h_pad=1)
+    >>> cell.initialize()
+    >>> cell(mx.nd.ones((2, 3, 8)), cell.begin_state(batch_size=2))[0].shape
+    (2, 4, 8)
+    """
 
     __init__ = _init_for_rank(1, "NCW")  # type: ignore[assignment]
 
 
 class Conv2DLSTMCell(_ConvLSTMCell):
-    """LSTM cell of (N, C, H, W)."""
+    """LSTM cell of (N, C, H, W).
+
+    `rnn.LSTMCell` with convolutions for its products (Shi et al., 2015): input (batch, *input_shape), states and output
+    (batch, hidden_channels, H, W).
+
+    >>> cell = gluon.contrib.rnn.Conv2DLSTMCell((3, 8, 8), 4, i2h_kernel=3, h2h_kernel=3, i2h_pad=1)
+    >>> cell.initialize()
+    >>> cell(mx.nd.ones((2, 3, 8, 8)), cell.begin_state(batch_size=2))[0].shape
+    (2, 4, 8, 8)
+    """
 
     __init__ = _init_for_rank(2, "NCHW")  # type: ignore[assignment]
 
 
 class Conv3DLSTMCell(_ConvLSTMCell):
-    """LSTM cell of (N, C, D, H, W)."""
+    """LSTM cell of (N, C, D, H, W).
+
+    `rnn.LSTMCell` with convolutions for its products (Shi et al., 2015): input (batch, *input_shape), states and output
+    (batch, hidden_channels, D, H, W).
+
+    >>> cell = gluon.contrib.rnn.Conv3DLSTMCell((3, 4, 8, 8), 4, i2h_kernel=3, h2h_kernel=3, i2h_pad=1)
+    >>> cell.initialize()
+    >>> cell(mx.nd.ones((2, 3, 4, 8, 8)), cell.begin_state(batch_size=2))[0].shape
+    (2, 4, 4, 8, 8)
+    """
 
     __init__ = _init_for_rank(3, "NCDHW")  # type: ignore[assignment]
 
 
 class Conv1DGRUCell(_ConvGRUCell):
-    """GRU cell of (N, C, W)."""
+    """GRU cell of (N, C, W).
+
+    `rnn.GRUCell` with convolutions for its products: input (batch, *input_shape), states and output
+    (batch, hidden_channels, W).
+
+    >>> cell = gluon.contrib.rnn.Conv1DGRUCell((3, 8), 4, i2h_kernel=3, h2h_kernel=3, i2h_pad=1)
+    >>> cell.initialize()
+    >>> cell(mx.nd.ones((2, 3, 8)), cell.begin_state(batch_size=2))[0].shape
+    (2, 4, 8)
+    """
 
     __init__ = _init_for_rank(1, "NCW")  # type: ignore[assignment]
 
 
 class Conv2DGRUCell(_ConvGRUCell):
-    """GRU cell of (N, C, H, W)."""
+    """GRU cell of (N, C, H, W).
+
+    `rnn.GRUCell` with convolutions for its products: input (batch, *input_shape), states and output
+    (batch, hidden_channels, H, W).
+
+    >>> cell = gluon.contrib.rnn.Conv2DGRUCell((3, 8, 8), 4, i2h_kernel=3, h2h_kernel=3, i2h_pad=1)
+    >>> cell.initialize()
+    >>> cell(mx.nd.ones((2, 3, 8, 8)), cell.begin_state(batch_size=2))[0].shape
+    (2, 4, 8, 8)
+    """
 
     __init__ = _init_for_rank(2, "NCHW")  # type: ignore[assignment]
 
 
 class Conv3DGRUCell(_ConvGRUCell):
-    """GRU cell of (N, C, D, H, W)."""
+    """GRU cell of (N, C, D, H, W).
+
+    `rnn.GRUCell` with convolutions for its products: input (batch, *input_shape), states and output
+    (batch, hidden_channels, D, H, W).
+
+    >>> cell = gluon.contrib.rnn.Conv3DGRUCell((3, 4, 8, 8), 4, i2h_kernel=3, h2h_kernel=3, i2h_pad=1)
+    >>> cell.initialize()
+    >>> cell(mx.nd.ones((2, 3, 4, 8, 8)), cell.begin_state(batch_size=2))[0].shape
+    (2, 4, 4, 8, 8)
+    """
 
     __init__ = _init_for_rank(3, "NCDHW")  # type: ignore[assignment]
 

@@ -20,7 +20,15 @@ __all__ = ["LSTMPCell", "VariationalDropoutCell", "dynamic_unroll"]
 
 
 class VariationalDropoutCell(StepMemoryCell):
-    """Dropout of a cell's inputs, first state and outputs, with masks that stay the same until `reset`."""
+    """Dropout of a cell's inputs, first state and outputs, with masks that stay the same until `reset`.
+
+    Shapes are the base cell's (Gal and Ghahramani, 2016).
+
+    >>> cell = gluon.contrib.rnn.VariationalDropoutCell(rnn.LSTMCell(5), drop_inputs=0.5)
+    >>> cell.initialize()
+    >>> cell.unroll(4, mx.nd.ones((2, 4, 3)), merge_outputs=True)[0].shape
+    (2, 4, 5)
+    """
 
     def __init__(
         self,
@@ -90,7 +98,16 @@ class VariationalDropoutCell(StepMemoryCell):
 
 
 class LSTMPCell(HybridRecurrentCell):
-    """LSTM whose output and fed-back state are projected: r' = W_h2r·h', (batch, projection). States are (r, c)."""
+    """LSTM whose output and fed-back state are projected: r' = W_h2r·h', (batch, projection). States are (r, c).
+
+    Input (batch, input_size), r and output (batch, projection_size), c (batch, hidden_size) (Sak et al., 2014).
+
+    >>> cell = gluon.contrib.rnn.LSTMPCell(5, projection_size=2)
+    >>> cell.initialize()
+    >>> output, states = cell(mx.nd.ones((2, 3)), cell.begin_state(batch_size=2))
+    >>> output.shape, [s.shape for s in states]
+    ((2, 2), [(2, 2), (2, 5)])
+    """
 
     def __init__(
         self,

@@ -53,6 +53,10 @@ class Compose(Sequential):
 
     They are not hybridized (as they are in MXNet): compiling for each of many image sizes would take longer than it
     saves.
+
+    >>> transform = transforms.Compose([transforms.Resize(4), transforms.ToTensor()])
+    >>> transform(mx.nd.ones((6, 8, 3), dtype="uint8")).shape
+    (3, 4, 4)
     """
 
     def __init__(self, transforms: Sequence[Block]) -> None:
@@ -64,7 +68,11 @@ class Compose(Sequential):
 
 
 class Cast(HybridBlock):
-    """Converts to another element type."""
+    """Converts to another element type.
+
+    >>> transforms.Cast("float16")(mx.nd.ones((2,))).dtype.__name__
+    'float16'
+    """
 
     def __init__(self, dtype: Any = "float32") -> None:
         super().__init__()
@@ -75,14 +83,26 @@ class Cast(HybridBlock):
 
 
 class ToTensor(HybridBlock):
-    """Converts (height, width, channels), 0 to 255, to float32 (channels, height, width), 0 to 1."""
+    """Converts (height, width, channels), 0 to 255, to float32 (channels, height, width), 0 to 1.
+
+    Batches (batch, height, width, channels) become (batch, channels, height, width).
+
+    >>> transforms.ToTensor()(mx.nd.full((1, 1, 3), 255, dtype="uint8")).asnumpy().ravel()
+    array([1., 1., 1.], dtype=float32)
+    """
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return F.image.to_tensor(x)
 
 
 class Normalize(HybridBlock):
-    """(x − mean) / std for each channel of (channels, height, width); a single number is for all channels."""
+    """(x − mean) / std for each channel of (channels, height, width); a single number is for all channels.
+
+    Batches (batch, channels, height, width), too.
+
+    >>> transforms.Normalize(mean=(1, 0, 3), std=2)(mx.nd.ones((3, 1, 1))).asnumpy().ravel()
+    array([ 0. ,  0.5, -1. ], dtype=float32)
+    """
 
     def __init__(self, mean: Any = 0.0, std: Any = 1.0) -> None:
         super().__init__()
@@ -97,7 +117,14 @@ class Normalize(HybridBlock):
 
 
 class Resize(HybridBlock):
-    """Resizes to `size`; with `keep_ratio`, a single number is the length of the shorter edge."""
+    """Resizes to `size`; with `keep_ratio`, a single number is the length of the shorter edge.
+
+    (height, width, channels) in and out; `size`: one number, or (width, height). `interpolation`: 0 nearest, 1
+    bilinear, 2 area, 3 bicubic.
+
+    >>> transforms.Resize((4, 5))(mx.nd.ones((8, 10, 3), dtype="uint8")).shape
+    (5, 4, 3)
+    """
 
     def __init__(self, size: Size, keep_ratio: bool = False, interpolation: int = 1) -> None:
         super().__init__()
@@ -110,7 +137,13 @@ class Resize(HybridBlock):
 
 
 class CropResize(HybridBlock):
-    """Crops the rectangle at (x, y) with the given width and height, and resizes it to `size` if that is given."""
+    """Crops the rectangle at (x, y) with the given width and height, and resizes it to `size` if that is given.
+
+    (height, width, channels) in and out.
+
+    >>> transforms.CropResize(x=1, y=2, width=4, height=3)(mx.nd.ones((8, 8, 3))).shape
+    (3, 4, 3)
+    """
 
     def __init__(
         self, x: int, y: int, width: int, height: int, size: Size | None = None, interpolation: int | None = None
@@ -126,7 +159,13 @@ class CropResize(HybridBlock):
 
 
 class CenterCrop(Block):
-    """Crops a rectangle of `size` from the center; a smaller image is enlarged to `size`."""
+    """Crops a rectangle of `size` from the center; a smaller image is enlarged to `size`.
+
+    (height, width, channels) in and out; `size`: one number, or (width, height).
+
+    >>> transforms.CenterCrop((4, 2))(mx.nd.ones((8, 8, 3))).shape
+    (2, 4, 3)
+    """
 
     def __init__(self, size: Size, interpolation: int = 1) -> None:
         super().__init__()
@@ -138,7 +177,13 @@ class CenterCrop(Block):
 
 class RandomResizedCrop(Block):
     """Crops a random rectangle and resizes it to `size`. `scale` bounds its share of the image's area, `ratio` its
-    aspect ratio."""
+    aspect ratio.
+
+    (height, width, channels) in and out; `size`: one number, or (width, height).
+
+    >>> transforms.RandomResizedCrop(4)(mx.nd.ones((8, 8, 3), dtype="uint8")).shape
+    (4, 4, 3)
+    """
 
     def __init__(
         self,
@@ -158,21 +203,39 @@ class RandomResizedCrop(Block):
 
 
 class RandomFlipLeftRight(HybridBlock):
-    """Mirrors the image left to right, with probability 1/2."""
+    """Mirrors the image left to right, with probability 1/2.
+
+    (height, width, channels) in and out.
+
+    >>> transforms.RandomFlipLeftRight()(mx.nd.ones((4, 6, 3))).shape
+    (4, 6, 3)
+    """
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return F.image.random_flip_left_right(x)
 
 
 class RandomFlipTopBottom(HybridBlock):
-    """Mirrors the image top to bottom, with probability 1/2."""
+    """Mirrors the image top to bottom, with probability 1/2.
+
+    (height, width, channels) in and out.
+
+    >>> transforms.RandomFlipTopBottom()(mx.nd.ones((4, 6, 3))).shape
+    (4, 6, 3)
+    """
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return F.image.random_flip_top_bottom(x)
 
 
 class Rotate(Block):
-    """Rotates a float32 image (channels, height, width) by an angle in degrees; see `image.imrotate`."""
+    """Rotates a float32 image (channels, height, width) by an angle in degrees; see `image.imrotate`.
+
+    Batches (batch, channels, height, width), too.
+
+    >>> transforms.Rotate(90)(mx.nd.ones((3, 8, 8))).shape
+    (3, 8, 8)
+    """
 
     def __init__(self, rotation_degrees: float, zoom_in: bool = False, zoom_out: bool = False) -> None:
         super().__init__()
@@ -184,7 +247,13 @@ class Rotate(Block):
 
 
 class RandomRotation(Block):
-    """`Rotate` by an angle between two limits, with probability `rotate_with_proba`."""
+    """`Rotate` by an angle between two limits, with probability `rotate_with_proba`.
+
+    Float32 images (channels, height, width) in and out.
+
+    >>> transforms.RandomRotation((-10, 10))(mx.nd.ones((3, 8, 8))).shape
+    (3, 8, 8)
+    """
 
     def __init__(
         self,
@@ -231,7 +300,12 @@ class _RandomColor(HybridBlock):
 
 
 class RandomBrightness(_RandomColor):
-    """Multiplies the image by a number between 1 − `brightness` and 1 + `brightness`."""
+    """Multiplies the image by a number between 1 − `brightness` and 1 + `brightness`.
+
+    >>> bright = transforms.RandomBrightness(0.5)(mx.nd.ones((1, 1, 3)))
+    >>> 0.5 <= float(bright.max().asscalar()) <= 1.5
+    True
+    """
 
     _operator = "random_brightness"
 
@@ -240,7 +314,13 @@ class RandomBrightness(_RandomColor):
 
 
 class RandomContrast(_RandomColor):
-    """Scales the distance from the image's mean gray by a factor between 1 − `contrast` and 1 + `contrast`."""
+    """Scales the distance from the image's mean gray by a factor between 1 − `contrast` and 1 + `contrast`.
+
+    (height, width, 3) in and out.
+
+    >>> transforms.RandomContrast(0.5)(mx.nd.ones((4, 4, 3))).shape
+    (4, 4, 3)
+    """
 
     _operator = "random_contrast"
 
@@ -249,7 +329,13 @@ class RandomContrast(_RandomColor):
 
 
 class RandomSaturation(_RandomColor):
-    """Scales the distance from each pixel's gray by a factor between 1 − `saturation` and 1 + `saturation`."""
+    """Scales the distance from each pixel's gray by a factor between 1 − `saturation` and 1 + `saturation`.
+
+    (height, width, 3) in and out.
+
+    >>> transforms.RandomSaturation(0.5)(mx.nd.ones((4, 4, 3))).shape
+    (4, 4, 3)
+    """
 
     _operator = "random_saturation"
 
@@ -258,7 +344,13 @@ class RandomSaturation(_RandomColor):
 
 
 class RandomHue(_RandomColor):
-    """Rotates hues by up to `hue` times 360°."""
+    """Rotates hues by up to `hue` times 360°.
+
+    (height, width, 3) in and out.
+
+    >>> transforms.RandomHue(0.1)(mx.nd.ones((4, 4, 3))).shape
+    (4, 4, 3)
+    """
 
     _operator = "random_hue"
 
@@ -267,7 +359,13 @@ class RandomHue(_RandomColor):
 
 
 class RandomColorJitter(HybridBlock):
-    """Changes brightness, contrast, saturation and hue, each by up to the given amount, in random order."""
+    """Changes brightness, contrast, saturation and hue, each by up to the given amount, in random order.
+
+    (height, width, 3) in and out.
+
+    >>> transforms.RandomColorJitter(0.1, 0.1, 0.1, 0.1)(mx.nd.ones((4, 4, 3))).shape
+    (4, 4, 3)
+    """
 
     def __init__(self, brightness: float = 0, contrast: float = 0, saturation: float = 0, hue: float = 0) -> None:
         super().__init__()
@@ -278,7 +376,13 @@ class RandomColorJitter(HybridBlock):
 
 
 class RandomLighting(HybridBlock):
-    """Adds ImageNet's principal colors in random amounts, normal with standard deviation `alpha`."""
+    """Adds ImageNet's principal colors in random amounts, normal with standard deviation `alpha`.
+
+    (height, width, 3) in and out (Krizhevsky et al., 2012).
+
+    >>> transforms.RandomLighting(0.1)(mx.nd.ones((4, 4, 3))).shape
+    (4, 4, 3)
+    """
 
     def __init__(self, alpha: float) -> None:
         super().__init__()
@@ -292,7 +396,11 @@ class RandomLighting(HybridBlock):
 
 
 class RandomApply(Sequential):
-    """Applies another transform with probability `p`."""
+    """Applies another transform with probability `p`.
+
+    >>> transforms.RandomApply(transforms.Cast("float16"), p=1)(mx.nd.ones((2,))).dtype.__name__
+    'float16'
+    """
 
     def __init__(self, transforms: Block, p: float = 0.5) -> None:
         super().__init__()
