@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 
 NAVIGATION = {
-    "Start": ["docs/tutorial"],
+    "Start": ["docs/tutorial", "docs/migration", "docs/performance"],
     "Guides": [
         "docs/tracing",
         "docs/shapes",

@@ -27,6 +27,15 @@ def test_the_tutorial(root, empty):
     assert {"y.npz", "stripes.html", "stripes.onnx", "out"} <= {path.name for path in empty.iterdir()}
 
 
+def test_performance(root, empty, monkeypatch):
+    monkeypatch.setenv("GLUONJIT_NUM_THREADS", "1")
+    documents.follow(root / "docs" / "performance.md")
+
+
+def test_migration(root, empty):
+    documents.follow(root / "docs" / "migration.md")
+
+
 EXAMPLE = """# A
 
 **`sizes.py`**
