@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -64,7 +64,11 @@ class PrintAround:
 
 def diff(before: Graph, after: Graph, context: int = 2) -> Iterator[str]:
     """The lines of a unified diff. Lines that differ in the numbers of unnamed values alone count as equal."""
-    old, new = (print_graph(g, elide=ELIDE).splitlines() for g in (before, after))
+    return diff_of_texts(*(print_graph(g, elide=ELIDE).splitlines() for g in (before, after)), context)
+
+
+def diff_of_texts(old: Sequence[str], new: Sequence[str], context: int = 2) -> Iterator[str]:
+    """`diff` of the lines of two graphs."""
     masked_old, masked_new = ([re.sub(r"%\d+", "%", line) for line in lines] for lines in (old, new))
     # `autojunk` keeps long graphs from taking seconds, at the price of diffs that may be larger than need be.
     matcher = difflib.SequenceMatcher(None, masked_old, masked_new, autojunk=len(new) > 1000)

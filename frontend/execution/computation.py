@@ -28,7 +28,7 @@ from gluonjit.language.source import quote
 from gluonjit.passes import run_passes
 from gluonjit.passes.differentiate import NoGradient
 from gluonjit.passes.differentiate_control import without_rules
-from gluonjit.passes.manager import PassError
+from gluonjit.passes.manager import After, PassError
 from gluonjit.passes.partition import Halves, divide, saved_bytes, sources
 from gluonjit.passes.row_gradients import row_gradients
 from gluonjit.runtime import backend as backends
@@ -126,10 +126,14 @@ class Forward:
 
 class Computation:
     """`graph` may have any level up to `legal`; `compile` makes its graphs callable; `remat` is what gradients compute
-    again rather than save (`passes.partition.REMAT`), None for the default."""
+    again rather than save (`passes.partition.REMAT`), None for the default. `after` is called after each pass on the
+    way to the joint graph (`passes.manager.After`)."""
 
-    def __init__(self, graph: Graph, compile: Compile = evaluated, remat: str | None = None) -> None:
+    def __init__(
+        self, graph: Graph, compile: Compile = evaluated, remat: str | None = None, after: After | None = None
+    ) -> None:
         self.graph = graph
+        self._after = after
         self._compile = compile
         self._remat = remat
         self._legal: Graph | None = None
@@ -210,7 +214,7 @@ class Computation:
     def legal(self) -> Graph:
         """The graph that is differentiated, with tokens: see `presence.py`."""
         if self._legal is None:
-            self._legal = run_passes(self._tokens.graph, GRADIENT_PIPELINE)
+            self._legal = run_passes(self._tokens.graph, GRADIENT_PIPELINE, after=self._after)
         return self._legal
 
     def backward(self, wrt: tuple[int, ...], heads: tuple[int, ...], rows: tuple[int, ...] = ()) -> Backward:
@@ -247,7 +251,7 @@ class Computation:
             "keep_rules": keep_rules,
         }
         try:
-            joint = run_passes(legal, [("differentiate", options)])
+            joint = run_passes(legal, [("differentiate", options)], after=self._after)
         except IRError as e:
             cause = _innermost(e)
             if isinstance(cause, NoGradient):
@@ -255,7 +259,7 @@ class Computation:
             raise MXNetError(str(cause)) from None
         if tokens.graph is not self.graph:
             joint = without_tokens(joint, tokens, len(self.graph.outputs), len(marked), bool(told))
-        return run_passes(joint, JOINT_PIPELINE)
+        return run_passes(joint, JOINT_PIPELINE, after=self._after)
 
     def _numbers(
         self, wrt: Sequence[int], heads: Sequence[int]

@@ -8,16 +8,18 @@ outputs = compiled(x, *parameters)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from gluonjit.base import MXNetError
 from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.target import host, named
 from gluonjit.execution.cached_call import trace_call
+from gluonjit.execution.computation import Computation
 from gluonjit.ir.arena import Tenant, tenants
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
@@ -26,7 +28,7 @@ from gluonjit.ir.text import print_graph
 from gluonjit.ir.types import IRError
 from gluonjit.passes import run_passes
 from gluonjit.passes.explain import Row, explain
-from gluonjit.passes.manager import Pipeline
+from gluonjit.passes.manager import After, Pipeline
 from gluonjit.runtime.compiler import PIPELINE, compile_graph
 from gluonjit.runtime.executable import Executable
 
@@ -44,6 +46,25 @@ def graph(block: Any, *args: Any, stage: str = "trace") -> Graph:
     if stage == "trace":
         return traced
     return run_passes(traced, "expand" if stage == "expanded" else PIPELINE, target=host())
+
+
+def joint_graph(graph: Graph, fixed: Collection[str] = (), after: After | None = None) -> Graph:
+    """The graph, of level `traced`, together with its gradient by the parameters, or by its inputs if there are none. A
+    recorded call and its gradient are the halves of it. `fixed`: the names of parameters that get no gradient; `after`
+    is called after each pass. MXNetError if there is no gradient."""
+    computation = Computation(graph, after=after)
+    floats = [k for k, v in enumerate(graph.inputs) if v.dtype.is_float and v.name not in fixed]
+    params = [k for k in floats if k in graph.attrs.get("params", ())]
+    wrt = tuple(params or floats)
+    heads = computation.differentiable(wrt)
+    if not heads:
+        raise MXNetError(f"no output of {graph.name} depends on a parameter or an input in a way that has a gradient")
+    return computation.joint(wrt, heads)
+
+
+def without_gradient(block: Any) -> set[str]:
+    """The names of the block's parameters that get no gradient."""
+    return {p.name for p in block.collect_params().values() if p.grad_req == "null"}
 
 
 def compile(graph: Graph, *, target: str | None = None, pipeline: Pipeline | None = None) -> Compiled:

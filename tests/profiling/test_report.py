@@ -9,6 +9,7 @@ import pytest
 from gluonjit.ir.text import parse_graph
 from gluonjit.tools.cli import main
 from gluonjit.tools.reporting.drawings import clusters
+from gluonjit.tools.reporting.page import fitted
 
 MODEL = """
 import gluonjit as mx
@@ -104,8 +105,40 @@ def test_an_earlier_report_is_compared_with(written, capsys):
 
 
 def test_training(written):
+    """The stages of a recorded call, each with the kernels of its own half."""
     _, _, data = written("--train")
-    assert {"forward", "backward"} <= {p["part"] for p in data["profile"]["programs"]}
+    parts = [p["part"] for p in data["profile"]["programs"]]
+    assert {"forward", "backward"} <= set(parts)
+    assert [p["title"] for p in data["pipelines"]] == ["gradient", "forward", "backward"]
+    assert "differentiate" in [p["name"] for p in data["pipelines"][0]["passes"]]
+    assert all("plan-memory" in [p["name"] for p in pipeline["passes"]] for pipeline in data["pipelines"][1:])
+    stages = {stage["title"]: stage for stage in data["stages"]}
+    titles = ["operators", "joint", "forward", "kernels, forward", "backward", "kernels, backward"]
+    assert list(stages) == titles
+
+    def programs(title):
+        return {parts[p] for node in stages[title]["nodes"] for p, _ in node["main"]}
+
+    assert programs("operators") == programs("joint") == {"forward", "backward"}
+    assert programs("forward") == programs("kernels, forward") == {"forward"}
+    assert programs("backward") == programs("kernels, backward") == {"backward"}
+    labels = [[node["label"] for node in stages[title]["nodes"]] for title in ("forward", "backward")]
+    assert ["conv" in of for of in labels] == [True, True] and "scatter_add" not in labels[0]
+    for program in data["profile"]["programs"]:
+        for kernel in program["kernels"] if program["part"] != "packing" else ():
+            assert data["functions"][kernel["function"]][0][0].startswith("define void @k")
+
+
+def test_a_page_is_not_too_large(written):
+    """The code of the fastest kernels is left out, and the text of graphs before."""
+    _, _, data = written()
+    whole = len(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+    texts = sum(len(json.dumps(stage.get("text", ""))) for stage in data["stages"])
+    assert fitted(data, whole) == data
+    less = fitted(data, whole - texts - 1000)
+    assert not any("text" in stage for stage in less["stages"]) and less["functions"].keys() < data["functions"].keys()
+    slowest = max(data["profile"]["programs"][0]["kernels"], key=lambda kernel: kernel["share"])
+    assert slowest["function"] in less["functions"]
 
 
 @pytest.fixture
@@ -206,3 +239,21 @@ def test_the_graph_in_a_browser(written, opened):
     assert label in page.locator("#kernel h2").first.inner_text()
     page.click("text=show in the graph")
     assert page.locator("#node h2").inner_text() == label
+
+
+def test_training_in_a_browser(written, opened):
+    written("--train")
+    page = opened()
+    page.click("nav button[data-view=Graph]")
+    for k, first in enumerate(["operators", "joint", "forward", "kernels, forward", "backward", "kernels, backward"]):
+        page.click(f"button[data-stage='{k}']")
+        assert page.locator("button[aria-pressed=true]").inner_text() == first
+        assert page.locator(".node").count() > 3
+    page.click("text=slowest")
+    page.locator("#node button").first.click()
+    assert page.locator("nav select").evaluate("s => s.selectedOptions[0].textContent").endswith("backward")
+    page.click("nav button[data-view=Passes]")
+    page.click("text=gradient")
+    assert page.locator("summary", has_text="differentiate").count() == 1
+    page.click("button[data-pipeline='2']")
+    assert page.locator("summary", has_text="differentiate").count() == 0

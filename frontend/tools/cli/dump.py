@@ -76,8 +76,9 @@ def _run(arguments: argparse.Namespace) -> None:
     with mode, calling(arguments.model, given):
         graph = trace_call(block, given, arguments.dynamic)
     if stage in GRADIENT_STAGES:
-        fixed = {p.name for p in block.collect_params().values() if p.grad_req == "null"}
-        text = render_gradient(graph, stage, fixed, arguments.locs, arguments.remat)
+        from gluonjit.execution.inspecting import without_gradient
+
+        text = render_gradient(graph, stage, without_gradient(block), arguments.locs, arguments.remat)
     else:
         text = render(graph, stage, arguments.locs, not arguments.no_winograd, arguments.layer)
     if arguments.output:
@@ -180,18 +181,11 @@ def render_gradient(
 ) -> str:
     """The text of `graph` (level `traced`) with its gradient, or of one half. `fixed` are the names of parameters that
     get no gradient."""
-    from gluonjit.execution.computation import Computation
+    from gluonjit.execution.inspecting import joint_graph
     from gluonjit.ir.text import print_graph
     from gluonjit.passes import run_passes
 
-    computation = Computation(graph)
-    floats = [k for k, v in enumerate(graph.inputs) if v.dtype.is_float and v.name not in fixed]
-    params = [k for k in floats if k in graph.attrs.get("params", ())]
-    wrt = tuple(params or floats)
-    heads = computation.differentiable(wrt)
-    if not heads:
-        raise MXNetError(f"no output of {graph.name} depends on a parameter or an input in a way that has a gradient")
-    joint = computation.joint(wrt, heads)
+    joint = joint_graph(graph, fixed)
     if stage != "joint":
         joint = run_passes(joint, [("partition", {"half": stage, "remat": remat})])
     return print_graph(joint, locs=locs, elide=16)

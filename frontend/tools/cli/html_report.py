@@ -7,7 +7,7 @@ from typing import Any
 
 from gluonjit.files import atomic
 from gluonjit.tools.cli.inputs import at_least
-from gluonjit.tools.cli.models import add_model, load_model
+from gluonjit.tools.cli.models import add_model, calling, load_model
 
 
 def add_commands(commands: Any) -> None:
@@ -29,14 +29,22 @@ def add_commands(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    from gluonjit.execution.cached_call import trace_call
+    from gluonjit.execution.inspecting import without_gradient
+    from gluonjit.gluon import HybridBlock
+    from gluonjit.language import modes
     from gluonjit.tools.cli.profile import measured
-    from gluonjit.tools.reporting.gathered import gathered
+    from gluonjit.tools.reporting.gathered import gathered, recorded
     from gluonjit.tools.reporting.page import earlier, page
 
     old = earlier(arguments.against) if arguments.against else None
     block, given = load_model(arguments)
     profile = measured(arguments, block, given)
-    data = gathered(arguments.model, profile)
+    training = None
+    if arguments.train and isinstance(block, HybridBlock):
+        with modes.train_mode(), calling(arguments.model, given):
+            training = recorded(trace_call(block, given), without_gradient(block))
+    data = gathered(arguments.model, profile, training)
     text = page({**data, "old": old} if old is not None else data)
     atomic.write(arguments.output, [text.encode()])
     print(f"{arguments.output}: {len(text.encode()) / 1e6:.1f} MB")

@@ -42,33 +42,43 @@ class Computed:
                         table = self._main if loc == origin(op) else self._within
                         table.setdefault(loc, []).append((p, k))
 
-    def of(self, loc: Loc | None) -> dict[str, list[Place]]:
+    def of(self, loc: Loc | None, program: int | None = None) -> dict[str, list[Place]]:
+        """`main` and `within` of a node; only the kernels of one program, if its number is given."""
         if loc is None:
             return {"main": [], "within": []}
-        return {"main": self._main.get(loc, []), "within": self._within.get(loc, [])}
+        tables = {"main": self._main, "within": self._within}
+        return {k: [p for p in table.get(loc, []) if program in (None, p[0])] for k, table in tables.items()}
 
 
 def operators(graph: Graph, computed: Computed) -> dict[str, Any]:
-    """A node for each op of a graph of level `traced`."""
-    drawing = _Drawing(graph, parameters(graph))
-    for op in graph.ops:
+    """A node for each op of a graph of level `traced`, but for those that depend on parameters alone."""
+    params = parameters(graph)
+    drawing = _Drawing(graph, params)
+    for op in _changing(graph, params):
         drawing.add([op], op.name.removeprefix("mx."), op.loc, computed.of(op.loc))
     return drawing.done()
 
 
-def primitives(graph: Graph, computed: Computed, params: Collection[str]) -> dict[str, Any]:
-    """A node for each op of a graph of primitives, or for each line of a layer. What depends on no input is left out.
-    `params`: the names of inputs that are not drawn."""
+def primitives(graph: Graph, computed: Computed, params: Collection[str], program: int | None = None) -> dict[str, Any]:
+    """A node for each op of a graph of primitives, or for each line of a layer, but for what depends on constants and
+    parameters alone. `params`: the names of these. `program`: the number of the one that it became, if there is one."""
     drawing = _Drawing(graph, params)
-    changing = set(graph.inputs)
-    ops = []
-    for op in graph.ops:
-        if changing.intersection(op.operands):
-            changing.update(op.results)
-            ops.append(op)
+    ops = _changing(graph, params)
     for group in clusters(ops) if len(ops) > MOST_OPS else [[op] for op in ops]:
-        drawing.add(group, _label(group), group[0].loc, computed.of(group[0].loc))
+        loc = next((op.loc for op in group if op.loc is not None), None)
+        drawing.add(group, _label(group), loc, computed.of(loc, program))
     return drawing.done()
+
+
+def _changing(graph: Graph, params: Collection[str]) -> list[Op]:
+    """The ops that depend on other inputs than parameters, or on random numbers; all, if there are none."""
+    changing = {v for v in graph.inputs if v.name not in params}
+    found = []
+    for op in graph.ops:
+        if changing.intersection(op.operands) or not op.definition.pure:
+            changing.update(op.results)
+            found.append(op)
+    return found or list(graph.ops)
 
 
 def kernels(number: int, program: Program, params: Collection[str]) -> dict[str, Any]:
@@ -156,9 +166,14 @@ def _label(ops: Iterable[Op]) -> str:
     return ", ".join([*names][:3]) + (", …" if len(names) > 3 else "")
 
 
-def clusters(ops: Iterable[Op]) -> list[list[Op]]:
+def clusters(ops: Sequence[Op]) -> list[list[Op]]:
     """The ops, in groups of the same line of a layer, such that no group depends on itself through another one. In an
-    order in which each group follows those that it reads."""
+    order in which each group follows those that it reads. An op of no line belongs to that of the first that reads
+    it."""
+    lines: dict[Value, Loc | None] = {}
+    for op in reversed(ops):
+        line = op.loc or next((lines[r] for r in op.results if r in lines), None)
+        lines.update(dict.fromkeys((*op.operands, *op.results), line))
     groups: list[list[Op]] = []
     above: list[int] = []
     """For each group, those that it depends on: bit k stands for group k."""
@@ -166,9 +181,10 @@ def clusters(ops: Iterable[Op]) -> list[list[Op]]:
     makers: dict[Value, int] = {}
     for op in ops:
         read = {makers[v] for v in op.operands if v in makers}
-        number = latest.get(op.loc)
+        line = lines[op.results[0]]
+        number = latest.get(line)
         if number is None or any(above[k] >> number & 1 for k in read):
-            number = latest[op.loc] = len(groups)
+            number = latest[line] = len(groups)
             groups.append([])
             above.append(0)
         found = 0

@@ -5,22 +5,25 @@ from __future__ import annotations
 import linecache
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.target import host
+from gluonjit.execution.inspecting import joint_graph
 from gluonjit.ir.buffers import runs_kernel
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.text import print_graph
 from gluonjit.passes import report as reports
 from gluonjit.passes import run_passes
+from gluonjit.passes.manager import After
 from gluonjit.passes.simplifier import counting
 from gluonjit.profiling.measured import Profile, Program
-from gluonjit.tools.reporting.drawings import Computed, kernels, operators
+from gluonjit.tools.reporting.drawings import Computed, kernels, operators, parameters, primitives
 
 LINES = 400
 """So many lines of a diff, of a kernel's LLVM IR and of its assembly are shown."""
@@ -28,13 +31,34 @@ EVENTS = 4000
 """So many stretches of the last call are in the timeline."""
 
 
-def gathered(model: str, profile: Profile) -> dict[str, Any]:
-    """The data of a page."""
+class Recorded(NamedTuple):
+    """A recorded call, as it was traced, and on the way to the graph that has its gradient."""
+
+    traced: Graph
+    joint: Graph
+    passes: list[dict[str, Any]]
+
+
+def recorded(traced: Graph, fixed: Collection[str]) -> Recorded:
+    """`traced` is the call in training mode; `fixed` are the names of parameters that get no gradient."""
+    with _watched() as (passes, after):
+        return Recorded(traced, joint_graph(traced, fixed, after), passes)
+
+
+def gathered(model: str, profile: Profile, training: Recorded | None = None) -> dict[str, Any]:
+    """The data of a page. `training`: the call whose halves were measured."""
     target = host()
     data = profile.to_json()
     functions: dict[str, list[list[str]]] = {}
     pipelines, stages = [], []
     computed = Computed(profile.programs)
+    params: set[str] = set()
+    if training is not None:
+        params = parameters(training.traced)
+        pipelines.append({"title": "gradient", "passes": training.passes})
+        stages.append({"title": "operators", **operators(training.traced, computed)})
+        stages.append({"title": "joint", **primitives(training.joint, computed, params)})
+    parts = Counter(p.part for p in profile.programs if p.compiled is not None)
     for number, (words, program) in enumerate(zip(data["programs"], profile.programs)):
         words["calls"] = [end - begin for begin, end in program.calls]
         words["percentiles"] = {str(p): program.percentile(p) for p in (0.5, 0.9, 0.99)}
@@ -44,18 +68,18 @@ def gathered(model: str, profile: Profile) -> dict[str, Any]:
         if program.compiled is None:
             continue
         source = program.compiled.source
-        passes, planned = passed(source.graph, source.pipeline, source.target)
-        pipelines.append({"title": program.part, "program": number, "passes": passes})
+        with _watched() as (passes, after):
+            planned = run_passes(source.graph, source.pipeline, target=source.target, after=after)
         functions |= _add_code(words["kernels"], program, planned, source.target, f"{number}:")
-        stages.append({"title": "operators", **operators(source.graph, computed)})
-        stages.append(
-            {
-                "title": "kernels",
-                "program": number,
-                **kernels(number, program, ()),
-                "text": _cut(print_graph(planned, elide=16).splitlines(), 20 * LINES),
-            }
-        )
+        name = program.part if parts[program.part] == 1 else f"{program.part} {program.name}"
+        pipelines.append({"title": name, "passes": passes})
+        if source.graph.level == "traced":
+            stages.append({"title": _titled("operators", name), **operators(source.graph, computed)})
+        else:
+            stages.append({"title": name, **primitives(source.graph, computed, params, number)})
+        text = _cut(_lines(planned), 20 * LINES)
+        drawn = kernels(number, program, params)
+        stages.append({"title": _titled("kernels", name), "program": number, **drawn, "text": text})
     return {
         "model": model,
         "machine": profile.processor or target.cpu,
@@ -68,22 +92,31 @@ def gathered(model: str, profile: Profile) -> dict[str, Any]:
     }
 
 
-def passed(graph: Graph, pipeline: str, target: Machine) -> tuple[list[dict[str, Any]], Graph]:
-    """(what each pass does to the graph, the graph behind all of them)."""
+def _titled(what: str, part: str) -> str:
+    return what if part == "call" else f"{what}, {part}"
+
+
+@contextmanager
+def _watched() -> Iterator[tuple[list[dict[str, Any]], After]]:
+    """(what each pass that runs meanwhile does to its graph, the callback that notes it)."""
     found: list[dict[str, Any]] = []
+    latest: tuple[Graph | None, list[str]] = None, []  # a graph is printed once, though two passes have to do with it
     with counting() as fired:
         before = fired.copy()
 
         def after(name: str, old: Graph, new: Graph, seconds: float) -> None:
-            nonlocal before
+            nonlocal before, latest
             applied, before = fired - before, fired.copy()
-            found.append(_pass(name, old, new, seconds, applied))
+            diff: list[str] = []
+            if new is not old:
+                texts = [latest[1] if g is latest[0] else _lines(g, reports.ELIDE) for g in (old, new)]
+                diff, latest = _cut(list(reports.diff_of_texts(*texts, context=0)), LINES), (new, texts[1])
+            found.append(_pass(name, old, new, seconds, applied, diff))
 
-        planned = run_passes(graph, pipeline, target=target, after=after)
-    return found, planned
+        yield found, after
 
 
-def _pass(name: str, old: Graph, new: Graph, seconds: float, applied: Counter[Any]) -> dict[str, Any]:
+def _pass(name: str, old: Graph, new: Graph, seconds: float, applied: Counter[Any], diff: list[str]) -> dict[str, Any]:
     counts = [Counter(op.name for op in g.ops) for g in (old, new)]
     changes = {kind: [counts[0][kind], counts[1][kind]] for kind in sorted({*counts[0], *counts[1]})}
     return {
@@ -94,8 +127,12 @@ def _pass(name: str, old: Graph, new: Graph, seconds: float, applied: Counter[An
         "rules": [
             [rule.__name__, n, (rule.__doc__ or "").strip().partition("\n")[0]] for rule, n in applied.most_common()
         ],
-        "diff": [] if new is old else _cut(list(reports.diff(old, new, context=0)), LINES),
+        "diff": diff,
     }
+
+
+def _lines(graph: Graph, elide: int = 16) -> list[str]:
+    return print_graph(graph, elide=elide).splitlines()
 
 
 def _cut(lines: list[str], most: int) -> list[str]:
@@ -123,7 +160,7 @@ def _add_code(
     called = re.findall(r"call void @(k\d+_[\w.]+)\(", ir.get("main", ""))
     for place, (k, op) in enumerate(zip(outer, filter(runs_kernel, planned.ops), strict=True)):
         alone = replace(planned, inputs=tuple(dict.fromkeys(op.operands)), ops=(op,), outputs=op.results, updates=())
-        kernels[k]["op"] = _cut(print_graph(replace(alone, attrs={}), elide=16).splitlines(), LINES)
+        kernels[k]["op"] = _cut(_lines(replace(alone, attrs={})), LINES)
         if len(called) == len(outer) and called[place] in ir:
             name = prefix + called[place]
             kernels[k]["function"] = name  # kernels that are alike share it

@@ -1,32 +1,52 @@
 "use strict";
 // The tab Graph: a stage's nodes and edges, placed by dagre. Uses the helpers of page.js.
 const BOX = { width: 216, height: 46 };
-const LONGEST = 30; // ranks: longer edges have no part in the layout, which they would fill with bends
+const LONGEST = 20; // ranks: longer edges have no part in the layout, which they would fill with bends
 const stageSeconds = (node) => node.main.reduce((sum, [p, k]) => sum + programs[p].kernels[k].share, 0);
 
+// About how far from the top nodes will be: as early as possible, but for those that are nearer to what reads them then.
 function ranks(stage) {
-  const order = stage.nodes.map(() => 0);
-  for (const [a, b] of stage.edges) order[b] = Math.max(order[b], order[a] + 1); // edges are in the order of their ends
-  return order;
+  const rank = stage.nodes.map(() => 0), above = stage.nodes.map(() => 0), readers = stage.nodes.map(() => []);
+  for (const [a, b] of stage.edges) { rank[b] = Math.max(rank[b], rank[a] + 1); above[b]++; readers[a].push(b); } // in the order of their ends
+  for (let k = rank.length - 1; k >= 0; k--)
+    if (readers[k].length && readers[k].length >= above[k]) rank[k] = Math.max(rank[k], Math.min(...readers[k].map((b) => rank[b])) - 1);
+  return rank;
+}
+
+// The edges that have a part in the layout: the short ones, and as many others as it takes to keep connected what is.
+function placing(stage) {
+  const rank = ranks(stage), root = stage.nodes.map((_, k) => k);
+  const find = (k) => { while (root[k] !== k) k = root[k] = root[root[k]]; return k; };
+  const length = ([a, b]) => rank[b] - rank[a], sorted = [...stage.edges].sort((e, f) => length(e) - length(f));
+  return sorted.filter((e) => {
+    const [a, b] = e.map(find);
+    root[a] = b;
+    return a !== b || length(e) <= LONGEST;
+  });
 }
 
 // Adds `at` (centres), `lines` (paths) and `size` to the stage, once.
 function place(stage) {
   if (stage.at) return;
-  const g = new dagre.graphlib.Graph(), rank = ranks(stage);
-  g.setGraph({ rankdir: "TB", nodesep: 22, ranksep: 24, marginx: 16, marginy: 16, ranker: "tight-tree" });
+  const g = new dagre.graphlib.Graph();
+  g.setGraph({ rankdir: "TB", nodesep: 22, ranksep: 24, marginx: 16, marginy: 16, ranker: "network-simplex" });
   g.setDefaultEdgeLabel(() => ({}));
-  stage.nodes.forEach((_, k) => g.setNode(String(k), { ...BOX }));
-  for (const [a, b] of stage.edges) if (rank[b] - rank[a] <= LONGEST) g.setEdge(String(a), String(b));
+  const tied = new Set(stage.edges.flat()), loose = [...stage.nodes.keys()].filter((k) => !tied.has(k));
+  for (const k of tied) g.setNode(String(k), { ...BOX });
+  for (const [a, b] of placing(stage)) g.setEdge(String(a), String(b));
   dagre.layout(g);
-  stage.at = stage.nodes.map((_, k) => { const { x, y } = g.node(String(k)); return { x, y }; });
+  stage.at = stage.nodes.map((_, k) => (tied.has(k) ? { x: g.node(String(k)).x, y: g.node(String(k)).y } : null));
+  // What has no edges stands in rows below.
+  const size = tied.size ? { width: g.graph().width, height: g.graph().height } : { width: 0, height: 0 };
+  const across = Math.max(3, Math.floor(size.width / (BOX.width + 22)));
+  loose.forEach((k, n) => { stage.at[k] = { x: 16 + BOX.width / 2 + (n % across) * (BOX.width + 22), y: size.height + 24 + BOX.height / 2 + Math.floor(n / across) * (BOX.height + 24) }; });
+  stage.size = { width: Math.max(size.width, ...loose.map((k) => stage.at[k].x + BOX.width / 2 + 16)), height: Math.max(size.height, ...loose.map((k) => stage.at[k].y + BOX.height / 2 + 16)) };
   stage.lines = stage.edges.map(([a, b]) => {
     const found = g.edge(String(a), String(b)), { x: x0, y: y0 } = stage.at[a], { x: x1, y: y1 } = stage.at[b];
     if (found) return smooth(found.points);
     const side = Math.max(x0, x1) + BOX.width;
     return `M${x0 + BOX.width / 2} ${y0}C${side} ${y0} ${side} ${y1} ${x1 + BOX.width / 2} ${y1}`;
   });
-  stage.size = { width: g.graph().width, height: g.graph().height };
 }
 function smooth(points) {
   let path = `M${points[0].x} ${points[0].y}`;
@@ -45,6 +65,10 @@ const shape = (type) => (/\[(.*?)\]/.exec(type)?.[1] ?? "").replaceAll(",", "×"
 function drawing(stage, into, show, activate) {
   place(stage);
   const seconds = stage.nodes.map(stageSeconds), most = Math.max(...seconds, 1e-12);
+  // Operators of one line have the time of its kernels together.
+  const line = (n) => (n.file ? `${n.file}:${n.line} ${n.layer}` : ""), sharing = new Map();
+  for (const n of stage.nodes) if (n.main.length && line(n)) sharing.set(line(n), (sharing.get(line(n)) ?? 0) + 1);
+  const took = (k) => `${time(seconds[k])}${sharing.get(line(stage.nodes[k])) > 1 && stage.nodes[k].kind === "op" ? ` for ${sharing.get(line(stage.nodes[k]))}` : ""}`;
   const heat = (k) => `color-mix(in srgb, var(--hot) ${Math.round(100 * Math.sqrt(seconds[k] / most))}%, var(--paper))`;
   const world = svg("g"), canvas = svg("svg", { class: "canvas", tabindex: "0", role: "application", "aria-label":
     "graph: arrow keys go from node to node, with Shift they move the picture; plus, minus and 0 zoom; Enter opens the kernel" });
@@ -61,8 +85,8 @@ function drawing(stage, into, show, activate) {
     const g = svg("g", { class: `node${node.kind === "input" ? " input" : ""}${!seconds[k] && node.within.length ? " within" : ""}`, id: `node${k}`, role: "button", "aria-label": name, transform: `translate(${x - BOX.width / 2} ${y - BOX.height / 2})` }, name);
     const box = svg("rect", { width: BOX.width, height: BOX.height, rx: 5 });
     box.style.fill = seconds[k] ? heat(k) : "var(--paper)";
-    const words = [[8, 19, "start", "label", cut(node.label, 30)], [8, 37, "start", "where", tail(node.layer ? within(node.layer) : node.type, seconds[k] ? 23 : 32)]];
-    if (seconds[k]) words.push([BOX.width - 8, 37, "end", "where", time(seconds[k])]);
+    const words = [[8, 19, "start", "label", cut(node.label, 30)], [8, 37, "start", "where", tail(node.layer ? within(node.layer) : node.type, seconds[k] ? 30 - took(k).length : 32)]];
+    if (seconds[k]) words.push([BOX.width - 8, 37, "end", "where", took(k)]);
     if (node.kind === "op" && node.label.length + shape(node.type).length < 29) words.push([BOX.width - 8, 19, "end", "where", shape(node.type)]);
     g.append(box, ...words.map(([tx, ty, anchor, kind, text]) => { const t = svg("text", { x: tx, y: ty, "text-anchor": anchor, class: kind, "clip-path": "url(#inside)" }); t.textContent = text; return t; }));
     g.addEventListener("click", () => { if (!moved) select(k); });

@@ -59,8 +59,9 @@ const views = {
     if (wanted !== undefined) { kernel(detail, program().kernels[wanted]); detail.focus(); }
   },
   Passes(into) {
-    const box = el("div");
-    const show = (word) => box.replaceChildren(...data.pipelines[0].passes.filter((p) => JSON.stringify(p).toLowerCase().includes(word)).map((p) => {
+    const box = el("div"), bar = el("div", { class: "tools" });
+    let number = 0;
+    const show = (word) => box.replaceChildren(...data.pipelines[number].passes.filter((p) => JSON.stringify(p).toLowerCase().includes(word)).map((p) => {
       const changed = Object.entries(p.changes).map(([k, [a, b]]) => `${k} ${a} → ${b}`).join(", ");
       const d = el("details", {}, el("summary", {}, el("b", {}, p.name), ` ${p.ops[0]} → ${p.ops[1]} ops, ${time(p.seconds)} `, el("span", { class: "faint" }, changed || (p.diff.length ? "" : "nothing changed"))));
       d.addEventListener("toggle", () => {
@@ -70,8 +71,15 @@ const views = {
       });
       return d;
     }));
-    into.append(search("a pass, an op, a rule, a line of a diff", show), box);
-    show("");
+    const words = search("a pass, an op, a rule, a line of a diff", show);
+    const choose = (k) => {
+      number = k;
+      for (const b of bar.querySelectorAll("button")) b.setAttribute("aria-pressed", String(Number(b.dataset.pipeline) === k));
+      show(words.value.trim().toLowerCase());
+    };
+    if (data.pipelines.length > 1) bar.append(...data.pipelines.map((p, k) => el("button", { "data-pipeline": k, on: { click: () => choose(k) } }, p.title)));
+    into.append(bar, words, box);
+    choose(0);
   },
   Timeline(into) {
     const events = program().timeline, p = program();
@@ -148,14 +156,15 @@ function roofline(k) {
 }
 function kernel(into, k) {
   const block = (name, lines) => (lines && lines.length ? el("div", {}, el("h2", {}, name), el("pre", {}, lines.join("\n"))) : null);
-  const code = data.functions[k.function] || [[], []];
+  const code = data.functions[k.function] || [[], []], left = k.function && !data.functions[k.function];
   into.replaceChildren(...[
     el("h2", {}, `${k.kind}: ${k.what}`),
     el("p", {}, `${k.layer}${k.file ? ` — ${k.file}:${k.line}` : ""} `, k.inside === null && data.stages.some((s) => s.program === current) ? el("button", { on: { click: () => open("Graph", [current, k.number]) } }, "show in the graph") : null),
     k.source ? el("pre", {}, k.source) : null,
     el("p", {}, `${time(k.busy)} at work and ${time(k.wait)} waiting, expected ${time(k.estimate)} on one thread. Why this kernel: ${k.why || "there is no other"}.`),
     k.layers.length > 1 ? el("p", { class: "faint" }, `Also computes: ${k.layers.slice(1).join(", ")}`) : null,
-    roofline(k), block("Op", k.op), block("LLVM IR", code[0]), block("Assembly", code[1])].filter(Boolean));
+    roofline(k), block("Op", k.op), block("LLVM IR", code[0]), block("Assembly", code[1]),
+    left ? el("p", { class: "faint" }, "The code of faster kernels, as this one, is left out: the page would be too large.") : null].filter(Boolean));
 }
 function openKernel(p, k) {
   setProgram(p);
@@ -175,7 +184,8 @@ function open(name, wanted) {
 }
 document.title = `${data.model} — gluonjit report`;
 document.getElementById("model").textContent = data.model;
-document.getElementById("machine").textContent = `${data.machine}; ${program() ? program().inputs.join(", ") : ""}`;
+const inputs = program() ? program().inputs : [];
+document.getElementById("machine").textContent = `${data.machine}; ${inputs.slice(0, 6).join(", ")}${inputs.length > 6 ? ` and ${inputs.length - 6} more` : ""}`;
 const nav = document.querySelector("nav");
 if (!data.old) delete views.Compare;
 for (const name of Object.keys(views)) nav.append(el("button", { role: "tab", "data-view": name, on: { click: () => open(name) } }, name));

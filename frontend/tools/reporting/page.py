@@ -28,8 +28,37 @@ def earlier(path: str) -> dict[str, Any]:
         raise MXNetError(f"{path} is no report of `gluonjit report`") from None
 
 
+MOST = 4_500_000
+"""Bytes of a page's data, about: what is less asked for is left out."""
+
+
+def fitted(data: dict[str, Any], most: int = MOST) -> dict[str, Any]:
+    """The data, no larger than `most` if that takes no more than to leave out the text of graphs, and then the code of
+    kernels, the fastest first."""
+    size = _size(data)
+    if size <= most:
+        return data
+    data = {**data, "stages": [{k: v for k, v in stage.items() if k != "text"} for stage in data["stages"]]}
+    size, functions = _size(data), dict(data["functions"])
+    times = dict.fromkeys(functions, 0.0)
+    for program in data["profile"]["programs"]:
+        for kernel in program["kernels"]:
+            if kernel.get("function") in times:
+                times[kernel["function"]] += kernel["share"]
+    for name in sorted(times, key=lambda name: times[name]):
+        if size <= most:
+            break
+        size -= _size(functions.pop(name))
+    return {**data, "functions": functions}
+
+
+def _size(data: Any) -> int:
+    return len(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+
+
 def page(data: dict[str, Any]) -> str:
     """The page that shows this data (`gathered`)."""
+    data = fitted(data)
     # Within a script element, only "<" could end the data.
     words = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     dagre = _text("third_party/dagre.min.js").partition("//# sourceMappingURL")[0]
