@@ -64,7 +64,8 @@ class PrintAround:
 
 def diff(before: Graph, after: Graph, context: int = 2) -> Iterator[str]:
     """The lines of a unified diff. Lines that differ in the numbers of unnamed values alone count as equal."""
-    return diff_of_texts(*(print_graph(g, elide=ELIDE).splitlines() for g in (before, after)), context)
+    old, new = (print_graph(graph, elide=ELIDE).splitlines() for graph in (before, after))
+    return diff_of_texts(old, new, context)
 
 
 def diff_of_texts(old: Sequence[str], new: Sequence[str], context: int = 2) -> Iterator[str]:

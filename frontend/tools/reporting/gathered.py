@@ -109,8 +109,8 @@ def _watched() -> Iterator[tuple[list[dict[str, Any]], After]]:
             applied, before = fired - before, fired.copy()
             diff: list[str] = []
             if new is not old:
-                texts = [latest[1] if g is latest[0] else _lines(g, reports.ELIDE) for g in (old, new)]
-                diff, latest = _cut(list(reports.diff_of_texts(*texts, context=0)), LINES), (new, texts[1])
+                was, now = (latest[1] if g is latest[0] else _lines(g, reports.ELIDE) for g in (old, new))
+                diff, latest = _cut(list(reports.diff_of_texts(was, now, context=0)), LINES), (new, now)
             found.append(_pass(name, old, new, seconds, applied, diff))
 
         yield found, after
