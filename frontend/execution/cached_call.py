@@ -103,6 +103,9 @@ class Hybrid(Program, Protocol):
     def _argument_names(self, count: int) -> list[str]:
         """The names of the arrays in the arguments, of which there are `count`."""
 
+    def _completed(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments of `forward` in a call with `args`: a layer may add states."""
+
     def _passed_arrays(self, form: Any) -> int | None:
         """The number of arrays passed to the native entry for arguments of this form; None if it cannot serve them."""
 
@@ -738,7 +741,8 @@ def _params(known: Trace, n_args: int) -> list[int]:
 def trace_call(block: Hybrid, args: Sequence[Any], dynamic: Declared | None = None) -> Graph:
     """The graph (level `traced`) that a hybridized call of `block` with `args` would compile, with these dimensions
     open. Raises Undecided if the program reads the size of one of them."""
-    leaves, _ = flatten(tuple(args))
+    args = block._completed(tuple(args))
+    leaves, _ = flatten(args)
     known = trace(block, args)
     types = [type_of(x._array) for x in leaves]
     if dynamic:

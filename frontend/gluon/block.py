@@ -281,7 +281,7 @@ class HybridBlock(Block):
         """
         if not self._active:
             raise RuntimeError(f"{self.name} is not hybridized, so there is nothing to compile: call hybridize() first")
-        return self._compiled_call().prepare(*args, keep=keep)
+        return self._compiled_call().prepare(*self._completed(args), keep=keep)
 
     def forward(self, x: Any, *args: Any) -> Any:
         """Runs `hybrid_forward` on Symbols or NDArrays, or the code compiled from it."""

@@ -485,6 +485,15 @@ def test_layers_of_a_model(run):
     assert status == 1 and "no layer fits; there are net" in err
 
 
+def test_a_recurrent_layer_that_adds_its_states(run):
+    """A bare layer of gluon.rnn is called without states; what is traced and timed has them as inputs."""
+    Path("model.py").write_text("import gluonjit as mx\nlstm = mx.gluon.rnn.LSTM(5)\nlstm.initialize()\n")
+    status, out, err = run("dump", "model.py:lstm", "--input", "4x2x3", "--stage", "trace")
+    assert (status, err) == (0, "") and "f32[1,2,5]" in out
+    status, out, err = run("bench", "model.py:lstm", "--input", "4x2x3", "--rounds", "1", "--seconds", "0.001")
+    assert (status, err) == (0, "") and "hybridized" in out
+
+
 def test_a_dump_in_a_file(run):
     assert run("dump", "model.py:net", "--input", "2x5", "--stage", "trace", "-o", "net.ir")[:2] == (0, "")
     assert run("opt", "net.ir", "-p", "")[0] == 0

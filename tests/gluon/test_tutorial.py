@@ -91,8 +91,8 @@ def test_hybridnet_prints_only_while_it_is_traced(example, capsys):
     net(x)
     assert [line.split(" from ")[0] for line in capsys.readouterr().out.splitlines()] == [
         "F:  <module 'gluonjit.symbol'",
-        "x:  <Symbol data>",
-        "hidden:  <Symbol hybridnet0_relu0>",
+        "x:  <Symbol data 1x4 float32>",
+        "hidden:  <Symbol hybridnet0_relu0 1x10 float32>",
     ]
     net(x)
     assert capsys.readouterr().out == ""

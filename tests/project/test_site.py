@@ -68,7 +68,8 @@ def test_all_pages_without_a_warning(tmp_path):
     for name, op in registry.OPERATORS.items():
         assert f"| {{py:obj}}`{path_of(name)} <mx.nd.{path_of(op.name)}>` |" in names
         assert f"{{py:function}} mx.nd.{path_of(op.name)}(" in operators
-    for name in all_passes():
+    ours = [name for name, item in all_passes().items() if item.run.__module__.startswith("gluonjit.")]  # no test's own
+    for name in ours:
         text = (reference / "passes" / f"{name}.md").read_text()
         assert "Before:\n\n```ir\n" in text and "After:\n\n```ir\n" in text
     commands = (reference / "commands.md").read_text()

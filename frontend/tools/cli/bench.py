@@ -80,7 +80,8 @@ def _imperative(block: Any, inputs: list[Any]) -> Callable[[], Any]:
 
     if not isinstance(block, SymbolBlock):
         block(*inputs)  # completes deferred parameters
-        return lambda: block.forward(*inputs)
+        arguments = block._completed(tuple(inputs))
+        return lambda: block.forward(*arguments)
     graph = trace_call(block, inputs)
     params = {name: param.data() for name, param in block.params.items()}
     values = [params[v.name]._array for v in graph.inputs[len(inputs) :] if v.name in params]
