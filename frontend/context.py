@@ -94,36 +94,70 @@ _current = _Current()
 
 
 def cpu(device_id: int = 0) -> Context:
+    """The CPU. Its number makes no difference but to what arrays report.
+
+    >>> mx.nd.zeros(2, ctx=mx.cpu()).context
+    cpu(0)
+    """
     return Context("cpu", device_id)
 
 
 def cpu_pinned(device_id: int = 0) -> Context:
+    """Memory that a GPU could copy from; here the same as the CPU's.
+
+    >>> mx.nd.zeros(2, ctx=mx.cpu_pinned()).context
+    cpu_pinned(0)
+    """
     return Context("cpu_pinned", device_id)
 
 
 def cpu_shared(device_id: int = 0) -> Context:
+    """Memory that processes share; here the same as the CPU's."""
     return Context("cpu_shared", device_id)
 
 
 def gpu(device_id: int = 0) -> Context:
+    """A GPU: programs may name one, but arrays cannot be placed there (MXNetError).
+
+    >>> mx.gpu(1)
+    gpu(1)
+    """
     return Context("gpu", device_id)
 
 
 def current_context() -> Context:
-    """The innermost `with` context of this thread; cpu(0) outside any."""
+    """The innermost `with` context of this thread; cpu(0) outside any.
+
+    >>> with mx.cpu(1):
+    ...     mx.current_context()
+    cpu(1)
+    """
     return _current.context
 
 
 def num_gpus() -> int:
+    """Always 0.
+
+    >>> mx.context.num_gpus()
+    0
+    """
     return 0
 
 
 def gpu_memory_info(device_id: int = 0) -> tuple[int, int]:
+    """Always raises MXNetError: there is no GPU."""
     raise MXNetError(f"gpu({device_id}) has no memory to tell about: gluonjit compiles for the CPU only")
 
 
 def get_cuda_compute_capability(ctx: Context) -> int:
-    """Always raises: ValueError for a device that is not a GPU, MXNetError for a GPU, as there are none."""
+    """Always raises: ValueError for a device that is not a GPU, MXNetError for a GPU, as there are none.
+
+    >>> try:
+    ...     mx.context.get_cuda_compute_capability(mx.gpu())
+    ... except mx.MXNetError as error:
+    ...     print(error)
+    gpu(0) has no compute capability: gluonjit compiles for the CPU only
+    """
     if ctx.device_type != "gpu":
         raise ValueError(f"Expecting a gpu context to get cuda compute capability, while received ctx {ctx}")
     raise MXNetError(f"{ctx} has no compute capability: gluonjit compiles for the CPU only")

@@ -28,12 +28,26 @@ if TYPE_CHECKING:  # what `equip` makes
 
 
 def save(file: str | os.PathLike[str], arr: Any) -> None:
-    """Writes an array, a list of them or a dict of them by name, as `nd.save` does."""
+    """Writes an array, a list of them or a dict of them by name, as `nd.save` does.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     mx.npx.save(f"{folder}/x.params", {"w": mx.np.array([1, 2])})
+    ...     mx.npx.load(f"{folder}/x.params")["w"].asnumpy()
+    array([1., 2.], dtype=float32)
+    """
     _ndarray.save(file, arr)
 
 
 def load(file: str | os.PathLike[str]) -> Any:
-    """The arrays of a file: a list, or a dict if they have names."""
+    """The arrays of a file: a list, or a dict if they have names.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     mx.npx.save(f"{folder}/x.params", {"w": mx.np.array([1, 2])})
+    ...     mx.npx.load(f"{folder}/x.params")["w"].asnumpy()
+    array([1., 2.], dtype=float32)
+    """
     found = _ndarray.load(file)
     return {name: _as_np(x) for name, x in found.items()} if isinstance(found, dict) else _as_np(found)
 

@@ -27,17 +27,31 @@ _now = _Semantics()
 
 
 def is_np_array() -> bool:
-    """Whether `mx.np` arrays are in use."""
+    """Whether `mx.np` arrays are in use.
+
+    >>> mx.util.is_np_array()
+    False
+    """
     return _now.array
 
 
 def is_np_shape() -> bool:
-    """Whether 0 in a shape means no elements, instead of a dimension not known yet."""
+    """Whether 0 in a shape means no elements, instead of a dimension not known yet.
+
+    >>> mx.util.is_np_shape()
+    False
+    """
     return _now.shape
 
 
 def set_np(shape: bool = True, array: bool = True) -> None:
-    """Turns NumPy's semantics on or off, for shapes and for arrays. ValueError for arrays without shapes."""
+    """Turns NumPy's semantics on or off, for shapes and for arrays. ValueError for arrays without shapes.
+
+    >>> mx.npx.set_np()
+    >>> mx.npx.is_np_array()
+    True
+    >>> mx.npx.reset_np()
+    """
     if array and not shape:
         raise ValueError(
             "NumPy Shape semantics is required in using NumPy array semantics. Please set `shape=True` if you want to "
@@ -47,7 +61,12 @@ def set_np(shape: bool = True, array: bool = True) -> None:
 
 
 def reset_np() -> None:
-    """Turns NumPy's semantics off."""
+    """Turns NumPy's semantics off.
+
+    >>> mx.npx.reset_np()
+    >>> mx.npx.is_np_array(), mx.npx.is_np_shape()
+    (False, False)
+    """
     set_np(shape=False, array=False)
 
 

@@ -66,6 +66,11 @@ def functions(loops: Callable[[], Any]) -> dict[str, Callable[..., Any]]:
         states).
 
         `data` is an array or a list of arrays with the same number of rows; the body gets one row of each.
+
+        >>> step = lambda row, states: (row + states[0], [row + states[0]])
+        >>> sums, last = mx.nd.contrib.foreach(step, mx.nd.array([1, 2, 3]), [mx.nd.zeros(1)])
+        >>> sums.asnumpy().ravel(), last[0].asnumpy()
+        (array([1., 3., 6.], dtype=float32), array([6.], dtype=float32))
         """
         return loops().foreach(body, data, init_states, name)
 
@@ -80,6 +85,11 @@ def functions(loops: Callable[[], Any]) -> dict[str, Callable[..., Any]]:
         last variables).
 
         Outputs have `max_iterations` rows; those after the last iteration are 0.
+
+        >>> below, double = lambda x: x < 10, lambda x: (x, [2 * x])
+        >>> rows, last = mx.nd.contrib.while_loop(below, double, [mx.nd.array([3])], max_iterations=3)
+        >>> rows.asnumpy().ravel().tolist(), last[0].asnumpy().tolist()
+        ([3.0, 6.0, 0.0], [12.0])
         """
         return loops().while_loop(cond, func, loop_vars, max_iterations, name)
 
@@ -87,6 +97,10 @@ def functions(loops: Callable[[], Any]) -> dict[str, Callable[..., Any]]:
         """`then_func()` if `pred`, an array of one number, is not 0, else `else_func()`.
 
         Both must return the same number of arrays, of the same shapes and types.
+
+        >>> x = mx.nd.array([3])
+        >>> mx.nd.contrib.cond(x > 2, lambda: x + 1, lambda: x - 1).asnumpy()
+        array([4.], dtype=float32)
         """
         return loops().cond(pred, then_func, else_func, name)
 

@@ -21,17 +21,27 @@ if TYPE_CHECKING:
 
 _REQUIRED = inspect.Parameter.empty
 
-# function: (parameters and their defaults, documentation)
-_DISTRIBUTIONS: dict[str, tuple[dict[str, Any], str]] = {
-    "uniform": ({"low": 0, "high": 1}, "Uniform over [low, high)."),
-    "normal": ({"loc": 0, "scale": 1}, "Normal with mean `loc` and standard deviation `scale`."),
-    "exponential": ({"scale": 1}, "Exponential with mean `scale`."),
-    "gamma": ({"alpha": 1, "beta": 1}, "Gamma with shape `alpha` and scale `beta`."),
-    "poisson": ({"lam": 1}, "Poisson with mean `lam`; float32 unless `dtype` says otherwise."),
-    "negative_binomial": ({"k": 1, "p": 1}, "Failures before the `k`-th success, each of probability `p`."),
-    "generalized_negative_binomial": ({"mu": 1, "alpha": 1}, "Negative binomial: mean `mu`, dispersion `alpha`."),
-    "randint": ({"low": _REQUIRED, "high": _REQUIRED}, "Integers in [low, high), int32 unless `dtype` says otherwise."),
+# function: (parameters and their defaults, documentation, parameters of the example)
+_DISTRIBUTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "uniform": ({"low": 0, "high": 1}, "Uniform over [low, high).", "2, 3"),
+    "normal": ({"loc": 0, "scale": 1}, "Normal with mean `loc` and standard deviation `scale`.", "5, 0.1"),
+    "exponential": ({"scale": 1}, "Exponential with mean `scale`.", "4"),
+    "gamma": ({"alpha": 1, "beta": 1}, "Gamma with shape `alpha` and scale `beta`.", "2, 3"),
+    "poisson": ({"lam": 1}, "Poisson with mean `lam`; float32 unless `dtype` says otherwise.", "4"),
+    "negative_binomial": ({"k": 1, "p": 1}, "Failures before the `k`-th success, each of probability `p`.", "3, 0.5"),
+    "generalized_negative_binomial": (
+        {"mu": 1, "alpha": 1},
+        "Negative binomial: mean `mu`, dispersion `alpha`.",
+        "2, 0.3",
+    ),
+    "randint": (
+        {"low": _REQUIRED, "high": _REQUIRED},
+        "Integers in [low, high), int32 unless `dtype` says otherwise.",
+        "2, 5",
+    ),
 }
+_PLACES = """If the parameters are numbers, `shape` is that of the result; if they are arrays, of one shape, it is that
+of the samples for each of their elements, and the result has the arrays' shape followed by it."""
 _COMMON = {"shape": _Null, "dtype": _Null, "ctx": None, "out": None}
 
 
@@ -53,7 +63,7 @@ def samplers(flavour: Flavour, internal: Any) -> dict[str, Callable[..., Any]]:
         return getattr(internal, f"_random_{name}")(*parameters, shape=shape, dtype=dtype, **more)
 
     def distribution(name: str) -> Callable[..., Any]:
-        own, doc = _DISTRIBUTIONS[name]
+        own, doc, shown = _DISTRIBUTIONS[name]
         kind = inspect.Parameter
         named = [kind(key, kind.POSITIONAL_OR_KEYWORD, default=d) for key, d in {**own, **_COMMON}.items()]
         signature = inspect.Signature([*named, kind("kwargs", kind.VAR_KEYWORD)])
@@ -65,12 +75,16 @@ def samplers(flavour: Flavour, internal: Any) -> dict[str, Callable[..., Any]]:
             return draw(name, parameters, shape, dtype, ctx, out, more)
 
         function.__name__ = name
-        function.__doc__ = doc
+        function.__doc__ = f"{doc}\n\n{_PLACES}\n\n>>> mx.nd.random.{name}({shown}, shape=(2, 3)).shape\n(2, 3)"
         function.__signature__ = signature  # type: ignore[attr-defined]
         return function
 
     def randn(*shape: int, **kwargs: Any) -> Any:
-        """Normal samples; the positional arguments are the dimensions of the result."""
+        """Normal samples; the positional arguments are the dimensions of the result.
+
+        >>> mx.nd.random.randn(2, 3).shape
+        (2, 3)
+        """
         loc, scale = kwargs.pop("loc", 0), kwargs.pop("scale", 1)
         return functions["normal"](loc, scale, shape, **kwargs)
 
@@ -81,13 +95,20 @@ def samplers(flavour: Flavour, internal: Any) -> dict[str, Callable[..., Any]]:
 
         As in MXNet, `get_prob` is True by default for symbols, and False for arrays. In a trace it is False, so that a
         hybridized block returns the same as a plain one.
+
+        >>> mx.nd.random.multinomial(mx.nd.array([[0, 1], [1, 0]]), shape=3).asnumpy().tolist()
+        [[1, 1, 1], [0, 0, 0]]
         """
         if get_prob is None:
             get_prob = not flavour.imperative and running.trace is None
         return internal._sample_multinomial(data, shape=shape, get_prob=get_prob, dtype=dtype, **kwargs)
 
     def shuffle(data: Any, **kwargs: Any) -> Any:
-        """`data` with its first axis in random order."""
+        """`data` with its first axis in random order.
+
+        >>> np.sort(mx.nd.random.shuffle(mx.nd.array([1, 2, 3])).asnumpy())
+        array([1., 2., 3.], dtype=float32)
+        """
         return internal._shuffle(data, **kwargs)
 
     functions = {name: distribution(name) for name in _DISTRIBUTIONS}

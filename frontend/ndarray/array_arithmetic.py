@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from gluonjit.base import numeric_types
 from gluonjit.language.array import Array
 from gluonjit.language.running import running
@@ -98,7 +100,14 @@ def _function(name: str) -> Callable[[Any, Any], Any]:
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "gluonjit.ndarray"
-    function.__doc__ = f"Elementwise {name.replace('_', ' ')} of arrays or numbers; shapes broadcast."
+    shown = np.array([numbers(k, 2) for k in (1, 2, 3)], np.float32)
+    if name.startswith("logical"):
+        shown = np.sign(shown)  # of numbers, `and` and `or` give one of the two, as in MXNet
+    function.__doc__ = (
+        f"Elementwise {name.replace('_', ' ')} of arrays or numbers; shapes broadcast. "
+        "Comparisons and logic give 0 and 1.\n\nMXNetError if element types differ, or shapes do not broadcast.\n"
+        f"\n>>> mx.nd.{name}(mx.nd.array([1, 2, 3]), 2).asnumpy()\n{shown!r}"
+    )
     return function
 
 

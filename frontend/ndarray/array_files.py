@@ -21,7 +21,14 @@ Arrays = dict[str, NDArray] | list[NDArray]
 
 
 def save(fname: str | os.PathLike[str], data: Any) -> None:
-    """Writes an NDArray, a list of them or a dict of them by name; an existing file is replaced at once."""
+    """Writes an NDArray, a list of them or a dict of them by name; an existing file is replaced at once.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     mx.nd.save(f"{folder}/x.params", {"w": mx.nd.array([1, 2])})
+    ...     mx.nd.load(f"{folder}/x.params")["w"].asnumpy()
+    array([1., 2.], dtype=float32)
+    """
     if isinstance(data, NDArray):
         data = [data]
     if not isinstance(data, (dict, list)):
@@ -38,6 +45,12 @@ def load(fname: str | os.PathLike[str]) -> Arrays:
 
     Raises CheckpointError for a malformed file, MXNetError for one that cannot be
     read.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     mx.nd.save(f"{folder}/x.params", [mx.nd.array([1, 2])])
+    ...     mx.nd.load(f"{folder}/x.params")[0].asnumpy()
+    array([1., 2.], dtype=float32)
     """
     if not isinstance(fname, (str, os.PathLike)):
         raise TypeError("fname required to be a string")
@@ -53,7 +66,14 @@ def borrow(fname: str | os.PathLike[str]) -> Arrays:
 
 
 def load_frombuffer(buf: bytes | str) -> Arrays:
-    """`load` for the contents of a file."""
+    """`load` for the contents of a file.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     mx.nd.save(f"{folder}/x.params", [mx.nd.array([1, 2])])
+    ...     mx.nd.load_frombuffer(pathlib.Path(folder, "x.params").read_bytes())[0].asnumpy()
+    array([1., 2.], dtype=float32)
+    """
     if not isinstance(buf, (str, bytes)):
         raise TypeError("buf required to be a string or bytes")
     return _wrapped(params.parse(buf.encode() if isinstance(buf, str) else buf, "<buffer>", keep_sparse=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import cleandoc
 from typing import Any
 
 from gluonjit.language.array import Array
@@ -136,4 +137,10 @@ def _multi(
 def functions() -> dict[str, Callable[..., Any]]:
     """The functions of this module, by name."""
     single = (adamw_update, mp_adamw_update, multi_adamw_update, multi_mp_adamw_update)
-    return {f.__name__: f for f in (*single, multi_lamb_update, multi_mp_lamb_update)}
+    found = {f.__name__: f for f in (*single, multi_lamb_update, multi_mp_lamb_update)}
+    for name, function in found.items():  # the operators have the examples
+        function.__doc__ = f"{cleandoc(function.__doc__ or '')}\n\n{get(f'_{name}').doc.rpartition(_PARAGRAPH)[2]}"
+    return found
+
+
+_PARAGRAPH = "\n\n"

@@ -28,7 +28,18 @@ __all__ = ["Custom"]
 
 
 def Custom(*data: Any, op_type: str, name: str | None = None, out: Any = None, **kwargs: Any) -> Any:
-    """Runs the operator registered as `op_type`. Arrays are passed by position or by the operator's argument names."""
+    """Runs the operator registered as `op_type`. Arrays are passed by position or by the operator's argument names.
+
+    >>> class Double(mx.operator.CustomOp):
+    ...     def forward(self, is_train, req, in_data, out_data, aux):
+    ...         self.assign(out_data[0], req[0], in_data[0] * 2)
+    >>> @mx.operator.register("shown_double")
+    ... class DoubleProp(mx.operator.CustomOpProp):
+    ...     def create_operator(self, ctx, shapes, dtypes):
+    ...         return Double()
+    >>> mx.nd.Custom(mx.nd.array([1, 2]), op_type="shown_double").asnumpy()
+    array([2., 4.], dtype=float32)
+    """
     named, attrs = divided(kwargs)
     raw = {"op_type": op_type, **attrs}
     parsed = custom.parse(raw)

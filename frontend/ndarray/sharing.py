@@ -30,6 +30,9 @@ def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> NDArray:
 
     Sharing makes the NumPy array read-only, as in MXNet: it must no longer be changed. If the memory itself is
     read-only (a file mapped for reading, a bytes object), so is the NDArray.
+
+    >>> mx.nd.from_numpy(np.array([1.5, 2.5])).asnumpy()
+    array([1.5, 2.5])
     """
     if not zero_copy:
         return array(ndarray, dtype=ndarray.dtype)
@@ -78,13 +81,24 @@ def _on(array: np.ndarray, storage: Storage) -> NDArray:
 
 @recorded
 def to_dlpack_for_read(data: NDArray) -> Any:
-    """A DLPack capsule through which another framework reads this array's memory."""
+    """A DLPack capsule through which another framework reads this array's memory.
+
+    >>> x = mx.nd.array([1, 2])
+    >>> mx.nd.from_dlpack(mx.nd.to_dlpack_for_read(x)).asnumpy()
+    array([1., 2.], dtype=float32)
+    """
     return _capsule(data)
 
 
 @recorded
 def to_dlpack_for_write(data: NDArray) -> Any:
-    """A DLPack capsule through which another framework reads and writes this array's memory."""
+    """A DLPack capsule through which another framework reads and writes this array's memory.
+
+    >>> x = mx.nd.array([1, 2])
+    >>> mx.nd.from_dlpack(mx.nd.to_dlpack_for_write(x))[:] = 7
+    >>> x.asnumpy()
+    array([7., 7.], dtype=float32)
+    """
     made = _capsule(data)
     storage = data.storage()
     storage.exposed = True
@@ -125,6 +139,9 @@ def from_dlpack(dlpack: Any) -> NDArray:
 
     Elements that are not contiguous or not aligned are copied. The NDArray is read-only if the object says so; a bare
     capsule cannot say it.
+
+    >>> mx.nd.from_dlpack(np.array([1.5, 2.5])).asnumpy()
+    array([1.5, 2.5])
     """
     bare = type(dlpack).__name__ == "PyCapsule"
     if not bare and not hasattr(dlpack, "__dlpack__"):

@@ -21,7 +21,11 @@ from gluonjit.ndarray.variable import tracked
 
 
 def zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None, **kwargs: Any) -> NDArray:
-    """An array of zeros in this storage type."""
+    """An array of zeros in this storage type.
+
+    >>> mx.nd.sparse.zeros("row_sparse", (2, 3)).stype
+    'row_sparse'
+    """
     if stype == "default":
         return dense_zeros(shape, ctx=ctx, dtype=dtype, **kwargs)
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -29,12 +33,21 @@ def zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None,
 
 
 def empty(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """An array of zeros in this storage type."""
+    """An array of zeros in this storage type.
+
+    >>> mx.nd.sparse.empty("csr", (2, 3)).asnumpy()
+    array([[0., 0., 0.],
+           [0., 0., 0.]], dtype=float32)
+    """
     return zeros(stype, shape, ctx, dtype)
 
 
 def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """A copy of a sparse array, or of a `scipy.sparse.csr_matrix`."""
+    """A copy of a sparse array, or of a `scipy.sparse.csr_matrix`.
+
+    >>> mx.nd.sparse.array(mx.nd.sparse.csr_matrix(mx.nd.array([[0, 1]]))).asnumpy()
+    array([[0., 1.]], dtype=float32)
+    """
     if isinstance(source_array, NDArray):
         if not isinstance(source_array, BaseSparseNDArray):
             raise AssertionError("Please use `tostype` to create RowSparseNDArray or CSRNDArray from an NDArray")
@@ -49,6 +62,11 @@ def csr_matrix(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: 
 
     `arg1`: (data, indices, indptr), see CSRNDArray; (data, (rows, columns)), where elements of one place are summed;
     a shape, for zeros; a CSRNDArray, a `scipy.sparse` matrix, or a dense array.
+
+    >>> x = mx.nd.sparse.csr_matrix(([5, 6], ([0, 1], [2, 0])), shape=(2, 3))
+    >>> x.asnumpy()
+    array([[0., 0., 5.],
+           [6., 0., 0.]], dtype=float32)
     """
     if not isinstance(arg1, tuple):
         return _converted(arg1, "csr", shape, ctx, dtype)
@@ -80,6 +98,12 @@ def row_sparse_array(arg1: Any, shape: Any = None, ctx: Context | None = None, d
     """A RowSparseNDArray.
 
     `arg1`: (data, indices), the rows and their numbers; a shape, for zeros; a RowSparseNDArray, or a dense array.
+
+    >>> x = mx.nd.sparse.row_sparse_array(([[1, 2]], [1]), shape=(3, 2))
+    >>> x.asnumpy()
+    array([[0., 0.],
+           [1., 2.],
+           [0., 0.]], dtype=float32)
     """
     if not isinstance(arg1, tuple):
         return _converted(arg1, "row_sparse", shape, ctx, dtype)
@@ -102,7 +126,14 @@ def row_sparse_array(arg1: Any, shape: Any = None, ctx: Context | None = None, d
 
 
 def retain(data: Any, indices: Any, out: Any = None, name: Any = None, **kwargs: Any) -> RowSparseNDArray:
-    """The rows of a row_sparse array that `indices` lists, ascending; others are 0 in the result."""
+    """The rows of a row_sparse array that `indices` lists, ascending; others are 0 in the result.
+
+    >>> rows = mx.nd.array([[1], [2], [3]]).tostype("row_sparse")
+    >>> mx.nd.sparse.retain(rows, mx.nd.array([0, 2])).asnumpy()
+    array([[1.],
+           [0.],
+           [3.]], dtype=float32)
+    """
     if not isinstance(data, RowSparseNDArray):
         raise MXNetError(f"retain takes a row_sparse array, not one of storage type {data.stype!r}: use .tostype first")
     wanted = np.unique(_indices(indices, "indices"))
@@ -124,7 +155,11 @@ def retain(data: Any, indices: Any, out: Any = None, name: Any = None, **kwargs:
 
 def getnnz(data: Any, axis: int | None = None, out: Any = None, name: Any = None) -> Any:
     """How many elements of a csr array are stored, zeros that are stored included: i64[1], or for each column (axis 0)
-    or each row (axis 1), which MXNet has alone."""
+    or each row (axis 1), which MXNet has alone.
+
+    >>> mx.nd.contrib.getnnz(mx.nd.array([[0, 1], [2, 3]]).tostype("csr")).asnumpy().tolist()
+    [3]
+    """
     if not isinstance(data, CSRNDArray):
         stype = getattr(data, "stype", type(data).__name__)
         raise MXNetError(f"getnnz takes a csr array, not one of storage type {stype!r}: use .tostype('csr') first")

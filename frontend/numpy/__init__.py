@@ -29,5 +29,8 @@ _equip(globals(), __name__, {**{name: getattr(_numpy, name) for name in _CONSTAN
 
 
 def set_printoptions(*args: Any, **kwargs: Any) -> None:
-    """`numpy.set_printoptions`, whose settings also apply to these arrays."""
+    """`numpy.set_printoptions`, whose settings also apply to these arrays.
+
+    >>> mx.np.set_printoptions(precision=8)
+    """
     _numpy.set_printoptions(*args, **kwargs)

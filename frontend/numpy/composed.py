@@ -19,7 +19,11 @@ from gluonjit.trace.traced_symbol import TracedSymbol
 
 
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
-    """x where the condition is not 0, else y; without x and y, the positions where the condition is not 0"""
+    """x where the condition is not 0, else y; without x and y, the positions where the condition is not 0
+
+    >>> mx.np.where(mx.np.array([1, 0]), mx.np.array([5, 6]), 9).asnumpy()
+    array([5., 9.], dtype=float32)
+    """
     if x is None and y is None:
         return nonzero(condition)
     if is_number(condition):
@@ -34,7 +38,11 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
 
 
 def clip(a: Any, a_min: Any, a_max: Any, out: Any = None) -> Any:
-    """The elements limited to [a_min, a_max]; None is no limit"""
+    """The elements limited to [a_min, a_max]; None is no limit
+
+    >>> mx.np.clip(mx.np.array([-2, 0.5, 7]), 0, 1).asnumpy()
+    array([0. , 0.5, 1. ], dtype=float32)
+    """
     if a_min is None and a_max is None:
         raise ValueError("array_clip: must set either max or min")
     low = -np.inf if a_min is None else float(a_min)
@@ -43,14 +51,22 @@ def clip(a: Any, a_min: Any, a_max: Any, out: Any = None) -> Any:
 
 
 def nonzero(a: Any) -> Any:
-    """The positions of nonzero elements: an int64 array per axis. Not in compiled code: the shape depends on values"""
+    """The positions of nonzero elements: an int64 array per axis. Not in compiled code: the shape depends on values
+
+    >>> [index.asnumpy().tolist() for index in mx.np.nonzero(mx.np.array([[0, 5], [6, 0]]))]
+    [[0, 1], [1, 0]]
+    """
     return tuple(_wrapped(index) for index in np.nonzero(_values(a, "nonzero()")))
 
 
 def unique(
     ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False, axis: Any = None
 ) -> Any:
-    """The distinct elements, sorted. Not in compiled code: the shape depends on values"""
+    """The distinct elements, sorted. Not in compiled code: the shape depends on values
+
+    >>> mx.np.unique(mx.np.array([3, 1, 3])).asnumpy()
+    array([1., 3.], dtype=float32)
+    """
     found: Any = np.unique(  # type: ignore[call-overload]
         _values(ar, "unique()"), return_index, return_inverse, return_counts, axis
     )
@@ -110,7 +126,12 @@ def _values(x: Any, what: str) -> np.ndarray:
 
 
 def take(a: Any, indices: Any, axis: Any = None, mode: str = "raise", out: Any = None) -> Any:
-    """The slices at the indices along the axis; without an axis, of the flattened array"""
+    """The slices at the indices along the axis; without an axis, of the flattened array
+
+    >>> mx.np.take(mx.np.array([[1, 2], [3, 4]]), mx.np.array([1, 0], dtype="int32"), axis=0).asnumpy()
+    array([[3., 4.],
+           [1., 2.]], dtype=float32)
+    """
     if mode not in ("wrap", "clip", "raise"):
         raise NotImplementedError(f"function take does not support mode '{mode}'")
     if axis is None:
@@ -125,7 +146,11 @@ def _constant(value: Any) -> Any:
 
 
 def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
-    """The indices that sort the array, as int64"""
+    """The indices that sort the array, as int64
+
+    >>> mx.np.argsort(mx.np.array([3, 1, 2])).asnumpy().tolist()
+    [1, 2, 0]
+    """
     if order is not None:
         raise NotImplementedError("order not supported here")
     return apply("_npi_argsort", (a,), {"axis": axis, "is_ascend": True, "dtype": "int64"})
@@ -135,12 +160,21 @@ def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
 
 
 def concatenate(seq: Any, axis: Any = 0, out: Any = None) -> Any:
-    """The arrays joined along the axis; flattened first if the axis is None"""
+    """The arrays joined along the axis; flattened first if the axis is None
+
+    >>> mx.np.concatenate([mx.np.array([[1, 2]]), mx.np.array([[3]])], axis=1).asnumpy()
+    array([[1., 2., 3.]], dtype=float32)
+    """
     return apply("_npi_concatenate", tuple(seq), {"axis": axis, "num_args": len(seq)}, out)
 
 
 def stack(arrays: Any, axis: int = 0, out: Any = None) -> Any:
-    """Arrays of equal shape joined along a new axis"""
+    """Arrays of equal shape joined along a new axis
+
+    >>> mx.np.stack([mx.np.array([1, 2]), mx.np.array([3, 4])], axis=1).asnumpy()
+    array([[1., 3.],
+           [2., 4.]], dtype=float32)
+    """
     return apply("_npi_stack", tuple(arrays), {"axis": axis, "num_args": len(arrays)}, out)
 
 
@@ -148,12 +182,18 @@ def _joining(name: str, doc: str) -> Callable[..., Any]:
     def function(tup: Any, out: Any = None) -> Any:
         return apply(f"_npi_{name}", tuple(tup), {"num_args": len(tup)}, out)
 
-    function.__name__, function.__doc__ = name, doc
+    call = f"mx.np.{name}([mx.np.array([1, 2]), mx.np.array([3, 4])])"
+    shown = getattr(np, name)(np.array([[1, 2], [3, 4]], np.float32))
+    function.__name__, function.__doc__ = name, f"{doc}\n\n>>> {call}.asnumpy()\n{shown!r}"
     return function
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
-    """Parts along the axis: a number of equal ones, or cut before each of the indices"""
+    """Parts along the axis: a number of equal ones, or cut before each of the indices
+
+    >>> [part.asnumpy().tolist() for part in mx.np.split(mx.np.array([1, 2, 3, 4]), (1,))]
+    [[1.0], [2.0, 3.0, 4.0]]
+    """
     attrs: dict[str, Any] = {"axis": axis, "indices": (), "sections": 0}
     if isinstance(indices_or_sections, integer_types):
         attrs["sections"] = indices_or_sections
@@ -169,7 +209,11 @@ def _heads(x: Any) -> Any:
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
-    """`split` into parts that need not be equal: the first ones may be longer by 1"""
+    """`split` into parts that need not be equal: the first ones may be longer by 1
+
+    >>> [part.asnumpy().tolist() for part in mx.np.array_split(mx.np.array([1, 2, 3]), 2)]
+    [[1.0, 2.0], [3.0]]
+    """
     if isinstance(indices_or_sections, integer_types):
         count, n = indices_or_sections, ary.shape[axis]
         sizes = [n // count + (k < n % count) for k in range(count)]
@@ -178,17 +222,29 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> Any:
-    """`split` along the second axis; for a vector, along the first"""
+    """`split` along the second axis; for a vector, along the first
+
+    >>> [part.asnumpy().tolist() for part in mx.np.hsplit(mx.np.array([[1, 2]]), 2)]
+    [[[1.0]], [[2.0]]]
+    """
     return split(ary, indices_or_sections, 0 if ary.ndim == 1 else 1)
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> Any:
-    """`split` along the first axis"""
+    """`split` along the first axis
+
+    >>> [part.asnumpy().tolist() for part in mx.np.vsplit(mx.np.array([[1], [2]]), 2)]
+    [[[1.0]], [[2.0]]]
+    """
     return split(ary, indices_or_sections, 0)
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> Any:
-    """`split` along the third axis"""
+    """`split` along the third axis
+
+    >>> [part.asnumpy().tolist() for part in mx.np.dsplit(mx.np.array([[[1, 2]]]), 2)]
+    [[[[1.0]]], [[[2.0]]]]
+    """
     return split(ary, indices_or_sections, 2)
 
 
@@ -196,36 +252,63 @@ def dsplit(ary: Any, indices_or_sections: Any) -> Any:
 
 
 def ravel(x: Any, order: str = "C") -> Any:
-    """The elements as a vector"""
+    """The elements as a vector
+
+    >>> mx.np.ravel(mx.np.array([[1, 2], [3, 4]])).asnumpy()
+    array([1., 2., 3., 4.], dtype=float32)
+    """
     if order != "C":
         raise NotImplementedError(f"order {order} is not supported")
     return apply("_np_reshape", (x,), {"newshape": -1})
 
 
 def flip(m: Any, axis: Any = None, out: Any = None) -> Any:
-    """The elements in reverse order along the axes; None is all axes"""
+    """The elements in reverse order along the axes; None is all axes
+
+    >>> mx.np.flip(mx.np.array([[1, 2], [3, 4]])).asnumpy()
+    array([[4., 3.],
+           [2., 1.]], dtype=float32)
+    """
     return apply("_npi_flip", (m,), {"axis": axis}, out)
 
 
 def flipud(m: Any) -> Any:
-    """The elements in reverse order along the first axis"""
+    """The elements in reverse order along the first axis
+
+    >>> mx.np.flipud(mx.np.array([[1, 2], [3, 4]])).asnumpy()
+    array([[3., 4.],
+           [1., 2.]], dtype=float32)
+    """
     return flip(m, 0)
 
 
 def fliplr(m: Any) -> Any:
-    """The elements in reverse order along the second axis"""
+    """The elements in reverse order along the second axis
+
+    >>> mx.np.fliplr(mx.np.array([[1, 2], [3, 4]])).asnumpy()
+    array([[2., 1.],
+           [4., 3.]], dtype=float32)
+    """
     return flip(m, 1)
 
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
-    """One axis moved in front of the axis `start`"""
+    """One axis moved in front of the axis `start`
+
+    >>> mx.np.rollaxis(mx.np.zeros((2, 3, 4)), 2).shape
+    (4, 2, 3)
+    """
     n = a.ndim
     axis, start = axis % n, start + n if start < 0 else start
     return apply("_np_moveaxis", (a,), {"source": axis, "destination": start - (axis < start)})
 
 
 def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
-    """The array with padding on all sides: `constant_values`, its edge or its mirror image"""
+    """The array with padding on all sides: `constant_values`, its edge or its mirror image
+
+    >>> mx.np.pad(mx.np.array([1, 2]), 1, constant_values=9).asnumpy()
+    array([9., 1., 2., 9.], dtype=float32)
+    """
     pairs = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
     attrs = {"pad_width": tuple(map(tuple, pairs)), "mode": mode}
     value = kwargs.pop("constant_values", 0)
@@ -237,7 +320,11 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
 def nan_to_num(
     x: Any, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Any:
-    """NaN and infinities replaced by numbers; with copy=False in place, in `x`, which is returned"""
+    """NaN and infinities replaced by numbers; with copy=False in place, in `x`, which is returned
+
+    >>> mx.np.nan_to_num(mx.np.array([np.nan, np.inf, 1]), posinf=9).asnumpy()
+    array([0., 9., 1.], dtype=float32)
+    """
     attrs = {"copy": copy, "nan": nan, "posinf": posinf, "neginf": neginf}
     return apply("_npi_nan_to_num", (x,), attrs, out=None if copy else x)
 
@@ -251,12 +338,19 @@ def _at_least(rank: int) -> Callable[..., Any]:
             found.append(apply("_np_reshape", (x,), {"newshape": wanted}))  # a copy, whatever the rank
         return found[0] if len(found) == 1 else found
 
-    function.__name__, function.__doc__ = f"atleast_{rank}d", f"The arrays with {rank} axes at least"
+    function.__name__ = f"atleast_{rank}d"
+    call = f">>> mx.np.{function.__name__}(mx.np.array([1, 2])).shape\n{getattr(np, function.__name__)([1, 2]).shape}"
+    function.__doc__ = f"The arrays with {rank} axes at least\n\n{call}"
     return function
 
 
 def meshgrid(*xi: Any, indexing: str = "xy", **kwargs: Any) -> Any:
-    """Coordinate arrays of a grid, from the coordinates along each axis"""
+    """Coordinate arrays of a grid, from the coordinates along each axis
+
+    >>> x, y = mx.np.meshgrid(mx.np.array([1, 2]), mx.np.array([3, 4]))
+    >>> x.asnumpy().tolist(), y.asnumpy().tolist()
+    ([[1.0, 2.0], [1.0, 2.0]], [[3.0, 3.0], [4.0, 4.0]])
+    """
     rank = len(xi)
     lengths = [x.size for x in xi]
     order = [1, 0, *range(2, rank)] if indexing == "xy" and rank > 1 else list(range(rank))
@@ -269,23 +363,40 @@ def meshgrid(*xi: Any, indexing: str = "xy", **kwargs: Any) -> Any:
 
 
 def shape(a: Any) -> tuple[int, ...]:
-    """The shape"""
+    """The shape
+
+    >>> mx.np.shape(mx.np.zeros((2, 3)))
+    (2, 3)
+    """
     return a.shape if hasattr(a, "shape") else np.shape(a)
 
 
 def size(a: Any, axis: Any = None) -> int:
-    """The number of elements, in all or along an axis"""
+    """The number of elements, in all or along an axis
+
+    >>> mx.np.size(mx.np.zeros((2, 3))), mx.np.size(mx.np.zeros((2, 3)), 0)
+    (6, 2)
+    """
     own = shape(a)
     return int(np.prod(own)) if axis is None else own[axis]
 
 
 def ndim(a: Any) -> int:
-    """The number of axes"""
+    """The number of axes
+
+    >>> mx.np.ndim(mx.np.zeros((2, 3)))
+    2
+    """
     return len(shape(a))
 
 
 def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
-    """Whether two arrays may share memory"""
+    """Whether two arrays may share memory
+
+    >>> x = mx.np.zeros(2)
+    >>> mx.np.may_share_memory(x, x)
+    True
+    """
     return np.may_share_memory(a._array, b._array)
 
 
@@ -293,7 +404,11 @@ def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
-    """The sum of products over a number of axes, or over the given axes of both"""
+    """The sum of products over a number of axes, or over the given axes of both
+
+    >>> mx.np.tensordot(mx.np.array([[1, 2], [3, 4]]), mx.np.array([1, 10]), axes=1).asnumpy()
+    array([21., 43.], dtype=float32)
+    """
     if isinstance(axes, integer_types):
         return apply("_npi_tensordot_int_axes", (a, b), {"axes": axes})
     over_a, over_b = ((k,) if isinstance(k, integer_types) else tuple(k) for k in axes)
@@ -301,22 +416,39 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 
 
 def inner(a: Any, b: Any) -> Any:
-    """The sum of products over the last axes"""
+    """The sum of products over the last axes
+
+    >>> mx.np.inner(mx.np.array([[1, 2], [3, 4]]), mx.np.array([1, 10])).asnumpy()
+    array([21., 43.], dtype=float32)
+    """
     return tensordot(a, b, [(-1,), (-1,)])
 
 
 def outer(a: Any, b: Any) -> Any:
-    """The products of every element of a with every element of b"""
+    """The products of every element of a with every element of b
+
+    >>> mx.np.outer(mx.np.array([1, 2]), mx.np.array([3, 4])).asnumpy()
+    array([[3., 4.],
+           [6., 8.]], dtype=float32)
+    """
     return tensordot(ravel(a), ravel(b), 0)
 
 
 def vdot(a: Any, b: Any) -> Any:
-    """The sum of products of all elements"""
+    """The sum of products of all elements
+
+    >>> mx.np.vdot(mx.np.array([1, 2]), mx.np.array([3, 4])).asnumpy().tolist()
+    11.0
+    """
     return tensordot(ravel(a), ravel(b), 1)
 
 
 def einsum(subscripts: str, *operands: Any, out: Any = None, **kwargs: Any) -> Any:
-    """Sums of products by Einstein's convention"""
+    """Sums of products by Einstein's convention
+
+    >>> mx.np.einsum("ij,j->i", mx.np.array([[1, 2], [3, 4]]), mx.np.array([1, 10])).asnumpy()
+    array([21., 43.], dtype=float32)
+    """
     attrs = {"subscripts": subscripts, "num_args": len(operands), "optimize": int(bool(kwargs.pop("optimize", False)))}
     if kwargs:
         raise TypeError(f"einsum() does not take {', '.join(kwargs)}")
@@ -324,13 +456,21 @@ def einsum(subscripts: str, *operands: Any, out: Any = None, **kwargs: Any) -> A
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, out: Any = None) -> Any:
-    """The weighted mean over axes; with `returned`, also the sum of the weights"""
+    """The weighted mean over axes; with `returned`, also the sum of the weights
+
+    >>> mx.np.average(mx.np.array([1, 3]), weights=mx.np.array([3, 1])).asnumpy().tolist()
+    1.5
+    """
     attrs = {"axis": axis, "returned": returned, "weighted": weights is not None}
     return apply("_npi_average", (a,) if weights is None else (a, weights), attrs, out)
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """The root of the sum of squares, or for vectors the norm of order 1, 2, inf or -inf, over the axes"""
+    """The root of the sum of squares, or for vectors the norm of order 1, 2, inf or -inf, over the axes
+
+    >>> mx.np.linalg.norm(mx.np.array([[3, 4], [6, 8]]), axis=1).asnumpy()
+    array([ 5., 10.], dtype=float32)
+    """
     single = axis is None or isinstance(axis, integer_types) or len(axis) == 1
     if ord in (np.inf, -np.inf) and single:
         op = "_np_max" if ord > 0 else "_np_min"
@@ -344,12 +484,20 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 def det(a: Any) -> Any:
-    """The determinant of the matrices in the last two axes"""
+    """The determinant of the matrices in the last two axes
+
+    >>> mx.np.linalg.det(mx.np.array([[2, 1], [0, 3]])).asnumpy().tolist()
+    6.0
+    """
     return _of_matrices(a, apply("_npi_det", (a,)))
 
 
 def slogdet(a: Any) -> Any:
-    """The sign of the determinant, and the logarithm of its magnitude"""
+    """The sign of the determinant, and the logarithm of its magnitude
+
+    >>> [y.asnumpy().tolist() for y in mx.np.linalg.slogdet(mx.np.array([[-1, 0], [0, 1]]))]
+    [-1.0, 0.0]
+    """
     return tuple(_of_matrices(a, y) for y in apply("_npi_slogdet", (a,)))
 
 

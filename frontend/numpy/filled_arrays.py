@@ -37,21 +37,39 @@ def functions(symbolic: bool) -> dict[str, Function]:
         return apply(op, (), attrs, out, symbolic=symbolic)
 
     def zeros(shape: Any, dtype: Any = None, order: str = "C", ctx: Any = None) -> Any:
-        """Zeros"""
+        """Zeros in the given shape; float32 unless `dtype` says otherwise
+
+        >>> mx.np.zeros((2, 3)).asnumpy()
+        array([[0., 0., 0.],
+               [0., 0., 0.]], dtype=float32)
+        """
         _row_major(order)
         return make("_npi_zeros", {"shape": _shape(shape), "dtype": _type(dtype)}, ctx)
 
     def ones(shape: Any, dtype: Any = None, order: str = "C", ctx: Any = None) -> Any:
-        """Ones"""
+        """Ones in the given shape; float32 unless `dtype` says otherwise
+
+        >>> mx.np.ones(3, dtype="int32").asnumpy()
+        array([1, 1, 1], dtype=int32)
+        """
         _row_major(order)
         return make("_npi_ones", {"shape": _shape(shape), "dtype": _type(dtype)}, ctx)
 
     def empty(shape: Any, dtype: Any = None, order: str = "C", ctx: Any = None) -> Any:
-        """An uninitialized array"""
+        """An uninitialized array
+
+        >>> mx.np.empty((2, 3)).shape
+        (2, 3)
+        """
         return zeros(shape, dtype, order, ctx)
 
     def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", ctx: Any = None, out: Any = None) -> Any:
-        """The same number everywhere; by default bool for a bool, else float32"""
+        """The same number everywhere; by default bool for a bool, else float32
+
+        >>> mx.np.full((2, 2), 7).asnumpy()
+        array([[7., 7.],
+               [7., 7.]], dtype=float32)
+        """
         _row_major(order)
         shape = _shape(shape)
         if hasattr(fill_value, "as_np_ndarray"):
@@ -65,18 +83,28 @@ def functions(symbolic: bool) -> dict[str, Function]:
             _row_major(order)
             return apply("_npi_full_like", (a,), {"fill_value": value, "dtype": dtype}, out)
 
-        function.__doc__ = f"{value:g} everywhere, in the shape and element type of `a`"
+        name = "ones_like" if value else "zeros_like"
+        call = f">>> mx.np.{name}(mx.np.array([5, 6])).asnumpy()\narray([{value:g}., {value:g}.], dtype=float32)"
+        function.__doc__ = f"{value:g} everywhere, in the shape and element type of `a`\n\n{call}"
         return function
 
     def full_like(
         a: Any, fill_value: float, dtype: Any = None, order: str = "C", ctx: Any = None, out: Any = None
     ) -> Any:
-        """The same number everywhere, in the shape and element type of `a`"""
+        """The same number everywhere, in the shape and element type of `a`
+
+        >>> mx.np.full_like(mx.np.array([1, 2]), 7).asnumpy()
+        array([7., 7.], dtype=float32)
+        """
         _row_major(order)
         return apply("_npi_full_like", (a,), {"fill_value": float(fill_value), "dtype": dtype}, out)
 
     def arange(start: float, stop: Any = None, step: Any = 1, dtype: Any = None, ctx: Any = None) -> Any:
-        """start, start + step, … below stop; a single argument is `stop`"""
+        """start, start + step, … below stop; a single argument is `stop`
+
+        >>> mx.np.arange(2, 5).asnumpy()
+        array([2., 3., 4.], dtype=float32)
+        """
         if step is None:
             step = 1
         if step == 0:
@@ -85,11 +113,21 @@ def functions(symbolic: bool) -> dict[str, Function]:
         return make("_npi_arange", {**attrs, "dtype": _type(dtype)}, ctx)
 
     def eye(N: int, M: Any = None, k: int = 0, dtype: Any = np.float32, **kwargs: Any) -> Any:
-        """Ones on the k-th diagonal, zeros elsewhere"""
+        """Ones on the k-th diagonal, zeros elsewhere
+
+        >>> mx.np.eye(2, 3, k=1).asnumpy()
+        array([[0., 1., 0.],
+               [0., 0., 1.]], dtype=float32)
+        """
         return make("_npi_eye", {"N": N, "M": M, "k": int(k), "dtype": _type(dtype)}, kwargs.get("ctx"))
 
     def identity(n: int, dtype: Any = None, ctx: Any = None) -> Any:
-        """A square matrix with ones on its diagonal"""
+        """A square matrix with ones on its diagonal
+
+        >>> mx.np.identity(2).asnumpy()
+        array([[1., 0.],
+               [0., 1.]], dtype=float32)
+        """
         return make("_npi_identity", {"shape": (n, n), "dtype": _type(dtype)}, ctx)
 
     def linspace(
@@ -102,7 +140,11 @@ def functions(symbolic: bool) -> dict[str, Function]:
         axis: int = 0,
         ctx: Any = None,
     ) -> Any:
-        """`num` numbers from start to stop in equal steps; with `retstep`, also the step"""
+        """`num` numbers from start to stop in equal steps; with `retstep`, also the step
+
+        >>> mx.np.linspace(0, 1, 5).asnumpy()
+        array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+        """
         if axis != 0:
             raise NotImplementedError("the function only support axis 0")
         attrs = {"start": start, "stop": stop, "num": num, "endpoint": endpoint, "dtype": _type(dtype)}
@@ -139,29 +181,50 @@ def random_functions(symbolic: bool) -> dict[str, Function]:
     def uniform(
         low: Any = 0.0, high: Any = 1.0, size: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None
     ) -> Any:
-        """Uniform over [low, high); each a number or an array"""
+        """Uniform over [low, high); each a number or an array
+
+        >>> mx.np.random.uniform(mx.np.array([2, 3]), 4, size=(3, 2)).shape
+        (3, 2)
+        """
         attrs = {"size": size_of(size, low, high), "dtype": _type(dtype)}
         return draw("_npi_uniform", {"low": low, "high": high}, attrs, ctx, out)
 
     def normal(
         loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None
     ) -> Any:
-        """Normal with mean and standard deviation; each a number or an array"""
+        """Normal with mean and standard deviation; each a number or an array
+
+        >>> mx.np.random.normal(mx.np.array([2, 3]), 4, size=(3, 2)).shape
+        (3, 2)
+        """
         attrs = {"size": size_of(size, loc, scale), "dtype": _type(dtype)}
         return draw("_npi_normal", {"loc": loc, "scale": scale}, attrs, ctx, out)
 
     def rand(*size: int, **kwargs: Any) -> Any:
-        """Uniform over [0, 1)"""
+        """Uniform over [0, 1)
+
+        >>> mx.np.random.rand(2, 3).shape
+        (2, 3)
+        """
         return uniform(0.0, 1.0, size, **kwargs)
 
     def randn(*size: int, **kwargs: Any) -> Any:
-        """Standard normal"""
+        """Standard normal
+
+        >>> mx.np.random.randn(2, 3).shape
+        (2, 3)
+        """
         return normal(0.0, 1.0, size, **kwargs)
 
     def randint(
         low: int, high: Any = None, size: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None
     ) -> Any:
-        """Integers from low to high - 1; a single argument is `high`. int64 by default"""
+        """Integers from low to high - 1; a single argument is `high`. int64 by default
+
+        >>> x = mx.np.random.randint(3, 5, size=(2, 3)).asnumpy()
+        >>> x.shape, set(x.ravel().tolist()) <= {3, 4}
+        ((2, 3), True)
+        """
         low, high = (0, low) if high is None else (low, high)
         attrs: dict[str, Any] = {"low": int(low), "high": int(high), "shape": size_of(size) or (1,)}
         if not symbolic:
@@ -170,13 +233,23 @@ def random_functions(symbolic: bool) -> dict[str, Function]:
         return y if size not in (None, ()) else apply("_np_reshape", (y,), {"newshape": ()})
 
     def shuffle(x: Any) -> None:
-        """Permutes the slices along the first axis, in place"""
+        """Permutes the slices along the first axis, in place
+
+        >>> x = mx.np.array([1, 2, 3])
+        >>> mx.np.random.shuffle(x)
+        >>> np.sort(x.asnumpy())
+        array([1., 2., 3.], dtype=float32)
+        """
         x[:] = apply("_npi_shuffle", (x,))
 
     def bernoulli(
         prob: Any = None, logit: Any = None, size: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None
     ) -> Any:
-        """1 with probability p, else 0; p is `prob`, or given by `logit`, log(p / (1 - p))"""
+        """1 with probability p, else 0; p is `prob`, or given by `logit`, log(p / (1 - p))
+
+        >>> mx.npx.random.bernoulli(prob=mx.np.array([0, 1, 1])).asnumpy()
+        array([0., 1., 1.], dtype=float32)
+        """
         if (prob is None) == (logit is None):
             raise ValueError("Either `prob` or `logit` must be specified, but not both.")
         name, value = ("prob", prob) if logit is None else ("logit", logit)
@@ -190,11 +263,22 @@ def random_functions(symbolic: bool) -> dict[str, Function]:
             attrs = {"size": _shape(batch_shape or ()), "dtype": _type(dtype)}
             return draw(op, {first: a, second: b}, attrs, ctx)
 
-        function.__doc__ = "As its namesake of `np.random`, with `batch_shape` in front of the parameters' shape"
+        name = op.removeprefix("_npi_")
+        call = f">>> mx.npx.random.{name}(mx.np.array([2, 3]), 4, batch_shape=3).shape\n(3, 2)"
+        function.__doc__ = (
+            f"As its namesake of `np.random`, with `batch_shape` in front of the parameters' shape\n\n{call}"
+        )
         return function
 
     def seed(seed: int, ctx: Any = "all") -> None:
-        """Seeds the random numbers"""
+        """Seeds the random numbers
+
+        >>> mx.npx.random.seed(7)
+        >>> first = mx.np.random.rand(3).asnumpy()
+        >>> mx.npx.random.seed(7)
+        >>> (mx.np.random.rand(3).asnumpy() == first).all().tolist()
+        True
+        """
         rng.seed(seed, ctx)
 
     made = [uniform, normal, rand, randn, randint, shuffle, bernoulli, seed]

@@ -164,7 +164,12 @@ def _wrapped(array: np.ndarray) -> Any:
 
 
 def array(object: Any, dtype: Any = None, ctx: Context | None = None) -> Any:
-    """A copy of an array, nested lists or a number. Without `dtype`, arrays keep their type, the others are float32."""
+    """A copy of an array, nested lists or a number. Without `dtype`, arrays keep their type, the others are float32.
+
+    >>> mx.np.array([[1, 2], [3, 4]], dtype="int32").asnumpy()
+    array([[1, 2],
+           [3, 4]], dtype=int32)
+    """
     if running.trace is not None and hasattr(object, "asnumpy"):
         return as_np(object.copy() if dtype is None else object.astype(dtype))
     if isinstance(object, NDArray):

@@ -45,7 +45,11 @@ _LINALG = {"inv": "_npi_inv"}
 
 
 def _stacked_nonzero(a: Any) -> Any:
-    """The positions of nonzero elements, as rows of int64. Not in compiled code: the shape depends on values"""
+    """The positions of nonzero elements, as rows of int64. Not in compiled code: the shape depends on values
+
+    >>> mx.npx.nonzero(mx.np.array([[0, 5], [6, 0]])).asnumpy().tolist()
+    [[0, 1], [1, 0]]
+    """
     return composed.stack(composed.nonzero(a), axis=1)
 
 

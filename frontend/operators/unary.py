@@ -177,7 +177,7 @@ _declare(
 _declare("erf", "error function", "[0, 1]", "[0.   , 0.843]", lambda b, x: b.erf(x))
 _declare("erfinv", "inverse of the error function on [-1, 1]", "[0, 0.5]", "[0.   , 0.477]", lambda b, x: b.erfinv(x))
 _declare("gamma", "gamma function; NaN at -1, -2, …", "[5, 1.5]", "[24.   ,  0.886]", _gamma)
-_declare("gammaln", "log |gamma(x)|", "[1, 5]", "[0.   , 3.178]", lambda b, x: b.lgamma(x))
+_declare("gammaln", "log |gamma(x)|", "[3, 5]", "[0.693, 3.178]", lambda b, x: b.lgamma(x))
 
 
 def _hard_sigmoid_gradient(b: Any, g: Any, y: Any, x: Any, *, alpha: float, beta: float) -> tuple[Any]:

@@ -53,7 +53,11 @@ def _binary(what: str, left: Any, right: Any, numbers: Callable[[Any, Any], Any]
 
 
 def pow(base: Any, exp: Any) -> Any:
-    """`base ** exp`, each a symbol or a number."""
+    """`base ** exp`, each a symbol or a number.
+
+    >>> mx.sym.pow(mx.sym.var("x"), 2).eval(x=mx.nd.array([1, 3]))[0].asnumpy()
+    array([1., 9.], dtype=float32)
+    """
     return _binary("power", base, exp, lambda a, b: a**b)
 
 
@@ -61,17 +65,29 @@ power = pow
 
 
 def maximum(left: Any, right: Any) -> Any:
-    """The larger one, elementwise; each a symbol or a number."""
+    """The larger one, elementwise; each a symbol or a number.
+
+    >>> mx.sym.maximum(mx.sym.var("x"), 2).eval(x=mx.nd.array([1, 3]))[0].asnumpy()
+    array([2., 3.], dtype=float32)
+    """
     return _binary("maximum", left, right, max)
 
 
 def minimum(left: Any, right: Any) -> Any:
-    """The smaller one, elementwise; each a symbol or a number."""
+    """The smaller one, elementwise; each a symbol or a number.
+
+    >>> mx.sym.minimum(mx.sym.var("x"), 2).eval(x=mx.nd.array([1, 3]))[0].asnumpy()
+    array([1., 2.], dtype=float32)
+    """
     return _binary("minimum", left, right, min)
 
 
 def hypot(left: Any, right: Any) -> Any:
-    """`sqrt(left² + right²)`, elementwise; each a symbol or a number."""
+    """`sqrt(left² + right²)`, elementwise; each a symbol or a number.
+
+    >>> mx.sym.hypot(mx.sym.var("x"), 12).eval(x=mx.nd.array([5, 9]))[0].asnumpy()
+    array([13., 15.], dtype=float32)
+    """
     return _binary("hypot", left, right, np.hypot)
 
 
@@ -94,22 +110,42 @@ def _create(op: str, attrs: dict[str, Any], place: tuple[Any, ...], more: dict[s
 
 
 def zeros(shape: Any, *place: Any, **kwargs: Any) -> Any:
-    """`zeros(shape, dtype=None)`: filled with 0; float32 unless told otherwise."""
+    """`zeros(shape, dtype=None)`: filled with 0; float32 unless told otherwise.
+
+    >>> mx.sym.zeros((2, 3)).eval()[0].asnumpy()
+    array([[0., 0., 0.],
+           [0., 0., 0.]], dtype=float32)
+    """
     return _create("_zeros", {"shape": shape}, place, kwargs)
 
 
 def ones(shape: Any, *place: Any, **kwargs: Any) -> Any:
-    """`ones(shape, dtype=None)`: filled with 1."""
+    """`ones(shape, dtype=None)`: filled with 1.
+
+    >>> mx.sym.ones((2, 3)).eval()[0].asnumpy()
+    array([[1., 1., 1.],
+           [1., 1., 1.]], dtype=float32)
+    """
     return _create("_ones", {"shape": shape}, place, kwargs)
 
 
 def full(shape: Any, val: float, *place: Any, **kwargs: Any) -> Any:
-    """`full(shape, val, dtype=None)`: filled with `val`."""
+    """`full(shape, val, dtype=None)`: filled with `val`.
+
+    >>> mx.sym.full((2, 2), 7).eval()[0].asnumpy()
+    array([[7., 7.],
+           [7., 7.]], dtype=float32)
+    """
     return _create("_full", {"shape": shape, "value": float(val)}, place, kwargs)
 
 
 def eye(N: int, M: int = 0, k: int = 0, *place: Any, **kwargs: Any) -> Any:
-    """`eye(N, M=0, k=0, dtype=None)`: N x M (0: N x N) with ones on the k-th diagonal."""
+    """`eye(N, M=0, k=0, dtype=None)`: N x M (0: N x N) with ones on the k-th diagonal.
+
+    >>> mx.sym.eye(2).eval()[0].asnumpy()
+    array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
     return _create("_eye", {"N": N, "M": M, "k": k}, place, kwargs)
 
 
@@ -127,6 +163,9 @@ def arange(
 
     With `infer_range` a single argument is `start`, and the users of the result determine the number of elements. As
     in MXNet, this holds for graphs only: `nd.arange` and hybridized blocks ignore it.
+
+    >>> mx.sym.arange(2, 5).eval()[0].asnumpy()
+    array([2., 3., 4.], dtype=float32)
     """
     infer_range = bool(infer_range) and current_trace() is None
     attrs = {"start": start, "stop": stop, "step": step, "repeat": repeat, "infer_range": infer_range}
@@ -142,13 +181,22 @@ def linspace(
     dtype: Any = None,
     ctx: Any = None,
 ) -> Any:
-    """`num` numbers from start to stop in equal steps; without the last one unless `endpoint`."""
+    """`num` numbers from start to stop in equal steps; without the last one unless `endpoint`.
+
+    >>> mx.sym.linspace(0, 1, 5).eval()[0].asnumpy()
+    array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    """
     attrs = {"start": start, "stop": stop, "num": num, "endpoint": endpoint}
     return _create("_linspace", attrs, (), {"name": name, "dtype": dtype, "ctx": ctx})
 
 
 def split_v2(ary: Symbol, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
-    """Parts along an axis: a number of equal ones, or cut before each of a tuple of indices."""
+    """Parts along an axis: a number of equal ones, or cut before each of a tuple of indices.
+
+    >>> parts = mx.sym.split_v2(mx.sym.var("x"), 2)
+    >>> [part.asnumpy().tolist() for part in parts.eval(x=mx.nd.array([1, 2, 3, 4]))]
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
     attrs: dict[str, Any] = {"axis": axis, "squeeze_axis": squeeze_axis}
     if isinstance(indices_or_sections, integer_types):
         attrs.update(indices=(), sections=indices_or_sections)
@@ -160,7 +208,12 @@ def split_v2(ary: Symbol, indices_or_sections: Any, axis: int = 0, squeeze_axis:
 
 
 def histogram(a: Symbol, bins: Any = 10, range: Any = None, name: str | None = None) -> Any:
-    """Counts of the elements in each bin, and the bins' edges: a number of bins in a range, or given by a symbol."""
+    """Counts of the elements in each bin, and the bins' edges: a number of bins in a range, or given by a symbol.
+
+    >>> counts = mx.sym.histogram(mx.sym.var("x"), bins=2, range=(0, 4))[0]
+    >>> counts.eval(x=mx.nd.array([0, 1, 1, 4]))[0].asnumpy().tolist()
+    [3, 1]
+    """
     if isinstance(bins, integer_types):
         if range is None:
             raise ValueError("null range is not supported in symbol mode")
@@ -175,7 +228,19 @@ def histogram(a: Symbol, bins: Any = 10, range: Any = None, name: str | None = N
 
 
 def Custom(*data: Any, op_type: str, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
-    """An operator that a user wrote in Python, registered as `op_type`; inputs by position or by its names for them."""
+    """An operator that a user wrote in Python, registered as `op_type`; inputs by position or by its names for them.
+
+    >>> class Double(mx.operator.CustomOp):
+    ...     def forward(self, is_train, req, in_data, out_data, aux):
+    ...         self.assign(out_data[0], req[0], in_data[0] * 2)
+    >>> @mx.operator.register("drawn_double")
+    ... class DoubleProp(mx.operator.CustomOpProp):
+    ...     def create_operator(self, ctx, shapes, dtypes):
+    ...         return Double()
+    >>> y = mx.sym.Custom(mx.sym.var("x"), op_type="drawn_double")
+    >>> y.eval(x=mx.nd.array([1, 2]))[0].asnumpy()
+    array([2., 4.], dtype=float32)
+    """
     trace = current_trace()
     named, attrs = divided(kwargs)
     raw = {"op_type": op_type, **attrs}

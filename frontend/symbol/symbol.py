@@ -445,7 +445,12 @@ def var(
     stype: str | None = None,
     **kwargs: Any,
 ) -> Symbol:
-    """A variable. `shape` (0: unknown dimension), `dtype`, `init` … are kept as attributes `__shape__`, …"""
+    """A variable. `shape` (0: unknown dimension), `dtype`, `init` … are kept as attributes `__shape__`, …
+
+    >>> x = mx.sym.var("x", shape=(2, 3))
+    >>> (x + 1).infer_shape()[1]
+    [(2, 3)]
+    """
     if not isinstance(name, str):
         raise TypeError("Expect a string for variable `name`")
     attrs: dict[str, str] = attribute.current().get(attr)
@@ -477,7 +482,12 @@ Variable = var
 
 
 def Group(symbols: Sequence[Symbol]) -> Symbol:
-    """One symbol with the outputs of all of `symbols`."""
+    """One symbol with the outputs of all of `symbols`.
+
+    >>> x = mx.sym.var("x")
+    >>> [y.asnumpy().tolist() for y in mx.sym.Group([x + 1, x * 2]).eval(x=mx.nd.array([3]))]
+    [[4.0], [6.0]]
+    """
     if not symbols or not all(isinstance(s, Symbol) for s in symbols):
         raise TypeError("Expected a list of symbols as input")
     return Symbol([head for s in symbols for head in s._heads])

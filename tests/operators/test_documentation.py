@@ -1,8 +1,11 @@
 """The documentation of operators: each has a line of shapes, and an example whose result is as it says."""
 
 import doctest
+import inspect
+from operator import attrgetter
 
 import numpy as np
+import pytest
 
 import gluonjit as mx
 from gluonjit.operators.registry import OPERATORS, Operator, get
@@ -44,3 +47,29 @@ def test_help_shows_the_example_after_the_attributes():
     places = [text.index(part) for part in ("\n\nShapes: ", "\nParameters\n", "\naxis : int", "\nExamples\n", "\n>>> ")]
     assert places == sorted(places)
     assert mx.sym.expand_dims.__doc__ == text
+
+
+FOLDERS = (
+    "nd nd.random nd.contrib nd.sparse nd.linalg nd.image "
+    "sym sym.random sym.contrib np np.linalg np.random npx npx.random"
+).split()
+INTERNAL = {"invoke", "lazy_packages", "populate"}
+"""What the packages import for themselves; MXNet's have names like these as well."""
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_functions_that_are_not_operators(folder):
+    """Each has an example, which gives what it says; NumPy documents those that hand values to it."""
+    module = attrgetter(folder)(mx)
+    lacking, wrong = [], []
+    for name in dir(module):
+        function = getattr(module, name)
+        if name.startswith("_") or name in INTERNAL or not inspect.isfunction(function):
+            continue
+        text = inspect.getdoc(function) or ""
+        if ">>> " not in text and not text.startswith("`numpy."):
+            lacking.append(name)
+        example = doctest.DocTestParser().get_doctest(text, {"mx": mx, "np": np}, name, folder, None)
+        doctest.DocTestRunner(verbose=False).run(example, out=wrong.append)
+    assert lacking == []
+    assert not wrong, "".join(wrong)
