@@ -38,6 +38,7 @@ __all__ = [
     "Event",
     "Frame",
     "Marker",
+    "Scope",
     "Task",
     "dump",
     "dump_profile",
@@ -47,6 +48,7 @@ __all__ = [
     "profiler_set_state",
     "record",
     "resume",
+    "scope",
     "set_config",
     "set_state",
 ]
@@ -89,6 +91,8 @@ class _Profiler:
         self._recording: AbstractContextManager[Recording] | None = None
         self._replaced: list[tuple[Any, str, Any]] = []
         self._lock = threading.Lock()
+        self.scopes = threading.local()
+        """Its attribute `name` is what this thread's `Scope`s put in front of names."""
 
     @property
     def active(self) -> bool:
@@ -158,7 +162,8 @@ def _places(profiler: _Profiler) -> Iterator[tuple[Any, str, Callable[..., Any]]
             try:
                 return function(*args, **kwargs)
             finally:
-                profiler.note(called, "operator", "X", start, time.perf_counter_ns() - start)
+                scope = getattr(profiler.scopes, "name", "")
+                profiler.note(scope + called, "operator", "X", start, time.perf_counter_ns() - start)
 
         return call
 
@@ -183,8 +188,8 @@ def set_config(**kwargs: Any) -> None:
     """Sets options: `filename` of the trace; `profile_imperative` for operators of plain calls, `profile_symbolic` for
     compiled calls (both by default), `profile_all`; `continuous_dump`, to write the trace at each stop.
 
-    `profile_memory`, `profile_api`, `aggregate_stats`, `dump_period` and `profile_process` have no effect: the API and
-    the memory are not watched, and statistics are there in any case.
+    `profile_memory` adds the memory of compiled code to `dumps`; that of arrays is not watched. `profile_api`,
+    `aggregate_stats`, `dump_period` and `profile_process` have no effect: statistics are there in any case.
     """
     for key, value in kwargs.items():
         if key not in _profiler.options:
@@ -252,7 +257,9 @@ _ORDERS = ("total", "avg", "min", "max", "count")
 
 
 def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", ascending: bool = False) -> str:
-    """Statistics of durations in milliseconds, for each category and name, as a table or as JSON.
+    """Statistics of durations in milliseconds, for each category and name, as a table or as JSON; then of counters, and
+    with `profile_memory` of the kilobytes that compiled code keeps (parameters, copies of them in another layout) or
+    takes for a call (arena).
 
     `sort_by` is 'total', 'avg', 'min', 'max' or 'count'; `reset` forgets what was recorded.
     """
@@ -260,38 +267,78 @@ def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", as
         raise AssertionError(f"Invalid value provided for format: {format}. Support: 'table', 'json'")
     if sort_by not in _ORDERS:
         raise AssertionError(f"Invalid value provided for sort_by: {sort_by}. Support: {', '.join(_ORDERS)}")
-    times: dict[str, dict[str, list[float]]] = {}
-    for r in _profiler.records:
-        if r.phase == "X":
-            times.setdefault(r.category, {}).setdefault(r.name, []).append(r.value / 1e6)
     profiles = _profiler.complete()
-    tables: dict[str, dict[str, dict[str, float]]] = {}
-    for category, names in sorted(times.items()):
-        rows = {
-            name: {"Count": len(t), "Total": sum(t), "Min": min(t), "Max": max(t), "Avg": sum(t) / len(t)}
-            for name, t in names.items()
-        }
-        tables[category] = rows
+    sections: dict[str, _Tables] = {"Time": _of_values(_profiler.records, "X", 1e-6)}
     if kernels := _kernel_rows(profiles):
-        tables["kernel"] = kernels
+        sections["Time"]["kernel"] = kernels
+    if counters := _of_values(_profiler.records, "C", 1):
+        sections["Counter"] = counters
+    if _profiler.wants("memory") and (memory := _memory_rows(profiles)):
+        sections["Memory"] = {"compiled code": memory}
     if reset:
         _profiler.forget()
-    for category, rows in tables.items():
-        by = sort_by.capitalize()
-        tables[category] = dict(sorted(rows.items(), key=lambda row: row[1][by], reverse=not ascending))
+    for tables in sections.values():
+        for category, rows in tables.items():
+            by = sort_by.capitalize()
+            tables[category] = dict(sorted(rows.items(), key=lambda row: row[1][by], reverse=not ascending))
     if format == "json":
-        return json.dumps({"Time": tables, "Unit": {"Time": "ms"}}, indent=4)
+        return json.dumps({**sections, "Unit": {name: _UNITS[name] for name in sections}}, indent=4)
     lines = ["", "Profile Statistics:"]
-    titles = ("Total Count", "Time (ms)", "Min Time (ms)", "Max Time (ms)", "Avg Time (ms)")
-    for category, table in tables.items():
-        lines += [category, "================="]
-        lines.append(f"{'Name':<32}" + "".join(f"{title:>17}" for title in titles))
-        lines.append(f"{'----':<32}" + "".join(f"{'-' * len(title):>17}" for title in titles))
-        for name, row in table.items():
-            values = (row[key] for key in ("Total", "Min", "Max", "Avg"))
-            lines.append(f"{name:<32}{int(row['Count']):>17}" + "".join(f"{v:>17.4f}" for v in values))
-        lines.append("")
+    for section, tables in sections.items():
+        titles = ("Total Count", *(title.format(_UNITS[section]) for title in _TITLES[section].values()))
+        for category, table in tables.items():
+            lines += [category, "================="]
+            lines.append(f"{'Name':<32}" + "".join(f"{title:>17}" for title in titles))
+            lines.append(f"{'----':<32}" + "".join(f"{'-' * len(title):>17}" for title in titles))
+            for name, row in table.items():
+                values = (row[key] for key in _TITLES[section])
+                lines.append(f"{name:<32}{int(row['Count']):>17}" + "".join(f"{v:>17.4f}" for v in values))
+            lines.append("")
     return "\n".join(lines) + "\n"
+
+
+_Tables = dict[str, dict[str, dict[str, float]]]
+"""Category: name: {"Count": …, "Total": …, "Min": …, "Max": …, "Avg": …}."""
+_UNITS = {"Time": "ms", "Counter": "", "Memory": "kB"}
+_TITLES = {
+    "Time": {"Total": "Time ({})", "Min": "Min Time ({})", "Max": "Max Time ({})", "Avg": "Avg Time ({})"},
+    "Counter": {"Min": "Min", "Max": "Max", "Avg": "Avg"},
+    "Memory": {"Min": "Min Use ({})", "Max": "Max Use ({})", "Avg": "Avg Use ({})"},
+}
+"""The columns of each section."""
+
+
+def _of_values(records: Sequence[_Record], phase: str, scale: float) -> _Tables:
+    """Statistics of the values of a phase's records, each times `scale`."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for r in records:
+        if r.phase == phase:
+            values.setdefault(r.category, {}).setdefault(r.name, []).append(r.value * scale)
+    return {
+        category: {
+            name: {"Count": len(v), "Total": sum(v), "Min": min(v), "Max": max(v), "Avg": sum(v) / len(v)}
+            for name, v in names.items()
+        }
+        for category, names in sorted(values.items())
+    }
+
+
+def _memory_rows(profiles: Sequence[Recording]) -> dict[str, dict[str, float]]:
+    """What the programs that were called need, in kB."""
+    rows: dict[str, dict[str, float]] = {}
+    for program in (p for profile in profiles for p in profile.programs if p.part != "packing"):
+        for what in ("parameters", "packed", "arena"):
+            kilobytes = getattr(program.memory, what) / 1000
+            row = rows.setdefault(
+                f"{program.name}: {what}",
+                {"Count": 0, "Total": 0, "Min": kilobytes, "Max": kilobytes},
+            )
+            row["Count"] += len(program.calls)
+            row["Total"] += len(program.calls) * kilobytes
+            row["Min"], row["Max"] = min(row["Min"], kilobytes), max(row["Max"], kilobytes)
+    for row in rows.values():
+        row["Avg"] = row["Total"] / max(row["Count"], 1)
+    return rows
 
 
 def _kernel_records(profile: Recording) -> Iterator[_Record]:
@@ -391,6 +438,29 @@ class Frame(_Duration):
 
     def __init__(self, domain: Domain, name: str) -> None:
         super().__init__(f"{domain.name},frame", name)
+
+
+class Scope:
+    """In a `with`, puts `name` in front of the names of this thread's operators and compiled calls, after what the
+    scopes around it put there. Kernels keep the names of their layers.
+
+    >>> with mx.profiler.Scope("encoder:"):
+    ...     y = mx.nd.exp(mx.nd.ones(2))
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> Scope:
+        self._outer = getattr(_profiler.scopes, "name", "")
+        _profiler.scopes.name = self._outer + self.name
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        _profiler.scopes.name = self._outer
+
+
+scope = Scope
 
 
 class Event(_Duration):

@@ -153,6 +153,43 @@ def test_what_programs_note_themselves(tmp_path):
     assert not profiler._profiler.running
 
 
+def test_counters_have_statistics_of_their_own():
+    profiler.set_state("run")
+    counter = profiler.Domain("mine").new_counter("loss", 5)
+    counter += 3
+    counter -= 6
+    found = json.loads(profiler.dumps(format="json"))
+    assert found["Counter"] == {"mine": {"loss": {"Count": 3, "Total": 15, "Min": 2, "Max": 8, "Avg": 5}}}
+    assert ["loss", "3", "2.0000", "8.0000", "5.0000"] in [line.split() for line in profiler.dumps().splitlines()]
+
+
+def test_memory_of_compiled_code():
+    net = gluon.nn.Dense(50, in_units=30, prefix="net_")
+    net.initialize()
+    net.hybridize()
+    profiler.set_state("run")
+    net(nd.ones((2, 30)))
+    net(nd.ones((2, 30)))
+    assert "Memory" not in json.loads(profiler.dumps(format="json"))
+    profiler.set_config(profile_memory=True)
+    found = json.loads(profiler.dumps(format="json"))
+    rows = found["Memory"]["compiled code"]
+    parameters = next(row for name, row in rows.items() if name.endswith("parameters"))
+    assert parameters == {"Count": 2, "Total": 12.4, "Min": 6.2, "Max": 6.2, "Avg": 6.2}
+    assert found["Unit"]["Memory"] == "kB" and "Max Use (kB)" in profiler.dumps()
+
+
+def test_scopes():
+    profiler.set_state("run")
+    with profiler.Scope("encoder:"), profiler.scope("first:"):
+        nd.exp(nd.ones(2))
+    with profiler.Scope("decoder:"):
+        nd.exp(nd.ones(2))
+    nd.exp(nd.ones(2))
+    found = counts()["operator"]
+    assert (found["encoder:first:exp"], found["decoder:exp"], found["exp"]) == (1, 1, 1)
+
+
 def test_table(tmp_path):
     profiler.set_config(continuous_dump=True)
     profiler.set_state("run")
