@@ -89,21 +89,21 @@ class NotCompiledYet(Exception):
 class Hybrid(Program, Protocol):
     """A program whose calls are compiled: Gluon's HybridBlock."""
 
-    _cached: Any
+    _jit_cached: Any
     """Its `CachedCall`, until the block changes."""
-    _compile_log: Any
+    _jit_log: Any
     """Its `CompileLog`."""
     _callback: Callable[..., None] | None
     """The hook that is shown every operator's results."""
     _monitor_all: bool
     _monitored_as_bound: bool
-    _debug_results: dict[str, Any] | None
+    _jit_debug_results: dict[str, Any] | None
     """Where the results of the last call's operators are kept; None if they are not."""
 
     def _argument_names(self, count: int) -> list[str]:
         """The names of the arrays in the arguments, of which there are `count`."""
 
-    def _completed(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _jit_completed(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments of `forward` in a call with `args`: a layer may add states."""
 
     def _passed_arrays(self, form: Any) -> int | None:
@@ -152,7 +152,7 @@ class CachedCall:
         self.options = dict(flags.get("backend_opts") or {})
         self.remat = flags.get("remat")
         self.cache_size: int = flags.get("cache_size") or CACHE_SIZE
-        self.log: CompileLog = block._compile_log
+        self.log: CompileLog = block._jit_log
         self._made: deque[Signature] = deque(maxlen=HISTORY)
         """What code was last compiled for."""
         self._given_back: deque[Hashable] = deque(maxlen=MAX_SIGNATURES)
@@ -644,8 +644,8 @@ class CachedCall:
         monitor = None
         if block._callback is not None:
             monitor = Monitor(block._callback, block._monitor_all, block._monitored_as_bound)
-        if block._debug_results is not None:
-            block._debug_results = session.intermediates(inputs)
+        if block._jit_debug_results is not None:
+            block._jit_debug_results = session.intermediates(inputs)
         if recording:
             targets = [inputs.arrays[known.writes[k]] for k in known.assigned]
             with Scope(True, None):
@@ -719,7 +719,7 @@ class CachedCall:
         with self._lock:
             current = any(c is compiled for c in self._compiled.values())
             if (
-                current and known.attributes.as_set and self.block._cached is self
+                current and known.attributes.as_set and self.block._jit_cached is self
             ):  # else the block has changed meanwhile
                 self.block._fast_call = fast
 
@@ -741,7 +741,7 @@ def _params(known: Trace, n_args: int) -> list[int]:
 def trace_call(block: Hybrid, args: Sequence[Any], dynamic: Declared | None = None) -> Graph:
     """The graph (level `traced`) that a hybridized call of `block` with `args` would compile, with these dimensions
     open. Raises Undecided if the program reads the size of one of them."""
-    args = block._completed(tuple(args))
+    args = block._jit_completed(tuple(args))
     leaves, _ = flatten(args)
     known = trace(block, args)
     types = [type_of(x._array) for x in leaves]

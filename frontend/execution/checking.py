@@ -102,7 +102,7 @@ def _compiled(block: Any, args: tuple[Any, ...]) -> list[Problem]:
         message = "has forward(x) of its own, which is not compiled; the HybridBlocks in it are, each by itself"
         remedy = "hybrid_forward(F, x, …) in place of forward(x)"
         return [Problem("no-hybrid-block", WARNING, f"{block.name} {message}", remedy)]
-    leaves, form = flatten(block._completed(args))
+    leaves, form = flatten(block._jit_completed(args))
     return _traced(block, leaves, form)
 
 

@@ -224,11 +224,11 @@ def explained(block: Any) -> Explanation:
     """What `block.explain()` returns; a user's block may have another method of that name."""
     inner = [explained(child) for child in block._children.values() if _has_log(child)]
     state, kept, limit = block._compiled_state()
-    return Explanation(block.name, block._compile_log, state, kept, limit, inner)
+    return Explanation(block.name, block._jit_log, state, kept, limit, inner)
 
 
 def _has_log(block: Any) -> bool:
-    return block._compile_log is not None or any(map(_has_log, block._children.values()))
+    return block._jit_log is not None or any(map(_has_log, block._children.values()))
 
 
 def _times(n: int, what: str) -> str:

@@ -65,7 +65,7 @@ class Block:
         self._reg_params: dict[str, Parameter] = {}
         self._forward_hooks: dict[int, Hook] = OrderedDict()
         self._forward_pre_hooks: dict[int, Hook] = OrderedDict()
-        self._parents: list[weakref.ref[Block]] = []
+        self._jit_parents: list[weakref.ref[Block]] = []
         if is_ours(type(self).__module__):
             frame = user_frame(in_models=True)
             self.__dict__["_made_at"] = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
@@ -117,7 +117,7 @@ class Block:
 
     # Copies leave out compiled code, weak references and other state that belongs to one object.
 
-    _NOT_COPIED: tuple[str, ...] = ("_parents", block_attributes.READERS)
+    _NOT_COPIED: tuple[str, ...] = ("_jit_parents", block_attributes.READERS)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in block_attributes.state_of(self).items() if k not in self._NOT_COPIED}
@@ -129,9 +129,9 @@ class Block:
                 object.__setattr__(self, name, value)
             else:
                 self.__dict__[name] = value
-        self.__dict__.setdefault("_parents", [])
+        self.__dict__.setdefault("_jit_parents", [])
         for child in self._children.values():
-            child.__dict__.setdefault("_parents", []).append(weakref.ref(self))
+            child.__dict__.setdefault("_jit_parents", []).append(weakref.ref(self))
 
     # Names
 
@@ -272,7 +272,7 @@ class Block:
     def register_child(self, block: Block, name: str | None = None) -> None:
         """Adds `block` as a child; its name is the next number by default."""
         self._children[str(len(self._children)) if name is None else name] = block
-        block._parents[:] = [ref for ref in block._parents if ref() not in (None, self)] + [weakref.ref(self)]
+        block._jit_parents[:] = [ref for ref in block._jit_parents if ref() not in (None, self)] + [weakref.ref(self)]
         self._structure_changed(f"block {block.name} was put into {self.name}")
 
     def apply(self, fn: Callable[[Block], Any]) -> Block:
@@ -296,12 +296,12 @@ class Block:
             if id(block) not in seen:
                 seen.add(id(block))
                 block._drop_compiled(why)
-                waiting += [parent for ref in block._parents if (parent := ref()) is not None]
+                waiting += [parent for ref in block._jit_parents if (parent := ref()) is not None]
 
     def _drop_compiled(self, why: str) -> None:
         """Drops compiled code; a plain block has none. `why`: for who asks why it was compiled again."""
 
-    _compile_log: CompileLog | None = None
+    _jit_log: CompileLog | None = None
     """Why it was compiled, each time, once there is something to say."""
 
     def explain(self) -> Explanation:
@@ -317,7 +317,7 @@ class Block:
         >>> print(net.explain())
         dense: hybridized
         ...
-          - compiled for f32[n,4] in ... ms: shape of argument 0: 10×4, had 16×4...
+          - compiled for f32[n,4] in ...: shape of argument 0: 10×4, had 16×4...
         """
         return explained(self)
 

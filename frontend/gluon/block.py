@@ -60,18 +60,19 @@ class HybridBlock(Block):
 
     # A slot: reading it costs a quarter less of a call than reading the instance's dictionary does.
     __slots__ = ("_fast_call",)
-    _NOT_COPIED = (*Block._NOT_COPIED, "_cached", "_fast_call", "_compile_log")
+    _NOT_COPIED = (*Block._NOT_COPIED, "_jit_cached", "_fast_call", "_jit_log")
 
+    # Names that a user's block may well give to something of its own have the prefix _jit_ here.
     # Both are set on the instance by `execution.cached_call.CachedCall`, and dropped whenever they no longer fit.
-    _cached: Any = None
+    _jit_cached: Any = None
     """The compiled call; it takes those arguments of `forward` that hold NDArrays."""
     _fast_call: Callable[..., Any] | None
-    """The native entry behind `_cached`, set while a call has nothing to do but run compiled code."""
+    """The native entry behind `_jit_cached`, set while a call has nothing to do but run compiled code."""
     _monitored_as_bound = False
     """Whether `_callback` gets an executor's names for the results of operators, as monitors of `Module` do."""
-    _debug_results: dict[str, Any] | None = None
+    _jit_debug_results: dict[str, Any] | None = None
     """With `hybridize(debug=True)`: the results of the last call's operators."""
-    _interpreted: frozenset[bool] = frozenset()
+    _jit_interpreted: frozenset[bool] = frozenset()
     """The modes (True: training) in which the block runs as Python although it is hybridized: see `_interpret`."""
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
@@ -94,9 +95,9 @@ class HybridBlock(Block):
         super().register_child(block, name)
 
     def _drop_compiled(self, why: str) -> None:
-        if self._compile_log is not None:
-            self._compile_log.drop(why, self._cached is not None and bool(self._cached.traces))
-        self._cached = self._fast_call = None
+        if self._jit_log is not None:
+            self._jit_log.drop(why, self._jit_cached is not None and bool(self._jit_cached.traces))
+        self._jit_cached = self._fast_call = None
 
     def hybridize(
         self,
@@ -174,9 +175,9 @@ class HybridBlock(Block):
         self._fast_call = None
         if clear or any(self._flags.get(key) != value for key, value in chosen.items()):
             self._drop_compiled("hybridize() was called")
-        self._active, self._interpreted = active, frozenset()
+        self._active, self._jit_interpreted = active, frozenset()
         self._flags = {**flags, **chosen}
-        self._debug_results = {} if debug and active else None
+        self._jit_debug_results = {} if debug and active else None
         passed = {"backend": backend, "backend_opts": options, "remat": remat, "cache_size": cache_size, **flags}
         passed["debug"] = debug or None
         super().hybridize(active, clear=clear, **{k: v for k, v in passed.items() if v is not None or k == "backend"})
@@ -239,7 +240,7 @@ class HybridBlock(Block):
         return (
             self._active
             and not (self._forward_hooks or self._forward_pre_hooks or self._callback)
-            and self._debug_results is None
+            and self._jit_debug_results is None
             and type(self).forward is HybridBlock.forward
             and "forward" not in self.__dict__
         )
@@ -256,7 +257,7 @@ class HybridBlock(Block):
         """The fallback of `_fast_call` for symbols, other signatures, and calls within a trace."""
         return Block.__call__(self, *args)
 
-    def _completed(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _jit_completed(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments of `forward` in a call with `args`."""
         return args
 
@@ -281,7 +282,7 @@ class HybridBlock(Block):
         """
         if not self._active:
             raise RuntimeError(f"{self.name} is not hybridized, so there is nothing to compile: call hybridize() first")
-        return self._compiled_call().prepare(*self._completed(args), keep=keep)
+        return self._compiled_call().prepare(*self._jit_completed(args), keep=keep)
 
     def forward(self, x: Any, *args: Any) -> Any:
         """Runs `hybrid_forward` on Symbols or NDArrays, or the code compiled from it."""
@@ -292,7 +293,8 @@ class HybridBlock(Block):
             variables = {name: p.var() for name, p in self._reg_params.items()}
             with self._scope:
                 return self.hybrid_forward(symbol, x, *args, **variables)
-        if self._active and is_training() not in self._interpreted and not self._may_be_called_by_python((x, *args)):
+        compiled = self._active and is_training() not in self._jit_interpreted
+        if compiled and not self._may_be_called_by_python((x, *args)):
             call = self._compiled_call()
             try:
                 return call(x, *args)
@@ -323,9 +325,9 @@ class HybridBlock(Block):
         >>> list(net.intermediates())
         ['dense_fwd_output', 'dense_relu_fwd_output']
         """
-        if self._debug_results is None:
+        if self._jit_debug_results is None:
             raise RuntimeError(f"{self.name} keeps no intermediate results: call hybridize(debug=True) first")
-        return dict(self._debug_results)
+        return dict(self._jit_debug_results)
 
     def graph(self, *args: Any, stage: str = "trace") -> Any:
         """The graph of a call with arguments like `args`, as the compiler has it (`gluonjit.ir.graph.Graph`), which
@@ -341,7 +343,7 @@ class HybridBlock(Block):
         """
         if _are_nested_arrays(args):
             return False
-        parents = (ref() for ref in self._parents)
+        parents = (ref() for ref in self._jit_parents)
         return any(getattr(parent, "_active", False) for parent in parents)
 
     def _run_then_compile(self, *args: Any) -> Any:
@@ -356,8 +358,8 @@ class HybridBlock(Block):
         return result
 
     def _run_as_python(self, x: Any, *args: Any) -> Any:
-        if self._debug_results is not None:
-            self._debug_results = {}  # of another call
+        if self._jit_debug_results is not None:
+            self._jit_debug_results = {}  # of another call
         params: dict[str, Any] = {}
         device = device_of(x, args)
         for name, p in self._reg_params.items():
@@ -374,27 +376,27 @@ class HybridBlock(Block):
         raise NotImplementedError
 
     def _compiled_call(self) -> Any:
-        cached = self._cached
+        cached = self._jit_cached
         if cached is None:
             # Imported late: a program that hybridizes nothing needs no compiler.
             imported("gluonjit.execution.cached_call")
             from gluonjit.execution.cached_call import CachedCall
 
             self._log_compilations()
-            cached = self._cached = CachedCall(self, self._flags)
+            cached = self._jit_cached = CachedCall(self, self._flags)
         return cached
 
     def _log_compilations(self) -> CompileLog:
-        """The `_compile_log`, made if need be."""
-        if self._compile_log is None:
-            self._compile_log = CompileLog(self.name)
-        return self._compile_log
+        """The `_jit_log`, made if need be."""
+        if self._jit_log is None:
+            self._jit_log = CompileLog(self.name)
+        return self._jit_log
 
     def _compiled_state(self) -> tuple[str, int, int]:
-        cached = self._cached
+        cached = self._jit_cached
         if not self._active:
             state = "not hybridized, so calls run operator by operator"
-        elif is_training() in self._interpreted:
+        elif is_training() in self._jit_interpreted:
             state = "hybridized, but runs as Python"
         else:
             state = "hybridized" if cached is not None else "hybridized, and not called since"
@@ -403,13 +405,13 @@ class HybridBlock(Block):
     # Files
 
     def _graph_entry(self) -> dict[str, Any]:
-        traces = self._cached.traces if self._cached is not None else []
+        traces = self._jit_cached.traces if self._jit_cached is not None else []
         entry: dict[str, Any] = {"hybridized": bool(traces)}
         if traces:
             entry["in_format"] = forms.numbered(traces[-1].form)
             entry["out_format"] = forms.numbered(traces[-1].out_form)
             entry["inputs"] = [symbol.var(name).tojson() for name in traces[-1].input_names]
-            entry["symbol"] = self._exported()[0].tojson()
+            entry["symbol"] = self._jit_exported()[0].tojson()
         return entry
 
     def export(self, path: str | os.PathLike[str], epoch: int = 0, remove_amp_cast: bool = True) -> None:
@@ -419,13 +421,13 @@ class HybridBlock(Block):
         `mx.mod.Module`. Raises RuntimeError unless the block has been hybridized and called. Casts inserted by
         automatic mixed precision are left out unless `remove_amp_cast` is False.
         """
-        export.write(path, epoch, *self._exported(), remove_amp_cast)
+        export.write(path, epoch, *self._jit_exported(), remove_amp_cast)
 
-    def _exported(self) -> tuple[Symbol, dict[str, NDArray]]:
+    def _jit_exported(self) -> tuple[Symbol, dict[str, NDArray]]:
         """The graph to export, and the values of its variables (except inputs) by name."""
-        cached = self._cached
+        cached = self._jit_cached
         if cached is None or not cached.traces:
-            if self._interpreted:
+            if self._jit_interpreted:
                 raise RuntimeError(f"{self.name} has no graph to export: it runs as Python, as a warning has said")
             raise RuntimeError(
                 "Please first call block.hybridize() and then run forward with this block at least once before calling "
@@ -436,12 +438,12 @@ class HybridBlock(Block):
     @property
     def _in_format(self) -> Any:
         """The nesting of the last traced arguments, in MXNet's encoding (`forms.numbered`); None before a trace."""
-        traces = self._cached.traces if self._cached is not None else ()
+        traces = self._jit_cached.traces if self._jit_cached is not None else ()
         return forms.numbered(traces[-1].form) if traces else None
 
     @property
     def _out_format(self) -> Any:
-        traces = self._cached.traces if self._cached is not None else ()
+        traces = self._jit_cached.traces if self._jit_cached is not None else ()
         return forms.numbered(traces[-1].out_form) if traces else None
 
     # Deferred initialization
@@ -466,13 +468,13 @@ class HybridBlock(Block):
 
     def infer_shape(self, *args: Any) -> None:
         """Completes the shapes of all parameters from inputs like `args`, without running anything."""
-        self._infer("infer_shape", "shape", args)
+        self._jit_infer("infer_shape", "shape", args)
 
     def infer_type(self, *args: Any) -> None:
         """Sets the element types of all parameters to what inputs like `args` imply."""
-        self._infer("infer_type", "dtype", args)
+        self._jit_infer("infer_type", "dtype", args)
 
-    def _infer(self, method: str, attr: str, args: tuple[Any, ...]) -> None:
+    def _jit_infer(self, method: str, attr: str, args: tuple[Any, ...]) -> None:
         arrays, form = forms.flatten(args, lambda x: isinstance(x, NDArray), "input")
         if not arrays:
             raise ValueError(f"All args are None and we do not support such a case. Received args={args}")
@@ -502,9 +504,9 @@ def _interpret(error: ValueNeeded) -> None:
     for b in error.blocks:
         b._fast_call = None
         b._log_compilations().runs_as_python(str(error).partition("\n")[0])
-        if b._cached is not None and not b._cached.traces:  # the other mode, or other arguments, may be compiled
+        if b._jit_cached is not None and not b._jit_cached.traces:  # other modes or arguments may be compiled
             b._drop_compiled("it runs as Python")
-        b._interpreted |= {is_training()}
+        b._jit_interpreted |= {is_training()}
     names = f" and the blocks around it ({', '.join(b.name for b in around)}) run" if around else " runs"
     warnings.warn(
         f"{block.name} cannot be compiled: it{names} as Python, the blocks beside it and in it are compiled one by one"

@@ -153,7 +153,7 @@ class SymbolBlock(HybridBlock):
         return (
             type(self).forward is SymbolBlock.forward
             and not (self._forward_hooks or self._forward_pre_hooks or self._callback)
-            and self._debug_results is None
+            and self._jit_debug_results is None
         )
 
     def forward(self, x: Any, *args: Any) -> Any:
@@ -211,7 +211,7 @@ class SymbolBlock(HybridBlock):
         """Moves the parameters to other contexts; see `Parameter.reset_ctx`."""
         self.collect_params().reset_ctx(ctx)
 
-    def _exported(self) -> tuple[Symbol, dict[str, Any]]:
+    def _jit_exported(self) -> tuple[Symbol, dict[str, Any]]:
         return self._graph, {name: param._reduce() for name, param in self._params.items()}
 
 

@@ -40,7 +40,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _PLAIN_TO_READ = frozenset({*_PLAIN, list, tuple, dict, set, MethodType, FunctionType})
 """Types of most attributes' values, which are no generators."""
 
-READERS = "_readers"
+READERS = "_jit_readers"
 """The entry of a block's `__dict__` with the logs of the traces that read or set attributes of it."""
 
 

@@ -289,4 +289,4 @@ def test_one_trace_serves_index_arrays_of_all_lengths():
     net.hybridize()
     for n in (1, 3, 2):
         assert net(nd.arange(4), nd.arange(n)).asnumpy().tolist() == [*range(n)]
-    assert len(net._cached.traces) == 1
+    assert len(net._jit_cached.traces) == 1

@@ -38,7 +38,7 @@ def compiled(block):
     block.initialize()
     block.hybridize()
     block(X)
-    assert block._cached.traces and block._fast_call is not None
+    assert block._jit_cached.traces and block._fast_call is not None
     return block
 
 
@@ -59,9 +59,9 @@ def test_changes_of_what_was_read_are_seen(name, value):
 
 def test_other_changes_drop_nothing():
     block = compiled(Scaled())
-    known, fast = block._cached.traces[0], block._fast_call
+    known, fast = block._jit_cached.traces[0], block._fast_call
     block.scale, block.epoch, block.power = 2, 7, int("1")
-    assert block._cached.traces == [known] and block._fast_call is fast
+    assert block._jit_cached.traces == [known] and block._fast_call is fast
 
 
 def test_changes_inside_of_a_compiled_block_are_seen():
@@ -145,7 +145,7 @@ def test_what_is_beside_it_is_compiled():
         assert net(X).asnumpy().tolist() == [3, 4]
     assert silent(net, X).asnumpy().tolist() == [5, 7]
     assert net(X).asnumpy().tolist() == [7, 10]
-    assert net[0]._cached.traces and net[1]._cached is None and net._cached is None
+    assert net[0]._jit_cached.traces and net[1]._jit_cached is None and net._jit_cached is None
 
 
 class Lazy(gluon.HybridBlock):
@@ -165,8 +165,8 @@ def test_what_is_made_at_the_first_call():
     block = Lazy()
     block.hybridize()
     assert silent(block, X).asnumpy().tolist() == [1, 3]
-    assert isinstance(block.grid, nd.NDArray) and block._cached.traces
-    assert silent(block, X).asnumpy().tolist() == [1, 3] and len(block._cached.traces) == 1
+    assert isinstance(block.grid, nd.NDArray) and block._jit_cached.traces
+    assert silent(block, X).asnumpy().tolist() == [1, 3] and len(block._jit_cached.traces) == 1
     assert block._fast_call is not None
     longer = nd.array([1, 1, 1])
     assert silent(block, longer).asnumpy().tolist() == [1, 2, 3]
@@ -289,7 +289,7 @@ def test_random_numbers_of_python_and_numpy(draw):
         found = calls(net)
     np.testing.assert_allclose(found, calls(Noisy()), rtol=1e-6)
     assert len({tuple(x) for x in found}) == 3
-    assert net[0]._cached.traces and net[1]._cached is None
+    assert net[0]._jit_cached.traces and net[1]._jit_cached is None
 
 
 def test_random_numbers_of_the_system():
@@ -411,7 +411,7 @@ def test_setting_again_keeps_traces():
     block.hybridize()
     for n in (2, 3, 2, 3):
         assert block(nd.ones((n,))).asnumpy().tolist() == [n] * n and block.rows == n
-    assert len(block._cached.traces) == 2
+    assert len(block._jit_cached.traces) == 2
 
 
 class Slotted(gluon.HybridBlock):
@@ -537,7 +537,7 @@ def test_export_after_one_call(tmp_path):
     assert net(X).asnumpy().tolist() == [1, 3]
     other = Lazy()
     other.optimize_for(X, backend="llvm")
-    assert other._cached.traces
+    assert other._jit_cached.traces
 
 
 def test_failures_leave_nothing_behind():
@@ -580,7 +580,7 @@ def test_copies_and_pickles_are_on_their_own():
     block = compiled(Scaled())
     for other in (copy.deepcopy(block), pickle.loads(pickle.dumps(block))):
         other.scale = 5
-        assert block._cached.traces
+        assert block._jit_cached.traces
         assert other(X).asnumpy().tolist() == [5, 10]
     assert block(X).asnumpy().tolist() == [2, 4]
 

@@ -481,13 +481,13 @@ def test_summary_of_hybridized_nets_shows_all_layers_and_keeps_what_is_compiled(
     assert capsys.readouterr().out == expected
     blocks = [net, net[0]]  # compiled as a whole, and the child on its own
     before = [block(x).asnumpy() for block in blocks]
-    compiled = [block._cached for block in blocks]
+    compiled = [block._jit_cached for block in blocks]
     traces = [c.traces[0] for c in compiled]
     net.summary(x)
     assert capsys.readouterr().out == expected
     assert all(layer._active for layer in (net, net[0], net[0][0], net[1]))
     assert all((block(x).asnumpy() == y).all() for block, y in zip(blocks, before))
-    assert [block._cached for block in blocks] == compiled
+    assert [block._jit_cached for block in blocks] == compiled
     assert [c.traces[0] for c in compiled] == traces
     assert all(block._fast_call is not None for block in blocks)
 
@@ -521,9 +521,9 @@ def test_copies_are_independent(duplicate):
     np.testing.assert_array_equal(other(x).asnumpy(), expected)
     assert repr(other) == repr(net) and names(other) == names(net)
     # A copy's children know their new parent: changing one reaches what the parent has compiled.
-    other._cached = object()
+    other._jit_cached = object()
     other[0].register_child(nn.Dense(1))
-    assert other._cached is None
+    assert other._jit_cached is None
 
 
 def test_what_was_compiled_is_dropped_with_every_change():
@@ -538,9 +538,9 @@ def test_what_was_compiled_is_dropped_with_every_change():
         lambda: inner.cast("float64"),
         lambda: net.hybridize(),
     ):
-        net._cached = net._fast_call = object()
+        net._jit_cached = net._fast_call = object()
         change()
-        assert net._cached is None and net._fast_call is None
+        assert net._jit_cached is None and net._fast_call is None
 
 
 def test_no_warnings_in_ordinary_use():
@@ -549,3 +549,30 @@ def test_no_warnings_in_ordinary_use():
         net = Both()
         net.initialize()
         net(mx.nd.ones((1, 2)))
+
+
+def test_private_names_that_a_program_uses_itself():
+    """Attributes called `_cached` or `_parents` are the program's own."""
+    own = ("cached", "parents", "readers", "completed", "exported", "interpreted", "compile_log", "log")
+
+    class Own(nn.HybridSequential):
+        def __init__(self):
+            super().__init__()
+            for name in own:
+                setattr(self, f"_{name}", [name])
+            self.add(nn.Dense(3))
+
+        def _infer(self):
+            return "mine"
+
+    net = Own()
+    net.initialize()
+    x = mx.nd.ones((2, 3))
+    plain = net(x).asnumpy()
+    net.hybridize()
+    assert (net(x).asnumpy() == plain).all()
+    net.add(nn.Dense(2))
+    net[1].initialize()
+    assert net(x).shape == (2, 2)
+    assert all(getattr(net, f"_{name}") == [name] for name in own) and net._infer() == "mine"
+    assert copy.deepcopy(net)._cached == ["cached"]

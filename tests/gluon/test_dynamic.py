@@ -32,7 +32,7 @@ def _data(*shape):
 
 
 def _sessions(net):
-    return len({id(c.session) for c in net._cached._compiled.values()})
+    return len({id(c.session) for c in net._jit_cached._compiled.values()})
 
 
 def _check(net, arrays):
@@ -57,7 +57,7 @@ def test_declared_dimensions_are_open_at_once():
     net.hybridize(dynamic={"data": {0: "batch"}})
     _check(net, [(_data(n, 5),) for n in (16, 4, 7)])
     assert _sessions(net) == 1
-    (code,) = net._cached._open
+    (code,) = net._jit_cached._open
     assert str(code[1].session.graph.inputs[0].type) == "f32[batch,5]"
 
 
@@ -75,8 +75,8 @@ def test_what_1_means(run, is_shared):
     net = _OneResult(run)
     net.hybridize()
     _check(net, [(_data(n, 5),) for n in (4, 7, 1, 3)])
-    ((_, code),) = net._cached._open
-    (own,) = (c for c in net._cached._compiled.values() if c.types[0].shape == (1, 5))
+    ((_, code),) = net._jit_cached._open
+    (own,) = (c for c in net._jit_cached._compiled.values() if c.types[0].shape == (1, 5))
     assert (own.session is code.session) == is_shared
 
 
@@ -155,7 +155,7 @@ def test_images_of_several_sizes_still_have_an_open_batch():
     net.hybridize()
     _check(net, [(_data(2, 2, 8, 8),), (_data(3, 2, 9, 10),)])  # both sizes of an image, and the batch
     _check(net, [(_data(n, 2, 9, 10),) for n in (5, 7, 2)])
-    assert _sessions(net) == 2 and not net._cached._closed
+    assert _sessions(net) == 2 and not net._jit_cached._closed
     _check(net, [(_data(2, 2, 12, 8),), (_data(4, 2, 12, 8),)])
     assert _sessions(net) == 3
 
@@ -172,14 +172,14 @@ def test_images_of_any_size_with_the_same_rest():
     """Strides divide multiples of a power of two: one code for all sizes that leave the same rest."""
     net = _strided()
     _check(net, [(_data(1, 2, 16, 16),), (_data(1, 2, 24, 24),)])
-    types = [str(code.session.graph.inputs[0].type) for _, code in net._cached._open]
+    types = [str(code.session.graph.inputs[0].type) for _, code in net._jit_cached._open]
     assert types == ["f32[1,2,8*n,8*n]"]
     before = _sessions(net)
     _check(net, [(_data(1, 2, n, n),) for n in (40, 16, 64)])
-    assert _sessions(net) == before and not net._cached._closed
+    assert _sessions(net) == before and not net._jit_cached._closed
     _check(net, [(_data(1, 2, 24, 40),)])  # height and width differ for the first time
     _check(net, [(_data(1, 2, 26, 40),), (_data(1, 2, 64, 16),), (_data(1, 2, 34, 24),)])  # another rest
-    assert len(net._cached._open) == 3
+    assert len(net._jit_cached._open) == 3
 
 
 def test_images_of_any_size_in_batches_of_any():
@@ -223,8 +223,8 @@ def test_a_stride_needs_multiples():
 def test_a_size_that_cannot_be_open_does_not_stop_others():
     net = _strided()
     _check(net, [(_data(1, 2, n, n),) for n in (9, 5, 64, 96, 160)])  # 2*n+1 cannot be divided by 4
-    ((_, code),) = net._cached._open
-    assert str(code.session.graph.inputs[0].type) == "f32[1,2,32*n,32*n]" and not net._cached._closed
+    ((_, code),) = net._jit_cached._open
+    assert str(code.session.graph.inputs[0].type) == "f32[1,2,32*n,32*n]" and not net._jit_cached._closed
 
 
 def test_a_program_that_is_never_open_is_soon_not_tried(monkeypatch):
@@ -239,7 +239,7 @@ def test_a_program_that_is_never_open_is_soon_not_tried(monkeypatch):
     monkeypatch.setattr(CachedCall, "_new", refuses)
     monkeypatch.setattr(cached_call, "MAX_FAILURES", 3)
     _check(net, [(_data(1, 2, n, n),) for n in (8, 9, 10, 11, 12)])
-    assert len(tried) == 3 and list(net._cached._closed.values()) == ["it depends"]
+    assert len(tried) == 3 and list(net._jit_cached._closed.values()) == ["it depends"]
 
 
 def test_gradients_of_images_of_any_size():
@@ -317,15 +317,15 @@ def test_a_size_of_1_that_comes_often_gets_code_of_its_own(monkeypatch, wait):
     wanted = net._run_as_python(one).asnumpy()
     for x in many:
         net(x)
-        for thread in [c.session._compiling for c in net._cached._compiled.values() if c.session._compiling]:
+        for thread in [c.session._compiling for c in net._jit_cached._compiled.values() if c.session._compiling]:
             thread.join()
 
     def session():
         np.testing.assert_allclose(net(one).asnumpy(), wanted, rtol=1e-4, atol=1e-5)
-        own = next((c.own for c in net._cached._compiled.values() if c.own), None)
+        own = next((c.own for c in net._jit_cached._compiled.values() if c.own), None)
         if own is not None and own.session._compiling is not None:
             own.session._compiling.join()
-        return next(c.session for c in net._cached._compiled.values() if c.types[0].shape == (1, 5))
+        return next(c.session for c in net._jit_cached._compiled.values() if c.types[0].shape == (1, 5))
 
     found = [session(), session()]
     with mx.autograd.record(train_mode=False):
@@ -344,7 +344,7 @@ def test_gradients_of_every_size():
     sizes = (16, 7, 9, 2, 16, 33)
     for found, wanted in zip(_trained(nets[0], sizes), _trained(nets[1], sizes)):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
-    ((_, code),) = nets[0]._cached._open
+    ((_, code),) = nets[0]._jit_cached._open
     assert len(code.computation()._forwards) == 1 and not code.refused
     _check(nets[0], [(_data(n, 5),) for n in (7, 16)])  # not recorded: other code
 
@@ -379,7 +379,7 @@ def test_gradients_that_only_see_the_shape_of_the_result(run, is_open):
             y.backward(mx.nd.arange(y.size).reshape(y.shape))
             found.append(x.grad.asnumpy())
         np.testing.assert_allclose(*found, rtol=1e-6)
-    ((_, code),) = nets[0]._cached._open
+    ((_, code),) = nets[0]._jit_cached._open
     assert bool(code.refused) != is_open
 
 
@@ -390,7 +390,7 @@ def test_what_only_gradients_have_open(monkeypatch):
     for n in (4, 7):
         with mx.autograd.record(train_mode=False):
             net(_data(n, 5))
-    assert len(net._cached._open) == 1
+    assert len(net._jit_cached._open) == 1
     callee = Session.callee.fget
 
     def refuses(self):
@@ -400,7 +400,7 @@ def test_what_only_gradients_have_open(monkeypatch):
 
     monkeypatch.setattr(Session, "callee", property(refuses))
     _check(net, [(_data(n, 5),) for n in (7, 9)])
-    assert not net._cached._open and list(net._cached._closed.values()) == ["whether n < 3 depends on n"]
+    assert not net._jit_cached._open and list(net._jit_cached._closed.values()) == ["whether n < 3 depends on n"]
 
 
 def test_gradients_of_gradients_and_anomalies():
@@ -505,18 +505,18 @@ def test_only_a_size_that_comes_twice_gets_an_arena_of_its_own():
         assert net._fast_call is None
     net(_data(7, 5))
     assert net._fast_call is not None
-    ((_, code),) = net._cached._open
+    ((_, code),) = net._jit_cached._open
     arenas = code.session.callee.main.arenas
     net(_data(9, 5))  # gives back what the latest call had, and takes it
     assert len(arenas._free) == 1
-    assert {id(c.session.callee.main.arenas) for c in net._cached._compiled.values()} == {id(arenas)}
+    assert {id(c.session.callee.main.arenas) for c in net._jit_cached._compiled.values()} == {id(arenas)}
 
 
 def test_an_arena_in_use_is_not_given_back():
     net = _dense()
     net.hybridize()
     net(_data(4, 5))
-    ((_, compiled),) = net._cached._compiled.items()
+    ((_, compiled),) = net._jit_cached._compiled.items()
     free = compiled.session.callee.main.arenas._free
     fast = net._fast_call
     in_use = len(free)
@@ -539,7 +539,7 @@ def test_code_serves_dimensions_of_any_name(object_cache, monkeypatch):
         wanted.append(net(_data(3, 7)).asnumpy())
         net.hybridize(dynamic={"data": {0: rows, 1: columns}})
         np.testing.assert_allclose(net(_data(3, 7)).asnumpy(), wanted[0], rtol=1e-5)
-        assert _sessions(net) == 1 and str(net._cached._open[0][1].session.graph.inputs[0].type) == (
+        assert _sessions(net) == 1 and str(net._jit_cached._open[0][1].session.graph.inputs[0].type) == (
             f"f32[{rows},{columns}]"
         )
     assert [str(graph.inputs[0].type) for graph in made] == ["f32[n,m]"]

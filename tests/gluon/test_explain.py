@@ -182,7 +182,7 @@ def test_traces_go_with_their_code():
     net.hybridize(cache_size=2)
     for n in range(3, 10):
         assert (net(ones(n)).asnumpy() == n).all()
-    assert len(net._cached.traces) == 2
+    assert len(net._jit_cached.traces) == 2
 
 
 @pytest.mark.parametrize("size", [0, -1, True, 1.5, "8"])

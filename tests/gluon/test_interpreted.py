@@ -57,8 +57,8 @@ def test_the_answer_is_the_imperative_one_and_the_rest_is_compiled():
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # it says so once
         np.testing.assert_allclose(net(x).asnumpy(), expected, rtol=1e-5)
-    assert net.body._cached.traces and net.tail[0]._cached.traces
-    assert all(b._cached is None for b in (net, net.tail, net.tail[1]))
+    assert net.body._jit_cached.traces and net.tail[0]._jit_cached.traces
+    assert all(b._jit_cached is None for b in (net, net.tail, net.tail[1]))
 
 
 def test_other_values_take_other_branches():

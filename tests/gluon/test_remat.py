@@ -31,7 +31,7 @@ def trained(block, **options):
     mx.random.seed(1)
     with autograd.record():
         y = block(x)
-    forwards = block._cached._compiled.values()
+    forwards = block._jit_cached._compiled.values()
     (kept,) = [f.saved_bytes for c in forwards for f in c.computation()._forwards.values()]
     y.backward()
     params = block.collect_params().values()
@@ -58,7 +58,7 @@ def test_another_choice_compiles_again():
     block = net()
     assert trained(block)[1] > 0
     block.hybridize(clear=False, remat="all")
-    assert block._cached is None
+    assert block._jit_cached is None
     with pytest.raises(ValueError, match="remat must be None or one of elementwise, all, got 'everything'"):
         block.hybridize(remat="everything")
     with pytest.raises(mx.MXNetError, match="did you mean 'remat'"):

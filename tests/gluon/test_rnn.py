@@ -397,7 +397,7 @@ def test_begin_states_serve_any_batch_size():
     assert_close(net(x).asnumpy(), expected)
     wide = mx.nd.concat(x, x, x, dim=0)
     assert_close(net(wide).asnumpy(), np.concatenate([expected] * 3))
-    assert len(net._cached.traces) == 1
+    assert len(net._jit_cached.traces) == 1
 
 
 def test_deferred_shapes_are_found_while_tracing():

@@ -26,7 +26,7 @@ def exported(net, xs, path, **options):
     """Writes the net to a file and returns the ModelProto; `net` is initialized."""
     net.hybridize()
     net(*xs)
-    graph, arrays = net._exported()
+    graph, arrays = net._jit_exported()
     shapes, types = [x.shape for x in xs], [x.dtype for x in xs]
     assert mx.onnx.export_model(graph, arrays, shapes, types, str(path), **options) == str(path)
     model = onnx.load(str(path))

@@ -163,7 +163,7 @@ def convert_hybrid_block(
     """A block in mixed precision, from one that has been hybridized and called. `ctx`: default cpu()."""
     if not isinstance(block, HybridBlock):
         raise AssertionError("block input should be a HybridBlock")
-    sym, arrays = block._exported()
+    sym, arrays = block._jit_exported()
     lists_given = (target_dtype_ops, fp32_ops, conditional_fp32_ops, excluded_sym_names)
     new = convert_symbol(sym, target_dtype, *lists_given)
     if cast_optional_params:

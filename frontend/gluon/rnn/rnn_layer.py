@@ -194,9 +194,9 @@ class _RNNLayer(HybridBlock):
         return super().__call__(inputs, states, *more)
 
     def _slow_call(self, *args: Any) -> Any:
-        return super()._slow_call(*self._completed(args))
+        return super()._slow_call(*self._jit_completed(args))
 
-    def _completed(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _jit_completed(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         inputs, *more = args
         if more and isinstance(more[0], list):
             return args

@@ -80,7 +80,7 @@ def _imperative(block: Any, inputs: list[Any]) -> Callable[[], Any]:
 
     if not isinstance(block, SymbolBlock):
         block(*inputs)  # completes deferred parameters
-        arguments = block._completed(tuple(inputs))
+        arguments = block._jit_completed(tuple(inputs))
         return lambda: block.forward(*arguments)
     graph = trace_call(block, inputs)
     params = {name: param.data() for name, param in block.params.items()}

@@ -133,11 +133,11 @@ class BlockModel:
     @property
     def is_open(self) -> bool:
         """Whether one code serves all sizes of the open dimensions."""
-        return self.block._cached is not None and self.block._cached.open_code is not None
+        return self.block._jit_cached is not None and self.block._jit_cached.open_code is not None
 
     def memory(self, sizes: Mapping[str, int]) -> int | None:
         """Bytes that a call of these sizes works in, beside its inputs and results; None if that is not known."""
-        code = self.block._cached.open_code if self.block._cached is not None else None
+        code = self.block._jit_cached.open_code if self.block._jit_cached is not None else None
         if not isinstance(code, Executable):
             return None
         # Code from the object cache may have other names for the same dimensions.

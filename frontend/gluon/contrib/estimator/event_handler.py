@@ -378,8 +378,8 @@ class CheckpointHandler(TrainBegin, BatchEnd, EpochEnd):
 
     def _save_symbol(self, estimator: Any) -> None:
         path = os.path.join(self.model_dir, f"{self.model_prefix}-symbol.json")
-        if isinstance(estimator.net, HybridBlock) and estimator.net._cached is not None:
-            graph, _ = estimator.net._exported()
+        if isinstance(estimator.net, HybridBlock) and estimator.net._jit_cached is not None:
+            graph, _ = estimator.net._jit_exported()
             graph.save(path)
         else:
             estimator.logger.info(
