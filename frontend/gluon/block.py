@@ -251,6 +251,9 @@ class HybridBlock(Block):
         fast = self._fast_call
         if fast is not None:
             return fast(*args)
+        recorder = running.trace
+        if recorder is not None and type(self).forward is not HybridBlock.forward:
+            return recorder.within(self, lambda: Block.__call__(self, *args))
         return Block.__call__(self, *args)
 
     def _slow_call(self, *args: Any) -> Any:

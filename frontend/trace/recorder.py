@@ -221,14 +221,24 @@ class Recorder:
     def call(self, block: Program, args: Sequence[Any]) -> Any:
         """Records `block(*args)`: runs its `hybrid_forward` on symbols. Arguments other than arrays stay unchanged."""
         params = {name: self.parameter(p) for name, p in block._reg_params.items()}
+
+        def run() -> Any:
+            with block.name_scope():
+                return block.hybrid_forward(symbol, *map(self.adopt, args), **params)
+
+        return self.within(block, run)
+
+    def within(self, block: Program, run: Callable[[], Any]) -> Any:
+        """Records what `run` does as a part of `block`."""
+        if self.blocks and self.blocks[-1] is block:  # its own `forward` calls that of HybridBlock
+            return run()
         self._probe()
         frame = id(sys._getframe())  # a frame that held itself would live until the next garbage collection
         user = self._users[frame] = user_frame(self._users, in_models=True)
         self._places.append(self._place(block, user))
         self.blocks.append(block)
         try:
-            with block.name_scope():
-                return block.hybrid_forward(symbol, *map(self.adopt, args), **params)
+            return run()
         finally:
             self._probe()
             self.blocks.pop()

@@ -140,3 +140,29 @@ def test_blocks_that_are_given_no_arrays_run_as_python_too():
         alone = Chosen()
         alone.hybridize()
         alone(x, True)
+
+
+def test_a_child_with_a_forward_of_its_own_that_needs_a_value():
+    """It is Python in any case; the block around it becomes so, too, and the one beside it is compiled."""
+
+    class Child(gluon.HybridBlock):
+        def forward(self, x):
+            return x + 1 if x.sum().asscalar() > 0 else x - 1
+
+    class Parent(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__(prefix="parent_")
+            with self.name_scope():
+                self.dense, self.child = gluon.nn.Dense(3), Child(prefix="child_")
+
+        def hybrid_forward(self, F, x):
+            return self.child(self.dense(x)) * 2
+
+    net = Parent()
+    net.initialize()
+    x = mx.nd.ones((2, 3))
+    plain = net(x).asnumpy()
+    net.hybridize()
+    with pytest.warns(UserWarning, match=r"it and the blocks around it \(parent\)(?s:.*)\(parent/child\)"):
+        assert (net(x).asnumpy() == plain).all()
+    assert (net(x).asnumpy() == plain).all() and net.dense._jit_cached is not None
