@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -22,7 +23,7 @@ from gluonjit.execution import program_text
 from gluonjit.execution.evaluator import Evaluator
 from gluonjit.ir.graph import RNG_KEY, Loc
 from gluonjit.ir.types import IRError
-from gluonjit.language import forms
+from gluonjit.language import forms, rng
 from gluonjit.language.running import no_trace
 from gluonjit.language.source import user_frame
 from gluonjit.ndarray import NDArray
@@ -79,7 +80,7 @@ def check(block: Any, args: Sequence[Any]) -> list[Problem]:
     if not leaves:
         raise ValueError(f"there is no array among the arguments {tuple(args)}")
     found: list[Problem] = []
-    with _containers_kept(block):
+    with _containers_kept(block), _generators_kept():
         with _plainly(block):
             try:
                 results = block(*args)
@@ -123,6 +124,18 @@ def _containers_kept(block: Any) -> Iterator[None]:
         for value, before in kept:
             value.clear()
             (value.extend if isinstance(value, list) else value.update)(before)
+
+
+@contextlib.contextmanager
+def _generators_kept() -> Iterator[None]:
+    """A context after which random numbers go on as if it had not been: those of operators, of NumPy and of Python."""
+    drawn, numpys, pythons = rng.get_state(), np.random.get_state(), random.getstate()
+    try:
+        yield
+    finally:
+        rng.set_state(drawn)
+        np.random.set_state(numpys)
+        random.setstate(pythons)
 
 
 class _plainly:

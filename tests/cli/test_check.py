@@ -1,6 +1,7 @@
 """`gluonjit check`: everything at once, with line, caret and remedy."""
 
 import json
+import random
 import sys
 
 import numpy as np
@@ -167,6 +168,26 @@ def test_the_block_is_as_it_was():
     assert mx.random.get_state() == before
     plain = Branches()
     assert (plain(mx.nd.ones((2, 4))).asnumpy() == 2).all()
+
+
+def test_random_numbers_go_on_as_without_it():
+    class Drawing(mx.gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return F.Dropout(x, mode="always") + np.random.rand() + random.random() + F.random.uniform(shape=(2, 2))
+
+    def numbers():
+        return mx.nd.random.uniform(shape=2).asnumpy().tolist(), np.random.rand(), random.random()
+
+    def seed():
+        mx.random.seed(3)
+        np.random.seed(3)
+        random.seed(3)
+
+    seed()
+    expected = numbers()
+    seed()
+    assert {p.rule for p in check(Drawing(), [mx.nd.ones((2, 2))])} == {"random-numbers"}
+    assert numbers() == expected
 
 
 def test_a_program_that_fails():
