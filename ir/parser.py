@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,12 +33,15 @@ memory."""
 _CONSTANTS = {"True": True, "False": False, "None": None, "nan": math.nan, "inf": math.inf}
 
 
-def parse_graph(text: str, *, source: str = "<text>", folder: str | Path | None = None) -> Graph:
+def parse_graph(text: str, *, source: str = "<text>", folder: str | Path | None = None, places: bool = False) -> Graph:
     """The graph that `text` describes. Raises ParseError.
 
-    `source` names the text in errors; constants in `file("x.npz", …)` are read from `folder`.
+    `source` names the text in errors; constants in `file("x.npz", …)` are read from `folder`. With `places` an op that
+    has no `loc` gets one: its line in the text, and the path of the graph's name and its first result's.
     """
     parser = _Parser(text, source, None if folder is None else Path(folder))
+    if places:
+        parser.line_ends = [k for k, c in enumerate(text) if c == "\n"]
     graph = parser.graph()
     parser.expect("end", "the end of the text after the graph")
     return graph
@@ -60,6 +64,8 @@ class _Parser:
         self.i = 0
         self.depth = 0
         self.types: dict[str, TensorType] = {}
+        self.line_ends: list[int] | None = None
+        """Where lines end, if ops without a `loc` get one."""
         self.dims: set[str] = set()
         """The names of open dimensions in types and attributes `open` so far; others in literals are mistakes."""
 
@@ -229,7 +235,7 @@ class _Parser:
                 regions.append(self.graph_after_keyword(scope.b.level, ""))
                 if self.kinds[self.i] != ")":
                     self.expect(",", "',' or ')' after a region")
-        loc = self.loc() if self.accept_word("loc") else None
+        loc = self.loc() if self.accept_word("loc") else self.place(scope, results[0][3])
         try:
             values = scope.b.emit(
                 name, operands, attrs, regions, loc, [self.hint(r[0]) for r in results], [r[2] for r in results]
@@ -274,6 +280,12 @@ class _Parser:
             self.fail("expected an offset in bytes, such as @128")
         self.i += 1
         return int(digits)
+
+    def place(self, scope: _Scope, token: int) -> Loc | None:
+        if self.line_ends is None:
+            return None
+        name = self.unquote(self.texts[token][1:])
+        return Loc(self.source, bisect(self.line_ends, self.starts[token]) + 1, f"{scope.b.name}/{name}")
 
     def loc(self) -> Loc:
         self.expect("(", '("file":line')

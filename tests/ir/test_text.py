@@ -601,3 +601,10 @@ def test_directories_of_archives_are_bounded(monkeypatch, tmp_path):
         parse_graph(text, folder=tmp_path)
     with pytest.raises(CheckpointError, match="a directory of"):
         nd.load(str(path))
+
+
+def test_places_in_the_text():
+    text = 'graph @f(%x: f32[2]) {\n  %y = tanh(%x)\n  %z = exp(%y) loc("m.py":7, "a")\n  return %z\n}\n'
+    places = [str(op.loc) for op in parse_graph(text, source="f.ir", places=True).ops]
+    assert places == ["f.ir:2 (f/y)", "m.py:7 (a)"]
+    assert parse_graph(text, source="f.ir").ops[0].loc is None

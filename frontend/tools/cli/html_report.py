@@ -7,7 +7,7 @@ from typing import Any
 
 from gluonjit.files import atomic
 from gluonjit.tools.cli.inputs import at_least
-from gluonjit.tools.cli.models import add_model, calling, load_model
+from gluonjit.tools.cli.models import add_model, calling, load_callable
 
 
 def add_commands(commands: Any) -> None:
@@ -19,7 +19,7 @@ def add_commands(commands: Any) -> None:
         "changed, the threads over time, the arena, the optimized graph.",
         epilog="example:\n  gluonjit report examples/lenet.py:net --input 16x1x28x28 -o report.html",
     )
-    add_model(p)
+    add_model(p, "|FILE.ir", "; the text of a compiler's graph")
     p.add_argument("-o", "--output", default="report.html", metavar="FILE", help="the file (default: %(default)s)")
     p.add_argument("--against", metavar="OLD.html", help="an earlier report, which the page compares this one with")
     p.add_argument("--train", action="store_true", help="steps of training: the call, recorded, and its gradient")
@@ -38,7 +38,7 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.tools.reporting.page import earlier, page
 
     old = earlier(arguments.against) if arguments.against else None
-    block, given = load_model(arguments)
+    block, given = load_callable(arguments)
     profile = measured(arguments, block, given)
     training = None
     if arguments.train and isinstance(block, HybridBlock):

@@ -76,14 +76,16 @@ def read_text(path: str) -> str:
         raise IRError(f"{path}: byte {e.start}: not UTF-8 ({e.reason}); expected a graph's text") from e
 
 
-def load_graph(path: str) -> Graph:
-    """The graph in a text file. Its constants may be in an `.npz` file next to it."""
+def load_graph(path: str, places: bool = False) -> Graph:
+    """The graph in a text file. Its constants may be in an `.npz` file next to it. `places`: see `parse_graph`."""
     import gluonjit.operators  # noqa: F401  (a graph of level `traced` names MXNet's operators)
     from gluonjit.ir.text import load, parse_graph
 
     if not path:
         raise IRError("there is no file ''")
     try:
-        return parse_graph(read_text(path), source="<stdin>") if path == "-" else load(path)
+        if path == "-":
+            return parse_graph(read_text(path), source="<stdin>", places=places)
+        return load(path, places=places)
     except UnicodeDecodeError as e:
         raise IRError(f"{path}: byte {e.start}: not UTF-8 ({e.reason}); expected a graph's text") from e

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gluonjit.base import MXNetError
 from gluonjit.files import atomic
 from gluonjit.tools.cli.inputs import at_least
-from gluonjit.tools.cli.models import add_model, calling, load_model
+from gluonjit.tools.cli.models import add_model, calling, load_callable
 
 if TYPE_CHECKING:
     from gluonjit.profiling.measured import Profile
@@ -26,7 +26,7 @@ def add_commands(commands: Any) -> None:
         epilog="examples:\n  gluonjit profile examples/lenet.py:net --input 16x1x28x28\n"
         "  gluonjit profile examples/lenet.py:net --input 16x1x28x28 --train --trace trace.json",
     )
-    add_model(p)
+    add_model(p, "|FILE.ir", "; the text of a compiler's graph")
     p.add_argument("--train", action="store_true", help="steps of training: the call, recorded, and its gradient")
     p.add_argument("--threads", type=at_least(1), help="on how many threads (default: as many as there are cores)")
     p.add_argument("--calls", type=at_least(1), help="how many to measure (default: for a second, at least 5)")
@@ -41,7 +41,7 @@ def add_commands(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.profiling import exports, listing
 
-    block, given = load_model(arguments)
+    block, given = load_callable(arguments)
     profile = measured(arguments, block, given)
     for path, text in (
         (arguments.trace, lambda: json.dumps(exports.trace_events(profile))),

@@ -5,20 +5,21 @@ from __future__ import annotations
 import argparse
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gluonjit.files.array_names import shown
-from gluonjit.ir.dims import hinted
-from gluonjit.ir.graph import Graph, evaluate
+from gluonjit.ir.graph import evaluate
 from gluonjit.ir.sizes import sizes_of, with_sizes
-from gluonjit.ir.types import IRError, dtype_of, type_of
+from gluonjit.ir.types import IRError, type_of
+from gluonjit.tools.cli import graphs
 from gluonjit.tools.cli import inputs as cli_inputs
 from gluonjit.tools.cli.files import is_symbol
-from gluonjit.tools.cli.inputs import Input, random_input
-from gluonjit.tools.cli.loading import is_python, load_graph
-from gluonjit.tools.cli.models import add_model, calling, load_model
+from gluonjit.tools.cli.graphs import is_graph
+from gluonjit.tools.cli.loading import is_python
+from gluonjit.tools.cli.models import add_model, calling, load_model, no_parameters
 
 
 def add_commands(commands: Any) -> None:
@@ -48,12 +49,11 @@ def _run(arguments: argparse.Namespace) -> None:
     names: list[str] | None = None
     if is_symbol(arguments.model):
         names, outputs, reference = _run_file(arguments)
-    elif is_python(arguments.model):
-        outputs, reference = _run_block(arguments)
+    elif arguments.model == "-" or is_graph(arguments.model) or _is_text(arguments.model):
+        no_parameters(arguments)
+        outputs, reference = _run_graph(arguments)
     else:
-        if arguments.params:
-            raise IRError(f"{arguments.params}: a parameters' file is for a graph in a file, model-symbol.json")
-        outputs, reference = _run_graph(load_graph(arguments.model), arguments.input, arguments.seed)
+        outputs, reference = _run_block(arguments)
     names = names or [f"output {k}" for k in range(len(outputs))]
     if arguments.output:  # before printing, which a closed pipe (`| head`) ends
         _save(arguments.output, [name.replace(" ", "") for name in names], outputs)
@@ -62,6 +62,11 @@ def _run(arguments: argparse.Namespace) -> None:
         print(np.array2string(got, threshold=64, edgeitems=3))
         if reference is not None:
             print(f"relative difference to the reference: {relative_difference(got, reference[k]):.1e}")
+
+
+def _is_text(path: str) -> bool:
+    """Whether it is a file that is no Python program, and so the text of a graph."""
+    return Path(path).is_file() and not is_python(path)
 
 
 def _save(path: str, names: Sequence[str], outputs: Sequence[np.ndarray]) -> None:
@@ -91,36 +96,11 @@ def relative_difference(got: np.ndarray, want: np.ndarray) -> float:
     return float(np.abs(a[finite] - b[finite]).max() / max(np.abs(b[finite]).max(), np.finfo(np.float64).tiny))
 
 
-def _graph_inputs(graph: Graph, given: Sequence[Input], seed: int) -> list[np.ndarray]:
-    """An array for each of the graph's inputs: the given ones, by name or in order, or random ones if none are given.
-
-    MXNetError for names that are not the graph's, IRError for other types, or if only some inputs are given.
-    """
-    if not given:
-        rng = np.random.default_rng(seed)
-        return [random_input(v.type.with_shape(hinted(v.shape)), rng) for v in graph.inputs]
-    types = {v.name: v.type for v in graph.inputs}
-    listed = ", ".join(f"{name}: {type}" for name, type in types.items()) or "none"
-    found = cli_inputs.arrays(given, seed)
-    values = cli_inputs.by_name(found, list(types), listed)
-    for name, x in values.items():
-        if type_of(x) != types[name] and (types[name].is_static or dtype_of(x) is not types[name].dtype):
-            raise IRError(f"--input {name} is {type_of(x)}; the graph takes {types[name]}")
-    missing = [name for name in types if name not in values]
-    if missing:
-        raise IRError(f"no --input for {', '.join(missing)}; the graph has {listed}")
-    return [values[v.name] for v in graph.inputs]
-
-
-def _run_graph(graph: Graph, given: Sequence[Input], seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    from gluonjit.passes import run_passes
+def _run_graph(arguments: argparse.Namespace) -> tuple[list[np.ndarray], list[np.ndarray]]:
     from gluonjit.runtime.compiler import compile_graph
 
-    if graph.level not in ("traced", "expanded", "legal"):
-        raise IRError(f"`run` takes a graph of level traced, expanded or legal; this one is {graph.level!r}")
-    if graph.level == "traced":
-        graph = run_passes(graph, "expand")
-    inputs = _graph_inputs(graph, given, seed)
+    graph = graphs.runnable(arguments.model)
+    inputs = graphs.inputs_of(graph, arguments.input, arguments.seed)
     sizes = sizes_of([v.type for v in graph.inputs], [x.shape for x in inputs])
     outputs, updates = compile_graph(graph).run(inputs)
     return [*outputs, *updates], [x for part in evaluate(with_sizes(graph, sizes), inputs) for x in part]

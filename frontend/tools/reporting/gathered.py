@@ -48,6 +48,7 @@ def recorded(traced: Graph, fixed: Collection[str]) -> Recorded:
 def gathered(model: str, profile: Profile, training: Recorded | None = None) -> dict[str, Any]:
     """The data of a page. `training`: the call whose halves were measured."""
     target = host()
+    linecache.checkcache()  # programs may have been edited since this process read them
     data = profile.to_json()
     functions: dict[str, list[list[str]]] = {}
     pipelines, stages = [], []
