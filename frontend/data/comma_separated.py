@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,7 @@ def _read(path: str, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
         try:
             # One row at least: of none, NumPy warns.
             if next(_lines(name), None) is not None:
-                parts.append(np.loadtxt(_texts(name), kind, comments=None, delimiter=",", ndmin=2))
+                parts.append(_table(_texts(name), kind))
         except OSError as e:
             raise MXNetError(f"cannot read {name}: {e.strerror or e}") from e
         except (ValueError, OverflowError) as e:
@@ -86,6 +86,25 @@ def _read(path: str, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
     if not parts:
         raise MXNetError(f"{path} has no rows")
     return np.concatenate(parts).reshape(-1, *shape)
+
+
+def _table(lines: Iterable[str], kind: np.dtype) -> np.ndarray:
+    """`kind`[lines, numbers of a line]. ValueError or OverflowError for a word that is no such number."""
+    if kind.kind not in "iu":
+        return np.loadtxt(lines, kind, comments=None, delimiter=",", ndmin=2)
+    # NumPy 1.26 would cut 4.5 to 4, and large numbers to their lower bits.
+    table = np.loadtxt(lines, np.int64, comments=None, delimiter=",", ndmin=2, converters=_integer, encoding="utf-8")
+    limits = np.iinfo(kind)
+    if table.size and (table.min() < limits.min or table.max() > limits.max):
+        raise OverflowError(f"a number is beyond {kind}")
+    return table.astype(kind)
+
+
+def _integer(word: str) -> int:
+    number = int(word.replace("_", "?"))  # Python's own spelling 1_000 is none of CSV's
+    if not -(2**63) <= number < 2**63:
+        raise OverflowError(f"{number} is beyond int64")
+    return number
 
 
 def _lines(name: str) -> Iterator[tuple[int, str]]:
@@ -111,7 +130,7 @@ def _fault(name: str, columns: int, kind: np.dtype, error: Exception | None) -> 
                 return MXNetError(f"{name}: line {number} has {len(words)} numbers; the shape given has {columns}")
             for word in words:
                 try:
-                    np.loadtxt([word or " "], kind, comments=None, delimiter=",")
+                    _table([word or " "], kind)
                 except (ValueError, OverflowError):
                     return MXNetError(f"{name}: line {number}: {word.strip()[:50]!r} is no number of type {kind}")
     except UnicodeDecodeError:

@@ -35,7 +35,16 @@ def exported(net, xs, path, **options):
 
 
 def run(path, xs):
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 24):
+        # These put a Pad into the AveragePool behind it, and then refuse that as too much padding.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except onnxruntime.capi.onnxruntime_pybind11_state.Fail as e:
+        if "max supported IR version" in str(e):
+            pytest.skip("this onnxruntime is older than the newest opset")
+        raise
     return session.run(None, {given.name: x.asnumpy() for given, x in zip(session.get_inputs(), xs, strict=True)})
 
 

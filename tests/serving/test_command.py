@@ -62,7 +62,7 @@ def test_a_signal_under_load_loses_no_request(files, rows, wanted):
     x = rows(3)
     head = {"inputs": [{"name": "data", "datatype": "FP32", "shape": [3, 4], "data": x.tolist()}]}
     body, answered, lost, refused = json.dumps(head), [], [], []
-    with serving("net=" + files[0], files[1], "--input", "data=batchx4", "--drain", "0.3") as (process, port, _):
+    with serving("net=" + files[0], files[1], "--input", "data=batchx4", "--drain", "1") as (process, port, _):
 
         def work():
             while True:
