@@ -145,4 +145,6 @@ class FileModel:
                 first = shown(left[0])
                 example = f"--input {first}=1x3x224x224, or {first}=x.npy"
                 raise MXNetError(f"say what {shown(', '.join(left))} is: {example}") from e
-            raise MXNetError(f"{self.path}: {e}") from e
+            # It lists the shapes of all parameters, in front of the operator at fault.
+            told = [line for line in str(e).splitlines() if line.partition(": ")[0] not in self.arrays]
+            raise MXNetError(f"{self.path}: " + "\n".join(told)) from e
