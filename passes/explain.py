@@ -16,16 +16,15 @@ from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import with_hints
 from gluonjit.ir.winograd_tile import WinogradTile
 from gluonjit.ir.work import origin
+from gluonjit.passes.alternatives import PER_MICROSECOND, Alternative, alternatives, product_of
 from gluonjit.passes.cost import nanoseconds, transfer_and_computing
 from gluonjit.passes.select_winograd import problem_of
 from gluonjit.passes.tiling_winograd import direct_cycles, winograd_cycles
 
-_PER_MICROSECOND = 3500
-"""Cycles."""
-
 
 class Row(NamedTuple):
-    """One kernel's call. `microseconds` are those expected on one core, if every open size is HINT."""
+    """One kernel's call. `microseconds` are those expected on one core, if every open size is HINT; `alternatives` are
+    what it was chosen among."""
 
     kernel: str
     what: str
@@ -33,6 +32,7 @@ class Row(NamedTuple):
     microseconds: float
     why: str
     loc: str
+    alternatives: list[Alternative]
 
 
 def explain(graph: Graph, target: Machine) -> list[Row]:
@@ -46,9 +46,11 @@ def row(op: Op, hinted: Op, target: Machine) -> Row:
     tile = "×".join(map(str, op.attrs.get(".tile", ())))
     time = nanoseconds(hinted, target) / 1e3
     if op.attrs.get(".kernel") == "winograd":
-        time = _cycles(hinted, target)[1] / _PER_MICROSECOND
-    why = "; ".join(_why(hinted, target))
-    return Row(op.attrs.get(".kernel", op.name), _what(op), tile, time, why, str(origin(op) or ""))
+        time = _cycles(hinted, target)[1] / PER_MICROSECOND
+    others = alternatives(hinted, target)
+    why = "; ".join([*_why(hinted, target), *_not_the_fastest(op, others)])
+    place = str(origin(op) or "")
+    return Row(op.attrs.get(".kernel", op.name), _what(op), tile, time, why, place, others)
 
 
 def table(graph: Graph, target: Machine) -> str:
@@ -79,7 +81,7 @@ def _what(op: Op) -> str:
     shapes = f" -> {op.results[0].type}"
     if not op.regions:
         return op.name + shapes
-    product = _product(op)
+    product = product_of(op)
     if product is None:
         names = dict.fromkeys(o.name for o in op.regions[0].ops if o.name not in ("broadcast", "constant"))
         return (" ".join([*names][:4]) + (" …" if len(names) > 4 else "") or "copy") + shapes
@@ -99,14 +101,6 @@ def _what(op: Op) -> str:
     return (
         f"{taps}{extra}, {x.shape[-1]} -> {product.result.shape[-1]} @{'×'.join(map(str, product.result.shape[1:-1]))}"
     )
-
-
-def _product(op: Op) -> Op | None:
-    """The matrix product or convolution of a kernel: the last one, as those before it only unpack its weights."""
-    if op.attrs.get(".kernel") in ("loops", "copy"):
-        return None
-    found = [o for o in op.regions[0].ops if o.definition.accumulates == "contraction"]
-    return found[-1] if found else None
 
 
 def _why(op: Op, target: Machine) -> Iterator[str]:
@@ -132,8 +126,14 @@ def _why(op: Op, target: Machine) -> Iterator[str]:
         yield "too small to share"
 
 
+def _not_the_fastest(op: Op, others: list[Alternative]) -> Iterator[str]:
+    tiles = [a for a in others if a.kind == "tile"]
+    if tiles and not tiles[0].chosen:
+        yield "a small tile, as its epilogue reads what is not cached" if len(op.operands) > 2 else "a measured tile"
+
+
 def _transformed_or_not(op: Op, target: Machine) -> str:
-    conv = _product(op)
+    conv = product_of(op)
     assert conv is not None
     x, w = conv.operands
     problem = problem_of(x, w, conv.attrs, conv.result.shape)
@@ -148,7 +148,7 @@ def _transformed_or_not(op: Op, target: Machine) -> str:
 
 def _cycles(op: Op, target: Machine) -> tuple[float, float]:
     """Expected cycles of a Winograd convolution: if it were computed directly, and as it is computed."""
-    conv = _product(op)
+    conv = product_of(op)
     assert conv is not None
     x, w = conv.operands
     problem = problem_of(x, w, conv.attrs, conv.result.shape)

@@ -32,6 +32,7 @@ from gluonjit.passes.cse import cse
 from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.lift import mark_captured
 from gluonjit.passes.manager import register_pass
+from gluonjit.passes.remarks import missed
 
 MAX_OPS = 96
 """Bounds register pressure and compile time of one kernel."""
@@ -172,17 +173,25 @@ def _group(graph: Graph) -> dict[Op, Group]:
             continue
         users = {group_of.get(user) for r in op.results for user in graph.uses.get(r, ())}
         leaves = any(r in results for r in op.results)
+        why = "its results have several kernels as readers" if len(users) > 1 else ""
         if len(users) == 1:
             (group,) = users
-            # What depends on parameters alone is computed when one is written, not at every call.
-            early = op in fixed and not _is_free(op) and group is not None and group.root not in fixed
-            kept = not early and (op not in epilogue or (group is not None and _is_epilogue(group)))
             number = op in numbers and not leaves and group is not None and _takes_numbers(group, epilogue)
-            if group is not None and kept and (number or _accepts(group, op, graph, leaves)):
+            if group is None:
+                pass  # its readers need no kernel
+            elif op in fixed and not _is_free(op) and group.root not in fixed:
+                why = "it depends on parameters alone, so it is computed when one is written, not at every call"
+            elif op in epilogue and not _is_epilogue(group):
+                why = "it can run on the result of a product, which its reader's kernel cannot take"
+            elif not number:
+                why = _refusal(group, op, graph, leaves)
+            if group is not None and not why:
                 _join(group, op, graph)
                 group.several |= leaves
                 group_of[op] = group
                 continue
+        if why:
+            missed(op, why)
         group = Group(op)
         _join(group, op, graph)
         group_of[op] = group
@@ -215,50 +224,51 @@ def _is_epilogue(group: Group) -> bool:
     )
 
 
-def _accepts(group: Group, op: Op, graph: Graph, leaves: bool) -> bool:
-    """Whether `op`, all of whose uses lie in `group`, may be computed there."""
-    if _stays_alone(op) or _stays_alone(group.root) or len(op.results) != 1:
-        return False
+def _refusal(group: Group, op: Op, graph: Graph, leaves: bool) -> str:
+    """Why `op`, all of whose uses lie in `group`, must not be computed there; "" if it may be."""
+    if _stays_alone(op) or len(op.results) != 1:
+        return f"{op.name} has a kernel of its own"
+    if _stays_alone(group.root):
+        return f"its reader, {group.root.name}, has a kernel of its own"
     if len(group.ops) >= MAX_OPS or len(_operands(group.ops | {op})) > MAX_OPERANDS:
-        return False
+        return f"its reader's kernel would have more than {MAX_OPS} ops or {MAX_OPERANDS} operands"
     result = op.results[0]
     reps = group.reps.get(result, 1.0)
     if leaves and (result.shape != group.shape or reps > 1 or group.anchor is not None or _is_anchor(op)):
-        return False
+        return "it is a result of the graph, and its reader's kernel does not compute each element once"
     if _is_anchor(op):
-        return _accepts_anchor(group, op, graph)
+        return _anchor_refusal(group, op, graph)
     if group.anchor is not None:
         # Side inputs of an epilogue; what the anchor itself reads must be a buffer.
-        feeds_anchor = result in group.anchor.operands
-        return (
-            not feeds_anchor
-            and reps <= 1
-            and (op.definition.elementwise or op.name == "broadcast")
-            and _movable(op, group)
-        )
+        if result in group.anchor.operands:
+            return f"its reader, {group.anchor.name}, reads elements several times, from memory"
+        movable = (op.definition.elementwise and result.shape == group.shape) or op.name == "broadcast"
+        return "" if reps <= 1 and movable else "the epilogue of a product takes elementwise ops of its shape alone"
+    again = f"each element would be computed {reps:.0f} times" if reps < float("inf") else _WITHOUT_END
     if op.definition.accumulates == "reduction":
-        return _accepts_reduction(group, op, reps)
+        if _accepts_reduction(group, op, reps):
+            return ""
+        return again if reps > 1 else "its reader's kernel has another reduction, which does not run over the same rows"
     if _is_free(op):
-        return reps <= 1 or all(v not in graph.producers or _is_free(graph.producers[v]) for v in op.operands)
-    if reps <= 1:
-        return True
+        whole = reps <= 1 or all(v not in graph.producers or _is_free(graph.producers[v]) for v in op.operands)
+        return "" if whole else f"what it moves is computed, and {again}"
     # Evaluated several times per element, unless it is a row's value, computed once per row.
-    return op.definition.elementwise and _row_level(group, op, graph)
+    once = reps <= 1 or (op.definition.elementwise and _row_level(group, op, graph))
+    return "" if once else again
 
 
-def _accepts_anchor(group: Group, op: Op, graph: Graph) -> bool:
+_WITHOUT_END = "its reader reads elements any number of times"
+
+
+def _anchor_refusal(group: Group, op: Op, graph: Graph) -> str:
     """An anchor joins a group that is nothing but an elementwise epilogue of its result."""
-    if group.anchor is not None or group.several or group.reduces or group.reps.get(op.result, 1.0) > 1:
-        return False
-    if not _is_epilogue(group):
-        return False
+    if group.anchor is not None:
+        return f"its reader's kernel has a product already, {group.anchor.name}"
+    if group.several or group.reduces or group.reps.get(op.result, 1.0) > 1 or not _is_epilogue(group):
+        return "its reader's kernel is more than elementwise work on its result"
     # The accumulator exists only at its own index.
     direct = all(user.definition.elementwise for user in graph.uses[op.result])
-    return direct and op.result.shape == group.shape
-
-
-def _movable(op: Op, group: Group) -> bool:
-    return op.name == "broadcast" or op.results[0].shape == group.shape
+    return "" if direct and op.result.shape == group.shape else "its reader needs the result in another shape"
 
 
 def _accepts_reduction(group: Group, op: Op, reps: float) -> bool:

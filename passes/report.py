@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.text import print_graph, save
 from gluonjit.passes.manager import After
+from gluonjit.passes.remarks import Remark, listening
+from gluonjit.passes.simplifier import RULES, Rule, counting
 
 ELIDE = 64
 """Elements of a constant beyond which it is not shown to people."""
@@ -81,6 +85,40 @@ def diff_of_texts(old: Sequence[str], new: Sequence[str], context: int = 2) -> I
             else:
                 yield from (f"- {line}" for line in old[a:b])
                 yield from (f"+ {line}" for line in new[c:d])
+
+
+class Told(NamedTuple):
+    """What one run of a pass tells of its decisions."""
+
+    applied: Counter[Rule]
+    """How often each rule of `simplify` found something to do."""
+    idle: Counter[Rule]
+    """Rules of `simplify` that found nothing to do, and how many ops they were asked about."""
+    missed: list[Remark]
+
+
+@contextmanager
+def watching() -> Iterator[Callable[[str, Graph], Told]]:
+    """A context whose function, called behind each pass with its name and the graph that it was given, returns what the
+    pass told."""
+    with counting() as fired, listening() as heard:
+        before = fired.copy()
+
+        def told(name: str, graph: Graph) -> Told:
+            nonlocal before
+            applied, before, missed = fired - before, fired.copy(), heard.copy()
+            heard.clear()
+            asked: Counter[Rule] = Counter()
+            for op in graph.ops if name == "simplify" else ():
+                asked.update(rule for rule in RULES.get(op.name, ()) if rule not in applied)
+            return Told(applied, asked, missed)
+
+        yield told
+
+
+def first_line(rule: Rule) -> str:
+    """Of its documentation."""
+    return (rule.__doc__ or "").strip().partition("\n")[0]
 
 
 class Timing:

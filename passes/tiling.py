@@ -7,7 +7,7 @@ is no fused multiply-add, a product. Of the tiles that fit, the one with the low
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -112,10 +112,38 @@ def register_tile(
     """(rows, columns) of the tile for an [m, n] result of sums of k terms, where rows of the left operand lie
     `row_bytes` apart; at most `most` rows and `size` vectors. `halved`: two rows share the last vector of columns.
     `alike`: panels of columns that are all alike are worth a little time, since there is much code for each kind."""
+    best: Choice | None = None
+    for choice in register_tiles(m, n, k, row_bytes, itemsize, target, most, halved, size, alike):
+        if best is None or choice.cycles < best.cycles * 0.999:
+            best = choice
+    assert best is not None, "one row of one vector always fits"
+    return best.rows, best.columns
+
+
+class Choice(NamedTuple):
+    """A register tile that fits, and the time that the whole product is expected to take with it."""
+
+    cycles: float
+    rows: int
+    columns: int
+
+
+def register_tiles(
+    m: int,
+    n: int,
+    k: int,
+    row_bytes: int,
+    itemsize: int,
+    target: Machine,
+    most: int = MAX_ROWS,
+    halved: bool = False,
+    size: int = MAX_ROWS * MAX_VECTORS,
+    alike: bool = False,
+) -> Iterator[Choice]:
+    """Among these, `register_tile` chooses; the arguments are the same."""
     width = lanes(target, itemsize)
     needed = -(-n // width)
     most_rows = min(m, most, _WAYS if row_bytes % _PAGE == 0 else MAX_ROWS)
-    best: tuple[float, int, int] | None = None
     for vectors in range(1, min(MAX_VECTORS, needed) + 1):
         # Spread m evenly over its tiles, or leave a short last one: 100 rows are 7 · 13 + 9 at best.
         for rows in sorted({-(-m // -(-m // most)) for most in range(1, most_rows + 1)}):
@@ -125,10 +153,7 @@ def register_tile(
             cycles = product_cycles(m, n, k, rows, vectors, itemsize, target, halved)
             if alike and n % (vectors * width) and n > vectors * width:
                 cycles *= _UNLIKE
-            if best is None or cycles < best[0] * 0.999:
-                best = (cycles, rows, vectors * width)
-    assert best is not None, "one row of one vector always fits"
-    return best[1], best[2]
+            yield Choice(cycles, rows, vectors * width)
 
 
 _SIZES = (2, 4, 7, 8, 10, 16, 25)

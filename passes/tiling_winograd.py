@@ -57,12 +57,17 @@ class Problem(NamedTuple):
 def winograd_tile(problem: Problem, target: Machine) -> WinogradTile | None:
     """The best transform and tile; None if computing directly is expected to be as fast."""
     best, limit = None, _GAIN * direct_cycles(problem, target)
-    for outputs in _outputs(problem.taps):
-        tile = _tile(problem, outputs, target)
-        cycles = winograd_cycles(problem, tile, target)
+    for tile, cycles in winograd_tiles(problem, target):
         if cycles < limit:
             best, limit = tile, cycles
     return best
+
+
+def winograd_tiles(problem: Problem, target: Machine) -> Iterator[tuple[WinogradTile, float]]:
+    """Each transform with its best tile, and the cycles that it is expected to take."""
+    for outputs in _outputs(problem.taps):
+        tile = _tile(problem, outputs, target)
+        yield tile, winograd_cycles(problem, tile, target)
 
 
 def tiles_together(problem: Problem, tile: WinogradTile, target: Machine) -> int:

@@ -108,7 +108,10 @@ def test_labels_are_filled_in(run):
         (("run", *FILES, "--input", "x.npy", "--input", "x.npy"), "2 inputs are given; the graph has 1: data"),
         (("run", *FILES, "--input", "none.npy"), "cannot read none.npy: No such file or directory"),
         (("run", *FILES, "--input", "text.npy"), "text.npy: "),
-        (("run", *FILES, "--input", "2x4x8x8"), "net-symbol.json: simple_bind error. Arguments:\ndata: (2, 4, 8, 8)\nErr"),
+        (
+            ("run", *FILES, "--input", "2x4x8x8"),
+            "net-symbol.json: simple_bind error. Arguments:\ndata: (2, 4, 8, 8)\nErr",
+        ),
         (("run", "net-symbol.json", "list.params", "--input", "x.npy"), "list.params holds arrays without names"),
         (
             ("run", "net-symbol.json", "less.params", "--input", "x.npy"),

@@ -1,5 +1,7 @@
 """`gluonjit opt`, for authors of passes: plug-ins, named pipelines, explanations, reduction, several graphs a file."""
 
+from pathlib import Path
+
 import pytest
 
 from gluonjit.tools.cli import main
@@ -69,6 +71,19 @@ def test_stop_after(opt, stop, level):
 def test_stop_after_what_does_not_run(opt):
     assert "did you mean 'simplify'?" in opt("two.ir", "-p", "llvm", "--stop-after", "simplfy")[2]
     assert "there are 1 passes" in opt("two.ir", "-p", "dce", "--stop-after", "2")[2]
+
+
+def test_explain_what_was_left_alone(opt):
+    Path("p.ir").write_text(
+        "graph @f(%x: f32[4,4], %w: f32[4,4]) level legal {\n  %a = dot_general(%x, %w) {contract = ((1,), (0,))}\n"
+        "  %b = mul(%a, %a)\n  %c = dot_general(%b, %w) {contract = ((1,), (0,))}\n  return %c\n}\n"
+    )
+    _, _, err = opt("p.ir", "-p", "simplify,fuse", "--explain", "fuse")
+    assert "left alone: mul %b: f32[4,4], because it can run on the result of a product" in err
+    _, _, err = opt("p.ir", "-p", "simplify,fuse", "--explain", "simplify")
+    assert (
+        "nothing to do" in err and "no use for rule" in err and "asked about 1 op:" in err and "left alone" not in err
+    )
 
 
 def test_explain(opt):

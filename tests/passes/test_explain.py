@@ -67,3 +67,20 @@ def test_open_dimensions():
     found = explain(planned, TARGET)
     assert [r.what for r in found] == ["l*n×32, sums of 64", "transpose -> f32[n,32,l]", "n × l×l, sums of 32"]
     assert "expected on one core (for l = n = 16), up to 256 threads" in table(planned, TARGET)
+
+
+def test_alternatives_of_a_convolution():
+    """The chosen algorithm is the one that is expected to be the fastest; so is the tile."""
+    row = rows(conv((28, 28), 64, 64, 3, low=1, high=1))[-1]
+    assert [a.what for a in row.alternatives] == ["directly", "F(2×2)", "F(2×4)", "F(4×2)", "F(4×4)"]
+    (chosen,) = (a for a in row.alternatives if a.chosen)
+    assert chosen == min(row.alternatives, key=lambda a: a.microseconds)
+    row = rows(conv((14, 14), 64, 32, 1))[-1]
+    first, *others = row.alternatives
+    assert first.chosen and first.what == "tiles of " + "×".join(row.tile.split("×")[:2])
+    assert others and all(a.kind == "tile" and a.microseconds >= first.microseconds and not a.chosen for a in others)
+
+
+def test_no_alternatives_where_shapes_decide():
+    assert rows(conv((14, 14), 32, 32, 3, groups=32))[-1].alternatives == []
+    assert rows(parse_graph("graph @f(%x: f32[8,8]) level legal { %y = tanh(%x) return %y }"))[-1].alternatives == []

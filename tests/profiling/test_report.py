@@ -6,10 +6,11 @@ import shutil
 
 import pytest
 
+import gluonjit as mx
 from gluonjit.ir.text import parse_graph
 from gluonjit.tools.cli import main
 from gluonjit.tools.reporting.drawings import clusters
-from gluonjit.tools.reporting.page import fitted
+from gluonjit.tools.reporting.page import earlier, fitted
 
 MODEL = """
 import gluonjit as mx
@@ -99,9 +100,47 @@ def test_nothing_from_elsewhere_and_nothing_that_names_could_do(written):
 def test_an_earlier_report_is_compared_with(written, capsys):
     written(name="old.html")
     _, _, data = written("--against", "old.html")
-    assert data["old"]["seconds"] > 0 and data["old"]["layers"]
+    (old,) = (p for p in data["old"]["programs"] if p["part"] == "call")
+    (now,) = (p for p in data["profile"]["programs"] if p["part"] == "call")
+    assert [k["what"] for k in old["kernels"]] == [k["what"] for k in now["kernels"]]
+    assert {k["path"] for k in old["layers"]} == {k["path"] for k in now["layers"]}
+    assert old["seconds"] > 0 and old["memory"]["arena"] == now["memory"]["arena"] and data["old"]["compiling"]
     assert main(["report", "model.py:net", "--input", "2x3x12x12", "--against", "model.py"]) == 1
     assert "model.py is no report" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change", ['"seconds":NaN', '"seconds":"x"', '"seconds":null', '"seconds":1e999', '"seconds":[]']
+)
+def test_an_earlier_report_with_numbers_that_are_none(written, tmp_path, change):
+    _, text, _ = written()
+    (tmp_path / "bad.html").write_text(re.sub(r'"seconds":[\d.e-]+', change, text))
+    with pytest.raises(mx.MXNetError, match="bad.html is no report"):
+        earlier(str(tmp_path / "bad.html"))
+
+
+def test_what_passes_left_undone(written):
+    """Which rules found nothing to do, and why ops are not part of their readers' kernels."""
+    _, _, data = written()
+    passes = {p["name"]: p for p in data["pipelines"][0]["passes"]}
+    idle = passes["simplify"]["idle"]
+    assert idle and all(name not in [rule for rule, *_ in passes["simplify"]["rules"]] and n > 0 for name, n, _ in idle)
+    missed = passes["fuse"]["missed"]
+    assert any("from memory" in m["why"] and m["layer"].startswith("net/") for m in missed)
+    assert not passes["cse"]["idle"] and not passes["cse"]["missed"]
+
+
+def test_what_a_kernel_was_chosen_among(written):
+    _, _, data = written()
+    (program,) = (p for p in data["profile"]["programs"] if p["part"] == "call")
+    lists = {k["kind"]: k["alternatives"] for k in program["kernels"]}
+    (conv,) = (found for kind, found in lists.items() if kind in ("conv", "winograd"))
+    algorithms = [what for kind, what, _, _ in conv if kind == "algorithm"]
+    assert algorithms[0] == "directly" and "F(2×2)" in algorithms
+    for found in lists.values():
+        for kind in {kind for kind, *_ in found}:
+            assert sum(chosen for k, _, _, chosen in found if k == kind) == 1
+            assert all(microseconds > 0 for *_, microseconds, _ in found)
 
 
 def test_training(written):
@@ -186,6 +225,7 @@ def test_in_a_browser(written, opened, scheme):
     page.locator("tr.pick").first.focus()
     page.keyboard.press("Enter")
     shown = page.locator("#kernel").inner_text()
+    assert "Roofline" in shown or "loops" in shown
     assert "LLVM IR" in shown and "Assembly" in shown and "define void @k" in shown
     page.fill("#view input", "dense")
     assert page.locator("tr.pick").count() == 1

@@ -11,13 +11,16 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError
 from gluonjit.tools.cli.loading import load_graph, load_python, read_text
 from gluonjit.tools.cli.terminal import add_options, show
+
+if TYPE_CHECKING:
+    from gluonjit.passes.report import Told
 
 SEPARATOR = "// -----\n"
 """Between the graphs of a file that holds several."""
@@ -133,15 +136,11 @@ def _result(arguments: argparse.Namespace, graph: Graph, steps: Sequence[Any], t
     if arguments.timing:
         callbacks.append(timing)
     explained = None
-    if arguments.explain:
-        (name,) = _known(arguments.explain)
-        explained = Explained(name)
-        callbacks.append(explained)
-    from gluonjit.passes.simplifier import counting
-
-    with counting() as fired:
-        if explained is not None:
-            explained.fired = fired
+    with report.watching() as told:
+        if arguments.explain:
+            (name,) = _known(arguments.explain)
+            explained = Explained(name, told)
+            callbacks.append(explained)
         graph = run_passes(
             graph, steps, target=target, after=report.both(*callbacks), reproducers=arguments.dump_dir, verify_each=True
         )
@@ -153,21 +152,18 @@ def _result(arguments: argparse.Namespace, graph: Graph, steps: Sequence[Any], t
 
 
 class Explained:
-    """What one pass has done, each time it ran: a callback of `run_passes`."""
+    """What one pass has done, each time it ran: a callback of `run_passes`. `told`: see `report.watching`."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, told: Callable[[str, Graph], Told]) -> None:
         self.name = name
-        self.fired: Counter[Any] = Counter()
-        """Rules of `simplify`, and how often each has applied so far."""
-        self._before: Counter[Any] = Counter()
+        self._told = told
         self._lines: list[str] = []
         self._runs = 0
 
     def __call__(self, name: str, before: Graph, graph: Graph, seconds: float) -> None:
         from gluonjit.passes import report
 
-        applied = self.fired - self._before
-        self._before = self.fired.copy()
+        told = self._told(name, before)
         if name != self.name:
             return
         self._runs += 1
@@ -176,10 +172,16 @@ class Explained:
         )
         if graph is before:
             self._lines.append("  nothing to do")
+        for rule, count in told.applied.most_common():
+            self._lines.append(f"  rule {rule.__name__}, {count}×: {report.first_line(rule)}")
+        for rule, count in told.idle.most_common():
+            ops = f"{count} op" if count == 1 else f"{count} ops"
+            self._lines.append(f"  no use for rule {rule.__name__}, asked about {ops}: {report.first_line(rule)}")
+        for remark in told.missed:
+            place = f"  [{remark.op.loc}]" if remark.op.loc else ""
+            self._lines.append(f"  left alone: {remark.what}, because {remark.why}{place}")
+        if graph is before:
             return
-        for rule, count in applied.most_common():
-            doc = (rule.__doc__ or "").strip().partition("\n")[0]
-            self._lines.append(f"  rule {rule.__name__}, {count}×: {doc}")
         old, new = (Counter(op.name for op in g.ops) for g in (before, graph))
         changes = [f"{kind} {old[kind]} → {new[kind]}" for kind in sorted({*old, *new}) if old[kind] != new[kind]]
         self._lines.append(f"  ops: {', '.join(changes) or 'as many of each as before'}")

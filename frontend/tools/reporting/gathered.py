@@ -17,11 +17,13 @@ from gluonjit.execution.inspecting import joint_graph
 from gluonjit.ir.buffers import runs_kernel
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
+from gluonjit.ir.sizes import with_hints
 from gluonjit.ir.text import print_graph
 from gluonjit.passes import report as reports
 from gluonjit.passes import run_passes
+from gluonjit.passes.alternatives import alternatives
 from gluonjit.passes.manager import After
-from gluonjit.passes.simplifier import counting
+from gluonjit.passes.remarks import Remark
 from gluonjit.profiling.measured import Profile, Program
 from gluonjit.tools.reporting.drawings import Computed, kernels, operators, parameters, primitives
 
@@ -102,22 +104,20 @@ def _watched() -> Iterator[tuple[list[dict[str, Any]], After]]:
     """(what each pass that runs meanwhile does to its graph, the callback that notes it)."""
     found: list[dict[str, Any]] = []
     latest: tuple[Graph | None, list[str]] = None, []  # a graph is printed once, though two passes have to do with it
-    with counting() as fired:
-        before = fired.copy()
+    with reports.watching() as told:
 
         def after(name: str, old: Graph, new: Graph, seconds: float) -> None:
-            nonlocal before, latest
-            applied, before = fired - before, fired.copy()
+            nonlocal latest
             diff: list[str] = []
             if new is not old:
                 was, now = (latest[1] if g is latest[0] else _lines(g, reports.ELIDE) for g in (old, new))
                 diff, latest = _cut(list(reports.diff_of_texts(was, now, context=0)), LINES), (new, now)
-            found.append(_pass(name, old, new, seconds, applied, diff))
+            found.append(_pass(name, old, new, seconds, told(name, old), diff))
 
         yield found, after
 
 
-def _pass(name: str, old: Graph, new: Graph, seconds: float, applied: Counter[Any], diff: list[str]) -> dict[str, Any]:
+def _pass(name: str, old: Graph, new: Graph, seconds: float, told: reports.Told, diff: list[str]) -> dict[str, Any]:
     counts = [Counter(op.name for op in g.ops) for g in (old, new)]
     changes = {kind: [counts[0][kind], counts[1][kind]] for kind in sorted({*counts[0], *counts[1]})}
     return {
@@ -125,11 +125,16 @@ def _pass(name: str, old: Graph, new: Graph, seconds: float, applied: Counter[An
         "seconds": seconds,
         "ops": [len(old.ops), len(new.ops)],
         "changes": {kind: pair for kind, pair in changes.items() if pair[0] != pair[1]},
-        "rules": [
-            [rule.__name__, n, (rule.__doc__ or "").strip().partition("\n")[0]] for rule, n in applied.most_common()
-        ],
+        "rules": [[rule.__name__, n, reports.first_line(rule)] for rule, n in told.applied.most_common()],
+        "idle": [[rule.__name__, n, reports.first_line(rule)] for rule, n in told.idle.most_common()],
+        "missed": [_missed(remark) for remark in told.missed],
         "diff": diff,
     }
+
+
+def _missed(remark: Remark) -> dict[str, str]:
+    loc = remark.op.loc
+    return {"op": remark.what, "layer": loc.block if loc else "", "why": remark.why}
 
 
 def _lines(graph: Graph, elide: int = 16) -> list[str]:
@@ -141,10 +146,12 @@ def _cut(lines: list[str], most: int) -> list[str]:
 
 
 def _timeline(program: Program) -> list[list[Any]]:
-    """[thread, kernel or None, begin, seconds] of the last call that was recorded, from its own beginning."""
+    """[thread, kernel or None, begin, seconds] of the last call that was recorded and had as many threads as most, from
+    its own beginning."""
     if not program.timeline:
         return []
-    events = sorted(program.timeline[-1], key=lambda e: e.begin)[:EVENTS]
+    usual = [call for call in program.timeline if len({e.thread for e in call}) == program.usual_threads]
+    events = sorted((usual or program.timeline)[-1], key=lambda e: e.begin)[:EVENTS]
     start = events[0].begin if events else 0.0
     return [[e.thread, e.kernel, e.begin - start, e.end - e.begin] for e in events]
 
@@ -158,9 +165,11 @@ def _add_code(
     text = lower_program(planned, target).text
     ir, asm = dict(_functions(text)), dict(_labels(llvm.assembly(text, target)))
     outer = [k for k, kernel in enumerate(program.kernels) if kernel.inside is None]
+    sized = filter(runs_kernel, with_hints(planned).ops)
     called = re.findall(r"call void @(k\d+_[\w.]+)\(", ir.get("main", ""))
-    for place, (k, op) in enumerate(zip(outer, filter(runs_kernel, planned.ops), strict=True)):
+    for place, (k, op, hinted) in enumerate(zip(outer, filter(runs_kernel, planned.ops), sized, strict=True)):
         alone = replace(planned, inputs=tuple(dict.fromkeys(op.operands)), ops=(op,), outputs=op.results, updates=())
+        kernels[k]["alternatives"] = [list(a) for a in alternatives(hinted, target)]
         kernels[k]["op"] = _cut(_lines(replace(alone, attrs={})), LINES)
         if len(called) == len(outer) and called[place] in ir:
             name = prefix + called[place]

@@ -66,7 +66,9 @@ const views = {
       const d = el("details", {}, el("summary", {}, el("b", {}, p.name), ` ${p.ops[0]} → ${p.ops[1]} ops, ${time(p.seconds)} `, el("span", { class: "faint" }, changed || (p.diff.length ? "" : "nothing changed"))));
       d.addEventListener("toggle", () => {
         if (!d.open || d.childElementCount > 1) return;
-        if (p.rules.length) d.append(table(["rule", "times", ""], p.rules, [1]));
+        if (p.rules.length) d.append(table(["rule that applied", "times", ""], p.rules, [1]));
+        if (p.idle.length) d.append(el("details", {}, el("summary", {}, `${p.idle.length} rules that found nothing to do`), table(["rule", "ops it was asked about", ""], p.idle, [1])));
+        if (p.missed.length) d.append(el("details", {}, el("summary", {}, `${p.missed.length} ops that were left alone, and why`), table(["op", "layer", "because"], p.missed.map((m) => [m.op, m.layer, m.why]))));
         d.append(diff(p.diff));
       });
       return d;
@@ -82,31 +84,16 @@ const views = {
     choose(0);
   },
   Timeline(into) {
-    const events = program().timeline, p = program();
-    if (!events.length) { into.append(el("p", {}, "No call was recorded event by event.")); return; }
-    const end = Math.max(...events.map((e) => e[2] + e[3])), threads = Math.max(...events.map((e) => e[0])) + 1;
-    const s = svg("svg", { viewBox: `0 0 1000 ${threads * 46 + 20}`, role: "img", "aria-label": "threads over time" });
-    for (const [thread, k, begin, seconds] of events) {
-      const name = k === null ? "waiting" : `${p.kernels[k].layer}: ${p.kernels[k].what}`;
-      s.append(svg("rect", { x: 1000 * begin / end, y: thread * 46 + 4, width: Math.max(1000 * seconds / end, 0.3), height: 36, fill: k === null ? "var(--wait)" : `hsl(${(k * 47) % 360} 45% 55%)` }, `${name}, ${time(seconds)}`));
-    }
-    into.append(el("p", { class: "faint" }, `The last call, ${time(end)}: a row per thread, a box per kernel; waiting at barriers is orange.`), s);
+    const p = program();
+    if (!p.timeline.length) { into.append(el("p", {}, "No call was recorded event by event.")); return; }
+    into.append(el("p", { class: "faint" }, "The last call with as many threads as most: a row per thread, a box per kernel, which leads to the kernel; waiting at barriers is orange."), timelineChart(p));
   },
   Memory(into) {
-    const p = program(), tensors = p.memory.tensors, last = p.kernels.length, top = Math.max(p.memory.arena, 1);
-    const s = svg("svg", { viewBox: "0 0 1000 420", role: "img", "aria-label": "the arena over time" });
-    for (const t of tensors)
-      s.append(svg("rect", { x: 1000 * t.first / last, y: 420 - 420 * (t.offset + t.nbytes) / top, width: Math.max(1000 * (t.last + 1 - t.first) / last, 1), height: Math.max(420 * t.nbytes / top, 1), fill: "var(--bar)", stroke: "var(--paper)", "stroke-width": 0.5 }, `${t.name} (${t.layer}), ${size(t.nbytes)}`));
-    into.append(el("p", { class: "faint" }, `The arena, ${size(p.memory.arena)}: time from left to right, in kernels; addresses from bottom to top; a box is an intermediate result.`), s,
+    const p = program(), tensors = p.memory.tensors;
+    into.append(el("p", { class: "faint" }, `The arena, ${size(p.memory.arena)}: time from left to right, in kernels; addresses from bottom to top; a box is an intermediate result, the darker the larger.`), memoryChart(p),
       table(["tensor", "layer", "bytes", "from kernel", "to"], [...tensors].sort((a, b) => b.nbytes - a.nbytes).slice(0, 40).map((t) => [t.name, t.layer, size(t.nbytes), t.first, t.last]), [2, 3, 4]));
   },
-  Compare(into) {
-    const now = new Map(program().layers.map((l) => [l.path, l])), then = new Map(data.old.layers.map((l) => [l.path, l]));
-    const rows = [...new Set([...now.keys(), ...then.keys()])].map((path) => ({ path, now: now.get(path)?.share ?? 0, then: then.get(path)?.share ?? 0 }));
-    into.append(el("p", {}, `Before (${data.old.file}): ${time(data.old.seconds)} a call; now: ${time(program().seconds)}, ${(program().seconds / data.old.seconds).toFixed(2)} times that.`),
-      sortable(["layer", "before", "now", "difference"], rows.sort((a, b) => Math.abs(b.now - b.then) - Math.abs(a.now - a.then)), [(r) => r.path, (r) => r.then, (r) => r.now, (r) => r.now - r.then],
-        (r) => [r.path, time(r.then), time(r.now), `${r.now >= r.then ? "+" : "−"}${time(Math.abs(r.now - r.then))}`], [1, 2, 3]));
-  },
+  Compare(into) { compareView(into); },
   Graph(into, wanted) { graphView(into, wanted); },
 };
 
@@ -145,15 +132,6 @@ function layerTable(layers) {
 function diff(lines) {
   return el("pre", {}, ...lines.map((line) => el("span", { class: line.startsWith("+ ") ? "add" : line.startsWith("- ") ? "cut" : "" }, line + "\n")));
 }
-function roofline(k) {
-  const peak = peaks();
-  if (!peak || !k.flops || !k.nbytes || !k.share) return null;
-  const [flops, bytes] = peak, x = (v) => 60 + 150 * (Math.log10(v) + 2), y = (v) => 230 - 45 * (Math.log10(v) - 7);
-  const s = svg("svg", { viewBox: "0 0 700 250", style: "max-width:700px", role: "img", "aria-label": "roofline" }), ridge = flops / bytes;
-  s.append(svg("polyline", { points: `${x(0.01)},${y(0.01 * bytes)} ${x(ridge)},${y(flops)} 690,${y(flops)}`, fill: "none", stroke: "var(--faint)" }),
-    svg("circle", { cx: x(k.flops / k.nbytes), cy: y(k.flops / k.share), r: 5, fill: "var(--bar)" }, `${(k.flops / k.nbytes).toFixed(2)} FLOP a byte, ${rate(k.flops / k.share, "FLOP/s")}`));
-  return el("div", {}, el("h2", {}, "Roofline"), el("p", { class: "faint" }, `${(k.flops / k.nbytes).toFixed(2)} FLOP a byte; it reaches ${rate(k.flops / k.share, "FLOP/s")} of ${rate(Math.min(flops, (k.flops / k.nbytes) * bytes), "FLOP/s")} that this machine could.`), s);
-}
 function kernel(into, k) {
   const block = (name, lines) => (lines && lines.length ? el("div", {}, el("h2", {}, name), el("pre", {}, lines.join("\n"))) : null);
   const code = data.functions[k.function] || [[], []], left = k.function && !data.functions[k.function];
@@ -163,8 +141,20 @@ function kernel(into, k) {
     k.source ? el("pre", {}, k.source) : null,
     el("p", {}, `${time(k.busy)} at work and ${time(k.wait)} waiting, expected ${time(k.estimate)} on one thread. Why this kernel: ${k.why || "there is no other"}.`),
     k.layers.length > 1 ? el("p", { class: "faint" }, `Also computes: ${k.layers.slice(1).join(", ")}`) : null,
-    roofline(k), block("Op", k.op), block("LLVM IR", code[0]), block("Assembly", code[1]),
+    chosenAmong(k), leftAlone(k), roofline(k), block("Op", k.op), block("LLVM IR", code[0]), block("Assembly", code[1]),
     left ? el("p", { class: "faint" }, "The code of faster kernels, as this one, is left out: the page would be too large.") : null].filter(Boolean));
+}
+function chosenAmong(k) {
+  const all = k.alternatives || [], best = all.find((a) => a[3]);
+  if (all.length < 2) return null;
+  const rows = (kind) => all.filter((a) => a[0] === kind).map(([, what, microseconds, chosen]) => [chosen ? el("b", {}, `${what}, chosen`) : what, time(microseconds / 1e6)]);
+  const part = (kind, head) => { const found = rows(kind); return found.length > 1 ? table([head, "expected, on one core"], found, [1]) : null; };
+  return el("div", { class: "choice" }, el("h2", {}, best ? "Chosen among" : "Others that were considered"), part("algorithm", "algorithm"), part("tile", "registers: rows×columns"));
+}
+function leftAlone(k) {
+  const found = data.pipelines.flatMap((p) => p.passes).flatMap((p) => p.missed).filter((m) => k.layers.includes(m.layer));
+  const rows = [...new Map(found.map((m) => [m.op + m.why, m])).values()];
+  return rows.length ? el("div", {}, el("h2", {}, "Not fused"), table(["op", "because"], rows.map((m) => [m.op, m.why]))) : null;
 }
 function openKernel(p, k) {
   setProgram(p);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,42 @@ _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', 
 
 
 def earlier(path: str) -> dict[str, Any]:
-    """What a later report shows of an earlier one: `file`, `seconds` of a call, `layers`. MXNetError for a file that
-    `page` has not made."""
+    """What a later report shows of an earlier one: `file`, `compiling`, `programs`. MXNetError for a file that `page`
+    has not made."""
     found = _DATA.search(Path(path).read_text(encoding="utf-8", errors="replace"))
     try:
-        programs = json.loads(found[1])["profile"]["programs"] if found else []
-        program = next(p for p in programs if p["part"] != "packing")
-        layers = [{"path": str(layer["path"]), "share": float(layer["share"])} for layer in program["layers"]]
-        return {"file": path, "seconds": float(program["seconds"]), "layers": layers}
-    except (ValueError, KeyError, TypeError, StopIteration, RecursionError):
+        old = json.loads(found[1]) if found else {}
+        programs = [_program(p) for p in old["profile"]["programs"] if p["part"] != "packing"]
+        if not programs:
+            raise ValueError("nothing was measured")
+        return {"file": path, "programs": programs, "compiling": _numbers(old["compiling"])}
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise MXNetError(f"{path} is no report of `gluonjit report`") from None
+
+
+def _program(p: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "part": str(p["part"]),
+        "seconds": _number(p["seconds"]),
+        "layers": [{"path": str(layer["path"]), "share": _number(layer["share"])} for layer in p["layers"]],
+        "kernels": [
+            {**{name: str(k[name]) for name in ("layer", "kind", "what")}, "share": _number(k["share"])}
+            for k in p["kernels"]
+        ],
+        "memory": _numbers({name: n for name, n in p["memory"].items() if name != "tensors"}),
+    }
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, float]:
+    return {str(name): _number(n) for name, n in values.items()}
+
+
+def _number(value: Any) -> float:
+    """Finite, as JSON has no other numbers. ValueError."""
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is no measured number")
+    return number
 
 
 MOST = 4_500_000
@@ -62,7 +89,7 @@ def page(data: dict[str, Any]) -> str:
     # Within a script element, only "<" could end the data.
     words = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     dagre = _text("third_party/dagre.min.js").partition("//# sourceMappingURL")[0]
-    scripts = "".join(f"<script>\n{_text(name)}</script>\n" for name in ("graph.js", "page.js"))
+    scripts = "".join(f"<script>\n{_text(name)}</script>\n" for name in ("graph.js", "charts.js", "page.js"))
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
