@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from gluonjit.files.array_names import shown
 from gluonjit.profiling.measured import Kernel, Layer, Profile, Program
 
 
@@ -21,6 +22,7 @@ def text(profile: Profile, top: int = 20, kernels: bool = False) -> str:
 
 def columns(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
     """The rows with aligned columns; the last `left` columns to the left, the others to the right."""
+    rows = [[shown(cell) for cell in row] for row in rows]
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     first = len(widths) - left
     lines = []
@@ -71,7 +73,7 @@ def _overview(profile: Profile) -> str:
         rows = [("calls", "a call", "%", "program")]
         for p in sorted(profile.programs, key=lambda p: -p.total):
             share = f"{100 * p.total / max(inside, 1e-12):.1f}"
-            rows.append((str(len(p.calls)), seconds_text(p.seconds), share, f"{p.name} ({p.part})"))
+            rows.append((str(len(p.calls)), seconds_text(p.seconds), share, f"{shown(p.name)} ({p.part})"))
         lines += ["", *columns(rows, 1)]
     return "\n".join([*lines, ""])
 
@@ -96,7 +98,7 @@ def _program(p: Program, profile: Profile, top: int, kernels: bool) -> str:
     flops, nbytes = sum(k.flops for k in p.outer), sum(k.nbytes for k in p.outer)
     peak = profile.peaks.get(p.usual_threads, (0.0, 0.0))
     lines = [
-        f"{p.name}({inputs}), {p.part}: {calls} on {on}",
+        f"{shown(p.name)}({inputs}), {p.part}: {calls} on {on}",
         f"  a call: {seconds_text(p.seconds)}, median {seconds_text(p.percentile(0.5))}, 90 % "
         f"{seconds_text(p.percentile(0.9))}, 99 % {seconds_text(p.percentile(0.99))}; {1 / p.seconds:.4g} per second",
         f"  of that in kernels {seconds_text(p.kernel_seconds)}, waiting for other threads "
@@ -154,13 +156,12 @@ def _memory(p: Program) -> Iterator[str]:
         ("arena", m.arena, ""),
         ("scratch", m.scratch, ""),
     ]
-    shown = [f"{name} {bytes_text(n)}{more}" for name, n, more in parts if n]
-    yield "  memory: " + ", ".join(shown)
+    yield "  memory: " + ", ".join(f"{name} {bytes_text(n)}{more}" for name, n, more in parts if n)
     if m.tensors and m.arena:
         number, most = max(((k.number, live(p, k.number)) for k in p.outer), key=lambda pair: pair[1])
         there = sorted((t for t in m.tensors if t.first <= number <= t.last), key=lambda t: -t.nbytes)[:3]
         largest = ", ".join(f"{t.name} {bytes_text(t.nbytes)}" for t in there)
-        yield f"  the arena is fullest, {bytes_text(most)}, at {p.kernels[number].layer}: {largest}"
+        yield shown(f"  the arena is fullest, {bytes_text(most)}, at {p.kernels[number].layer}: {largest}")
 
 
 def live(program: Program, number: int) -> int:

@@ -60,3 +60,29 @@ def test_a_model_that_runs_as_python_is_an_error(capsys, tmp_path):
     )
     assert main(["profile", f"{tmp_path}/plain.py:net", "--input", "2x3", "--calls", "1"]) == 1
     assert "runs as Python" in capsys.readouterr().err
+
+
+def test_what_cannot_be_measured_says_where(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(
+        "import gluonjit as mx\n"
+        "class Same(mx.gluon.HybridBlock):\n    def hybrid_forward(self, F, x):\n        return x + 1\n"
+        "class Custom(mx.gluon.HybridBlock):\n    def hybrid_forward(self, F, x):\n"
+        "        return F.Custom(x, op_type='nope')\n"
+        "same, custom = Same(prefix='same_'), Custom()\n"
+    )
+    for name, more, said in (
+        ("same", ["--train"], "--train: same has no parameters whose gradient is taken"),
+        ("custom", [], "model.py:custom failed at line 7: Cannot find custom operator nope"),
+    ):
+        assert main(["profile", f"model.py:{name}", "--input", "2x3", *more]) == 1
+        assert capsys.readouterr().err == f"error: {said}\n"
+
+
+def test_names_are_shown_on_one_line(tmp_path, monkeypatch, run):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(
+        "import gluonjit as mx\nnet = mx.gluon.nn.Dense(3, prefix='a\\nb\\u202e_')\nnet.initialize()\n"
+    )
+    text = run("model.py:net", "--input", "2x3", "--calls", "2")
+    assert "a\\nb\\u202e(f32[2,3]), call" in text and "\u202e" not in text

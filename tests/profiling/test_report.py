@@ -178,6 +178,11 @@ def test_a_page_is_not_too_large(written):
     assert not any("text" in stage for stage in less["stages"]) and less["functions"].keys() < data["functions"].keys()
     slowest = max(data["profile"]["programs"][0]["kernels"], key=lambda kernel: kernel["share"])
     assert slowest["function"] in less["functions"]
+    assert less["omitted"] == ["texts of graphs", "code of the fastest kernels"]
+    least = fitted(data, 1)
+    assert not least["functions"] and not any("op" in k for p in least["profile"]["programs"] for k in p["kernels"])
+    assert len(least["stages"]) == 1 and "ops of the fastest kernels" in least["omitted"]
+    assert "omitted" not in data and "op" in slowest  # what was given is as it was
 
 
 @pytest.fixture

@@ -100,11 +100,15 @@ def calling(reference: str, given: Sequence[Any]) -> Iterator[None]:
 
     Its message has the types of the arguments, and the innermost line of the user's file in the traceback.
     """
+    file = reference.partition(":")[0]
     try:
         yield
-    except (IRError, MXNetError, OSError, MemoryError):
+    except MXNetError as e:
+        if user_line(e, file) and "\n  at " not in str(e):
+            raise IRError(f"{reference} failed{user_line(e, file)}: {e}") from e
+        raise
+    except (IRError, OSError, MemoryError):
         raise
     except Exception as e:
         types = ", ".join(f"{type_of(x.asnumpy())}" for x in given)
-        file = reference.partition(":")[0]
         raise IRError(f"{reference}, called with ({types}), failed{user_line(e, file)}: {type(e).__name__}: {e}") from e

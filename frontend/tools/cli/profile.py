@@ -87,6 +87,9 @@ def _step(block: Any, given: list[Any]) -> Callable[[], None]:
     """A recorded call, and the gradient of the sum of its results by the parameters."""
     from gluonjit import autograd
 
+    if all(p.grad_req == "null" for p in block.collect_params().values()):
+        raise MXNetError(f"--train: {block.name} has no parameters whose gradient is taken")
+
     def step() -> None:
         with autograd.record():
             found = block(*given)

@@ -51,7 +51,7 @@ def gathered(model: str, profile: Profile, training: Recorded | None = None) -> 
     """The data of a page. `training`: the call whose halves were measured."""
     target = host()
     linecache.checkcache()  # programs may have been edited since this process read them
-    data = profile.to_json()
+    data = {name: value for name, value in profile.to_json().items() if name != "laps"}
     functions: dict[str, list[list[str]]] = {}
     pipelines, stages = [], []
     computed = Computed(profile.programs)
@@ -63,7 +63,7 @@ def gathered(model: str, profile: Profile, training: Recorded | None = None) -> 
         stages.append({"title": "joint", **primitives(training.joint, computed, params)})
     parts = Counter(p.part for p in profile.programs if p.compiled is not None)
     for number, (words, program) in enumerate(zip(data["programs"], profile.programs)):
-        words["calls"] = [end - begin for begin, end in program.calls]
+        words["calls"] = len(program.calls)  # of a small model there are many thousands
         words["percentiles"] = {str(p): program.percentile(p) for p in (0.5, 0.9, 0.99)}
         words["timeline"] = _timeline(program)
         for kernel in words["kernels"]:

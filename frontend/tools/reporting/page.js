@@ -29,12 +29,13 @@ const views = {
     const p = program(), m = p.memory;
     const fact = (name, value, more = "") => el("div", {}, el("b", {}, value), name, more ? el("div", { class: "faint" }, more) : null);
     into.append(el("div", { class: "facts" },
-      fact("a call, mean", time(p.seconds), `${(1 / p.seconds).toFixed(1)} a second, ${p.calls.length} calls`),
+      fact("a call, mean", time(p.seconds), `${(1 / p.seconds).toFixed(1)} a second, ${p.calls} calls`),
       fact("median", time(p.percentiles["0.5"]), `90 %: ${time(p.percentiles["0.9"])}, 99 %: ${time(p.percentiles["0.99"])}`),
       fact("in kernels", `${(100 * p.kernel_seconds / p.seconds).toFixed(1)} %`, `waiting at barriers: ${(100 * p.wait_seconds / p.seconds).toFixed(1)} %`),
       fact("threads", String(p.thread_calls.length), data.target),
       fact("parameters", size(m.parameters), `packed copies: ${size(m.packed)}`),
       fact("arena", size(m.arena), `inputs ${size(m.inputs)}, results ${size(m.results)}`)));
+    if (data.omitted) into.append(el("p", { class: "faint" }, `Left out, as the page would be too large: ${data.omitted.join("; ")}.`));
     into.append(el("h2", {}, "Where the time goes"), layerTable(p.layers.slice(0, 10)));
     const stages = Object.entries(data.compiling).sort((a, b) => b[1] - a[1]);
     if (stages.length) into.append(el("h2", {}, "Compiling"), table(["stage", "seconds"], stages.slice(0, 12).map(([name, s]) => [name, time(s)]), [1]));

@@ -60,23 +60,32 @@ MOST = 4_500_000
 
 
 def fitted(data: dict[str, Any], most: int = MOST) -> dict[str, Any]:
-    """The data, no larger than `most` if that takes no more than to leave out the text of graphs, and then the code of
-    kernels, the fastest first."""
-    size = _size(data)
+    """The data, no larger than `most` if that takes no more than to leave out the text of graphs, the code and then the
+    ops of kernels, the fastest first, and drawn graphs, the largest first. `omitted` names what is left out."""
+    size, omitted = _size(data), []
     if size <= most:
         return data
-    data = {**data, "stages": [{k: v for k, v in stage.items() if k != "text"} for stage in data["stages"]]}
-    size, functions = _size(data), dict(data["functions"])
+    programs = [{**p, "kernels": [dict(k) for k in p["kernels"]]} for p in data["profile"]["programs"]]
+    kernels = sorted((k for p in programs for k in p["kernels"]), key=lambda k: k["share"])
+    stages, functions = [dict(stage) for stage in data["stages"]], dict(data["functions"])
     times = dict.fromkeys(functions, 0.0)
-    for program in data["profile"]["programs"]:
-        for kernel in program["kernels"]:
-            if kernel.get("function") in times:
-                times[kernel["function"]] += kernel["share"]
-    for name in sorted(times, key=lambda name: times[name]):
+    for k in kernels:
+        if k.get("function") in times:
+            times[k["function"]] += k["share"]
+    # (what it is, where it is, its key there)
+    parts: list[tuple[str, Any, Any]] = [("texts of graphs", stage, "text") for stage in stages if "text" in stage]
+    parts += [("code of the fastest kernels", functions, name) for name in sorted(times, key=lambda name: times[name])]
+    parts += [("ops of the fastest kernels", k, "op") for k in kernels if "op" in k]
+    *large, _ = sorted(stages, key=_size, reverse=True)  # one is kept
+    parts += [(f"the drawn graph {stage['title']}", stage, "nodes") for stage in large]
+    for what, place, key in parts:
         if size <= most:
             break
-        size -= _size(functions.pop(name))
-    return {**data, "functions": functions}
+        size -= _size(place.pop(key))
+        omitted.append(what)
+    left = [stage for stage in stages if "nodes" in stage]
+    profile = {**data["profile"], "programs": programs}
+    return {**data, "profile": profile, "stages": left, "functions": functions, "omitted": list(dict.fromkeys(omitted))}
 
 
 def _size(data: Any) -> int:
