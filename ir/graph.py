@@ -279,10 +279,11 @@ class Builder(Emitter):
             signature = ", ".join(str(v.type) for v in operands)
             kind = Undecided if isinstance(e, Undecided) else IRError
             raise kind(f"{name}({signature}): {e}" + (f"\n  at {place}" if place else "")) from e
-        results = tuple(
-            Value(name or "", t, offset)
-            for name, t, offset in zip_longest(result_names[: len(types)], types, offsets[: len(types)])
-        )
+        if result_names or offsets:
+            named = zip_longest(result_names[: len(types)], types, offsets[: len(types)])
+            results = tuple([Value(name or "", t, offset) for name, t, offset in named])
+        else:
+            results = tuple([Value("", t) for t in types])
         return self.emit_typed(name, operands, canonical, results, regions, loc)
 
     def emit_typed(

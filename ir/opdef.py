@@ -128,23 +128,25 @@ class Primitive(OpDef):
         return self.element is None and not self.region_count
 
     def canonical_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        for key in attrs:
-            if key not in self.attr_defaults and not key.startswith("."):
-                raise IRError(f"{self.name} has no attribute {key!r}{did_you_mean(key, self.attr_defaults)}")
+        # Attributes that start with a dot are annotations of later passes (kernel, tile, …): any op may carry them.
+        notes = {}
+        for key, value in attrs.items():
+            if key not in self.attr_defaults:
+                if key[:1] != ".":
+                    raise IRError(f"{self.name} has no attribute {key!r}{did_you_mean(key, self.attr_defaults)}")
+                notes[key] = canonical(value)
         out = {}
         for key, default in self.attr_defaults.items():
             value = attrs.get(key, default)
             if value is REQUIRED:
                 raise IRError(f"{self.name} needs the attribute {key!r}")
             out[key] = as_dtype(value) if key == "dtype" else canonical(value)
-        # Attributes that start with a dot are annotations of later passes (kernel, tile, …): any op may carry them.
-        out.update((k, canonical(v)) for k, v in attrs.items() if k.startswith("."))
-        return out
+        return {**out, **notes} if notes else out
 
     def infer(
         self, types: Sequence[TensorType], attrs: Mapping[str, Any], regions: Sequence[Graph]
     ) -> tuple[TensorType, ...]:
-        own = {k: v for k, v in attrs.items() if not k.startswith(".")}
+        own = {k: v for k, v in attrs.items() if k[:1] != "."}
         if self.region_count:
             own["regions"] = tuple(regions)
         try:
@@ -162,8 +164,10 @@ def NO_GRADIENT(b: Any, *_values: Any, **_attrs: Any) -> None:
 
 def canonical(value: Any) -> Any:
     """One form per attribute value, so that equal ones compare equal: tuples for lists, Python numbers for NumPy's."""
+    if type(value) in _SIMPLE:
+        return value
     if isinstance(value, (list, tuple)):
-        return tuple(canonical(v) for v in value)
+        return tuple([v if type(v) in _SIMPLE else canonical(v) for v in value])
     if isinstance(value, np.generic):
         return value.item()
     return value

@@ -11,12 +11,16 @@ from gluonjit.ir.opdef import attr_key
 def op_key(op: Op) -> Hashable:
     """Equal for ops that compute the same function of their operands in the same way (annotations included, but for
     where in the arena their workspace lies)."""
+    return tuple([v.type for v in op.operands]), _what(op)
+
+
+def _what(op: Op) -> Hashable:
+    """`op_key` of an op whose operands' types are known."""
     return (
         op.name,
-        tuple(v.type for v in op.operands),
-        tuple(v.type for v in op.results),
-        tuple((k, attr_key(v)) for k, v in sorted(op.attrs.items()) if k != ".workspace_offset"),
-        tuple(graph_key(region) for region in op.regions),
+        tuple([v.type for v in op.results]),
+        tuple([(k, attr_key(v)) for k, v in sorted(op.attrs.items()) if k != ".workspace_offset"]),
+        tuple([graph_key(region) for region in op.regions]),
     )
 
 
@@ -27,11 +31,11 @@ def graph_key(graph: Graph) -> Hashable:
         number[v] = len(number)
     ops = []
     for op in graph.ops:
-        ops.append((op_key(op), tuple(number[v] for v in op.operands)))
+        ops.append((_what(op), tuple([number[v] for v in op.operands])))
         for r in op.results:
             number[r] = len(number)
     return (
-        tuple(v.type for v in graph.inputs),
+        tuple([v.type for v in graph.inputs]),
         tuple(ops),
         tuple(number[v] for v in graph.outputs),
         tuple((number[s], number[v]) for s, v in graph.updates),

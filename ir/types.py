@@ -106,7 +106,7 @@ class TensorType:
 
     def __post_init__(self) -> None:
         # Strides, and so NumPy, count an extent of 0 as 1.
-        count = self.size or math.prod(n or 1 for n in self.shape)
+        count = math.prod(self.shape) or math.prod([n or 1 for n in self.shape])
         if isinstance(count, int) and count * self.dtype.itemsize > _MOST:
             has = "it has" if self.size else "without its zeros it would have"
             raise IRError(f"{self} is too large: {has} {count} elements, and addresses have 64 bits")

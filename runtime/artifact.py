@@ -8,6 +8,7 @@ executes nothing, and every byte is covered by the sum, so a file that was cut o
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Sequence
@@ -103,7 +104,13 @@ def _type_to_json(t: TensorType) -> list[Any]:
 
 
 def _type_from_json(words: list[Any]) -> TensorType:
-    return TensorType(dtype(words[0]), tuple(map(_extent_from_json, words[1:])))
+    return _type(*words)
+
+
+@functools.lru_cache(maxsize=1024, typed=True)
+def _type(name: str, *shape: int | str) -> TensorType:
+    """Kept, because layers repeat each other's types, and parameters are read in several places."""
+    return TensorType(dtype(name), tuple(map(_extent_from_json, shape)))
 
 
 def _extent_to_json(n: Extent) -> int | str:

@@ -403,7 +403,7 @@ class Executable:
             return self.fitting(inputs).run(inputs, versions, release, watch)
         arrays = self.check(inputs)
         held = self.refresh(arrays, versions, release)
-        pointers = {k: a.ctypes.data for k, a in enumerate(arrays) if a is not None}
+        pointers = {k: a.ctypes.data for k, a in enumerate(arrays) if a is not None and k not in self.unread}
         pointers.update((slot, r.ctypes.data) for slot, r in held.items())
         results = [np.empty(t.shape, t.dtype.numpy) for t in self.result_types]
         pointers.update((s, r.ctypes.data) for s, r in zip(self.main.layout.result_slots, results, strict=True))
@@ -473,5 +473,6 @@ class Executable:
                 continue
             if x is None or x.shape != want.shape or x.dtype != want.dtype.numpy:
                 raise IRError(f"input {k} is {want}, got {x if x is None else type_of(x)}")
-            arrays.append(np.require(x, requirements=["C", "A"]))
+            fits = x.flags.c_contiguous and x.flags.aligned
+            arrays.append(x if fits else np.require(x, requirements=["C", "A"]))
         return arrays

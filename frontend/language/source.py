@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import sys
 from collections.abc import Mapping
@@ -21,15 +22,27 @@ def user_frame(
     while frame is not None:
         if id(frame) in known:
             return known[id(frame)]
-        module = frame.f_globals.get("__name__", "")
-        if not module.startswith("gluonjit") or module[8:9] not in ("", "."):
-            return frame
-        if in_models and module.startswith("gluon.model_zoo.", 9):
-            return frame
-        if module.startswith("tools.cli", 9):
-            return None
+        whose = _whose(frame.f_globals.get("__name__", ""))
+        if whose is not _OURS:
+            if whose is _USER or (whose is _MODELS and in_models):
+                return frame
+            if whose is _COMMAND_LINE:
+                return None
         frame = frame.f_back
     return None
+
+
+_OURS, _MODELS, _COMMAND_LINE, _USER = "ours", "model zoo", "command line", "user"
+
+
+@functools.cache
+def _whose(module: str) -> str:
+    """Whose a module of this name is. A trace asks for thousands of frames, of few modules."""
+    if not is_ours(module):
+        return _USER
+    if module.startswith("gluon.model_zoo.", 9):
+        return _MODELS
+    return _COMMAND_LINE if module.startswith("tools.cli", 9) else _OURS
 
 
 def is_ours(module: str) -> bool:

@@ -348,8 +348,10 @@ def noted() -> Iterator[None]:
 
 
 def _noting(self: Any, name: str) -> Any:
+    if name in _own:  # most of them
+        return _get(self, name)
     trace = running.trace
-    if trace is None or name in _own or name[:2] == "__":
+    if trace is None or name[:2] == "__":
         return _get(self, name)
     value = MISSING
     try:

@@ -209,6 +209,8 @@ class Recorder:
 
     def lift(self, value: Any) -> TracedSymbol:
         """`value` as a symbol of this trace; MXNetError for a symbol of another graph."""
+        if value.__class__ is TracedSymbol and value._recorder is self:
+            return value
         value = self.adopt(value)
         if not isinstance(value, TracedSymbol):
             raise MXNetError(f"Unknown input to HybridBlock: {', '.join(value.list_inputs())}")

@@ -332,7 +332,8 @@ def record(
     names = ["data"] if len(leaves) == 1 else [f"data{k}" for k in range(len(leaves))]
     blocks = _family(block)
     for b in blocks:
-        b._fast_call = None  # so that a child that is compiled by itself takes the Python path, which records it
+        if b._fast_call is not None:
+            b._fast_call = None  # so that a child that is compiled by itself takes the Python path, which records it
     try:
         with running.tracing(recorder), block_attributes.noted():
             symbols = [recorder.argument(name, k, x) for k, (name, x) in enumerate(zip(names, leaves))]

@@ -1,6 +1,8 @@
 """The object cache: what it holds is used, anything else is compiled anew."""
 
 import errno
+import hashlib
+import json
 import os
 import stat
 import subprocess
@@ -249,11 +251,18 @@ def test_damaged_entries_are_replaced(object_cache, compiled):
 def test_a_sum_that_fits_nonsense():
     good = pack("key", Artifact("x", [b"code"]))
     assert unpack("key", good).objects == [b"code"]
-    import hashlib
-
     for rest in (b"", b"\x05" + 7 * b"\0" + b"[1,2]", b"\x02" + 7 * b"\0" + b"{}", b"\xff" * 20):
         with pytest.raises(Corrupt):
             unpack("key", good[:16] + hashlib.sha256(rest).digest() + rest)
+
+
+@pytest.mark.parametrize("words", [[], ["f32", [2]], ["f32", {}], [["f32"], 2], ["f31", 2]], ids=str)
+def test_a_sum_that_fits_types_of_nonsense(words):
+    header = {"key": "key", "name": "x", "objects": [], "arrays": [words]}
+    text = json.dumps(header).encode()
+    rest = len(text).to_bytes(8, "little") + text + bytes(64)
+    with pytest.raises(Corrupt):
+        unpack("key", b"gluonjit object4" + hashlib.sha256(rest).digest() + rest)
 
 
 def test_constants_of_every_kind(object_cache, compiled):
