@@ -15,7 +15,7 @@ the number of threads; a sum over a block bounds the rounding error of long sums
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.codegen.epilogue import find_anchor
@@ -25,6 +25,10 @@ from gluonjit.codegen.tiles import Rows, Tile
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.windows import row_major, strides_of
+
+_CHAINS = 8
+"""Multiply-adds that do not wait for each other keep both units busy: a tile with fewer accumulators takes sums over
+several pixels at a time, which are added in the end."""
 
 
 def lower_weight_gradient(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
@@ -98,7 +102,8 @@ class _Gradient:
         # Along the last axis, the tap reads inside of x for positions [start, stop).
         shift = f.sub(f.mul(tap[last], self.apart[last]), self.low[last])
         start, stop = self._inside(last, shift)
-        types = [(tile.vector, register) for row in tile.zeros(rows) for register in row]
+        apart = max(1, _CHAINS // (rows * tile.vectors))
+        types = [(tile.vector, register) for _ in range(apart) for row in tile.zeros(rows) for register in row]
         with f.for_(span[0], span[1], 1, types, "line") as line:
             image, *at = unravel(f, line.index, [self.images, *self.count[:-1]])
             source: Any = f.add(channel, f.mul(image, self.x_strides[0]))
@@ -112,20 +117,37 @@ class _Gradient:
                     inside = f.op(f"icmp ult i64 {there}, {self.size[k]}")
                     end = f.op(f"select i1 {inside}, i64 {end}, i64 {start}")
             source = f.add(source, f.mul(shift, self.x_strides[-2]))
-            with f.for_(start, end, 1, [(tile.vector, c) for c in line.carried], "pixel") as pixel:
-                names = iter(pixel.carried)
-                x = self._at(self.x, f.add(source, f.mul(pixel.index, self.step[last] * self.x_strides[-2])))
-                g = self._at(self.g, f.add(weights, f.mul(pixel.index, self.g_strides[-2])))
+
+            def add(pixel: Any, sums: Sequence[str]) -> list[str]:
+                names = iter(sums)
+                x = self._at(self.x, f.add(source, f.mul(pixel, self.step[last] * self.x_strides[-2])))
+                g = self._at(self.g, f.add(weights, f.mul(pixel, self.g_strides[-2])))
                 vectors = [
                     tile.load(f.gep(self.scalar, g, v * tile.lanes), tile.is_partial(v)) for v in range(tile.vectors)
                 ]
-                sums = []
+                found = []
                 for r in range(rows):
                     factor = tile.splat(f.load(self.scalar, f.gep(self.scalar, x, r), tile.bytes))
-                    sums += [tile.multiply_add(factor, v, next(names)) for v in vectors]
-                pixel.next(*sums)
-            line.next(*pixel.results)
-        names = iter(line.results)
+                    found += [tile.multiply_add(factor, v, next(names)) for v in vectors]
+                return found
+
+            sums: Sequence[str] = line.carried
+            size = rows * tile.vectors
+            if apart > 1:
+                count = f.max(f.sub(end, start), 0)  # a tap may be outside at every position
+                rest = f.add(start, f.mul(f.div(count, apart), apart))
+                with f.for_(start, rest, apart, [(tile.vector, c) for c in sums], "pixels") as pixels:
+                    groups = [pixels.carried[k * size : (k + 1) * size] for k in range(apart)]
+                    pixels.next(*(y for k, group in enumerate(groups) for y in add(f.add(pixels.index, k), group)))
+                start, sums = rest, pixels.results
+            with f.for_(start, end, 1, [(tile.vector, c) for c in sums[:size]], "pixel") as pixel:
+                pixel.next(*add(pixel.index, pixel.carried))
+            line.next(*pixel.results, *sums[size:])
+        total = [*line.results[:size]]
+        for k in range(1, apart):
+            part = line.results[k * size : (k + 1) * size]
+            total = [f.op(f"fadd {tile.vector} {a}, {b}") for a, b in zip(total, part, strict=True)]
+        names = iter(total)
         return [[next(names) for _ in range(tile.vectors)] for _ in range(rows)]
 
     def _at(self, pointer: str, offset: Any) -> str:
