@@ -71,7 +71,42 @@ def stubs() -> dict[str, str]:
             module = importlib.import_module(f"gluonjit.{package}{place and '.'}{place}")
             found[f"{package}/{place or '__init__'}.pyi"] = _module(module, place, array, start)
         found[f"{package}/array_methods.pyi"] = _methods(importlib.import_module(f"gluonjit.{package}"), array, start)
+    for path in ("numpy/__init__", "numpy/linalg", "numpy/random", "numpy_extension"):
+        name = path.removesuffix("/__init__").replace("/", ".")
+        found[f"{path}.pyi"] = _of_numpy(importlib.import_module(f"gluonjit.{name}"))
     return found
+
+
+def _of_numpy(module: ModuleType) -> str:
+    """The stub of `mx.np`, of a part of it, or of `mx.npx`: functions with their parameters, which take anything that
+    NumPy's do, and constants."""
+    shown = " as ndarray" if hasattr(module, "ndarray") else ""
+    imports, rest = ["from typing import Any\n", f"from gluonjit.numpy.multiarray import ndarray{shown}\n"], []
+    for name, value in sorted(vars(module).items()):
+        home = getattr(value, "__module__", "")
+        if name.startswith("_") or name in ("Any", "TYPE_CHECKING", "annotations", "ndarray"):
+            continue
+        if isinstance(value, ModuleType):
+            if value.__name__ == f"gluonjit.numpy.{name}" and name in _PARTS:
+                imports.append(f"from gluonjit.numpy import {name} as {name}\n")
+            elif name in _PARTS:
+                rest.append(f"{name}: Any\n")
+        elif inspect.isfunction(value):
+            parameters, returns = _by_signature(value, "ndarray")
+            if parameters[:1] and parameters[0].split(":")[0] in ("x", "x1"):  # elementwise
+                returns = "ndarray"
+            anything = [re.sub(r"(?<=: ).+?(?=$| = )", "Any", p) for p in parameters]
+            hidden = returns != "ndarray" and hasattr(module, returns)  # `bool` is NumPy's in `mx.np`
+            rest.append(_function(name, anything, "Any" if hidden else returns))
+        elif isinstance(value, type):
+            own = "bool_" if name == "bool" else name  # `numpy.bool` is there since NumPy 2
+            imports.append(f"from {home} import {own} as {name}\n")
+        else:
+            rest.append(f"{name}: {'float' if isinstance(value, float) else 'Any'}\n")
+    return HEAD + "".join(imports) + "\n" + "".join(rest)
+
+
+_PARTS = ("linalg", "random")
 
 
 def _root() -> str:

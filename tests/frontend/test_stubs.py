@@ -34,6 +34,16 @@ def test_every_public_name_is_there(package, place):
     assert all(hasattr(module, name) for name in declared - {"_DType", "_numpy"})
 
 
+@pytest.mark.parametrize("name", ["numpy", "numpy.linalg", "numpy.random", "numpy_extension"])
+def test_every_public_name_of_numpy_is_there(name):
+    module = importlib.import_module(f"gluonjit.{name}")
+    text = stubs.stubs()[name.replace(".", "/") + ("/__init__.pyi" if name == "numpy" else ".pyi")]
+    declared = set(re.findall(r"^def (\w+)|^(\w+):|^from \S+ import \w+ as (\w+)$", text, re.M))
+    declared = {found for pair in declared for found in pair if found}
+    assert {n for n in dir(module) if callable(getattr(module, n)) and n[0] != "_"} - {"Any"} <= declared
+    assert all(hasattr(module, n) for n in declared)
+
+
 def test_what_a_type_checker_says_of_a_program(tmp_path, root):
     """As the installed package has it: the project's folders under the name that they are installed as."""
     package = tmp_path / "gluonjit"

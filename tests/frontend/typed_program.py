@@ -49,5 +49,9 @@ def train(net: Net, data: np.ndarray, label: np.ndarray, kind: str) -> float:
     mx.sym.relu(x)  # error: Argument 1 to "relu" has incompatible type "NDArray"; expected "Symbol | None"
     x.sum(axes=1)  # error: Unexpected keyword argument "axes" for "sum"
     nn.Conv2D(8, 3, strides="a")  # error: Argument "strides" to "Conv2D" has incompatible type "str"
+    reveal_type(mx.np.tanh(mx.np.array([1.0])))  # is gluonjit.numpy.multiarray.ndarray
+    reveal_type(mx.npx.relu(mx.np.ones((2, 3))))  # is gluonjit.numpy.multiarray.ndarray
+    mx.np.linalg.norm(mx.np.zeros(3), order=2)  # error: Unexpected keyword argument "order" for "norm"
+    mx.np.concatenat([mx.np.pi])  # error: Module has no attribute "concatenat"; maybe "concatenate"?
     mx.nothing  # error: Module has no attribute "nothing"
     return float(loss.asscalar())
