@@ -25,7 +25,21 @@ def without_collector() -> Iterator[None]:
         with _collecting:
             _without = max(_without - mine, 0)  # already 0 in a child that this thread has forked meanwhile
             if mine and not _without:
+                _make_old()
                 gc.enable()
+
+
+def _make_old() -> None:
+    """Counts all objects as old, as if the collector had just looked at them. Else it looks at what was made meanwhile
+    as soon as it is on again, which takes some milliseconds of a first result.
+
+    Old objects are looked at when many more have become old, which this puts off. So it is done `_MOST` times in a
+    process: one that makes and drops nets in a loop must not keep them all."""
+    global _made_old
+    if _made_old < _MOST and not gc.get_freeze_count():  # what the program itself has frozen stays so
+        _made_old += 1
+        gc.freeze()
+        gc.unfreeze()
 
 
 def _after_fork_in_child() -> None:
@@ -36,5 +50,8 @@ def _after_fork_in_child() -> None:
 
 
 _collecting = forks.held(in_child=_after_fork_in_child)
+_MOST = 8
+_made_old = 0
+"""How often `_make_old` has done so."""
 _without = 0
 """The number of threads in `without_collector` that found it enabled; it is enabled again after the last one."""

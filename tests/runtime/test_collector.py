@@ -1,0 +1,83 @@
+"""Work during which Python's garbage collector is off, and what it finds afterwards."""
+
+import gc
+import weakref
+
+import pytest
+
+from gluonjit.runtime import collector
+from gluonjit.runtime.collector import without_collector
+
+
+@pytest.fixture(autouse=True)
+def never_yet(monkeypatch):
+    """As in a process that has compiled nothing; the tests' own has frozen what was there at its start."""
+    monkeypatch.setattr(collector, "_made_old", 0)
+    assert gc.isenabled()
+    frozen = gc.get_freeze_count()
+    gc.unfreeze()
+    yield
+    if frozen:
+        gc.freeze()
+
+
+class Node:
+    """An object that may be part of a cycle."""
+
+
+def is_old(x):
+    return any(x is y for y in gc.get_objects(generation=2))
+
+
+def test_what_was_made_is_not_looked_at_at_once():
+    with without_collector():
+        assert not gc.isenabled()
+        node = Node()
+        assert not is_old(node)
+    assert gc.isenabled()
+    assert is_old(node)
+
+
+def test_cycles_are_still_found():
+    with without_collector():
+        node = Node()
+        node.own = node
+        gone = weakref.ref(node)
+        del node
+    assert gone() is not None
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_the_program_has_frozen_stays_frozen():
+    kept = Node()
+    gc.freeze()
+    try:
+        with without_collector():
+            node = Node()
+        assert not is_old(kept)
+        assert not is_old(node)
+    finally:
+        gc.unfreeze()
+    assert is_old(kept)
+
+
+def test_a_program_that_compiles_again_and_again_gets_rid_of_its_cycles():
+    for _ in range(collector._MOST):
+        with without_collector():
+            node = Node()
+        assert is_old(node)
+    with without_collector():
+        node = Node()
+    assert not is_old(node)
+
+
+def test_a_collector_that_is_off_stays_off():
+    gc.disable()
+    try:
+        with without_collector():
+            node = Node()
+        assert not gc.isenabled()
+        assert not is_old(node)
+    finally:
+        gc.enable()
