@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 
 import numpy as np
@@ -30,7 +31,7 @@ def aligned_empty(nbytes: int) -> np.ndarray:
 
 def aligned_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An uninitialised C-contiguous array on an ALIGNMENT boundary."""
-    n = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    n = int(math.prod(shape)) * dtype.itemsize
     return aligned_empty(n).view(dtype).reshape(shape)
 
 
@@ -68,7 +69,7 @@ class CacheFriendly:
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """An uninitialised C-contiguous array on an ALIGNMENT boundary. Pages are freed with the last array in them."""
-        n = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        n = int(math.prod(shape)) * dtype.itemsize
         taken = -(-n // ALIGNMENT) * ALIGNMENT
         if self._left.nbytes < taken:
             self._left = _huge_pages(taken)

@@ -27,8 +27,9 @@ def attr_string(key: str, value: Any) -> str:
 
 def without_numpy(value: Any) -> Any:
     """NumPy scalars, also in tuples and lists, as Python's: MXNet cannot parse their `repr`."""
-    if isinstance(value, (tuple, list)):
-        return type(value)(map(without_numpy, value)) if type(value) in (tuple, list) else value
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind([v if type(v) is int else without_numpy(v) for v in value])
     return value.item() if isinstance(value, np.generic) else value
 
 

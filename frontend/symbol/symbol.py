@@ -454,8 +454,10 @@ def var(
     if not isinstance(name, str):
         raise TypeError("Expect a string for variable `name`")
     attrs: dict[str, str] = attribute.current().get(attr)
-    if not all(isinstance(value, str) for value in attrs.values()):
-        raise ValueError("Set Attr only accepts string values")
+    if attrs:
+        if not all(isinstance(value, str) for value in attrs.values()):
+            raise ValueError("Set Attr only accepts string values")
+        attrs = hidden_keys(attrs)
     if shape is not None:
         attrs["__shape__"] = str(without_numpy(shape))
     if lr_mult is not None:
@@ -475,7 +477,7 @@ def var(
                 "underscores, e.g, __yourattr__"
             )
         attrs[key] = str(value)
-    return Symbol([(Node(None, name, hidden_keys(attrs)), 0)])
+    return Symbol([(Node(None, name, attrs), 0)])
 
 
 Variable = var

@@ -104,6 +104,18 @@ def test_variable_attributes():
         sym.var(3)
 
 
+def test_attributes_of_a_scope_and_of_the_variable():
+    with mx.AttrScope(lr_mult="3", ctx_group="dev1"):
+        given = sym.var("v", lr_mult=2.0, shape=(np.int64(3), 0))
+        assert given._heads[0][0].attrs == {"__lr_mult__": "2.0", "__ctx_group__": "dev1", "__shape__": "(3, 0)"}
+        assert sym.var("v", attr={"__lr_mult__": "5"}).attr("lr_mult") == "5"
+        assert sym.var("v").attr("lr_mult") == "3"
+        with pytest.raises(MXNetError, match="w_lr_mult is deprecated"):
+            sym.var("v", attr={"w_lr_mult": "2"})
+        with pytest.raises(ValueError, match="only accepts string"):
+            sym.var("v", attr={"w": 5})
+
+
 def test_operator_attributes_are_what_was_passed(x):
     assert sym.clip(x, 0, a_max=1.0).list_attr() == {"a_min": "0", "a_max": "1.0"}
     assert x.astype(np.float16).list_attr() == {"dtype": "float16"}
