@@ -473,6 +473,6 @@ class Executable:
                 continue
             if x is None or x.shape != want.shape or x.dtype != want.dtype.numpy:
                 raise IRError(f"input {k} is {want}, got {x if x is None else type_of(x)}")
-            fits = x.flags.c_contiguous and x.flags.aligned
+            fits = isinstance(x, np.ndarray) and x.flags.c_contiguous and x.flags.aligned  # no scalar of NumPy
             arrays.append(x if fits else np.require(x, requirements=["C", "A"]))
         return arrays

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gluonjit.ir.graph import Builder
+from gluonjit.ir.text import parse_graph
 from gluonjit.ir.types import F32, IRError, TensorType
 from gluonjit.runtime.arenas import ArenaPool
 from gluonjit.runtime.compiler import PIPELINE, compile_graph
@@ -98,3 +99,10 @@ def test_bound_calls_write_over_their_states():
 def test_a_call_that_prepares_results_cannot_be_bound():
     with pytest.raises(IRError, match="prepares results"):
         compile_graph(graph_with_weights()).bind([], [])
+
+
+def test_scalars_of_numpy_as_inputs():
+    text = "{ %z = broadcast(%x) {shape = (2,)} %w = add(%z, %y) return %w }"
+    graph = parse_graph(f"graph @f(%x: f32[], %y: f32[2]) level legal {text}")
+    (found,), _ = compile_graph(graph).run([np.float32(3), np.ones(2, np.float32)])
+    assert found.tolist() == [4, 4]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import gluonjit.operators  # noqa: F401  (the level traced names them)
 from gluonjit.ir.dims import LOWEST, named
 from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.sizes import with_sizes
