@@ -19,6 +19,7 @@ from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, reemit
 from gluonjit.ir.primitives.movement import broadcast_dims
 from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.manager import register_pass
+from gluonjit.passes.remarks import missed
 
 
 @register_pass("layout")
@@ -26,7 +27,11 @@ def layout(graph: Graph) -> Graph:
     """Makes convolutions and the ops between them channels-last, with transposes at the borders."""
     if not any(op.name == "conv" for op in graph.ops):
         return graph
-    return _ChannelsLast(graph).run()
+    found = _ChannelsLast(graph)
+    new = found.run()
+    for op in found.left:
+        missed(op, "it does not run channels-last, so what it reads is transposed")
+    return new
 
 
 def carried_last(graph: Graph) -> set[Value]:
@@ -45,6 +50,8 @@ class _ChannelsLast(Rewriter):
         self.fixed.update(r for op in fixed_ops(graph) for r in op.results)
         self.given = set(graph.inputs)
         self.layouts = {v: _Layouts(self.b, new) for v, new in self.env.items()}
+        self.left: list[Op] = []
+        """The ops that read something channels-last in the graph's own order."""
 
     def value(self, v: Value) -> Value:
         return self.layouts[v].plain()
@@ -58,6 +65,8 @@ class _ChannelsLast(Rewriter):
         if new is not None:
             self.layouts[op.result] = new
         else:
+            if any(layouts.is_only_last for layouts in operands):
+                self.left.append(op)
             values = reemit(self.b, op, [o.plain() for o in operands])
             self.layouts.update((old, _Layouts(self.b, v)) for old, v in zip(op.results, values, strict=True))
         return ()
@@ -92,6 +101,11 @@ class _Layouts:
     def is_last(self) -> bool:
         """Whether the channels-last form exists already."""
         return self._last is not None
+
+    @property
+    def is_only_last(self) -> bool:
+        """Whether the other form would have to be made."""
+        return self._plain is None and self._last is not None
 
     def plain(self) -> Value:
         if self._plain is None:

@@ -86,6 +86,18 @@ def test_explain_what_was_left_alone(opt):
     )
 
 
+def test_explain_a_border_of_the_layout(opt):
+    Path("c.ir").write_text(
+        "graph @f(%x: f32[1,4,8,8], %w: f32[8,4,3,3]) level legal {params = (1,)} {\n"
+        "  %y = conv(%x, %w) {stride = (1, 1), low = (1, 1), high = (1, 1), dilation = (1, 1), groups = 1, "
+        'input_dilation = (1, 1), layout = ("NC01", "OI01", "NC01")}\n'
+        "  %z = tanh(%y)\n  %s, %t = sort(%z) {axis = 3, descending = False}\n  return %s\n}\n"
+    )
+    _, _, err = opt("c.ir", "-p", "layout", "--explain", "layout")
+    assert err.count("left alone") == 1
+    assert "left alone: sort %s: f32[1,8,8,8], because it does not run channels-last, so what it reads" in err
+
+
 def test_explain(opt):
     _, _, err = opt("two.ir", "-p", "legalize-broadcast,simplify", "--explain", "simplify")
     assert "rule involution, 1×: -(-x)" in err
