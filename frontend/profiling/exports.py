@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gluonjit.files.array_names import shown
 from gluonjit.profiling.listing import live
 from gluonjit.profiling.measured import Kernel, Profile
 
@@ -67,6 +68,6 @@ def folded(profile: Profile) -> str:
             for leaf, seconds in spent:
                 count = round(seconds * len(p.calls) * 1e9)
                 if count > 0:
-                    stack = ";".join(f.replace(";", ",") for f in [*frames, *([leaf] if leaf else [])])
+                    stack = ";".join(shown(f).replace(";", ",") for f in [*frames, *([leaf] if leaf else [])])
                     lines.append(f"{stack} {count}")
     return "\n".join(lines) + "\n" if lines else ""

@@ -22,6 +22,9 @@ from gluonjit.tools.cli.terminal import escaped, escaping
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller: `gluonjit ... >&-`
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     try:
         try:
             arguments = make_parser().parse_args(argv)

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from gluonjit.files import atomic
-from gluonjit.tools.cli.inputs import at_least
+from gluonjit.tools.cli.inputs import at_least, thread_count
 from gluonjit.tools.cli.models import add_model, calling, load_callable
 
 
@@ -23,7 +23,7 @@ def add_commands(commands: Any) -> None:
     p.add_argument("-o", "--output", default="report.html", metavar="FILE", help="the file (default: %(default)s)")
     p.add_argument("--against", metavar="OLD.html", help="an earlier report, which the page compares this one with")
     p.add_argument("--train", action="store_true", help="steps of training: the call, recorded, and its gradient")
-    p.add_argument("--threads", type=at_least(1), help="on how many threads (default: as many as there are cores)")
+    p.add_argument("--threads", type=thread_count, help="on how many threads (default: as many as there are cores)")
     p.add_argument("--calls", type=at_least(1), help="how many to measure (default: for a second, at least 5)")
     p.set_defaults(run=_run)
 

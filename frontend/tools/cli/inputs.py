@@ -73,6 +73,15 @@ def at_least(low: float, kind: type = int) -> Any:
     return convert
 
 
+def thread_count(text: str) -> int:
+    """The argparse type of numbers of threads that a call may use."""
+    from gluonjit.codegen.team import MAX_THREADS
+
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_THREADS:
+        raise argparse.ArgumentTypeError(f"{text!r}: the number of threads is 1 to {MAX_THREADS}")
+    return int(text)
+
+
 def random_input(type: TensorType, rng: np.random.Generator) -> np.ndarray:
     """Standard normal floats, integers from 0 to 9, or booleans."""
     if type.dtype.is_float:

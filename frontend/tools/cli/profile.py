@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gluonjit.base import MXNetError
 from gluonjit.files import atomic
-from gluonjit.tools.cli.inputs import at_least
+from gluonjit.tools.cli.inputs import at_least, thread_count
 from gluonjit.tools.cli.models import add_model, calling, load_callable
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def add_commands(commands: Any) -> None:
     )
     add_model(p, "|FILE.ir", "; the text of a compiler's graph")
     p.add_argument("--train", action="store_true", help="steps of training: the call, recorded, and its gradient")
-    p.add_argument("--threads", type=at_least(1), help="on how many threads (default: as many as there are cores)")
+    p.add_argument("--threads", type=thread_count, help="on how many threads (default: as many as there are cores)")
     p.add_argument("--calls", type=at_least(1), help="how many to measure (default: for a second, at least 5)")
     p.add_argument("--top", type=at_least(1), default=20, help="rows of each table (default: %(default)s)")
     p.add_argument("--kernels", action="store_true", help="list kernels, instead of adding them up by layer")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gluonjit.base import MXNetError
-from gluonjit.tools.cli.inputs import at_least
+from gluonjit.tools.cli.inputs import at_least, thread_count
 
 _INSTALL = 'pip install "gluonjit[score]"'
 
@@ -58,7 +58,7 @@ def add_commands(commands: Any) -> None:
     )
     p.add_argument("--workers", type=at_least(1), default=1, metavar="N", help="processes (default: %(default)s)")
     p.add_argument("--address", help="of a cluster of Ray or Dask that is there (default: one on this machine)")
-    p.add_argument("--threads", type=at_least(1), help="of each worker (default: the cores, divided among workers)")
+    p.add_argument("--threads", type=thread_count, help="of each worker (default: the cores, divided among workers)")
     p.add_argument("--any-rows", action="store_true", help="also if rows of a batch may depend on each other")
     p.set_defaults(run=_run)
 

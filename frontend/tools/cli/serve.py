@@ -13,7 +13,7 @@ from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.ir.opdef import did_you_mean
-from gluonjit.tools.cli.inputs import at_least, input_type
+from gluonjit.tools.cli.inputs import at_least, input_type, thread_count
 
 _NEEDS = ("starlette", "uvicorn", "httptools", "prometheus_client")
 _GRPC_NEEDS = ("grpc", "google.protobuf")
@@ -53,7 +53,7 @@ def add_commands(commands: Any) -> None:
     p.add_argument("--host", default="127.0.0.1", help="the address to listen at (default: %(default)s: this machine)")
     p.add_argument("--port", type=_port, default=8000, help="of HTTP; 0: any (default: %(default)s)")
     p.add_argument("--grpc-port", type=_port, metavar="PORT", help="of gRPC; 0: any (default: no gRPC)")
-    p.add_argument("--threads", type=at_least(1), help="how many a call may use (default: all cores)")
+    p.add_argument("--threads", type=thread_count, help="how many a call may use (default: all cores)")
     batches = p.add_argument_group("batches")
     batches.add_argument(
         "--max-batch", type=at_least(1), default=32, metavar="N", help="the most rows of a call (default: %(default)s)"
