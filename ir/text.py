@@ -60,4 +60,4 @@ def load(path: str | Path, *, places: bool = False) -> Graph:
     """The graph that `save` or a person wrote to `path`. Raises ParseError, OSError or, for no UTF-8, UnicodeError.
     `places`: see `parse_graph`."""
     path = Path(path)
-    return parse_graph(path.read_text(encoding="utf-8"), source=str(path), folder=path.parent, places=places)
+    return parse_graph(path.read_text(encoding="utf-8-sig"), source=str(path), folder=path.parent, places=places)

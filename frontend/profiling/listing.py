@@ -12,6 +12,8 @@ from gluonjit.profiling.measured import Kernel, Layer, Profile, Program
 def text(profile: Profile, top: int = 20, kernels: bool = False) -> str:
     """What `gluonjit profile` prints. `top`: rows of each table; `kernels`: a row for each kernel, rather than for each
     layer."""
+    if not profile.programs and not profile.compiling:
+        return "nothing was measured: no compiled code ran\n"
     parts = [_program(p, profile, top, kernels) for p in sorted(profile.programs, key=lambda p: -p.total)]
     if len(profile.programs) > 1 or profile.laps:
         parts.insert(0, _overview(profile))

@@ -265,6 +265,23 @@ def test_a_closed_pipe_is_no_error(tmp_path, arguments):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_a_closed_stdout_is_no_error(tmp_path):
+    command = f"{shlex.quote(sys.executable)} -m gluonjit passes >&-"
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("count", ["0", "100000", "-1", "x", "1.5"])
+def test_numbers_of_threads(run, count):
+    status, _, err = run("profile", "model.py:net", "--input", "2x5", "--threads", count)
+    assert status == 2 and "the number of threads is 1 to" in err
+
+
+def test_a_byte_order_mark(run):
+    Path("sum.ir").write_text("\ufeff" + SUM, encoding="utf-8")
+    assert run("run", "sum.ir")[0] == 0 and run("opt", "sum.ir", "-p", "fold")[0] == 0
+
+
 def test_interrupted(run, monkeypatch):
     with open("model.py", "a") as file:
         file.write("\ndef interrupted():\n    raise KeyboardInterrupt\n")

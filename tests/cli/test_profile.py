@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gluonjit import profiler
+from gluonjit.profiling import listing
 from gluonjit.tools.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -86,3 +88,19 @@ def test_names_are_shown_on_one_line(tmp_path, monkeypatch, run):
     )
     text = run("model.py:net", "--input", "2x3", "--calls", "2")
     assert "a\\nb\\u202e(f32[2,3]), call" in text and "\u202e" not in text
+
+
+def test_stacks_have_a_line_each(tmp_path, monkeypatch, run):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(
+        "import gluonjit as mx\nnet = mx.gluon.nn.Dense(3, prefix='a\\nb;c_')\nnet.initialize()\n"
+    )
+    run("model.py:net", "--input", "64x200", "--calls", "20", "--folded", "stacks.txt")
+    lines = (tmp_path / "stacks.txt").read_text().splitlines()
+    assert lines and all(line.rpartition(" ")[2].isdecimal() for line in lines)
+
+
+def test_an_empty_profile():
+    with profiler.record() as profile:
+        pass
+    assert listing.text(profile) == "nothing was measured: no compiled code ran\n"

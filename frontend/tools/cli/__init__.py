@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller: `gluonjit ... >&-`
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
     try:
         try:
             arguments = make_parser().parse_args(argv)

@@ -71,7 +71,8 @@ def load_block(reference: str) -> Any:
 def read_text(path: str) -> str:
     """The file's text; `-` is standard input. IRError for bytes that are none."""
     try:
-        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        # Editors on Windows may begin a file with a byte order mark.
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as e:
         raise IRError(f"{path}: byte {e.start}: not UTF-8 ({e.reason}); expected a graph's text") from e
 
