@@ -52,7 +52,7 @@ def aside(compute: Callable[[], T]) -> T:
             threading.Thread(target=work, name="gluonjit compiler").start()
         except RuntimeError:  # the system refuses, or the interpreter is about to end
             return compute()
-        found = answer.get()
+        found = _taken(answer)
     except BaseException:
         left.set()
         raise
@@ -67,6 +67,20 @@ def aside(compute: Callable[[], T]) -> T:
         finally:
             del error, found  # the traceback refers to this frame
     return result
+
+
+_LATE = 0.1
+"""Seconds until a signal is noticed that came when the main thread was about to sleep, but did not yet: such a one does
+not wake it."""
+
+
+def _taken(answer: queue.SimpleQueue[Any]) -> Any:
+    """The next item, once there is one."""
+    while True:
+        try:
+            return answer.get(timeout=_LATE)
+        except queue.Empty:
+            continue  # between two instructions Python looks for signals
 
 
 def imported(name: str) -> Any:

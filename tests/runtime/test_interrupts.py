@@ -1,5 +1,6 @@
 """Ctrl-C while something is compiled ends the call at once, and the next call has the right answer."""
 
+import _thread
 import os
 import signal
 import subprocess
@@ -89,7 +90,7 @@ def test_compiling_ends(monkeypatch, object_cache, ctrl_c, wait):
         steps.append(step.name)
         if step.name == "fuse":
             ctrl_c()
-            assert go_on.wait(60)
+            assert go_on.wait(30)
         return run(step, graph, arguments)
 
     monkeypatch.setattr(manager, "_run", pressing)
@@ -100,6 +101,7 @@ def test_compiling_ends(monkeypatch, object_cache, ctrl_c, wait):
         else:
             net(x) if wait == "net(x)" else net.compile(x)
     compiler = [t for t in threading.enumerate() if t.name == "gluonjit compiler"]
+    assert compiler, "the call waited for the other thread"
     go_on.set()
     for thread in compiler:
         thread.join()
@@ -108,6 +110,27 @@ def test_compiling_ends(monkeypatch, object_cache, ctrl_c, wait):
     monkeypatch.undo()
     assert abs(net(x).asnumpy() - wanted).max() < 1e-6
     assert net(mx.nd.ones((7, 5))).shape == (7, 4)
+
+
+def test_a_signal_that_does_not_wake_the_main_thread(ctrl_c):
+    """So it is with one that comes just before the thread sleeps."""
+    pressed, go_on = threading.Event(), threading.Event()
+    main = threading.main_thread().ident
+
+    def computing():
+        while sys._current_frames()[main].f_code.co_filename != aside.__code__.co_filename:
+            os.sched_yield()  # the thread starts this one, and does not wait yet
+        _thread.interrupt_main()
+        pressed.set()
+        assert go_on.wait(30)
+
+    with pytest.raises(KeyboardInterrupt):
+        aside(computing)
+    others = [t for t in threading.enumerate() if t.name == "gluonjit compiler"]
+    assert pressed.is_set() and others, "the call waited for the other thread"
+    go_on.set()
+    for thread in others:
+        thread.join()
 
 
 def test_an_import_is_not_torn():
