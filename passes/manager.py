@@ -104,8 +104,9 @@ def register_pass(name: str, *, doc: str = "", whole: bool = False) -> Callable[
     return declare
 
 
-def find_pass(name: str) -> Pass:
-    """The pass called `name`, imported now if need be; IRError with a suggestion when there is none."""
+def find_pass(name: str, others: Iterable[str] = ()) -> Pass:
+    """The pass called `name`, imported now if need be; IRError when there is none, with a suggestion among all passes
+    and `others`."""
     if name not in _PASSES and re.fullmatch(r"[a-z][a-z0-9-]*", name):
         module = name.replace("-", "_")
         if module in _modules():
@@ -113,7 +114,7 @@ def find_pass(name: str) -> Pass:
     if name not in _PASSES:
         all_passes()  # it may stand in a file of another name, or in another package
     if name not in _PASSES:
-        raise IRError(f"unknown pass {name!r}{did_you_mean(name, _PASSES)}")
+        raise IRError(f"unknown pass {name!r}{did_you_mean(name, [*_PASSES, *others])}")
     return _PASSES[name]
 
 

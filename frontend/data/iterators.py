@@ -75,8 +75,8 @@ class DataBatch:
         for what, value in (("Data", data), ("Label", label)):
             if value is not None and not isinstance(value, (list, tuple)):
                 raise AssertionError(f"{what} must be list of NDArrays")
-        self.data = data
-        self.label = label
+        self.data: Any = data  # programs index it without asking whether it is None
+        self.label: Any = label
         self.pad = pad
         self.index = index
         self.bucket_key = bucket_key

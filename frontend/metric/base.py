@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy
 
@@ -13,6 +13,7 @@ from gluonjit.language.source import refusal
 from gluonjit.ndarray import NDArray
 
 NAN = float("nan")
+_Update = TypeVar("_Update", bound=Callable[..., None])
 
 
 def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool = False) -> tuple[Any, Any]:
@@ -28,7 +29,7 @@ def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool 
     return labels, preds
 
 
-def located(update: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+def located(update: _Update) -> _Update:
     """An `update` of a metric whose errors name the metric, the shapes and the user's line."""
 
     @functools.wraps(update)
@@ -42,7 +43,7 @@ def located(update: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any]
             why = str(e).strip() or "labels and predictions do not fit"
             raise refusal(type(e), given, why) from e
 
-    return call
+    return cast(_Update, call)
 
 
 def _described(arrays: Any) -> str:

@@ -62,7 +62,7 @@ from gluonjit.symbol.op import SpatialTransformer as SpatialTransformer
 from gluonjit.symbol.op import SwapAxis as SwapAxis
 from gluonjit.symbol.symbol import Symbol as Symbol
 from gluonjit.symbol.op import UpSampling as UpSampling
-from gluonjit.symbol.symbol import var as Variable
+from gluonjit.symbol.symbol import var as _var
 from gluonjit.symbol.op import WarpCTC as WarpCTC
 from gluonjit.symbol.op import abs as abs
 from gluonjit.symbol.op import adam_update as adam_update
@@ -138,7 +138,7 @@ from gluonjit.symbol.op import fix as fix
 from gluonjit.symbol.op import flatten as flatten
 from gluonjit.symbol.op import flip as flip
 from gluonjit.symbol.op import floor as floor
-from gluonjit.symbol.json_files import load_json as fromjson
+from gluonjit.symbol.json_files import load_json as _load_json
 from gluonjit.symbol.op import ftml_update as ftml_update
 from gluonjit.symbol.op import ftrl_update as ftrl_update
 from gluonjit.symbol.chosen_operators import full as full
@@ -213,7 +213,7 @@ from gluonjit.symbol.op import ones_like as ones_like
 from gluonjit.symbol.op import pad as pad
 from gluonjit.symbol.op import pick as pick
 from gluonjit.symbol.chosen_operators import pow as pow
-from gluonjit.symbol.chosen_operators import pow as power
+from gluonjit.symbol.chosen_operators import pow as _pow
 from gluonjit.symbol.op import preloaded_multi_mp_sgd_mom_update as preloaded_multi_mp_sgd_mom_update
 from gluonjit.symbol.op import preloaded_multi_mp_sgd_update as preloaded_multi_mp_sgd_update
 from gluonjit.symbol.op import preloaded_multi_sgd_mom_update as preloaded_multi_sgd_mom_update
@@ -305,5 +305,8 @@ from gluonjit.symbol.chosen_operators import zeros as zeros
 from gluonjit.symbol.op import zeros_like as zeros_like
 
 FLAVOUR: Any
+Variable = _var
+fromjson = _load_json
 np: Any
 npx: Any
+power = _pow

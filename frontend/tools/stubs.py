@@ -100,7 +100,8 @@ def _of_numpy(module: ModuleType) -> str:
             rest.append(_function(name, anything, "Any" if hidden else returns))
         elif isinstance(value, type):
             own = "bool_" if name == "bool" else name  # `numpy.bool` is there since NumPy 2
-            imports.append(f"from {home} import {own} as {name}\n")
+            imports.append(f"from {home} import {own} as {_shown(own, name)}\n")
+            rest += [f"{name} = _{own}\n"] * (own != name)
         else:
             rest.append(f"{name}: {'float' if isinstance(value, float) else 'Any'}\n")
     return HEAD + "".join(imports) + "\n" + "".join(rest)
@@ -136,7 +137,9 @@ def _module(module: ModuleType, place: str, array: str, start: str) -> str:
             else:
                 imports.append(f"from {module.__name__}.op import {name} as {name}\n")
         elif home is not None:
-            imports.append(f"from {home} import {value.__name__} as {name}\n")
+            own = value.__name__
+            imports.append(f"from {home} import {own} as {_shown(own, name)}\n")
+            rest += [f"{name} = _{own}\n"] * (own != name)
             if imports[-1] == start.replace("\n", f" as {array}\n"):
                 imports.remove(start)
         elif callable(value) and not isinstance(value, type):
@@ -182,6 +185,11 @@ def _operator(place: str, name: str, value: Any, module: ModuleType) -> Operator
     made = inspect.isfunction(value) and "__signature__" in value.__dict__ and value.__qualname__ == name
     owners = (module.__name__, f"{module.__name__.partition('.op')[0]}", f"{module.__name__}.op")
     return op if op is not None and made and place_of(full) == (place, name) and value.__module__ in owners else None
+
+
+def _shown(own: str, name: str) -> str:
+    """What a stub calls something that it imports: type checkers take `own as own` for public, `own as name` not."""
+    return own if own == name else f"_{own}"
 
 
 def _home(value: Any, module: ModuleType) -> str | None:

@@ -68,6 +68,10 @@ def test_stop_after(opt, stop, level):
     assert level == "expanded" or out.count(f"level {level}") == 2
 
 
+def test_a_misspelt_pipeline(opt):
+    assert "unknown pass 'lvm'; did you mean 'llvm'?" in opt("two.ir", "-p", "lvm")[2]
+
+
 def test_stop_after_what_does_not_run(opt):
     assert "did you mean 'simplify'?" in opt("two.ir", "-p", "llvm", "--stop-after", "simplfy")[2]
     assert "there are 1 passes" in opt("two.ir", "-p", "dce", "--stop-after", "2")[2]

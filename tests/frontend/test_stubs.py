@@ -26,7 +26,7 @@ def test_every_public_name_is_there(package, place):
     """Names that `dir` lists, but for helpers of the sources."""
     module = importlib.import_module(f"gluonjit.{package}{place and '.'}{place}")
     text = stubs.stubs()[f"{package}/{place or '__init__'}.pyi"]
-    declared = set(re.findall(r"^def (\w+)|^(\w+):|^from \S+ import \w+ as (\w+)$", text, re.M))
+    declared = set(re.findall(r"^def (\w+)|^(\w+)(?::| =)|^from \S+ import (\w+) as \3$", text, re.M))
     declared = {name for names in declared for name in names if name}
     functions = {name for name in dir(module) if callable(getattr(module, name)) and not name.startswith("_")}
     helpers = {"Any", "Flavour", "populate", "lazy_packages"}
@@ -38,7 +38,7 @@ def test_every_public_name_is_there(package, place):
 def test_every_public_name_of_numpy_is_there(name):
     module = importlib.import_module(f"gluonjit.{name}")
     text = stubs.stubs()[name.replace(".", "/") + ("/__init__.pyi" if name == "numpy" else ".pyi")]
-    declared = set(re.findall(r"^def (\w+)|^(\w+):|^from \S+ import \w+ as (\w+)$", text, re.M))
+    declared = set(re.findall(r"^def (\w+)|^(\w+)(?::| =)|^from \S+ import (\w+) as \3$", text, re.M))
     declared = {found for pair in declared for found in pair if found}
     assert {n for n in dir(module) if callable(getattr(module, n)) and n[0] != "_"} - {"Any"} <= declared
     assert all(hasattr(module, n) for n in declared)

@@ -46,6 +46,14 @@ def train(net: Net, data: np.ndarray, label: np.ndarray, kind: str) -> float:
     nd.Convolution(x, x, kernel=(3, 3), num_filter="8")  # error: Argument "num_filter" to "Convolution" has
     nd.Convolution(x, x, kernels=(3, 3))  # error: Unexpected keyword argument "kernels" for "Convolution"
     nd.Convolutio(x)  # error: Module has no attribute "Convolutio"; maybe "Convolution"?
+    mx.metric.Accuracy().update(labels=[y], preds=[net(x)])
+    mx.metric.Accuracy().update(label=[y], preds=[x])  # error: Unexpected keyword argument "label" for "update"
+    reveal_type(gluon.model_zoo.vision.resnet18_v1().features)  # is gluonjit.gluon.nn.containers.HybridSequential
+    reveal_type(gluon.model_zoo.vision.get_model("alexnet").output)  # is gluonjit.gluon.block.HybridBlock
+    for batch in mx.io.NDArrayIter(data, label):
+        reveal_type(batch.data[0])  # is Any
+    mx.np.bool(1)
+    reveal_type(mx.sym.Variable("x"))  # is gluonjit.symbol.symbol.Symbol
     mx.sym.relu(x)  # error: Argument 1 to "relu" has incompatible type "NDArray"; expected "Symbol | None"
     x.sum(axes=1)  # error: Unexpected keyword argument "axes" for "sum"
     nn.Conv2D(8, 3, strides="a")  # error: Argument "strides" to "Conv2D" has incompatible type "str"

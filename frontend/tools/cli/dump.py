@@ -46,7 +46,8 @@ def add_commands(commands: Any) -> None:
         p.add_argument(
             "--layer",
             metavar="PATTERN",
-            help="only ops of layers whose path fits, such as '*/conv1' or 'net/stage3/*'; what these read become inp",
+            help="only ops of layers whose path fits, such as '*/conv1' or 'net/stage3/*'; "
+            "what these read becomes the graph's inputs",
         )
         p.add_argument("-o", "--output", metavar="FILE", help="write to a file")
         p.add_argument(

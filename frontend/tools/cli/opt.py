@@ -270,12 +270,15 @@ def _graphs(path: str) -> Iterator[tuple[str, Callable[[], Graph]]]:
 
 def _steps(arguments: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:
     """The passes to run, with their options."""
-    from gluonjit.passes import parse_pipeline
+    from gluonjit.passes import find_pass, parse_pipeline
 
     named = pipelines()
     steps: list[tuple[str, dict[str, Any]]] = []
     for name, options in parse_pipeline(arguments.passes):
-        steps += parse_pipeline(named[name]) if name in named and not options else [(name, options)]
+        if name in named and not options:
+            steps += parse_pipeline(named[name])
+        else:
+            steps.append((find_pass(name, named).name, options))
     stop = arguments.stop_after
     if stop is None:
         return steps

@@ -5,9 +5,9 @@ They take images (N, 3, H, W), normalized by ImageNet's mean and standard deviat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from gluonjit.gluon.block import HybridBlock
 from gluonjit.gluon.model_zoo.vision.alexnet import AlexNet, alexnet
 from gluonjit.gluon.model_zoo.vision.densenet import DenseNet, densenet121, densenet161, densenet169, densenet201
 from gluonjit.gluon.model_zoo.vision.inception import Inception3, inception_v3
@@ -25,6 +25,7 @@ from gluonjit.gluon.model_zoo.vision.mobilenet import (
     mobilenet_v2_0_75,
     mobilenet_v2_1_0,
 )
+from gluonjit.gluon.model_zoo.vision.parts import Classifier
 from gluonjit.gluon.model_zoo.vision.resnet import (
     BasicBlockV1,
     BasicBlockV2,
@@ -58,23 +59,7 @@ from gluonjit.gluon.model_zoo.vision.vgg import (
     vgg19_bn,
 )
 
-_CLASSES = [
-    AlexNet,
-    BasicBlockV1,
-    BasicBlockV2,
-    BottleneckV1,
-    BottleneckV2,
-    DenseNet,
-    Inception3,
-    MobileNet,
-    MobileNetV2,
-    ResNetV1,
-    ResNetV2,
-    SqueezeNet,
-    VGG,
-]
-
-_MODELS = {
+_MODELS: dict[str, Callable[..., Classifier]] = {
     "alexnet": alexnet,
     "densenet121": densenet121,
     "densenet161": densenet161,
@@ -113,13 +98,62 @@ _MODELS = {
 """The functions by the names of published weights."""
 
 __all__ = [
-    *(c.__name__ for c in _CLASSES),
-    *(f.__name__ for f in (get_mobilenet, get_mobilenet_v2, get_resnet, get_vgg, *_MODELS.values())),
+    "AlexNet",
+    "BasicBlockV1",
+    "BasicBlockV2",
+    "BottleneckV1",
+    "BottleneckV2",
+    "DenseNet",
+    "Inception3",
+    "MobileNet",
+    "MobileNetV2",
+    "ResNetV1",
+    "ResNetV2",
+    "SqueezeNet",
+    "VGG",
+    "alexnet",
+    "densenet121",
+    "densenet161",
+    "densenet169",
+    "densenet201",
+    "get_mobilenet",
+    "get_mobilenet_v2",
     "get_model",
+    "get_resnet",
+    "get_vgg",
+    "inception_v3",
+    "mobilenet0_25",
+    "mobilenet0_5",
+    "mobilenet0_75",
+    "mobilenet1_0",
+    "mobilenet_v2_0_25",
+    "mobilenet_v2_0_5",
+    "mobilenet_v2_0_75",
+    "mobilenet_v2_1_0",
+    "resnet101_v1",
+    "resnet101_v2",
+    "resnet152_v1",
+    "resnet152_v2",
+    "resnet18_v1",
+    "resnet18_v2",
+    "resnet34_v1",
+    "resnet34_v2",
+    "resnet50_v1",
+    "resnet50_v2",
+    "squeezenet1_0",
+    "squeezenet1_1",
+    "vgg11",
+    "vgg11_bn",
+    "vgg13",
+    "vgg13_bn",
+    "vgg16",
+    "vgg16_bn",
+    "vgg19",
+    "vgg19_bn",
 ]
 
 
-def get_model(name: str, **kwargs: Any) -> HybridBlock:
+def get_model(name: str, **kwargs: Any) -> Classifier:
     """The model called `name`; ValueError that lists all names if there is none.
 
     Keywords of all models: `pretrained` loads published weights from folder `root` to `ctx`; `classes` is the number of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from gluonjit.context import cpu
 from gluonjit.gluon import nn
@@ -11,6 +11,8 @@ from gluonjit.gluon.block import HybridBlock
 
 CPU = cpu()
 """The default context of pretrained weights."""
+Model = TypeVar("Model", bound=HybridBlock)
+"""What a function of the zoo returns."""
 
 
 class Classifier(HybridBlock):
@@ -30,10 +32,10 @@ def sequence(*layers: HybridBlock, prefix: str = "") -> nn.HybridSequential:
     return out
 
 
-def variant(name: str, build: Callable[..., HybridBlock], *args: Any, **fixed: Any) -> Callable[..., HybridBlock]:
+def variant(name: str, build: Callable[..., Model], *args: Any, **fixed: Any) -> Callable[..., Model]:
     """The function `name(**kwargs)`: `build(*args, **kwargs)`, with some keywords fixed."""
 
-    def model(**kwargs: Any) -> HybridBlock:
+    def model(**kwargs: Any) -> Model:
         return build(*args, **{**kwargs, **fixed})
 
     model.__name__ = model.__qualname__ = name
