@@ -89,7 +89,7 @@ class Op:
         return opdef.lookup(self.name)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Graph:
     """`updates` pairs an input with the value it holds after the call (state, such as BatchNorm's statistics)."""
 
@@ -136,6 +136,16 @@ class Graph:
 
     def with_attrs(self, **attrs: Any) -> Graph:
         return replace(self, attrs=MappingProxyType({**self.attrs, **attrs}))
+
+    @property
+    def heading(self) -> str:
+        """The name and the first inputs, for people: `net(data: f32[8,32], …)`."""
+        inputs = ", ".join(f"{v.name}: {v.type}" for v in self.inputs[:4]) + (", …" if len(self.inputs) > 4 else "")
+        return f"{self.name}({inputs})"
+
+    def __repr__(self) -> str:
+        """Short, for prompts and messages; `str` has all of it."""
+        return f"<graph @{self.heading}: {len(self.ops)} ops, level {self.level}>"
 
     def __str__(self) -> str:
         from gluonjit.ir.printer import print_graph

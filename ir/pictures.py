@@ -81,7 +81,7 @@ def _drawn(graph: Graph) -> tuple[list[Value], list[Op]]:
 
 def as_html(graph: Graph) -> str:
     """For notebooks: a line about the graph, its picture if there can be one, and its text."""
-    inputs = ", ".join(f"{v.name}: {v.type}" for v in graph.inputs[:4]) + (", …" if len(graph.inputs) > 4 else "")
+    name, inputs = graph.name, graph.heading.removeprefix(graph.name)
     lines = print_graph(graph, elide=16).splitlines()
     text = "\n".join(lines[:LINES]) + (f"\n… {len(lines) - LINES} lines more" if len(lines) > LINES else "")
     try:
@@ -89,7 +89,7 @@ def as_html(graph: Graph) -> str:
     except IRError as e:
         drawn = f"<p><i>{html.escape(str(e))}</i></p>"
     return (
-        f"<div><b>graph {html.escape(graph.name)}</b>({html.escape(inputs)}), level {graph.level}, {len(graph.ops)} ops"
+        f"<div><b>graph {html.escape(name)}</b>{html.escape(inputs)}, level {graph.level}, {len(graph.ops)} ops"
         f"{drawn}<details><summary>text</summary>{_coloured(text)}</details></div>"
     )
 

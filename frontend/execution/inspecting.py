@@ -130,6 +130,4 @@ class Compiled:
 
     def __repr__(self) -> str:
         expected = sum(row.microseconds for row in self.kernels)
-        inputs = ", ".join(f"{v.name}: {v.type}" for v in self.graph.inputs[:4])
-        more = ", …" if len(self.graph.inputs) > 4 else ""
-        return f"<compiled @{self.graph.name}({inputs}{more}): {len(self.kernels)} kernels, {expected:.0f} µs expected>"
+        return f"<compiled @{self.graph.heading}: {len(self.kernels)} kernels, {expected:.0f} µs expected>"

@@ -27,7 +27,8 @@ def of_block(block: Block) -> str:
         count = "not known yet" if None in sizes else f"{sum(n for n in sizes if n):,}" if sizes else ""
         types = ", ".join(dict.fromkeys(_dtype(p) for p in own))
         label = f"{'&emsp;' * depth}{html.escape(name)}"
-        described = "" if layer._children else repr(layer)
+        lines = repr(layer).splitlines()  # that of a container has a line for each layer in it, which are rows here
+        described = lines[0] if len(lines) == 1 and lines[0] != f"{type(layer).__name__}()" else ""
         rows.append([label, type(layer).__name__, html.escape(described), types, count])
     sizes = [_size(p) for p in block.collect_params().values()]
     in_all = "some shapes are not known yet" if None in sizes else f"{sum(n for n in sizes if n):,}"
@@ -42,7 +43,7 @@ def of_parameters(parameters: Iterable[Parameter]) -> str:
         [html.escape(p.name), str(p.shape), _dtype(p), p.grad_req, "" if p._data is None else str(p.list_ctx()[0])]
         for p in parameters
     ]
-    return _table(f"{len(rows)} parameters", ["name", "shape", "type", "gradient", "on"], rows)
+    return _table(f"{len(rows)} parameter{'s' * (len(rows) != 1)}", ["name", "shape", "type", "gradient", "on"], rows)
 
 
 def _tree(block: Block, name: str, depth: int) -> Iterator[tuple[int, str, Block]]:

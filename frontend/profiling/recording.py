@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gluonjit.ir.aside import imported
 from gluonjit.ir.stages import told_to
+from gluonjit.profiling.listing import text
 from gluonjit.profiling.measured import Profile, Stage
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ class Recording(Profile):
         begin = time.perf_counter()
         yield
         self.laps.append((begin - self._begin, time.perf_counter() - self._begin))
+
+    def __repr__(self) -> str:
+        """The tables that `gluonjit profile` prints."""
+        return text(self)
 
     def forget(self) -> None:
         """Drops the calls and laps so far, such as first ones that find nothing in caches; what was compiled stays."""

@@ -136,6 +136,20 @@ def test_blocks_and_parameters(net):
     assert Balanced(parameters._repr_html_()).text.count("float32") == len(list(parameters))
     shown = Balanced(parameters["net_dense0_weight"]._repr_html_()).text
     assert "net_dense0_weight(4, 3)float32write" in shown
+    assert "1 parametername" in shown
+
+
+def test_every_layer_is_described_in_its_row(net):
+    """Also one with an activation inside; not a container, whose text repeats its layers."""
+    table = Balanced(net._repr_html_()).text
+    assert [repr(layer) in table for layer in net] == [True] * len(net)
+    assert "HybridSequential(" not in table
+
+
+def test_prompts_show_graphs_in_a_line(net):
+    graph = net.graph(mx.nd.ones((2, 3)))
+    assert repr(graph).startswith("<graph @net(data: f32[2,3], net_dense0_weight: f32[4,3]")
+    assert repr(graph).endswith(f": {len(graph.ops)} ops, level traced>")
 
 
 def test_shared_parameters_count_once(net):
