@@ -1,4 +1,4 @@
-"""A line on the terminal that tells how far a compilation is, if it takes longer than a second.
+"""A line on the terminal that tells how far a compilation is, or other work, if it takes longer than a second.
 
 with Progress("resnet", ["expand", "fold", "code"]) as progress:
     ...
@@ -20,13 +20,16 @@ _WIDTH = 24
 
 
 class Progress:
-    """Steps are done in the given order. Nothing is written unless `stream` (standard error) is a terminal."""
+    """Steps are done in the given order. Nothing is written unless `stream` (standard error) is a terminal. `doing` is
+    the line's first word."""
 
-    def __init__(self, name: str, steps: Sequence[str], stream: TextIO | None = None) -> None:
-        self.name = name
+    def __init__(self, name: str, steps: Sequence[str], stream: TextIO | None = None, doing: str = "compiling") -> None:
+        self.name = "".join(c if c.isprintable() else "?" for c in name)
+        self.doing = doing
         self.steps = list(steps)
         self._count = 0
-        self._stream = sys.stderr if stream is None else stream
+        stream = sys.stderr if stream is None else stream
+        self._stream = getattr(stream, "unescaped", stream)  # the command line escapes what it prints
         self._end = threading.Event()
         self._begin = time.monotonic()
         self._painter: threading.Thread | None = None
@@ -46,7 +49,7 @@ class Progress:
         part = self._count / max(len(self.steps), 1)
         bar = "█" * int(part * _WIDTH)
         step = self.steps[self._count] if self._count < len(self.steps) else "done"
-        return f"compiling {self.name}  {bar:·<{_WIDTH}}  {time.monotonic() - self._begin:4.1f} s  {step}"
+        return f"{self.doing} {self.name}  {bar:·<{_WIDTH}}  {time.monotonic() - self._begin:4.1f} s  {step}"
 
     def __enter__(self) -> Progress:
         if _is_terminal(self._stream):

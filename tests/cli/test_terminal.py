@@ -6,11 +6,14 @@ import os
 import re
 import shlex
 import sys
+import threading
 
 import pytest
 
 from gluonjit.ir.highlight import GraphLexer, as_html
+from gluonjit.runtime import progress
 from gluonjit.tools.cli import main
+from gluonjit.tools.cli.terminal import escaping
 
 GRAPH = 'graph @g(%x: f32[2,n], %"a b": bf16[]) {\n  %y: f32[2,n] = mul(%x, %x) loc("m.py":3)\n  return %y\n}\n'
 ANSI = re.compile(r"\x1b\[[\d;]*m")
@@ -112,3 +115,22 @@ def test_every_character_is_kept():
     assert kinds['%"a b"'] == "Token.Name.Variable"
     assert kinds["mul"] == "Token.Name.Function"
     assert "<script" not in as_html('graph @"<script>"() { return }', "gluonjit")
+
+
+def test_a_line_that_shows_progress_is_drawn_over_again(monkeypatch):
+    """What the command line prints is escaped; the line goes past that, without what a name could do."""
+    monkeypatch.setattr(progress, "_AFTER", 0.0)
+    monkeypatch.setattr(progress, "_EVERY", 0.001)
+    drawn = threading.Event()
+    monkeypatch.setattr(Terminal, "flush", lambda stream: drawn.set())
+    with contextlib.redirect_stderr(Terminal()) as stderr, escaping():
+        with progress.Progress("a\x1bb", ["fold"]):
+            assert drawn.wait(60)
+        print("a\rb", file=sys.stderr)
+    assert stderr.getvalue().startswith("\rcompiling a?b ") and stderr.getvalue().endswith("\x1b[Ka\\rb\n")
+
+
+def test_progress_of_reducing(file, capsys):
+    with contextlib.redirect_stderr(Terminal()) as stderr:
+        assert main(["opt", file, "-p", "", "--reduce", "grep -q mul {}"]) == 0
+    assert re.fullmatch(r"(\r\d+ ops, \d+ graphs tried )+\r\x1b\[K1 ops reduced to 1\n", stderr.getvalue())

@@ -37,6 +37,10 @@ def test_line(monkeypatch):
     assert "compiling net" in text and text.endswith("\r\x1b[K")  # and is gone in the end
 
 
+def test_other_work_than_compiling():
+    assert Progress("net", ["calls"], io.StringIO(), doing="measuring").line().startswith("measuring net ")
+
+
 def test_a_step_of_many_parts():
     with Progress("net", ["fold", *["code"] * 4, "end"], io.StringIO()) as p:
         shares = []

@@ -33,6 +33,7 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.execution.inspecting import without_gradient
     from gluonjit.gluon import HybridBlock
     from gluonjit.language import modes
+    from gluonjit.runtime.progress import Progress
     from gluonjit.tools.cli.profile import measured
     from gluonjit.tools.reporting.gathered import gathered, recorded
     from gluonjit.tools.reporting.page import earlier, page
@@ -44,7 +45,9 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.train and isinstance(block, HybridBlock):
         with modes.train_mode(), calling(arguments.model, given):
             training = recorded(trace_call(block, given), without_gradient(block))
-    data = gathered(arguments.model, profile, training)
-    text = page({**data, "old": old} if old is not None else data)
+    with Progress(arguments.model, ["stages and code", "page"], doing="describing") as progress:
+        data = gathered(arguments.model, profile, training)
+        progress.done("stages and code")
+        text = page({**data, "old": old} if old is not None else data)
     atomic.write(arguments.output, [text.encode()])
     print(f"{arguments.output}: {len(text.encode()) / 1e6:.1f} MB")

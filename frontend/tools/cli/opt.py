@@ -17,7 +17,7 @@ from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError
 from gluonjit.tools.cli.loading import load_graph, load_python, read_text
-from gluonjit.tools.cli.terminal import add_options, show
+from gluonjit.tools.cli.terminal import add_options, show, unescaped
 
 if TYPE_CHECKING:
     from gluonjit.passes.report import Told
@@ -207,9 +207,11 @@ def _reduced(arguments: argparse.Namespace, graph: Graph, steps: Sequence[Any], 
 
     def progress(ops: int, tried: int) -> None:
         if sys.stderr.isatty():
-            print(f"\r{ops} ops, {tried} graphs tried ", end="", file=sys.stderr)
+            print(f"\r{ops} ops, {tried} graphs tried ", end="", file=unescaped(sys.stderr))
 
     found = reduce.reduced(graph, shows, progress)
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=unescaped(sys.stderr))
     print(f"{len(graph.ops)} ops reduced to {len(found.ops)}", file=sys.stderr)
     return found
 

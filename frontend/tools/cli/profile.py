@@ -56,6 +56,7 @@ def measured(arguments: argparse.Namespace, block: Any, given: list[Any]) -> Pro
     """A profile of the calls that the arguments ask for; MXNetError if no compiled code ran."""
     from gluonjit.profiling import record
     from gluonjit.runtime import threads
+    from gluonjit.runtime.progress import Progress
 
     if arguments.threads:
         threads.set_num_threads(arguments.threads)
@@ -68,9 +69,11 @@ def measured(arguments: argparse.Namespace, block: Any, given: list[Any]) -> Pro
                 step()
             profile.forget()
             begin = time.perf_counter()
-            while not _enough(arguments.calls, len(profile.laps), time.perf_counter() - begin):
-                with profile.lap():
-                    step()
+            with Progress(arguments.model, ["calls"] * 100, doing="measuring") as progress:
+                while (done := _done(arguments.calls, len(profile.laps), time.perf_counter() - begin)) < 1:
+                    progress.part("calls", done)
+                    with profile.lap():
+                        step()
     finally:
         if arguments.threads:
             threads.set_num_threads(None)
@@ -79,8 +82,9 @@ def measured(arguments: argparse.Namespace, block: Any, given: list[Any]) -> Pro
     return profile
 
 
-def _enough(wanted: int | None, count: int, seconds: float) -> bool:
-    return count >= wanted if wanted else count >= 5 and seconds >= 1
+def _done(wanted: int | None, count: int, seconds: float) -> float:
+    """Which part of the calls has been measured, after so many and so many seconds; 1 or more: all."""
+    return count / wanted if wanted else min(count / 5, seconds)
 
 
 def _step(block: Any, given: list[Any]) -> Callable[[], None]:

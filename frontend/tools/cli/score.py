@@ -11,6 +11,7 @@ from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.tools.cli.inputs import at_least, thread_count
+from gluonjit.tools.cli.terminal import unescaped
 
 _INSTALL = 'pip install "gluonjit[score]"'
 
@@ -110,7 +111,10 @@ def _run(arguments: argparse.Namespace) -> None:
         before = sum(part.rows or 0 for part in done)
         if done:
             print(f"going on: {len(done)} of {len(parts)} parts are there", file=sys.stderr)
-        with tqdm(total=total, initial=before, unit="row", unit_scale=True, disable=not sys.stderr.isatty()) as bar:
+        stream = unescaped(sys.stderr)
+        with tqdm(
+            total=total, initial=before, unit="row", unit_scale=True, file=stream, disable=not stream.isatty()
+        ) as bar:
             try:
                 engines.run(arguments.engine, job, left, arguments.workers, arguments.address, bar.update)
             except KeyboardInterrupt:

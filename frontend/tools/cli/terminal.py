@@ -25,17 +25,23 @@ def escaped(text: str) -> str:
 
 
 class _Escaping:
-    """A wrapper of a stream that escapes the text written to it."""
+    """A wrapper of a stream that escapes the text written to it. What draws a line again and again, as
+    `runtime.progress` does, writes to the stream `unescaped`."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+        self.unescaped = stream
 
     def write(self, text: str) -> int:
-        self.stream.write(escaped(text))
+        self.unescaped.write(escaped(text))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
+        return getattr(self.unescaped, name)
+
+
+def unescaped(stream: TextIO) -> TextIO:
+    """The stream itself, without the wrapper of `escaping()`: for text that has no names in it."""
+    return stream.unescaped if isinstance(stream, _Escaping) else stream
 
 
 @contextlib.contextmanager
@@ -72,8 +78,7 @@ def show(text: str, kind: str, arguments: argparse.Namespace) -> None:
     if not arguments.no_pager and sys.stdout.isatty() and text.count("\n") >= shutil.get_terminal_size().lines:
         if _page(text):
             return
-    stream = sys.stdout
-    (stream.stream if isinstance(stream, _Escaping) else stream).write(text)
+    unescaped(sys.stdout).write(text)
 
 
 def _in_colour(wish: str) -> bool:
