@@ -23,7 +23,7 @@ from gluonjit.operators import registry
 from gluonjit.passes import all_passes, find_pass
 from gluonjit.tools.cli import main, make_parser
 from gluonjit.tools.cli.opt import pipelines
-from gluonjit.tools.cli.reports import example_of, rules_of
+from gluonjit.tools.cli.reports import example_of, primitive_example, results_of, rules_of
 
 
 def passes() -> dict[str, str]:
@@ -82,10 +82,13 @@ def primitives() -> dict[str, str]:
     for name in names:
         signature, *rest = printed("primitives", name).splitlines()
         facts = next(k for k, line in enumerate(rest) if re.match(r"  attribute |traits: ", line))
-        attributes = [line.split(maxsplit=1)[1] for line in rest[facts:-1]]
+        traits = next(k for k, line in enumerate(rest) if line.startswith("traits: "))
+        attributes = [line.split(maxsplit=1)[1] for line in rest[facts:traits]]
         text += [f"## {name}", f"`{signature}`", markdown("\n".join(rest[:facts]))]
         text += ["\n".join(f"* attribute {escaped(line)}" for line in attributes)] if attributes else []
-        text += [f"*{escaped(rest[-1])}*"]
+        text += [f"*{escaped(rest[traits])}*"]
+        if (example := primitive_example(name)) is not None:
+            text += [code("ir", example), "returns", code("text", "\n".join(results_of(example)))]
     return {"primitives.md": page(text)}
 
 

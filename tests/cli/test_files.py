@@ -258,3 +258,9 @@ def test_names_do_not_steer_the_terminal(run):
     ):
         _, out, err = run(*arguments)
         assert "\x1b" not in out + err and not any(line.startswith("fine") for line in (out + err).splitlines())
+
+
+@pytest.mark.parametrize("program", ["model.py", "model.py:net"])
+def test_inspect_of_a_program_says_what_describes_it(capsys, program):
+    assert main(["inspect", program]) == 1
+    assert f"{program} is a program" in (said := capsys.readouterr().err) and "`gluonjit dump`" in said

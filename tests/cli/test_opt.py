@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from gluonjit.ir.opdef import REGISTRY, Primitive
+from gluonjit.ir.text import parse_graph
+from gluonjit.ir.verify import verify
 from gluonjit.tools.cli import main
+from gluonjit.tools.cli.reports import primitive_example, results_of
 
 TWO = """\
 graph @g(%x: f32[3]) { %y = neg(%x) %z = neg(%y) %w = mul(%z, %z) return %w }
@@ -185,3 +189,24 @@ def test_descriptions(capsys):
     assert len(capsys.readouterr().out.splitlines()) > 80
     assert main(["primitives", "dot_genral"]) == 1
     assert "did you mean 'dot_general'?" in capsys.readouterr().err
+
+
+def test_every_primitive_has_an_example():
+    """But for the one that calls a Python function."""
+    names = {name for name, op in REGISTRY.items() if isinstance(op, Primitive)}
+    names -= {name for name in names if not REGISTRY[name].infer_types.__module__.startswith("gluonjit.")}  # of tests
+    examples = {name: primitive_example(name) for name in names}
+    assert {name for name, text in examples.items() if text is None} == {"host_call"}
+    for name, text in examples.items():
+        if text is not None:
+            graph = parse_graph(text)
+            verify(graph)
+            assert graph.name == name and name in {op.name for op in graph.ops}
+            assert len(results_of(text)) == len(graph.outputs) >= 1
+
+
+def test_a_primitive_shows_its_operands_and_its_example(capsys):
+    main(["primitives", "concat"])
+    out = capsys.readouterr().out
+    assert out.startswith("concat(*xs)\n") and "%y = concat(%a, %b) {axis = 0}" in out
+    assert out.endswith("returns\n\n  f32[3,2] [[1., 2.],\n            [3., 4.],\n            [5., 6.]]\n")

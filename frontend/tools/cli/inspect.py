@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
@@ -42,6 +43,8 @@ def add_commands(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    if re.search(r"\.py(:\w*)?$", arguments.model):
+        raise IRError(f"{arguments.model} is a program; inspect describes files of models, `gluonjit dump` programs")
     if not files.is_symbol(arguments.model):
         if arguments.params:
             raise IRError(f"{arguments.model} is no graph (its name does not end in .json)")
