@@ -1,5 +1,5 @@
 # Made by `python -m gluonjit.tools.stubs` from what the package contains.
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as _numpy

@@ -169,7 +169,7 @@ def _public(module: ModuleType) -> list[str]:
 
 
 _TOP = """\
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as _numpy
@@ -291,6 +291,8 @@ def _methods(package: ModuleType, array: str, start: str) -> str:
         parameters = ["self"] if name in ("__neg__", "__abs__") else ["self", "other: Any"]
         comment = "  # type: ignore[override]" if name in ("__eq__", "__ne__") else ""
         lines.append(_function(name, parameters, array, "    ", comment))
+    if array == "NDArray":  # Python iterates by `__getitem__`, which type checkers do not accept
+        lines.append(_function("__iter__", ["self"], "Iterator[NDArray]", "    "))
     return HEAD + _TOP + "from gluonjit.language.array import Array\n" + start + "\n" + "".join(lines)
 
 

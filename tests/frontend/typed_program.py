@@ -52,6 +52,9 @@ def train(net: Net, data: np.ndarray, label: np.ndarray, kind: str) -> float:
     reveal_type(gluon.model_zoo.vision.get_model("alexnet").output)  # is gluonjit.gluon.block.HybridBlock
     for batch in mx.io.NDArrayIter(data, label):
         reveal_type(batch.data[0])  # is Any
+    reveal_type(next(iter(x)))  # is gluonjit.ndarray.ndarray.NDArray
+    [layer.name for layer in nn.HybridSequential()]
+    [example[0] for example in gluon.data.ArrayDataset(x, y)]
     mx.np.bool(1)
     reveal_type(mx.sym.Variable("x"))  # is gluonjit.symbol.symbol.Symbol
     mx.sym.relu(x)  # error: Argument 1 to "relu" has incompatible type "NDArray"; expected "Symbol | None"

@@ -452,3 +452,13 @@ def test_dynamic_unrolling_is_unrolling(layout, lengths, hybridize):
     assert_close(output.asnumpy(), expected.asnumpy())
     for a, b in zip(last, wanted, strict=True):
         assert_close(a.asnumpy(), b.asnumpy())
+
+
+@pytest.mark.parametrize(
+    "kind", [rnn.SequentialRNNCell, rnn.HybridSequentialRNNCell, nn.Sequential, nn.HybridSequential]
+)
+def test_containers_can_be_iterated(kind):
+    container, inside = kind(), [rnn.LSTMCell(2), rnn.GRUCell(2)]
+    for cell in inside:
+        container.add(cell)
+    assert list(container) == inside

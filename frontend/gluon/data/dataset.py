@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from gluonjit.data import records
 from gluonjit.gluon.data.sampler import FilterSampler, Sampler, SequentialSampler
@@ -35,6 +35,10 @@ class Dataset:
 
     def __len__(self) -> int:
         raise NotImplementedError
+
+    if TYPE_CHECKING:  # Python iterates by `__getitem__`, which type checkers do not accept
+
+        def __iter__(self) -> Iterator[Any]: ...
 
     def filter(self, fn: Callable[[Any], Any]) -> Dataset:
         """The examples for which `fn(example)` is true; `fn` is called for all of them immediately."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gluonjit import ndarray, symbol
@@ -38,6 +38,9 @@ class _Stack(Block):
 
     def __len__(self) -> int:
         return len(self._children)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._children.values()))
 
 
 class Sequential(_Stack):

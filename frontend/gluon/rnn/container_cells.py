@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from gluonjit.gluon.parameter import ParameterDict
@@ -48,6 +48,9 @@ class _CellStack(_CellContainer):
 
     def __len__(self) -> int:
         return len(self._children)
+
+    def __iter__(self) -> Iterator[RecurrentCell]:
+        return iter(list(self._children.values()))
 
     def _through(
         self, inputs: Any, states: States, run: Callable[[int, RecurrentCell, Any, States], tuple[Any, States]]
