@@ -54,6 +54,11 @@ class SymbolBlock(HybridBlock):
         Parameters have the element types of the file; without `param_file` they are float32 and uninitialized.
         AssertionError for a parameter that the file lacks (unless `allow_missing`), or that the graph lacks (unless
         `ignore_extra`); CheckpointError for a malformed file, MXNetError for one that cannot be read.
+
+        After `net.export("net")`, whose input is called `data`:
+
+            net = gluon.SymbolBlock.imports("net-symbol.json", ["data"], "net-0000.params")
+            net.hybridize()
         """
         graph = symbol.load(symbol_file)
         names = [input_names] if isinstance(input_names, str) else input_names

@@ -56,5 +56,6 @@ def _method(name: str, cls: type[Array]) -> Callable[..., Any]:
     method.__name__ = name
     method.__qualname__ = f"{cls.__qualname__}.{name}"
     method.__module__ = cls.__module__
-    method.__doc__ = f"`x.{name}(…)` is `{name}(x, …)`; see there for the arguments."
+    package = "mx.nd" if cls.__name__ == "NDArray" else "mx.sym"
+    method.__doc__ = f"`x.{name}(…)` is `{package}.{name}(x, …)`, whose help describes the arguments."
     return method

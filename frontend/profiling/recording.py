@@ -52,7 +52,7 @@ def record(timeline: int = 20, peaks: bool = True) -> Iterator[Recording]:
 
         with gluonjit.profiler.record() as p:
             net(x)
-        print(p.programs[0].layers[0].path)
+        print(p)  # the layers by their time; p.programs has all of it as numbers
     """
     imported("gluonjit.profiling.collecting")  # with the compiler, which a program that compiles nothing does not need
     from gluonjit.profiling import collecting

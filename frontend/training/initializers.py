@@ -73,6 +73,10 @@ class Initializer:
 
         return json.dumps([type(self).__name__.lower(), self._kwargs])
 
+    def __repr__(self) -> str:
+        given = getattr(self, "_kwargs", {})  # which subclasses of others may not have set
+        return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in given.items())})"
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Initializer):
             return NotImplemented

@@ -79,3 +79,13 @@ def test_examples(cls):
         said: list[str] = []
         doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False).run(test, out=said.append)
         assert not said, "".join(said)
+
+
+def test_example_of_compile():
+    test = doctest.DocTestParser().get_doctest(inspect.getdoc(mx.compile), dict(NAMES), "compile", None, None)
+    assert test.examples and not doctest.DocTestRunner(verbose=False).run(test).failed
+
+
+@pytest.mark.parametrize("cls, function", [(mx.nd.NDArray, "mx.nd.sum"), (mx.sym.Symbol, "mx.sym.sum")])
+def test_help_of_a_method_names_the_function(cls, function):
+    assert f"`{function}(x, …)`" in inspect.getdoc(cls.sum)

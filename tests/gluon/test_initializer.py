@@ -195,3 +195,13 @@ def test_register():
     finally:
         for name in ("onlyforthistest", "another_name"):
             del init._CLASSES[name]
+
+
+def test_what_is_printed():
+    """As the call that makes it: `help` shows initializers as defaults of parameters."""
+    made = [mx.init.Uniform(), mx.init.Zero(), mx.init.Xavier(magnitude=2)]
+    assert list(map(repr, made)) == [
+        "Uniform(scale=0.07)",
+        "Zero()",
+        "Xavier(rnd_type='uniform', factor_type='avg', magnitude=2)",
+    ]
