@@ -39,9 +39,11 @@ def graph(block: Any, *args: Any, stage: str = "trace") -> Graph:
     """The graph of a call `block(*args)`, in the current mode, at a stage: `trace`, the operators of MXNet that the
     program records; `expanded`, primitives; `optimized`, kernels and their places in memory, as they are compiled.
 
-    IRError for another stage, and the errors of the call itself."""
+    IRError for another stage, ValueError without arguments, and the errors of the call itself."""
     if stage not in STAGES:
         raise IRError(f"there is no stage {stage!r}{did_you_mean(stage, STAGES)}")
+    if not args:
+        raise ValueError("a graph is for types of arguments, so it needs some, as a call has: graph(x)")
     traced = trace_call(block, args)
     if stage == "trace":
         return traced
@@ -69,7 +71,8 @@ def without_gradient(block: Any) -> set[str]:
 
 def compile(graph: Graph, *, target: str | None = None, pipeline: Pipeline | None = None) -> Compiled:
     """The graph, of any level before `planned`, compiled for this machine, or for the target of that name
-    (`--target` of the command line). `pipeline`: passes other than the default ones.
+    (`--target` of the command line). `pipeline`: passes other than the default ones. TypeError for anything else
+    than a Graph, IRError for an unknown target.
 
     >>> net = nn.Dense(3, in_units=4)
     >>> net.initialize()
@@ -77,6 +80,10 @@ def compile(graph: Graph, *, target: str | None = None, pipeline: Pipeline | Non
     >>> [kernel.what for kernel in code.kernels]
     ['2×3, sums of 4']
     """
+    if not isinstance(graph, Graph):
+        raise TypeError(
+            f"compile takes a Graph, such as net.graph(x) or parse_graph(text) of gluonjit.ir.text, got {type(graph).__name__}"
+        )
     steps = PIPELINE if pipeline is None else pipeline
     return Compiled(graph, host() if target is None else named(target), steps)
 

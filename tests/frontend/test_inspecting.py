@@ -58,6 +58,13 @@ def test_a_graph_of_ones_own():
     np.testing.assert_allclose(z, np.exp(-np.arange(3)), rtol=1e-6)
 
 
+def test_what_is_no_graph(net):
+    with pytest.raises(TypeError, match=r"such as net\.graph\(x\) .* got HybridSequential"):
+        mx.compile(net)
+    with pytest.raises(ValueError, match=r"as a call has: graph\(x\)"):
+        net.graph()
+
+
 def test_the_document(root):
     text = (root / "docs" / "inspecting.md").read_text()
     names = {}
