@@ -81,8 +81,9 @@ def compile(graph: Graph, *, target: str | None = None, pipeline: Pipeline | Non
     ['2×3, sums of 4']
     """
     if not isinstance(graph, Graph):
+        given = type(graph).__name__
         raise TypeError(
-            f"compile takes a Graph, such as net.graph(x) or parse_graph(text) of gluonjit.ir.text, got {type(graph).__name__}"
+            f"compile takes a Graph, such as net.graph(x) or gluonjit.ir.text.parse_graph(text), got {given}"
         )
     steps = PIPELINE if pipeline is None else pipeline
     return Compiled(graph, host() if target is None else named(target), steps)

@@ -290,7 +290,7 @@ def _steps(arguments: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:
             raise IRError(f"--stop-after {stop}: there are {len(steps)} passes")
         return steps[: int(stop)]
     if stop not in names:
-        raise IRError(f"--stop-after {stop}: that is not one of the passes{did_you_mean(stop, names)}")
+        raise IRError(f"--stop-after {stop}: that is not one of the passes of -p{did_you_mean(stop, names)}")
     return steps[: names.index(stop) + 1]
 
 
