@@ -146,7 +146,7 @@ def test_inspect(run):
         "operators: 4",
         "  Convolution                          1    15.84 k FLOPs",  # 2 * 2*4*6*6 * 27, and the bias
         "  FullyConnected                       1     2.89 k FLOPs",  # 2 * 2*5*144, and the bias
-        "parameters: 8 arrays (8 f32), 853 elements, 0.00 MB",
+        "parameters: 8 arrays (8 f32), 853 elements, 3.3 KiB",
         "  net_dense0_weight                        f32[5,144]",
         "FLOPs: ",
         "unsupported: nothing",
@@ -164,7 +164,7 @@ def test_inspect_a_graph_alone(run):
 def test_inspect_parameters_alone(run):
     status, out, _ = run("inspect", "net-0000.params", "--all")
     assert status == 0
-    assert out.splitlines()[1] == "parameters: 8 arrays (8 f32), 853 elements, 0.00 MB"
+    assert out.splitlines()[1] == "parameters: 8 arrays (8 f32), 853 elements, 3.3 KiB"
     assert out.splitlines()[2].split() == ["arg:net_conv0_weight", "f32[4,3,3,3]"]
 
 
@@ -221,7 +221,7 @@ def test_bench(run):
 def test_convert(run, expected):
     assert run("convert", "net-0000.params", "net.safetensors")[0] == 0
     status, out, _ = run("convert", "net.safetensors", "again.params")
-    assert (status, out) == (0, "again.params: 8 arrays, 0.00 MB\n")
+    assert (status, out) == (0, "again.params: 8 arrays, 3.3 KiB\n")
     assert open("again.params", "rb").read() == open("net-0000.params", "rb").read()
     assert run("convert", "again.params", "net.npz", "--strip")[0] == 0
     with np.load("net.npz") as arrays:

@@ -9,6 +9,7 @@ from typing import Any
 from gluonjit.base import MXNetError
 from gluonjit.files.array_names import shown
 from gluonjit.ir.dims import Dim, hinted
+from gluonjit.profiling.listing import bytes_text
 from gluonjit.tools.cli import files, inputs
 from gluonjit.tools.cli.inputs import Input
 
@@ -66,7 +67,7 @@ def _arrays(source: str, target: str, strip: bool) -> None:
         arrays = stripped
     formats.write(target, arrays)
     values = list(arrays.values() if isinstance(arrays, dict) else arrays)
-    print(f"{target}: {len(values)} arrays, {sum(x.nbytes for x in values) / 1e6:,.2f} MB")
+    print(f"{target}: {len(values)} arrays, {bytes_text(sum(x.nbytes for x in values))}")
 
 
 def _to_onnx(graph: str, params: str, target: str, given: Sequence[Input], opset: int | None) -> None:
@@ -93,7 +94,7 @@ def _to_onnx(graph: str, params: str, target: str, given: Sequence[Input], opset
         dynamic_input_shapes=[tuple(n if isinstance(n, int) else str(n) for n in t.shape) for t in ordered if t],
         opset_version=opset,
     )
-    print(f"{target}: {len(model.arrays)} arrays, {sum(x._array.nbytes for x in model.arrays.values()) / 1e6:,.2f} MB")
+    print(f"{target}: {len(model.arrays)} arrays, {bytes_text(sum(x._array.nbytes for x in model.arrays.values()))}")
 
 
 def _from_onnx(source: str, graph: str, params: str) -> None:
@@ -105,4 +106,4 @@ def _from_onnx(source: str, graph: str, params: str) -> None:
     symbol.save(graph)
     ndarray.save(params, arrays)
     print(f"{graph}: inputs {shown(', '.join(n for n in symbol.list_arguments() if n not in args))}")
-    print(f"{params}: {len(arrays)} arrays, {sum(x._array.nbytes for x in arrays.values()) / 1e6:,.2f} MB")
+    print(f"{params}: {len(arrays)} arrays, {bytes_text(sum(x._array.nbytes for x in arrays.values()))}")

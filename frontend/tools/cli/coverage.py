@@ -61,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> None:
     for remark in remarks:
         print(remark)
     lacking = f"{len(operators)} operators and {len(names)} other names are missing"
-    print(f"{files} files use names of MXNet in {uses} places: {lacking}")
+    print(f"{files} {'file uses' if files == 1 else 'files use'} names of MXNet in {uses} places: {lacking}")
 
 
 def _files(paths: Iterable[str]) -> Iterator[Path]:

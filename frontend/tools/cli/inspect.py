@@ -12,6 +12,7 @@ from typing import Any
 from gluonjit.files.array_names import shown
 from gluonjit.ir.graph import Builder, Graph, Op
 from gluonjit.ir.types import IRError, TensorType, type_of
+from gluonjit.profiling.listing import bytes_text
 from gluonjit.tools.cli import files, inputs
 
 MOVES = {"broadcast", "reshape", "transpose", "slice", "reverse", "pad", "concat", "update_slice"}
@@ -146,7 +147,7 @@ def _list(types: Mapping[str, TensorType], every: bool) -> None:
     kinds = Counter(str(t.dtype) for t in types.values())
     elements, nbytes = sum(t.size for t in types.values()), sum(t.nbytes for t in types.values())
     listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    print(f"parameters: {len(types)} arrays ({listed or 'none'}), {elements:,} elements, {nbytes / 1e6:,.2f} MB")
+    print(f"parameters: {len(types)} arrays ({listed or 'none'}), {elements:,} elements, {bytes_text(nbytes)}")
     names = list(types) if every else sorted(types, key=lambda name: -types[name].nbytes)[:SHOWN]
     for name in names:
         print(f"  {shown(name):40} {types[name]}")
