@@ -145,7 +145,7 @@ class Graph:
 
     def __repr__(self) -> str:
         """Short, for prompts and messages; `str` has all of it."""
-        return f"<graph @{self.heading}: {len(self.ops)} ops, level {self.level}>"
+        return f"<graph @{self.heading}: {len(self.ops)} op{'s' * (len(self.ops) != 1)}, level {self.level}>"
 
     def __str__(self) -> str:
         from gluonjit.ir.printer import print_graph

@@ -82,6 +82,7 @@ def _drawn(graph: Graph) -> tuple[list[Value], list[Op]]:
 def as_html(graph: Graph) -> str:
     """For notebooks: a line about the graph, its picture if there can be one, and its text."""
     name, inputs = graph.name, graph.heading.removeprefix(graph.name)
+    count = f"{len(graph.ops)} op{'s' * (len(graph.ops) != 1)}"
     lines = print_graph(graph, elide=16).splitlines()
     text = "\n".join(lines[:LINES]) + (f"\n… {len(lines) - LINES} lines more" if len(lines) > LINES else "")
     try:
@@ -89,7 +90,7 @@ def as_html(graph: Graph) -> str:
     except IRError as e:
         drawn = f"<p><i>{html.escape(str(e))}</i></p>"
     return (
-        f"<div><b>graph {html.escape(name)}</b>{html.escape(inputs)}, level {graph.level}, {len(graph.ops)} ops"
+        f"<div><b>graph {html.escape(name)}</b>{html.escape(inputs)}, level {graph.level}, {count}"
         f"{drawn}<details><summary>text</summary>{_coloured(text)}</details></div>"
     )
 

@@ -150,6 +150,8 @@ def test_prompts_show_graphs_in_a_line(net):
     graph = net.graph(mx.nd.ones((2, 3)))
     assert repr(graph).startswith("<graph @net(data: f32[2,3], net_dense0_weight: f32[4,3]")
     assert repr(graph).endswith(f": {len(graph.ops)} ops, level traced>")
+    one = parse_graph("graph @g(%x: f32[3]) { %y = exp(%x) return %y }")
+    assert repr(one) == "<graph @g(x: f32[3]): 1 op, level expanded>" and "expanded, 1 op<" in one._repr_html_()
 
 
 def test_shared_parameters_count_once(net):
