@@ -371,7 +371,7 @@ def test_methods_are_operators(x):
     same(x.clip(2, 4), [[2, 2, 3], [4, 4, 4]])
     same(x.broadcast_to((2, 2, 3)), np.broadcast_to(x.asnumpy(), (2, 2, 3)))
     same(x[0:1].broadcast_like(x), [[1, 2, 3]] * 2)
-    assert nd.NDArray.exp.__doc__.startswith("`x.exp(…)` is `exp(x, …)`")
+    assert nd.NDArray.exp.__doc__.startswith("`x.exp(…)` is `mx.nd.exp(x, …)`")
     with pytest.raises(ValueError, match="could not be broadcast together with remapped shapes"):
         x.broadcast_to((4, 3))
 

@@ -53,6 +53,21 @@ def test_what_waits_is_computed_together():
     assert model.calls == [(1, 2), (8, 2), (1, 2)]
 
 
+def test_what_is_answered_does_not_wait():
+    model, seen = Model(), []
+
+    def hand_over(task):
+        seen.append(made.waiting)
+        task()
+
+    made = batcher(model, hand_over=hand_over)
+    future = made.submit(given(1))
+    assert model.entered.wait(20) and made.waiting == 1
+    model.go.set()
+    assert future.result(20)["y"].shape == (1, 2) and seen == [0]
+    made.join()
+
+
 def test_what_differs_is_not():
     """In another size than that of rows; and requests without rows."""
     model = Model()

@@ -114,9 +114,10 @@ class Batcher:
                 requests = self._next()
                 self._busy = len(requests)
             try:
-                self._hand_over(functools.partial(_set, self._answers(requests)))
+                answers = self._answers(requests)
             finally:
-                self._busy = 0
+                self._busy = 0  # before the answers are given: who has one must not find it still running
+            self._hand_over(functools.partial(_set, answers))
 
     def _next(self) -> list[_Waiting]:
         """The requests of the next call; waits for more of them. The lock is held."""
