@@ -114,7 +114,8 @@ def find_pass(name: str, others: Iterable[str] = ()) -> Pass:
     if name not in _PASSES:
         all_passes()  # it may stand in a file of another name, or in another package
     if name not in _PASSES:
-        raise IRError(f"unknown pass {name!r}{did_you_mean(name, [*_PASSES, *others])}")
+        near = did_you_mean(name, [*_PASSES, *others]) or "; `gluonjit passes` lists those that there are"
+        raise IRError(f"unknown pass {name!r}{near}")
     return _PASSES[name]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from typing import Any
 
 from gluonjit.base import CheckpointError, MXNetError
@@ -35,7 +36,10 @@ def decode(text: str | bytes, name: str, what: str) -> Any:
     try:
         decoded = text if isinstance(text, str) else str(text, "utf-8-sig")
     except UnicodeDecodeError as e:
-        raise CheckpointError(f"{name}: byte {e.start}: not UTF-8 ({e.reason}); expected text") from e
+        from gluonjit.files.params import MAGIC
+
+        hint = "; this is a file of parameters" if text[:8] == struct.pack("<Q", MAGIC) else ""
+        raise CheckpointError(f"{name}: byte {e.start}: not UTF-8 ({e.reason}); expected text{hint}") from e
     values = sum(map(decoded.count, ",[{"))
     if values > MAX_VALUES:
         raise CheckpointError(f"{name}: the file: {values} values; expected {what} of at most {MAX_VALUES}")

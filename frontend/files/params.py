@@ -136,7 +136,8 @@ class _Reader:
     def file(self) -> Arrays:
         magic, _ = self.numbers("QQ", "the file's header")
         if magic != MAGIC:
-            self.fail(f"the magic number is {magic:#x}", f"{MAGIC:#x}", 0)
+            hint = "; this seems to be a file of JSON" if bytes(self.view[:1]) in b"{[" else ""
+            self.fail(f"the magic number is {magic:#x}", f"{MAGIC:#x}{hint}", 0)
         count = self.count("the number of arrays", least=17)
         arrays = [self.record(k) for k in range(count)]
         start = self.offset

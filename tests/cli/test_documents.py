@@ -63,7 +63,7 @@ gluonjit passes nothing || true
 
 ```text
 …
-error: unknown pass 'nothing'
+error: unknown pass 'nothing'; `gluonjit passes` lists those that there are
 ```
 """
 

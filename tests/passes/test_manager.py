@@ -56,7 +56,7 @@ def test_pipelines():
         ("fold {limit}", "expected '=' after 'limit'"),
         ("fodl", "unknown pass 'fodl'; did you mean 'fold'?"),
         ("Fold", "unknown pass 'Fold'; did you mean 'fold'?"),
-        ("os", "unknown pass 'os'"),
+        ("os", "unknown pass 'os'; `gluonjit passes` lists those that there are"),
         ("manager", "unknown pass 'manager'"),
         ("legalize_broadcast", "did you mean 'legalize-broadcast'?"),
         ("fold {limits = 3}", "pass 'fold' has no option 'limits'; did you mean 'limit'?"),

@@ -27,7 +27,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
     try:
         try:
-            arguments = make_parser().parse_args(argv)
+            parser = make_parser()
+            if not (sys.argv[1:] if argv is None else argv):
+                parser.print_help(sys.stderr)
+                return 2
+            arguments = parser.parse_args(argv)
             with warnings.catch_warnings(), _printing(arguments):
                 warnings.showwarning = _show_warning
                 arguments.run(arguments)
