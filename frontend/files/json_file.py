@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 from gluonjit.base import CheckpointError, MXNetError
+from gluonjit.files.params import MAGIC
 
 MAX_BYTES = 64 << 20
 """The largest file. It could hold a graph of 200,000 nodes, which is more than real ones have."""
@@ -36,8 +37,6 @@ def decode(text: str | bytes, name: str, what: str) -> Any:
     try:
         decoded = text if isinstance(text, str) else str(text, "utf-8-sig")
     except UnicodeDecodeError as e:
-        from gluonjit.files.params import MAGIC
-
         hint = "; this is a file of parameters" if text[:8] == struct.pack("<Q", MAGIC) else ""
         raise CheckpointError(f"{name}: byte {e.start}: not UTF-8 ({e.reason}); expected text{hint}") from e
     values = sum(map(decoded.count, ",[{"))
