@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
 
 from gluonjit import metric as metrics
+from gluonjit.base import mx_real_t
 from gluonjit.context import current_context
 from gluonjit.data.iterators import DataIter, NDArrayIter, ResizeIter
+from gluonjit.execution.executor import Executor
 from gluonjit.language import late
 from gluonjit.language.source import stacklevel
-from gluonjit.model import load_checkpoint, save_checkpoint
+from gluonjit.model import BatchEndParam, load_checkpoint, save_checkpoint
+from gluonjit.module.base_module import _notify
 from gluonjit.module.module import Module
-from gluonjit.ndarray import NDArray
+from gluonjit.ndarray import NDArray, zeros
 from gluonjit.symbol import Symbol
+from gluonjit.symbol.shapes import is_complete
 from gluonjit.training.initializers import Uniform
 
 Params = dict[str, NDArray]
@@ -57,6 +61,9 @@ class FeedForward:
         self.numpy_batch_size = numpy_batch_size
         self.arg_params, self.aux_params = arg_params, aux_params
         self.allow_extra_params = allow_extra_params
+        self._pred_exec: Executor | None = None
+        self._pred_symbol: Symbol | None = None
+        """The graph that `_pred_exec` runs."""
 
     def _batches(self, x: Any, y: Any, training: bool) -> Any:
         """A DataIter over arrays, shuffled for training; a DataIter itself."""
@@ -140,24 +147,58 @@ class FeedForward:
         )
         self.arg_params, self.aux_params = module.get_params()
 
-    def _bound(self, data: Any) -> Module:
-        """A module for inference, with the parameters."""
-        module = self._module(data)
-        labels = [d for d in data.provide_label or () if d[0] in module.label_names]
-        module.bind(data.provide_data, labels or None, for_training=False)
-        module.set_params(self.arg_params or {}, self.aux_params or {}, allow_extra=self.allow_extra_params)
-        return module
+    def _predictor(self, data: Any) -> Executor:
+        """The graph bound to the parameters for inference. What else it needs, as labels, stays 0."""
+        if self.symbol is None:
+            assert self.sym_gen is not None
+            self.symbol = self.sym_gen(data.default_bucket_key)
+        names, states = self.symbol.list_arguments(), self.symbol.list_auxiliary_states()
+        args, aux = self._known(self.arg_params, names), self._known(self.aux_params, states)
+        shapes = {d[0]: tuple(d[1]) for d in data.provide_data}
+        last = self._pred_exec
+        if last is not None and self._pred_symbol is self.symbol and _holds(last, args, aux):
+            if any(last.arg_dict[name].shape != shape for name, shape in shapes.items()):
+                last = last.reshape(partial_shaping=True, allow_up_sizing=True, **shapes)
+            self._pred_exec = last
+            return last
+        known = {**{name: x.shape for name, x in args.items()}, **shapes}
+        found, _, found_aux = self.symbol.infer_shape_partial(**known)
+        if not all(map(is_complete, found)):
+            known |= {d[0]: tuple(d[1]) for d in data.provide_label or () if d[0] in names}
+            found, _, found_aux = self.symbol.infer_shape(**known)
+        dtypes = {d[0]: getattr(d, "dtype", mx_real_t) for d in data.provide_data}
+        ctx = self.ctx[0] if isinstance(self.ctx, (list, tuple)) else self.ctx
+        args |= {k: zeros(shape, ctx, dtypes.get(k, mx_real_t)) for k, shape in zip(names, found) if k not in args}
+        aux |= {k: zeros(shape, ctx) for k, shape in zip(states, found_aux) if k not in aux}
+        self._pred_exec, self._pred_symbol = self.symbol.bind(ctx, args, grad_req="null", aux_states=aux), self.symbol
+        return self._pred_exec
+
+    def _known(self, params: Params | None, names: Collection[str]) -> Params:
+        """The parameters that the graph has. ValueError if there are others, unless `allow_extra_params`."""
+        extra = [name for name in params or {} if name not in names]
+        if extra and not self.allow_extra_params:
+            raise ValueError(f'Find name "{extra[0]}" that is not in the graph; allow_extra_params=True leaves it out')
+        return {name: x for name, x in (params or {}).items() if name in names}
+
+    def _predicted(self, data: Any, num_batch: int | None, reset: bool) -> Iterator[tuple[Any, list[NDArray]]]:
+        """Batches, and the outputs for each."""
+        if reset:
+            data.reset()
+        predictor = self._predictor(data)
+        names = [d[0] for d in data.provide_data]
+        for k, batch in enumerate(data):
+            if k == num_batch:
+                return
+            yield batch, predictor.forward(False, **dict(zip(names, batch.data)))
 
     def predict(self, X: Any, num_batch: int | None = None, return_data: bool = False, reset: bool = True) -> Any:
         """The outputs as NumPy arrays, one or a list; with `return_data` (outputs, data, labels)."""
         data = self._batches(X, None, False)
-        module = self._bound(data)
-        parts: list[Sequence[np.ndarray]] = []
+        parts: list[list[np.ndarray]] = []
         count = 0
-        for outputs, _, batch in module.iter_predict(data, num_batch, reset):
-            keep = outputs[0].shape[0]
-            arrays = [*outputs, *(x[:keep] for x in (*batch.data, *batch.label))] if return_data else outputs
-            parts.append([x.asnumpy() for x in arrays])
+        for batch, outputs in self._predicted(data, num_batch, reset):
+            arrays = [*outputs, *batch.data, *batch.label] if return_data else outputs
+            parts.append([x[: data.batch_size - batch.pad].asnumpy() for x in arrays])
             count = len(outputs)
         joined = [np.concatenate(x) for x in zip(*parts)]
         groups = [joined[:count]]
@@ -179,7 +220,9 @@ class FeedForward:
         data = self._batches(X, None, False)
         if not isinstance(eval_metric, metrics.EvalMetric):
             eval_metric = metrics.create(eval_metric)
-        self._bound(data).score(data, eval_metric, num_batch, batch_end_callback, reset=reset)
+        for k, (batch, outputs) in enumerate(self._predicted(data, num_batch, reset)):
+            eval_metric.update(batch.label, outputs)
+            _notify(batch_end_callback, BatchEndParam(0, k, eval_metric, locals()))
         return eval_metric.get()[1]
 
     def save(self, prefix: str, epoch: int | None = None, remove_amp_cast: bool = True) -> None:
@@ -233,6 +276,12 @@ class FeedForward:
             eval_batch_end_callback,
         )
         return model
+
+
+def _holds(executor: Executor, args: Params, aux: Params) -> bool:
+    """Whether it is bound to these very arrays."""
+    pairs = ((executor.arg_dict, args), (executor.aux_dict, aux))
+    return all(own.get(name) is x for own, given in pairs for name, x in given.items())
 
 
 late.feed_forward_class.provide(lambda: FeedForward)

@@ -290,6 +290,24 @@ def test_feed_forward(tmp_path):
         model.predict("X")
 
 
+def test_feed_forward_predicts_without_labels():
+    """Published models have labels of any name, which no prediction is given. Parameters are read where they are."""
+    graph = sym.SoftmaxOutput(sym.FullyConnected(sym.var("data"), num_hidden=2, no_bias=True, name="fc"), name="prob")
+    weight = nd.array(WEIGHT)
+    with pytest.warns(DeprecationWarning):
+        model = mx.model.FeedForward(graph, ctx=[mx.cpu()], arg_params={"fc_weight": weight}, aux_params={})
+    for rows, factor in ((8, 1), (3, 1), (3, 2)):
+        weight[:] = WEIGHT * factor
+        powers = np.exp(X[:rows] @ WEIGHT.T * factor)
+        assert_close(model.predict(X[:rows]), powers / powers.sum(1, keepdims=True))
+    truth = np.array([0, 1, 1])
+    metric = mx.metric.Accuracy()
+    assert model.score(mx.io.NDArrayIter(X[:3], truth, 3), metric) == np.mean(powers.argmax(1) == truth)
+    model.arg_params["other_weight"] = weight
+    with pytest.raises(ValueError, match='Find name "other_weight" that is not in the graph'):
+        model.predict(X)
+
+
 def test_the_executor_group_that_scripts_read():
     """As the word language model of MXNet's examples clips gradients."""
     graph = sym.FullyConnected(sym.var("data"), num_hidden=2, name="fc")
