@@ -356,23 +356,18 @@ def _kernel_name(kernel: Kernel) -> str:
 
 
 def _kernel_rows(profiles: Sequence[Recording]) -> dict[str, dict[str, float]]:
-    """Statistics of kernels, in milliseconds of one thread: the first, which has a part in every call."""
+    """Statistics of kernels, in milliseconds, as means over the threads of a call; of the latest calls."""
     rows: dict[str, dict[str, float]] = {}
     for program in (p for profile in profiles for p in profile.programs):
         calls = len(program.calls)
         for k in program.outer:
-            times = [
-                1e3 * (e.end - e.begin)
-                for line in program.timeline
-                for e in line
-                if (e.thread, e.kernel) == (0, k.number)
-            ]
-            mean = 1e3 * k.seconds[0]
+            times = 1e3 * k.samples[0]
+            mean = float(times.mean())
             new = {
                 "Count": calls * k.times,
                 "Total": calls * mean,
-                "Min": min(times, default=mean),
-                "Max": max(times, default=mean),
+                "Min": float(times.min()),
+                "Max": float(times.max()),
                 "Avg": mean,
             }
             row = rows.setdefault(_kernel_name(k), new)

@@ -22,6 +22,7 @@ from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
 from gluonjit.runtime import cache, threads
 from gluonjit.runtime.arenas import aligned_array
+from gluonjit.runtime.machine_use import Clocks
 
 _LOOPS = 20_000
 _UNROLLED = 4
@@ -95,12 +96,17 @@ def _store_sum(f: llvm.Function, tile: Tile, vectors: Sequence[str]) -> None:
 
 
 def peaks(nthreads: int) -> Peaks:
-    """Of calls on so many threads. The first time on a machine this takes a fifth of a second."""
+    """Of calls on so many threads. The first time on a machine this takes a fifth of a second. What is measured while
+    other programs need the cores is not kept for other processes."""
     key = f"{host().cpu} {host().vector_bits} {nthreads}"
     known = _known()
     if key not in known:
+        clocks = Clocks.read()
         known[key] = _measured(nthreads)
-        if not cache.why_unchangeable():
+        use = clocks.use_since()
+        if not cache.why_unchangeable() and not (
+            use is not None and use.crowded(nthreads)
+        ):  # else a later process will
             text = json.dumps({name: list(found) for name, found in known.items()})
             cache.write(cache.folder() / _FILE, [text.encode()])
     return known[key]

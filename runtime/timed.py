@@ -14,7 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,11 +38,7 @@ from gluonjit.runtime.kernel_library import KernelLibrary
 from gluonjit.runtime.storage import EPOCH
 
 _KEPT = 1 << 25
-"""Bytes of time stamps of single calls that a program's record keeps, those of the latest ones."""
-
-
-_AT_ONCE = 256
-"""Calls that are added up together, so that a call takes little time after it."""
+"""Bytes of time stamps that a program's record keeps, those of the latest calls."""
 
 
 class Clock:
@@ -152,70 +148,59 @@ _loading = threading.Lock()
 """Held while names stand for the kernels of one program."""
 
 
+class Span(NamedTuple):
+    """A call of native code."""
+
+    begin: int
+    end: int
+    """In nanoseconds of `perf_counter_ns`."""
+    threads: int
+    """How many had a part in it, the first ones. The team may run a call on one thread."""
+
+
 @dataclass
 class Record:
     """The measured calls of one program with arrays of the same sizes, in time stamps."""
 
     function: NativeFunction
     program: TimedProgram
-    spans: list[tuple[int, int]] = field(default_factory=list)
-    """When each call of native code began and ended, in nanoseconds of `perf_counter_ns`."""
-    latest: deque[tuple[int, int, np.ndarray]] = field(default_factory=deque)
-    """Of the last calls: begin, end, and the areas [threads, words] of the threads that had a part in it."""
-
-    def __post_init__(self) -> None:
-        sites = len(self.program.sites)
-        self.calls = np.zeros(0, np.int64)
-        """[threads]: in how many calls each thread had a part. The team may run some on one thread."""
-        self.shares = np.zeros(0, np.int64)
-        """[threads]: how long the threads were in it."""
-        self.sums = np.zeros((0, sites, 2), np.int64)
-        """Of all calls, [threads, sites, 2]: how long, and how often."""
-        self.means = np.zeros(sites)
-        """[sites]: how long, as a mean over the threads of each call, of all calls."""
-        self._waiting: list[tuple[int, int, np.ndarray]] = []
-
-    @property
-    def threads(self) -> int:
-        """The most that a call had; threads are those before."""
-        return int(np.count_nonzero(self.calls))
+    spans: list[Span] = field(default_factory=list)
+    latest: deque[np.ndarray] = field(default_factory=deque)
+    """Of the last calls, the areas [threads, words] of the threads that had a part."""
 
     def add(self, begin: int, end: int, areas: np.ndarray) -> None:
         """Notes a call; `areas` is [threads, words], 0 for threads that had no part in it."""
-        self._waiting.append((begin, end, areas))
-        if len(self._waiting) == _AT_ONCE:
-            self.settle()
-
-    def settle(self) -> None:
-        """Adds up the calls that were noted."""
-        for width in {len(areas) for _, _, areas in self._waiting}:
-            self._settle([call for call in self._waiting if len(call[2]) == width])
-        self.spans += [(begin, end) for begin, end, _ in self._waiting]
-        self.latest += [(begin, end, areas[areas[:, 0] != 0]) for begin, end, areas in self._waiting]
-        most = max(1, _KEPT // self._waiting[0][2].nbytes) if self._waiting else 1
-        while len(self.latest) > most:
+        threads = int(np.count_nonzero(areas[:, 0]))
+        self.spans.append(Span(begin, end, threads))
+        self.latest.append(areas[:threads])
+        if len(self.latest) > max(1, _KEPT // areas.nbytes):
             self.latest.popleft()
-        self._waiting.clear()
 
-    def _settle(self, calls: Sequence[tuple[int, int, np.ndarray]]) -> None:
-        """Adds up calls that were given equally many threads."""
-        program = self.program
-        areas = np.stack([areas for _, _, areas in calls])  # [calls, threads, words]
-        width, sites = areas.shape[1], len(program.sites)
-        if len(self.calls) < width:
-            more = width - len(self.calls)
-            self.calls, self.shares = (np.concatenate([a, np.zeros(more, np.int64)]) for a in (self.calls, self.shares))
-            self.sums = np.concatenate([self.sums, np.zeros((more, sites, 2), np.int64)])
-        pairs = areas[:, :, 2 : 2 + 2 * sites].reshape(len(areas), width, sites, 2)
-        spent = pairs.copy()
-        outer = program.outer
-        spent[..., outer, 0] = pairs[..., outer, 1] - pairs[..., outer, 0]
-        spent[..., outer, 1] = pairs[..., outer, 1] != 0
-        had_part = areas[:, :, 0] != 0
-        self.calls[:width] += had_part.sum(axis=0)
-        self.shares[:width] += (areas[:, :, 1] - areas[:, :, 0]).sum(axis=0)
-        self.sums[:width] += spent.sum(axis=0)
-        self.means += (spent[..., 0].sum(axis=1) / had_part.sum(axis=1)[:, None]).sum(axis=0)
+    def spent(self) -> np.ndarray:
+        """How long each thread was at each site in the latest calls, [calls, threads, sites]; nan where it had no part
+        in the call."""
+        outer = self.program.outer
+        return self._gathered(lambda pairs: np.where(outer, pairs[..., 1] - pairs[..., 0], pairs[..., 0]))
+
+    def often(self) -> np.ndarray:
+        """How often each thread came by at each site, like `spent`."""
+        outer = self.program.outer
+        return self._gathered(lambda pairs: np.where(outer, pairs[..., 1] != 0, pairs[..., 1]))
+
+    def shares(self) -> np.ndarray:
+        """How long each thread was in the latest calls, [calls, threads]; nan where it had no part."""
+        found = np.full((len(self.latest), max(map(len, self.latest))), np.nan)
+        for row, areas in zip(found, self.latest, strict=True):
+            row[: len(areas)] = areas[:, 1] - areas[:, 0]
+        return found
+
+    def _gathered(self, what: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """`what` of the two words of each site, for every thread of the latest calls."""
+        sites = len(self.program.sites)
+        found = np.full((len(self.latest), max(map(len, self.latest)), sites), np.nan)
+        for call, areas in zip(found, self.latest, strict=True):
+            call[: len(areas)] = what(areas[:, 2 : 2 + 2 * sites].reshape(len(areas), sites, 2))
+        return found
 
 
 class Timer:
@@ -243,9 +228,6 @@ class Timer:
     def __exit__(self, *error: object) -> None:
         executable.watcher = None
         EPOCH[0] += 1
-        with self._lock:
-            for record in self.records:
-                record.settle()
 
     def forget(self) -> None:
         """Drops what was measured so far."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -39,29 +42,37 @@ def _program(record: Record, clock: Clock, begin: float, timeline: int) -> Progr
     graph = with_sizes(program.graph, sizes, 1) if sizes else program.graph
     twins = dict(_pairs(program.graph, graph))
     unit = clock.rate / 1e9
-    calls, sums, shares = (found[: record.threads] for found in (record.calls, record.sums, record.shares))
-    seconds = [*(sums[:, :, 0] / calls[:, None]), record.means / len(record.spans)]
-    often = (sums[:, :, 1] / calls[:, None]).max(axis=0)
-    kernels, numbers = _kernels(program.sites, np.array(seconds) * unit, often, twins, graph.name)
+    spent = record.spent() * unit
+    times = np.concatenate([spent, np.nanmean(spent, axis=1, keepdims=True)], axis=1)
+    often = np.nanmean(record.often(), axis=0).max(axis=0)
+    kernels, numbers = _kernels(program.sites, times.swapaxes(0, 1), often, twins, graph.name)
     order = {twins[s.op]: n for s, n in zip(program.sites, numbers, strict=True) if s.op is not None and n is not None}
     ops = {n: op for op, n in order.items()}
     part = next((half for half in ("forward", "backward") if graph.name.endswith(f"_{half}")), "call")
     params = {graph.inputs[k] for k in graph.attrs.get("params", ())}
+    had_part = [sum(span.threads > t for span in record.spans) for t in range(max(s.threads for s in record.spans))]
+    events = functools.partial(_events, sites=program.sites, numbers=numbers, clock=clock, begin=begin)
     return Program(
         graph.name,
         part,
         tuple(str(v.type) for v in graph.inputs if v not in params),
-        tuple(map(int, calls)),
-        [(b / 1e9 - begin, e / 1e9 - begin) for b, e in record.spans],
-        tuple(map(float, shares * unit / calls)),
+        tuple(had_part),
+        [(span.begin / 1e9 - begin, span.end / 1e9 - begin) for span in record.spans],
+        tuple(map(float, np.nanmedian(record.shares(), axis=0) * unit)),
         kernels,
-        _memory(graph, layout.scratch * len(calls), order),
-        [
-            _events(areas, program.sites, numbers, clock, begin)
-            for _, _, areas in (list(record.latest)[-timeline:] if timeline > 0 else [])
-        ],
+        _memory(graph, layout.scratch * len(had_part), order),
+        [events(areas) for areas in (list(record.latest)[-timeline:] if timeline > 0 else [])],
+        events(_typical(record)),
         Compiled(function.source, graph, tuple(ops[n] for n in range(len(kernels)))) if function.source else None,
     )
+
+
+def _typical(record: Record) -> np.ndarray:
+    """The areas of the call that took the median time, among the latest ones with as many threads as most."""
+    pairs = list(zip(record.spans[-len(record.latest) :], record.latest, strict=True))
+    ((most, _),) = Counter(span.threads for span, _ in pairs).most_common(1)
+    like = sorted((pair for pair in pairs if pair[0].threads == most), key=lambda pair: pair[0].end - pair[0].begin)
+    return like[len(like) // 2][1]
 
 
 def _packing(timer: Timer, begin: float) -> list[Program]:
@@ -81,7 +92,8 @@ def _packing(timer: Timer, begin: float) -> list[Program]:
         for number, (k, spans) in enumerate(sorted(of.items())):
             region, loc = prepares[k].regions[0], origin(prepares[k])
             layers = tuple(dict.fromkeys(place.block for place in origins(prepares[k]) if place.block)) or (graph.name,)
-            times, each = len(spans) / len(every), sum(end - start for start, end in spans) / len(every)
+            seconds = np.array([end - start for start, end in spans])
+            each = float(np.median(seconds))
             kernels.append(
                 Kernel(
                     number,
@@ -93,19 +105,18 @@ def _packing(timer: Timer, begin: float) -> list[Program]:
                     layers,
                     loc.file if loc is not None else "",
                     loc.line if loc is not None else 0,
-                    each,
-                    0.0,
                     (each,),
                     (0.0,),
-                    times,
-                    times * float(sum(flops(op) for op in region.ops)),
-                    times * float(sum(v.type.nbytes for v in (*region.inputs, *region.outputs))),
-                    times * graph_nanoseconds(region, host()) / 1e9,
+                    np.array([[each], [0.0]]),
+                    1.0,
+                    float(sum(flops(op) for op in region.ops)),
+                    float(sum(v.type.nbytes for v in (*region.inputs, *region.outputs))),
+                    graph_nanoseconds(region, host()) / 1e9,
                 )
             )
         memory = Memory(0, 0, sum(v.type.nbytes for op in prepares for v in op.results), 0, 0, 0, 0, 0)
-        seconds = sum(end - start for start, end in every) / len(every)
-        found.append(Program(graph.name, "packing", (), (len(every),), every, (seconds,), kernels, memory))
+        program = Program(graph.name, "packing", (), (len(every),), every, (), kernels, memory)
+        found.append(dataclasses.replace(program, shares=(program.seconds,)))
     return found
 
 
@@ -122,8 +133,8 @@ def _kernels(
     sites: Sequence[Site], times: np.ndarray, often: np.ndarray, twins: Mapping[Op, Op], name: str
 ) -> tuple[list[Kernel], list[int | None]]:
     """(the kernels, and for each site the number of its kernel; None for barriers). `times` are the seconds of a call
-    on each thread and, last, as a mean over the threads, [threads + 1, sites]; `often`: how often a thread comes by in
-    a call; `name` is the graph's."""
+    on each thread and, last, as a mean over the threads, [threads + 1, calls, sites], nan where a thread had no part in
+    the call; `often`: how often a thread comes by in a call; `name` is the graph's."""
 
     kernels: list[Kernel] = []
     numbers: list[int | None] = []
@@ -138,7 +149,7 @@ def _kernels(
         number = known.setdefault((site.op, inside), len(kernels))
         numbers.append(number)
         if number < len(kernels):  # the body of a loop that alternates between two functions
-            seconds[number] += times[:, k]
+            seconds[number] += times[..., k]
             kernels[number].times += float(often[k])
             continue
         op = twins[site.op]
@@ -157,10 +168,9 @@ def _kernels(
             layers,
             loc.file if loc is not None else "",
             loc.line if loc is not None else 0,
-            0.0,
-            0.0,
             (),
             (),
+            np.zeros((2, times.shape[1])),
             float(often[k]),
             float(flops(op)),
             float(bytes_moved(op)),
@@ -168,22 +178,25 @@ def _kernels(
             inside,
         )
         kernels.append(kernel)
-        seconds.append(times[:, k].copy())
-        waits.append(np.zeros(len(times)))
+        seconds.append(times[..., k].copy())
+        waits.append(np.zeros(times.shape[:2]))
     for k, site in enumerate(sites):
         if site.op is not None or site.after is None:
             continue
-        behind = numbers[site.after]
-        assert behind is not None
-        waits[behind] += times[:, k]
+        before = numbers[site.after]
+        assert before is not None
+        waits[before] += times[..., k]
         outer = None if site.inside is None else numbers[site.inside]
         while outer is not None:  # the loop's time is also that of what is in it
-            seconds[outer] -= times[:, k]
-            if outer != behind:
-                waits[outer] += times[:, k]
+            seconds[outer] -= times[..., k]
+            if outer != before:
+                waits[outer] += times[..., k]
             outer = kernels[outer].inside
     for kernel, spent, waited in zip(kernels, seconds, waits, strict=True):
-        (*kernel.seconds, kernel.busy), (*kernel.waits, kernel.wait) = map(float, spent), map(float, waited)
+        had_part = ~np.isnan(spent)
+        kernel.seconds = tuple(float(np.median(s[part])) for s, part in zip(spent[:-1], had_part))
+        kernel.waits = tuple(float(np.median(w[part])) for w, part in zip(waited[:-1], had_part))
+        kernel.samples = np.stack([spent[-1], waited[-1]])
         if kernel.inside is not None:
             kernel.flops, kernel.nbytes, kernel.estimate = (
                 kernel.times * n for n in (kernel.flops, kernel.nbytes, kernel.estimate)

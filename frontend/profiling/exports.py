@@ -25,8 +25,8 @@ def trace_events(profile: Profile) -> dict[str, Any]:
 
     for stage in profile.compiling:
         add(_COMPILER, stage.thread, stage.name, "compiling", stage.begin, stage.begin + stage.seconds)
-    for number, (begin, end) in enumerate(profile.laps):
-        add(_ROUNDS, 0, f"round {number}", "round", begin, end)
+    for number, lap in enumerate(profile.laps):
+        add(_ROUNDS, 0, f"round {number}", "round", lap.begin, lap.end)
     for p in profile.programs:
         kept = p.calls[len(p.calls) - len(p.timeline) :]
         for (begin, end), line in zip(kept, p.timeline, strict=True):
@@ -51,7 +51,8 @@ def _about(k: Kernel) -> dict[str, Any]:
 
 def folded(profile: Profile) -> str:
     """A line for each kernel, and for the waiting behind it: the program, the steps of the layer's path and the kernel,
-    with semicolons between them, then nanoseconds of all calls. flamegraph.pl and speedscope.app read it."""
+    with semicolons between them, then nanoseconds of all calls, if all were like the median one. flamegraph.pl and
+    speedscope.app read it."""
     lines = []
     for p in profile.programs:
         for k in p.kernels:
@@ -66,7 +67,7 @@ def folded(profile: Profile) -> str:
                 ("waiting for other threads", k.wait - sum(o.wait for o in inner)),
             )
             for leaf, seconds in spent:
-                count = round(seconds * len(p.calls) * 1e9)
+                count = round(seconds / p.seconds * p.total * 1e9)
                 if count > 0:
                     stack = ";".join(shown(f).replace(";", ",") for f in [*frames, *([leaf] if leaf else [])])
                     lines.append(f"{stack} {count}")

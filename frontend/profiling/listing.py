@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 
 from gluonjit.files.array_names import shown
-from gluonjit.profiling.measured import Kernel, Layer, Profile, Program
+from gluonjit.profiling.advice import advice
+from gluonjit.profiling.measured import Kernel, Lap, Layer, Profile, Program
+
+_ADVISED = 3
+"""Of so many of the slowest layers a sentence tells what limits them."""
 
 
 def text(profile: Profile, top: int = 20, kernels: bool = False) -> str:
@@ -15,8 +20,7 @@ def text(profile: Profile, top: int = 20, kernels: bool = False) -> str:
     if not profile.programs and not profile.compiling:
         return "nothing was measured: no compiled code ran\n"
     parts = [_program(p, profile, top, kernels) for p in sorted(profile.programs, key=lambda p: -p.total)]
-    if len(profile.programs) > 1 or profile.laps:
-        parts.insert(0, _overview(profile))
+    parts.insert(0, _overview(profile))
     if profile.compiling:
         parts.append(_compiling(profile))
     return "\n".join(parts)
@@ -60,34 +64,40 @@ def where_text(file: str, line: int) -> str:
 
 
 def _overview(profile: Profile) -> str:
+    """The rounds, what else the machine did, and the programs if there are several."""
     lines = []
-    inside = sum(p.total for p in profile.programs)
-    if profile.laps:
-        times = sorted(end - begin for begin, end in profile.laps)
+    rounds = profile.rounds
+    if rounds is not None:
         inside = sum(_within(p, profile.laps) for p in profile.programs)
-        each = sum(times) / len(times)
+        every = sum(lap.end - lap.begin for lap in profile.laps)
         lines.append(
-            f"{len(times)} rounds of {seconds_text(each)} (median {_part(times, 0.5)}, 90 % {_part(times, 0.9)}, "
-            f"99 % {_part(times, 0.99)}), {1 / each:.4g} per second; "
-            f"{100 * inside / sum(times):.1f} % of it in compiled code"
+            f"{rounds.number} rounds of {seconds_text(rounds.seconds)}, CPU time {seconds_text(rounds.cpu)} (medians; "
+            f"90 % {seconds_text(rounds.ninety)}, 99 % {seconds_text(rounds.ninety_nine)}), "
+            f"{1 / rounds.seconds:.4g} per second; {100 * inside / every:.1f} % of it in compiled code"
+        )
+    if profile.use is not None and profile.busy:
+        lines.append(
+            f"The machine was busy: other programs used {profile.use.others:.1f} of its {profile.use.cores} cores, so "
+            "times are longer than on an idle one."
         )
     if len(profile.programs) > 1:
-        rows = [("calls", "a call", "%", "program")]
-        for p in sorted(profile.programs, key=lambda p: -p.total):
-            share = f"{100 * p.total / max(inside, 1e-12):.1f}"
-            rows.append((str(len(p.calls)), seconds_text(p.seconds), share, f"{shown(p.name)} ({p.part})"))
+        count = rounds.number if rounds is not None else 1
+        rows = [("calls", "a call", "a round" if rounds is not None else "all", "%", "program")]
+        sums = {id(p): len(p.calls) / count * p.seconds for p in profile.programs if p.part != "packing"}
+        sums |= {id(p): p.total / count for p in profile.programs if p.part == "packing"}
+        total = sum(sums.values())
+        for p in sorted(profile.programs, key=lambda p: -sums[id(p)]):
+            each, share = seconds_text(sums[id(p)]), f"{100 * sums[id(p)] / total:.1f}"
+            rows.append((str(len(p.calls)), seconds_text(p.seconds), each, share, f"{shown(p.name)} ({p.part})"))
+        rows.append(("", "", seconds_text(total), "100.0", "all of them"))
         lines += ["", *columns(rows, 1)]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, ""]) if lines else ""
 
 
-def _within(program: Program, laps: Sequence[tuple[float, float]]) -> float:
+def _within(program: Program, laps: Sequence[Lap]) -> float:
     """Seconds of the program's calls in the laps."""
-    begins, ends = laps[0][0], laps[-1][1]
+    begins, ends = laps[0].begin, laps[-1].end
     return sum(e - b for b, e in program.calls if begins <= b and e <= ends)
-
-
-def _part(times: Sequence[float], part: float) -> str:
-    return seconds_text(times[min(len(times) - 1, int(part * len(times)))])
 
 
 def _program(p: Program, profile: Profile, top: int, kernels: bool) -> str:
@@ -101,8 +111,8 @@ def _program(p: Program, profile: Profile, top: int, kernels: bool) -> str:
     peak = profile.peaks.get(p.usual_threads, (0.0, 0.0))
     lines = [
         f"{shown(p.name)}({inputs}), {p.part}: {calls} on {on}",
-        f"  a call: {seconds_text(p.seconds)}, median {seconds_text(p.percentile(0.5))}, 90 % "
-        f"{seconds_text(p.percentile(0.9))}, 99 % {seconds_text(p.percentile(0.99))}; {1 / p.seconds:.4g} per second",
+        f"  a call: {seconds_text(p.seconds)} (median; 90 % {seconds_text(p.percentile(0.9))}, 99 % "
+        f"{seconds_text(p.percentile(0.99))}); {1 / p.seconds:.4g} per second",
         f"  of that in kernels {seconds_text(p.kernel_seconds)}, waiting for other threads "
         f"{seconds_text(p.wait_seconds)}, on the way in and out {seconds_text(way)}",
         f"  {flops / 1e9:.3g} GFLOP at {flops / p.seconds / 1e9:.3g} GFLOP/s "
@@ -115,7 +125,11 @@ def _program(p: Program, profile: Profile, top: int, kernels: bool) -> str:
     for thing in things[:top]:
         names = (thing.path,) if isinstance(thing, Layer) else _what(thing)
         rows.append((*_numbers(thing, p, peak[0]), names[0], where_text(thing.file, thing.line), *names[1:]))
-    lines += ["  " + line for line in columns(rows, 2 + kernels)]
+    head, *table = ("  " + line for line in columns(rows, 2 + kernels))
+    lines.append(head)
+    advised = [] if kernels else p.layers[:_ADVISED]
+    for line, layer in itertools.zip_longest(table, advised):
+        lines += [line, f"      {advice(layer, p, peak, profile.busy)}"] if layer else [line]
     if len(things) > top:
         rest = sum(t.share for t in things[top:])
         lines.append(f"  … {len(things) - top} more, {seconds_text(rest)}, {100 * rest / p.seconds:.1f} %")

@@ -2,21 +2,35 @@
 
 A `Profile` has a `Program` for each compiled graph that ran (a call, or the forward or backward half of a recorded
 one), a program has a `Kernel` for each of its kernels in the order of the call, and `layers` adds these up by block
-path. Times are means over a program's calls. A thread is, at any moment of a call, in a kernel, waiting for the others
-at a barrier, or on its way in or out; so the mean over the threads of a kernel's time and of the waiting behind it is
-its share of the call, and the shares add up to it.
+path. At any moment of a call, a thread is in a kernel, waiting for the others at a barrier, or on its way in or out. So
+the mean over the threads of a kernel's time and of the waiting after it is its share of the call.
+
+Every time is a median over the latest calls: the call's, each kernel's and each layer's. What else the machine does
+makes some calls slower, one kernel in this call and another in that; a mean would count all of it. The price is that
+medians need not add up: what is missing from the call's is what its kernels lost now and then.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from gluonjit.profiling.advice import advice
+from gluonjit.runtime.machine_use import MachineUse
+
 if TYPE_CHECKING:
     from gluonjit.ir.graph import Graph, Op
     from gluonjit.runtime.executable import Source
+
+
+def percentile(times: Sequence[float], part: float) -> float:
+    """What this part of the times, 0 to 1, does not exceed."""
+    return sorted(times)[min(len(times) - 1, int(part * len(times)))]
 
 
 @dataclass
@@ -40,13 +54,12 @@ class Kernel:
     file: str
     line: int
     """The user's line of its main part; '' and 0 if unknown."""
-    busy: float
-    """Seconds of a call, as a mean over its threads."""
-    wait: float
-    """Seconds of a call that a thread then waits for the others, as a mean over its threads."""
     seconds: Sequence[float]
-    """`busy` of each thread, in the calls in which it had a part."""
+    """Of a call at work, by thread, in the calls in which it had a part."""
     waits: Sequence[float]
+    """Of a call that the thread then waits for the others."""
+    samples: np.ndarray = field(repr=False)
+    """[2, calls]: seconds at work and seconds of waiting in each of the latest calls, as means over its threads."""
     times: float
     """How often it runs in a call: more than once in a loop."""
     flops: float
@@ -58,10 +71,20 @@ class Kernel:
     inside: int | None = None
     """The number of the loop or branch that it is a part of. Those times are within the loop's."""
 
-    @property
+    @functools.cached_property
+    def busy(self) -> float:
+        """Seconds of a call at work."""
+        return float(np.median(self.samples[0]))
+
+    @functools.cached_property
+    def wait(self) -> float:
+        """Seconds of a call that a thread waits for the others after it."""
+        return float(np.median(self.samples[1]))
+
+    @functools.cached_property
     def share(self) -> float:
         """Seconds of a call, waiting included."""
-        return self.busy + self.wait
+        return float(np.median(self.samples.sum(axis=0)))
 
     @property
     def where(self) -> str:
@@ -159,11 +182,13 @@ class Program:
     calls: list[tuple[float, float]]
     """When native code was entered and left, in seconds since the profile began."""
     shares: tuple[float, ...]
-    """How long each thread was at work in those calls, waiting at barriers included; the rest it spent on its way."""
+    """How long each thread was at work in a call, waiting at barriers included; the rest it spent on its way."""
     kernels: list[Kernel]
     memory: Memory
     timeline: list[list[Event]] = field(default_factory=list, repr=False)
     """Of the last calls; kernels inside of loops have no events of their own."""
+    typical: list[Event] = field(default_factory=list, repr=False)
+    """Of the call that took the median time, among the latest ones with as many threads as most."""
     compiled: Compiled | None = field(default=None, repr=False)
     """None for 'packing'."""
 
@@ -179,8 +204,8 @@ class Program:
 
     @property
     def seconds(self) -> float:
-        """Of a call, as a mean."""
-        return sum(end - begin for begin, end in self.calls) / len(self.calls)
+        """Of a call. For packing, of all components together."""
+        return self.kernel_seconds if self.part == "packing" else self.percentile(0.5)
 
     @property
     def total(self) -> float:
@@ -189,8 +214,7 @@ class Program:
 
     def percentile(self, part: float) -> float:
         """The seconds that this part of the calls, 0 to 1, do not exceed."""
-        times = sorted(end - begin for begin, end in self.calls)
-        return times[min(len(times) - 1, int(part * len(times)))]
+        return percentile([end - begin for begin, end in self.calls], part)
 
     @property
     def outer(self) -> Iterator[Kernel]:
@@ -206,19 +230,25 @@ class Program:
         found = []
         for path, of in groups.items():
             main = max(of, key=lambda k: k.share)
-            sums = (sum(getattr(k, name) for k in of) for name in ("share", "wait", "flops", "nbytes", "estimate"))
-            found.append(Layer(path, main.file, main.line, tuple(k.number for k in of), *sums))
+            work, wait = np.sum([k.samples for k in of], axis=0)
+            times = float(np.median(work + wait)), float(np.median(wait))
+            sums = (sum(getattr(k, name) for k in of) for name in ("flops", "nbytes", "estimate"))
+            found.append(Layer(path, main.file, main.line, tuple(k.number for k in of), *times, *sums))
         return sorted(found, key=lambda layer: -layer.share)
 
     @property
     def kernel_seconds(self) -> float:
         """Of a call, in kernels, as a mean over the threads."""
-        return sum(k.busy for k in self.outer)
+        return self._median(0)
 
     @property
     def wait_seconds(self) -> float:
         """Of a call, waiting at barriers, as a mean over the threads."""
-        return sum(k.wait for k in self.outer)
+        return self._median(1)
+
+    def _median(self, what: int) -> float:
+        """Of the sum over all kernels of these samples."""
+        return float(np.median(sum(k.samples[what] for k in self.outer))) if self.kernels else 0.0
 
 
 class Stage(NamedTuple):
@@ -233,6 +263,28 @@ class Stage(NamedTuple):
     """Which of the threads that compile, by number."""
 
 
+class Lap(NamedTuple):
+    """What the program has marked with `lap()`."""
+
+    begin: float
+    end: float
+    cpu: float
+    """Seconds of CPU time, of all threads of the process."""
+
+
+class Rounds(NamedTuple):
+    """The laps of a profile, in seconds."""
+
+    number: int
+    seconds: float
+    """The median."""
+    cpu: float
+    """The median of their CPU time, of all threads."""
+    ninety: float
+    """What 90 % of them do not exceed."""
+    ninety_nine: float
+
+
 @dataclass
 class Profile:
     """All that was measured between two moments."""
@@ -244,9 +296,29 @@ class Profile:
     """Stages may overlap: LLVM works on several threads, while code is still being generated."""
     peaks: dict[int, tuple[float, float]] = field(default_factory=dict)
     """(FLOP/s, bytes/s) that this machine reaches at most, by number of threads."""
-    laps: list[tuple[float, float]] = field(default_factory=list)
-    """What the program has marked with `lap()`: begin and end."""
+    laps: list[Lap] = field(default_factory=list)
     processor: str = ""
+    use: MachineUse | None = None
+    """What the machine did meanwhile; None where it does not tell."""
+
+    @property
+    def threads(self) -> int:
+        """The most that a call had."""
+        return max((p.threads for p in self.programs), default=1)
+
+    @property
+    def busy(self) -> bool:
+        """Whether other programs took cores that the calls would have used, so that times are too long."""
+        return self.use is not None and self.use.crowded(self.threads)
+
+    @property
+    def rounds(self) -> Rounds | None:
+        """None without laps."""
+        if not self.laps:
+            return None
+        times = [lap.end - lap.begin for lap in self.laps]
+        median, ninety, ninety_nine = (percentile(times, part) for part in (0.5, 0.9, 0.99))
+        return Rounds(len(times), median, percentile([lap.cpu for lap in self.laps], 0.5), ninety, ninety_nine)
 
     def compile_seconds(self) -> dict[str, float]:
         """Seconds by the name of the stage."""
@@ -257,13 +329,21 @@ class Profile:
 
     def to_json(self) -> dict[str, Any]:
         """Numbers, strings, lists and dicts; `layers` and mean times included, timelines and graphs left out."""
-        programs, left_out = [], ("timeline", "compiled")
+        programs, left_out = [], ("timeline", "typical", "compiled")
         for p in self.programs:
             words = {f.name: getattr(p, f.name) for f in dataclasses.fields(p) if f.name not in left_out}
             words["memory"] = dataclasses.asdict(p.memory)
-            words["kernels"] = [{**dataclasses.asdict(k), "share": k.share} for k in p.kernels]
-            words["layers"] = [dataclasses.asdict(layer) for layer in p.layers]
-            words |= {"seconds": p.seconds, "kernel_seconds": p.kernel_seconds, "wait_seconds": p.wait_seconds}
+            words["kernels"] = [_kernel(k) for k in p.kernels]
+            peaks = self.peaks.get(p.usual_threads, (0.0, 0.0))
+            words["layers"] = [
+                {**dataclasses.asdict(layer), "advice": advice(layer, p, peaks, self.busy)} for layer in p.layers
+            ]
+            words |= {
+                "seconds": p.seconds,
+                "total": p.total,
+                "kernel_seconds": p.kernel_seconds,
+                "wait_seconds": p.wait_seconds,
+            }
             words["percentiles"] = {str(n): p.percentile(n / 100) for n in (50, 90, 99)}
             programs.append(words)
         return {
@@ -271,6 +351,14 @@ class Profile:
             "processor": self.processor,
             "peaks": {str(n): {"flops": f, "bandwidth": b} for n, (f, b) in self.peaks.items()},
             "laps": self.laps,
+            "rounds": None if self.rounds is None else self.rounds._asdict(),
+            "use": None if self.use is None else self.use._asdict(),
+            "busy": self.busy,
             "compiling": [stage._asdict() for stage in self.compiling],
             "programs": programs,
         }
+
+
+def _kernel(k: Kernel) -> dict[str, Any]:
+    words = {f.name: getattr(k, f.name) for f in dataclasses.fields(k) if f.name != "samples"}
+    return words | {name: getattr(k, name) for name in ("busy", "wait", "share")}

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from gluonjit.ir.aside import imported
 from gluonjit.ir.stages import told_to
 from gluonjit.profiling.listing import text
-from gluonjit.profiling.measured import Profile, Stage
+from gluonjit.profiling.measured import Lap, Profile, Stage
+from gluonjit.runtime.machine_use import Clocks
 
 if TYPE_CHECKING:
     from gluonjit.runtime.timed import Timer
@@ -23,13 +24,15 @@ class Recording(Profile):
     _begin = 0.0
     """In seconds of `time.perf_counter`."""
     _timer: Timer
+    _clocks: Clocks
 
     @contextmanager
     def lap(self) -> Iterator[None]:
         """Marks one round of the program, such as a step of training, whose whole time is to be noted."""
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), time.process_time()
         yield
-        self.laps.append((begin - self._begin, time.perf_counter() - self._begin))
+        end, cpu = time.perf_counter(), time.process_time() - cpu
+        self.laps.append(Lap(begin - self._begin, end - self._begin, cpu))
 
     def __repr__(self) -> str:
         """The tables that `gluonjit profile` prints."""
@@ -39,6 +42,7 @@ class Recording(Profile):
         """Drops the calls and laps so far, such as first ones that find nothing in caches; what was compiled stays."""
         self._timer.forget()
         self.laps.clear()
+        self._clocks = Clocks.read()
 
 
 @contextmanager
@@ -59,7 +63,7 @@ def record(timeline: int = 20, peaks: bool = True) -> Iterator[Recording]:
 
     found, timer = Recording(), collecting.Timer()
     begin = found._begin = time.perf_counter()
-    found._timer = timer
+    found._timer, found._clocks = timer, Clocks.read()
     compilers: dict[int, int] = {}
 
     def heard(name: str, at: float, seconds: float) -> None:
@@ -71,4 +75,5 @@ def record(timeline: int = 20, peaks: bool = True) -> Iterator[Recording]:
             yield found
     finally:
         found.seconds = time.perf_counter() - begin
+        found.use = found._clocks.use_since()
         collecting.complete(found, timer, begin, timeline, peaks)

@@ -1,5 +1,6 @@
 """Profiles: every kernel has a layer and a line, shares add up to the call, and recording changes no bit."""
 
+import dataclasses
 import inspect
 import json
 
@@ -10,7 +11,10 @@ import gluonjit as mx
 from gluonjit import autograd, gluon, nd, profiler
 from gluonjit.gluon import nn, rnn
 from gluonjit.profiling import exports, listing
+from gluonjit.profiling.advice import advice
+from gluonjit.profiling.measured import Kernel, Memory, Program
 from gluonjit.runtime import threads
+from gluonjit.runtime.machine_use import MachineUse
 
 
 @pytest.fixture(params=[1, 2])
@@ -63,8 +67,11 @@ def test_layers_lines_and_sums(on_threads):
         "net/last": line_of("return self.last(y)"),
     }
     assert {k.file for k in program.kernels} == {__file__}
-    assert sum(k.share for k in program.outer) <= program.seconds
-    assert program.seconds * 4 <= sum(end - begin for begin, end in p.laps) <= p.seconds
+    of_calls = sum(k.samples.sum(axis=0) for k in program.outer)  # kernels and waits of each call
+    assert all(parts <= end - begin for parts, (begin, end) in zip(of_calls, program.calls, strict=True))
+    assert program.seconds == sorted(end - begin for begin, end in program.calls)[2]
+    assert program.total <= sum(lap.end - lap.begin for lap in p.laps) <= p.seconds
+    assert p.rounds.number == 4 and 0 < p.rounds.cpu and p.rounds.seconds <= p.rounds.ninety
     shares = [layer.share for layer in program.layers]
     assert shares == sorted(shares, reverse=True) and min(shares) >= 0
     assert program.percentile(0) <= program.percentile(0.5) <= program.percentile(1)
@@ -244,3 +251,52 @@ def test_an_error_in_the_program_ends_the_recording():
     with profiler.record() as p, pytest.raises(mx.MXNetError):
         net(nd.ones((1, 2)))
     assert np.isfinite(p.seconds)
+
+
+def kernel(number, samples, **changes):
+    of = Kernel(number, "k", "loops", "", "", f"net/{number}", (), "", 0, (), (), np.array(samples, float), 1, 0, 0, 0)
+    return dataclasses.replace(of, **changes)
+
+
+def made_up(*kernels, threads=1, calls=3):
+    ends = [sum(k.samples[:, c].sum() for k in kernels) for c in range(calls)]
+    memory = Memory(0, 0, 0, 0, 0, 0, 0, 0)
+    return Program("net", "call", (), (calls,) * threads, [(0.0, e) for e in ends], (), list(kernels), memory)
+
+
+def test_an_interrupted_call_does_not_count():
+    """Each of three calls loses a second in another kernel: a mean would say that all of them are slow."""
+    a, b = kernel(0, [[1, 2, 1], [0, 0, 0]]), kernel(1, [[3, 3, 4], [0, 1, 0]])
+    program = made_up(a, b)
+    assert (a.share, b.share, b.wait) == (1, 4, 0)
+    assert {layer.path: layer.share for layer in program.layers} == {"net/0": 1, "net/1": 4}
+    assert program.seconds == 5 and program.kernel_seconds == 5
+
+
+@pytest.mark.parametrize(
+    "samples, changes, busy, said",
+    [
+        ([[1], [1]], {}, False, "Threads wait for each other 50 %"),
+        ([[1], [0]], {"flops": 70.0}, False, "computes at 70 % of this machine's peak"),
+        ([[1], [0]], {"nbytes": 80.0}, False, "moves data at 80 % of the memory's rate: only smaller arrays"),
+        ([[1], [0]], {"nbytes": 80.0, "flops": 1.0}, False, "more samples in a call would share the weights"),
+        ([[1e-6], [0]], {}, False, "so short"),
+        ([[1], [0]], {"estimate": 0.25}, False, "4.0 times what the compiler expected; `hybridize(tune=True)`"),
+        ([[1], [0]], {"estimate": 0.25}, True, "measure again"),
+        ([[1], [0]], {"estimate": 0.9, "flops": 30.0}, False, "about what the compiler expected, 30 %"),
+    ],
+)
+def test_advice(samples, changes, busy, said):
+    program = made_up(kernel(0, samples, **changes), calls=1)
+    assert said in advice(program.layers[0], program, (100.0, 100.0), busy)
+
+
+def test_a_busy_machine_is_told():
+    net, x, _ = made()
+    with profiler.record() as p, p.lap():
+        net(x)
+    p.use = MachineUse(cores=2, own=1.0, others=1.9)
+    assert p.busy and "other programs used 1.9 of its 2 cores" in listing.text(p)
+    p.use = MachineUse(cores=8, own=1.0, others=1.9)
+    assert not p.busy and "busy" not in listing.text(p)
+    assert MachineUse(2, 1.0, 1.05).crowded(1) is False  # the other core was theirs

@@ -56,6 +56,8 @@ def test_what_is_in_it(written):
     assert any(line.startswith("+ ") for p in passes for line in p["diff"])
     assert any(p["rules"] for p in passes if p["name"] == "simplify")
     assert data["compiling"] and program["memory"]["tensors"]
+    assert all(layer["advice"].endswith(".") for layer in program["layers"])
+    assert data["made"].startswith("gluonjit ") and "NumPy" in data["made"]
 
 
 def test_graphs(written):

@@ -74,13 +74,15 @@ function compared(then, now) {
 function comparison(head, rows, shown) {
   const was = (r) => (r.then ? shown(r.then) : "—"), is = (r) => (r.now ? shown(r.now) : "—");
   const change = (r) => (!r.then ? "new" : !r.now ? "gone" : r.now === r.then ? "the same" : `${r.now > r.then ? "+" : "−"}${shown(Math.abs(r.now - r.then))}, ${(r.now / r.then).toFixed(2)} times`);
-  return sortable([head, "before", "now", "difference"], rows, [(r) => r.name, (r) => r.then, (r) => r.now, (r) => Math.abs(r.now - r.then)], (r) => [r.name, was(r), is(r), change(r)], [1, 2, 3]);
+  return sortable([head, "before", "now", "difference"], rows, [(r) => r.name, (r) => r.then, (r) => r.now, (r) => Math.abs(r.now - r.then)], (r) => [shortened(r.name), was(r), is(r), change(r)], [1, 2, 3]);
 }
 function compareView(into) {
   const p = program(), old = data.old.programs.find((o) => o.part === p.part) || data.old.programs[0];
   const sums = (items, name, value) => items.reduce((all, item) => ({ ...all, [name(item)]: (all[name(item)] ?? 0) + value(item) }), {});
   const shares = (list, name) => sums(list, name, (k) => k.share), title = (k) => `${k.layer}: ${k.kind} ${k.what}`;
-  into.append(el("p", {}, `Before (${data.old.file}): ${time(old.seconds)} a call; now: ${time(p.seconds)}, ${(p.seconds / old.seconds).toFixed(2)} times that.`),
+  const were = [[data.old.busy, "The machine was busy when the earlier report was made."], [data.profile.busy, "The machine was busy this time."]];
+  into.append(el("p", {}, `Before (${data.old.file}${data.old.made ? `, ${data.old.made}` : ""}): ${time(old.seconds)} a call; now: ${time(p.seconds)}, ${(p.seconds / old.seconds).toFixed(2)} times that (medians).`),
+    ...were.filter(([busy]) => busy).map(([, words]) => el("p", { class: "warning" }, `${words} Its times are longer than on an idle one.`)),
     el("h2", {}, "Layers"), comparison("layer", compared(shares(old.layers, (l) => l.path), shares(p.layers, (l) => l.path)), time),
     el("h2", {}, "Kernels"), comparison("kernel", compared(shares(old.kernels, title), shares(p.kernels, title)), time),
     el("h2", {}, "Memory"), comparison("what", compared(old.memory, Object.fromEntries(Object.keys(old.memory).map((k) => [k, p.memory[k]]))), size),

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import linecache
+import os
+import platform
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
+import llvmlite
+import numpy as np
+
+from gluonjit._version import version
 from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.target import host
@@ -30,7 +37,7 @@ from gluonjit.tools.reporting.drawings import Computed, kernels, operators, para
 LINES = 400
 """So many lines of a diff, of a kernel's LLVM IR and of its assembly are shown."""
 EVENTS = 4000
-"""So many stretches of the last call are in the timeline."""
+"""So many stretches of the median call are in the timeline."""
 
 
 class Recorded(NamedTuple):
@@ -85,14 +92,22 @@ def gathered(model: str, profile: Profile, training: Recorded | None = None) -> 
         stages.append({"title": _titled("kernels", name), "program": number, **drawn, "text": text})
     return {
         "model": model,
-        "machine": profile.processor or target.cpu,
+        "machine": f"{profile.processor or target.cpu}, {os.cpu_count()} cores, {platform.system()}",
         "target": f"{target.cpu}, vectors of {target.vector_bits} bits",
+        "made": made_by(),
         "profile": data,
         "pipelines": pipelines,
         "stages": stages,
         "functions": functions,
         "compiling": profile.compile_seconds(),
     }
+
+
+def made_by() -> str:
+    """What and when a report is from: the versions of what its numbers depend on, and the local time."""
+    versions = {"Python": platform.python_version(), "NumPy": np.__version__, "llvmlite": llvmlite.__version__}
+    now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %z")
+    return f"gluonjit {version}, " + ", ".join(f"{name} {n}" for name, n in versions.items()) + f"; {now}"
 
 
 def _titled(what: str, part: str) -> str:
@@ -146,12 +161,8 @@ def _cut(lines: list[str], most: int) -> list[str]:
 
 
 def _timeline(program: Program) -> list[list[Any]]:
-    """[thread, kernel or None, begin, seconds] of the last call that was recorded and had as many threads as most, from
-    its own beginning."""
-    if not program.timeline:
-        return []
-    usual = [call for call in program.timeline if len({e.thread for e in call}) == program.usual_threads]
-    events = sorted((usual or program.timeline)[-1], key=lambda e: e.begin)[:EVENTS]
+    """[thread, kernel or None, begin, seconds] of the median call, from its own beginning."""
+    events = sorted(program.typical, key=lambda e: e.begin)[:EVENTS]
     start = events[0].begin if events else 0.0
     return [[e.thread, e.kernel, e.begin - start, e.end - e.begin] for e in events]
 

@@ -15,6 +15,12 @@ const svg = (tag, attrs = {}, title = "") => {
 };
 const time = (s) => (s >= 1 ? `${s.toFixed(2)} s` : s >= 1e-3 ? `${(s * 1e3).toFixed(2)} ms` : `${(s * 1e6).toFixed(1)} µs`);
 const size = (n) => (n >= 1e6 ? `${(n / 1e6).toFixed(1)} MB` : n >= 1e3 ? `${(n / 1e3).toFixed(1)} kB` : `${n} B`);
+// A name in a table: in one line, as wide as the others leave room for, shortened in its middle, whole when pointed at.
+// The end stays, as it tells layers apart; the beginning gives way, with an ellipsis.
+const shortened = (text) => {
+  const words = String(text), slash = words.lastIndexOf("/"), end = slash >= 0 && words.length - slash <= 26 ? slash : Math.max(words.length - 14, Math.ceil(words.length / 2));
+  return el("span", { class: "name", title: words }, el("span", {}, words.slice(0, end)), el("span", {}, words.slice(end)));
+};
 const rate = (n, unit) => (n >= 1e9 ? `${(n / 1e9).toFixed(1)} G${unit}` : `${(n / 1e6).toFixed(1)} M${unit}`);
 const programs = data.profile.programs;
 let current = programs.findIndex((p) => p.part !== "packing");
@@ -28,15 +34,22 @@ const views = {
   Overview(into) {
     const p = program(), m = p.memory;
     const fact = (name, value, more = "") => el("div", {}, el("b", {}, value), name, more ? el("div", { class: "faint" }, more) : null);
+    const round = data.profile.rounds, sizes = (...pairs) => pairs.filter(([, n]) => n).map(([name, n]) => `${name} ${size(n)}`).join(", ");
+    if (data.profile.busy) into.append(el("p", { class: "warning" }, `${crowd(data.profile.use)} Times are longer than on an idle machine.`));
     into.append(el("div", { class: "facts" },
-      fact("a call, mean", time(p.seconds), `${(1 / p.seconds).toFixed(1)} a second, ${p.calls} calls`),
-      fact("median", time(p.percentiles["0.5"]), `90 %: ${time(p.percentiles["0.9"])}, 99 %: ${time(p.percentiles["0.99"])}`),
+      fact("a call, median", time(p.seconds), `90 %: ${time(p.percentiles["0.9"])}, 99 %: ${time(p.percentiles["0.99"])}; ${p.calls} calls`),
+      round ? fact("a round, median", time(round.seconds), `CPU time ${time(round.cpu)}; ${(1 / round.seconds).toFixed(1)} a second`) : null,
       fact("in kernels", `${(100 * p.kernel_seconds / p.seconds).toFixed(1)} %`, `waiting at barriers: ${(100 * p.wait_seconds / p.seconds).toFixed(1)} %`),
       fact("threads", String(p.thread_calls.length), data.target),
-      fact("parameters", size(m.parameters), `packed copies: ${size(m.packed)}`),
-      fact("arena", size(m.arena), `inputs ${size(m.inputs)}, results ${size(m.results)}`)));
+      m.parameters ? fact("parameters", size(m.parameters), sizes(["packed copies:", m.packed])) : null,
+      m.arena ? fact("arena", size(m.arena), sizes(["inputs", m.inputs], ["results", m.results])) : null));
+    if (programs.length > 1) {
+      const count = round ? round.number : 1, of = (q) => (q.part === "packing" ? q.total / count : (q.calls * q.seconds) / count);
+      const sum = programs.reduce((all, q) => all + of(q), 0), rows = programs.map((q) => [`${q.name}: ${q.part}`, q.calls, time(q.seconds), time(of(q)), `${((100 * of(q)) / sum).toFixed(1)} %`]);
+      into.append(el("h2", {}, round ? "A round" : "All calls"), table(["program", "calls", "a call", round ? "a round" : "all", "share"], [...rows, [el("b", {}, "all of them"), "", "", el("b", {}, time(sum)), "100 %"]], [1, 2, 3, 4]));
+    }
     if (data.omitted) into.append(el("p", { class: "faint" }, `Left out, as the page would be too large: ${data.omitted.join("; ")}.`));
-    into.append(el("h2", {}, "Where the time goes"), layerTable(p.layers.slice(0, 10)));
+    into.append(el("h2", {}, "Where the time goes"), layerTable(p.layers.slice(0, 10), 3));
     const stages = Object.entries(data.compiling).sort((a, b) => b[1] - a[1]);
     if (stages.length) into.append(el("h2", {}, "Compiling"), table(["stage", "seconds"], stages.slice(0, 12).map(([name, s]) => [name, time(s)]), [1]));
   },
@@ -51,9 +64,11 @@ const views = {
     const show = (word) => {
       const rows = program().kernels.filter((k) => [k.what, k.kind, k.layer, k.why].join(" ").toLowerCase().includes(word));
       const most = Math.max(...program().kernels.map((k) => k.share), 1e-12);
-      box.replaceChildren(sortable(["kernel", "what", "layer", "time", "expected", ""], rows, [
+      const shown = sortable(["kernel", "what", "layer", "time", "expected", ""], rows, [
         (k) => k.kind, (k) => k.what, (k) => k.layer, (k) => k.share, (k) => k.estimate, (k) => k.share], (k) => [
-        k.kind, k.what, k.layer, time(k.share), time(k.estimate), bar(k, most)], [3, 4], (k) => { kernel(detail, k); detail.focus(); detail.scrollIntoView({ behavior: "smooth" }); }));
+        k.kind, shortened(k.what), shortened(k.layer), time(k.share), time(k.estimate), bar(k, most)], [3, 4], (k) => { kernel(detail, k); detail.focus(); detail.scrollIntoView({ behavior: "smooth" }); });
+      shown.classList.add("kernels");
+      box.replaceChildren(shown);
     };
     into.append(search("a kernel, layer or reason", show), detail, box);
     show("");
@@ -87,12 +102,12 @@ const views = {
   Timeline(into) {
     const p = program();
     if (!p.timeline.length) { into.append(el("p", {}, "No call was recorded event by event.")); return; }
-    into.append(el("p", { class: "faint" }, "The last call with as many threads as most: a row per thread, a box per kernel, which leads to the kernel; waiting at barriers is orange."), timelineChart(p));
+    into.append(el("p", { class: "faint" }, "The call that took the median time: a row per thread, a box per kernel, which leads to the kernel; waiting at barriers is orange."), timelineChart(p));
   },
   Memory(into) {
     const p = program(), tensors = p.memory.tensors;
     into.append(el("p", { class: "faint" }, `The arena, ${size(p.memory.arena)}: time from left to right, in kernels; addresses from bottom to top; a box is an intermediate result, the darker the larger.`), memoryChart(p),
-      table(["tensor", "layer", "bytes", "from kernel", "to"], [...tensors].sort((a, b) => b.nbytes - a.nbytes).slice(0, 40).map((t) => [t.name, t.layer, size(t.nbytes), t.first, t.last]), [2, 3, 4]));
+      table(["tensor", "layer", "bytes", "from kernel", "to"], [...tensors].sort((a, b) => b.nbytes - a.nbytes).slice(0, 40).map((t) => [shortened(t.name), shortened(t.layer), size(t.nbytes), t.first, t.last]), [2, 3, 4]));
   },
   Compare(into) { compareView(into); },
   Graph(into, wanted) { graphView(into, wanted); },
@@ -107,11 +122,12 @@ function table(heads, rows, numbers = []) {
   return el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((h, k) => el("th", numbers.includes(k) ? { class: "n" } : {}, h)))),
     el("tbody", {}, ...rows.map((r) => el("tr", {}, ...r.map((c, k) => el("td", { class: numbers.includes(k) ? "n" : "path" }, c instanceof Node ? c : String(c)))))));
 }
-function sortable(heads, items, keys, cells, numbers, pick) {
-  const body = el("tbody"), fill = (list) => body.replaceChildren(...list.map((item) => {
+function sortable(heads, items, keys, cells, numbers, pick, below = () => "") {
+  const body = el("tbody"), fill = (list) => body.replaceChildren(...list.flatMap((item) => {
     const tr = el("tr", pick ? { class: "pick", tabindex: "0" } : {}, ...cells(item).map((c, k) => el("td", { class: numbers.includes(k) ? "n" : "path" }, c instanceof Node ? c : String(c))));
     if (pick) { tr.addEventListener("click", () => pick(item)); tr.addEventListener("keydown", (e) => { if (e.key === "Enter") pick(item); }); }
-    return tr;
+    const more = below(item);
+    return more ? [tr, el("tr", {}, el("td", { class: "below faint", colspan: heads.length }, more))] : [tr];
   }));
   let last = null, down = true;
   const sort = (k) => { down = last === k ? !down : true; last = k; fill([...items].sort((a, b) => (keys[k](a) < keys[k](b) ? 1 : -1) * (down ? 1 : -1))); };
@@ -121,14 +137,21 @@ function sortable(heads, items, keys, cells, numbers, pick) {
 function bar(k, most) {
   return el("span", {}, el("span", { class: "bar", style: `width:${(120 * (k.share - k.wait)) / most}px` }), el("span", { class: "bar wait", style: `width:${(120 * k.wait) / most}px` }));
 }
-function layerTable(layers) {
+// `advised`: under so many of the first a sentence tells what limits them.
+function layerTable(layers, advised = 0) {
   const p = program(), most = Math.max(...p.layers.map((l) => l.share), 1e-12), peak = peaks();
   const of = (value, k) => (peak ? ` (${Math.round((100 * value) / peak[k])} %)` : "");
-  return sortable(["layer", "where", "time", "share", "FLOP/s", "bytes/s", "expected", ""], layers,
+  const shown = sortable(["layer", "where", "time", "share", "FLOP/s", "bytes/s", "expected", ""], layers,
     [(l) => l.path, (l) => l.file + l.line, (l) => l.share, (l) => l.share, (l) => l.flops / l.share, (l) => l.nbytes / l.share, (l) => l.estimate, (l) => l.share],
-    (l) => [l.path, l.file ? `${l.file.split("/").pop()}:${l.line}` : "", time(l.share), `${(100 * l.share / p.seconds).toFixed(1)} %`,
+    (l) => [shortened(l.path), shortened(l.file ? `${l.file.split("/").pop()}:${l.line}` : ""), time(l.share), `${(100 * l.share / p.seconds).toFixed(1)} %`,
       rate(l.flops / l.share, "") + of(l.flops / l.share, 0), rate(l.nbytes / l.share, "") + of(l.nbytes / l.share, 1), time(l.estimate), bar(l, most)], [2, 3, 4, 5, 6],
-    (l) => { open("Kernels"); const box = document.querySelector("#view input"); box.value = l.path; box.dispatchEvent(new Event("input")); });
+    (l) => { open("Kernels"); const box = document.querySelector("#view input"); box.value = l.path; box.dispatchEvent(new Event("input")); },
+    (l) => (layers.indexOf(l) < advised ? l.advice : ""));
+  shown.classList.add("layers");
+  return shown;
+}
+function crowd(use) {
+  return `The machine was busy: other programs used ${use.others.toFixed(1)} of its ${use.cores} cores.`;
 }
 function diff(lines) {
   return el("pre", {}, ...lines.map((line) => el("span", { class: line.startsWith("+ ") ? "add" : line.startsWith("- ") ? "cut" : "" }, line + "\n")));
@@ -176,7 +199,7 @@ function open(name, wanted) {
 document.title = `${data.model} — gluonjit report`;
 document.getElementById("model").textContent = data.model;
 const inputs = program() ? program().inputs : [];
-document.getElementById("machine").textContent = `${data.machine}; ${inputs.slice(0, 6).join(", ")}${inputs.length > 6 ? ` and ${inputs.length - 6} more` : ""}`;
+document.getElementById("machine").textContent = `${data.made}; ${data.machine}; ${inputs.slice(0, 6).join(", ")}${inputs.length > 6 ? ` and ${inputs.length - 6} more` : ""}`;
 const nav = document.querySelector("nav");
 if (!data.old) delete views.Compare;
 for (const name of Object.keys(views)) nav.append(el("button", { role: "tab", "data-view": name, on: { click: () => open(name) } }, name));

@@ -25,7 +25,8 @@ def earlier(path: str) -> dict[str, Any]:
         programs = [_program(p) for p in old["profile"]["programs"] if p["part"] != "packing"]
         if not programs:
             raise ValueError("nothing was measured")
-        return {"file": path, "programs": programs, "compiling": _numbers(old["compiling"])}
+        made, busy = str(old.get("made", "")), bool(old["profile"].get("busy"))
+        return {"file": path, "made": made, "busy": busy, "programs": programs, "compiling": _numbers(old["compiling"])}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise MXNetError(f"{path} is no report of `gluonjit report`") from None
 

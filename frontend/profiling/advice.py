@@ -1,0 +1,52 @@
+"""One sentence about a layer that takes long: what limits it, and what could be done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gluonjit.profiling.measured import Layer, Program
+
+_SMALL = 5e-6
+"""Seconds: of a kernel that takes less, much is getting started."""
+_HIGH = 0.6
+"""Part of the machine's peak that counts as reached: kernels do not get much nearer."""
+_CACHED = 1.2
+"""Part of the memory's rate above which most of the data must be in caches."""
+
+
+def advice(layer: Layer, program: Program, peaks: tuple[float, float], busy: bool = False) -> str:
+    """For a layer of a measured program. `peaks`: (FLOP/s, bytes/s) that the machine reaches on as many threads, 0 if
+    unknown; `busy`: whether other programs took its cores meanwhile."""
+    kernels = [program.kernels[k] for k in layer.kernels]
+    main = max(kernels, key=lambda k: k.share)
+    threads = max(program.usual_threads, 1)
+    of_flops, of_bytes = (
+        amount / layer.share / peak if peak and layer.share else 0.0
+        for amount, peak in zip((layer.flops, layer.nbytes), peaks)
+    )
+    late = layer.share / (layer.estimate / threads) if layer.estimate else 0.0
+    if layer.wait > 0.4 * layer.share:
+        return (
+            f"Threads wait for each other {100 * layer.wait / layer.share:.0f} % of this time: there is too little "
+            "work to divide; larger batches, or fewer threads."
+        )
+    if of_flops > _HIGH:
+        return f"It computes at {100 * of_flops:.0f} % of this machine's peak: only a smaller layer would take less."
+    if _HIGH < of_bytes < _CACHED:
+        return (
+            f"It moves data at {100 * of_bytes:.0f} % of the memory's rate: "
+            + ("more samples in a call would share the weights." if main.flops else "only smaller arrays take less.")
+        )  # fmt: skip
+    if main.kind == "loop":
+        steps = next((k.times for k in program.kernels if k.inside == main.number), 0.0)
+        return f"Its {steps:.0f} steps wait for each other; a larger batch gives each step more to compute."
+    if layer.share < _SMALL * len(kernels):
+        return "Its kernels are so short that much of it is getting started; larger batches hardly take longer."
+    if late > 2:
+        return f"It takes {late:.1f} times what the compiler expected" + (
+            ", but other programs took part of the machine; measure again."
+            if busy
+            else "; `hybridize(tune=True)` measures which kernel is fastest here."
+        )
+    return f"It takes about what the compiler expected, {100 * max(of_flops, of_bytes):.0f} % of what the machine can."
