@@ -56,6 +56,14 @@ def test_frontend_leaves_the_other_roots_names_alone(root, roots):
     assert taken.isdisjoint(roots), "a name in frontend/ is the name of a folder at the top"
 
 
+def test_the_folder_above_a_clone_named_gluonjit(root, tmp_path):
+    """Python finds the clone there before the editable install, and took it for an empty package."""
+    (tmp_path / "gluonjit").symlink_to(root)
+    program = "import gluonjit.ir.graph, gluonjit as mx; print(mx.nd.__name__, mx.ir.graph.Graph.__module__)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("gluonjit.ndarray gluonjit.ir.graph\n", "")
+
+
 def test_wheel_built_from_the_sdist_holds_every_module(root, roots, modules, tmp_path):
     """One build checks both: what the sdist lacks, a wheel built from it lacks, too."""
     tree = tmp_path / "tree"
