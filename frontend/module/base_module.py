@@ -393,4 +393,4 @@ def check_described(names: Sequence[str], descriptions: Sequence[DataDesc], kind
         )
         if required:
             raise ValueError(message)
-        warnings.warn(message, stacklevel=3)
+        warnings.warn(message, stacklevel=4)  # where bind is called

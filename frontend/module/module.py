@@ -40,7 +40,8 @@ MAX_LISTED = 5
 class Module(BaseModule):
     """A graph and its parameters, which are the arguments not named as data, label or state.
 
-    Labels may be omitted: they are then 0, of the shape that follows from the data's.
+    To predict, labels may be omitted: they are then 0, of the shape that follows from the data's. `backward` refuses to
+    train on those.
     `work_load_list`, `group2ctxs` and `compression_params` concern several devices and have no effect here.
 
     >>> net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2), name="softmax")
@@ -97,6 +98,10 @@ class Module(BaseModule):
         self._sums: Params = {}
         self._states_file: str | None = None
         """The optimizer's states to load, until there is an optimizer."""
+        self._last_labels: list[DataDesc] = []
+        """As described when there were some last: a batch without any, of another size, is no reason to forget them."""
+        self._unlabelled: list[str] = []
+        """The labels that the last `forward` set to 0, because there were none."""
         self._label_shapes: list[DataDesc] | None = None
         """None before `bind`, too: MXNet's tutorials read it there."""
 
@@ -207,7 +212,7 @@ class Module(BaseModule):
             context.placed(c)
         self.for_training, self.inputs_need_grad = for_training, inputs_need_grad
         self._requests = self._requested(grad_req)
-        check_described(self._label_names, described(label_shapes), "label", False)
+        self._check_labels(label_shapes)
         self._infer(data_shapes, label_shapes)
         if shared_module is not None:
             self._arrays, self._grads = shared_module._arrays, shared_module._grads
@@ -223,6 +228,20 @@ class Module(BaseModule):
             self._copy(*self._loaded)
             self._loaded = None
         self.binded = True
+
+    def _check_labels(self, shapes: Shapes | None) -> None:
+        """ValueError if labels are described and the graph reads one that is not among them; to predict, they may be
+        missing altogether. Labels that the graph does not read are for the metric alone: a warning."""
+        given = described(shapes)
+        there = [d.name for d in given]
+        lacking = [name for name in self._label_names if name in self._inputs and name not in there]
+        if lacking and (given or (shapes is not None and self.for_training)):
+            raise ValueError(
+                f"the graph reads the label {lacking[0]!r}, and the data provide "
+                f"{', '.join(map(repr, there)) or 'none'}: name it in the iterator (label_name={lacking[0]!r}), or "
+                "make it the module's (label_names=[...])"
+            )
+        check_described(self._label_names, given, "label", False)
 
     def _requested(self, grad_req: Any) -> dict[str, str]:
         """What is to be done with each argument's gradient."""
@@ -283,6 +302,7 @@ class Module(BaseModule):
         self._types: Mapping[str, TensorType] = solve_variables(self._symbol, types, shapes)
         self._data_shapes = data
         self._label_shapes = None if label_shapes is None else labels
+        self._last_labels = labels or self._last_labels
 
     def _zeros(self, name: str) -> NDArray:
         return ndarray.zeros(self._types[name].shape, self._context[0], self._types[name].dtype.numpy)
@@ -383,6 +403,7 @@ class Module(BaseModule):
         given = dict(zip((d.name for d in self._data_shapes), data))
         given |= dict(zip((d.name for d in self._label_shapes or ()), label))
         given |= dict(zip(self._state_names, self._states))
+        self._unlabelled = [name for name in self._label_names if name in self._inputs and name not in given]
         executor = self._bound()
         for name in self._inputs:
             executor.arg_dict[name][:] = given.get(name, 0)
@@ -393,7 +414,7 @@ class Module(BaseModule):
         label_shapes = None if isinstance(batch, list) else getattr(batch, "provide_label", None)
         self.reshape(
             data_shapes or _resized(self._data_shapes, data),
-            label_shapes or (_resized(self._label_shapes or [], label) if label else None),
+            label_shapes or (_resized(self._last_labels, label) if label else None),
         )
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
@@ -439,6 +460,12 @@ class Module(BaseModule):
         self._ready()
         if not self.for_training:
             raise AssertionError("re-bind with for_training=True to run backward")
+        if self._unlabelled:
+            missing = ", ".join(map(repr, self._unlabelled))
+            raise ValueError(
+                f"backward() without labels: the graph reads {missing}, which neither bind(label_shapes=...) nor the "
+                "batch names; a gradient by labels of 0 would be wrong"
+            )
         self._bound().backward(out_grads)
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:

@@ -107,23 +107,17 @@ def get_mnist_iterator(
     """Iterators over MNIST's images to train and to test with; flat unless `input_shape` has three axes."""
     get_mnist_ubyte()
     train, test = (
-        _mnist_iterator(files, batch_size, input_shape, files is _UBYTE[0], num_parts, part_index) for files in _UBYTE
+        io.MNISTIter(
+            os.path.join("data", images),
+            os.path.join("data", labels),
+            batch_size,
+            flat=len(input_shape) != 3,
+            num_parts=num_parts,
+            part_index=part_index,
+        )
+        for images, labels in _UBYTE
     )
     return train, test
-
-
-def _mnist_iterator(
-    files: tuple[str, str], batch_size: int, input_shape: Sequence[int], shuffle: bool, parts: int, part: int
-) -> Any:
-    """Batches of one part of the images as numbers from 0 to below 1, without an incomplete last one."""
-    images, labels = (np.fromfile(os.path.join("data", name), np.uint8) for name in files)
-    images, labels = images[16:], labels[8:]
-    if images.size != labels.size * 28 * 28:
-        raise MXNetError(f"data/{files[0]} has not one image of 28x28 for each of {labels.size} labels")
-    data = images.reshape(labels.size, *((1, 28, 28) if len(input_shape) == 3 else (784,))).astype(np.float32) / 256
-    own = slice(labels.size * part // parts, labels.size * (part + 1) // parts)
-    options = {"shuffle": shuffle, "last_batch_handle": "discard", "data_name": "data", "label_name": "label"}
-    return io.NDArrayIter(data[own], labels[own].astype(np.float32), batch_size, **options)  # type: ignore[arg-type]
 
 
 def get_zip_data(data_dir: str, url: str, data_origin_name: str) -> None:

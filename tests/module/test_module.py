@@ -220,6 +220,37 @@ def test_wrong_names():
         module.bind([("image", (4, 4))])
 
 
+def test_nobody_trains_on_labels_of_zeros():
+    """MXNet 1.9.1 raises KeyError in `bind` for a label of another name, and AssertionError in `fit` for none. Without
+    `label_shapes` it binds, and takes the gradient by zeros; predicting is what labels may be missing for."""
+    with pytest.raises(ValueError, match="the graph reads the label 'softmax_label', and the data provide 'label'"):
+        mx.mod.Module(classifier()).fit(mx.io.NDArrayIter(X, LABELS, 5, label_name="label"), num_epoch=1)
+    with pytest.raises(ValueError, match="and the data provide none: "):
+        mx.mod.Module(classifier()).fit(mx.io.NDArrayIter(X, None, 5), num_epoch=1)
+    module = mx.mod.Module(classifier())
+    with pytest.warns(UserWarning, match="don't match names"):
+        module.bind([("data", (4, 4))])
+    module.set_params(ARGS, AUX)
+    module.forward(batch(X[:4]), is_train=False)
+    assert_close(module.get_outputs()[0].asnumpy(), expected(X[:4]))
+    for labels in (None, LABELS[:4]):  # nobody said which input they are
+        module.forward(batch(X[:4], labels), is_train=True)
+        with pytest.raises(ValueError, match="backward\\(\\) without labels: the graph reads 'softmax_label'"):
+            module.backward()
+
+
+def test_labels_after_a_prediction_of_another_size():
+    """A batch without labels made the module forget their names; it then trained on zeros."""
+    module, gradients = mx.mod.Module(classifier()), []
+    module.bind([("data", (4, 4))], [("softmax_label", (4,))])
+    module.set_params(ARGS, AUX)
+    for _ in range(2):
+        module.forward_backward(batch(X[:4], LABELS[:4]))
+        gradients.append(module._exec_group.grad_arrays[0][0].asnumpy().copy())
+        module.forward(batch(X), is_train=False)
+    np.testing.assert_array_equal(*gradients)
+
+
 def test_misspelt_parameters(module):
     arrays, states = module.get_params()
     arrays["fc1_wieght"] = arrays.pop("fc1_weight")
