@@ -127,7 +127,7 @@ def _program(p: Program, profile: Profile, top: int, kernels: bool) -> str:
         rows.append((*_numbers(thing, p, peak[0]), names[0], where_text(thing.file, thing.line), *names[1:]))
     head, *table = ("  " + line for line in columns(rows, 2 + kernels))
     lines.append(head)
-    advised = [] if kernels else p.layers[:_ADVISED]
+    advised = [] if kernels else p.layers[: min(_ADVISED, top)]
     for line, layer in itertools.zip_longest(table, advised):
         lines += [line, f"      {advice(layer, p, peak, profile.busy)}"] if layer else [line]
     if len(things) > top:
