@@ -49,7 +49,7 @@ def _infer_reduce(x: TensorType, op: Any, axes: Any) -> TensorType:
     return x.with_shape(tuple(n for axis, n in enumerate(x.shape) if axis not in axes))
 
 
-_RUN = 512  # terms; longer sums along axes other than the last are split into runs of this length
+_RUN = 512  # terms; longer float64 sums along axes other than the last are split into runs of this length
 
 
 def _eval_reduce(x: np.ndarray, op: str, axes: Sequence[int]) -> np.ndarray:
@@ -78,7 +78,8 @@ def _sum(ufunc: Any, x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     """A float sum (product) whose error does not grow with the number of terms.
 
     NumPy adds pairwise along trailing axes but row by row along others, which loses a digit every hundred rows. So
-    each group of adjacent axes is summed by itself, last group first, and long groups in runs.
+    each group of adjacent axes is summed by itself, last group first: rows of float32 in float64, as MXNet's
+    compensated sums lose nothing either (differences of large sums show it), and long groups of float64 in runs.
     """
     if len(axes) == x.ndim:
         return np.asarray(ufunc.reduce(x, axes))
@@ -89,6 +90,9 @@ def _sum(ufunc: Any, x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
             first = left.pop()
         if last == x.ndim - 1:
             x = ufunc.reduce(x, tuple(range(first, last + 1)))
+            continue
+        if x.dtype == np.float32:
+            x = ufunc.reduce(x, tuple(range(first, last + 1)), dtype=np.float64).astype(np.float32)
             continue
         x = x.reshape(*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :])
         while x.shape[first] > _RUN:

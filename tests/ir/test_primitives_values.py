@@ -202,6 +202,14 @@ def test_long_float32_sums_keep_their_digits():
     )
 
 
+def test_float32_sums_of_rows_are_correctly_rounded():
+    """Large terms that cancel, as in score-function gradients, leave only what the sums have not lost."""
+    x = np.random.default_rng(0).random((100, 200), dtype=np.float32)
+    for axes, terms in (((0,), x), ((0,), x.reshape(100, 2, 100)), ((1,), x.reshape(2, 50, 200))):
+        exact = terms.astype(np.float64).sum(axes).astype(np.float32)
+        np.testing.assert_array_equal(run("reduce", terms, op="sum", axes=axes), exact)
+
+
 def test_reductions_of_nothing():
     x = np.zeros((0, 2), np.float32)
     got = {op: run("reduce", x, op=op, axes=(0,)).tolist() for op in ("sum", "prod", "max", "min")}
