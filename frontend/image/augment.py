@@ -210,6 +210,39 @@ class HueJitterAug(Augmenter):
         return nd.dot(src, nd.array((FROM_YIQ @ turn @ TO_YIQ).T))
 
 
+def shifted_hls(x: np.ndarray, hue: int, lightness: int, saturation: int) -> np.ndarray:
+    """u8[height, width, 3], red first, with so much added in OpenCV's HLS space of bytes.
+
+    There hue has 180 steps, lightness and saturation have 255. A hue behind the last step is the first one, and one
+    below 0 is 0, as MXNet's record iterators have it.
+    """
+    rgb = x.astype(np.float32) * np.float32(1 / 255)
+    red, green, blue = np.moveaxis(rgb, 2, 0)
+    most, least = rgb.max(2), rgb.min(2)
+    spread, both = most - least, most + least
+    degrees = 60 / np.where(spread > 0, spread, np.float32(1))
+    angle = np.select(
+        [most == red, most == green],
+        [(green - blue) * degrees, (blue - red) * degrees + 120],
+        (red - green) * degrees + 240,
+    )
+    parts = (
+        np.where(angle < 0, angle + 360, angle) / 2,
+        both * np.float32(0.5) * 255,
+        spread / np.where(spread > 0, np.where(both < 1, both, 2 - most - least), np.float32(1)) * 255,
+    )
+    h, l, s = (
+        np.clip(np.rint(part) + add, 0, limit)
+        for part, add, limit in zip(parts, (hue, lightness, saturation), (180, 255, 255))
+    )
+    h, l, s = h / 30 % 6, l / 255, s / 255
+    high = np.where(l <= 0.5, l * (1 + s), l + s - l * s)
+    low = 2 * l - high
+    ramps = np.stack([np.abs(h - 3) - 1, 2 - np.abs(h - 2), 2 - np.abs(h - 4)], 2)
+    y = low[..., None] + (high - low)[..., None] * np.clip(ramps, 0, 1)
+    return np.clip(np.rint(y * 255), 0, 255).astype(np.uint8)
+
+
 class ColorJitterAug(RandomOrderAug):
     """Changes brightness, contrast and saturation, in random order."""
 

@@ -13,14 +13,16 @@ from gluonjit.base import MXNetError
 from gluonjit.data.iterators import DataDesc, DataIter
 from gluonjit.data.records import IRHeader, MXIndexedRecordIO, MXRecordIO, unpack
 from gluonjit.files.image_files import decode
-from gluonjit.image.augment import EIGVAL, EIGVEC, GRAY
-from gluonjit.image.image import MAX_PIXELS, imresize
+from gluonjit.image.augment import EIGVAL, EIGVEC, GRAY, shifted_hls
+from gluonjit.image.image import MAX_PIXELS, _get_interp_method, imresize
 from gluonjit.image.image_iter import listed
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ndarray import NDArray
 
 __all__ = ["ImageDetRecordIter", "ImageRecordIter", "ImageRecordUInt8Iter"]
 
+_METHODS = (0, 1, 2, 3, 4, 9, 10)
+"""Of interpolation: OpenCV's, by whether the image becomes larger, or at random."""
 _NO_EFFECT = "verbose prefetch_buffer ctx device_id shuffle_chunk_size shuffle_chunk_seed".split()
 _MISSING: dict[str, Any] = {
     "aug_seq": "aug_default",
@@ -33,9 +35,6 @@ _MISSING: dict[str, Any] = {
     "min_random_scale": 1,
     "max_img_size": 1e10,
     "min_img_size": 0,
-    "random_h": 0,
-    "random_s": 0,
-    "random_l": 0,
     "mean_img": "",
     "mean_a": 0,
     "std_a": 1,
@@ -181,22 +180,25 @@ class _RecordIter(DataIter):
         x = decode(data, "RGB" if self._shape[0] == 3 else "L")
         return x.reshape(*x.shape[:2], self._shape[0])
 
-    def _shorter_edge(self, x: np.ndarray, size: int) -> np.ndarray:
+    def _shorter_edge(self, x: np.ndarray, size: int, random: np.random.RandomState) -> np.ndarray:
         """The image with its shorter edge of length `size`; unchanged if that is not positive."""
         h, w = x.shape[:2]
         if size <= 0:
             return x
-        return self._resized(x, size * h // w if h > w else size, size if h > w else size * w // h)
+        return self._resized(x, size * h // w if h > w else size, size if h > w else size * w // h, random)
 
-    def _resized(self, x: np.ndarray, height: int, width: int) -> np.ndarray:
+    def _resized(self, x: np.ndarray, height: int, width: int, random: np.random.RandomState) -> np.ndarray:
         h, w = x.shape[:2]
+        method = random.randint(5) if self._method == 10 else self._method
         if (h, w) == (height, width):
             return x
         if height * width > MAX_PIXELS:
             raise MXNetError(
                 f"{self._records.uri}: an image of {h} x {w} pixels would become one of {height} x {width}"
             )
-        array: np.ndarray = imresize(NDArray._wrap(np.array(x)), width, height, self._method)._array
+        array: np.ndarray = imresize(
+            NDArray._wrap(np.array(x)), width, height, _get_interp_method(method, (h, w, height, width))
+        )._array
         return array
 
     def getdata(self) -> list[NDArray]:
@@ -222,9 +224,12 @@ class ImageRecordIter(_RecordIter):
     * `resize`: the length of the shorter edge; `pad`: pixels of `fill_value` around the image. Then it is cropped:
       in the middle, at random with `rand_crop`, or with `random_resized_crop` at random with a share of the area from
       `min_random_area` to `max_random_area` and an aspect ratio from `min_aspect_ratio` to `max_aspect_ratio` (without
-      a minimum: 1 ± `max_aspect_ratio`), and resized. An image that is too small is enlarged first.
+      a minimum: 1 ± `max_aspect_ratio`), lying or standing, and resized. An image that is too small is enlarged first.
     * `brightness`, `contrast`, `saturation`: each is multiplied by 1 ± up to so much, in random order; `pca_noise`: the
       standard deviation of a color that is added to all pixels, along the principal components of ImageNet's colors.
+      `random_h`, `random_l`, `random_s`: up to so much is added to hue (of 180), lightness and saturation (of 255).
+    * `inter_method`: 0 nearest, 1 bilinear, 2 cubic, 3 area, 4 Lanczos; 9: cubic for larger images, area for smaller
+      ones; 10: any of them.
     * `mirror`, `rand_mirror`: flips images, or half of them. Pixels become (x − mean) · scale / std.
     * The last batch is filled up from the next pass, which goes on behind these (`pad` says how many). Without
       `round_batch`, it is filled up with images of the batch before (of the start, if there is none).
@@ -263,6 +268,9 @@ class ImageRecordIter(_RecordIter):
         contrast: float = 0,
         saturation: float = 0,
         pca_noise: float = 0,
+        random_h: int = 0,
+        random_s: int = 0,
+        random_l: int = 0,
         mirror: bool = False,
         rand_mirror: bool = False,
         mean_r: float = 0,
@@ -281,8 +289,8 @@ class ImageRecordIter(_RecordIter):
         _check_settings(what, others, _MISSING, _NO_EFFECT)
         if label_width < 1:
             raise MXNetError(f"{what}: label_width is {label_width}, not a number of numbers")
-        if inter_method not in range(5):
-            raise MXNetError(f"{what}: inter_method is {inter_method}; 0 to 4 are methods")
+        _check_choice(what, "inter_method", inter_method, _METHODS)
+        _check_colors(what, data_shape, random_h, random_s, random_l)
         super().__init__(
             path_imgrec,
             path_imgidx,
@@ -306,9 +314,15 @@ class ImageRecordIter(_RecordIter):
         self._areas = min_random_area, max_random_area
         least = 1 - max_aspect_ratio if min_aspect_ratio is None else min_aspect_ratio
         self._ratios = least, 1 + max_aspect_ratio if min_aspect_ratio is None else max_aspect_ratio
+        if self._ratios != (1, 1) and not random_resized_crop:
+            raise MXNetError(
+                f"{what}: aspect ratios {self._ratios} without random_resized_crop: "
+                "MXNet 1.9.1 has it, gluonjit lacks it"
+            )
         self._method = inter_method
         self._mirror, self._random_mirror = mirror, rand_mirror
         self._jitter, self._pca_noise = (brightness, contrast, saturation), pca_noise
+        self._hls = random_h, random_l, random_s
         channels = self._shape[0]
         self._mean, self._factor = _normalization((mean_r, mean_g, mean_b), (std_r, std_g, std_b), scale, channels)
 
@@ -330,22 +344,20 @@ class ImageRecordIter(_RecordIter):
     def _image(self, data: bytes, random: np.random.RandomState) -> np.ndarray:
         x = self._decoded(data)
         height, width = self._shape[1:]
-        x = self._shorter_edge(x, self._resize)
+        x = self._shorter_edge(x, self._resize, random)
         if self._pad:
             x = np.pad(x, ((self._pad,) * 2, (self._pad,) * 2, (0, 0)), constant_values=self._fill)
-        if self._resized_crop:
-            x = self._resized(self._any_crop(x, random), height, width)
+        part = self._any_crop(x, random) if self._resized_crop else None
+        if part is not None:
+            x = self._resized(part, height, width, random)
         else:
+            x = self._enlarged(x, random)
             h, w = x.shape[:2]
-            enlarged = max(height / h, width / w)
-            if enlarged > 1:
-                h, w = max(height, round(h * enlarged)), max(width, round(w * enlarged))
-                x = self._resized(x, h, w)
             top, left = (h - height) // 2, (w - width) // 2
             if self._random_crop:
                 top, left = random.randint(h - height + 1), random.randint(w - width + 1)
             x = x[top : top + height, left : left + width]
-        if any(self._jitter) or self._pca_noise:
+        if any(self._jitter) or any(self._hls) or self._pca_noise:
             x = self._recolored(x, random)
         if self._mirror or self._random_mirror and random.randint(2):
             x = x[:, ::-1]
@@ -363,23 +375,40 @@ class ImageRecordIter(_RecordIter):
             gray = y @ GRAY[::-1] if y.shape[2] == 3 else y[:, :, 0]
             other = (0, gray.mean(), gray[:, :, None])[kind]
             y = np.clip(np.rint(y * np.float32(factor) + np.float32(1 - factor) * other), 0, 255)
+        if any(self._hls):
+            # Small changes are likelier.
+            ways = [(random.uniform(-1, 1) + 4 * random.uniform(-1, 1)) / 5 for _ in self._hls]
+            y = shifted_hls(y.astype(np.uint8), *(int(way * most) for way, most in zip(ways, self._hls)))
         if self._pca_noise:
             color = (EIGVEC * EIGVAL) @ random.normal(0, self._pca_noise, 3)
             y = np.clip(np.trunc(y + color[: y.shape[2]].astype(np.float32)), 0, 255)
         return y.astype(np.uint8)
 
-    def _any_crop(self, x: np.ndarray, random: np.random.RandomState) -> np.ndarray:
-        """A part of random area and aspect ratio; the largest square in the middle, if ten such do not fit."""
+    def _enlarged(self, x: np.ndarray, random: np.random.RandomState) -> np.ndarray:
+        """The image; larger, if it is lower or narrower than those of a batch."""
+        _, height, width = self._shape
         h, w = x.shape[:2]
+        if h < height:
+            x = self._resized(x, height, int(np.float32(height) / np.float32(h) * np.float32(w)), random)
+            h, w = x.shape[:2]
+        if w < width:
+            x = self._resized(x, int(np.float32(width) / np.float32(w) * np.float32(h)), width, random)
+        return x
+
+    def _any_crop(self, x: np.ndarray, random: np.random.RandomState) -> np.ndarray | None:
+        """A part of random area and aspect ratio, lying or standing; None if ten such do not fit, or all is wanted."""
+        h, w = x.shape[:2]
+        if self._areas == self._ratios == (1, 1):
+            return None
         for _ in range(10):
             area, ratio = random.uniform(*self._areas) * h * w, random.uniform(*self._ratios)
             new_h, new_w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
+            if random.randint(2):
+                new_h, new_w = new_w, new_h
             if 0 < new_h <= h and 0 < new_w <= w:
                 top, left = random.randint(h - new_h + 1), random.randint(w - new_w + 1)
                 return x[top : top + new_h, left : left + new_w]
-        size = min(h, w)
-        top, left = (h - size) // 2, (w - size) // 2
-        return x[top : top + size, left : left + size]
+        return None
 
     def _finished(self, x: np.ndarray) -> np.ndarray:
         return (x - self._mean) * self._factor
@@ -394,20 +423,9 @@ class ImageRecordUInt8Iter(ImageRecordIter):
         return x
 
 
-_MISSING_OF_DETECTION: dict[str, Any] = {
-    "aug_seq": "det_aug_default",
-    "max_random_hue": 0,
-    "random_hue_prob": 0,
-    "max_random_saturation": 0,
-    "random_saturation_prob": 0,
-    "max_random_illumination": 0,
-    "random_illumination_prob": 0,
-    "max_random_contrast": 0,
-    "random_contrast_prob": 0,
-    "mean_img": "",
-    "mean_a": 0,
-    "std_a": 0,
-}
+_MISSING_OF_DETECTION: dict[str, Any] = {"aug_seq": "det_aug_default", "mean_img": "", "mean_a": 0, "std_a": 0}
+_LEAST_PAD = 1.05
+"""A frame is drawn that makes an image so many times as wide."""
 _MAX_LABEL = 1 << 20
 """Numbers of one label: a batch has room for the longest in each example."""
 
@@ -421,8 +439,11 @@ class ImageDetRecordIter(_RecordIter):
     numbers; `label_pad_value` up to the longest label in the file, or to `label_pad_width` numbers if that is positive.
 
     * `path_imglist`: as in `ImageRecordIter`. `label_width`: the length of all labels in the file; -1 if they differ.
-    * `resize`: the length of the shorter edge, first of all. Then `rand_mirror_prob` flips; `rand_pad_prob` puts the
-      image somewhere in one of `fill_value` that is up to `max_pad_scale` times as large; `rand_crop_prob` crops.
+    * `resize`: the length of the shorter edge, first of all. Then colors change: with probability `random_hue_prob`,
+      by up to `max_random_hue` of 180 steps; `…_illumination…`, `…_saturation…`, of 255 steps; `…_contrast…` multiplies
+      pixels by 1 ± up to so much. `rand_mirror_prob` flips; `rand_pad_prob` puts the image somewhere in one of
+      `fill_value` that is up to `max_pad_scale` times as wide; `rand_crop_prob` crops.
+    * `inter_method`: as in `ImageRecordIter`.
     * Crops: of `num_crop_sampler` samplers, in random order, each tries `max_crop_trials` times to find a part of scale
       (root of its area) `min_crop_scales` to `max_crop_scales` and aspect ratio `min_crop_aspect_ratios` to
       `max_crop_aspect_ratios`, in which for one object at least these are within their bounds:
@@ -472,6 +493,14 @@ class ImageDetRecordIter(_RecordIter):
         max_crop_trials: Any = 25,
         rand_pad_prob: float = 0,
         max_pad_scale: float = 1,
+        max_random_hue: int = 0,
+        random_hue_prob: float = 0,
+        max_random_saturation: int = 0,
+        random_saturation_prob: float = 0,
+        max_random_illumination: int = 0,
+        random_illumination_prob: float = 0,
+        max_random_contrast: float = 0,
+        random_contrast_prob: float = 0,
         rand_mirror_prob: float = 0,
         fill_value: int = 127,
         inter_method: int = 1,
@@ -490,13 +519,12 @@ class ImageDetRecordIter(_RecordIter):
     ) -> None:
         what = type(self).__name__
         _check_settings(what, others, _MISSING_OF_DETECTION, _NO_EFFECT)
-        for name, value, known in (
-            ("inter_method", inter_method, (0, 1, 2, 3, 4)),
-            ("resize_mode", resize_mode, ("force", "fit", "shrink")),
-            ("crop_emit_mode", crop_emit_mode, ("center", "overlap")),
-        ):
-            if value not in known:
-                raise MXNetError(f"{what}: {name} is {value!r}, not one of {', '.join(map(repr, known))}")
+        _check_choice(what, "inter_method", inter_method, _METHODS)
+        _check_choice(what, "resize_mode", resize_mode, ("force", "fit", "shrink"))
+        _check_choice(what, "crop_emit_mode", crop_emit_mode, ("center", "overlap"))
+        _check_colors(
+            what, data_shape, random_hue_prob, random_saturation_prob, random_illumination_prob, random_contrast_prob
+        )
         super().__init__(
             path_imgrec,
             path_imgidx,
@@ -517,6 +545,12 @@ class ImageDetRecordIter(_RecordIter):
         self._resize, self._method, self._mode = resize, inter_method, resize_mode
         self._mirror, self._crop = rand_mirror_prob, rand_crop_prob
         self._pad, self._pad_scale, self._fill = rand_pad_prob, max_pad_scale, fill_value
+        self._colors = (
+            (max_random_hue, random_hue_prob),
+            (max_random_illumination, random_illumination_prob),
+            (max_random_saturation, random_saturation_prob),
+            (max_random_contrast, random_contrast_prob),
+        )
         self._emit_centers, self._emit_share = crop_emit_mode == "center", emit_overlap_thresh
         bounds = {
             "min_crop_scales": min_crop_scales,
@@ -564,7 +598,8 @@ class ImageDetRecordIter(_RecordIter):
 
     def _example(self, header: IRHeader, data: bytes, random: np.random.RandomState) -> tuple[np.ndarray, Any]:
         _, head, objects = self._parsed(header)
-        x = self._shorter_edge(self._decoded(data), self._resize)
+        objects = objects[(objects[:, 3] > objects[:, 1]) & (objects[:, 4] > objects[:, 2])]
+        x = self._recolored(self._shorter_edge(self._decoded(data), self._resize, random), random)
         if random.uniform() < self._mirror:
             x = x[:, ::-1]
             objects[:, [1, 3]] = 1 - objects[:, [3, 1]]
@@ -579,44 +614,53 @@ class ImageDetRecordIter(_RecordIter):
             ratio = min(ratio, 1) if self._mode == "shrink" else ratio
             h, w = (max(int(n * ratio), 1) for n in x.shape[:2])
         pixels = np.zeros((channels, height, width), np.float32)
-        pixels[:, :h, :w] = self._resized(x, h, w).transpose(2, 0, 1)
+        pixels[:, :h, :w] = self._resized(x, h, w, random).transpose(2, 0, 1)
         label = np.full(self._label_shape(), self._label_fill, np.float32)
         numbers = np.concatenate([head, objects.ravel()])
         label[:4] = channels, h, w, len(numbers)
         label[4 : 4 + len(numbers)] = numbers
         return (pixels - self._mean) * self._factor, label
 
+    def _recolored(self, x: np.ndarray, random: np.random.RandomState) -> np.ndarray:
+        """Hue, lightness, saturation and contrast changed, each with its probability."""
+        *hls, contrast = (
+            random.uniform(-most, most) if random.uniform() < share else 0.0 for most, share in self._colors
+        )
+        shifts = [int(change) for change in hls]
+        if any(shifts):
+            x = shifted_hls(x, *shifts)
+        if abs(contrast) > 1e-3:
+            x = np.clip(np.rint(x * np.float32(1 + contrast)), 0, 255).astype(np.uint8)
+        return x
+
     def _padded(self, x: np.ndarray, objects: np.ndarray, random: np.random.RandomState) -> tuple[Any, np.ndarray]:
-        """The image in a larger one; the objects' corners as parts of that."""
+        """The image in a larger one; the objects' corners as parts of that. Unchanged if it would hardly be larger."""
         h, w, channels = x.shape
-        ratio = random.uniform(1, max(self._pad_scale, 1))
-        new_h, new_w = int(h * ratio), int(w * ratio)
-        if new_h * new_w > MAX_PIXELS:
-            raise MXNetError(f"{self._records.uri}: an image of {h} x {w} pixels would become one of {new_h} x {new_w}")
-        top, left = random.randint(new_h - h + 1), random.randint(new_w - w + 1)
-        framed = np.full((new_h, new_w, channels), self._fill, np.uint8)
-        framed[top : top + h, left : left + w] = x
-        return framed, _moved(objects, -left / w, -top / h, new_w / w, new_h / h)
+        scale = random.uniform(1, max(self._pad_scale, 1))
+        if scale < _LEAST_PAD:
+            return x, objects
+        if scale * h * scale * w > MAX_PIXELS:
+            raise MXNetError(f"{self._records.uri}: an image of {h} x {w} pixels would become {scale:g} times as wide")
+        left, top = random.uniform(0, scale - 1), random.uniform(0, scale - 1)
+        # Each border is a whole number of pixels.
+        rows, columns = ((int(before * n), int((scale - before - 1) * n)) for before, n in ((top, h), (left, w)))
+        framed = np.pad(x, (rows, columns, (0, 0)), constant_values=self._fill)
+        return framed, _moved(objects, -left, -top, scale, scale)
 
     def _cropped(self, x: np.ndarray, objects: np.ndarray, random: np.random.RandomState) -> tuple[Any, np.ndarray]:
         """A part of the image that one of the samplers finds, and the objects in it; both unchanged if none does."""
         h, w = x.shape[:2]
         for k in random.permutation(len(self._samplers)):
             for _ in range(int(self._samplers[k].trials)):
-                box = self._samplers[k].draw(objects, random)
+                box = self._samplers[k].draw(objects, w / h, random)
                 if box is None:
                     continue
                 left, top, width, height = box
                 kept = objects[self._remaining(objects, box)]
-                rows, columns = (
-                    (round(top * h), round((top + height) * h)),
-                    (round(left * w), round((left + width) * w)),
-                )
-                if len(kept) and rows[0] < rows[1] and columns[0] < columns[1]:
-                    part = x[slice(*rows), slice(*columns)]
-                    kept = _moved(kept, left, top, width, height)
-                    kept[:, 1:5] = np.clip(kept[:, 1:5], 0, 1)
-                    return part, kept
+                rows, columns = int(height * h), int(width * w)
+                if rows and columns and (len(kept) or not len(objects)):
+                    y0, x0 = int(top * h), int(left * w)
+                    return x[y0 : y0 + rows, x0 : x0 + columns], _moved(kept, left, top, width, height)
         return x, objects
 
     def _remaining(self, objects: np.ndarray, box: tuple[float, float, float, float]) -> np.ndarray:
@@ -624,7 +668,7 @@ class ImageDetRecordIter(_RecordIter):
         left, top, width, height = box
         if self._emit_centers:
             x, y = (objects[:, 1] + objects[:, 3]) / 2, (objects[:, 2] + objects[:, 4]) / 2
-            return (x >= left) & (x <= left + width) & (y >= top) & (y <= top + height)
+            return (x >= left) & (x < left + width) & (y >= top) & (y < top + height)
         inside, areas = _intersections(objects, box)
         return inside > self._emit_share * areas
 
@@ -644,35 +688,38 @@ class _Sampler(NamedTuple):
     max_object_coverage: float
     trials: float
 
-    def draw(self, objects: np.ndarray, random: np.random.RandomState) -> tuple[float, float, float, float] | None:
-        """(left, top, width, height) as parts of the image; None if it is not within the bounds for any object."""
+    def draw(
+        self, objects: np.ndarray, aspect: float, random: np.random.RandomState
+    ) -> tuple[float, float, float, float] | None:
+        """(left, top, width, height) as parts of an image of this aspect ratio; None if it is not within the bounds
+        for any of the objects."""
         scale = random.uniform(self.min_scale, self.max_scale)
         if not 0 < scale <= 1:
             return None
-        # Neither edge may be longer than the image's.
-        ratio = random.uniform(max(self.min_ratio, scale**2), min(self.max_ratio, scale**-2))
+        # Neither edge may be longer than the image's, whatever the ratio.
+        ratio = random.uniform(max(self.min_ratio / aspect, scale**2), min(self.max_ratio / aspect, scale**-2))
         width, height = min(scale * math.sqrt(ratio), 1.0), min(scale / math.sqrt(ratio), 1.0)
         left, top = random.uniform(0, 1 - width), random.uniform(0, 1 - height)
         box = left, top, width, height
         inside, areas = _intersections(objects, box)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            overlap, coverage = inside / (areas + width * height - inside), inside / areas
-        sample = inside / (width * height)
-        fits = (
-            (self.min_overlap <= overlap)
-            & (overlap <= self.max_overlap)
-            & (self.min_sample_coverage <= sample)
-            & (sample <= self.max_sample_coverage)
-            & (self.min_object_coverage <= coverage)
-            & (coverage <= self.max_object_coverage)
-        )
-        return box if fits.any() else None
+        area = width * height
+        fits = np.full(len(objects), True)
+        for share, least, most in (
+            (inside / (areas + area - inside), self.min_overlap, self.max_overlap),
+            (inside / area, self.min_sample_coverage, self.max_sample_coverage),
+            (inside / areas, self.min_object_coverage, self.max_object_coverage),
+        ):
+            if least > 0 or most < 1:
+                fits &= (least <= share) & (share <= most)
+        return box if fits.any() or not len(objects) else None
 
 
 def _for_each(what: str, name: str, value: Any, count: int) -> list[float]:
     """A setting of each of `count` samplers, given for all at once or one by one."""
     values = [float(x) for x in np.atleast_1d(value)]
-    if count < 1 or len(values) not in (1, count):
+    if count < 1:
+        return []
+    if len(values) not in (1, count):
         raise MXNetError(f"{what}: {name} has {len(values)} numbers, but num_crop_sampler is {count}")
     return values * count if len(values) == 1 else values
 
@@ -687,10 +734,12 @@ def _intersections(objects: np.ndarray, box: tuple[float, float, float, float]) 
 
 
 def _moved(objects: np.ndarray, left: float, top: float, width: float, height: float) -> np.ndarray:
-    """Objects with their corners as parts of the box, which is given as parts of the image."""
+    """Objects, as far as they are inside, with their corners as parts of the box, which has parts of the image."""
     objects = objects.copy()
     objects[:, [1, 3]] = (objects[:, [1, 3]] - left) / width
     objects[:, [2, 4]] = (objects[:, [2, 4]] - top) / height
+    objects[:, 1:3] = np.maximum(objects[:, 1:3], 0)
+    objects[:, 3:5] = np.minimum(objects[:, 3:5], 1)
     return objects
 
 
@@ -701,6 +750,16 @@ def _check_settings(what: str, given: Mapping[str, Any], missing: Mapping[str, A
             raise MXNetError(f"{what} has no setting {name!r}{did_you_mean(name, [*missing, *no_effect])}")
         if name in missing and value != missing[name]:
             raise MXNetError(f"{what}: {name}={value!r}: MXNet 1.9.1 has it, gluonjit lacks it")
+
+
+def _check_choice(what: str, name: str, value: Any, known: Sequence[Any]) -> None:
+    if value not in known:
+        raise MXNetError(f"{what}: {name} is {value!r}, not one of {', '.join(map(repr, known))}")
+
+
+def _check_colors(what: str, shape: Sequence[int], *amounts: float) -> None:
+    if any(amounts) and shape[0] != 3:
+        raise MXNetError(f"{what}: hue, saturation and lightness cannot change in images of {shape[0]} channel")
 
 
 def _normalization(mean: Sequence[float], std: Sequence[float], scale: float, channels: int) -> Any:

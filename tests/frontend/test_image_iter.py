@@ -10,6 +10,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import image, io, recordio
+from gluonjit.image.augment import shifted_hls
 
 pytest.importorskip("PIL.Image", reason="images are packed and read with Pillow")
 
@@ -302,6 +303,53 @@ def test_random_boxes_stay_on_their_objects(files):
         assert len(areas) > 1
 
 
+@pytest.mark.parametrize(
+    "shift, expected",
+    [
+        ((-17, 0, 0), [[128, 128, 128], [1, 145, 255], [255, 1, 1], [184, 174, 166], [18, 2, 242]]),
+        ((9, 0, 0), [[128, 128, 128], [77, 1, 255], [255, 77, 1], [179, 184, 166], [226, 2, 242]]),
+        ((0, 31, 0), [[159, 159, 159], [63, 63, 255], [255, 63, 63], [212, 212, 200], [180, 53, 253]]),
+        ((0, 0, -30), [[128, 128, 128], [16, 16, 240], [240, 16, 16], [175, 175, 175], [150, 16, 228]]),
+    ],
+)
+def test_shifted_colors(shift, expected):
+    """Recorded from the record iterator of MXNet 1.9.1."""
+    colors = [[128, 128, 128], [0, 0, 255], [255, 0, 0], [184, 184, 165], [156, 2, 242]]
+    assert shifted_hls(np.uint8([colors]), *shift).tolist() == [expected]
+
+
+def test_the_settings_of_single_shot_detectors(files):
+    """MXNet's own example sets all of these; a validation that changes nothing gives the images as they are."""
+    unchanged = {"random_hue_prob": 0.0, "max_random_hue": 18, "random_contrast_prob": 0.0, "max_random_contrast": 0.5}
+    none = {"min_crop_scales": [0.3], "min_crop_overlaps": [0.1], "num_crop_sampler": 0, "rand_crop_prob": 0.0}
+    plain = next(boxed()).data[0].asnumpy()
+    assert (next(boxed(**unchanged, **none, inter_method=10)).data[0].asnumpy() == plain).all()
+    colors = {f"random_{x}_prob": 1 for x in ("hue", "saturation", "illumination", "contrast")}
+    amounts = {"max_random_hue": 18, "max_random_saturation": 32, "max_random_illumination": 32}
+    found = next(boxed(**colors, **amounts, max_random_contrast=0.5, inter_method=10)).data[0].asnumpy()
+    first = found[0, :, :1, :1]
+    assert (found[0] == first).all() and (first != plain[0, :, :1, :1]).any(), "all pixels change alike"
+
+
+def test_aspect_ratios_of_crops_are_those_of_pixels(files):
+    """An image of 40 x 20 pixels has square parts; with a single sampler its bounds may stand in lists."""
+    writer = recordio.MXRecordIO("wide.rec", "w")
+    pixels = np.zeros((20, 40, 3), np.uint8) + np.arange(40, dtype=np.uint8)[:, None]
+    pixels[..., 1] = np.arange(20)[:, None]
+    header = recordio.IRHeader(0, np.float32([2, 5, 1, 0, 0, 1, 1, 2, 0.5, 0.5, 0.5, 0.7]), 0, 0)
+    writer.write(recordio.pack_img(header, pixels, 3, ".png"))
+    writer.close()
+    crop = {"rand_crop_prob": 1, "min_crop_scales": [0.3], "max_crop_scales": [0.6], "num_crop_sampler": 1}
+    batches = boxed(path_imgrec="wide.rec", data_shape=(3, 24, 24), batch_size=1, inter_method=0, **crop)
+    for _ in range(4):
+        batch = next(batches)
+        y = batch.data[0].asnumpy()[0]
+        width, height = y[0, 0, -1] - y[0, 0, 0] + 1, y[1, -1, 0] - y[1, 0, 0] + 1
+        assert abs(width - height) <= 1 and 8 <= width <= 18
+        assert batch.label[0].asnumpy()[0, 3:].tolist() == [7, 2, 5, 1, 0, 0, 1, 1] + [-1] * 5, "one box is empty"
+        batches.reset()
+
+
 def written(label, path="bad.rec"):
     writer = recordio.MXIndexedRecordIO(path + ".idx", path, "w")
     writer.write_idx(0, packed(0, np.float32(label)))
@@ -339,7 +387,8 @@ def test_detection_records_that_are_refused(files):
         ({"label_pad_width": 8}, "label_pad_width is 8, but a.rec has labels of 12"),
         ({"label_width": 7}, "has 12 numbers: label_width is 7"),
         ({"rand_crop": 1}, "no setting 'rand_crop'"),
-        ({"random_hue_prob": 0.5}, "random_hue_prob=0.5: MXNet 1.9.1 has it, gluonjit lacks it"),
+        ({"random_hue_prob": 0.5, "data_shape": (1, 6, 6)}, "cannot change in images of 1 channel"),
+        ({"inter_method": 5}, "inter_method is 5, not one of 0, 1, 2, 3, 4, 9, 10"),
         ({"resize_mode": "squeeze"}, "resize_mode is 'squeeze', not one of 'force', 'fit', 'shrink'"),
         ({"min_crop_scales": (0.1, 0.2), "num_crop_sampler": 3}, "min_crop_scales has 2 numbers"),
         ({"data_shape": (4, 6)}, r"data_shape is \(4, 6\)"),

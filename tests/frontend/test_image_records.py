@@ -125,6 +125,9 @@ def test_random_colors(tmp_path):
         assert by.min() < 0.75 and by.max() > 1.25 and (abs(by - 1) < 0.41).all()
         wanted = around + (plain - around) * by[:, None, None, None]
         assert abs(found - wanted).max() < 1.5 and (found == np.rint(found)).all()
+    for setting in ("random_h", "random_s", "random_l"):
+        found = drawn(**{setting: 20})
+        assert len({x.tobytes() for x in found}) > 8 and abs(factors(found, 0 * plain) - 1).max() < 0.3
     found = drawn(pca_noise=0.1) - plain
     assert (found == found[:, :, :1, :1]).all() and found[:, :, 0, 0].std(axis=0).min() > 2
     one, three = (drawn(brightness=0.1, contrast=0.2, pca_noise=0.1, preprocess_threads=n) for n in (1, 3))
@@ -140,7 +143,9 @@ def test_image_records_that_are_refused(five, tmp_path):
         ({"data_shape": (4, 4)}, r"data_shape is \(4, 4\)"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"dtype": "float16"}, "gives float32"),
-        ({"inter_method": 9}, "inter_method is 9"),
+        ({"inter_method": 5}, "inter_method is 5"),
+        ({"max_aspect_ratio": 0.25}, "without random_resized_crop: MXNet 1.9.1 has it, gluonjit lacks it"),
+        ({"random_h": 9, "data_shape": (1, 4, 4)}, "cannot change in images of 1 channel"),
         ({"num_parts": 7, "part_index": 6}, "has no records"),
         ({"path_imgrec": str(tmp_path / "none.rec")}, "cannot open"),
     ):
